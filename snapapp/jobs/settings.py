@@ -1,0 +1,80 @@
+"""How a worker behaves: frozen, with units in the types, checked at construction. Nothing here reads the environment."""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrySettings:
+    """Exponential backoff: base * multiplier ** (attempt - 1), never above the maximum, spread by jitter (0 to 1)."""
+
+    base: timedelta = timedelta(seconds=10)
+    multiplier: float = 2.0
+    maximum: timedelta = timedelta(minutes=5)
+    jitter: float = 0.2
+
+    def __post_init__(self) -> None:
+        _raise_all(
+            [
+                (self.base <= timedelta(0), "retry base must be longer than zero"),
+                (self.multiplier < 1, f"retry multiplier must be at least 1, not {self.multiplier:g}"),
+                (self.maximum < self.base, "retry maximum must not be shorter than its base"),
+                (not 0 <= self.jitter <= 1, f"retry jitter must lie between 0 and 1, not {self.jitter:g}"),
+            ]
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsSettings:
+    """Everything a worker is told. The defaults are meant for production on a small box."""
+
+    database_url: str
+    queues: tuple[str, ...] = ()  # empty: all of them
+    concurrency: int = 4  # jobs of the thread executor at once
+    async_concurrency: int = 100  # jobs of the async executor at once
+    children: int = 2  # warm child processes, one job each at a time
+    batch_size: int = 100
+    poll_delay: timedelta = timedelta(seconds=1)
+    lease_for: timedelta = timedelta(seconds=60)
+    beat_every: timedelta = timedelta(seconds=10)
+    recover_every: timedelta = timedelta(seconds=15)
+    prune_every: timedelta = timedelta(minutes=1)
+    keep_finished: timedelta = timedelta(hours=168)
+    shutdown_grace: timedelta = timedelta(seconds=20)
+    timeout: timedelta = timedelta(minutes=15)
+    max_attempts: int = 3
+    max_interruptions: int = 20
+    retry: RetrySettings = field(default_factory=RetrySettings)
+    worker_name: str | None = None  # a label for people; the worker's id is fresh at every start
+    prepared_statements: bool = True  # off behind a PgBouncer older than 1.21 in transaction mode
+
+    def __post_init__(self) -> None:
+        _raise_all(
+            [
+                (self.concurrency < 1, f"concurrency must be at least 1, not {self.concurrency}"),
+                (self.async_concurrency < 1, f"async concurrency must be at least 1, not {self.async_concurrency}"),
+                (self.children < 0, f"children must not be negative: {self.children}"),
+                (not 1 <= self.batch_size <= 10_000, f"batch size must be 1 to 10000, not {self.batch_size}"),
+                (self.poll_delay < timedelta(milliseconds=10), "the poll delay must be at least 10 ms"),
+                (self.beat_every <= timedelta(0), "the heartbeat interval must be longer than zero"),
+                (
+                    self.lease_for <= 3 * self.beat_every,
+                    "the lease must outlast three beats: "
+                    f"{self.lease_for.total_seconds():g} s is not more than 3 x {self.beat_every.total_seconds():g} s",
+                ),
+                (self.recover_every <= timedelta(0), "the recovery interval must be longer than zero"),
+                (self.prune_every <= timedelta(0), "the prune interval must be longer than zero"),
+                (self.keep_finished < timedelta(0), "the retention must not be negative"),
+                (self.shutdown_grace < timedelta(0), "the shutdown grace must not be negative"),
+                (self.timeout <= timedelta(0), "the job timeout must be longer than zero"),
+                (not 1 <= self.max_attempts <= 1000, f"max attempts must be 1 to 1000, not {self.max_attempts}"),
+                (self.max_interruptions < 0, "max interruptions must not be negative"),
+            ]
+        )
+
+
+def _raise_all(checks: list[tuple[bool, str]]) -> None:
+    """Every mistake at once: nobody likes to fix settings one restart at a time."""
+    mistakes = [message for wrong, message in checks if wrong]
+    if mistakes:
+        raise ValueError("; ".join(mistakes))
