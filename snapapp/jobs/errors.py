@@ -39,6 +39,10 @@ class JobCancelled(JobsError):
     """A person asked for this job to stop; raised by `job.raise_if_cancelled()`."""
 
 
+class JobInterrupted(JobsError):
+    """The worker is stopping and the grace is over: the job goes back with its attempt."""
+
+
 class JobTimeout(JobsError):
     """The attempt ran longer than its kind or its row allows."""
 

@@ -1,4 +1,4 @@
-"""How a worker behaves: frozen, with units in the types, checked at construction. Nothing here reads the environment."""
+"""How a worker behaves: frozen, with units in the types, checked at construction. Reads no environment."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -52,7 +52,10 @@ class JobsSettings:
         _raise_all(
             [
                 (self.concurrency < 1, f"concurrency must be at least 1, not {self.concurrency}"),
-                (self.async_concurrency < 1, f"async concurrency must be at least 1, not {self.async_concurrency}"),
+                (
+                    self.async_concurrency < 1,
+                    f"async concurrency must be at least 1, not {self.async_concurrency}",
+                ),
                 (self.children < 0, f"children must not be negative: {self.children}"),
                 (not 1 <= self.batch_size <= 10_000, f"batch size must be 1 to 10000, not {self.batch_size}"),
                 (self.poll_delay < timedelta(milliseconds=10), "the poll delay must be at least 10 ms"),
@@ -67,7 +70,10 @@ class JobsSettings:
                 (self.keep_finished < timedelta(0), "the retention must not be negative"),
                 (self.shutdown_grace < timedelta(0), "the shutdown grace must not be negative"),
                 (self.timeout <= timedelta(0), "the job timeout must be longer than zero"),
-                (not 1 <= self.max_attempts <= 1000, f"max attempts must be 1 to 1000, not {self.max_attempts}"),
+                (
+                    not 1 <= self.max_attempts <= 1000,
+                    f"max attempts must be 1 to 1000, not {self.max_attempts}",
+                ),
                 (self.max_interruptions < 0, "max interruptions must not be negative"),
             ]
         )

@@ -1,0 +1,62 @@
+-- So that \d+ explains the queue to whoever is on call.
+
+COMMENT ON TABLE snap_processing_job IS 'The job queue: one row a job. Change status only through retry_job, cancel_job and their like: they keep the fence (lease_seq) right.';
+COMMENT ON COLUMN snap_processing_job.id IS 'Identity; ascending, so pruning walks it.';
+COMMENT ON COLUMN snap_processing_job.kind IS 'Which processor runs it. A kind that no worker knows stays PENDING and is reported in queue_stuck.';
+COMMENT ON COLUMN snap_processing_job.queue IS 'Which queue it waits in; see pause_queue(name, reason).';
+COMMENT ON COLUMN snap_processing_job.lane IS 'Order holds within a lane: the concurrency key, else the tenant in a fair queue, else empty.';
+COMMENT ON COLUMN snap_processing_job.status IS 'PENDING, RUNNING, RETRY_WAIT (failed, comes again), COMPLETED, FAILED (dead letter) or CANCELLED.';
+COMMENT ON COLUMN snap_processing_job.priority IS 'Higher first, -1000 to 1000.';
+COMMENT ON COLUMN snap_processing_job.payload IS 'What the processor is given; at most 1 MiB.';
+COMMENT ON COLUMN snap_processing_job.snap_id IS 'The snap this job works for, if any.';
+COMMENT ON COLUMN snap_processing_job.tenant IS 'On whose behalf; empty for the house itself.';
+COMMENT ON COLUMN snap_processing_job.attempt_count IS 'Attempts begun: counted by the claim, so a job that kills its worker uses them up too.';
+COMMENT ON COLUMN snap_processing_job.max_attempts IS 'After this many attempts the job is FAILED.';
+COMMENT ON COLUMN snap_processing_job.next_retry_at IS 'When it may run next; also the delay of a new job.';
+COMMENT ON COLUMN snap_processing_job.last_error IS 'The last failure, at most 4,000 characters.';
+COMMENT ON COLUMN snap_processing_job.errors IS 'One entry for each failed attempt, the last 20.';
+COMMENT ON COLUMN snap_processing_job.claimed_by IS 'The worker that holds it (job_worker.id); a fresh id at every process start.';
+COMMENT ON COLUMN snap_processing_job.locked_at IS 'The last heartbeat of its holder.';
+COMMENT ON COLUMN snap_processing_job.lock_expires_at IS 'Recovered after this if no heartbeat comes.';
+COMMENT ON COLUMN snap_processing_job.lease_seq IS 'The fence: raised by every change of status, never reset. A write that names an older one does not land.';
+COMMENT ON COLUMN snap_processing_job.interruptions IS 'How often a shutdown handed it back while it ran.';
+COMMENT ON COLUMN snap_processing_job.suspect IS 'It was running when its worker died: it runs next with nothing beside it.';
+COMMENT ON COLUMN snap_processing_job.timeout_ms IS 'Its own time limit; the kind''s when null.';
+COMMENT ON COLUMN snap_processing_job.cancel_requested_at IS 'Somebody wants it to stop.';
+COMMENT ON COLUMN snap_processing_job.progress IS 'What the processor last reported with update_progress.';
+COMMENT ON COLUMN snap_processing_job.result IS 'What the processor returned.';
+COMMENT ON COLUMN snap_processing_job.spec_hash IS 'SHA-256 of kind, queue, tenant and payload, computed here: equal specs have equal hashes.';
+COMMENT ON COLUMN snap_processing_job.unique_key IS 'At most one job of this kind and tenant with this key within unique_scope.';
+COMMENT ON COLUMN snap_processing_job.unique_scope IS 'waiting (until first claimed), live (waiting or running) or ever.';
+COMMENT ON COLUMN snap_processing_job.concurrency_key IS 'Jobs with one key share a lane and its limits.';
+COMMENT ON COLUMN snap_processing_job.replay_of IS 'The job that this one repeats.';
+COMMENT ON COLUMN snap_processing_job.request_id IS 'The request that caused it, for the logs.';
+COMMENT ON COLUMN snap_processing_job.created_at IS 'When it was enqueued.';
+COMMENT ON COLUMN snap_processing_job.started_at IS 'When its last attempt began to run (not when it was claimed).';
+COMMENT ON COLUMN snap_processing_job.finished_at IS 'When it ended for good.';
+
+COMMENT ON TABLE job_log IS 'What processors logged, a line a row.';
+COMMENT ON TABLE job_worker IS 'The roster: every process that works the queue, as of its last heartbeat.';
+COMMENT ON COLUMN job_worker.machine IS 'Boot id and process namespace: on the same one, a dead pid is known to be dead.';
+COMMENT ON COLUMN job_worker.traces IS 'The file in which the process marks what it is running, read by whoever finds it dead.';
+COMMENT ON COLUMN job_worker.note IS 'What holds it back, if anything does.';
+COMMENT ON TABLE job_worker_exit IS 'How each worker ended.';
+COMMENT ON TABLE job_queue IS 'Queues that are paused or shared out fairly by tenant; a queue needs no row here to exist.';
+COMMENT ON TABLE job_limit IS 'Limits by key pattern: jobs running at once, and a rate.';
+
+COMMENT ON VIEW queue_overview IS 'Every queue with work in it: how much, how old, paused by whom.';
+COMMENT ON VIEW queue_stuck IS 'Jobs that nobody moves: leases that ended, kinds that no worker knows.';
+COMMENT ON VIEW queue_dead_letters IS 'Jobs that used up their attempts, newest first: SELECT retry_job(id) brings one back.';
+COMMENT ON VIEW queue_throughput IS 'The last hour by minute, over the newest 100,000 jobs.';
+COMMENT ON VIEW worker_overview IS 'The roster as people read it; LOST means its heartbeat stopped.';
+
+COMMENT ON FUNCTION job_before_insert IS 'Fills lane and spec_hash of a new job and refuses a payload that is too large.';
+COMMENT ON FUNCTION job_after_insert IS 'Wakes the workers at commit, once a queue.';
+COMMENT ON FUNCTION enqueue_job IS 'Adds a job in your transaction and wakes the workers at commit; returns its id.';
+COMMENT ON FUNCTION enqueue_jobs IS 'Adds many jobs, given as an array of objects; returns their ids in order.';
+COMMENT ON FUNCTION retry_job IS 'Runs a FAILED or CANCELLED job again, counting from zero.';
+COMMENT ON FUNCTION replay_job IS 'Runs a copy of a job; returns the copy''s id.';
+COMMENT ON FUNCTION cancel_job IS 'Ends a waiting job, asks a running one to stop; returns the status it found or made.';
+COMMENT ON FUNCTION pause_queue IS 'No worker claims from this queue until resume_queue(name).';
+COMMENT ON FUNCTION resume_queue IS 'The opposite of pause_queue.';
+COMMENT ON FUNCTION job_next_due IS 'When the next waiting job of these kinds may run; the workers ask it to know how long they may sleep.';

@@ -1,0 +1,139 @@
+"""One attempt at one job: run it, turn whatever happens into an Outcome, and settle that in a transaction."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from time import monotonic
+
+import psycopg
+from sqlalchemy import Connection
+from tenacity.wait import wait_base
+
+from snapapp.jobs import queue
+from snapapp.jobs.errors import InvalidJob, JobCancelled, JobInterrupted, JobTimeout, LeaseLost, Permanent, Snooze
+from snapapp.jobs.model import (
+    Buried,
+    Dropped,
+    Failure,
+    Finished,
+    Interrupted,
+    Job,
+    Outcome,
+    Retried,
+    Snoozed,
+    Status,
+    Stopped,
+    Succeeded,
+    to_json,
+)
+from snapapp.jobs.notes import Notes
+from snapapp.jobs.registry import Processor
+from snapapp.jobs.retry import delay_after
+
+WORKER_LOST = Failure("worker lost")
+_NOTHING = Succeeded(None)
+
+Transaction = Callable[[Job], AbstractContextManager[Connection]]
+
+
+def run(job: Job, processor: Processor, wait: wait_base) -> Outcome:
+    """Runs the processor here and now. Nothing that it raises gets past this function."""
+    if job.exhausted:
+        return Buried(WORKER_LOST, ran=False)
+    try:
+        result = processor.function(job)
+        return _NOTHING if result is None else Succeeded(to_json(result, what="result"))
+    except BaseException as error:  # noqa: BLE001 - SystemExit in a processor fails its job, not the worker
+        return judge(job, error, processor.wait or wait)
+
+
+async def run_async(job: Job, processor: Processor, wait: wait_base, timeout: float) -> Outcome:
+    """The same on an event loop, where a deadline and a cancel can bite."""
+    if job.exhausted:
+        return Buried(WORKER_LOST, ran=False)
+    try:
+        async with asyncio.timeout(timeout):
+            result = await processor.function(job)
+        return _NOTHING if result is None else Succeeded(to_json(result, what="result"))
+    except asyncio.CancelledError as error:
+        return judge(job, job.stop or error, processor.wait or wait)
+    except TimeoutError as error:
+        late = JobTimeout(f"{job.kind} job {job.id} ran longer than its {timeout:g} s")
+        is_ours = job.deadline is not None and monotonic() >= job.deadline
+        return judge(job, late if is_ours else error, processor.wait or wait)
+    except BaseException as error:  # noqa: BLE001 - as above
+        return judge(job, error, processor.wait or wait)
+
+
+def judge(job: Job, error: BaseException, wait: wait_base) -> Outcome:
+    """What an error means for the job."""
+    match error:
+        case Snooze():
+            return Snoozed(min(max(error.delay, timedelta(0)), timedelta(days=3650)))
+        case JobCancelled():
+            return Stopped(Failure.of(error))
+        case JobInterrupted():
+            return Interrupted()
+        case LeaseLost():
+            return Dropped()
+        case Permanent() | InvalidJob():
+            return Buried(Failure.of(error))
+    return failed(job, Failure.of(error), wait, error)
+
+
+def failed(job: Job, failure: Failure, wait: wait_base, error: BaseException | None = None) -> Outcome:
+    """An ordinary failure: again later, or over."""
+    if job.attempt >= job.max_attempts:
+        return Buried(failure)
+    return Retried(failure, delay_after(job.attempt, wait, error))
+
+
+def needs_a_hook(processor: Processor, outcome: Outcome) -> bool:
+    match outcome:
+        case Succeeded():
+            return processor.commit is not None
+        case Buried():
+            return processor.failed is not None
+    return False
+
+
+def settle_with_hook(
+    finished: Finished, processor: Processor, transaction: Transaction, notes: Notes, wait: wait_base
+) -> tuple[Finished, Status | None]:
+    """Settles and runs the hook in one transaction, the fence first. A `commit` that raises fails the attempt."""
+    job = finished.job
+    try:
+        return finished, _settle(finished, processor, transaction, notes)
+    except LeaseLost:
+        return finished, None
+    except Exception as error:
+        if not isinstance(finished.outcome, Succeeded) or queue_is_away(error):
+            raise
+        failed = finished._replace(outcome=judge(job, error, processor.wait or wait))
+        return failed, _settle(failed, processor, transaction, notes)
+
+
+def _settle(finished: Finished, processor: Processor, transaction: Transaction, notes: Notes) -> Status | None:
+    job = finished.job
+    with transaction(job) as db:
+        notes.write(db, job.lease)
+        status = queue.settle(db, finished)
+        if status is None:
+            raise LeaseLost(f"job {job.id} is no longer ours at lease {job.lease_seq}")
+        if status is Status.COMPLETED and processor.commit and isinstance(finished.outcome, Succeeded):
+            processor.commit(db, job, _decoded(finished.outcome))
+        elif status is Status.FAILED and processor.failed and isinstance(finished.outcome, Buried):
+            processor.failed(db, job, finished.outcome.failure)
+    return status
+
+
+def _decoded(outcome: Succeeded) -> object:
+    return None if outcome.result is None else json.loads(outcome.result)
+
+
+def queue_is_away(error: BaseException) -> bool:
+    """The connection is broken or the server is gone: not the job's fault, and worth trying again."""
+    cause = getattr(error, "orig", error)
+    return isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError)

@@ -1,0 +1,85 @@
+"""Opens the worker's own connections: autocommit, with deadlines on both sides and no session state that matters."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
+from psycopg.pq import Format
+from psycopg.rows import TupleRow
+
+Row = TupleRow
+Connect = Callable[[str], Connection[Row]]  # purpose -> a new connection
+
+_KEEPALIVE: dict[str, Any] = {
+    "connect_timeout": 10,
+    "keepalives": 1,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,  # a half-open connection ends in 30 s, not in hours
+}
+
+
+class _RawJson(Loader):
+    """Leaves jsonb as it came: most jobs never look at their payload, so it is decoded when asked for."""
+
+    def load(self, data: Buffer) -> bytes:
+        return bytes(data)
+
+
+class _RawBinaryJson(_RawJson):
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> bytes:
+        return bytes(data)[1:]  # the first byte is jsonb's version
+
+
+def connect(
+    url: str,
+    *,
+    name: str,
+    statement_timeout: timedelta = timedelta(seconds=30),
+    prepared_statements: bool = True,
+    **options: Any,
+) -> Connection[Row]:
+    """An autocommit connection. Nothing set here is needed for correctness, so a pooler may sit in between."""
+    connection = psycopg.connect(url, autocommit=True, application_name=name, **_KEEPALIVE, **options)
+    connection.prepare_threshold = 3 if prepared_statements else None
+    connection.adapters.register_loader("jsonb", _RawJson)
+    connection.adapters.register_loader("jsonb", _RawBinaryJson)
+    connection.execute(
+        # A generic plan saves the claim 0.8 ms of planning; its statements are written so that the plan is right.
+        "SELECT set_config('plan_cache_mode', 'force_generic_plan', false),"
+        " set_config('statement_timeout', %s, false), set_config('timezone', 'UTC', false)",
+        [str(int(statement_timeout.total_seconds() * 1000))],
+    )
+    return connection
+
+
+class Line:
+    """A connection that comes back: opened when first used, closed by any failure of its own, opened again."""
+
+    def __init__(self, connect: Callable[[], Connection[Row]]) -> None:
+        self._connect = connect
+        self._connection: Connection[Row] | None = None
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection[Row]]:
+        if self._connection is None or self._connection.closed:
+            self._connection = self._connect()
+        try:
+            yield self._connection
+        except (psycopg.OperationalError, psycopg.InterfaceError):
+            self.close()
+            raise
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(Exception):
+                connection.close()

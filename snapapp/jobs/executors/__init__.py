@@ -1,0 +1,36 @@
+"""Where attempts run: on threads, on an event loop, in child processes. Each is a Room with so many slots."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from snapapp.jobs.errors import JobsError
+from snapapp.jobs.model import Job
+
+Work = Callable[[Job], None]  # runs one job and hands its outcome on; never raises
+
+
+class Room(Protocol):
+    """A place where jobs run. One thread (the claimer) puts jobs in and takes back; the slots empty it."""
+
+    slots: int
+    prefetches: bool  # may jobs wait here for a slot?
+
+    def start(self) -> None: ...
+
+    def load(self) -> int:
+        """Jobs in here, running or waiting for a slot."""
+        ...
+
+    def put(self, jobs: list[Job]) -> None: ...
+
+    def take_back(self) -> list[Job]:
+        """Jobs that no slot has begun."""
+        ...
+
+    def interrupt(self, job: Job, reason: JobsError) -> None:
+        """Stops a running job as far as this kind of room can."""
+        ...
+
+    def stop(self) -> None:
+        """Returns when nothing runs in here any more, or nothing that could be stopped does."""
+        ...

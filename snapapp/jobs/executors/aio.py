@@ -1,0 +1,66 @@
+"""Jobs on an event loop of their own: many at once, for code that mostly waits."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+
+from snapapp.jobs.errors import JobsError
+from snapapp.jobs.model import Job
+
+AsyncWork = Callable[[Job], Awaitable[None]]
+
+
+class AsyncRoom:
+    prefetches = False
+
+    def __init__(self, slots: int, work: AsyncWork) -> None:
+        self.slots = slots
+        self._work = work
+        self._entered = 0  # written by the claimer
+        self._left = 0  # written on the loop
+        self._tasks: dict[int, asyncio.Task[None]] = {}  # written on the loop
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="async-room", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def load(self) -> int:
+        return self._entered - self._left
+
+    def put(self, jobs: list[Job]) -> None:
+        self._entered += len(jobs)
+        self._loop.call_soon_threadsafe(self._begin, jobs)
+
+    def take_back(self) -> list[Job]:
+        return []  # every job that comes in begins at once
+
+    def interrupt(self, job: Job, reason: JobsError) -> None:
+        job.stop = reason
+        self._loop.call_soon_threadsafe(self._cancel, job.id)
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def _begin(self, jobs: list[Job]) -> None:
+        for job in jobs:
+            task = self._loop.create_task(self._one(job))
+            self._tasks[job.id] = task
+
+    async def _one(self, job: Job) -> None:
+        try:
+            await self._work(job)
+        finally:
+            self._tasks.pop(job.id, None)
+            self._left += 1
+
+    def _cancel(self, job_id: int) -> None:
+        task = self._tasks.get(job_id)
+        if task:
+            task.cancel()

@@ -1,0 +1,90 @@
+"""The other side of a `process` slot: a warm child that runs one job at a time and knows no database.
+
+Started as `python -m snapapp.jobs.executors.child REQUESTS ANSWERS PARENT MODULE...`: two pipes, the parent's pid,
+and what to import before the first job comes.
+"""
+
+import ctypes
+import importlib
+import os
+import signal
+import sys
+from threading import Lock
+from typing import Any
+from uuid import UUID
+
+from snapapp.jobs.errors import InvalidJob, Permanent, Snooze
+from snapapp.jobs.executors import frames
+from snapapp.jobs.model import Failure, Job, to_json
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Pipe:
+    """The channel of a job in a child: its words travel to the parent, which writes them down."""
+
+    def __init__(self, answers: int) -> None:
+        self._answers = answers
+        self._lock = Lock()  # a processor may speak from several threads; frames must not mix
+
+    def say(self, message: dict[str, Any]) -> None:
+        with self._lock:
+            frames.write(self._answers, message)
+
+    def progress(self, job: Job, value: str) -> None:  # noqa: ARG002 - one job at a time
+        self.say({"progress": value})
+
+    def log(self, job: Job, level: str, message: str) -> None:  # noqa: ARG002
+        self.say({"log": [level, message]})
+
+    def check(self, job: Job) -> None:
+        """Nothing to check: whoever wants this attempt to end kills the child."""
+
+
+def main(arguments: list[str]) -> None:
+    requests, answers, parent = (int(argument) for argument in arguments[:3])
+    _die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, which then decides about us
+    for module in arguments[3:]:
+        importlib.import_module(module)
+    pipe = Pipe(answers)
+    pipe.say({"ready": os.getpid()})
+    while request := frames.read(requests):
+        pipe.say(_answer(request, pipe))
+
+
+def _die_with(parent: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before we could ask to die with it
+        os._exit(1)
+
+
+def _answer(request: dict[str, Any], pipe: Pipe) -> dict[str, Any]:
+    try:
+        result = _function(request["path"])(_job(request["job"], pipe))
+        return {"done": None if result is None else to_json(result, what="result")}
+    except Snooze as error:
+        return {"snooze": error.delay.total_seconds()}
+    except BaseException as error:  # noqa: BLE001 - a bad job fails; the child goes on to the next one
+        failure = Failure.of(error)
+        permanent = isinstance(error, Permanent | InvalidJob)
+        return {"failed": {"error": failure.error, "trace": failure.trace, "permanent": permanent}}
+
+
+def _function(path: str) -> Any:
+    module, _, name = path.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _job(fields: dict[str, Any], pipe: Pipe) -> Job:
+    fields["payload_json"] = fields["payload_json"].encode()
+    fields["snap_id"] = UUID(fields["snap_id"]) if fields["snap_id"] else None
+    return Job(**fields, channel=pipe)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

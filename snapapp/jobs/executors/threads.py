@@ -1,0 +1,62 @@
+"""Jobs on threads: the quickest room, for code that waits or is short. Its slots share one queue and no lock."""
+
+import threading
+from queue import Empty, SimpleQueue
+
+from snapapp.jobs.errors import JobsError
+from snapapp.jobs.executors import Work
+from snapapp.jobs.model import Job
+
+
+class ThreadRoom:
+    prefetches = True
+
+    def __init__(self, slots: int, works: list[Work], name: str = "slot") -> None:
+        self.slots = slots
+        self._works = works  # one for each slot
+        self._buffer: SimpleQueue[Job | None] = SimpleQueue()
+        self._entered = 0  # written by the claimer
+        self._left = [0] * slots  # each slot writes its own
+        self._threads = [
+            threading.Thread(target=self._slot, args=(number,), name=f"{name}-{number}", daemon=True)
+            for number in range(slots)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def load(self) -> int:
+        return self._entered - sum(self._left)
+
+    def put(self, jobs: list[Job]) -> None:
+        self._entered += len(jobs)
+        put = self._buffer.put
+        for job in jobs:
+            put(job)
+
+    def take_back(self) -> list[Job]:
+        jobs: list[Job] = []
+        try:
+            while job := self._buffer.get_nowait():
+                jobs.append(job)
+        except Empty:
+            pass
+        self._entered -= len(jobs)
+        return jobs
+
+    def interrupt(self, job: Job, reason: JobsError) -> None:
+        """A thread cannot be stopped from outside: the job sees `job.stop` at its next raise_if_cancelled."""
+
+    def stop(self) -> None:
+        for _ in self._threads:
+            self._buffer.put(None)
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(timeout=1)
+
+    def _slot(self, number: int) -> None:
+        get, work, left = self._buffer.get, self._works[number], self._left
+        while job := get():
+            work(job)
+            left[number] += 1

@@ -1,0 +1,69 @@
+"""The jobs that this worker holds, and whether it may still believe that it does."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from time import monotonic
+
+from snapapp.jobs.errors import JobTimeout, LeaseLost
+from snapapp.jobs.model import Job
+from snapapp.jobs.notes import Notes
+
+
+class Holdings:
+    """Jobs by id. The claimer adds, whoever settles removes, the beat reads a copy: each a single dict operation."""
+
+    def __init__(self, lease_for: timedelta, beat_every: timedelta) -> None:
+        self._jobs: dict[int, Job] = {}
+        self._sure_for = (lease_for - beat_every).total_seconds()
+        self._kill_after = lease_for.total_seconds()
+        self._confirmed_at = float("-inf")  # when the last beat that the database confirmed was sent; written by it
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def add(self, jobs: Iterable[Job], claimed_at: float) -> None:
+        """`claimed_at` is when the claim was sent: the lease is counted from there, never from the answer."""
+        for job in jobs:
+            job.claimed_at = claimed_at
+            self._jobs[job.id] = job
+
+    def remove(self, job: Job) -> None:
+        if self._jobs.get(job.id) is job:
+            del self._jobs[job.id]
+
+    def get(self, job_id: int) -> Job | None:
+        return self._jobs.get(job_id)
+
+    def all(self) -> list[Job]:
+        return list(self._jobs.values())
+
+    def confirm(self, sent_at: float) -> None:
+        self._confirmed_at = sent_at
+
+    def is_sure(self, job: Job, now: float) -> bool:
+        """Is the lease certainly still ours? If not, nothing new is begun on it."""
+        return now < max(job.claimed_at, self._confirmed_at) + self._sure_for
+
+    def is_over(self, job: Job, now: float) -> bool:
+        """Has the lease certainly ended, unless the database was away for everybody?"""
+        return now >= max(job.claimed_at, self._confirmed_at) + self._kill_after
+
+
+class Desk:
+    """The channel of jobs that run in this process."""
+
+    def __init__(self, notes: Notes, holdings: Holdings) -> None:
+        self.progress = notes.progress
+        self.log = notes.log
+        self._holdings = holdings
+
+    def check(self, job: Job) -> None:
+        now = monotonic()
+        if job.stop:
+            raise job.stop
+        if job.deadline is not None and now > job.deadline:
+            raise JobTimeout(
+                f"{job.kind} job {job.id} ran longer than its {job.deadline - (job.started_at or now):g} s"
+            )
+        if not self._holdings.is_sure(job, now):
+            raise LeaseLost(f"the lease of job {job.id} has not been confirmed for too long")

@@ -1,0 +1,209 @@
+"""The values of the queue: a job as a processor sees it, its lease, and the ways an attempt can end."""
+
+import json
+import re
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
+
+from snapapp.jobs.errors import InvalidJob, JobsError
+
+JSON_CAP = 1024 * 1024
+PROGRESS_CAP = 64 * 1024
+TEXT_CAP = 4000
+TRACEBACK_CAP = 2000
+
+# jsonb has no NUL; the escape counts only where its backslash is not itself escaped
+_NUL_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
+class Status(StrEnum):
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    RETRY_WAIT = "RETRY_WAIT"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+class Lease(NamedTuple):
+    """The right to write for a job: every write names both numbers, and lands only while both still hold."""
+
+    id: int
+    lease_seq: int
+
+
+class Channel(Protocol):
+    """Where a running job's words go: to the database from this process, over a pipe from a child."""
+
+    def progress(self, job: "Job", value: str) -> None: ...
+
+    def log(self, job: "Job", level: str, message: str) -> None: ...
+
+    def check(self, job: "Job") -> None:
+        """Raises JobCancelled, LeaseLost or JobTimeout when the attempt should stop."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A claimed job. The fields stand in the order of the claim's RETURNING, so a row becomes a job as it is."""
+
+    id: int
+    kind: str
+    queue: str
+    tenant: str
+    priority: int
+    payload_json: bytes | None  # None: above 64 KiB, fetched when the attempt starts
+    snap_id: UUID | None
+    attempt: int
+    max_attempts: int
+    lease_seq: int
+    timeout_ms: int | None
+    request_id: str | None
+    suspect: bool  # it was running when its worker died: it runs with nothing beside it
+    channel: Channel | None = field(default=None, repr=False)
+    claimed_at: float = field(default=0.0, repr=False)  # monotonic, when the claim was sent
+    started_at: float | None = field(default=None, repr=False)  # monotonic; written by the slot that runs it
+    deadline: float | None = field(default=None, repr=False)  # monotonic; written by the slot that runs it
+    stop: JobsError | None = field(default=None, repr=False)  # why it should end; written by the beat
+    lines_left: int = field(default=1000, repr=False)  # a flood of log lines must not fill the disk
+
+    @property
+    def lease(self) -> Lease:
+        return Lease(self.id, self.lease_seq)
+
+    @property
+    def exhausted(self) -> bool:
+        """Its attempts were used up elsewhere: settle it as FAILED, do not run it."""
+        return self.attempt > self.max_attempts
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """What was enqueued. Decoded at each call, so that a processor cannot change it for the next attempt."""
+        decoded: dict[str, Any] = json.loads(self.payload_json or b"{}")
+        return decoded
+
+    def update_progress(self, percent: float | Mapping[str, Any], note: str | None = None) -> None:
+        """Shown on the row at once: a number from 0 to 100 with a word, or any JSON object."""
+        value = dict(percent) if isinstance(percent, Mapping) else {"percent": percent, "note": note}
+        if self.channel:
+            self.channel.progress(self, to_json(value, cap=PROGRESS_CAP, what="progress"))
+
+    def log(self, message: str, level: str = "INFO") -> None:
+        """Kept with the job (table job_log)."""
+        if level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
+            raise ValueError(f"unknown log level {level!r}")
+        self.lines_left -= 1
+        if self.channel and self.lines_left > 0:
+            self.channel.log(self, level, clean(str(message), TEXT_CAP))
+        elif self.channel and self.lines_left == 0:
+            self.channel.log(self, "WARNING", "too many log lines: the rest of this attempt's are dropped")
+
+    def raise_if_cancelled(self) -> None:
+        """Call it where stopping is safe: raises when somebody cancelled the job or its lease is gone."""
+        if self.channel:
+            self.channel.check(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong in an attempt, as text that PostgreSQL can keep."""
+
+    error: str
+    trace: str = ""
+
+    @classmethod
+    def of(cls, error: BaseException) -> "Failure":
+        return cls(describe(error), clean(_trace(error), TRACEBACK_CAP, keep="end"))
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    result: str | None  # JSON text
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    failure: Failure
+    delay: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Buried:
+    """Attempts used up, or Permanent: the job goes to the dead letters."""
+
+    failure: Failure
+    ran: bool = True  # False: its attempts were used up elsewhere, and are on the row already
+
+
+@dataclass(frozen=True, slots=True)
+class Snoozed:
+    delay: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Ended because somebody cancelled the job."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """Ended by our own shutdown: the job goes back, the attempt is given back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """The lease is gone: whatever came out must not land."""
+
+
+Outcome = Succeeded | Retried | Buried | Snoozed | Stopped | Interrupted | Dropped
+
+
+class Finished(NamedTuple):
+    """A job, how its attempt ended, and how long it ran (None: it never started)."""
+
+    job: Job
+    outcome: Outcome
+    ran_for: float | None  # seconds; a bare float because the hot path makes one for every job
+
+
+def to_json(value: Any, *, cap: int = JSON_CAP, what: str = "payload") -> str:
+    """JSON text that jsonb accepts, or InvalidJob with the reason."""
+    try:
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        size = len(text.encode())
+    except (TypeError, ValueError, RecursionError) as error:  # UnicodeEncodeError is a ValueError
+        raise InvalidJob(f"the {what} is not JSON that PostgreSQL can keep: {describe(error)}") from error
+    if size > cap:
+        raise InvalidJob(f"the {what} has {size} bytes as JSON, more than the {cap} allowed")
+    if _NUL_ESCAPE.search(text):
+        raise InvalidJob(f"the {what} holds a NUL character, which PostgreSQL cannot keep")
+    return text
+
+
+def clean(text: str, limit: int, *, keep: str = "start") -> str:
+    """Text that PostgreSQL can keep: no NUL, no lone surrogates, cut to the limit."""
+    if len(text) > limit:
+        text = text[: limit - 1] + "…" if keep == "start" else "…" + text[1 - limit :]
+    return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()[:limit]
+
+
+def describe(error: BaseException) -> str:
+    """`ValueError: what it says`, even where asking the error for its text raises."""
+    try:
+        text = str(error)
+    except BaseException as broken:  # noqa: BLE001 - a hostile __str__ may raise anything
+        text = f"(its text cannot be read: {type(broken).__name__})"
+    return clean(f"{type(error).__name__}: {text}" if text else type(error).__name__, TEXT_CAP)
+
+
+def _trace(error: BaseException) -> str:
+    cause = f"caused by {describe(error.__cause__)}\n" if error.__cause__ else ""
+    return "".join(traceback.format_tb(error.__traceback__, limit=-20)) + cause

@@ -1,0 +1,155 @@
+"""Every statement on the roster: who works the queue, since when, and how each of them ended."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import psycopg
+
+Db = psycopg.Connection[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A process that works the queue, as it introduces itself."""
+
+    id: str
+    name: str
+    host: str
+    machine: str
+    pid: int
+    pid_started: int
+    queues: Sequence[str]
+    kinds: Sequence[str]
+    slots: int
+    traces: str | None = None
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a worker has done since it started."""
+
+    claimed: int = 0
+    completed: int = 0
+    failed: int = 0
+    retried: int = 0
+    recovered: int = 0
+    busy_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What changes from beat to beat."""
+
+    counts: Counts = field(default_factory=Counts)
+    current_jobs: Sequence[int] = ()
+    memory_mb: int = 0
+    status: str = "ACTIVE"
+    note: str | None = None
+
+
+class Pulse(NamedTuple):
+    """What the database says back."""
+
+    next_due_in: float | None
+    suspects_wait: bool
+
+
+# One statement: it introduces us again if somebody took us for dead, pings our own channel (so that a LISTEN that
+# died in silence is noticed), and returns what an idle worker needs to know. Idle must stay nearly free.
+_BEAT = """
+WITH beaten AS (
+    INSERT INTO job_worker AS member (
+        id, name, host, machine, pid, pid_started, queues, kinds, slots, traces, status, note, memory_mb,
+        current_jobs, jobs_claimed, jobs_completed, jobs_failed, jobs_retried, jobs_recovered, busy_ms, expires_at)
+    VALUES (
+        %(id)s, %(name)s, %(host)s, %(machine)s, %(pid)s, %(pid_started)s, %(queues)s, %(kinds)s, %(slots)s,
+        %(traces)s, %(status)s, %(note)s, %(memory_mb)s, %(current_jobs)s, %(claimed)s, %(completed)s, %(failed)s,
+        %(retried)s, %(recovered)s, %(busy_ms)s, now() + %(lives_for)s)
+    ON CONFLICT (id) DO UPDATE
+       SET status = excluded.status, note = excluded.note, memory_mb = excluded.memory_mb,
+           current_jobs = excluded.current_jobs, jobs_claimed = excluded.jobs_claimed,
+           jobs_completed = excluded.jobs_completed, jobs_failed = excluded.jobs_failed,
+           jobs_retried = excluded.jobs_retried, jobs_recovered = excluded.jobs_recovered,
+           busy_ms = excluded.busy_ms, beat_at = now(), expires_at = excluded.expires_at
+    RETURNING id
+)
+SELECT extract(epoch FROM job_next_due(%(kinds)s, %(only_queues)s) - clock_timestamp())::float8,
+       EXISTS (SELECT FROM snap_processing_job
+                WHERE suspect AND status IN ('PENDING', 'RETRY_WAIT') AND next_retry_at <= now()
+                  AND kind = ANY (%(kinds)s)),
+       pg_notify(%(channel)s, 'ping')
+  FROM beaten
+"""
+
+_LEAVE = """
+WITH gone AS (DELETE FROM job_worker WHERE id = %(id)s RETURNING *)
+INSERT INTO job_worker_exit (worker_id, name, host, pid, queues, reason, jobs_completed, jobs_failed, started_at)
+SELECT id, name, host, pid, queues, %(reason)s, jobs_completed, jobs_failed, started_at FROM gone
+RETURNING id
+"""
+
+
+def channel_of(worker: str) -> str:
+    """The worker's own channel: pings, and later its commands."""
+    return f"snapapp_worker_{worker}"
+
+
+def beat(db: Db, member: Member, report: Report, *, lives_for: timedelta) -> Pulse:
+    counts = report.counts
+    parameters = {
+        "id": member.id,
+        "name": member.name,
+        "host": member.host,
+        "machine": member.machine,
+        "pid": member.pid,
+        "pid_started": member.pid_started,
+        "queues": list(member.queues),
+        "only_queues": list(member.queues) or None,
+        "kinds": list(member.kinds),
+        "slots": member.slots,
+        "traces": member.traces,
+        "status": report.status,
+        "note": report.note,
+        "memory_mb": report.memory_mb,
+        "current_jobs": list(report.current_jobs),
+        "claimed": counts.claimed,
+        "completed": counts.completed,
+        "failed": counts.failed,
+        "retried": counts.retried,
+        "recovered": counts.recovered,
+        "busy_ms": int(counts.busy_ms),
+        "lives_for": lives_for,
+        "channel": channel_of(member.id),
+    }
+    next_due_in, suspects_wait, _ = db.execute(_BEAT, parameters).fetchall()[0]
+    return Pulse(next_due_in, suspects_wait)
+
+
+def leave(db: Db, worker: str, reason: str) -> bool:
+    """Takes a worker off the roster and writes down how it ended; False: it was gone already."""
+    return bool(db.execute(_LEAVE, {"id": worker, "reason": reason}).fetchall())
+
+
+class Neighbour(NamedTuple):
+    """A worker of the same machine: whether it lives can be seen, not only guessed."""
+
+    id: str
+    pid: int
+    pid_started: int
+    traces: str | None
+
+
+def neighbours(db: Db, machine: str, *, besides: str) -> list[Neighbour]:
+    rows = db.execute(
+        "SELECT id, pid, pid_started, traces FROM job_worker WHERE machine = %(machine)s AND id <> %(besides)s",
+        {"machine": machine, "besides": besides},
+    ).fetchall()
+    return [Neighbour(*row) for row in rows]
+
+
+def expired(db: Db, *, since: timedelta) -> list[str]:
+    """Workers that have not been heard of for long; their jobs are recovered by the jobs' own leases."""
+    rows = db.execute("SELECT id FROM job_worker WHERE expires_at < now() - %(since)s", {"since": since}).fetchall()
+    return [row[0] for row in rows]

@@ -1,0 +1,79 @@
+"""What a process needs to work the queue: settings, a registry, an engine for the hooks, and one worker."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
+
+import psycopg
+import sqlalchemy
+from sqlalchemy import Connection
+
+from snapapp.jobs import registry as registries
+from snapapp.jobs.database import Row, connect
+from snapapp.jobs.events import Events
+from snapapp.jobs.intake import Defaults
+from snapapp.jobs.model import Job
+from snapapp.jobs.registry import Registry
+from snapapp.jobs.settings import JobsSettings
+from snapapp.jobs.worker import Worker
+
+Scope = Callable[[Connection, Job], AbstractContextManager[None]]
+
+_HOOK_DEADLINE = timedelta(seconds=30)
+
+
+class Runtime:
+    """Builds workers. `scope` is the application's one hook around every commit and failed hook: its tenant, say."""
+
+    def __init__(
+        self,
+        settings: JobsSettings,
+        *,
+        registry: Registry | None = None,
+        events: Events | None = None,
+        scope: Scope | None = None,
+    ) -> None:
+        self.settings = settings
+        self.registry = registries.default if registry is None else registry
+        self.events = events or Events()
+        self._scope = scope
+        self._engine = sqlalchemy.create_engine(
+            settings.database_url.replace("postgresql://", "postgresql+psycopg://", 1),
+            pool_size=settings.concurrency + settings.children,
+            max_overflow=0,
+            pool_timeout=30,
+            pool_pre_ping=True,
+            hide_parameters=True,  # payloads and results do not belong in error messages
+            connect_args={"application_name": "snapapp hooks", "connect_timeout": 10},
+        )
+        Defaults.max_attempts = settings.max_attempts
+
+    def worker(self) -> Worker:
+        return Worker(
+            self.settings,
+            self.registry,
+            connect=self.connect,
+            transaction=self.transaction,
+            events=self.events,
+        )
+
+    def connect(self, purpose: str) -> psycopg.Connection[Row]:
+        return connect(
+            self.settings.database_url,
+            name=f"snapapp {purpose}",
+            prepared_statements=self.settings.prepared_statements,
+        )
+
+    @contextmanager
+    def transaction(self, job: Job) -> Iterator[Connection]:
+        """The transaction in which a job is settled and its hook runs, with a deadline that the server keeps."""
+        with self._engine.begin() as connection:
+            connection.exec_driver_sql(f"SET LOCAL statement_timeout = {int(_HOOK_DEADLINE.total_seconds() * 1000)}")
+            if self._scope:
+                with self._scope(connection, job):
+                    yield connection
+            else:
+                yield connection
+
+    def close(self) -> None:
+        self._engine.dispose()

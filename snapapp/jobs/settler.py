@@ -1,0 +1,218 @@
+"""Writes down how attempts ended, in batches: while one settle is under way, the next batch gathers by itself."""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+
+import psycopg
+
+from snapapp.jobs import events, queue
+from snapapp.jobs.attempt import queue_is_away
+from snapapp.jobs.database import Line
+from snapapp.jobs.events import Events
+from snapapp.jobs.holdings import Holdings
+from snapapp.jobs.model import (
+    Buried,
+    Dropped,
+    Failure,
+    Finished,
+    Interrupted,
+    Retried,
+    Snoozed,
+    Status,
+    Succeeded,
+)
+from snapapp.jobs.notes import Notes
+from snapapp.jobs.pace import Pace
+from snapapp.jobs.retry import pause_after
+from snapapp.jobs.roster import Counts
+
+_AT_MOST = 1000  # in one statement
+
+
+class Settler:
+    """One thread, one connection. `put` may be called from anywhere; everything else happens on the thread."""
+
+    def __init__(
+        self,
+        worker: str,
+        line: Line,
+        notes: Notes,
+        holdings: Holdings,
+        counts: Counts,
+        pace: Pace,
+        events: Events,
+        *,
+        interruptions_allowed: int,
+        on_settled: Callable[[], None],
+        on_due_in: Callable[[float], None],
+    ) -> None:
+        self._worker = worker
+        self._line = line
+        self._notes = notes
+        self._holdings = holdings
+        self._counts = counts
+        self._pace = pace
+        self._events = events
+        self._interruptions_allowed = interruptions_allowed
+        self._on_settled = on_settled
+        self._on_due_in = on_due_in  # a job of ours comes back in so many seconds
+        self._finished: deque[Finished] = deque()
+        self._bell = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="settler", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def put(self, finished: Finished) -> None:
+        self._finished.append(finished)
+        if not self._bell.is_set():
+            self._bell.set()
+
+    def stop(self, timeout: float) -> None:
+        """Returns when everything is written down, or the time is over (the leases then end by themselves)."""
+        self._stopping.set()
+        self._bell.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+        self._line.close()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set() or self._finished:
+            self._bell.wait()
+            self._bell.clear()
+            while batch := self._next_batch():
+                self._write_until_done(batch)
+                self._on_settled()
+
+    def _next_batch(self) -> list[Finished]:
+        take = self._finished.popleft
+        return [take() for _ in range(min(len(self._finished), _AT_MOST))]
+
+    def _write_until_done(self, batch: list[Finished]) -> None:
+        """Finished results wait while the database is away; they still land if nobody took over."""
+        failures = 0
+        while batch:
+            try:
+                batch = self._write(batch, was_unsure=failures > 0)
+            except Exception as error:  # noqa: BLE001 - a thread's outermost edge
+                failures += 1
+                self._complain("settle", error)
+                if not queue_is_away(error) and len(batch) == 1:
+                    batch = [_unwritable(batch[0], error)]
+                elif not queue_is_away(error):
+                    for one in batch:  # one row that PostgreSQL refuses must not hold up the others
+                        self._write_until_done([one])
+                    return
+                if self._stopping.is_set() and failures > 5:
+                    return
+                self._stopping.wait(pause_after(failures)) if not self._stopping.is_set() else None
+
+    def _write(self, batch: list[Finished], *, was_unsure: bool) -> list[Finished]:
+        """Writes the batch and returns nothing left to do; a lost connection raises, and the batch comes again."""
+        with self._line.connection() as db:
+            if self._notes:
+                self._notes.write(db)
+            completed = [one for one in batch if type(one.outcome) is Succeeded]
+            if completed:
+                self._complete(db, completed, was_unsure=was_unsure)
+            others = [one for one in batch if type(one.outcome) is not Succeeded]
+            if others:
+                self._settle_others(db, others, was_unsure=was_unsure)
+        return []
+
+    def _complete(self, db: psycopg.Connection[tuple[object, ...]], batch: list[Finished], *, was_unsure: bool) -> None:
+        landed = queue.complete(
+            db,
+            [(one.job.lease, one.outcome.result, one.ran_for or 0.0) for one in batch],  # type: ignore[union-attr]
+        )
+        self._pace.learn(batch)
+        everything = len(landed) == len(batch)
+        for one in batch:
+            if everything or one.job.id in landed or (was_unsure and queue.landed_already(db, one.job.lease)):
+                self.account(one, Status.COMPLETED)
+            else:
+                self.account(one, None)
+
+    def _settle_others(
+        self, db: psycopg.Connection[tuple[object, ...]], batch: list[Finished], *, was_unsure: bool
+    ) -> None:
+        handed_back = [one for one in batch if isinstance(one.outcome, Interrupted)]
+        if handed_back:
+            leases = [(one.job.lease, one.job.started_at is not None) for one in handed_back]
+            queue.hand_back(db, leases, interruptions_allowed=self._interruptions_allowed)
+        with db.transaction():
+            settled = [
+                (one, None if isinstance(one.outcome, Dropped) else queue.settle(db, one))
+                for one in batch
+                if not isinstance(one.outcome, Interrupted)
+            ]
+        for one in handed_back:
+            self.account(one, Status.PENDING)
+        for one, status in settled:
+            self.account(one, status or (queue.landed_already(db, one.job.lease) if was_unsure else None))
+
+    def account(self, finished: Finished, status: Status | None) -> None:
+        """The job is off our hands: count it and tell whoever listens."""
+        self._holdings.remove(finished.job)
+        counts = self._counts
+        if status is Status.COMPLETED:
+            counts.completed += 1
+            counts.busy_ms += (finished.ran_for or 0.0) * 1000
+            if not self._events.hears(events.JOB_COMPLETED):
+                return
+        elif status is Status.FAILED:
+            counts.failed += 1
+        elif status is Status.RETRY_WAIT:
+            counts.retried += 1
+        if isinstance(finished.outcome, Retried | Snoozed):
+            self._on_due_in(finished.outcome.delay.total_seconds())
+        self._tell(finished, status)
+
+    def _tell(self, finished: Finished, status: Status | None) -> None:
+        job, outcome, ran_for = finished
+        name, level = _EVENTS[status] if not isinstance(outcome, Interrupted) else _INTERRUPTED
+        if isinstance(outcome, Snoozed) and status is Status.PENDING:
+            name, level = events.JOB_SNOOZED, logging.INFO
+        failure = outcome.failure if isinstance(outcome, Retried | Buried) else None
+        self._events.emit(
+            name,
+            level,
+            worker_id=self._worker,
+            job_id=job.id,
+            kind=job.kind,
+            attempt=min(job.attempt, job.max_attempts),
+            status=status.value if status else "LEASE_LOST",
+            duration_ms=None if ran_for is None else round(ran_for * 1000, 3),
+            request_id=job.request_id,
+            **({"error": failure.error} if failure else {}),
+        )
+
+    def _complain(self, doing: str, error: Exception) -> None:
+        self._events.emit(
+            events.WORKER_ERROR,
+            logging.WARNING,
+            worker_id=self._worker,
+            doing=doing,
+            error=f"{type(error).__name__}: {error}",
+        )
+
+
+_EVENTS: dict[Status | None, tuple[str, int]] = {
+    Status.COMPLETED: (events.JOB_COMPLETED, logging.INFO),
+    Status.FAILED: (events.JOB_FAILED, logging.ERROR),
+    Status.RETRY_WAIT: (events.JOB_RETRIED, logging.WARNING),
+    Status.CANCELLED: (events.JOB_CANCELLED, logging.WARNING),
+    Status.PENDING: (events.JOB_SNOOZED, logging.INFO),
+    None: (events.JOB_LOST, logging.WARNING),
+}
+_INTERRUPTED = (events.JOB_INTERRUPTED, logging.WARNING)
+
+
+def _unwritable(finished: Finished, error: Exception) -> Finished:
+    """PostgreSQL refuses what the attempt produced: the row says so, in words that it does accept."""
+    if isinstance(finished.outcome, Buried):
+        return finished._replace(outcome=Buried(Failure("its failure could not be stored")))
+    return finished._replace(outcome=Buried(Failure(f"its result could not be stored: {type(error).__name__}")))

@@ -1,0 +1,100 @@
+"""Hears NOTIFY and passes it on. Waking is fast, never needed: everything works, slower, while this is deaf."""
+
+import logging
+import select
+import socket
+import threading
+from collections.abc import Callable
+from time import monotonic
+
+import psycopg
+from psycopg import sql
+
+from snapapp.jobs import events
+from snapapp.jobs.database import Row
+from snapapp.jobs.events import Events
+from snapapp.jobs.retry import pause_after
+from snapapp.jobs.roster import channel_of
+
+JOB_CHANNEL = "snapapp_job"
+CANCEL_CHANNEL = "snapapp_cancel"
+
+
+class Listener:
+    """A thread with a connection that LISTENs. `is_alive` is proven by our own pings coming back."""
+
+    def __init__(
+        self,
+        worker: str,
+        connect: Callable[[], psycopg.Connection[Row]],
+        *,
+        on_work: Callable[[], None],
+        on_cancel: Callable[[], None],
+        deaf_after: float,
+        events: Events,
+    ) -> None:
+        self._worker = worker
+        self._connect = connect
+        self._on_work = on_work
+        self._on_cancel = on_cancel
+        self._deaf_after = deaf_after
+        self._events = events
+        self._heard_at: float | None = None  # written by our thread only
+        self._stopping = threading.Event()
+        self._bell, self._ear = socket.socketpair()
+        self._thread = threading.Thread(target=self._run, name="listener", daemon=True)
+
+    @property
+    def is_alive(self) -> bool:
+        """Have we heard anything, our own pings included, within the time that two of them take?"""
+        return self._heard_at is not None and monotonic() - self._heard_at < self._deaf_after
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._bell.send(b"!")
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stopping.is_set():
+            try:
+                with self._connect() as connection:
+                    self._subscribe(connection)
+                    failures = 0
+                    self._on_work()  # whatever was said before we listened
+                    self._listen(connection)
+            except Exception as error:  # noqa: BLE001 - a thread's outermost edge
+                failures += 1
+                self._heard_at = None
+                self._events.emit(
+                    events.WORKER_ERROR, logging.WARNING, worker_id=self._worker, doing="listen", error=str(error)
+                )
+                self._stopping.wait(pause_after(failures))
+
+    def _subscribe(self, connection: psycopg.Connection[Row]) -> None:
+        for channel in (JOB_CHANNEL, CANCEL_CHANNEL, channel_of(self._worker)):
+            connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+
+    def _listen(self, connection: psycopg.Connection[Row]) -> None:
+        """Waits on the socket itself, so that idle costs neither statements nor wake-ups."""
+        raw = connection.pgconn
+        listening_since = monotonic()
+        while not self._stopping.is_set():
+            readable, _, _ = select.select([raw.socket, self._ear.fileno()], [], [], self._deaf_after)
+            if raw.socket in readable:
+                raw.consume_input()
+                while notice := raw.notifies():
+                    self._heard_at = monotonic()
+                    self._pass_on(notice.relname.decode(), notice.extra.decode())
+            if monotonic() - max(self._heard_at or 0.0, listening_since) > self._deaf_after:
+                raise psycopg.OperationalError("LISTEN has gone silent: not even our own pings come back")
+
+    def _pass_on(self, channel: str, payload: str) -> None:
+        if channel == JOB_CHANNEL:
+            self._on_work()
+        elif channel == CANCEL_CHANNEL and payload == self._worker:
+            self._on_cancel()

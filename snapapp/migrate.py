@@ -1,0 +1,67 @@
+"""Brings a database to the schema that this code needs: Alembic, one transaction, an advisory lock around it."""
+
+from pathlib import Path
+
+import sqlalchemy
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from snapapp.errors import MigrationError
+
+_LOCK = 7_266_823_110_001  # any constant will do; two starters take turns on it
+
+
+def migrations_folder() -> Path:
+    """Beside the package in a checkout, inside it in a wheel."""
+    package = Path(__file__).parent
+    for folder in (package.parent / "migrations", package / "_migrations"):
+        if (folder / "env.py").exists():
+            return folder
+    raise MigrationError(f"the folder migrations/ is missing beside {package}")
+
+
+def migrate(url: str, target: str = "head", *, down: bool = False) -> str | None:
+    """Runs what is missing and returns the revision reached. Two callers at once are fine: the second finds it done."""
+    engine = sqlalchemy.create_engine(sqlalchemy_url(url), poolclass=sqlalchemy.NullPool)
+    config = Config()
+    config.set_main_option("script_location", str(migrations_folder()).replace("%", "%%"))
+    with engine.connect() as connection, connection.begin():
+        connection.exec_driver_sql("SET LOCAL statement_timeout = '10min'")
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+        # DDL that waits behind a long query makes everybody else wait behind it: give up soon, try again later
+        connection.exec_driver_sql("SET LOCAL lock_timeout = '5s'")
+        _refuse_unknown(connection, config)
+        config.attributes["connection"] = connection
+        (command.downgrade if down else command.upgrade)(config, target)
+        return MigrationContext.configure(connection).get_current_revision()
+
+
+def is_current(url: str) -> bool:
+    engine = sqlalchemy.create_engine(sqlalchemy_url(url), poolclass=sqlalchemy.NullPool)
+    config = Config()
+    config.set_main_option("script_location", str(migrations_folder()).replace("%", "%%"))
+    with engine.connect() as connection:
+        current = MigrationContext.configure(connection).get_current_revision()
+    return current == ScriptDirectory.from_config(config).get_current_head()
+
+
+def sqlalchemy_url(url: str) -> str:
+    """The same address, with the driver's name in it."""
+    return url.replace("postgresql://", "postgresql+psycopg://", 1)
+
+
+def _refuse_unknown(connection: sqlalchemy.Connection, config: Config) -> None:
+    current = MigrationContext.configure(connection).get_current_revision()
+    if current is not None and current not in {
+        script.revision for script in ScriptDirectory.from_config(config).walk_revisions()
+    }:
+        raise MigrationError(
+            f"the database is at revision {current}, which this code does not know: it is older than the database"
+        )
+    if current is None and connection.exec_driver_sql("SELECT to_regclass('snap_processing_job')").scalar():
+        raise MigrationError(
+            "the database already holds a table snap_processing_job that is not ours (the old service's?): "
+            "use an empty database, and bring the old one's rows over with `snapapp import-legacy DSN`"
+        )

@@ -1,0 +1,220 @@
+"""The server's process: found by its pid file, started, waited for, asked to end."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from snapapp.errors import PostgresError
+from snapapp.postgres import account, cluster
+from snapapp.postgres.binaries import program
+from snapapp.postgres.home import Home, disk_hint, open_private
+from snapapp.postgres.sockets import PORT, answers, directory, path_in
+
+STARTED_WITHIN = timedelta(minutes=2)  # after a crash it may have 1 GB of WAL to replay
+RETRIED_FOR = timedelta(seconds=10)  # orphans of a killed postmaster notice its death within seconds
+STOPPED_WITHIN = ((signal.SIGINT, timedelta(seconds=30)), (signal.SIGQUIT, timedelta(seconds=10)))
+
+_FALLS_SILENT_WITHIN = timedelta(seconds=2)  # a dying server closes its socket last
+_LAUNCHED_WITHIN = timedelta(seconds=10)
+_LOG_LIMIT = 10 * 2**20
+_OURS = "cluster_name=snapapp"
+_POLL = timedelta(milliseconds=20)
+_BACKOFF = timedelta(milliseconds=250)
+
+# what a start says while something of the last server is still dying
+_PASSING = re.compile(r"is still in use|lock file .* (already exists|is empty)|Address already in use")
+
+
+@dataclass(frozen=True, slots=True)
+class Postmaster:
+    pid: int
+    socket_folder: Path = Path()
+    port: int = PORT
+    is_ready: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    pid: int
+    log: Path
+    log_start: int
+
+    def is_alive(self) -> bool:
+        return bool(_command_line(self.pid))
+
+    def said(self) -> str:
+        with self.log.open("rb") as file:
+            file.seek(self.log_start)
+            return file.read().decode("utf-8", "replace").strip()
+
+
+def find(folder: Path) -> Postmaster | None:
+    """The living server of this cluster, if snapapp started it; any other is an error."""
+    lines = _pid_file(folder)
+    if not lines or not lines[0].isdigit():
+        return None
+    pid = int(lines[0])
+    command_line = _command_line(pid)
+    if not _serves(command_line, pid, folder):
+        return None
+    if _OURS not in command_line:
+        raise PostgresError(
+            f"A PostgreSQL server that snapapp did not start runs in {folder} as pid {pid}: "
+            f"stop it with `{program('pg_ctl')} stop -D {folder}`, or set SNAPAPP_DATABASE_URL to it."
+        )
+    if len(lines) < 8:
+        return Postmaster(pid)
+    return Postmaster(pid, Path(lines[4]), int(lines[3]), is_ready=lines[7].strip() == "ready")
+
+
+def start(home: Home) -> Postmaster:
+    """The server that runs, or a new one; returns when it takes connections. To be called behind the gate."""
+    began = time.monotonic()
+    launch: _Launch | None = None
+    while _passed_since(began) < STARTED_WITHIN:
+        found = find(home.cluster)
+        if found is not None and found.is_ready:
+            return found
+        if found is None and (launch is None or not launch.is_alive()):
+            if launch is not None:
+                _judge(home, launch.said(), may_retry=_passed_since(began) < RETRIED_FOR)
+            launch = _launch(home)
+        time.sleep(_POLL.total_seconds())
+    raise PostgresError(
+        f"PostgreSQL in {home.cluster} still starts after {STARTED_WITHIN}, perhaps recovering from a crash. "
+        f"It goes on without us: look at {home.log} and try again."
+    )
+
+
+def stop(folder: Path) -> None:
+    """Fast, rolling open transactions back; if that takes too long at once: the next start recovers."""
+    found = find(folder)
+    if found is None:
+        return
+    for request, patience in STOPPED_WITHIN:
+        try:
+            os.kill(found.pid, request)
+        except ProcessLookupError:
+            return
+        if _is_gone_within(found.pid, patience):
+            return
+    raise PostgresError(f"PostgreSQL in {folder} does not stop: look at pid {found.pid}, then `kill -9 {found.pid}`.")
+
+
+def _judge(home: Home, said: str, *, may_retry: bool) -> None:
+    if may_retry and _PASSING.search(said):
+        time.sleep(_BACKOFF.total_seconds())
+        return
+    tail = "\n".join(f"  {line}" for line in said.splitlines()[-10:])
+    raise PostgresError(
+        f"PostgreSQL does not start in {home.cluster}. It said in {home.log}:\n{tail}{disk_hint(home.root)}"
+    )
+
+
+def _launch(home: Home) -> _Launch:
+    """As nobody's child: the shell ends at once, and no adopter is more its parent than another."""
+    who = account.choose(home)
+    folder = directory(home.cluster, who)
+    _must_be_silent(folder)
+    cluster.configure(home)
+    _drop_stale_pid_file(home.cluster)
+    _rotate(home.log)
+    log = open_private(home.log, os.O_WRONLY | os.O_APPEND)
+    try:
+        log_start = os.fstat(log).st_size
+        server = (program("postgres"), "-D", home.cluster, "-k", folder, "-p", str(PORT), "-c", _OURS)
+        shell = ("/bin/sh", "-c", 'exec "$@" >&2 & echo $!', "sh")
+        result = who.run(*shell, *server, folder=home.cluster, errors_to=log, within=_LAUNCHED_WITHIN)
+    finally:
+        os.close(log)
+    return _Launch(int(result.stdout or 0), home.log, log_start)
+
+
+def _must_be_silent(folder: Path) -> None:
+    """Two containers on one volume do not see each other's pids, but they do see each other's sockets."""
+    deadline = time.monotonic() + _FALLS_SILENT_WITHIN.total_seconds()
+    while answers(folder):
+        if time.monotonic() > deadline:
+            raise PostgresError(
+                f"A PostgreSQL server that this process cannot see, perhaps in another container, answers on "
+                f"{path_in(folder)}: stop it, or set SNAPAPP_DATABASE_URL to it."
+            )
+        time.sleep(_POLL.total_seconds())
+
+
+def _drop_stale_pid_file(folder: Path) -> None:
+    """PostgreSQL believes any process with the noted pid: another's after a reboot, a zombie that nobody buries.
+
+    Its other guard still stands between two servers: shared memory, whose key is the directory's inode."""
+    lines = _pid_file(folder)
+    if not lines or not lines[0].isdigit() or _exists(int(lines[0])):
+        (folder / "postmaster.pid").unlink(missing_ok=True)
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _rotate(log: Path) -> None:
+    if log.exists() and log.stat().st_size > _LOG_LIMIT:
+        log.replace(log.with_name(f"{log.name}.1"))
+
+
+def _pid_file(folder: Path) -> list[str]:
+    try:
+        return (folder / "postmaster.pid").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def _is_gone_within(pid: int, patience: timedelta) -> bool:
+    asked = time.monotonic()
+    while _command_line(pid):
+        if _passed_since(asked) > patience:
+            return False
+        time.sleep(_POLL.total_seconds())
+    return True
+
+
+def _passed_since(moment: float) -> timedelta:
+    return timedelta(seconds=time.monotonic() - moment)
+
+
+def _serves(command_line: str, pid: int, folder: Path) -> bool:
+    if re.match(r"(.*/)?(postgres|postmaster)( |$)", command_line) is None:
+        return False
+    try:
+        # a server works in its cluster, wherever that was moved or mounted since
+        return Path(f"/proc/{pid}/cwd").samefile(folder)
+    except OSError:
+        told = re.search(r" -D (.+) -k ", command_line)
+        return told is None or Path(told.group(1)) == folder
+
+
+def _command_line(pid: int) -> str:
+    """Empty for the dead, even where nobody has buried them: a zombie has no arguments."""
+    if sys.platform != "linux":
+        return _listed_command_line(pid)
+    try:
+        return os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).replace("\0", " ").strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def _listed_command_line(pid: int) -> str:
+    argv = ["ps", "-ww", "-o", "stat=", "-o", "args=", "-p", str(pid)]
+    listed = subprocess.run(argv, capture_output=True, text=True, check=False)
+    state, _, command_line = listed.stdout.strip().partition(" ")
+    return "" if state.startswith("Z") else command_line.strip()

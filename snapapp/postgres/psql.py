@@ -1,0 +1,51 @@
+"""The bundled psql, for our database as for a foreign one."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from snapapp.errors import PostgresError
+from snapapp.postgres.binaries import program
+
+_FOR_PSQL = (signal.SIGINT, signal.SIGHUP)
+
+# its own libtinfo does not look where Debian keeps the common terminals
+_TERMINFO = "/etc/terminfo:/lib/terminfo:/usr/lib/terminfo:/usr/share/terminfo"
+
+
+def psql_argv(url: str) -> list[str]:
+    """Without the password, which every user of the machine could read in the list of processes."""
+    parts = _parts(url)
+    parts.pop("password", None)
+    return [str(program("psql")), make_conninfo("", **parts)]
+
+
+def run_psql(url: str, arguments: Sequence[str] = ()) -> int:
+    """Runs psql in our terminal and returns its exit code.
+
+    As a child, not by exec: our share in the server is not inherited, so it must outlive psql on our side."""
+    # Ctrl-C is psql's to answer, and when the terminal goes psql does: our share we give back after
+    before = {number: signal.signal(number, lambda _number, _frame: None) for number in _FOR_PSQL}
+    try:
+        return subprocess.run([*psql_argv(url), *arguments], env=_environment(url), check=False).returncode
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _environment(url: str) -> dict[str, str]:
+    password = _parts(url).get("password")
+    secret = {} if password is None else {"PGPASSWORD": str(password)}
+    return {"TERMINFO_DIRS": _TERMINFO} | os.environ | secret
+
+
+def _parts(url: str) -> dict[str, str | int | None]:
+    scheme, separator, rest = url.partition("://")
+    try:
+        return dict(conninfo_to_dict(scheme.partition("+")[0] + separator + rest))
+    except ProgrammingError as error:
+        raise PostgresError(f"psql cannot use the database URL: {str(error).strip()}.") from error

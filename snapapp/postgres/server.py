@@ -1,0 +1,109 @@
+"""One server for all processes of a data directory: the first starts it, the last one out stops it."""
+
+import contextlib
+import logging
+import threading
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+from snapapp.errors import PostgresError
+from snapapp.postgres import account, cluster, locks, postmaster
+from snapapp.postgres.home import Home, explained
+
+_log = logging.getLogger(__name__)
+
+# longer than the longest start: whoever waits at the gate meets a server, not an error
+_ADMITTED_WITHIN = postmaster.STARTED_WITHIN + timedelta(minutes=1)
+_DISMISSED_WITHIN = timedelta(seconds=30)
+
+
+class Server:
+    """Our share in the running server. A process that dies without `stop` gives its share back as well."""
+
+    def __init__(self, home: Home, share: locks.Share, url: str) -> None:
+        self.url = url
+        self._home = home
+        self._share: locks.Share | None = share  # written by stop, under the lock
+        self._lock = threading.Lock()  # a second stop returns when the first has stopped, not before
+
+    def stop(self) -> None:
+        """Gives our share back, and stops the server if nobody else has one. Bounded in time."""
+        with self._lock:
+            share, self._share = self._share, None
+            if share is not None:
+                _leave(self._home, share)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def start(data_dir: Path, *, create: bool) -> Server:
+    """Starts the directory's server or adopts the running one; only `create` lets it make a new cluster."""
+    home = Home.at(data_dir)
+    with explained(home):
+        if create:
+            home.root.mkdir(parents=True, exist_ok=True)
+        elif not home.cluster.exists() and not home.root.is_file():
+            raise PostgresError(_nothing_here(home))
+        with locks.gate(home.gate, within=_ADMITTED_WITHIN):
+            return _enter(home, create=create)
+
+
+def _enter(home: Home, *, create: bool) -> Server:
+    share = locks.Share(home.adopters)
+    try:
+        if not cluster.stands(home):
+            if not create:
+                raise PostgresError(_nothing_here(home))
+            cluster.create(home, account.choose(home))
+            _log.info("A new PostgreSQL cluster was made in %s.", home.cluster)
+        running = postmaster.start(home)
+    except Exception:
+        share.release()  # a server that is still recovering goes on, and the next start adopts it
+        raise
+    except BaseException:  # Ctrl-C: nobody asked for a server any more
+        _stop_if_last(home, share)
+        raise
+    _log.info("PostgreSQL serves %s as pid %d.", home.cluster, running.pid)
+    return Server(home, share, _url(running))
+
+
+def _leave(home: Home, share: locks.Share) -> None:
+    try:
+        # a server whose directory was removed notices that within a minute and ends by itself
+        gone = contextlib.suppress(FileNotFoundError)
+        with explained(home), gone, locks.gate(home.gate, within=_DISMISSED_WITHIN):
+            _stop_if_last(home, share)
+    except locks.GateBusyError:
+        _log.info("PostgreSQL in %s is just being started by another process, which stops it.", home.cluster)
+    finally:
+        share.release()
+
+
+def _stop_if_last(home: Home, share: locks.Share) -> None:
+    try:
+        if share.is_the_last():
+            postmaster.stop(home.cluster)
+            _log.info("PostgreSQL in %s was stopped: nobody used it any more.", home.cluster)
+    finally:
+        share.release()  # before the gate opens for the next one
+
+
+def _url(running: postmaster.Postmaster) -> str:
+    host = quote(str(running.socket_folder), safe="")
+    return f"postgresql://postgres@/{cluster.DATABASE}?host={host}&port={running.port}"
+
+
+def _nothing_here(home: Home) -> str:
+    return (
+        f"There is no database in {home.cluster}. Type `make run` to make one, set SNAPAPP_DATA_DIR to the "
+        f"directory that has it, or set SNAPAPP_DATABASE_URL to a PostgreSQL server of yours."
+    )

@@ -1,0 +1,683 @@
+"""The environment as one frozen value. The class `Settings` is the table: one entry a setting, from which
+parsing, `config --explain` and docs/settings.md follow. Nothing else in snapapp reads the environment."""
+
+# ruff: noqa: RUF009 (setting() is dataclasses.field() with a name, a parser and a sentence)
+
+import difflib
+import ipaddress
+import keyword
+import math
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+from snapapp.errors import SettingsError
+from snapapp.jobs.settings import JobsSettings, RetrySettings
+
+PREFIX = "SNAPAPP_"
+DEFAULT_ENV_FILE = Path("/etc/snapapp/snapapp.env")
+ENV_FILE_MAX_BYTES = 1_048_576
+DAY_MS = 86_400_000
+
+T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
+
+
+class Environment(StrEnum):
+    DEV = "dev"
+    PROD = "prod"
+
+
+class LogFormat(StrEnum):
+    JSON = "json"
+    CONSOLE = "console"
+
+
+class LogLevel(StrEnum):
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+    CRITICAL = "CRITICAL"
+
+
+class Origin(StrEnum):
+    DEFAULT = "default"
+    ENVIRONMENT = "environment"
+    FILE = "file"
+
+
+class UnreadableError(ValueError):
+    """A text is not what its setting accepts. It has a message only where there is more to say than that."""
+
+
+# --- Readers: from text to value and back -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Reader(Generic[T]):
+    """How the text of a setting becomes its value; `accepts` completes the sentence "X is not …"."""
+
+    accepts: str
+    read: Callable[[str], T]  # raises UnreadableError
+    show: Callable[[T], str] = str
+    mask: Callable[[T], str] = lambda _: "***"  # what may be shown of a secret
+
+
+def whole(low: int, high: int) -> Reader[int]:
+    def read(text: str) -> int:
+        # int() alone would take "1_000", "٣" and unbounded digits
+        if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or not low <= int(text) <= high:
+            raise UnreadableError
+        return int(text)
+
+    return Reader(f"a whole number from {low} to {high}", read)
+
+
+def number(low: float, high: float) -> Reader[float]:
+    def read(text: str) -> float:
+        if not re.fullmatch(
+            r"[+-]?([0-9]{1,18}(\.[0-9]{0,18})?|\.[0-9]{1,18})(e[+-]?[0-9]{1,3})?", text, re.IGNORECASE
+        ):
+            raise UnreadableError  # "nan" and "inf" end here
+        if not (math.isfinite(float(text)) and low <= float(text) <= high):
+            raise UnreadableError
+        return float(text)
+
+    return Reader(f"a number from {low:g} to {high:g}", read, lambda value: f"{value:g}")
+
+
+def milliseconds(low: int, high: int) -> Reader[timedelta]:
+    count, unit = whole(low, high), timedelta(milliseconds=1)
+    accepts = f"{count.accepts} (milliseconds)"
+    return Reader(accepts, lambda text: count.read(text) * unit, lambda value: str(value // unit))
+
+
+def hours(low: int, high: int) -> Reader[timedelta]:
+    count, unit = whole(low, high), timedelta(hours=1)
+    return Reader(f"{count.accepts} (hours)", lambda text: count.read(text) * unit, lambda value: str(value // unit))
+
+
+def switch() -> Reader[bool]:
+    words = {
+        "true": True,
+        "1": True,
+        "yes": True,
+        "on": True,
+        "false": False,
+        "0": False,
+        "no": False,
+        "off": False,
+    }
+
+    def read(text: str) -> bool:
+        if text.lower() not in words:
+            raise UnreadableError
+        return words[text.lower()]
+
+    return Reader("true or false (also 1/0, yes/no, on/off)", read, lambda value: "true" if value else "false")
+
+
+def choice(kind: type[E]) -> Reader[E]:
+    members = {member.lower(): member for member in kind}
+
+    def read(text: str) -> E:
+        if text.lower() not in members:
+            raise UnreadableError
+        return members[text.lower()]
+
+    return Reader(f"one of {', '.join(kind)}", read)
+
+
+def label(longest: int) -> Reader[str]:
+    def read(text: str) -> str:
+        if len(text) > longest:
+            raise UnreadableError(f"it has {len(text)} characters")
+        return text
+
+    return Reader(f"a text of at most {longest} characters", read)
+
+
+def path() -> Reader[Path]:
+    def read(text: str) -> Path:
+        if text.startswith("~"):
+            raise UnreadableError("only a shell knows what ~ is; write the path out")
+        return Path(text).absolute()
+
+    return Reader("a path", read)
+
+
+def listening_host() -> Reader[str]:
+    def read(text: str) -> str:
+        if not _is_address(text) and not re.fullmatch(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})", text):
+            raise UnreadableError
+        return text
+
+    return Reader("a host name or an IP address, without scheme or port", read)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def names(what: str, is_name: Callable[[str], bool]) -> Reader[tuple[str, ...]]:
+    """A comma list: blanks around items, empty items and repetitions do not matter, the order does."""
+
+    def read(text: str) -> tuple[str, ...]:
+        items = dict.fromkeys(item.strip() for item in text.split(",") if item.strip())
+        wrong = [_quoted(item) for item in items if not is_name(item)]
+        if wrong:
+            raise UnreadableError(f"{', '.join(wrong)} cannot be one")
+        return tuple(items)
+
+    return Reader(f"a list of {what} separated by commas", read, ",".join)
+
+
+def _is_queue(name: str) -> bool:
+    return len(name) <= 200 and not re.search(r"\s", name)
+
+
+def _is_module(name: str) -> bool:
+    return all(part.isidentifier() and not keyword.iskeyword(part) for part in name.split("."))
+
+
+def postgres_url() -> Reader[str]:
+    """Every spelling of the scheme becomes `postgresql://`, which libpq and SQLAlchemy both read."""
+    return Reader(
+        "a PostgreSQL URL (postgresql://user:password@host:port/database)",
+        _read_postgres_url,
+        mask=mask_password,
+    )
+
+
+def _read_postgres_url(text: str) -> str:
+    scheme, separator, rest = text.partition("://")
+    if not separator or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]{0,30}", scheme):
+        raise UnreadableError("it has no scheme")
+    if scheme.lower() not in {"postgresql", "postgres", "postgresql+psycopg"}:
+        raise UnreadableError(f"its scheme is {scheme}, not postgresql")
+    if re.search(r"\s", rest):
+        raise UnreadableError("it holds a blank")
+    if re.search(r"%(?![0-9A-Fa-f]{2})|%00", rest):
+        raise UnreadableError("a % in it is not followed by two hex digits; a literal one is written %25")
+    _check_hosts(re.split(r"[/?]", rest, maxsplit=1)[0])
+    return f"postgresql://{rest}"
+
+
+def _check_hosts(authority: str) -> None:
+    """libpq takes several hosts, each with a port. A password with a raw @ : or / ends up here in pieces."""
+    user, _, hosts = authority.rpartition("@")
+    ports = [_HOST_AND_PORT.fullmatch(host) for host in hosts.split(",")]
+    if "@" in user or not all(port and 1 <= int(port[1] or 1) <= 65_535 for port in ports):
+        raise UnreadableError("its host or port cannot be read; in a password, write @ : / as %40 %3A %2F")
+
+
+_HOST_AND_PORT = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\[\]:]*)(?::([0-9]{0,5}))?")
+
+
+def mask_password(url: str) -> str:
+    """Up to the last @, so that a password with a raw @ in it does not show its end."""
+    url = re.sub(r"//([^:/@?]*):.*@", r"//\1:***@", url)
+    return re.sub(r"([?&](?:ssl)?password=)[^&]*", r"\1***", url, flags=re.IGNORECASE)
+
+
+def optional(reader: Reader[T]) -> Reader[T | None]:
+    """Without a default: a setting left out is None."""
+    return Reader(
+        reader.accepts,
+        lambda text: reader.read(text) if text else None,
+        lambda value: "" if value is None else reader.show(value),
+        lambda value: "" if value is None else reader.mask(value),
+    )
+
+
+# --- The table ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Setting(Generic[T]):
+    """One entry of the table. Its default is text, read like any other, so the docs tell the truth."""
+
+    name: str  # as in the environment, prefix included
+    reader: Reader[T]
+    default: str
+    description: str
+    secret: bool
+    prod_default: str | None
+
+    def default_in(self, environment: Environment) -> str:
+        in_prod = environment is Environment.PROD and self.prod_default is not None
+        return self.prod_default or "" if in_prod else self.default
+
+    def shown(self, value: T) -> str:
+        return self.reader.mask(value) if self.secret else self.reader.show(value)
+
+
+def setting(
+    name: str,
+    reader: Reader[T],
+    default: str,
+    description: str,
+    *,
+    secret: bool = False,
+    prod_default: str | None = None,
+) -> T:
+    entry = Setting(PREFIX + name, reader, default, description, secret, prod_default)
+    return field(default_factory=lambda: reader.read(default), repr=not secret, metadata={"setting": entry})
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A row of `snapapp config --explain`; the value is safe to show."""
+
+    name: str
+    value: str
+    source: Origin
+    description: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Every setting of snapapp, in the order of the documentation; `load` needs `env` to be the first."""
+
+    env: Environment = setting(
+        "ENV", choice(Environment), "dev", "prod refuses what is only good enough for development."
+    )
+    env_file: Path = setting(
+        "ENV_FILE", path(), str(DEFAULT_ENV_FILE), "KEY=VALUE lines read beneath the environment, which wins."
+    )
+    database_url: str | None = setting(
+        "DATABASE_URL",
+        optional(postgres_url()),
+        "",
+        "The PostgreSQL to use; without it, the embedded one.",
+        secret=True,
+    )
+    data_dir: Path = setting("DATA_DIR", path(), "./var", "Where the embedded PostgreSQL and local files live.")
+    host: str = setting("HOST", listening_host(), "127.0.0.1", "The address to listen on.")
+    port: int = setting("PORT", whole(0, 65_535), "8000", "The port to listen on; 0 takes any free one.")
+    log_format: LogFormat = setting(
+        "LOG_FORMAT", choice(LogFormat), "console", "How log lines look.", prod_default="json"
+    )
+    log_level: LogLevel = setting("LOG_LEVEL", choice(LogLevel), "INFO", "The least important lines to log.")
+    prepared_statements: bool = setting(
+        "PREPARED_STATEMENTS", switch(), "true", "Off behind a PgBouncer older than 1.21 in transaction mode."
+    )
+    worker_enabled: bool = setting("WORKER_ENABLED", switch(), "true", "Whether `serve` works the queue as well.")
+    worker_id: str | None = setting(
+        "WORKER_ID", optional(label(100)), "", "A label for people; the real id is fresh at every start."
+    )
+    worker_queues: tuple[str, ...] = setting(
+        "WORKER_QUEUES", names("queue names", _is_queue), "", "The queues to work; none named: all of them."
+    )
+    worker_concurrency: int = setting("WORKER_CONCURRENCY", whole(1, 1_000), "4", "Jobs run in threads at once.")
+    worker_async_concurrency: int = setting(
+        "WORKER_ASYNC_CONCURRENCY", whole(1, 10_000), "100", "`async def` jobs run at once."
+    )
+    worker_children: int = setting(
+        "WORKER_CHILDREN", whole(0, 256), "2", "Warm child processes, each running one job at a time."
+    )
+    worker_batch_size: int = setting("WORKER_BATCH_SIZE", whole(1, 10_000), "100", "The most jobs claimed at once.")
+    worker_poll_delay: timedelta = setting(
+        "WORKER_POLL_DELAY_MS", milliseconds(10, DAY_MS), "1000", "How often to look for jobs unwoken."
+    )
+    job_lock_ttl: timedelta = setting(
+        "JOB_LOCK_TTL_MS", milliseconds(1, DAY_MS), "60000", "How long a silent worker keeps its jobs."
+    )
+    job_heartbeat_interval: timedelta = setting(
+        "JOB_HEARTBEAT_INTERVAL_MS",
+        milliseconds(1, DAY_MS),
+        "10000",
+        "How often a worker says it lives; under TTL/3.",
+    )
+    job_recovery_interval: timedelta = setting(
+        "JOB_RECOVERY_INTERVAL_MS",
+        milliseconds(1, DAY_MS),
+        "15000",
+        "How often to look for dead workers' jobs.",
+    )
+    job_max_attempts: int = setting("JOB_MAX_ATTEMPTS", whole(1, 1_000), "3", "Attempts before a job is a dead letter.")
+    job_timeout: timedelta = setting(
+        "JOB_TIMEOUT_MS", milliseconds(1, 7 * DAY_MS), "900000", "The longest an attempt may run."
+    )
+    job_retention: timedelta = setting(
+        "JOB_RETENTION_HOURS", hours(0, 87_600), "168", "How long finished jobs are kept; 0 keeps none."
+    )
+    retry_base: timedelta = setting(
+        "RETRY_BASE_MS", milliseconds(1, DAY_MS), "10000", "The delay before the first retry."
+    )
+    retry_multiplier: float = setting(
+        "RETRY_MULTIPLIER", number(1, 100), "2", "How much longer each further retry waits."
+    )
+    retry_max: timedelta = setting("RETRY_MAX_MS", milliseconds(1, 30 * DAY_MS), "300000", "The longest such delay.")
+    retry_jitter: float = setting("RETRY_JITTER", number(0, 1), "0.2", "The part of the delay that is left to chance.")
+    shutdown_grace: timedelta = setting(
+        "SHUTDOWN_GRACE_MS", milliseconds(0, DAY_MS), "20000", "How long running jobs may finish at a stop."
+    )
+    processors: tuple[str, ...] = setting(
+        "PROCESSORS", names("dotted module names", _is_module), "", "Further modules that declare processors."
+    )
+
+    # How we came by them; not settings themselves, so they do not take part in comparisons.
+    origins: Mapping[str, Origin] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
+    warnings: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    looked_in: tuple[str, ...] = field(default=("the environment",), compare=False, repr=False)
+
+    @classmethod
+    def from_environment(cls) -> "Settings":
+        return load(os.environ, EnvFile.beneath(os.environ))
+
+    def explain(self) -> list[Explained]:
+        return [self._explained(name, entry) for name, entry in TABLE.items()]
+
+    def _explained(self, name: str, entry: Setting[Any]) -> Explained:
+        origin = self.origins.get(entry.name, Origin.DEFAULT)
+        return Explained(entry.name, entry.shown(getattr(self, name)), origin, entry.description)
+
+    def retry(self) -> RetrySettings:
+        return RetrySettings(
+            base=self.retry_base,
+            multiplier=self.retry_multiplier,
+            maximum=self.retry_max,
+            jitter=self.retry_jitter,
+        )
+
+    def jobs(self, database_url: str) -> JobsSettings:
+        return self._jobs(database_url, self.retry())
+
+    def _jobs(self, database_url: str, retry: RetrySettings) -> JobsSettings:
+        return JobsSettings(
+            database_url=database_url,
+            queues=self.worker_queues,
+            concurrency=self.worker_concurrency,
+            async_concurrency=self.worker_async_concurrency,
+            children=self.worker_children,
+            batch_size=self.worker_batch_size,
+            poll_delay=self.worker_poll_delay,
+            lease_for=self.job_lock_ttl,
+            beat_every=self.job_heartbeat_interval,
+            recover_every=self.job_recovery_interval,
+            keep_finished=self.job_retention,
+            shutdown_grace=self.shutdown_grace,
+            timeout=self.job_timeout,
+            max_attempts=self.job_max_attempts,
+            retry=retry,
+            worker_name=self.worker_id,
+            prepared_statements=self.prepared_statements,
+        )
+
+
+TABLE: Mapping[str, Setting[Any]] = MappingProxyType(
+    {each.name: each.metadata["setting"] for each in fields(Settings) if "setting" in each.metadata}
+)
+
+
+# --- The environment file -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The text of one variable and where it stands."""
+
+    text: str
+    origin: Origin
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvFile:
+    """An environment file as it was found: its variables, its mistakes, and what to say of having looked."""
+
+    looked: str
+    values: Mapping[str, Given] = field(default_factory=lambda: MappingProxyType({}))
+    mistakes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def beneath(cls, environ: Mapping[str, str]) -> "EnvFile":
+        named = environ.get(f"{PREFIX}ENV_FILE", "").strip()
+        return cls.at(Path(named) if named else DEFAULT_ENV_FILE, is_named=bool(named))
+
+    @classmethod
+    def at(cls, path: Path, *, is_named: bool) -> "EnvFile":
+        """A file that somebody named must be readable. The default one need not be: systemd, which may read
+        it, has given its contents to the service already; anybody else's command warns that it may not."""
+        try:
+            with path.open("rb") as file:
+                content = file.read(ENV_FILE_MAX_BYTES + 1)
+        except (OSError, ValueError) as error:
+            return cls._without(path, error, is_named=is_named)
+        return cls.parse(content, str(path))
+
+    @classmethod
+    def _without(cls, path: Path, error: Exception, *, is_named: bool) -> "EnvFile":
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        said = f"{_visible(str(path))} ({reason})"
+        if is_named:
+            return cls(looked=said, mistakes=(f"{PREFIX}ENV_FILE names a file that cannot be read: {said}",))
+        if isinstance(error, FileNotFoundError):
+            return cls(looked=said)
+        return cls(looked=said, warnings=(f"{said}: its settings are not applied",))
+
+    @classmethod
+    def parse(cls, content: bytes, name: str) -> "EnvFile":
+        if len(content) > ENV_FILE_MAX_BYTES:
+            return cls(looked=name, mistakes=(f"{name} is larger than {ENV_FILE_MAX_BYTES} bytes",))
+        try:
+            text = content.decode()
+        except UnicodeDecodeError as error:
+            return cls(looked=name, mistakes=(f"{name} is not UTF-8: {error.reason} at byte {error.start}",))
+        return cls._from_lines(re.split(r"\r\n|\n|\r", text), name)
+
+    @classmethod
+    def _from_lines(cls, lines: list[str], name: str) -> "EnvFile":
+        values: dict[str, Given] = {}
+        mistakes: list[str] = []
+        for count, line in enumerate(map(str.strip, lines), start=1):
+            if not line or line[0] in "#;":
+                continue
+            place = f"{name} line {count}"
+            try:
+                key, value = _assignment(line)
+            except UnreadableError as error:
+                mistakes.append(f"{place}: {error}")
+            else:
+                values[key] = Given(value, Origin.FILE, place)  # the last one counts, as in systemd
+        return cls(looked=name, values=values, mistakes=tuple(mistakes))
+
+
+def _assignment(line: str) -> tuple[str, str]:
+    """KEY=VALUE as systemd's EnvironmentFile takes it; its errors show no value, which may be a secret."""
+    key, separator, value = line.partition("=")
+    if not separator:
+        raise UnreadableError("it is not KEY=VALUE")
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key):
+        raise UnreadableError(f"{_quoted(key)} is not a variable's name")
+    try:
+        return key, _unquoted(value.strip())
+    except UnreadableError as error:
+        raise UnreadableError(f"the value of {key} {error}") from None
+
+
+def _unquoted(value: str) -> str:
+    if value[:1] not in {"'", '"'}:
+        if "\\" in value:
+            raise UnreadableError("holds a backslash: put it in single quotes")
+        return value
+    quote, inner = value[0], value[1:-1]
+    if quote == "'" and len(value) > 1 and value.endswith(quote) and quote not in inner:
+        return inner
+    if quote == '"' and re.fullmatch(r'"(?:[^"\\]|\\.)*"', value):
+        return re.sub(r'\\(["\\`$])', r"\1", inner)
+    raise UnreadableError("is not closed by the quote that opens it")
+
+
+# --- Loading ------------------------------------------------------------------------------------------------
+
+
+def load(environ: Mapping[str, str], file: EnvFile | None = None) -> Settings:
+    """Settings from the environment over the file, or a SettingsError that names every mistake of both."""
+    given = _given(environ, file)
+    values: dict[str, Any] = {}
+    mistakes = list(file.mistakes) if file else []
+    wrong: set[str] = set()
+    for name, entry in TABLE.items():
+        text = entry.default_in(values.get("env", Environment.DEV))
+        try:
+            values[name] = _value(entry, given.get(entry.name), text)
+        except UnreadableError as error:
+            mistakes.append(str(error))
+            wrong.add(name)
+    settings = Settings(
+        **values,
+        origins=MappingProxyType({name: each.origin for name, each in given.items()}),
+        warnings=(*(file.warnings if file else ()), *_warnings(environ, file)),
+        looked_in=("the environment", *([file.looked] if file else [])),
+    )
+    mistakes += _clashes(settings, wrong, given)
+    mistakes += _dangers(settings, wrong, given)
+    if mistakes:
+        raise SettingsError(mistakes)
+    return settings
+
+
+def _given(environ: Mapping[str, str], file: EnvFile | None) -> dict[str, Given]:
+    """What is set at all: an empty variable counts as not there, so the file's value shows through."""
+    layers = dict(file.values) if file else {}
+    layers.pop(f"{PREFIX}ENV_FILE", None)  # a file cannot name itself
+    layers |= {name: Given(text, Origin.ENVIRONMENT, "") for name, text in environ.items() if text.strip()}
+    return {name: each for name, each in layers.items() if each.text.strip()}
+
+
+def _value(entry: Setting[T], given: Given | None, default: str) -> T:
+    if given is None:
+        return entry.reader.read(default)
+    try:
+        return entry.reader.read(_printable(given.text.strip()))
+    except UnreadableError as error:
+        reason = f": {error}" if str(error) else ""
+        raise UnreadableError(f"{_as_given(entry, given)} is not {entry.reader.accepts}{reason}") from None
+
+
+def _printable(text: str) -> str:
+    """Control characters, NUL and the surrogates of undecodable bytes would fail far from here, if at all."""
+    if not text.isprintable():
+        raise UnreadableError("it holds characters that cannot be printed")
+    return text
+
+
+def _as_given(entry: Setting[Any], given: Given) -> str:
+    value = " (value not shown)" if entry.secret else f"={_quoted(given.text)}"
+    return f"{entry.name}{value}" + (f" ({given.place})" if given.place else "")
+
+
+# The fields behind each check of the queue's settings that concerns several, by how its sentence begins.
+_TOGETHER = {
+    "the lease must outlast": ("job_lock_ttl", "job_heartbeat_interval"),
+    "retry maximum must not": ("retry_max", "retry_base"),
+}
+
+
+def _clashes(settings: Settings, wrong: set[str], given: Mapping[str, Given]) -> Iterator[str]:
+    """What the queue says about settings that are fine one by one. A field that is wrong by itself holds its
+    default here; what the default clashes with is no mistake."""
+    for refusal in [*_refusals(settings.retry), *_refusals(lambda: settings._jobs("", RetrySettings()))]:
+        concerned = next((fields_ for start, fields_ in _TOGETHER.items() if refusal.startswith(start)), ())
+        if wrong.isdisjoint(concerned):
+            where = ", ".join(_as_set(TABLE[name], settings.env, given) for name in concerned)
+            yield f"{where or 'the queue'}: {refusal}"
+
+
+def _refusals(construct: Callable[[], object]) -> list[str]:
+    try:
+        construct()
+    except ValueError as error:
+        return str(error).split("; ")
+    return []
+
+
+def _dangers(settings: Settings, wrong: set[str], given: Mapping[str, Given]) -> Iterator[str]:
+    """What production refuses to start on."""
+    if settings.env is not Environment.PROD:
+        return
+    if settings.database_url is None and "database_url" not in wrong:
+        yield f"{PREFIX}DATABASE_URL is required in prod: the embedded PostgreSQL is for development"
+    for name, entry in TABLE.items():
+        if name not in wrong and isinstance(getattr(settings, name), Path) and not _is_absolute(entry, given):
+            yield f"{_as_set(entry, settings.env, given)} must be an absolute path in prod"
+
+
+def _is_absolute(entry: Setting[Any], given: Mapping[str, Given]) -> bool:
+    return Path(given[entry.name].text.strip() if entry.name in given else entry.default).is_absolute()
+
+
+def _as_set(entry: Setting[Any], environment: Environment, given: Mapping[str, Given]) -> str:
+    if entry.name in given:
+        return _as_given(entry, given[entry.name])
+    return f"{entry.name}={entry.default_in(environment)} (default)"
+
+
+def _warnings(environ: Mapping[str, str], file: EnvFile | None) -> Iterator[str]:
+    known = [entry.name for entry in TABLE.values()]
+    for name in sorted({*environ, *(file.values if file else ())}):
+        if name.upper().startswith(PREFIX) and name not in known:
+            close = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.8)
+            yield f"{_visible(name)} is not a setting" + (f"; did you mean {close[0]}?" if close else "")
+    if file and f"{PREFIX}ENV_FILE" in file.values:
+        yield f"{file.values[f'{PREFIX}ENV_FILE'].place}: {PREFIX}ENV_FILE has no effect in a file"
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:60]}…")
+
+
+def _visible(text: str) -> str:
+    return text if text.isprintable() else repr(text)
+
+
+# --- The documentation --------------------------------------------------------------------------------------
+
+
+def documentation() -> str:
+    """docs/settings.md, whole; `make docs` writes it and a test compares."""
+    rows = [_documented(entry) for entry in TABLE.values()]
+    return "\n".join([*_DOCUMENTATION_HEAD, *rows, ""])
+
+
+def _documented(entry: Setting[Any]) -> str:
+    default = f"`{entry.default}`" if entry.default else "none"
+    if entry.prod_default is not None:
+        default += f", in prod `{entry.prod_default}`"
+    secret = " Secret: never shown whole." if entry.secret else ""
+    return f"| `{entry.name}` | {default} | {entry.reader.accepts} | {entry.description}{secret} |"
+
+
+_DOCUMENTATION_HEAD = (
+    "# Settings",
+    "",
+    "<!-- Made by `make docs` from the table in snapapp/settings.py; do not edit. -->",
+    "",
+    "Settings come from the environment. Beneath it, commands read the file that `SNAPAPP_ENV_FILE` names,",
+    f"by default `{DEFAULT_ENV_FILE}`: lines of `KEY=VALUE` as systemd's `EnvironmentFile` takes them,",
+    "comments after `#`, quotes where a value needs them. The environment wins; an empty value counts as not",
+    "set. A file that was named must be readable; the default one may be missing, and if it is there but may",
+    "not be read, you are warned.",
+    "",
+    "Wrong settings stop the start, every mistake named at once. A `SNAPAPP_` variable that is not listed",
+    "here is only a warning. `snapapp config --explain` shows each value and where it comes from.",
+    "",
+    "In prod (`SNAPAPP_ENV=prod`) a database URL is required and paths must be absolute.",
+    "",
+    "| variable | default | accepted | meaning |",
+    "|---|---|---|---|",
+)

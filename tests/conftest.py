@@ -1,0 +1,214 @@
+"""Real PostgreSQL for every test: `url` is a fresh, migrated database, `db` a worker's connection to it.
+
+The server is the embedded one; a test marked `both_servers` runs on the oldest one that the system has as well.
+"""
+
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+import pytest
+import sqlalchemy
+from hypothesis import HealthCheck, settings
+
+from snapapp import postgres
+from snapapp.jobs.database import connect
+from snapapp.migrate import migrate, sqlalchemy_url
+from tests.factory import Db
+
+EMBEDDED = "pg18"
+PROGRAMS = {  # of the system's servers, by name
+    f"pg{folder.parent.name}": folder
+    for folder in sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: float(folder.parent.name))
+    if float(folder.parent.name) >= 14
+}
+OLDEST = next(iter(PROGRAMS), None)
+
+# Nothing here outlives the tests, so nothing waits for a disk.
+SETTINGS = {"fsync": "off", "full_page_writes": "off", "wal_level": "minimal", "max_wal_senders": "0"}
+STARTED_WITHIN = 30.0
+
+settings.register_profile(
+    "default",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.register_profile(
+    "long", settings.get_profile("default"), derandomize=False, max_examples=2000, stateful_step_count=50
+)
+settings.load_profile("default")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "both_servers: runs on the embedded PostgreSQL and on the system's oldest one")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.definition.get_closest_marker("both_servers"):
+        absent = pytest.mark.skip(reason="there is no PostgreSQL below /usr/lib/postgresql")
+        other = pytest.param(OLDEST, id=OLDEST) if OLDEST else pytest.param("", id="system", marks=absent)
+        metafunc.parametrize("server_name", [EMBEDDED, other])
+
+
+# --- what tests ask for -----------------------------------------------------------------------------------------
+
+
+class Postgres:
+    """A running server and the databases that tests get from it."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._admin = psycopg.connect(self.url_of("postgres"), autocommit=True)
+        self._used: list[str] = []
+        self._names = (f"test_{number}" for number in itertools.count())
+        # copying files is four times as quick as logging them; PostgreSQL 14 knows no other way
+        self._copied = "STRATEGY FILE_COPY" if self._admin.info.server_version >= 150000 else ""
+        self._admin.execute("CREATE DATABASE migrated")
+        migrate(self.url_of("migrated"))
+
+    def url_of(self, database: str) -> str:
+        return sqlalchemy.make_url(self._url).set(database=database).render_as_string(hide_password=False)
+
+    @contextmanager
+    def database(self, template: str) -> Iterator[str]:
+        while self._used:  # later than they could be, because DROP waits 100 ms for a backend that is just ending
+            self._admin.execute(f"DROP DATABASE {self._used.pop()} WITH (FORCE)")
+        name = next(self._names)
+        self._admin.execute(f"CREATE DATABASE {name} TEMPLATE {template} {self._copied}")
+        try:
+            yield self.url_of(name)
+        finally:
+            self._used.append(name)
+
+    def close(self) -> None:
+        self._admin.close()
+
+
+@pytest.fixture
+def server_name() -> str:
+    return EMBEDDED
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Callable[[str], Postgres]]:
+    """Each server starts when the first test wants it."""
+    running: dict[str, Postgres] = {}
+    with ExitStack() as stack:
+
+        def server(name: str) -> Postgres:
+            if name not in running:
+                url = stack.enter_context(embedded_server() if name == EMBEDDED else system_server(PROGRAMS[name]))
+                running[name] = Postgres(url)
+                stack.callback(running[name].close)
+            return running[name]
+
+        yield server
+
+
+@pytest.fixture
+def server(servers: Callable[[str], Postgres], server_name: str) -> Postgres:
+    return servers(server_name)
+
+
+@pytest.fixture
+def url(server: Postgres) -> Iterator[str]:
+    """A database at the newest revision, the test's own."""
+    with server.database("migrated") as url:
+        yield url
+
+
+@pytest.fixture
+def empty_url(server: Postgres) -> Iterator[str]:
+    """A database with nothing in it."""
+    with server.database("template0") as url:
+        yield url
+
+
+@pytest.fixture
+def db(url: str) -> Iterator[Db]:
+    """An autocommit connection as the worker opens it."""
+    with connect(url, name="test") as connection:
+        yield connection
+
+
+@pytest.fixture
+def engine(url: str) -> Iterator[sqlalchemy.Engine]:
+    engine = sqlalchemy.create_engine(sqlalchemy_url(url))
+    yield engine
+    engine.dispose()
+
+
+# --- servers ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def embedded_server() -> Iterator[str]:
+    with guarded_folder() as folder:
+        local = "".join(f"{name} = {value}\n" for name, value in SETTINGS.items())
+        (folder / "postgres.local.conf").write_text(local)
+        with postgres.start(folder, create=True) as server:
+            yield server.url
+
+
+@contextmanager
+def system_server(programs: Path) -> Iterator[str]:
+    with guarded_folder() as folder:
+        who: dict[str, Any] = {"cwd": folder, "start_new_session": True}
+        if os.geteuid() == 0:  # which PostgreSQL refuses
+            nobody = pwd.getpwnam("nobody")
+            os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+            who |= {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+        initdb = [str(programs / "initdb"), "-D", "data", "-U", "postgres", "-A", "trust", "-E", "UTF8"]
+        subprocess.run([*initdb, "--locale=C", "--no-sync"], check=True, capture_output=True, **who)
+        switches = [f"--{name}={value}" for name, value in (SETTINGS | {"listen_addresses": ""}).items()]
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [str(programs / "postgres"), "-D", "data", "-k", str(folder), *switches], stdout=log, stderr=log, **who
+            )
+        try:
+            url = f"postgresql://postgres@/postgres?host={quote(str(folder), safe='')}"
+            wait_for(url, process, folder / "log")
+            yield url
+        finally:
+            process.send_signal(signal.SIGQUIT)  # nobody will read its files again
+            process.wait()
+
+
+def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + STARTED_WITHIN
+    while True:
+        try:
+            psycopg.connect(url).close()
+            return
+        except psycopg.OperationalError:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"PostgreSQL does not start: {log.read_text()}") from None
+            time.sleep(0.02)
+
+
+@contextmanager
+def guarded_folder() -> Iterator[Path]:
+    """Removed in the end, by another process if ours is killed; a server whose folder is gone ends within a minute."""
+    memory = Path("/dev/shm")  # six times as quick to copy a database in
+    roomy = memory.is_dir() and shutil.disk_usage(memory).free > 2 * 2**30
+    folder = Path(tempfile.mkdtemp(prefix="snapapp-test-", dir=memory if roomy else None))
+    script = ["/bin/sh", "-c", 'cat >/dev/null; rm -rf "$1"', "sh", str(folder)]
+    guard = subprocess.Popen(script, stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        yield folder
+    finally:
+        guard.communicate()
