@@ -1,6 +1,7 @@
 """Rows in any state, made directly, and what became of them. Tests move rows, not time."""
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -109,3 +110,10 @@ def at_once(*calls: Callable[[], T]) -> list[T]:
 
     with ThreadPoolExecutor(len(calls)) as threads:
         return [future.result(timeout=60) for future in [threads.submit(run, call) for call in calls]]
+
+
+def until_blocked(db: Db, pid: int) -> None:
+    """Returns when the backend with this pid waits for a lock."""
+    deadline = time.monotonic() + 10
+    while not db.execute("SELECT FROM pg_locks WHERE NOT granted AND pid = %s", [pid]).fetchall():
+        assert time.monotonic() < deadline, f"backend {pid} waits for nothing"

@@ -29,7 +29,8 @@ from snapapp.postgres.home import Home
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="about what root does")
 
-SOURCE = Path(snapapp.__file__).parents[1]
+SOURCE = str(Path(snapapp.__file__).parents[1])
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([SOURCE, *filter(None, [os.environ.get("PYTHONPATH")])])}
 BRIEFLY = timedelta(milliseconds=300)
 
 ADOPTER = """
@@ -61,7 +62,7 @@ class Adopter:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | {"PYTHONPATH": str(SOURCE)},
+            env=ENVIRONMENT,
             start_new_session=True,
         )
         assert self.hear() == "here"
@@ -368,8 +369,10 @@ def test_an_orphan_that_stays_is_reported_with_the_servers_last_words(
 
 
 @pytest.mark.parametrize("noted", [str(os.getpid()), "", "4194305"])
-def test_a_stale_pid_file_does_not_keep_the_server_down(data_dir: Path, noted: str) -> None:
-    (data_dir / "postgres" / "postmaster.pid").write_text(f"{noted}\n{data_dir}/postgres\n" if noted else "")
+def test_stale_lock_files_do_not_keep_the_server_down(data_dir: Path, noted: str) -> None:
+    socket_lock = sockets.path_in(data_dir / "postgres").with_suffix(".5432.lock")
+    for lock in (data_dir / "postgres" / "postmaster.pid", socket_lock):
+        lock.write_text(f"{noted}\n{data_dir}/postgres\n" if noted else "")
     with start_server(data_dir, create=False) as started:
         assert ask(started.url, "SELECT 1") == 1
 
@@ -387,6 +390,7 @@ def test_children_do_not_inherit_a_share(data_dir: Path) -> None:
     started = start_server(data_dir, create=False)
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, close_fds=False):
         started.stop()
+        start_server(data_dir, create=False).stop()
         assert is_stopped(data_dir)
 
 
@@ -655,7 +659,7 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
             sys.executable,
             attempt,
         ],
-        env=os.environ | {"PYTHONPATH": str(SOURCE)},
+        env=ENVIRONMENT,
         capture_output=True,
         text=True,
         check=False,
@@ -738,7 +742,7 @@ def test_psql_talks_in_a_terminal(data_dir: Path) -> None:
     script = "import sys; from snapapp.postgres import run_psql; run_psql(sys.argv[1], ['-X', '-P', 'pager=off'])"
     ours, theirs = pty.openpty()
     with start_server(data_dir, create=False) as started:
-        terminal = os.environ | {"TERM": "xterm", "PYTHONPATH": str(SOURCE)}
+        terminal = ENVIRONMENT | {"TERM": "xterm", "PSQL_HISTORY": os.devnull}
         with subprocess.Popen(
             [sys.executable, "-c", script, started.url], stdin=theirs, stdout=theirs, stderr=theirs, env=terminal
         ) as talking:

@@ -100,14 +100,23 @@ def needs_a_hook(processor: Processor, outcome: Outcome) -> bool:
 
 
 def settle_with_hook(
-    finished: Finished, processor: Processor, transaction: Transaction, notes: Notes, wait: wait_base
+    finished: Finished,
+    processor: Processor,
+    transaction: Transaction,
+    notes: Notes,
+    wait: wait_base,
+    *,
+    was_unsure: bool = False,
 ) -> tuple[Finished, Status | None]:
-    """Settles and runs the hook in one transaction, the fence first. A `commit` that raises fails the attempt."""
+    """Settles and runs the hook in one transaction, the fence first. A `commit` that raises fails the attempt.
+
+    `was_unsure`: an earlier call lost its connection, perhaps after its commit, so look before believing in a loss.
+    """
     job = finished.job
     try:
         return finished, _settle(finished, processor, transaction, notes)
     except LeaseLost:
-        return finished, None
+        return finished, _landed_already(job, transaction) if was_unsure else None
     except Exception as error:
         if not isinstance(finished.outcome, Succeeded) or queue_is_away(error):
             raise
@@ -127,6 +136,11 @@ def _settle(finished: Finished, processor: Processor, transaction: Transaction, 
         elif status is Status.FAILED and processor.failed and isinstance(finished.outcome, Buried):
             processor.failed(db, job, finished.outcome.failure)
     return status
+
+
+def _landed_already(job: Job, transaction: Transaction) -> Status | None:
+    with transaction(job) as db:
+        return queue.landed_already(db, job.lease)
 
 
 def _decoded(outcome: Succeeded) -> object:

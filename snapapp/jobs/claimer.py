@@ -47,6 +47,7 @@ class Claimer:
         self._interruptions_allowed = interruptions_allowed
         self._on_claimed = on_claimed
         self._bookmark: Bookmark | None = None
+        self._answer_was_lost = False
         self._walk_again_at = 0.0
         self._suspect: Job | None = None  # claimed; waits until nothing runs beside it, then runs alone
         self._suspect_is_parked = False
@@ -56,8 +57,8 @@ class Claimer:
 
     def tick(self, *, woken: bool = False) -> float | None:
         """Claims while there is room and work. Returns the seconds until something is due, None if unknown."""
-        if woken:
-            self._walk_again_at = min(self._walk_again_at, monotonic())
+        if self._answer_was_lost:
+            self._give_back_unheard()
         while not self.paused.is_set():
             if self._serve_suspects():
                 return None
@@ -78,9 +79,9 @@ class Claimer:
         """Is the next settle worth a tick, whatever the rooms say? A suspect waits for the last of them."""
         return self._suspect is not None
 
-    def unpark(self) -> Job | None:
-        """The suspect that has not begun, for a worker that stops."""
-        parked = self._suspect if self._suspect_is_parked else None
+    def unpark(self) -> list[Job]:
+        """The suspect that has not begun, if there is one, for a worker that stops."""
+        parked = [self._suspect] if self._suspect and self._suspect_is_parked else []
         self._suspect, self._suspect_is_parked = None, False
         return parked
 
@@ -117,8 +118,15 @@ class Claimer:
             return 0, 0  # not worth a statement yet
         return max(space, 0), max(free[name], 0)
 
+    def _give_back_unheard(self) -> None:
+        held = [job.id for job in self._holdings.all()]
+        with self._line.connection() as db:
+            queue.release_unheard(db, self._claimant.worker, held)
+        self._answer_was_lost = False
+
     def _claim(self, kinds: list[str], limit: int, free: int) -> list[Job]:
         sent_at = monotonic()
+        self._answer_was_lost = True
         with self._line.connection() as db:
             if limit <= free:
                 jobs = self._next_batch(db, kinds, limit)
@@ -128,6 +136,7 @@ class Claimer:
                     jobs = self._next_batch(db, kinds, limit)
                     kept = self._hand_back_excess(db, jobs, free)
         self._take_in(kept, sent_at)
+        self._answer_was_lost = False
         return jobs
 
     def _next_batch(self, db: psycopg.Connection[Row], kinds: list[str], limit: int) -> list[Job]:
@@ -198,8 +207,10 @@ class Claimer:
         children = self._rooms.get("process")
         has_child = children is not None and children.load() < children.slots
         kinds = [kind for kind, room in self._kinds.items() if room != "process" or has_child]
+        self._answer_was_lost = True
         with self._line.connection() as db:
             job = queue.claim_suspect(db, self._claimant, kinds)
+        self._answer_was_lost = False
         if job is None:
             self.suspects_wait = False
         elif self._kinds[job.kind] == "process" or job.exhausted:

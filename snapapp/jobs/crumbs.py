@@ -40,6 +40,7 @@ class Crumbs:
         return mark
 
     def close(self) -> None:
+        """The file goes; the memory stays until the last slot lets go of it."""
         with suppress(FileNotFoundError):
             self.path.unlink()
 

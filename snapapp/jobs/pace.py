@@ -1,11 +1,13 @@
 """How long jobs of each kind take here: what decides how many may wait in memory for a slot."""
 
 from collections.abc import Iterable
+from time import monotonic
 
 from snapapp.jobs.model import Finished, Job
 
 _AHEAD = 0.1  # seconds of work a slot may have waiting
 _MEMORY = 0.7  # of the mean so far, in each batch
+_SINGLES_LAST = 1.0  # seconds: where one job with a single attempt is, there are probably more
 
 
 class Pace:
@@ -14,7 +16,7 @@ class Pace:
     def __init__(self) -> None:
         self._mean: dict[str, float] = {}
         self._recent: float | None = None  # of whatever ran lately, all kinds together
-        self._never: set[str] = set()  # kinds of which a job with a single attempt was seen; the claimer writes it
+        self._not_before: dict[str, float] = {}  # kinds of which a job with a single attempt was seen; by the claimer
 
     def learn(self, finished: Iterable[Finished]) -> None:
         sums: dict[str, tuple[int, float]] = {}
@@ -27,7 +29,7 @@ class Pace:
 
     def may_wait(self, kind: str) -> bool:
         """Are jobs of this kind so short that some may wait for a slot?"""
-        return kind not in self._never and self._mean.get(kind, _AHEAD) < _AHEAD
+        return self._mean.get(kind, _AHEAD) < _AHEAD and self._not_before.get(kind, 0.0) < monotonic()
 
     def ahead(self, slots: int, at_most: int) -> int:
         """How many jobs like the recent ones the slots finish in the time ahead."""
@@ -42,8 +44,8 @@ class Pace:
         for job in jobs[free:]:
             budget -= self._mean.get(job.kind, _AHEAD)
             if job.max_attempts == 1:
-                self._never.add(job.kind)
-            if budget < 0 or not self.may_wait(job.kind):
+                self._not_before[job.kind] = monotonic() + _SINGLES_LAST
+            if budget < 0 or job.max_attempts == 1 or self._mean.get(job.kind, _AHEAD) >= _AHEAD:
                 excess.append(job)
         if excess:  # the mix has changed: expect more of what just came
             self._recent = sum(self._mean.get(job.kind, _AHEAD) for job in jobs) / len(jobs)

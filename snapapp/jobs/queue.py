@@ -538,7 +538,7 @@ RETURNING id
 _RELEASE = """
 WITH held AS MATERIALIZED (
     SELECT id, coalesce(id = ANY (%(running)s::bigint[]), true) AS ran FROM snap_processing_job
-     WHERE status = 'RUNNING' AND claimed_by = %(worker)s
+     WHERE status = 'RUNNING' AND claimed_by = %(worker)s AND id <> ALL (%(besides)s::bigint[])
      ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE snap_processing_job AS job
@@ -552,6 +552,7 @@ UPDATE snap_processing_job AS job
        ), '$[last - 19 to last]') ELSE errors END,
        attempt_count = CASE
            WHEN NOT held.ran THEN attempt_count - 1
+           WHEN %(running)s::bigint[] IS NULL AND suspect AND started_at IS NULL THEN attempt_count - 1
            WHEN NOT suspect AND attempt_count >= max_attempts AND max_attempts > 1 THEN max_attempts - 1
            ELSE least(attempt_count, max_attempts) END,
        suspect = cancel_requested_at IS NULL AND (held.ran OR suspect),
@@ -574,23 +575,41 @@ def recover(
     return [row[0] for row in _run(db, _RECOVER, parameters)]
 
 
-def release(db: Db, worker: str, running: Collection[int] | None, *, spread: timedelta = timedelta(0)) -> list[int]:
+def release(
+    db: Db,
+    worker: str,
+    running: Collection[int] | None,
+    *,
+    besides: Collection[int] = (),
+    spread: timedelta = timedelta(0),
+) -> list[int]:
     """Takes back what a worker held that is known to be dead; `running` is what it was running (None: who knows)."""
-    parameters = {"worker": worker, "running": None if running is None else list(running), "spread": spread}
+    parameters = {
+        "worker": worker,
+        "running": None if running is None else list(running),
+        "besides": list(besides),
+        "spread": spread,
+    }
     return [row[0] for row in _run(db, _RELEASE, parameters)]
+
+
+def release_unheard(db: Db, worker: str, held: Collection[int]) -> list[int]:
+    """After a claim whose answer was lost: gives back what we claimed and never heard of."""
+    return release(db, worker, [], besides=held)
 
 
 # --- pruned -----------------------------------------------------------------------------------------------------
 
 _PRUNE = """
 WITH page AS MATERIALIZED (
-    SELECT id, created_at FROM snap_processing_job WHERE id > %(after)s ORDER BY id LIMIT %(limit)s
-), gone AS (
-    DELETE FROM snap_processing_job AS job USING page
-     WHERE job.id = page.id AND job.finished_at < now() - %(keep)s::interval
-    RETURNING job.id
+    SELECT id, created_at, finished_at FROM snap_processing_job WHERE id > %(after)s ORDER BY id LIMIT %(limit)s
+), gone AS (  -- by arrays: joined with a page, PostgreSQL 15 reads the whole table where nobody has analysed it
+    DELETE FROM snap_processing_job
+     WHERE id = ANY (ARRAY(SELECT id FROM page WHERE finished_at < now() - %(keep)s::interval))
+       AND finished_at < now() - %(keep)s::interval
+    RETURNING id
 ), logs AS (
-    DELETE FROM job_log USING gone WHERE job_log.job_id = gone.id
+    DELETE FROM job_log WHERE job_id = ANY (ARRAY(SELECT id FROM gone))
 )
 SELECT (SELECT count(*) FROM gone), (SELECT max(id) FROM page WHERE created_at < now() - %(keep)s::interval)
 """

@@ -41,7 +41,6 @@ class Listener:
         self._events = events
         self._heard_at: float | None = None  # written by our thread only
         self._stopping = threading.Event()
-        self._bell, self._ear = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="listener", daemon=True)
 
     @property
@@ -50,13 +49,17 @@ class Listener:
         return self._heard_at is not None and monotonic() - self._heard_at < self._deaf_after
 
     def start(self) -> None:
+        self._bell, self._ear = socket.socketpair()
         self._thread.start()
 
     def stop(self) -> None:
+        if self._stopping.is_set() or not self._thread.is_alive():
+            return
         self._stopping.set()
         self._bell.send(b"!")
-        if self._thread.is_alive():
-            self._thread.join(timeout=5)
+        self._thread.join(timeout=5)
+        self._bell.close()
+        self._ear.close()
 
     def _run(self) -> None:
         failures = 0

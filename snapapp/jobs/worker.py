@@ -4,37 +4,29 @@ Threads: the claimer, the settler, the scribe, the listener, the slots of each r
 share frozen values, the holdings (single dict operations) and queues; what else is shared says who writes it.
 """
 
-import asyncio
 import logging
 import os
 import platform
 import threading
 import uuid
-from collections.abc import Callable
 from datetime import timedelta
 from time import monotonic
 
-from tenacity.wait import wait_base
-
-from snapapp.jobs import attempt, crumbs, events, queue
+from snapapp.jobs import crumbs, events
 from snapapp.jobs.attempt import Transaction
 from snapapp.jobs.claimer import Claimer
-from snapapp.jobs.crumbs import Crumbs
 from snapapp.jobs.database import Connect, Line
-from snapapp.jobs.errors import JobCancelled, JobInterrupted, JobsError
+from snapapp.jobs.errors import JobInterrupted
 from snapapp.jobs.events import Events
-from snapapp.jobs.executors import Room, Work
-from snapapp.jobs.executors.aio import AsyncRoom
-from snapapp.jobs.executors.children import Child, ChildRoom
-from snapapp.jobs.executors.threads import ThreadRoom
 from snapapp.jobs.holdings import Desk, Holdings
 from snapapp.jobs.maintenance import Duties, Heart, Keeper
-from snapapp.jobs.model import Dropped, Failure, Finished, Interrupted, Job, Outcome, Status, Stopped
+from snapapp.jobs.model import Finished, Interrupted, Job
 from snapapp.jobs.notes import Notes
 from snapapp.jobs.pace import Pace
 from snapapp.jobs.queue import Claimant
-from snapapp.jobs.registry import Processor, Registry
-from snapapp.jobs.retry import pause_after, wait_spread
+from snapapp.jobs.registry import Registry
+from snapapp.jobs.retry import pause_after
+from snapapp.jobs.rooms import Rooms
 from snapapp.jobs.roster import Counts, Member
 from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.settler import Settler
@@ -64,10 +56,6 @@ class Worker:
         self.counts = Counts()
         self._registry = registry
         self._connect = connect
-        self._transaction = transaction
-        self._wait: wait_base = wait_spread(settings.retry)
-        self._timeouts = {one.kind: (one.timeout or settings.timeout).total_seconds() for one in registry}
-        self._processors = {one.kind: one for one in registry}
         self._holdings = Holdings(settings.lease_for, settings.beat_every)
         self._pace = Pace()
         self._wake = threading.Event()  # the claimer should look up: to tick if `_asked`, else to plan its sleep anew
@@ -75,13 +63,12 @@ class Worker:
         self._woken = False  # a NOTIFY came; written by the listener, cleared by the claimer's thread
         self._news = threading.Event()
         self._stopping = threading.Event()
+        self._settled = threading.Event()  # a settle was written; for whoever waits for the holdings to empty
         self._ticked_at = float("-inf")
         self._beaten_at = float("-inf")
         self._due_at: float | None = None
         self._notes = Notes(on_news=self._news.set)
         self._desk = Desk(self._notes, self._holdings)
-        self._rooms, self._room_of, self._crumbs = self._open_rooms()
-        member = self._introduce()
         self._settler = Settler(
             self.id,
             self._line("settle"),
@@ -94,11 +81,22 @@ class Worker:
             on_settled=self._on_settled,
             on_due_in=self._due_in,
         )
+        self._rooms = Rooms(
+            self.id,
+            settings,
+            registry,
+            transaction=transaction,
+            settler=self._settler,
+            holdings=self._holdings,
+            notes=self._notes,
+            events=events,
+        )
+        member = self._introduce()
         self._claimer = Claimer(
             self._line("claim"),
             Claimant(self.id, settings.lease_for, settings.queues),
-            self._rooms,
-            self._room_of,
+            self._rooms.by_name,
+            self._rooms.room_of,
             self._holdings,
             self._pace,
             self.counts,
@@ -112,7 +110,7 @@ class Worker:
             self._line("beat"),
             self._holdings,
             self.counts,
-            interrupt=self._interrupt,
+            interrupt=self._rooms.interrupt,
             note=lambda: None if self._listener.is_alive else "polling: LISTEN is not proven alive",
         )
         self._keeper = Keeper(settings, member, self._line("keep"), self.counts, events)
@@ -136,8 +134,7 @@ class Worker:
 
     def start(self) -> None:
         self._started = True
-        for room in self._rooms.values():
-            room.start()
+        self._rooms.start()
         self._settler.start()
         self._listener.start()
         for thread in self._threads:
@@ -168,8 +165,7 @@ class Worker:
         self._news.set()
         self._settler.stop(timeout=_LAST_MOMENTS)
         self._listener.stop()
-        for room in self._rooms.values():
-            room.stop()
+        self._rooms.stop()
         self._leave(reason)
         self.events.emit(events.WORKER_CLOSED, worker_id=self.id, reason=reason)
 
@@ -179,12 +175,8 @@ class Worker:
         self._claimer.paused.set()
         self._wake.set()
         self._threads[0].join(timeout=5)
-        for room in self._rooms.values():
-            for job in room.take_back():
-                self._settler.put(Finished(job, Interrupted(), None))
-        parked = self._claimer.unpark()
-        if parked:
-            self._settler.put(Finished(parked, Interrupted(), None))
+        for job in [*self._rooms.take_back(), *self._claimer.unpark()]:
+            self._settler.put(Finished(job, Interrupted(), None))
 
     @property
     def is_idle(self) -> bool:
@@ -198,7 +190,7 @@ class Worker:
     def _interrupt_all(self) -> None:
         for job in self._holdings.all():
             if job.stop is None:
-                self._interrupt(job, JobInterrupted(f"the worker of job {job.id} is stopping"))
+                self._rooms.interrupt(job, JobInterrupted(f"the worker of job {job.id} is stopping"))
 
     def _hand_back_rest(self) -> None:
         """Threads that did not stop: their jobs go back all the same, and what they still do will not land."""
@@ -206,7 +198,6 @@ class Worker:
             self._settler.put(Finished(job, Interrupted(), None))
 
     def _leave(self, reason: str) -> None:
-        self._gone.set()
         try:
             self._heart.beat()  # the last one carries the final counts
             self._heart.leave(reason)
@@ -214,7 +205,6 @@ class Worker:
             self._complain("leave", error)
         for line in (self._heart, self._keeper, self._scribe_line, self._claimer):
             line.close()
-        self._crumbs.close()
 
     # --- what the duties call ---------------------------------------------------------------------------------
 
@@ -330,7 +320,7 @@ class Worker:
                 self._stopping.wait(pause_after(failures))
                 self._news.set()
 
-    # --- a job's way through here -----------------------------------------------------------------------------
+    # --- what the parts tell each other -----------------------------------------------------------------------
 
     def _on_claimed(self, jobs: list[Job]) -> None:
         desk = self._desk
@@ -338,103 +328,6 @@ class Worker:
             job.channel = desk
         if self.events.hears(events.JOBS_CLAIMED):
             self.events.emit(events.JOBS_CLAIMED, worker_id=self.id, jobs=len(jobs))
-
-    def _works(self, slots: int, first: int, run: Callable[[int, Job, Processor], Outcome]) -> list[Work]:
-        return [self._work(slot, first + slot, run) for slot in range(slots)]
-
-    def _work(self, slot: int, mark_at: int, run: Callable[[int, Job, Processor], Outcome]) -> Work:
-        """What one slot does with a job. This is the hot path: everything that can be looked up before, is."""
-        mark = self._crumbs.marker(mark_at)
-        processors = self._processors
-        hears_active = self.events.hears
-
-        def work(job: Job) -> None:
-            try:
-                if not self._may_begin(job):
-                    return
-                processor = processors[job.kind]
-                mark(job.id)
-                if hears_active(events.JOB_ACTIVE):
-                    self._tell_active(job)
-                outcome = run(slot, job, processor)
-                self._conclude(job, processor, outcome)
-                mark(0)
-            except BaseException as error:  # noqa: BLE001 - a slot's outermost edge: the job ends by its lease
-                self._complain("work", error)
-
-        return work
-
-    def _may_begin(self, job: Job) -> bool:
-        now = monotonic()
-        if job.stop is None and self._holdings.is_sure(job, now):
-            if not job.exhausted and (job.suspect or job.payload_json is None) and not self._prepare(job):
-                return False
-            job.started_at = monotonic()
-            timeout = job.timeout_ms / 1000 if job.timeout_ms else self._timeouts[job.kind]
-            job.deadline = job.started_at + timeout
-            return True
-        outcome: Outcome = Dropped()
-        if isinstance(job.stop, JobCancelled):
-            outcome = Stopped(Failure.of(job.stop))
-        elif isinstance(job.stop, JobInterrupted):
-            outcome = Interrupted()
-        self._settler.put(Finished(job, outcome, None))
-        return False
-
-    def _prepare(self, job: Job) -> bool:
-        """What only some jobs need before they start; a failure here leaves the job to its lease."""
-        connection = self._connect("prepare")
-        with connection:
-            if job.suspect and not queue.start(connection, job.lease):
-                self._settler.put(Finished(job, Dropped(), None))
-                return False
-            if job.payload_json is None:
-                job.payload_json = queue.payload(connection, job.lease)
-        return True
-
-    def _conclude(self, job: Job, processor: Processor, outcome: Outcome) -> None:
-        finished = Finished(job, outcome, monotonic() - (job.started_at or 0.0))
-        if (processor.commit or processor.failed) and attempt.needs_a_hook(processor, outcome):
-            self._settle_with_hook(finished, processor)
-        else:
-            self._settler.put(finished)
-
-    def _settle_with_hook(self, finished: Finished, processor: Processor) -> None:
-        """On the job's own slot: a slow hook costs this slot only."""
-        failures = 0
-        while True:
-            try:
-                settled, status = attempt.settle_with_hook(
-                    finished, processor, self._transaction, self._notes, self._wait
-                )
-                self._settler.account(settled, status or (self._landed_already(finished.job) if failures else None))
-                self._on_settled()
-                return
-            except Exception as error:  # noqa: BLE001 - the hook's edge
-                failures += 1
-                self._complain("settle with hook", error)
-                if not attempt.queue_is_away(error) and failures >= 3:
-                    self._drop_hook(finished, error)
-                    return
-                if self._gone.is_set():
-                    return
-                self._gone.wait(pause_after(failures))
-
-    def _drop_hook(self, finished: Finished, error: Exception) -> None:
-        """A `failed` hook that keeps raising is dropped: the job must reach the dead letters."""
-        self.events.emit(
-            events.HOOK_DROPPED,
-            logging.ERROR,
-            worker_id=self.id,
-            job_id=finished.job.id,
-            kind=finished.job.kind,
-            error=f"{type(error).__name__}: {error}",
-        )
-        self._settler.put(finished)
-
-    def _landed_already(self, job: Job) -> Status | None:
-        with self._connect("settle") as db:
-            return queue.landed_already(db, job.lease)
 
     def _on_settled(self) -> None:
         self._settled.set()
@@ -454,23 +347,6 @@ class Worker:
         self._woken = True
         self.ask()
 
-    def _interrupt(self, job: Job, reason: JobsError) -> None:
-        job.stop = reason
-        room = self._rooms.get(self._room_of[job.kind])
-        if room:
-            room.interrupt(job, reason)
-
-    def _tell_active(self, job: Job) -> None:
-        self.events.emit(
-            events.JOB_ACTIVE,
-            worker_id=self.id,
-            job_id=job.id,
-            kind=job.kind,
-            attempt=job.attempt,
-            status="RUNNING",
-            request_id=job.request_id,
-        )
-
     def _complain(self, doing: str, error: BaseException) -> None:
         self.events.emit(
             events.WORKER_ERROR,
@@ -480,69 +356,8 @@ class Worker:
             error=f"{type(error).__name__}: {error}",
         )
 
-    # --- construction -----------------------------------------------------------------------------------------
-
-    _settled: threading.Event
-    _gone: threading.Event
-
     def _line(self, purpose: str) -> Line:
         return Line(lambda: self._connect(purpose))
-
-    def _open_rooms(self) -> tuple[dict[str, Room], dict[str, str], Crumbs]:
-        """Only the rooms that some kind needs."""
-        self._settled, self._gone = threading.Event(), threading.Event()
-        settings = self.settings
-        room_of = {one.kind: one.executor for one in self._registry}
-        wanted = set(room_of.values())
-        threads = settings.concurrency if "thread" in wanted else 0
-        children = max(1, settings.children) if "process" in wanted else 0
-        coroutines = settings.async_concurrency if "async" in wanted else 0
-        self._crumbs = Crumbs(max(1, threads + children + coroutines))
-        rooms: dict[str, Room] = {}
-        if threads:
-            rooms["thread"] = ThreadRoom(threads, self._works(threads, 0, self._run_here))
-        if children:
-            rooms["process"] = self._child_room(children, first_mark=threads)
-        if coroutines:
-            rooms["async"] = AsyncRoom(coroutines, self._work_async)
-            self._free_marks = list(range(threads + children, threads + children + coroutines))
-        return rooms, dict(room_of), self._crumbs
-
-    def _run_here(self, _slot: int, job: Job, processor: Processor) -> Outcome:
-        return attempt.run(job, processor, self._wait)
-
-    def _child_room(self, count: int, first_mark: int) -> ChildRoom:
-        modules = tuple(sorted({one.function.__module__ for one in self._registry if one.executor == "process"}))
-        children = [Child(modules) for _ in range(count)]
-
-        def run_there(slot: int, job: Job, processor: Processor) -> Outcome:
-            room.running(slot, job)
-            try:
-                return children[slot].run(job, processor, self._wait)
-            finally:
-                room.running(slot, None)
-
-        room = ChildRoom(children, self._works(count, first_mark, run_there))
-        return room
-
-    async def _work_async(self, job: Job) -> None:
-        mark_at = self._free_marks.pop()
-        try:
-            if not await asyncio.to_thread(self._may_begin, job):
-                return
-            processor = self._processors[job.kind]
-            self._crumbs.mark(mark_at, job.id)
-            timeout = (job.deadline or 0.0) - (job.started_at or 0.0)
-            outcome = await attempt.run_async(job, processor, self._wait, timeout)
-            if processor.commit or processor.failed:
-                await asyncio.to_thread(self._conclude, job, processor, outcome)
-            else:
-                self._conclude(job, processor, outcome)
-        except BaseException as error:  # noqa: BLE001 - the task's outermost edge
-            self._complain("work", error)
-        finally:
-            self._crumbs.mark(mark_at, 0)
-            self._free_marks.append(mark_at)
 
     def _introduce(self) -> Member:
         settings, pid = self.settings, os.getpid()
@@ -556,6 +371,6 @@ class Worker:
             pid_started=crumbs.started(pid) or 0,
             queues=settings.queues,
             kinds=self._registry.kinds(),
-            slots=sum(room.slots for room in self._rooms.values()),
-            traces=str(self._crumbs.path),
+            slots=sum(room.slots for room in self._rooms.by_name.values()),
+            traces=str(self._rooms.crumbs.path),
         )

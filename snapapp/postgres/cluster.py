@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,6 +19,8 @@ LOCAL_CONFIGURATION = "postgres.local.conf"
 
 _UNFINISHED = "postgres.initdb-in-progress."
 _CREATED_WITHIN = timedelta(minutes=3)
+_SWEPT_WITHIN = timedelta(seconds=3)
+_SWEEP_PAUSE = timedelta(milliseconds=50)
 
 _INITDB = (
     "--username=postgres",
@@ -97,7 +100,7 @@ def create(home: Home, account: Account) -> None:
         _initialise(unfinished, account)
         unfinished.rename(home.cluster)
     finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        _sweep(home)
 
 
 def configure(home: Home) -> None:
@@ -131,8 +134,14 @@ def _run(account: Account, folder: Path, *argv: str | Path, typed: str = "") -> 
 
 
 def _sweep(home: Home) -> None:
-    for leftover in home.root.glob(f"{_UNFINISHED}*"):
-        shutil.rmtree(leftover, ignore_errors=True)
+    """Twice or more where the initdb of a killed predecessor still writes: it ends when it misses its files."""
+    deadline = time.monotonic() + _SWEPT_WITHIN.total_seconds()
+    while leftovers := list(home.root.glob(f"{_UNFINISHED}*")):
+        for leftover in leftovers:
+            shutil.rmtree(leftover, ignore_errors=True)
+        if time.monotonic() > deadline:
+            return
+        time.sleep(_SWEEP_PAUSE.total_seconds())
 
 
 def _not_ours(home: Home, found: list[str]) -> str:

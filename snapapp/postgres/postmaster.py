@@ -56,7 +56,7 @@ class _Launch:
 
 def find(folder: Path) -> Postmaster | None:
     """The living server of this cluster, if snapapp started it; any other is an error."""
-    lines = _pid_file(folder)
+    lines = _lines(folder / "postmaster.pid")
     if not lines or not lines[0].isdigit():
         return None
     pid = int(lines[0])
@@ -123,7 +123,8 @@ def _launch(home: Home) -> _Launch:
     folder = directory(home.cluster, who)
     _must_be_silent(folder)
     cluster.configure(home)
-    _drop_stale_pid_file(home.cluster)
+    _drop_stale(home.cluster / "postmaster.pid")
+    _drop_stale(path_in(folder).with_name(f"{path_in(folder).name}.lock"))
     _rotate(home.log)
     log = open_private(home.log, os.O_WRONLY | os.O_APPEND)
     try:
@@ -148,13 +149,13 @@ def _must_be_silent(folder: Path) -> None:
         time.sleep(_POLL.total_seconds())
 
 
-def _drop_stale_pid_file(folder: Path) -> None:
+def _drop_stale(lock_file: Path) -> None:
     """PostgreSQL believes any process with the noted pid: another's after a reboot, a zombie that nobody buries.
 
-    Its other guard still stands between two servers: shared memory, whose key is the directory's inode."""
-    lines = _pid_file(folder)
+    Its other guard still stands between two servers: shared memory, whose key is the cluster's inode."""
+    lines = _lines(lock_file)
     if not lines or not lines[0].isdigit() or _exists(int(lines[0])):
-        (folder / "postmaster.pid").unlink(missing_ok=True)
+        lock_file.unlink(missing_ok=True)
 
 
 def _exists(pid: int) -> bool:
@@ -172,9 +173,9 @@ def _rotate(log: Path) -> None:
         log.replace(log.with_name(f"{log.name}.1"))
 
 
-def _pid_file(folder: Path) -> list[str]:
+def _lines(lock_file: Path) -> list[str]:
     try:
-        return (folder / "postmaster.pid").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        return lock_file.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except FileNotFoundError:
         return []
 

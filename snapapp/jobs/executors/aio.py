@@ -19,10 +19,10 @@ class AsyncRoom:
         self._entered = 0  # written by the claimer
         self._left = 0  # written on the loop
         self._tasks: dict[int, asyncio.Task[None]] = {}  # written on the loop
-        self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="async-room", daemon=True)
 
     def start(self) -> None:
+        self._loop = asyncio.new_event_loop()
         self._thread.start()
 
     def load(self) -> int:
@@ -43,6 +43,7 @@ class AsyncRoom:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(timeout=5)
+            self._loop.close()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -1,0 +1,167 @@
+"""A worker as a process of its own: it runs until a signal, until nothing is due, or for one look at the queue."""
+
+import os
+import select
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from time import monotonic
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+import psycopg
+
+from snapapp.jobs import board
+from snapapp.jobs.database import Line
+from snapapp.jobs.model import Job
+from snapapp.jobs.retry import pause_after
+from snapapp.jobs.runtime import Runtime
+from snapapp.jobs.worker import Worker
+
+Handler = Callable[[int, FrameType | None], Any] | int | signal.Handlers | None
+
+_LAST_MOMENTS = 2.0  # seconds of the grace that the worker itself takes to hand back and leave
+_LOOK_EVERY = 0.1
+
+
+class Signals:
+    """Notes SIGTERM, SIGINT and SIGHUP, nothing else: the main thread asks for them where it can answer."""
+
+    def __init__(self) -> None:
+        self.noted: list[signal.Signals] = []  # written by the handler only
+        self._interrupts = False
+        self._before: dict[signal.Signals, Handler] = {}
+
+    def __enter__(self) -> Self:
+        # a pipe and not an Event: a handler that meets its own thread inside Event.wait can hang on the Event's lock
+        self._ear, self._bell = os.pipe()
+        os.set_blocking(self._bell, False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue  # nohup's wish
+            self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        os.close(self._ear)
+        os.close(self._bell)
+
+    @contextmanager
+    def interrupting(self) -> Iterator[None]:
+        """In here a signal raises KeyboardInterrupt: for a start that takes long and that nobody wants any more."""
+        self._interrupts = True
+        try:
+            yield
+        finally:
+            self._interrupts = False
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Returns early for a signal, also for one that came before; True if there was any."""
+        if select.select([self._ear], [], [], seconds)[0]:
+            os.read(self._ear, 1)
+        return bool(self.noted)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self.noted.append(signal.Signals(number))
+        if self._interrupts:
+            self._interrupts = False
+            raise KeyboardInterrupt
+        os.write(self._bell, b"!")
+
+
+class Visitor(Worker):
+    """A worker that says when it has looked at the queue; with `once`, it claims a single batch."""
+
+    def __init__(self, *given: Any, once: bool = False, **named: Any) -> None:
+        self.has_looked = threading.Event()
+        self._once = once
+        super().__init__(*given, **named)
+
+    def tick(self) -> None:
+        if self._once and self.has_looked.is_set():
+            return
+        super().tick()
+        self.has_looked.set()
+
+    def _on_claimed(self, jobs: list[Job]) -> None:
+        super()._on_claimed(jobs)
+        if self._once:
+            self._claimer.paused.set()
+
+
+def visitor(runtime: Runtime, *, once: bool = False) -> Visitor:
+    return Visitor(
+        runtime.settings,
+        runtime.registry,
+        connect=runtime.connect,
+        transaction=runtime.transaction,
+        events=runtime.events,
+        once=once,
+    )
+
+
+def work(worker: Worker, signals: Signals) -> None:
+    """Until a signal."""
+    worker.start()
+    signals.wait()
+    stop(worker, signals)
+
+
+def work_once(worker: Visitor, signals: Signals) -> None:
+    """Until the one batch that it claimed is settled."""
+    worker.start()
+    while not (signals.noted or (worker.has_looked.is_set() and worker.is_idle)):
+        signals.wait(_LOOK_EVERY)
+    stop(worker, signals)
+
+
+def drain(worker: Visitor, runtime: Runtime, signals: Signals) -> None:
+    """Until nothing is due that this worker can run, and nothing of its own is unsettled."""
+    line = Line(lambda: runtime.connect("drain"))
+    worker.start()
+    while not (signals.noted or (worker.has_looked.is_set() and worker.is_idle and _is_drained(line, worker, runtime))):
+        signals.wait(_LOOK_EVERY)
+    line.close()
+    stop(worker, signals)
+
+
+def _is_drained(line: Line, worker: Worker, runtime: Runtime) -> bool:
+    """One statement, one snapshot: between two, a job could pass from waiting to running unseen."""
+    try:
+        with line.connection() as db:
+            return board.is_drained(db, worker.id, runtime.registry.kinds(), runtime.settings.queues)
+    except psycopg.OperationalError:
+        return False  # the worker itself says so, and waits for the database to come back
+
+
+def stop(worker: Worker, signals: Signals) -> None:
+    """Lets running jobs finish within the grace; a second signal ends the patience."""
+    grace = worker.settings.shutdown_grace.total_seconds()
+    patience_ends = monotonic() + grace - min(_LAST_MOMENTS, grace / 4)
+    worker.stop_claiming()
+    while not worker.is_idle and len(signals.noted) < 2 and monotonic() < patience_ends:
+        signals.wait(_LOOK_EVERY)
+    left = 0.0 if len(signals.noted) > 1 else min(_LAST_MOMENTS, grace / 4)
+    worker.stop(timedelta(seconds=left), reason=signals.noted[0].name if signals.noted else "done")
+
+
+def until_reachable(url: str, signals: Signals, *, within: timedelta | None, say: Callable[[str], None]) -> None:
+    """Returns when the database answers or a signal came; raises its last error when the time is over."""
+    began, failures = monotonic(), 0
+    while not signals.noted:
+        try:
+            psycopg.connect(url, connect_timeout=5, application_name="snapapp start").close()
+            return
+        except psycopg.OperationalError as error:
+            if within is not None and monotonic() - began > within.total_seconds():
+                raise
+            failures += 1
+            if failures in (1, 5) or failures % 20 == 0:
+                say(str(error).strip())
+            signals.wait(pause_after(failures))

@@ -1,0 +1,197 @@
+"""A worker process of the lab: the product's worker as it is, with everything that it does written down."""
+
+import functools
+import multiprocessing
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from snapapp.jobs import attempt, crumbs, events, queue
+from snapapp.jobs.events import Event
+from snapapp.jobs.model import Finished, Job, Lease
+from snapapp.jobs.runtime import Runtime
+from snapapp.jobs.settings import JobsSettings
+from tests.chaos import kinds, mutants
+from tests.chaos.recorder import Recorder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """How the workers of a lab behave: as in production, ten times faster."""
+
+    lease_for: timedelta = timedelta(seconds=3)
+    beat_every: timedelta = timedelta(seconds=0.5)
+    recover_every: timedelta = timedelta(seconds=1)
+    concurrency: int = 4
+    async_concurrency: int = 8
+    children: int = 1
+    batch_size: int = 20
+
+    def settings(self, url: str) -> JobsSettings:
+        return JobsSettings(
+            database_url=url,
+            lease_for=self.lease_for,
+            beat_every=self.beat_every,
+            recover_every=self.recover_every,
+            concurrency=self.concurrency,
+            async_concurrency=self.async_concurrency,
+            children=self.children,
+            batch_size=self.batch_size,
+            poll_delay=timedelta(seconds=0.2),
+            shutdown_grace=timedelta(seconds=5),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """What one worker process is told."""
+
+    url: str
+    folder: Path
+    profile: Profile = field(default_factory=Profile)
+    kinds: tuple[str, ...] = ()  # empty: all of them
+    elsewhere: bool = False  # as if on a machine of its own: nobody sees its end, its leases must run out
+    mutant: str | None = None
+
+
+def run(spec: Spec) -> None:
+    """Until SIGTERM, or until the lab itself is gone."""
+    stopping = threading.Event()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the lab, which then ends its workers
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    _end_with_the_lab()
+    tempfile.tempdir = str(spec.folder)  # what a kill leaves behind goes with the folder
+    if spec.elsewhere:
+        crumbs.machine = lambda: f"lab-{os.getpid()}"
+    mutants.plant(spec.mutant)
+    runtime = Runtime(spec.profile.settings(spec.url), registry=_registry(spec.kinds))
+    worker = runtime.worker()
+    os.environ.update({kinds.FOLDER: str(spec.folder), kinds.WORKER: worker.id, "PGOPTIONS": _says_who(worker.id)})
+    recorder = kinds.recorder()
+    _overhear(recorder)
+    runtime.events.on(None, functools.partial(_record_event, recorder))
+    worker.start()
+    recorder.write("worker", elsewhere=spec.elsewhere)
+    stopping.wait()
+    worker.stop()
+    runtime.close()
+    recorder.write("worker stopped")
+
+
+def _registry(names: tuple[str, ...]) -> kinds.Registry:
+    chosen = kinds.Registry()
+    for processor in kinds.registry:
+        if not names or processor.kind in names:
+            chosen.add(processor)
+    return chosen
+
+
+def _says_who(worker: str) -> str:
+    return f"-c chaos.worker={worker}"
+
+
+def _end_with_the_lab() -> None:
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent:
+            parent.join()
+            os._exit(9)
+
+    threading.Thread(target=watch, name="lab", daemon=True).start()
+
+
+# --- what is overheard --------------------------------------------------------------------------------------------
+
+
+def _overhear(recorder: Recorder) -> None:
+    """Wraps the statements where the worker looks them up, so that its log has the lease of every try."""
+    for name in ("claim", "claim_on"):
+        _wrap(queue, name, lambda jobs_and_end, *_: _claimed(recorder, jobs_and_end[0]))
+    _wrap(queue, "claim_suspect", lambda job, *_: _claimed(recorder, [job] if job else []))
+    _wrap(queue, "recover", lambda ids, *_: recorder.write("recovered", jobs=ids) if ids else None)
+    _wrap(queue, "release", lambda ids, _db, worker, *_: recorder.write("released", jobs=ids, of=worker))
+    _wrap(queue, "hand_back", lambda ids, *_: recorder.write("handed back", jobs=sorted(ids)))
+    complete, settle_with_hook = queue.complete, attempt.settle_with_hook
+
+    def recorded_complete(db: queue.Db, finished: Iterable[tuple[Lease, str | None, float]]) -> set[int]:
+        done = list(finished)
+        if not isinstance(db, queue.psycopg.Connection):  # in a hook's transaction, which is told below
+            return complete(db, done)
+        tries = [[lease.id, lease.lease_seq] for lease, _, _ in done]
+        recorder.write("complete try", leases=tries)
+        with _telling_unknown(recorder, "complete", leases=tries):
+            landed = complete(db, done)
+        refused = [one for one in tries if one[0] not in landed]
+        recorder.write("complete", ok=[one for one in tries if one[0] in landed], refused=refused)
+        return landed
+
+    def recorded_settle(finished: Finished, *others: Any, **options: Any) -> tuple[Finished, Any]:
+        lease = list(finished.job.lease)
+        recorder.write("settle try", lease=lease, outcome=type(finished.outcome).__name__)
+        with _telling_unknown(recorder, "settle", leases=[lease]):
+            settled, status = settle_with_hook(finished, *others, **options)
+        recorder.write("settle", lease=lease, status=status)
+        return settled, status
+
+    queue.complete = recorded_complete
+    attempt.settle_with_hook = recorded_settle
+
+
+class _telling_unknown:  # noqa: N801 - reads as a statement
+    """A call that raises after its statement was sent: whether it landed is not known."""
+
+    def __init__(self, recorder: Recorder, what: str, **facts: Any) -> None:
+        self._tell = functools.partial(recorder.write, f"{what} info", **facts)
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error:
+            self._tell(error=f"{type(error).__name__}: {error}")
+
+
+def _wrap(module: Any, name: str, tell: Callable[..., None]) -> None:
+    function = getattr(module, name)
+
+    @functools.wraps(function)
+    def wrapped(*arguments: Any, **options: Any) -> Any:
+        answer = function(*arguments, **options)
+        tell(answer, *arguments)
+        return answer
+
+    setattr(module, name, wrapped)
+
+
+def _claimed(recorder: Recorder, jobs: list[Job]) -> None:
+    if jobs:
+        recorder.write("claim", jobs=[[job.id, job.lease_seq, job.attempt] for job in jobs])
+
+
+_TOLD = {
+    events.JOB_COMPLETED: "completed",
+    events.JOB_RETRIED: "retry",
+    events.JOB_FAILED: "dead",
+    events.JOB_INTERRUPTED: "hand-back",
+    events.JOB_CANCELLED: "cancelled",
+    events.JOB_LOST: "lease lost",
+    events.WORKER_RECOVERED: "takes over",
+    events.WORKER_ERROR: "error",
+    events.HOOK_DROPPED: "hook dropped",
+}
+
+
+def _record_event(recorder: Recorder, event: Event) -> None:
+    told = _TOLD.get(event.name)
+    if told:
+        facts = {name: value for name, value in event.facts.items() if name in _FACTS}
+        recorder.write(told, **facts)
+
+
+_FACTS = frozenset({"job_id", "attempt", "status", "kind", "error", "doing", "why", "recovered", "job_ids"})

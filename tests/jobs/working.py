@@ -1,0 +1,83 @@
+"""A real worker for a test, with short intervals, and what its events said."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from snapapp.jobs.events import Event, Events
+from snapapp.jobs.registry import Registry
+from snapapp.jobs.runtime import Runtime, Scope
+from snapapp.jobs.settings import JobsSettings, RetrySettings
+from snapapp.jobs.worker import Worker
+from tests.factory import Db, row
+
+QUICK: dict[str, Any] = {
+    "beat_every": timedelta(milliseconds=300),
+    "lease_for": timedelta(seconds=2),
+    "recover_every": timedelta(milliseconds=500),
+    "poll_delay": timedelta(milliseconds=200),
+    "retry": RetrySettings(base=timedelta(milliseconds=20), maximum=timedelta(milliseconds=50), jitter=0),
+    "children": 1,
+}
+
+
+def quick_settings(url: str, **changes: Any) -> JobsSettings:
+    return JobsSettings(database_url=url, **(QUICK | changes))
+
+
+class Heard:
+    """Every event, and a way to wait for one."""
+
+    def __init__(self, events: Events) -> None:
+        self._news = threading.Condition()
+        self._events: list[Event] = []
+        events.on(None, self._hear)
+
+    def _hear(self, event: Event) -> None:
+        with self._news:
+            self._events.append(event)
+            self._news.notify_all()
+
+    def all(self, name: str) -> list[Event]:
+        with self._news:
+            return [event for event in self._events if event.name == name]
+
+    def wait_for(self, name: str, *, times: int = 1, within: float = 20) -> Event:
+        with self._news:
+            assert self._news.wait_for(lambda: self._count(name) >= times, within), f"no {name}: {self._events}"
+            return [event for event in self._events if event.name == name][times - 1]
+
+    def _count(self, name: str) -> int:
+        return sum(event.name == name for event in self._events)
+
+
+@contextmanager
+def working(
+    url: str, registry: Registry, *, scope: Scope | None = None, **changes: Any
+) -> Iterator[tuple[Worker, Heard]]:
+    events = Events()
+    heard = Heard(events)
+    runtime = Runtime(quick_settings(url, **changes), registry=registry, events=events, scope=scope)
+    worker = runtime.worker()
+    worker.start()
+    try:
+        yield worker, heard
+    finally:
+        worker.stop(grace=timedelta(seconds=1))
+        runtime.close()
+
+
+def until(fact: Callable[[], object], within: float = 20) -> None:
+    """Waits until something is true of the database or a process: nobody tells us, so we look."""
+    deadline = time.monotonic() + within
+    while not fact():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+
+
+def until_status(db: Db, job_id: int, *statuses: str, within: float = 20) -> Any:
+    until(lambda: row(db, job_id).status in statuses, within)
+    return row(db, job_id)
