@@ -48,6 +48,7 @@ class Claimer:
         self._on_claimed = on_claimed
         self._bookmark: Bookmark | None = None
         self._answer_was_lost = False
+        self._quick_are_out = False
         self._walk_again_at = 0.0
         self._suspect: Job | None = None  # claimed; waits until nothing runs beside it, then runs alone
         self._suspect_is_parked = False
@@ -59,15 +60,20 @@ class Claimer:
         """Claims while there is room and work. Returns the seconds until something is due, None if unknown."""
         if self._answer_was_lost:
             self._give_back_unheard()
+        self._quick_are_out = False
         while not self.paused.is_set():
             if self._serve_suspects():
                 return None
             kinds, limit, free = self._asks_for()
             if not limit:
                 return None
-            jobs = self._claim(kinds, limit, free)
-            self.more_waits = len(jobs) >= limit
-            if not self.more_waits:
+            if len(self._claim(kinds, limit, free)) >= limit:
+                self.more_waits = True
+            elif len(kinds) == len(self._kinds):
+                self.more_waits = False
+                break
+            else:
+                self._quick_are_out = free == 0  # of these kinds nothing waits; others may, for a free slot
                 break
         if self.paused.is_set() or not woken:
             return None
@@ -96,7 +102,7 @@ class Claimer:
         """Which kinds, how many, and how many of those will find a free slot (the others wait in memory)."""
         free = {name: room.slots - room.load() for name, room in self._rooms.items()}
         with_slots = [kind for kind, name in self._kinds.items() if free[name] > 0]
-        quick = [kind for kind in self._kinds if self._waits_well(kind)]
+        quick = [] if self._quick_are_out else [kind for kind in self._kinds if self._waits_well(kind)]
         if quick and (not with_slots or set(with_slots) <= set(quick)):
             room, free_slots = self._quick_room(quick, free)
             if room:

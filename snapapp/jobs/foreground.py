@@ -61,11 +61,10 @@ class Signals:
         finally:
             self._interrupts = False
 
-    def wait(self, seconds: float | None = None) -> bool:
-        """Returns early for a signal, also for one that came before; True if there was any."""
+    def wait(self, seconds: float | None = None) -> None:
+        """Returns early for a signal, also for one that came since the last wait."""
         if select.select([self._ear], [], [], seconds)[0]:
             os.read(self._ear, 1)
-        return bool(self.noted)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         self.noted.append(signal.Signals(number))
@@ -109,7 +108,8 @@ def visitor(runtime: Runtime, *, once: bool = False) -> Visitor:
 def work(worker: Worker, signals: Signals) -> None:
     """Until a signal."""
     worker.start()
-    signals.wait()
+    while not signals.noted:
+        signals.wait()
     stop(worker, signals)
 
 

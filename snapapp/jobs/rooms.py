@@ -188,8 +188,7 @@ class Rooms:
                 settled, status = attempt.settle_with_hook(
                     finished, processor, self._transaction, self._notes, self._wait, was_unsure=failures > 0
                 )
-                self._settler.account(settled, status)
-                self._settler.tell_settled()
+                self._settler.settled_elsewhere(settled, status)
                 return
             except Exception as error:  # noqa: BLE001 - the hook's edge
                 failures += 1

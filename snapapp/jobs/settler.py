@@ -154,8 +154,10 @@ class Settler:
         for one, status in settled:
             self.account(one, status or (queue.landed_already(db, one.job.lease) if was_unsure else None))
 
-    def tell_settled(self) -> None:
-        """For those who settle on their own slot: somebody may be waiting for room."""
+    def settled_elsewhere(self, finished: Finished, status: Status | None) -> None:
+        """For those who settle on their own slot, with a hook."""
+        self._pace.learn([finished])
+        self.account(finished, status)
         self._on_settled()
 
     def account(self, finished: Finished, status: Status | None) -> None:

@@ -140,6 +140,11 @@ class ChildRoom(ThreadRoom):
         self._children = children
         self._running: list[Job | None] = [None] * len(children)  # each slot writes its own
 
+    def _slot(self, number: int) -> None:
+        with suppress(Exception):  # a child that cannot start says so to its first job
+            self._children[number].warm_up()
+        super()._slot(number)
+
     def running(self, slot: int, job: Job | None) -> None:
         self._running[slot] = job
 

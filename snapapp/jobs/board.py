@@ -1,0 +1,439 @@
+"""What people look at: jobs page by page, one job whole, queues, workers, numbers. And the switch a queue has.
+
+Nothing here reads the table as a whole: a list looks through an index in windows and says where it stopped.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, cast
+from uuid import UUID
+
+import psycopg
+import sqlalchemy
+from sqlalchemy.orm import Session
+
+from snapapp.jobs.errors import UnknownJob
+from snapapp.jobs.model import Status
+
+Db = psycopg.Connection[Any] | sqlalchemy.Connection | Session
+Rows = list[tuple[Any, ...]]
+
+WINDOW = 10_000  # rows looked through at once for those that match a filter
+WINDOWS = 10  # at most, for one page
+
+_HIGHEST = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which jobs to list; None: any. An empty tenant is the house's own."""
+
+    status: Status | None = None
+    kind: str | None = None
+    queue: str | None = None
+    tenant: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self == Filter()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSummary:
+    """A job as a line of a list; the fields are named as their columns."""
+
+    id: int
+    kind: str
+    queue: str
+    tenant: str
+    status: Status
+    priority: int
+    attempt_count: int
+    max_attempts: int
+    suspect: bool
+    cancel_requested_at: datetime | None
+    claimed_by: str | None
+    progress: Any
+    last_error: str | None
+    next_retry_at: datetime
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDetail(JobSummary):
+    """Every column of a job."""
+
+    payload: Any
+    result: Any
+    errors: list[dict[str, Any]]
+    snap_id: UUID | None
+    lane: str
+    concurrency_key: str | None
+    unique_key: str | None
+    unique_scope: str | None
+    timeout_ms: int | None
+    interruptions: int
+    lease_seq: int
+    locked_at: datetime | None
+    lock_expires_at: datetime | None
+    replay_of: int | None
+    request_id: str | None
+    spec_hash: str | None  # in hex
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Jobs, newest first. `before` leads to the next page; None: there is none."""
+
+    jobs: list[JobSummary]
+    before: int | None
+    now: datetime  # the database's
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    id: int
+    attempt: int
+    level: str
+    message: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSummary:
+    """A queue with work in it, or one that is paused."""
+
+    queue: str
+    pending: int
+    retry_wait: int
+    due: int
+    running: int
+    failed: int
+    oldest_due: timedelta | None
+    paused_at: datetime | None
+    paused_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """The last hour of one kind, as far as the newest 100,000 jobs tell."""
+
+    queue: str
+    kind: str
+    completed: int
+    failed: int
+    cancelled: int
+    mean_ms: float | None
+    mean_wait_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSummary:
+    """A process on the roster, as of its last heartbeat."""
+
+    id: str
+    name: str
+    host: str
+    pid: int
+    status: str
+    note: str | None
+    queues: list[str]
+    kinds: list[str]
+    slots: int
+    current_jobs: list[int]
+    memory_mb: int
+    jobs_claimed: int
+    jobs_completed: int
+    jobs_failed: int
+    jobs_retried: int
+    jobs_recovered: int
+    mean_ms: float | None
+    up_for: timedelta
+    last_beat: timedelta
+
+
+# --- jobs, page by page -----------------------------------------------------------------------------------------
+
+# Each returns: the lowest id it saw, how many rows it saw, and the matching ids, highest first.
+_NEWEST = """
+WITH seen AS MATERIALIZED (
+    SELECT id, status, kind, queue, tenant FROM snap_processing_job
+     WHERE id < %(before)s ORDER BY id DESC LIMIT %(window)s
+)
+SELECT (SELECT min(id) FROM seen), (SELECT count(*) FROM seen), ARRAY(
+    SELECT id FROM seen
+     WHERE (%(status)s::text IS NULL OR status = %(status)s) AND (%(kind)s::text IS NULL OR kind = %(kind)s)
+       AND (%(queue)s::text IS NULL OR queue = %(queue)s) AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+     ORDER BY id DESC LIMIT %(limit)s)
+"""
+
+_FAILED = """
+WITH seen AS MATERIALIZED (
+    SELECT id, kind, queue, tenant FROM snap_processing_job
+     WHERE status = 'FAILED' AND id < %(before)s ORDER BY id DESC LIMIT %(window)s
+)
+SELECT (SELECT min(id) FROM seen), (SELECT count(*) FROM seen), ARRAY(
+    SELECT id FROM seen
+     WHERE (%(kind)s::text IS NULL OR kind = %(kind)s) AND (%(queue)s::text IS NULL OR queue = %(queue)s)
+       AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+     ORDER BY id DESC LIMIT %(limit)s)
+"""
+
+_RUNNING = """
+WITH seen AS MATERIALIZED (
+    SELECT id, kind, queue, tenant FROM snap_processing_job
+     WHERE status = 'RUNNING' AND id < %(before)s ORDER BY id DESC LIMIT %(window)s
+)
+SELECT (SELECT min(id) FROM seen), (SELECT count(*) FROM seen), ARRAY(
+    SELECT id FROM seen
+     WHERE (%(kind)s::text IS NULL OR kind = %(kind)s) AND (%(queue)s::text IS NULL OR queue = %(queue)s)
+       AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+     ORDER BY id DESC LIMIT %(limit)s)
+"""
+
+# The index of waiting jobs is in the claim's order, so it serves while they are few; when they are many, the newest
+# jobs are most likely among them and _NEWEST finds a page soon.
+_WAITING = """
+WITH seen AS MATERIALIZED (
+    (SELECT id, status, tenant FROM snap_processing_job
+      WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect
+        AND (%(kind)s::text IS NULL OR kind = %(kind)s) AND (%(queue)s::text IS NULL OR queue = %(queue)s)
+      ORDER BY queue, kind, priority, lane, next_retry_at, id LIMIT %(window)s)
+  UNION ALL
+    (SELECT id, status, tenant FROM snap_processing_job
+      WHERE suspect AND status IN ('PENDING', 'RETRY_WAIT')
+        AND (%(kind)s::text IS NULL OR kind = %(kind)s) AND (%(queue)s::text IS NULL OR queue = %(queue)s)
+      ORDER BY next_retry_at, id LIMIT %(window)s)
+)
+SELECT 0, (SELECT count(*) FROM seen), ARRAY(
+    SELECT id FROM seen
+     WHERE id < %(before)s AND status = %(status)s AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+     ORDER BY id DESC LIMIT %(limit)s)
+"""
+
+
+class _Seen(NamedTuple):
+    lowest: int | None
+    count: int
+    ids: list[int]
+
+
+def jobs(db: Db, which: Filter = Filter(), *, before: int | None = None, limit: int = 50) -> Page:
+    """The newest jobs that match, below the id `before`. A short page that has a `before` is not the last one: it
+    looked through as many rows as one call may."""
+    ids, rest = _pick(db, which, before or _HIGHEST, limit)
+    [(now,)] = _run(db, "SELECT clock_timestamp()", {})
+    return Page(_summaries(db, ids), rest, now)
+
+
+def _pick(db: Db, which: Filter, before: int, limit: int) -> tuple[list[int], int | None]:
+    if which.status in (Status.PENDING, Status.RETRY_WAIT):
+        seen = _look(db, _WAITING, which, before, limit, WINDOW)
+        if seen.count < WINDOW:
+            return seen.ids, seen.ids[-1] if len(seen.ids) == limit else None
+    statement = _BY_STATUS.get(which.status, _NEWEST)
+    window = limit if which.is_open else max(WINDOW, limit)
+    ids: list[int] = []
+    for _ in range(WINDOWS):
+        seen = _look(db, statement, which, before, limit - len(ids), window)
+        ids += seen.ids
+        if len(ids) == limit:
+            return ids, ids[-1]
+        if seen.lowest is None or seen.count < window:
+            return ids, None
+        before = seen.lowest
+    return ids, before
+
+
+_BY_STATUS: Mapping[Status | None, str] = {Status.FAILED: _FAILED, Status.RUNNING: _RUNNING}
+
+
+def _look(db: Db, statement: str, which: Filter, before: int, limit: int, window: int) -> _Seen:
+    status = which.status and which.status.value
+    parameters = {"status": status, "kind": which.kind, "queue": which.queue, "tenant": which.tenant}
+    return _Seen(*_run(db, statement, parameters | {"before": before, "limit": limit, "window": window})[0])
+
+
+_SUMMARIES = """
+SELECT id, kind, queue, tenant, status, priority, attempt_count, max_attempts, suspect, cancel_requested_at, claimed_by,
+       progress::text, last_error, next_retry_at, created_at, started_at, finished_at
+  FROM snap_processing_job WHERE id = ANY (%(ids)s::bigint[]) ORDER BY id DESC
+"""
+
+
+def _summaries(db: Db, ids: list[int]) -> list[JobSummary]:
+    return [_summary(row) for row in _run(db, _SUMMARIES, {"ids": ids})]
+
+
+def _summary(row: tuple[Any, ...]) -> JobSummary:
+    values = dict(zip(_SUMMARY_FIELDS, row, strict=True))
+    return JobSummary(**values | {"status": Status(values["status"]), "progress": _decoded(values["progress"])})
+
+
+_SUMMARY_FIELDS = tuple(JobSummary.__dataclass_fields__)
+
+
+# --- all that match, for what is done to many -------------------------------------------------------------------
+
+_IDS_FAILED = """
+SELECT id FROM snap_processing_job
+ WHERE status = 'FAILED' AND (%(kind)s::text IS NULL OR kind = %(kind)s)
+   AND (%(queue)s::text IS NULL OR queue = %(queue)s) AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+ ORDER BY id
+"""
+
+_IDS_WAITING = """
+SELECT id FROM snap_processing_job
+ WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect AND (%(kind)s::text IS NULL OR kind = %(kind)s)
+   AND (%(queue)s::text IS NULL OR queue = %(queue)s) AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+UNION ALL
+SELECT id FROM snap_processing_job
+ WHERE suspect AND status IN ('PENDING', 'RETRY_WAIT') AND (%(kind)s::text IS NULL OR kind = %(kind)s)
+   AND (%(queue)s::text IS NULL OR queue = %(queue)s) AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+ ORDER BY id
+"""
+
+
+def dead_letters(db: Db, which: Filter = Filter()) -> list[int]:
+    """The ids of all FAILED jobs that match, oldest first; the filter's status is not looked at."""
+    return _ids(db, _IDS_FAILED, which)
+
+
+def waiting(db: Db, which: Filter = Filter()) -> list[int]:
+    """The ids of all jobs that wait and match, oldest first; the filter's status is not looked at."""
+    return _ids(db, _IDS_WAITING, which)
+
+
+def _ids(db: Db, statement: str, which: Filter) -> list[int]:
+    parameters = {"kind": which.kind, "queue": which.queue, "tenant": which.tenant}
+    return [row[0] for row in _run(db, statement, parameters)]
+
+
+# --- one job ----------------------------------------------------------------------------------------------------
+
+_DETAIL = """
+SELECT id, kind, queue, tenant, status, priority, attempt_count, max_attempts, suspect, cancel_requested_at, claimed_by,
+       progress::text, last_error, next_retry_at, created_at, started_at, finished_at,
+       payload::text, result::text, errors::text, snap_id, lane, concurrency_key, unique_key, unique_scope,
+       timeout_ms, interruptions, lease_seq, locked_at, lock_expires_at, replay_of, request_id,
+       encode(spec_hash, 'hex')
+  FROM snap_processing_job WHERE id = %(id)s
+"""
+
+
+def job(db: Db, job_id: int) -> JobDetail:
+    rows = _run(db, _DETAIL, {"id": job_id})
+    if not rows:
+        raise UnknownJob(f"there is no job {job_id}")
+    values = dict(zip(_DETAIL_FIELDS, rows[0], strict=True))
+    decoded = {name: _decoded(values[name]) for name in ("progress", "payload", "result", "errors")}
+    return JobDetail(**values | decoded | {"status": Status(values["status"])})
+
+
+_DETAIL_FIELDS = tuple(JobDetail.__dataclass_fields__)
+
+
+def logs(db: Db, job_id: int, *, before: int | None = None, limit: int = 20) -> list[LogEntry]:
+    """The last lines that the job said, in the order it said them; `before` is the id of a line."""
+    rows = _run(
+        db,
+        "SELECT id, attempt, level, message, at FROM job_log WHERE job_id = %(job_id)s AND id < %(before)s"
+        " ORDER BY id DESC LIMIT %(limit)s",
+        {"job_id": job_id, "before": before or _HIGHEST, "limit": limit},
+    )
+    return [LogEntry(*row) for row in reversed(rows)]
+
+
+# --- queues, workers, numbers -----------------------------------------------------------------------------------
+
+_QUEUES = """
+SELECT coalesce(work.queue, quiet.name), coalesce(work.pending, 0), coalesce(work.retry_wait, 0),
+       coalesce(work.due, 0), coalesce(work.running, 0), coalesce(work.failed, 0), work.oldest_due,
+       quiet.paused_at, quiet.paused_reason
+  FROM queue_overview AS work FULL JOIN job_queue AS quiet ON quiet.name = work.queue
+ WHERE work.queue IS NOT NULL OR quiet.paused_at IS NOT NULL
+ ORDER BY 1
+"""
+
+_THROUGHPUT = """
+SELECT queue, kind, sum(completed)::bigint, sum(failed)::bigint, sum(cancelled)::bigint,
+       round(sum(mean_ms * (completed + failed + cancelled)) / sum(completed + failed + cancelled), 1)::float8,
+       round(sum(mean_wait_ms * (completed + failed + cancelled)) / sum(completed + failed + cancelled), 1)::float8
+  FROM queue_throughput GROUP BY queue, kind ORDER BY queue, kind
+"""
+
+_WORKERS = """
+SELECT seen.id, seen.name, seen.host, seen.pid, seen.status, seen.note, seen.queues, member.kinds, seen.slots,
+       seen.current_jobs, seen.memory_mb, seen.jobs_claimed, seen.jobs_completed, seen.jobs_failed,
+       seen.jobs_retried, seen.jobs_recovered, seen.mean_ms::float8, seen.up_for, seen.last_beat
+  FROM worker_overview AS seen JOIN job_worker AS member USING (id)
+ ORDER BY seen.host, seen.name, seen.id
+"""
+
+
+def queues(db: Db) -> list[QueueSummary]:
+    """The queues that have anything but finished jobs, and those that are paused."""
+    return [QueueSummary(*row) for row in _run(db, _QUEUES, {})]
+
+
+def throughput(db: Db) -> list[Throughput]:
+    return [Throughput(*row) for row in _run(db, _THROUGHPUT, {})]
+
+
+def workers(db: Db) -> list[WorkerSummary]:
+    return [WorkerSummary(*row) for row in _run(db, _WORKERS, {})]
+
+
+def is_known(db: Db, kind: str) -> bool:
+    """Does any worker that is alive run this kind?"""
+    statement = "SELECT EXISTS (SELECT FROM job_worker WHERE expires_at > now() AND %(kind)s = ANY (kinds))"
+    return cast(bool, _run(db, statement, {"kind": kind})[0][0])
+
+
+_IS_DRAINED = """
+SELECT NOT EXISTS (SELECT FROM snap_processing_job WHERE status = 'RUNNING' AND claimed_by = %(worker)s)
+   AND NOT EXISTS (
+       SELECT FROM snap_processing_job
+        WHERE suspect AND status IN ('PENDING', 'RETRY_WAIT') AND next_retry_at <= now()
+          AND kind = ANY (%(kinds)s) AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s))
+          AND NOT EXISTS (SELECT FROM job_queue WHERE name = queue AND paused_at IS NOT NULL))
+   AND coalesce(job_next_due(%(kinds)s, %(queues)s) > now(), true)
+"""
+
+
+def is_drained(db: Db, worker: str, kinds: Collection[str], queues: Collection[str]) -> bool:
+    """Is nothing of these kinds due in these queues (none named: in any), and nothing running at this worker?"""
+    parameters = {"worker": worker, "kinds": list(kinds), "queues": list(queues) or None}
+    return cast(bool, _run(db, _IS_DRAINED, parameters)[0][0])
+
+
+# --- the switch -------------------------------------------------------------------------------------------------
+
+
+def pause(db: Db, queue: str, reason: str | None = None) -> None:
+    """No worker claims from the queue until it is resumed; what runs goes on."""
+    _run(db, "SELECT pause_queue(%(queue)s, %(reason)s)", {"queue": queue, "reason": reason})
+
+
+def resume(db: Db, queue: str) -> None:
+    _run(db, "SELECT resume_queue(%(queue)s)", {"queue": queue})
+
+
+# --- small change -----------------------------------------------------------------------------------------------
+
+
+def _run(db: Db, sql: str, parameters: Mapping[str, Any]) -> Rows:
+    """One SQL, two carriers."""
+    if isinstance(db, psycopg.Connection):
+        return db.execute(cast(Any, sql), parameters).fetchall()
+    connection = db.connection() if isinstance(db, Session) else db
+    return cast(Rows, connection.exec_driver_sql(sql, dict(parameters)).fetchall())
+
+
+def _decoded(text: str | None) -> Any:
+    """JSON travels as text, because each carrier would decode it in its own way."""
+    return None if text is None else json.loads(text)

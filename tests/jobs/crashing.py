@@ -1,0 +1,72 @@
+"""Processors for child processes: a child can only import what stands at the top of a module."""
+
+import ctypes
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+from snapapp.jobs import Job, Permanent
+from snapapp.jobs.registry import Registry
+
+registry = Registry()
+
+
+@registry.processor("child.echo", executor="process")
+def echo(job: Job) -> dict[str, Any]:
+    job.update_progress(50, "half")
+    job.log("from the child")
+    return {"pid": os.getpid(), "payload": job.payload, "attempt": job.attempt}
+
+
+@registry.processor("child.exit", executor="process")
+def leave(job: Job) -> None:
+    sys.stderr.write("famous last words\n")
+    sys.stderr.flush()
+    os._exit(7)
+
+
+@registry.processor("child.segfault", executor="process")
+def segfault(job: Job) -> None:
+    ctypes.string_at(0)
+
+
+@registry.processor("child.spin", executor="process")
+def spin(job: Job) -> None:
+    while True:
+        pass
+
+
+@registry.processor("child.grandchild", executor="process")
+def grandchild(job: Job) -> None:
+    process = subprocess.Popen(["sleep", "3600"])
+    job.log(f"grandchild {process.pid}")
+    time.sleep(3600)
+
+
+@registry.processor("child.raise", executor="process")
+def broken(job: Job) -> None:
+    raise ValueError(f"attempt {job.attempt}")
+
+
+@registry.processor("child.permanent", executor="process")
+def permanent(job: Job) -> None:
+    raise Permanent("unreadable container")
+
+
+@registry.processor("child.odd", executor="process")
+def odd(job: Job) -> object:
+    return object()
+
+
+@registry.processor("child.giant", executor="process")
+def giant(job: Job) -> str:
+    return "x" * 50_000_000
+
+
+@registry.processor("child.print", executor="process")
+def shout(job: Job) -> str:
+    for _ in range(20_000):
+        print("all work and no play makes a long line of text", flush=False)
+    return "done"
