@@ -2,15 +2,17 @@
 
 import logging
 import resource
+import threading
 from collections.abc import Callable, Iterable
 from datetime import UTC, timedelta
 from time import monotonic
 
+import psycopg
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from snapapp.jobs import crumbs, events, queue, roster
-from snapapp.jobs.database import Line
+from snapapp.jobs.database import Line, Row
 from snapapp.jobs.errors import JobCancelled, JobsError, LeaseLost
 from snapapp.jobs.events import Events
 from snapapp.jobs.holdings import Holdings
@@ -43,9 +45,15 @@ class Heart:
         self._interrupt = interrupt
         self._note = note
         self.status = "ACTIVE"  # DRAINING while the worker stops
+        self._turn = threading.Lock()  # one beat at a time, and none after we left the roster
+        self._has_left = False
 
     def beat(self) -> roster.Pulse:
         """Leases first: the roster is for people, the leases are what others act upon."""
+        with self._turn:
+            return roster.NO_PULSE if self._has_left else self._beat()
+
+    def _beat(self) -> roster.Pulse:
         sent_at = monotonic()
         jobs = self._holdings.all()
         with self._line.connection() as db:
@@ -70,8 +78,12 @@ class Heart:
                 self._interrupt(job, LeaseLost(f"the lease of job {job.id} ended while the database was away"))
 
     def leave(self, reason: str) -> None:
-        with self._line.connection() as db:
-            roster.leave(db, self._member.id, reason)
+        """The last beat carries the final counts."""
+        with self._turn:
+            self._has_left = True
+            self._beat()
+            with self._line.connection() as db:
+                roster.leave(db, self._member.id, reason)
 
     def close(self) -> None:
         self._line.close()
@@ -107,13 +119,10 @@ class Keeper:
 
     def recover_neighbours(self) -> int:
         """Jobs of workers on this machine whose process is gone: no need to wait for their leases."""
+        overdue = 10 * self._settings.lease_for
         with self._line.connection() as db:
-            dead = [
-                neighbour
-                for neighbour in roster.neighbours(db, self._member.machine, besides=self._member.id)
-                if crumbs.started(neighbour.pid) != neighbour.pid_started
-            ]
-            return sum(self._bury(neighbour) for neighbour in dead)
+            others = roster.others(db, self._member.machine, besides=self._member.id, overdue=overdue)
+            return sum(self._bury(db, other) for other in others)
 
     def recover(self) -> int:
         """Jobs whose lease ended. Not before we ourselves have been back for a beat: then nobody has."""
@@ -123,8 +132,6 @@ class Keeper:
         settled_for = self._settings.beat_every + timedelta(seconds=1)
         with self._line.connection() as db:
             taken = queue.recover(db, settled_for=settled_for)
-            for worker in roster.expired(db, since=10 * self._settings.lease_for):
-                roster.leave(db, worker, "lost: its heartbeat stopped")
         self._told(taken, "lease ended")
         return recovered + len(taken)
 
@@ -149,13 +156,16 @@ class Keeper:
     def close(self) -> None:
         self._line.close()
 
-    def _bury(self, neighbour: roster.Neighbour) -> int:
-        with self._line.connection() as db:
-            taken = queue.release(db, neighbour.id, crumbs.read(neighbour.traces))
-            roster.leave(db, neighbour.id, "lost: its process is gone")
-        crumbs.forget(neighbour.traces)
-        self._told(taken, f"worker {neighbour.id} is dead")
-        return len(taken)
+    def _bury(self, db: psycopg.Connection[Row], other: roster.Other) -> int:
+        if other.is_here and crumbs.started(other.pid) != other.pid_started:
+            taken = queue.release(db, other.id, crumbs.read(other.traces))
+            roster.leave(db, other.id, "lost: its process is gone")
+            crumbs.forget(other.traces)
+            self._told(taken, f"worker {other.id} is dead")
+            return len(taken)
+        if other.is_overdue:
+            roster.leave(db, other.id, "lost: its heartbeat stopped")  # its jobs come back by their own leases
+        return 0
 
     def _told(self, taken: list[int], why: str) -> None:
         if taken:
@@ -195,7 +205,7 @@ class Duties:
 
     def stop(self) -> None:
         if self._scheduler.running:
-            self._scheduler.shutdown(wait=True)
+            self._scheduler.shutdown(wait=False)  # a duty may hang on a database that is away
 
     def _guarded(self, name: str, duty: Callable[[], object]) -> Callable[[], None]:
         def run() -> None:

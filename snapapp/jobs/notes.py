@@ -15,12 +15,14 @@ class Notes:
 
     def __init__(self, on_news: Callable[[], None]) -> None:
         self._lock = threading.Lock()
+        self._turn = threading.Lock()  # held from taking notes until they are written: a settle must not overtake them
         self._progress: dict[Lease, str] = {}
         self._lines: list[tuple[Lease, str, str, float]] = []
         self._on_news = on_news
 
     def __bool__(self) -> bool:
-        return bool(self._progress or self._lines)
+        """Is there anything that a settle should wait for? The order matters: what was taken is still being written."""
+        return bool(self._progress or self._lines) or self._turn.locked()
 
     def progress(self, job: Job, value: str) -> None:
         with self._lock:
@@ -35,6 +37,10 @@ class Notes:
 
     def write(self, db: queue.Db, only: Lease | None = None) -> None:
         """Writes all notes, or those of one job. What could not be written stays for the next time."""
+        with self._turn:
+            self._write(db, only)
+
+    def _write(self, db: queue.Db, only: Lease | None) -> None:
         progress, lines = self._take(only)
         try:
             if progress:

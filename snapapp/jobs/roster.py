@@ -56,6 +56,9 @@ class Pulse(NamedTuple):
     suspects_wait: bool
 
 
+NO_PULSE = Pulse(None, suspects_wait=False)
+
+
 # One statement: it introduces us again if somebody took us for dead, pings our own channel (so that a LISTEN that
 # died in silence is noticed), and returns what an idle worker needs to know. Idle must stay nearly free.
 _BEAT = """
@@ -132,24 +135,25 @@ def leave(db: Db, worker: str, reason: str) -> bool:
     return bool(db.execute(_LEAVE, {"id": worker, "reason": reason}).fetchall())
 
 
-class Neighbour(NamedTuple):
-    """A worker of the same machine: whether it lives can be seen, not only guessed."""
+class Other(NamedTuple):
+    """Another worker: of the same machine, so that whether it lives can be seen, or one not heard of for long."""
 
     id: str
     pid: int
     pid_started: int
     traces: str | None
+    is_here: bool
+    is_overdue: bool
 
 
-def neighbours(db: Db, machine: str, *, besides: str) -> list[Neighbour]:
-    rows = db.execute(
-        "SELECT id, pid, pid_started, traces FROM job_worker WHERE machine = %(machine)s AND id <> %(besides)s",
-        {"machine": machine, "besides": besides},
-    ).fetchall()
-    return [Neighbour(*row) for row in rows]
+_OTHERS = """
+SELECT id, pid, pid_started, traces, machine = %(machine)s, expires_at < now() - %(overdue)s::interval
+  FROM job_worker
+ WHERE id <> %(besides)s AND (machine = %(machine)s OR expires_at < now() - %(overdue)s::interval)
+"""
 
 
-def expired(db: Db, *, since: timedelta) -> list[str]:
-    """Workers that have not been heard of for long; their jobs are recovered by the jobs' own leases."""
-    rows = db.execute("SELECT id FROM job_worker WHERE expires_at < now() - %(since)s", {"since": since}).fetchall()
-    return [row[0] for row in rows]
+def others(db: Db, machine: str, *, besides: str, overdue: timedelta) -> list[Other]:
+    """The workers about whom we may have something to do."""
+    rows = db.execute(_OTHERS, {"machine": machine, "besides": besides, "overdue": overdue}).fetchall()
+    return [Other(*row) for row in rows]

@@ -61,6 +61,7 @@ class Settler:
         self._finished: deque[Finished] = deque()
         self._bell = threading.Event()
         self._stopping = threading.Event()
+        self._gone = threading.Event()  # set when nobody waits for us any more
         self._thread = threading.Thread(target=self._run, name="settler", daemon=True)
 
     def start(self) -> None:
@@ -77,6 +78,7 @@ class Settler:
         self._bell.set()
         if self._thread.is_alive():
             self._thread.join(timeout)
+        self._gone.set()
         self._line.close()
 
     def _run(self) -> None:
@@ -100,15 +102,26 @@ class Settler:
             except Exception as error:  # noqa: BLE001 - a thread's outermost edge
                 failures += 1
                 self._complain("settle", error)
-                if not queue_is_away(error) and len(batch) == 1:
-                    batch = [_unwritable(batch[0], error)]
-                elif not queue_is_away(error):
-                    for one in batch:  # one row that PostgreSQL refuses must not hold up the others
-                        self._write_until_done([one])
-                    return
                 if self._stopping.is_set() and failures > 5:
                     return
-                self._stopping.wait(pause_after(failures)) if not self._stopping.is_set() else None
+                batch = self._after(error, batch)
+                if batch:
+                    self._gone.wait(pause_after(failures))
+
+    def _after(self, error: Exception, batch: list[Finished]) -> list[Finished]:
+        """What to write next. One row that is locked or refused must not hold up the others."""
+        is_stuck = isinstance(error, psycopg.errors.LockNotAvailable | psycopg.errors.QueryCanceled)
+        if not is_stuck and queue_is_away(error):
+            return batch
+        if len(batch) > 1:
+            for one in batch:
+                self._write_until_done([one])
+            return []
+        if is_stuck:
+            self._finished.append(batch[0])  # somebody holds its row: later
+            self._bell.set()
+            return []
+        return [_unwritable(batch[0], error)]
 
     def _write(self, batch: list[Finished], *, was_unsure: bool) -> list[Finished]:
         """Writes the batch and returns nothing left to do; a lost connection raises, and the batch comes again."""

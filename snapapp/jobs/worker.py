@@ -166,7 +166,9 @@ class Worker:
         self._settler.stop(timeout=_LAST_MOMENTS)
         self._listener.stop()
         self._rooms.stop()
-        self._leave(reason)
+        leaving = threading.Thread(target=self._leave, args=[reason], name="leave", daemon=True)
+        leaving.start()
+        leaving.join(_LAST_MOMENTS)  # the database may be away
         self.events.emit(events.WORKER_CLOSED, worker_id=self.id, reason=reason)
 
     def stop_claiming(self) -> None:
@@ -199,7 +201,6 @@ class Worker:
 
     def _leave(self, reason: str) -> None:
         try:
-            self._heart.beat()  # the last one carries the final counts
             self._heart.leave(reason)
         except Exception as error:  # noqa: BLE001 - the database may be away; the roster's row then expires
             self._complain("leave", error)

@@ -8,6 +8,7 @@ import sys
 from collections import deque
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -22,6 +23,7 @@ from snapapp.jobs.registry import Processor
 
 _STARTS_IN = 30.0  # seconds a child may take to import its modules
 _STDERR_LINES = 20
+_KEPT = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"})
 
 
 class Child:
@@ -46,6 +48,7 @@ class Child:
             [*argv, *self._modules],
             pass_fds=(requests, answers),
             stdin=subprocess.DEVNULL,
+            env=_environment(),
             stdout=subprocess.PIPE,  # a job that prints must not write into our log as if it were us
             stderr=subprocess.STDOUT,
             start_new_session=True,  # so that a kill takes its own children too
@@ -160,6 +163,12 @@ class ChildRoom(ThreadRoom):
         super().stop()
         for child in self._children:
             child.close()
+
+
+def _environment() -> dict[str, str]:
+    """What a program needs to run, and none of our secrets: a child may be fed with hostile input."""
+    kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")}
+    return kept | {"PYTHONPATH": os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)}
 
 
 def _fields(job: Job) -> dict[str, Any]:
