@@ -215,7 +215,11 @@ def claim_suspect(db: Db, by: Claimant, kinds: Collection[str]) -> Job | None:
 
 
 def _jobs(rows: Rows) -> list[Job]:
-    return [Job(*row[:13]) for row in rows]
+    jobs = [Job(*row[:13]) for row in rows]
+    if rows and isinstance(rows[0][5], dict):  # not a worker's connection: this one decodes JSON
+        for job in jobs:
+            job.payload_json = None if job.payload_json is None else json.dumps(job.payload_json).encode()
+    return jobs
 
 
 def _end_of(rows: Rows) -> Bookmark | None:
@@ -636,6 +640,27 @@ def replay(db: Db, job_id: int) -> int:
 def cancel(db: Db, job_id: int) -> Status:
     """Returns the status that the job now has: CANCELLED at once when it waited, RUNNING while the wish travels."""
     return Status(_run(db, "SELECT cancel_job(%(id)s)", {"id": job_id})[0][0])
+
+
+def waiting(db: Db, kind: str, payload_holds: str) -> Rows:
+    """The waiting jobs of a kind whose payload contains this JSON object."""
+    return _run(
+        db,
+        "SELECT id FROM snap_processing_job WHERE status IN ('PENDING', 'RETRY_WAIT') AND kind = %(kind)s"
+        "   AND payload @> %(payload)s::jsonb ORDER BY id",
+        {"kind": kind, "payload": payload_holds},
+    )
+
+
+def make_due(db: Db, job_id: int) -> bool:
+    """A waiting job need not wait any longer."""
+    rows = _run(
+        db,
+        "UPDATE snap_processing_job SET next_retry_at = now()"
+        " WHERE id = %(id)s AND status IN ('PENDING', 'RETRY_WAIT') RETURNING id",
+        {"id": job_id},
+    )
+    return bool(rows)
 
 
 # --- small change -----------------------------------------------------------------------------------------------
