@@ -59,4 +59,5 @@ COMMENT ON FUNCTION replay_job IS 'Runs a copy of a job; returns the copy''s id.
 COMMENT ON FUNCTION cancel_job IS 'Ends a waiting job, asks a running one to stop; returns the status it found or made.';
 COMMENT ON FUNCTION pause_queue IS 'No worker claims from this queue until resume_queue(name).';
 COMMENT ON FUNCTION resume_queue IS 'The opposite of pause_queue.';
+COMMENT ON FUNCTION job_spec_hash IS 'SHA-256 of what makes a job what it is; lines of kind, queue, tenant and payload.';
 COMMENT ON FUNCTION job_next_due IS 'When the next waiting job of these kinds may run; the workers ask it to know how long they may sleep.';
