@@ -48,7 +48,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.register_profile(
-    "long", settings.get_profile("default"), derandomize=False, max_examples=2000, stateful_step_count=50
+    "long", settings.get_profile("default"), derandomize=False, max_examples=30_000, stateful_step_count=50
 )
 settings.load_profile("default")
 
@@ -58,7 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if metafunc.definition.get_closest_marker("both_servers"):
+    if metafunc.definition.get_closest_marker("both_servers") and "server_name" in metafunc.fixturenames:
         absent = pytest.mark.skip(reason="there is no PostgreSQL below /usr/lib/postgresql")
         other = pytest.param(OLDEST, id=OLDEST) if OLDEST else pytest.param("", id="system", marks=absent)
         metafunc.parametrize("server_name", [EMBEDDED, other])

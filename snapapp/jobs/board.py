@@ -218,7 +218,7 @@ SELECT 0, (SELECT count(*) FROM seen), ARRAY(
 
 class _Seen(NamedTuple):
     lowest: int | None
-    count: int
+    rows: int
     ids: list[int]
 
 
@@ -233,7 +233,7 @@ def jobs(db: Db, which: Filter = Filter(), *, before: int | None = None, limit: 
 def _pick(db: Db, which: Filter, before: int, limit: int) -> tuple[list[int], int | None]:
     if which.status in (Status.PENDING, Status.RETRY_WAIT):
         seen = _look(db, _WAITING, which, before, limit, WINDOW)
-        if seen.count < WINDOW:
+        if seen.rows < WINDOW:
             return seen.ids, seen.ids[-1] if len(seen.ids) == limit else None
     statement = _BY_STATUS.get(which.status, _NEWEST)
     window = limit if which.is_open else max(WINDOW, limit)
@@ -243,7 +243,7 @@ def _pick(db: Db, which: Filter, before: int, limit: int) -> tuple[list[int], in
         ids += seen.ids
         if len(ids) == limit:
             return ids, ids[-1]
-        if seen.lowest is None or seen.count < window:
+        if seen.lowest is None or seen.rows < window:
             return ids, None
         before = seen.lowest
     return ids, before
@@ -258,9 +258,11 @@ def _look(db: Db, statement: str, which: Filter, before: int, limit: int, window
     return _Seen(*_run(db, statement, parameters | {"before": before, "limit": limit, "window": window})[0])
 
 
+# psycopg cannot read infinity, which people may well write into a run_at
 _SUMMARIES = """
 SELECT id, kind, queue, tenant, status, priority, attempt_count, max_attempts, suspect, cancel_requested_at, claimed_by,
-       progress::text, last_error, next_retry_at, created_at, started_at, finished_at
+       progress::text, last_error, greatest(least(next_retry_at, '9999-01-01Z'), '1900-01-01Z'),
+       created_at, started_at, finished_at
   FROM snap_processing_job WHERE id = ANY (%(ids)s::bigint[]) ORDER BY id DESC
 """
 
@@ -317,7 +319,8 @@ def _ids(db: Db, statement: str, which: Filter) -> list[int]:
 
 _DETAIL = """
 SELECT id, kind, queue, tenant, status, priority, attempt_count, max_attempts, suspect, cancel_requested_at, claimed_by,
-       progress::text, last_error, next_retry_at, created_at, started_at, finished_at,
+       progress::text, last_error, greatest(least(next_retry_at, '9999-01-01Z'), '1900-01-01Z'),
+       created_at, started_at, finished_at,
        payload::text, result::text, errors::text, snap_id, lane, concurrency_key, unique_key, unique_scope,
        timeout_ms, interruptions, lease_seq, locked_at, lock_expires_at, replay_of, request_id,
        encode(spec_hash, 'hex')

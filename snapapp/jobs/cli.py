@@ -142,7 +142,7 @@ def _whole(least: int, most: int) -> Callable[[str], int]:
 
 
 def _text(text: str) -> str:
-    if "\0" in text or not text.isascii() and text.encode(errors="replace").decode() != text:
+    if not text.isascii() and text.encode(errors="replace").decode() != text:  # bytes that are no text in this locale
         raise ArgumentTypeError(f"{text!r} is not text that PostgreSQL can keep")
     return text
 
@@ -322,11 +322,11 @@ def replay_job(db: Db, arguments: Namespace) -> int:
 
 
 def retry_jobs(db: Db, arguments: Namespace) -> int:
-    return _to_many(db, arguments, "retry", _retry, board.dead_letters)
+    return _to_many(db, arguments, _retry, board.dead_letters, verb="retry", participle="retried")
 
 
 def cancel_jobs(db: Db, arguments: Namespace) -> int:
-    return _to_many(db, arguments, "cancel", _cancel, board.waiting)
+    return _to_many(db, arguments, _cancel, board.waiting, verb="cancel", participle="cancelled")
 
 
 def _retry(db: Db, job_id: int) -> str:
@@ -343,7 +343,15 @@ def _cancel(db: Db, job_id: int) -> str:
     return f"Job {job_id} is cancelled"
 
 
-def _to_many(db: Db, arguments: Namespace, verb: str, act: Act, matching: Callable[[Db, Filter], list[int]]) -> int:
+def _to_many(
+    db: Db,
+    arguments: Namespace,
+    act: Act,
+    matching: Callable[[Db, Filter], list[int]],
+    *,
+    verb: str,
+    participle: str,
+) -> int:
     """The jobs that were named, each with its answer; or all that match, counted."""
     narrowed = any(value is not None for value in (arguments.kind, arguments.queue, arguments.tenant))
     if bool(arguments.ids) == arguments.all or (narrowed and not arguments.all):
@@ -356,7 +364,7 @@ def _to_many(db: Db, arguments: Namespace, verb: str, act: Act, matching: Callab
     if ids and not (arguments.yes or _agreed(f"{verb} {_count(len(ids))}", arguments)):
         return 1
     done, refused = _in_pages(db, ids, act)
-    _report(done, refused, arguments, only_counts=True)
+    _report(done, refused, arguments, counted=participle)
     return 0
 
 
@@ -405,13 +413,14 @@ def _progress_bar(length: int) -> Progress:
     return Progress(console=console, transient=True, disable=length <= _AT_ONCE or not console.is_terminal)
 
 
-def _report(done: Done, refused: Done, arguments: Namespace, *, only_counts: bool = False) -> None:
+def _report(done: Done, refused: Done, arguments: Namespace, *, counted: str | None = None) -> None:
     if arguments.json:
         show_json({"done": list(done), "refused": [{"id": job_id, "why": why} for job_id, why in refused.items()]})
         return
-    if only_counts:
+    if counted:
         skipped = f", {len(refused)} refused" if refused else ""
-        _say(f"{_count(len(done))} done{skipped}")
+        said = f"{_count(len(done))} {counted}{skipped}."
+        _say(said[0].upper() + said[1:])
     else:
         for said in done.values():
             _say(said)
@@ -427,7 +436,7 @@ def _why(error: Exception) -> str:
 
 
 def _count(jobs: int) -> str:
-    return "1 job" if jobs == 1 else f"{jobs} jobs"
+    return "1 job" if jobs == 1 else f"{jobs or 'no'} jobs"
 
 
 # --- queues, workers, numbers -----------------------------------------------------------------------------------
@@ -443,19 +452,14 @@ def show_stats(db: Db, arguments: Namespace) -> int:
     if not throughput:
         _say("No job ended within the last hour.")
         return 0
-    show_table(
-        ["last hour", "queue", "completed", "failed", "cancelled", "ms", "waited ms"],
-        [
-            [
-                *(each.kind, each.queue),
-                *map(str, (each.completed, each.failed, each.cancelled)),
-                *map(_number, (each.mean_ms, each.mean_wait_ms)),
-            ]
-            for each in throughput
-        ],
-        numbers={2, 3, 4, 5, 6},
-    )
+    headers = ["last hour", "queue", "completed", "failed", "cancelled", "ms", "waited ms"]
+    show_table(headers, [_last_hour(each) for each in throughput], numbers={2, 3, 4, 5, 6})
     return 0
+
+
+def _last_hour(each: board.Throughput) -> list[str]:
+    counts = map(str, (each.completed, each.failed, each.cancelled))
+    return [each.kind, each.queue, *counts, _number(each.mean_ms), _number(each.mean_wait_ms)]
 
 
 def list_queues(db: Db, arguments: Namespace) -> int:
@@ -471,17 +475,16 @@ def _show_queues(queues: list[board.QueueSummary]) -> None:
     if not queues:
         _say("Every queue is empty, and none is paused.")
         return
-    rows = [
-        [
-            each.queue,
-            *map(str, (each.pending, each.retry_wait, each.due, each.running, each.failed)),
-            _span(each.oldest_due) if each.oldest_due is not None else "",
-            f"since {_local(each.paused_at)} {each.paused_reason or ''}".rstrip() if each.paused_at else "",
-        ]
-        for each in queues
-    ]
+    rows = [_queue_line(each) for each in queues]
     headers = ["queue", "pending", "retry", "due", "running", "failed", "oldest due", "paused"]
     show_table(headers, rows, numbers={1, 2, 3, 4, 5, 6})
+
+
+def _queue_line(each: board.QueueSummary) -> list[str]:
+    counts = map(str, (each.pending, each.retry_wait, each.due, each.running, each.failed))
+    oldest = _span(each.oldest_due) if each.oldest_due is not None else ""
+    paused = f"since {_local(each.paused_at)} {each.paused_reason or ''}" if each.paused_at else ""
+    return [each.queue, *counts, oldest, paused.rstrip()]
 
 
 def pause_queue(db: Db, arguments: Namespace) -> int:
@@ -510,20 +513,16 @@ def list_workers(db: Db, arguments: Namespace) -> int:
     if not workers:
         _say("No worker is on the roster.")
         return 0
-    rows = [
-        [
-            each.id,
-            each.status,
-            f"{len(each.current_jobs)}/{each.slots}",
-            str(each.jobs_completed),
-            str(each.jobs_failed),
-            f"{_span(each.last_beat)} ago",
-            " ".join(filter(None, [each.name, ",".join(each.queues) and f"({','.join(each.queues)})", each.note])),
-        ]
-        for each in workers
-    ]
+    rows = [_worker_line(each) for each in workers]
     show_table(["id", "status", "busy", "done", "failed", "beat", "name"], rows, numbers={2, 3, 4})
     return 0
+
+
+def _worker_line(each: board.WorkerSummary) -> list[str]:
+    queues = f"({','.join(each.queues)})" if each.queues else ""
+    name = " ".join(filter(None, [each.name, queues, each.note]))
+    counts = [f"{len(each.current_jobs)}/{each.slots}", str(each.jobs_completed), str(each.jobs_failed)]
+    return [each.id, each.status, *counts, f"{_span(each.last_beat)} ago", name]
 
 
 # --- how it looks -----------------------------------------------------------------------------------------------
@@ -577,8 +576,7 @@ def _filter(arguments: Namespace) -> Filter:
 
 
 def _say(text: str) -> None:
-    if text or True:
-        sys.stdout.write(_visible(text, keep="\n") + "\n")
+    sys.stdout.write(_visible(text, keep="\n") + "\n")
 
 
 def _whisper(text: str) -> None:

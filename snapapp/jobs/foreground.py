@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from time import monotonic
+from time import monotonic, sleep
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -24,6 +24,7 @@ Handler = Callable[[int, FrameType | None], Any] | int | signal.Handlers | None
 
 _LAST_MOMENTS = 2.0  # seconds of the grace that the worker itself takes to hand back and leave
 _LOOK_EVERY = 0.1
+_SAY_AGAIN = 20  # failures: about once a minute
 
 
 class Signals:
@@ -151,17 +152,17 @@ def stop(worker: Worker, signals: Signals) -> None:
     worker.stop(timedelta(seconds=left), reason=signals.noted[0].name if signals.noted else "done")
 
 
-def until_reachable(url: str, signals: Signals, *, within: timedelta | None, say: Callable[[str], None]) -> None:
-    """Returns when the database answers or a signal came; raises its last error when the time is over."""
+def until_reachable(url: str, *, within: timedelta | None, say: Callable[[str], None]) -> None:
+    """Returns when the database answers; raises its last error when the time is over."""
     began, failures = monotonic(), 0
-    while not signals.noted:
+    while True:
         try:
             psycopg.connect(url, connect_timeout=5, application_name="snapapp start").close()
             return
         except psycopg.OperationalError as error:
             if within is not None and monotonic() - began > within.total_seconds():
                 raise
+            if failures % _SAY_AGAIN == 0:
+                say(str(error))
             failures += 1
-            if failures in (1, 5) or failures % 20 == 0:
-                say(str(error).strip())
-            signals.wait(pause_after(failures))
+            sleep(pause_after(failures))

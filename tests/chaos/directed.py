@@ -108,9 +108,7 @@ def a_job_that_ends_its_worker(neighbours: int, *, workers: int = 2) -> Poisoned
         here.drain(_ENDS_WITHIN)
         row = "SELECT status, attempt_count, last_error, errors FROM snap_processing_job WHERE id = %(id)s"
         status, attempts, last_error, errors = here.ask(row, id=bad)[0]
-        others = here.ask(
-            "SELECT status, count(*) FROM snap_processing_job WHERE id <> %(id)s GROUP BY status", id=bad
-        )
+        others = here.ask("SELECT status, count(*) FROM snap_processing_job WHERE id <> %(id)s GROUP BY status", id=bad)
         runs = sum(line["what"] == "start" and line["job"] == bad for line in recorder.lines(here.folder))
         return Poisoned(status, attempts, last_error, runs, Counter(dict(others)), json.loads(errors))
 

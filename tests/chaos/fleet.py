@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.context import ForkServerContext, ForkServerProcess
-from typing import Any
 
 from tests.chaos import worker
 from tests.chaos.worker import Spec
@@ -99,7 +98,3 @@ class Fleet:
     def _signal(self, pid: int, what: signal.Signals) -> None:
         with suppress(ProcessLookupError):
             os.kill(pid, what)
-
-
-def ignore(*_: Any, **__: Any) -> None:
-    """For those who write no history."""

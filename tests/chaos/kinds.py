@@ -5,7 +5,6 @@ import os
 import random
 import signal
 import time
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection
@@ -17,8 +16,6 @@ from tests.chaos.recorder import Recorder
 
 registry = Registry()
 
-FOLDER = "CHAOS_FOLDER"  # where a process, also a worker's child, finds the history
-WORKER = "CHAOS_WORKER"
 MIX = (  # of what a client enqueues: kind, share
     ("chaos.quick", 40),
     ("chaos.slow", 20),
@@ -30,15 +27,11 @@ MIX = (  # of what a client enqueues: kind, share
 HOOKED = frozenset({"chaos.quick", "chaos.slow", "chaos.flaky", "chaos.async", "chaos.child", "chaos.count"})
 
 _soon = wait_random(0.1, 0.5)
-_recorder: Recorder | None = None
+_recorders: list[Recorder] = []  # this process's own, put there before its worker starts
 
 
-def recorder() -> Recorder:
-    """This process's own, made when it is first needed: children are started without one."""
-    global _recorder
-    if _recorder is None:
-        _recorder = Recorder(Path(os.environ[FOLDER]), "worker", os.environ.get(WORKER))
-    return _recorder
+def record_to(recorder: Recorder) -> None:
+    _recorders.append(recorder)
 
 
 def note_effect(db: Connection, job: Job, result: Any) -> None:
@@ -88,26 +81,28 @@ def flaky(job: Job) -> dict[str, int]:
 
 @registry.processor("chaos.async", commit=note_effect)
 async def wait(job: Job) -> dict[str, int]:
-    _note_start(job)
+    note_start(job)
     await asyncio.sleep(_die(job, "length").uniform(0.05, 0.5))
     return {"job": job.id}
 
 
 @registry.processor("chaos.child", executor="process", commit=note_effect)
 def child(job: Job) -> dict[str, int]:
-    return _work(job, 0.05, 0.4)
+    """Its start is noted by the worker: a child is told nothing about where to write."""
+    time.sleep(_die(job, "length").uniform(0.05, 0.4))
+    return {"job": job.id}
 
 
 @registry.processor("chaos.poison", failed=note_burial)
 def poison(job: Job) -> None:
     """Takes its worker with it, every time."""
-    _note_start(job)
+    note_start(job)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 @registry.processor("chaos.exit")
 def leave(job: Job) -> None:
-    _note_start(job)
+    note_start(job)
     os._exit(3)
 
 
@@ -118,13 +113,14 @@ def count(job: Job) -> None:
 
 
 def _work(job: Job, least: float, most: float) -> dict[str, int]:
-    _note_start(job)
+    note_start(job)
     time.sleep(_die(job, "length").uniform(least, most))
     return {"job": job.id}
 
 
-def _note_start(job: Job) -> None:
-    recorder().write("start", job=job.id, seq=job.lease_seq, attempt=job.attempt, most=job.max_attempts, kind=job.kind)
+def note_start(job: Job) -> None:
+    for recorder in _recorders:
+        recorder.write("start", job=job.id, seq=job.lease_seq, attempt=job.attempt, kind=job.kind)
 
 
 def _die(job: Job, what: str) -> random.Random:

@@ -28,7 +28,7 @@ class Stage:
 
     def ask(self, sql: str, **parameters: Any) -> list[tuple[Any, ...]]:
         with self.server.connect() as db:
-            return db.execute(sql, parameters).fetchall()  # type: ignore[arg-type]
+            return db.execute(sql, parameters).fetchall()
 
     def drain(self, within: float, meanwhile: Callable[[], object] = lambda: None) -> bool:
         """Waits until every job has ended, keeping the fleet alive; False: some have not."""

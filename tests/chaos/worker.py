@@ -12,9 +12,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 from snapapp.jobs import attempt, crumbs, events, queue
 from snapapp.jobs.events import Event
+from snapapp.jobs.executors.children import Child
 from snapapp.jobs.model import Finished, Job, Lease
+from snapapp.jobs.registry import Registry
 from snapapp.jobs.runtime import Runtime
 from snapapp.jobs.settings import JobsSettings
 from tests.chaos import kinds, mutants
@@ -72,8 +76,9 @@ def run(spec: Spec) -> None:
     mutants.plant(spec.mutant)
     runtime = Runtime(spec.profile.settings(spec.url), registry=_registry(spec.kinds))
     worker = runtime.worker()
-    os.environ.update({kinds.FOLDER: str(spec.folder), kinds.WORKER: worker.id, "PGOPTIONS": _says_who(worker.id)})
-    recorder = kinds.recorder()
+    os.environ["PGOPTIONS"] = f"-c chaos.worker={worker.id}"  # every connection from now on says whose it is
+    recorder = Recorder(spec.folder, "worker", worker.id)
+    kinds.record_to(recorder)
     _overhear(recorder)
     runtime.events.on(None, functools.partial(_record_event, recorder))
     worker.start()
@@ -84,16 +89,12 @@ def run(spec: Spec) -> None:
     recorder.write("worker stopped")
 
 
-def _registry(names: tuple[str, ...]) -> kinds.Registry:
-    chosen = kinds.Registry()
+def _registry(names: tuple[str, ...]) -> Registry:
+    chosen = Registry()
     for processor in kinds.registry:
         if not names or processor.kind in names:
             chosen.add(processor)
     return chosen
-
-
-def _says_who(worker: str) -> str:
-    return f"-c chaos.worker={worker}"
 
 
 def _end_with_the_lab() -> None:
@@ -107,6 +108,10 @@ def _end_with_the_lab() -> None:
     threading.Thread(target=watch, name="lab", daemon=True).start()
 
 
+def ignore(*_: Any) -> None:
+    """Nothing is to be told."""
+
+
 # --- what is overheard --------------------------------------------------------------------------------------------
 
 
@@ -118,11 +123,12 @@ def _overhear(recorder: Recorder) -> None:
     _wrap(queue, "recover", lambda ids, *_: recorder.write("recovered", jobs=ids) if ids else None)
     _wrap(queue, "release", lambda ids, _db, worker, *_: recorder.write("released", jobs=ids, of=worker))
     _wrap(queue, "hand_back", lambda ids, *_: recorder.write("handed back", jobs=sorted(ids)))
+    _wrap(Child, "run", before=lambda _child, job, *_: None if job.exhausted else kinds.note_start(job))
     complete, settle_with_hook = queue.complete, attempt.settle_with_hook
 
     def recorded_complete(db: queue.Db, finished: Iterable[tuple[Lease, str | None, float]]) -> set[int]:
         done = list(finished)
-        if not isinstance(db, queue.psycopg.Connection):  # in a hook's transaction, which is told below
+        if not isinstance(db, psycopg.Connection):  # in a hook's transaction, which is told below
             return complete(db, done)
         tries = [[lease.id, lease.lease_seq] for lease, _, _ in done]
         recorder.write("complete try", leases=tries)
@@ -157,16 +163,18 @@ class _telling_unknown:  # noqa: N801 - reads as a statement
             self._tell(error=f"{type(error).__name__}: {error}")
 
 
-def _wrap(module: Any, name: str, tell: Callable[..., None]) -> None:
-    function = getattr(module, name)
+def _wrap(owner: Any, name: str, after: Callable[..., None] = ignore, *, before: Callable[..., None] = ignore) -> None:
+    """`before` hears the arguments, `after` the answer and the arguments."""
+    function = getattr(owner, name)
 
     @functools.wraps(function)
     def wrapped(*arguments: Any, **options: Any) -> Any:
+        before(*arguments)
         answer = function(*arguments, **options)
-        tell(answer, *arguments)
+        after(answer, *arguments)
         return answer
 
-    setattr(module, name, wrapped)
+    setattr(owner, name, wrapped)
 
 
 def _claimed(recorder: Recorder, jobs: list[Job]) -> None:

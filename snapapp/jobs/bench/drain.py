@@ -1,6 +1,6 @@
 """How many jobs a second: the worker, the limit and the peers empty the same queue, each in its own processes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -8,11 +8,9 @@ from importlib.util import find_spec
 from typing import Any
 
 from snapapp.jobs.bench.ground import Ground, connect, fill, until
-from snapapp.jobs.bench.plan import KIND, Plan
+from snapapp.jobs.bench.plan import KIND, Plan, Step
 from snapapp.jobs.bench.players import Player
 from snapapp.jobs.bench.report import Measurement, Target
-
-Step = Callable[[str], None]
 
 _DRAINED_WITHIN = 900.0
 
@@ -51,7 +49,7 @@ PEERS = {
     "procrastinate": Contestant(
         "Procrastinate",
         "peer_procrastinate",
-        {"concurrency": 30, "connections": 10},
+        {"concurrency": 100, "connections": 20},
         "SELECT count(*), max(at) FROM procrastinate_events WHERE type = 'succeeded' AND %(kind)s <> ''",
         is_peer=True,
     ),
@@ -151,7 +149,7 @@ def _wait_for_the_last(db: Any) -> None:
 def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
     """Against the limit: bare loops that send the very same statements."""
     lines = []
-    for processes in (1, 2):
+    for processes in plan.processes:
         for batch in plan.batches:
             pair = _alternate(ground, plan, step, worker(batch), plain_sql(batch), processes, plan.jobs)
             name, what = f"drain.{processes}x{batch}", f"drain, {_workers(processes)}, batch {batch}"
@@ -185,7 +183,7 @@ def measure_peers(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
     for name in plan.versus:
         peer = PEERS[name]
         jobs = plan.slow_jobs() if name == "procrastinate" else plan.jobs
-        for processes in (1, 2):
+        for processes in plan.processes:
             ours, theirs = _alternate(ground, plan, step, worker(500), peer, processes, jobs)
             what = f"drain of {jobs:,}, {_workers(processes)}, versus {peer.title}"
             promised = name == "pgqueuer" and processes == 1
@@ -247,5 +245,5 @@ def _workers(processes: int) -> str:
     return "1 process" if processes == 1 else f"{processes} processes"
 
 
-def _known(values: Any) -> list[float]:
+def _known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]

@@ -21,10 +21,21 @@ Migrate = Callable[[str], object]
 Db = psycopg.Connection[tuple[Any, ...]]
 
 _PACKAGES = ("psycopg", "sqlalchemy", "asyncpg", "pgqueuer", "procrastinate", "uvloop")
-_SETTINGS = (
-    "fsync synchronous_commit full_page_writes wal_level wal_compression shared_buffers max_wal_size checkpoint_timeout "
-    "work_mem jit autovacuum autovacuum_naptime max_connections"
-).split()
+_SETTINGS = [
+    "fsync",
+    "synchronous_commit",
+    "full_page_writes",
+    "wal_level",
+    "wal_compression",
+    "shared_buffers",
+    "max_wal_size",
+    "checkpoint_timeout",
+    "work_mem",
+    "jit",
+    "autovacuum",
+    "autovacuum_naptime",
+    "max_connections",
+]
 
 
 class Ground:
@@ -111,6 +122,7 @@ class Ground:
         }
 
     def _create(self, name: str, template: str) -> None:
+        self._drop(name)  # of a bench that was killed and had our pid
         self.admin.execute(
             sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(self._identifier(name), sql.Identifier(template))
         )

@@ -1,7 +1,10 @@
 """How much is measured: every size of the bench in one value, so that a test can ask for a very small one."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+
+Step = Callable[[str], None]  # tells people what is being measured now
 
 KIND = "bench.noop"
 
@@ -24,6 +27,7 @@ class Plan:
     claims: int = 15
     pinned: int = 200_000  # jobs drained beside an idle transaction
     batches: tuple[int, ...] = (100, 500)
+    processes: tuple[int, ...] = (1, 2)
     scenarios: tuple[str, ...] = SCENARIOS
     versus: tuple[str, ...] = ()
 

@@ -21,7 +21,7 @@ class Player:
 
     def __init__(self, role: str, **told: Any) -> None:
         self._role = role
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
         self._process = subprocess.Popen(
             [sys.executable, "-m", f"snapapp.jobs.bench.roles.{role}"],
             stdin=subprocess.PIPE,

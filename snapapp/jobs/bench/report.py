@@ -103,7 +103,8 @@ class Report:
         facts = self.environment
         return (
             f"PostgreSQL {facts.get('postgresql')}, fsync {facts.get('settings', {}).get('fsync')}, "
-            f"{facts.get('cpus')} CPUs, Python {facts.get('python')}. Medians; a ratio is the median of the runs' ratios."
+            f"{facts.get('cpus')} CPUs, Python {facts.get('python')}. "
+            "Medians of the runs; a ratio is the median of the runs' own ratios."
         )
 
 

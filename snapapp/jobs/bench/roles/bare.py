@@ -1,6 +1,5 @@
 """The limit: a bare psycopg loop that sends the worker's own claim and complete, and does nothing else."""
 
-from collections.abc import Sequence
 from datetime import timedelta
 from time import monotonic
 from typing import Any
@@ -13,9 +12,10 @@ from snapapp.jobs.database import Row, connect
 from snapapp.jobs.queue import _CLAIM, _CLAIM_ON, _COMPLETE
 from snapapp.jobs.wakeup import JOB_CHANNEL
 
+_ANNOUNCED_WITHIN = 60.0  # or nobody enqueues any more
 _WALK_EVERY = 1.0  # seconds between two looks at all lanes, as the claimer has it
 
-Rows = Sequence[tuple[Any, ...]]
+Rows = list[tuple[Any, ...]]
 
 
 class Loop:
@@ -81,8 +81,8 @@ def listen(db: psycopg.Connection[Row], loop: Loop, count: int) -> list[tuple[in
     """Picks up jobs one by one as they are announced; their payload says which they are."""
     picked: list[tuple[int, float]] = []
     while len(picked) < count:
-        for _ in db.notifies(stop_after=1):
-            pass
+        if not list(db.notifies(timeout=_ANNOUNCED_WITHIN, stop_after=1)):
+            raise TimeoutError(f"nothing was announced for {_ANNOUNCED_WITHIN:g} s")
         while rows := loop.claim():
             at = monotonic()
             picked += [(int(bytes(row[5]).partition(b":")[2].strip(b" }")), at) for row in rows]

@@ -1,4 +1,8 @@
-"""PgQueuer as its guides advise for short jobs: asyncpg, large batches, uvloop, an `async def` entrypoint."""
+"""PgQueuer as its guides advise for short jobs and high throughput: an asyncpg pool, large batches, uvloop.
+
+Tried on 2 cores with 20,000 jobs: a pool or a connection with batch 500 does 16-19 k jobs/s; batch 250 12-15 k, batch
+1,000 or 2,000 15 k, five managers in one process with batch 10 (its own benchmark) 8 k, with batch 100 14 k.
+"""
 
 import asyncio
 from collections.abc import Coroutine
@@ -28,8 +32,8 @@ async def prepare(told: dict[str, Any]) -> None:
 
 
 async def drain(told: dict[str, Any]) -> None:
-    connection = await import_module("asyncpg").connect(told["url"])
-    manager = import_module("pgqueuer").PgQueuer.from_asyncpg_connection(connection)
+    pool = await import_module("asyncpg").create_pool(told["url"], min_size=2, max_size=6)
+    manager = import_module("pgqueuer").PgQueuer.from_asyncpg_pool(pool)
     manager.entrypoint(KIND)(noop)
     mode = import_module("pgqueuer.types").QueueExecutionMode.drain
     stage.say(memory=stage.memory())

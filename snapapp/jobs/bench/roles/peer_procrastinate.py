@@ -1,4 +1,7 @@
-"""Procrastinate with its psycopg connector, an `async def` task and a good deal of concurrency."""
+"""Procrastinate with its psycopg connector, an `async def` task and a good deal of concurrency.
+
+Tried on 2 cores: 100 jobs at once over 20 connections do 0.8-0.9 k jobs/s, 30 over 10 or 30 0.6-0.8 k, one 0.5 k.
+"""
 
 import asyncio
 from importlib import import_module

@@ -3,8 +3,10 @@
 import os
 import threading
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Any
 
 import psycopg
 from psycopg import pq
@@ -62,9 +64,10 @@ def main() -> None:
     stage.stay()
 
 
-def _runtime(told: dict[str, str], registry: Registry) -> Runtime:
-    batch = {"batch_size": int(told["batch"])} if "batch" in told else {}
-    settings = JobsSettings(database_url=told["url"], **batch)
+def _runtime(told: dict[str, Any], registry: Registry) -> Runtime:
+    settings = JobsSettings(database_url=told["url"])
+    if "batch" in told:
+        settings = replace(settings, batch_size=told["batch"])
     if "protocol" in told:
         return Overheard(settings, registry=registry, protocol=Path(told["protocol"]))
     return Runtime(settings, registry=registry)

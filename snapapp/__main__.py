@@ -1,0 +1,151 @@
+"""The `snapapp` command: what can be typed. Only the parser of the command that was typed is built whole, and what
+it does is imported when it is run, so that `--help` answers at once."""
+
+import os
+import sys
+from argparse import REMAINDER, ArgumentParser, ArgumentTypeError, Namespace, _SubParsersAction
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from io import TextIOWrapper
+from typing import Any
+
+from snapapp import __version__
+
+_HOUSEKEEPING = ("serve", "worker", "migrate", "bench")
+_FAMILIES = {
+    "jobs": "list, show, enqueue, retry, replay or cancel jobs",
+    "queues": "list, pause or resume queues",
+    "workers": "list the workers",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    typed = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that lacks a character is no reason to fail
+    try:
+        code = _run(_parser(typed).parse_args(typed))
+        sys.stdout.flush()  # here, where a reader that has gone away is no error
+        return code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        _hush()
+        return 0
+
+
+def _run(arguments: Namespace) -> int:
+    if arguments.command == "version":
+        sys.stdout.write(f"snapapp {__version__}\n")
+        return 0
+    from snapapp import commands
+    from snapapp.settings import LogLevel, Settings
+
+    level = LogLevel.INFO
+    try:
+        settings = Settings.from_environment()
+        level = settings.log_level
+        if arguments.command not in _HOUSEKEEPING:
+            return commands.run(arguments, settings)
+        from snapapp import service
+
+        return service.run(arguments, settings)
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        said = commands.explanation(error)
+        if said is None or level is LogLevel.DEBUG:
+            raise
+        sys.stderr.write(f"snapapp: {said}\n")
+        return 1
+
+
+def _hush() -> None:
+    """Python flushes stdout once more at its end, and would complain."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+# --- what can be typed ------------------------------------------------------------------------------------------
+
+
+def _parser(typed: Sequence[str]) -> ArgumentParser:
+    parser = ArgumentParser(prog="snapapp", description="Serves, and works a job queue that is a PostgreSQL table.")
+    parser.add_argument("--version", action="version", version=f"snapapp {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands.add_parser("serve", help="start everything, in the foreground")
+    _add_worker(commands)
+    _add_migrate(commands)
+    _add_psql(commands)
+    _add_config(commands)
+    for name, what in _FAMILIES.items():
+        family = commands.add_parser(name, help=what, description=f"{what.capitalize()}.")
+        if typed[:1] == [name]:
+            from snapapp.jobs import cli
+
+            cli.add_arguments(name, family)
+    _add_bench(commands, typed)
+    commands.add_parser("version", help="say which version this is")
+    return parser
+
+
+def _add_worker(commands: "_SubParsersAction[ArgumentParser]") -> None:
+    worker = commands.add_parser(
+        "worker",
+        help="work the queue in a process of its own",
+        description="Works the queue until a signal: the first one lets running jobs finish, a second one does not.",
+    )
+    worker.add_argument("--queues", type=_as("worker_queues"), metavar="A,B", help="only these (default: all)")
+    worker.add_argument("--concurrency", type=_as("worker_concurrency"), metavar="N", help="jobs in threads at once")
+    worker.add_argument("--name", type=_as("worker_id"), help="a label for people")
+    until = worker.add_mutually_exclusive_group()
+    until.add_argument("--drain", action="store_true", help="stop when nothing is due any more")
+    until.add_argument("--once", action="store_true", help="look at the queue once, run what was claimed, stop")
+
+
+def _add_migrate(commands: "_SubParsersAction[ArgumentParser]") -> None:
+    migrate = commands.add_parser("migrate", help="bring the database to the newest schema")
+    migrate.add_argument("--check", action="store_true", help="change nothing; exit 1 if there is something to do")
+
+
+def _add_psql(commands: "_SubParsersAction[ArgumentParser]") -> None:
+    # whatever follows is psql's, its options too: ours would have to begin with a character that nobody can type
+    psql = commands.add_parser(
+        "psql", help="open psql on the database in use; takes psql's arguments", prefix_chars="\0", add_help=False
+    )
+    psql.add_argument("arguments", nargs=REMAINDER)
+
+
+def _add_bench(commands: "_SubParsersAction[ArgumentParser]", typed: Sequence[str]) -> None:
+    what = "measure the queue on this machine"
+    parser = commands.add_parser("bench", help=what, description=f"{what.capitalize()}.")
+    if typed[:1] == ["bench"]:
+        from snapapp.jobs import bench
+
+        bench.add_arguments(parser)
+
+
+def _add_config(commands: "_SubParsersAction[ArgumentParser]") -> None:
+    config = commands.add_parser("config", help="show the settings")
+    config.add_argument("--explain", action="store_true", help="with where each value comes from and what it means")
+    config.add_argument("--json", action="store_true", help="for programs")
+
+
+def _as(setting: str) -> Callable[[str], Any]:
+    """Reads an option as the setting that it replaces is read."""
+
+    def read(text: str) -> Any:
+        from snapapp.settings import TABLE, UnreadableError
+
+        reader = TABLE[setting].reader
+        try:
+            return reader.read(text.strip())
+        except UnreadableError as error:
+            why = f": {error}" if str(error) else ""
+            raise ArgumentTypeError(f"{text!r} is not {reader.accepts}{why}") from None
+
+    return read
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,349 @@
+"""What people see of the queue, and that looking never reads the table as a whole."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+import sqlalchemy
+from sqlalchemy.orm import Session
+
+from snapapp.jobs import board, roster
+from snapapp.jobs.board import Filter, JobDetail
+from snapapp.jobs.errors import UnknownJob
+from snapapp.jobs.model import Status
+from snapapp.jobs.roster import Counts, Member, Report
+from tests.factory import Db, ago, hence, make_job, make_jobs, move, row
+
+ALL = Filter()
+STATUSES = list(Status)
+
+
+def every_page(db: board.Db, which: Filter = ALL, limit: int = 3) -> list[int]:
+    found: list[int] = []
+    page = board.jobs(db, which, limit=limit)
+    while True:
+        assert len(page.jobs) <= limit
+        found += [job.id for job in page.jobs]
+        if page.before is None:
+            return found
+        page = board.jobs(db, which, before=page.before, limit=limit)
+
+
+def newest_first(ids: list[int]) -> list[int]:
+    return sorted(ids, reverse=True)
+
+
+# --- lists ------------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_table_is_an_empty_page(db: Db) -> None:
+    for status in (None, *STATUSES):
+        page = board.jobs(db, Filter(status=status))
+        assert (page.jobs, page.before) == ([], None)
+
+
+def test_jobs_come_newest_first_and_page_by_page(db: Db) -> None:
+    ids = make_jobs(db, 10)
+    page = board.jobs(db, limit=4)
+    assert [job.id for job in page.jobs] == newest_first(ids)[:4]
+    assert page.before == ids[-4]
+    assert every_page(db) == newest_first(ids)
+
+
+def test_the_page_that_ends_exactly_with_the_last_job_leads_to_an_empty_one(db: Db) -> None:
+    make_jobs(db, 3)
+    page = board.jobs(db, limit=3)
+    rest = board.jobs(db, before=page.before, limit=3)
+    assert (rest.jobs, rest.before) == ([], None)
+
+
+@pytest.fixture
+def mixed(db: Db) -> Db:
+    for number in range(3):
+        for status in STATUSES:
+            kind, queue = f"kind-{number % 2}", f"queue-{number}"
+            make_job(db, status, kind=kind, queue=queue, tenant="" if number else "olho")
+            if status in (Status.PENDING, Status.RETRY_WAIT):
+                make_job(db, status, kind=kind, queue=queue, suspect=True)
+    return db
+
+
+@pytest.mark.parametrize("status", [None, *STATUSES])
+@pytest.mark.parametrize("others", [{}, {"kind": "kind-0"}, {"queue": "queue-1"}, {"tenant": ""}, {"tenant": "olho"}])
+@pytest.mark.parametrize("window", [2, 10_000])
+def test_a_list_holds_all_that_match_and_nothing_else(
+    mixed: Db, status: Status | None, others: dict[str, str], window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(board, "WINDOW", window)
+    wanted = others | ({"status": status.value} if status else {})
+    everything = mixed.execute("SELECT id FROM snap_processing_job").fetchall()
+    matching = [
+        job_id
+        for (job_id,) in everything
+        if all(getattr(row(mixed, job_id), name) == value for name, value in wanted.items())
+    ]
+    assert matching
+    assert every_page(mixed, Filter(status=status, **others)) == newest_first(matching)
+
+
+def test_a_call_looks_through_so_many_rows_and_says_where_it_stopped(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board, "WINDOW", 3)
+    monkeypatch.setattr(board, "WINDOWS", 2)
+    needle = make_job(db, kind="needle")
+    hay = make_jobs(db, 10)
+    page = board.jobs(db, Filter(kind="needle"), limit=2)
+    assert (page.jobs, page.before) == ([], hay[4])
+    assert every_page(db, Filter(kind="needle"), limit=2) == [needle]
+
+
+def test_few_waiting_jobs_below_many_finished_ones_are_found_at_once(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board, "WINDOW", 5)
+    monkeypatch.setattr(board, "WINDOWS", 1)
+    waiting = make_jobs(db, 2)
+    make_jobs(db, 20, status="COMPLETED")
+    page = board.jobs(db, Filter(status=Status.PENDING))
+    assert [job.id for job in page.jobs] == newest_first(waiting)
+    assert page.before is None
+
+
+def test_a_line_says_what_its_columns_say(db: Db) -> None:
+    job_id = make_job(
+        db,
+        "RUNNING",
+        kind="mail.send",
+        queue="mail",
+        tenant="olho",
+        priority=7,
+        progress={"percent": 4},
+        started_at=ago(),
+    )
+    [line] = board.jobs(db).jobs
+    it = row(db, job_id)
+    assert {field.name: getattr(line, field.name) for field in fields(line)} == {
+        field.name: getattr(it, field.name) for field in fields(line)
+    }
+    assert line.status is Status.RUNNING
+
+
+def test_a_job_that_waits_for_ever_can_be_listed(db: Db) -> None:
+    db.execute("SELECT enqueue_job('test', run_at => 'infinity'), enqueue_job('test', run_at => '-infinity')")
+    assert [job.next_retry_at.year for job in board.jobs(db).jobs] == [1900, 9999]
+
+
+# --- the plans --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def plain(url: str) -> Iterator[Db]:
+    """As people connect: without the worker's settings."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO snap_processing_job (kind, status, finished_at)"
+            " SELECT 'old', 'COMPLETED', now() FROM generate_series(1, 30000)"
+        )
+        connection.execute("INSERT INTO snap_processing_job (kind) SELECT 'new' FROM generate_series(1, 50)")
+        connection.execute("VACUUM ANALYZE snap_processing_job")
+        yield connection
+
+
+LOOKS: dict[str, Callable[[Db], object]] = {
+    **{f"list {status}": partial(board.jobs, which=Filter(status=status)) for status in (None, *STATUSES)},
+    "list waiting of a kind": lambda db: board.jobs(db, Filter(status=Status.PENDING, kind="new")),
+    "list a kind": lambda db: board.jobs(db, Filter(kind="new")),
+    "dead letters": board.dead_letters,
+    "waiting": board.waiting,
+    "queues": board.queues,
+    "drained": lambda db: board.is_drained(db, "worker", ["new"], []),
+    "job": lambda db: board.job(db, 1),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+@pytest.mark.parametrize("plans", ["auto", "force_generic_plan"])
+def test_looking_never_reads_the_table_as_a_whole(plain: Db, look: Callable[[Db], object], plans: str) -> None:
+    with plain.transaction():
+        plain.execute("SELECT set_config('plan_cache_mode', %s, true)", [plans])
+        look(plain)
+        scans = "SELECT seq_scan FROM pg_stat_xact_user_tables WHERE relname = 'snap_processing_job'"
+        assert plain.execute(scans).fetchone() == (0,)
+
+
+# --- one job ----------------------------------------------------------------------------------------------------
+
+
+def full_job(db: Db) -> int:
+    return make_job(
+        db,
+        "RUNNING",
+        payload={"to": "ação", "n": [1.5, None]},
+        result={"a": [1]},
+        progress={"percent": 40, "note": "frames"},
+        errors=[{"attempt": 1, "error": "ValueError: no"}],
+        last_error="ValueError: no",
+        snap_id=uuid4(),
+        unique_key="a",
+        unique_scope="live",
+        concurrency_key="camera",
+        timeout_ms=5000,
+        interruptions=2,
+        replay_of=7,
+        request_id="req",
+        cancel_requested_at=ago(seconds=1),
+        started_at=ago(seconds=9),
+    )
+
+
+def test_a_job_is_shown_with_every_column(db: Db) -> None:
+    job_id = full_job(db)
+    shown, it = board.job(db, job_id), row(db, job_id)
+    columns = it._asdict() | {"spec_hash": it.spec_hash.hex()}
+    assert {field.name: getattr(shown, field.name) for field in fields(JobDetail)} == columns
+
+
+def test_a_job_that_is_not_there_is_an_error_that_names_it(db: Db) -> None:
+    with pytest.raises(UnknownJob, match="there is no job 42"):
+        board.job(db, 42)
+
+
+def test_every_carrier_shows_the_same(db: Db, url: str, engine: sqlalchemy.Engine) -> None:
+    job_id = full_job(db)
+    board.pause(db, "default", "lunch")
+    roster.beat(db, MEMBER, Report(), lives_for=timedelta(minutes=1))
+    expected = (board.job(db, job_id), board.jobs(db).jobs, board.queues(db), board.dead_letters(db))
+    with psycopg.connect(url) as plain, engine.connect() as connection, Session(engine) as session:
+        for carrier in (plain, connection, session):
+            shown = (
+                board.job(carrier, job_id),
+                board.jobs(carrier).jobs,
+                board.queues(carrier),
+                board.dead_letters(carrier),
+            )
+            assert shown == expected
+            assert [each.id for each in board.workers(carrier)] == [MEMBER.id]
+            assert board.jobs(carrier).now.tzinfo is not None
+
+
+def test_the_last_log_lines_come_in_the_order_they_were_said(db: Db) -> None:
+    job_id, other = make_jobs(db, 2)
+    for number in range(5):
+        for owner in (job_id, other):
+            db.execute(
+                "INSERT INTO job_log (job_id, attempt, level, message) VALUES (%s, 1, 'INFO', %s)", [owner, str(number)]
+            )
+    last = board.logs(db, job_id, limit=2)
+    assert [entry.message for entry in last] == ["3", "4"]
+    assert [entry.message for entry in board.logs(db, job_id, before=last[0].id)] == ["0", "1", "2"]
+    assert board.logs(db, job_id, limit=0) == []
+
+
+# --- all that match ---------------------------------------------------------------------------------------------
+
+
+def test_dead_letters_and_waiting_jobs_are_picked_by_kind_queue_and_tenant(mixed: Db) -> None:
+    for found, statuses in ((board.dead_letters, {"FAILED"}), (board.waiting, {"PENDING", "RETRY_WAIT"})):
+        everything = found(mixed)
+        assert everything == sorted(everything)
+        assert {row(mixed, job_id).status for job_id in everything} == statuses
+        for name, value in (("kind", "kind-1"), ("queue", "queue-2"), ("tenant", "olho"), ("tenant", "")):
+            picked = found(mixed, Filter(**{name: value}))  # type: ignore[arg-type]
+            assert picked == [job_id for job_id in everything if getattr(row(mixed, job_id), name) == value]
+            assert picked
+
+
+# --- queues, numbers, workers -----------------------------------------------------------------------------------
+
+MEMBER = Member(
+    id="a" * 32,
+    name="box-1",
+    host="box",
+    machine="boot",
+    pid=1,
+    pid_started=1,
+    queues=["mail"],
+    kinds=["mail.send"],
+    slots=4,
+)
+
+
+def test_queues_are_counted_and_paused_ones_are_shown_without_work(db: Db) -> None:
+    make_job(db, queue="mail", next_retry_at=ago(minutes=3))
+    make_job(db, queue="mail", next_retry_at=hence(hours=1))
+    make_job(db, "RETRY_WAIT", queue="mail", suspect=True)
+    make_job(db, "RUNNING", queue="mail")
+    make_job(db, "FAILED", queue="mail")
+    make_job(db, "COMPLETED", queue="done")
+    board.pause(db, "empty", "lunch")
+    empty, mail = board.queues(db)
+    assert (mail.pending, mail.retry_wait, mail.due, mail.running, mail.failed) == (2, 1, 2, 1, 1)
+    assert mail.oldest_due is not None
+    assert timedelta(minutes=3) <= mail.oldest_due < timedelta(minutes=4)
+    assert (empty.queue, empty.pending, empty.oldest_due, empty.paused_reason) == ("empty", 0, None, "lunch")
+    board.resume(db, "empty")
+    assert [each.queue for each in board.queues(db)] == ["mail"]
+
+
+def test_the_last_hour_is_summed_up_by_kind(db: Db) -> None:
+    ended = datetime.now(UTC)
+    for milliseconds, status in ((100, "COMPLETED"), (300, "FAILED")):
+        started = ended - timedelta(milliseconds=milliseconds)
+        make_job(db, status, created_at=started, started_at=started, finished_at=ended)
+    make_job(db, "COMPLETED", kind="old", created_at=ago(hours=3), started_at=ago(hours=2), finished_at=ago(hours=2))
+    [hour] = board.throughput(db)
+    assert (hour.kind, hour.completed, hour.failed, hour.cancelled, hour.mean_ms) == ("test", 1, 1, 0, 200.0)
+
+
+def test_workers_are_shown_as_of_their_last_beat_and_a_silent_one_is_lost(db: Db) -> None:
+    assert board.workers(db) == []
+    counts = Counts(claimed=5, completed=3, failed=1, retried=1, busy_ms=80.0)
+    roster.beat(db, MEMBER, Report(counts, current_jobs=[7], note="polling"), lives_for=timedelta(minutes=1))
+    [shown] = board.workers(db)
+    assert (shown.id, shown.status, shown.kinds, shown.queues) == (MEMBER.id, "ACTIVE", ["mail.send"], ["mail"])
+    assert (shown.current_jobs, shown.slots, shown.jobs_completed, shown.mean_ms) == ([7], 4, 3, 20.0)
+    assert board.is_known(db, "mail.send")
+    assert not board.is_known(db, "mail.receive")
+    db.execute("UPDATE job_worker SET expires_at = now() - interval '1 second'")
+    assert [each.status for each in board.workers(db)] == ["LOST"]
+    assert not board.is_known(db, "mail.send")
+
+
+# --- drained ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("job", "is_drained"),
+    [
+        ({}, False),
+        ({"status": "RETRY_WAIT"}, False),
+        ({"suspect": True}, False),
+        ({"status": "RUNNING", "claimed_by": "ours"}, False),
+        ({"status": "RUNNING", "claimed_by": "theirs"}, True),
+        ({"next_retry_at": hence(hours=1)}, True),
+        ({"next_retry_at": hence(hours=1), "suspect": True}, True),
+        ({"kind": "unknown"}, True),
+        ({"kind": "unknown", "suspect": True}, True),
+        ({"queue": "other"}, True),
+        ({"queue": "other", "suspect": True}, True),
+        ({"queue": "paused"}, True),
+        ({"queue": "paused", "suspect": True}, True),
+        ({"status": "COMPLETED"}, True),
+        ({"status": "FAILED"}, True),
+    ],
+)
+def test_drained_means_nothing_due_here_and_nothing_of_ours_running(
+    db: Db, job: dict[str, Any], is_drained: bool
+) -> None:
+    board.pause(db, "paused")
+    make_job(db, **job)
+    assert board.is_drained(db, "ours", ["test"], ["default", "paused"]) is is_drained
+
+
+def test_without_queues_all_of_them_count(db: Db) -> None:
+    job_id = make_job(db, queue="other")
+    assert not board.is_drained(db, "ours", ["test"], [])
+    move(db, job_id, next_retry_at=hence(hours=1))
+    assert board.is_drained(db, "ours", ["test"], [])

@@ -1,0 +1,243 @@
+"""The transition table of docs/transitions.md as data: what is listed happens, what is not listed is refused."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from psycopg import errors as pg
+
+from snapapp.jobs import queue
+from snapapp.jobs.model import Buried, Failure, Finished, Job, Retried, Snoozed, Stopped, Succeeded
+from tests.factory import Db, ago, hence, job, make_job, move, row
+
+pytestmark = pytest.mark.both_servers
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "transitions.md"
+
+BY = queue.Claimant("next", timedelta(minutes=1))
+OOPS = Failure("oops")
+DELAY = timedelta(seconds=1)
+
+
+# Every state that the rules tell apart. Each row begins with 2 of 3 attempts, 1 interruption, lease_seq 5.
+STATES: dict[str, dict[str, Any]] = {
+    "PENDING": {},
+    "PENDING, suspect": {"suspect": True},
+    "RETRY_WAIT": {},
+    "RETRY_WAIT, suspect": {"suspect": True},
+    "RUNNING": {"lock_expires_at": ago(seconds=1), "started_at": ago(minutes=1)},
+    "RUNNING, unwanted": {
+        "lock_expires_at": ago(seconds=1),
+        "cancel_requested_at": ago(),
+        "started_at": ago(minutes=1),
+    },
+    "COMPLETED": {},
+    "FAILED": {},
+    "CANCELLED": {},
+}
+
+
+class To(NamedTuple):
+    """Where a step leads; a status always moves on to the next lease_seq, and nothing else does."""
+
+    status: str
+    attempts: int = 2
+    interruptions: int = 1
+    suspect: bool = False
+    lease_seq: int = 6
+
+
+class Step(NamedTuple):
+    call: Callable[[Db, Job], object]
+    table: dict[str, To]
+
+
+SAME = 5  # the lease_seq of a step that leaves the status as it is
+
+
+def settled(outcome: Any) -> Callable[[Db, Job], object]:
+    return lambda db, held: queue.settle(db, Finished(held, outcome, 0.1))
+
+
+def released(*, ran: bool) -> Callable[[Db, Job], object]:
+    return lambda db, held: queue.release(db, "worker", [held.id] if ran else [])
+
+
+def handed_back(*, started: bool, allowed: int = 9) -> Callable[[Db, Job], object]:
+    return lambda db, held: queue.hand_back(db, [(held.lease, started)], interruptions_allowed=allowed)
+
+
+RUNS = To("RUNNING", attempts=3)
+CANCELLED = To("CANCELLED")
+STILL = {"RUNNING": To("RUNNING", lease_seq=SAME), "RUNNING, unwanted": To("RUNNING", lease_seq=SAME)}
+
+STEPS = {
+    "claim": Step(lambda db, held: queue.claim(db, BY, ["test"], 9), {"PENDING": RUNS, "RETRY_WAIT": RUNS}),
+    "claim_on": Step(
+        lambda db, held: queue.claim_on(db, BY, queue.Bookmark("default", "test", 0, "", ago(hours=9), 0), 9),
+        {"PENDING": RUNS, "RETRY_WAIT": RUNS},
+    ),
+    "claim_suspect": Step(
+        lambda db, held: queue.claim_suspect(db, BY, ["test"]),
+        {state: RUNS._replace(suspect=True) for state in ("PENDING, suspect", "RETRY_WAIT, suspect")},
+    ),
+    "start": Step(lambda db, held: queue.start(db, held.lease), STILL),
+    "beat": Step(lambda db, held: queue.beat(db, [held.lease], [1.0], DELAY), STILL),
+    "progress": Step(lambda db, held: queue.progress(db, {held.lease: "1"}), STILL),
+    "complete": Step(settled(Succeeded(None)), {"RUNNING": To("COMPLETED"), "RUNNING, unwanted": To("COMPLETED")}),
+    "retry": Step(settled(Retried(OOPS, DELAY)), {"RUNNING": To("RETRY_WAIT"), "RUNNING, unwanted": CANCELLED}),
+    "bury": Step(settled(Buried(OOPS)), {"RUNNING": To("FAILED"), "RUNNING, unwanted": CANCELLED}),
+    "bury, stopped": Step(settled(Stopped(OOPS)), {"RUNNING": CANCELLED, "RUNNING, unwanted": CANCELLED}),
+    "snooze": Step(
+        settled(Snoozed(DELAY)),
+        {"RUNNING": To("PENDING", attempts=1), "RUNNING, unwanted": To("CANCELLED", attempts=1)},
+    ),
+    "hand_back, not started": Step(
+        handed_back(started=False),
+        {"RUNNING": To("PENDING", attempts=1), "RUNNING, unwanted": To("CANCELLED", attempts=1)},
+    ),
+    "hand_back, started": Step(
+        handed_back(started=True),
+        {
+            "RUNNING": To("PENDING", attempts=1, interruptions=2),
+            "RUNNING, unwanted": To("CANCELLED", attempts=1, interruptions=2),
+        },
+    ),
+    "hand_back, too often": Step(
+        handed_back(started=True, allowed=1),
+        {"RUNNING": To("PENDING", interruptions=2), "RUNNING, unwanted": To("CANCELLED", interruptions=2)},
+    ),
+    "recover": Step(
+        lambda db, held: queue.recover(db), {"RUNNING": To("RETRY_WAIT", suspect=True), "RUNNING, unwanted": CANCELLED}
+    ),
+    "release, was running": Step(
+        released(ran=True), {"RUNNING": To("RETRY_WAIT", suspect=True), "RUNNING, unwanted": CANCELLED}
+    ),
+    "release, not started": Step(
+        released(ran=False),
+        {"RUNNING": To("PENDING", attempts=1), "RUNNING, unwanted": To("CANCELLED", attempts=1)},
+    ),
+    "cancel": Step(
+        lambda db, held: queue.cancel(db, held.id),
+        {state: CANCELLED for state in STATES if state.startswith(("PENDING", "RETRY_WAIT"))} | STILL,
+    ),
+    "retry_by_person": Step(
+        lambda db, held: queue.retry_by_person(db, held.id),
+        dict.fromkeys(["FAILED", "CANCELLED"], To("PENDING", attempts=0, interruptions=0)),
+    ),
+    "replay": Step(lambda db, held: queue.replay(db, held.id), {}),
+}
+
+
+def arrange(db: Db, state: str) -> Job:
+    """A row in this state, and the job as the last holder of a lease on it knows it."""
+    status = state.partition(",")[0]
+    made = make_job(
+        db, status, **{"attempt_count": 2, "max_attempts": 3, "interruptions": 1, "lease_seq": 5} | STATES[state]
+    )
+    known = job(db, made)
+    known.lease_seq -= status != "RUNNING"
+    return known
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_leads_where_the_table_says_and_is_refused_elsewhere(db: Db, step: str) -> None:
+    """I3."""
+    call, table = STEPS[step]
+    for state in STATES:
+        held = arrange(db, state)
+        before = row(db, held.id)
+        try:
+            call(db, held)
+        except pg.ObjectNotInPrerequisiteState:
+            assert step == "retry_by_person"
+        after = row(db, held.id)
+        if state in table:
+            seen = To(after.status, after.attempt_count, after.interruptions, after.suspect, after.lease_seq)
+            assert (state, seen) == (state, table[state])
+        else:
+            assert after == before
+        db.execute("DELETE FROM snap_processing_job")
+
+
+def test_every_step_changes_the_status_exactly_when_it_raises_the_fence() -> None:
+    """Promise 2."""
+    for name, step in STEPS.items():
+        for state, to in step.table.items():
+            changes = to.status != state.partition(",")[0]
+            assert (name, to.lease_seq > SAME) == (name, changes)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_every_state_but_success_has_a_way_on(state: str) -> None:
+    """D4, I2."""
+    ways = [name for name, step in STEPS.items() if state in step.table and step.table[state].lease_seq > SAME]
+    assert bool(ways) == (state != "COMPLETED")
+
+
+def test_the_document_names_every_step() -> None:
+    text = DOCUMENT.read_text()
+    assert [step for step in STEPS if f"`{step.partition(',')[0]}`" not in text] == []
+
+
+# --- illegal states cannot be written ---------------------------------------------------------------------------
+
+ILLEGAL: list[tuple[str, str, dict[str, Any]]] = [
+    ("status_is_known", "SLEEPING", {}),
+    ("running_means_leased", "PENDING", {"claimed_by": "worker"}),
+    ("running_means_leased", "RETRY_WAIT", {"lock_expires_at": hence(minutes=1)}),
+    ("running_means_leased", "COMPLETED", {"locked_at": ago()}),
+    ("running_means_leased", "RUNNING", {"claimed_by": None}),
+    ("running_means_leased", "RUNNING", {"locked_at": None}),
+    ("running_means_leased", "RUNNING", {"lock_expires_at": None}),
+    ("final_means_finished", "PENDING", {"finished_at": ago()}),
+    ("final_means_finished", "RUNNING", {"finished_at": ago()}),
+    ("final_means_finished", "RETRY_WAIT", {"finished_at": ago()}),
+    ("final_means_finished", "COMPLETED", {"finished_at": None}),
+    ("final_means_finished", "FAILED", {"finished_at": None}),
+    ("final_means_finished", "CANCELLED", {"finished_at": None}),
+    ("attempts_are_sane", "PENDING", {"attempt_count": -1}),
+    ("attempts_are_sane", "PENDING", {"max_attempts": 0}),
+    ("attempts_are_sane", "PENDING", {"max_attempts": 1001}),
+    ("attempts_are_sane", "PENDING", {"interruptions": -1}),
+    ("attempts_are_sane", "PENDING", {"timeout_ms": 0}),
+    ("names_are_short", "PENDING", {"kind": ""}),
+    ("names_are_short", "PENDING", {"kind": "k" * 201}),
+    ("names_are_short", "PENDING", {"queue": ""}),
+    ("names_are_short", "PENDING", {"queue": "q" * 201}),
+    ("names_are_short", "PENDING", {"concurrency_key": "c" * 501}),
+    ("names_are_short", "PENDING", {"tenant": "t" * 201}),
+    ("names_are_short", "PENDING", {"unique_key": "u" * 501, "unique_scope": "live"}),
+    ("names_are_short", "PENDING", {"request_id": "r" * 201}),
+    ("priority_is_bounded", "PENDING", {"priority": 1001}),
+    ("priority_is_bounded", "PENDING", {"priority": -1001}),
+    ("values_are_capped", "FAILED", {"last_error": "e" * 4001}),
+    ("values_are_capped", "RUNNING", {"progress": ["p" * 500_000]}),
+    ("values_are_capped", "COMPLETED", {"result": ["r" * 7_000_000]}),
+    ("unique_key_has_a_scope", "PENDING", {"unique_key": "k"}),
+    ("unique_key_has_a_scope", "PENDING", {"unique_scope": "live"}),
+    ("unique_key_has_a_scope", "PENDING", {"unique_key": "k", "unique_scope": "always"}),
+]
+
+
+def test_no_illegal_state_can_be_written(db: Db) -> None:
+    for constraint, status, columns in ILLEGAL:
+        with pytest.raises(pg.CheckViolation) as refused:
+            make_job(db, status, **columns)
+        assert (columns, refused.value.diag.constraint_name) == (columns, constraint)
+
+
+@pytest.mark.parametrize("status", ["RUNNING", "COMPLETED", "FAILED", "CANCELLED"])
+def test_a_status_alone_cannot_be_changed_by_hand(db: Db, status: str) -> None:
+    waiting = make_job(db)
+    with pytest.raises(pg.CheckViolation):
+        move(db, waiting, status=status)
+
+
+def test_a_job_cannot_leave_the_lane_of_its_concurrency_key(db: Db) -> None:
+    keyed = make_job(db, concurrency_key="key", lane="elsewhere")
+    assert row(db, keyed).lane == "key"
+    with pytest.raises(pg.CheckViolation):
+        move(db, keyed, lane="elsewhere")
