@@ -12,7 +12,7 @@ def hello(job: Job) -> dict[str, Any]:
     """{"name": "Ana"}"""
     name = job.payload.get("name", "world")
     job.log(f"greeting {name}")
-    job.update_progress(50, "greeting")
+    job.update_progress(100, "greeted")
     return {"said": f"hello, {name}"}
 
 

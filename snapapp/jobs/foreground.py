@@ -36,9 +36,10 @@ class Signals:
         self._before: dict[signal.Signals, Handler] = {}
 
     def __enter__(self) -> Self:
-        # a pipe and not an Event: a handler that meets its own thread inside Event.wait can hang on the Event's lock
+        # The kernel may give a signal to any thread, and the handler runs when the main one wakes up: this wakes it.
         self._ear, self._bell = os.pipe()
         os.set_blocking(self._bell, False)
+        self._bell_before = signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                 continue  # nohup's wish
@@ -50,6 +51,7 @@ class Signals:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(self._bell_before)
         os.close(self._ear)
         os.close(self._bell)
 
@@ -72,7 +74,6 @@ class Signals:
         if self._interrupts:
             self._interrupts = False
             raise KeyboardInterrupt
-        os.write(self._bell, b"!")
 
 
 class Visitor(Worker):

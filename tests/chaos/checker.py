@@ -1,8 +1,8 @@
 """Reads a history and says what in it must not be: offline, pure, one pass for each invariant.
 
-The numbers are those of the reliability goal: I1 nothing acknowledged is lost, I2 everything ends, and nobody sits on it, I3 the states are
-obeyed, I4 only the holder of the latest lease writes, I5 two claims never overlap, I7 attempts are capped, I9 what a
-worker was told stays so, I12 a dead worker's jobs are taken over in time.
+The numbers are those of the reliability goal: I1 nothing acknowledged is lost, I2 everything ends and nobody sits on
+it, I3 the states are obeyed, I4 only the holder of the latest lease writes, I5 two claims never overlap, I7 attempts
+are capped, I9 what a worker was told stays so, I12 a dead worker's jobs are taken over in time.
 """
 
 from collections import Counter, defaultdict

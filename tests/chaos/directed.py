@@ -30,7 +30,7 @@ class Tally:
 
 def exactly_once(jobs: int, *, workers: int = 3) -> Tally:
     """Nobody disturbs: every hook runs once."""
-    with stage(workers, Profile(batch_size=100), only=("chaos.count",)) as here:
+    with stage(workers, Profile(batch_size=100), kinds=("chaos.count",)) as here:
         _enqueue(here, jobs, seconds=0.0)
         here.fleet.start()
         here.drain(_ENDS_WITHIN)
@@ -39,7 +39,7 @@ def exactly_once(jobs: int, *, workers: int = 3) -> Tally:
 
 def exactly_once_under_fire(jobs: int, *, seconds: float, workers: int = 3) -> Tally:
     """A worker killed every second, one stopped for longer than its lease, the server restarted once."""
-    with stage(workers, Profile(), only=("chaos.count",)) as here:
+    with stage(workers, Profile(), kinds=("chaos.count",)) as here:
         _enqueue(here, jobs, seconds)
         here.fleet.start()
         fire = _Fire(here)
@@ -99,7 +99,7 @@ class Poisoned:
 
 
 def a_job_that_ends_its_worker(neighbours: int, *, workers: int = 2) -> Poisoned:
-    with stage(workers, Profile(), only=("chaos.count", "chaos.exit")) as here:
+    with stage(workers, Profile(), kinds=("chaos.count", "chaos.exit")) as here:
         _enqueue(here, neighbours // 2, seconds=0.02)
         with here.server.connect() as db:
             bad = enqueue(db, "chaos.exit", max_attempts=3)

@@ -28,6 +28,7 @@ class Options:
     workers: int = 6
     rate: float = 50.0  # jobs a second
     faults: float = 3.0  # a second
+    cuts: float = 0.005  # the share of statements and commits after which the connection breaks
     mutant: str | None = None
     drain: float = 90.0  # seconds that everything may take to end afterwards
 
@@ -70,8 +71,9 @@ class Report:
 
 def experiment(options: Options) -> Report:
     profile = Profile()
+    told = {"mutant": options.mutant, "cuts": options.cuts, "seed": options.seed}
     # half of the workers seem to be alone on their machine: nobody sees them die, their leases must run out
-    with stage(options.workers, profile, elsewhere=options.workers // 2, mutant=options.mutant) as here:
+    with stage(options.workers, profile, elsewhere=options.workers // 2, **told) as here:
         lab = Recorder(here.folder, "nemesis")
         client_dice, nemesis_dice = (random.Random(f"{options.seed} {who}") for who in ("client", "nemesis"))
         client = Client(here.server, Recorder(here.folder, "client"), client_dice, options.rate)
@@ -88,10 +90,11 @@ def experiment(options: Options) -> Report:
         here.drain(options.drain)
         drained_in = time.monotonic() - began
         here.fleet.stop()
+        history = _history(here)
         return Report(
             options=options,
-            verdict=check(_history(here)),
-            faults=nemesis.faults,
+            verdict=check(history),
+            faults=nemesis.faults + Counter(line["what"] for line in history.lines if line["what"] == "cut"),
             zombies_met=nemesis.zombies_met,
             respawned=here.fleet.started - options.workers,
             drained_in=drained_in,

@@ -75,14 +75,14 @@ def install(db: psycopg.Connection[Row]) -> None:
 class Recorder:
     """Appends lines to a file of its own process. Each line is one write, so a kill leaves it whole or out."""
 
-    def __init__(self, folder: Path, name: str, worker: str | None = None) -> None:
-        self._worker = worker
+    def __init__(self, folder: Path, name: str) -> None:
+        self.worker: str | None = None  # its id, once it has one
         self._pid = os.getpid()
         path = folder / f"history-{name}-{self._pid}.jsonl"
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def write(self, what: str, **facts: Any) -> None:
-        who = {"what": what, "at": time.time(), "monotonic": time.monotonic(), "pid": self._pid, "worker": self._worker}
+        who = {"what": what, "at": time.time(), "monotonic": time.monotonic(), "pid": self._pid, "worker": self.worker}
         os.write(self._file, json.dumps(who | facts, default=str).encode() + b"\n")
 
     def close(self) -> None:

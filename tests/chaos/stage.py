@@ -46,10 +46,8 @@ class Stage:
 
 
 @contextmanager
-def stage(
-    workers: int, profile: Profile, *, only: tuple[str, ...] = (), elsewhere: int = 0, mutant: str | None = None
-) -> Iterator[Stage]:
-    """`elsewhere`: so many of the workers behave as if each had a machine of its own."""
+def stage(workers: int, profile: Profile, *, elsewhere: int = 0, **others: Any) -> Iterator[Stage]:
+    """`elsewhere`: so many of the workers behave as if each had a machine of its own. The rest is told to all."""
     with folder() as here:
         server = LabServer(here)
         try:
@@ -57,7 +55,7 @@ def stage(
             with server.connect() as db:
                 recorder.install(db)
             specs = [
-                Spec(url=server.url, folder=here, profile=profile, kinds=only, elsewhere=n < elsewhere, mutant=mutant)
+                Spec(url=server.url, folder=here, profile=profile, elsewhere=n < elsewhere, **others)
                 for n in range(workers)
             ]
             fleet = Fleet(specs, Recorder(here, "lab").write)

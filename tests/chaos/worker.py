@@ -22,6 +22,7 @@ from snapapp.jobs.registry import Registry
 from snapapp.jobs.runtime import Runtime
 from snapapp.jobs.settings import JobsSettings
 from tests.chaos import kinds, mutants
+from tests.chaos.cuts import Scissors
 from tests.chaos.recorder import Recorder
 
 
@@ -62,6 +63,8 @@ class Spec:
     kinds: tuple[str, ...] = ()  # empty: all of them
     elsewhere: bool = False  # as if on a machine of its own: nobody sees its end, its leases must run out
     mutant: str | None = None
+    cuts: float = 0.0  # the share of calls after which the connection breaks
+    seed: int = 0
 
 
 def run(spec: Spec) -> None:
@@ -75,9 +78,13 @@ def run(spec: Spec) -> None:
         crumbs.machine = lambda: f"lab-{os.getpid()}"
     mutants.plant(spec.mutant)
     runtime = Runtime(spec.profile.settings(spec.url), registry=_registry(spec.kinds))
+    recorder = Recorder(spec.folder, "worker")
+    scissors = Scissors(spec.cuts, f"{spec.seed} {os.getpid()}", recorder.write)
+    scissors.hold_to_the_queue()
+    runtime.transaction = scissors.around(runtime.transaction)  # type: ignore[method-assign]
     worker = runtime.worker()
+    recorder.worker = worker.id
     os.environ["PGOPTIONS"] = f"-c chaos.worker={worker.id}"  # every connection from now on says whose it is
-    recorder = Recorder(spec.folder, "worker", worker.id)
     kinds.record_to(recorder)
     _overhear(recorder)
     runtime.events.on(None, functools.partial(_record_event, recorder))
