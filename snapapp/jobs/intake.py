@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
@@ -45,8 +45,9 @@ def enqueue(
 ) -> int | None:
     """Adds a job in the transaction of `db` (a SQLAlchemy connection or session, or psycopg's): committed means it
     will run, rolled back means it never was. Returns its id; None where on_conflict="ignore" met a holder."""
-    spec = _spec(locals())
-    return _queue.enqueue(db, spec)
+    given = locals()
+    del given["db"]
+    return _queue.enqueue(db, _UNSET | _spec(given))
 
 
 def enqueue_many(db: _queue.Db, jobs: Iterable[Mapping[str, Any]]) -> list[int | None]:
@@ -56,7 +57,7 @@ def enqueue_many(db: _queue.Db, jobs: Iterable[Mapping[str, Any]]) -> list[int |
     page: list[dict[str, Any]] = []
     size = 0
     for job in jobs:
-        spec = _for_json(_spec(_with_defaults(job)))
+        spec = _for_json(_spec(job))
         if len(page) == _BULK or (page and size + len(spec["payload"]) > _BULK_BYTES):
             ids += _queue.enqueue_many(db, _as_json(page))
             page, size = [], 0
@@ -65,81 +66,68 @@ def enqueue_many(db: _queue.Db, jobs: Iterable[Mapping[str, Any]]) -> list[int |
     return ids + (_queue.enqueue_many(db, _as_json(page)) if page else [])
 
 
-_DEFAULTS: dict[str, Any] = {
-    "payload": None,
-    "queue": None,
-    "priority": 0,
-    "run_at": None,
-    "delay": None,
-    "unique_key": None,
-    "unique_scope": None,
-    "on_conflict": "existing",
-    "concurrency_key": None,
-    "max_attempts": None,
-    "timeout": None,
-    "tenant": "",
-    "snap_id": None,
-    "request_id": None,
-}
-
-
 class Defaults:
     """What a kind without a processor here gets. The runtime sets it from the settings, once, at start."""
 
     max_attempts = 3
 
 
-def _with_defaults(job: object) -> dict[str, Any]:
-    if not isinstance(job, Mapping):
-        raise InvalidJob(f"each job must be a mapping of enqueue's arguments, not {job!r:.100}")
-    unknown = job.keys() - _DEFAULTS.keys() - {"kind"}
-    if unknown:
-        raise InvalidJob(f"unknown arguments: {', '.join(sorted(map(str, unknown)))}")
-    return {"kind": None} | _DEFAULTS | dict(job)
-
-
-def _spec(given: Mapping[str, Any]) -> dict[str, Any]:
-    _check(given)
-    kind = given["kind"]
+def _spec(given: object) -> dict[str, Any]:
+    """What was given, checked and in the queue's terms. Here and not in the database, because an error there would
+    end the caller's transaction."""
+    if not isinstance(given, Mapping):
+        raise InvalidJob(f"each job must be a mapping of enqueue's arguments, not {given!r:.100}")
+    spec: dict[str, Any] = {}
+    for name, value in given.items():
+        check = _CHECKS.get(name)
+        if check is None:
+            raise InvalidJob(f"unknown arguments: {', '.join(sorted(map(str, given.keys() - _CHECKS.keys())))}")
+        if value is not None or name in _NEVER_NONE:
+            check(name, value)
+            spec[name] = value
+    kind = spec.get("kind")
+    if not kind:
+        raise InvalidJob("a job needs a kind")
+    if "unique_scope" in spec and "unique_key" not in spec:
+        raise InvalidJob("unique_scope needs a unique_key")
     declared = registry.default.get(kind) if kind in registry.default else None
-    spec = {name: given[name] for name in _DEFAULTS if name != "timeout"} | {"kind": kind}
-    spec["queue"] = given["queue"] or (declared.queue if declared else "default")
-    spec["max_attempts"] = given["max_attempts"] or (declared and declared.max_attempts) or Defaults.max_attempts
-    spec["payload"] = _payload(given["payload"])
-    spec["run_at"] = given["run_at"] and given["run_at"].astimezone(UTC)
-    spec["snap_id"] = None if given["snap_id"] is None else str(UUID(str(given["snap_id"])))
-    spec["timeout_ms"] = None if given["timeout"] is None else int(given["timeout"].total_seconds() * 1000)
+    if "queue" not in spec:
+        spec["queue"] = declared.queue if declared else "default"
+    if "max_attempts" not in spec:
+        spec["max_attempts"] = (declared and declared.max_attempts) or Defaults.max_attempts
+    spec["payload"] = _payload(spec["payload"]) if "payload" in spec else "{}"
+    if "run_at" in spec:
+        spec["run_at"] = spec["run_at"].astimezone(UTC)
+    if "snap_id" in spec:
+        spec["snap_id"] = str(UUID(str(spec["snap_id"])))
+    if "timeout" in spec:
+        spec["timeout_ms"] = int(spec.pop("timeout").total_seconds() * 1000)
     return spec
 
 
-def _check(given: Mapping[str, Any]) -> None:
-    """Here and not in the database, because an error there would end the caller's transaction."""
-    for name, limit in _LIMITS.items():
-        value = given[name]
-        if value is not None and not _is_storable(value, limit):
-            raise InvalidJob(f"{name} must be text of at most {limit} bytes without NUL, not {value!r:.100}")
-    if not given["kind"]:
-        raise InvalidJob("a job needs a kind")
-    if given["tenant"] is None:
+def _check_text(name: str, value: object) -> None:
+    limit = _LIMITS[name]
+    if not _is_storable(value, limit):
+        raise InvalidJob(f"{name} must be text of at most {limit} bytes without NUL, not {value!r:.100}")
+    if not value and name in ("kind", "queue"):
+        raise InvalidJob("a job needs a kind" if name == "kind" else "queue must not be empty")
+
+
+def _check_tenant(name: str, value: object) -> None:
+    if value is None:
         raise InvalidJob("tenant must be text, not None; the house's own is empty")
-    if given["queue"] == "":
-        raise InvalidJob("queue must not be empty")
-    if given["payload"] is not None and not isinstance(given["payload"], Mapping):
-        raise InvalidJob(f"the payload must be a JSON object, not {type(given['payload']).__name__}")
-    _check_number("priority", given["priority"], -1000, 1000)
-    if given["max_attempts"] is not None:
-        _check_number("max_attempts", given["max_attempts"], 1, 1000)
-    _check_moment("run_at", given["run_at"])
-    _check_duration("delay", given["delay"], timedelta(0), _LONGEST)
-    _check_duration("timeout", given["timeout"], timedelta(milliseconds=1), _LONGEST_TIMEOUT)
-    if given["unique_scope"] not in (None, "waiting", "live", "ever"):
-        raise InvalidJob(f"unique_scope must be waiting, live or ever, not {given['unique_scope']!r:.100}")
-    if given["unique_scope"] and given["unique_key"] is None:
-        raise InvalidJob("unique_scope needs a unique_key")
-    if given["on_conflict"] not in ("existing", "ignore", "replace"):
-        raise InvalidJob(f"on_conflict must be existing, ignore or replace, not {given['on_conflict']!r:.100}")
-    if given["snap_id"] is not None:
-        _check_uuid(given["snap_id"])
+    _check_text(name, value)
+
+
+def _check_payload(_name: str, value: object) -> None:
+    if not isinstance(value, Mapping):
+        raise InvalidJob(f"the payload must be a JSON object, not {type(value).__name__}")
+
+
+def _check_word(name: str, value: object) -> None:
+    *others, last = _WORDS[name]
+    if value not in _WORDS[name]:
+        raise InvalidJob(f"{name} must be {', '.join(others)} or {last}, not {value!r:.100}")
 
 
 def _is_storable(value: object, limit: int) -> bool:
@@ -151,29 +139,51 @@ def _is_storable(value: object, limit: int) -> bool:
         return False
 
 
-def _check_number(name: str, value: object, least: int, most: int) -> None:
+def _check_number(name: str, value: object) -> None:
+    least, most = _RANGES[name]
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InvalidJob(f"{name} must be a whole number from {least} to {most}, not {value!r:.100}")
 
 
 def _check_moment(name: str, value: object) -> None:
-    if value is None:
-        return
     if not isinstance(value, datetime) or value.utcoffset() is None or not _EARLIEST <= value <= _LATEST:
         years = f"between {_EARLIEST.year} and {_LATEST.year}"
         raise InvalidJob(f"{name} must be a datetime with a time zone, {years}, not {value!r:.100}")
 
 
-def _check_duration(name: str, value: object, least: timedelta, most: timedelta) -> None:
-    if value is not None and (not isinstance(value, timedelta) or not least <= value <= most):
+def _check_duration(name: str, value: object) -> None:
+    least, most = _SPANS[name]
+    if not isinstance(value, timedelta) or not least <= value <= most:
         raise InvalidJob(f"{name} must be a timedelta from {least} to {most}, not {value!r:.100}")
 
 
-def _check_uuid(value: object) -> None:
+def _check_uuid(name: str, value: object) -> None:
     try:
         UUID(str(value))
     except ValueError:
-        raise InvalidJob(f"snap_id must be a UUID, not {value!r:.100}") from None
+        raise InvalidJob(f"{name} must be a UUID, not {value!r:.100}") from None
+
+
+_RANGES = {"priority": (-1000, 1000), "max_attempts": (1, 1000)}
+_SPANS = {"delay": (timedelta(0), _LONGEST), "timeout": (timedelta(milliseconds=1), _LONGEST_TIMEOUT)}
+_WORDS = {"unique_scope": ("waiting", "live", "ever"), "on_conflict": ("existing", "ignore", "replace")}
+_CHECKS: dict[str, Callable[[str, object], None]] = {
+    **dict.fromkeys(_LIMITS, _check_text),
+    **dict.fromkeys(_RANGES, _check_number),
+    **dict.fromkeys(_SPANS, _check_duration),
+    **dict.fromkeys(_WORDS, _check_word),
+    "tenant": _check_tenant,
+    "payload": _check_payload,
+    "run_at": _check_moment,
+    "snap_id": _check_uuid,
+}
+_NEVER_NONE = frozenset({"priority", "on_conflict", "tenant"})
+# What the single call tells the database where nothing was given.
+_UNSET: dict[str, Any] = dict.fromkeys(_CHECKS.keys() - {"timeout"} | {"timeout_ms"}) | {
+    "priority": 0,
+    "on_conflict": "existing",
+    "tenant": "",
+}
 
 
 def _payload(given: Mapping[str, Any] | None) -> str:
@@ -191,15 +201,15 @@ _WITH_EXPONENT = re.compile(r"[0-9]e[+-][0-9]{2}")
 
 
 def _for_json(spec: dict[str, Any]) -> dict[str, Any]:
-    """A spec for the bulk call: only what is set, dates and durations as PostgreSQL reads them."""
-    set_ones = {name: value for name, value in spec.items() if value is not None}
-    if "run_at" in set_ones:
-        set_ones["run_at"] = spec["run_at"].isoformat()
-    if "delay" in set_ones:
-        set_ones["delay"] = f"{spec['delay'].total_seconds():.6f} seconds"
-    if set_ones["on_conflict"] == "existing":
-        del set_ones["on_conflict"]
-    return set_ones
+    """For the bulk call: dates and durations as PostgreSQL reads them."""
+    if "run_at" in spec:
+        spec["run_at"] = spec["run_at"].isoformat()
+    if "delay" in spec:
+        spec["delay"] = f"{spec['delay'].total_seconds():.6f} seconds"
+    return spec
+
+
+_encode = json.JSONEncoder().encode
 
 
 def _as_json(page: list[dict[str, Any]]) -> str:
@@ -207,6 +217,6 @@ def _as_json(page: list[dict[str, Any]]) -> str:
     parts = []
     for spec in page:
         payload = spec.pop("payload")
-        rest = json.dumps(spec)[1:]
+        rest = _encode(spec)[1:]
         parts.append(f'{{"payload":{payload},{rest}')
     return f"[{','.join(parts)}]"

@@ -174,10 +174,13 @@ class Finished(NamedTuple):
     ran_for: float | None  # seconds; a bare float because the hot path makes one for every job
 
 
+_encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode  # making one takes 2 µs
+
+
 def to_json(value: Any, *, cap: int = JSON_CAP, what: str = "payload") -> str:
     """JSON text that jsonb accepts, or InvalidJob with the reason."""
     try:
-        text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        text = _encode(value)
         size = len(text.encode())
     except (TypeError, ValueError, RecursionError) as error:  # UnicodeEncodeError is a ValueError
         raise InvalidJob(f"the {what} is not JSON that PostgreSQL can keep: {describe(error)}") from error
