@@ -81,7 +81,7 @@ def run(spec: Spec) -> None:
     recorder = Recorder(spec.folder, "worker")
     scissors = Scissors(spec.cuts, f"{spec.seed} {os.getpid()}", recorder.write)
     scissors.hold_to_the_queue()
-    runtime.transaction = scissors.around(runtime.transaction)  # type: ignore[method-assign]
+    runtime.transaction = scissors.around(runtime.transaction)  # type: ignore[method-assign, assignment]
     worker = runtime.worker()
     recorder.worker = worker.id
     os.environ["PGOPTIONS"] = f"-c chaos.worker={worker.id}"  # every connection from now on says whose it is

@@ -454,7 +454,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(limit=st.sampled_from([1, 100]))
     def recover(self, limit: int) -> None:
         ended = sorted(job_id for job_id, job in self.jobs.items() if job.expired)[:limit]
-        assert queue.recover(self.db, spread=NOW, limit=limit) == ended
+        assert sorted(queue.recover(self.db, spread=NOW, limit=limit)) == ended
         for job_id in ended:
             self.jobs[job_id].is_lost()
 
