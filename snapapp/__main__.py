@@ -20,7 +20,7 @@ _FAMILIES = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    typed = list(sys.argv[1:] if arguments is None else arguments)
+    typed = _whole(list(sys.argv[1:] if arguments is None else arguments))
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that lacks a character is no reason to fail
     try:
@@ -32,6 +32,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _hush()
         return 0
+
+
+def _whole(typed: list[str]) -> list[str]:
+    """`snapapp workers` alone lists the workers: there is nothing else to do with them."""
+    bare = typed[:1] == ["workers"] and (len(typed) == 1 or typed[1] == "--json")
+    return [typed[0], "list", *typed[1:]] if bare else typed
 
 
 def _run(arguments: Namespace) -> int:

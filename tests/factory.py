@@ -83,7 +83,8 @@ def row(db: Db, job_id: int) -> Any:
     """The whole row by column name, JSON decoded."""
     with db.cursor(row_factory=namedtuple_row) as cursor:
         cursor.adapters.register_loader("jsonb", JsonbLoader)
-        found = cursor.execute("SELECT * FROM snap_processing_job WHERE id = %s", [job_id], binary=False).fetchone()
+        # never prepared: the result of a prepared SELECT * must not change, and a test may add a column
+        found = cursor.execute("SELECT * FROM snap_processing_job WHERE id = %s", [job_id], prepare=False).fetchone()
     assert found, f"there is no job {job_id}"
     return found
 
@@ -112,8 +113,9 @@ def at_once(*calls: Callable[[], T]) -> list[T]:
         return [future.result(timeout=60) for future in [threads.submit(run, call) for call in calls]]
 
 
-def until_blocked(db: Db, pid: int) -> None:
-    """Returns when the backend with this pid waits for a lock."""
+def until_blocking(db: Db) -> None:
+    """Returns when somebody waits for a lock that this connection holds."""
     deadline = time.monotonic() + 10
-    while not db.execute("SELECT FROM pg_locks WHERE NOT granted AND pid = %s", [pid]).fetchall():
-        assert time.monotonic() < deadline, f"backend {pid} waits for nothing"
+    waiting = "SELECT FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"
+    while not db.execute(waiting).fetchall():
+        assert time.monotonic() < deadline, "nobody waits for us"

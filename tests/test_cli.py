@@ -180,7 +180,6 @@ def test_every_command_has_help(bare_call: Call, command: str) -> None:
         "jobs",
         "jobs nonsense",
         "queues",
-        "workers",
         "serve now",
         "worker --once --drain",
         "worker --concurrency 0",

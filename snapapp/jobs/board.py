@@ -10,15 +10,10 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple, cast
 from uuid import UUID
 
-import psycopg
-import sqlalchemy
-from sqlalchemy.orm import Session
-
+from snapapp.jobs.database import Db
+from snapapp.jobs.database import run as _run
 from snapapp.jobs.errors import UnknownJob
 from snapapp.jobs.model import Status
-
-Db = psycopg.Connection[Any] | sqlalchemy.Connection | Session
-Rows = list[tuple[Any, ...]]
 
 WINDOW = 10_000  # rows looked through at once for those that match a filter
 WINDOWS = 10  # at most, for one page
@@ -427,14 +422,6 @@ def resume(db: Db, queue: str) -> None:
 
 
 # --- small change -----------------------------------------------------------------------------------------------
-
-
-def _run(db: Db, sql: str, parameters: Mapping[str, Any]) -> Rows:
-    """One SQL, two carriers."""
-    if isinstance(db, psycopg.Connection):
-        return db.execute(cast(Any, sql), parameters).fetchall()
-    connection = db.connection() if isinstance(db, Session) else db
-    return cast(Rows, connection.exec_driver_sql(sql, dict(parameters)).fetchall())
 
 
 def _decoded(text: str | None) -> Any:

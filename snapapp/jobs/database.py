@@ -1,18 +1,23 @@
-"""Opens the worker's own connections: autocommit, with deadlines on both sides and no session state that matters."""
+"""Opens the worker's own connections (autocommit, deadlines on both sides, no session state that matters) and runs
+statements on them or on the caller's."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import psycopg
+import sqlalchemy
 from psycopg import Connection
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 from psycopg.pq import Format
 from psycopg.rows import TupleRow
+from sqlalchemy.orm import Session
 
 Row = TupleRow
+Rows = list[tuple[Any, ...]]
+Db = Connection[Any] | sqlalchemy.Connection | Session
 Connect = Callable[[str], Connection[Row]]  # purpose -> a new connection
 
 _KEEPALIVE: dict[str, Any] = {
@@ -61,6 +66,14 @@ def connect(
         [_milliseconds(statement_timeout), _milliseconds(lock_timeout)],
     )
     return connection
+
+
+def run(db: Db, sql: str, parameters: Mapping[str, Any]) -> Rows:
+    """One SQL, two carriers: text with psycopg placeholders, on psycopg itself or through SQLAlchemy."""
+    if isinstance(db, psycopg.Connection):
+        return db.execute(cast(Any, sql), parameters).fetchall()
+    connection = db.connection() if isinstance(db, Session) else db
+    return cast(Rows, connection.exec_driver_sql(sql, dict(parameters)).fetchall())
 
 
 def _milliseconds(duration: timedelta) -> str:

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, cast
 
-import psycopg
-import sqlalchemy
-from sqlalchemy.orm import Session
-
+from snapapp.jobs.database import Db as Db  # part of this module's signatures
+from snapapp.jobs.database import Rows
+from snapapp.jobs.database import run as _run
 from snapapp.jobs.model import (
     Buried,
     Failure,
@@ -27,18 +26,6 @@ from snapapp.jobs.model import (
     Stopped,
     Succeeded,
 )
-
-Db = psycopg.Connection[Any] | sqlalchemy.Connection | Session
-Rows = list[tuple[Any, ...]]
-
-
-def _run(db: Db, sql: str, parameters: Mapping[str, Any]) -> Rows:
-    """One SQL, two carriers."""
-    if isinstance(db, psycopg.Connection):
-        return db.execute(cast(Any, sql), parameters).fetchall()
-    connection = db.connection() if isinstance(db, Session) else db
-    return cast(Rows, connection.exec_driver_sql(sql, dict(parameters)).fetchall())
-
 
 # --- enqueued ---------------------------------------------------------------------------------------------------
 

@@ -155,7 +155,6 @@ class Worker:
         seconds = (self.settings.shutdown_grace if grace is None else grace).total_seconds()
         deadline = monotonic() + seconds
         self.events.emit(events.WORKER_STOPPING, worker_id=self.id, reason=reason, held=len(self._holdings))
-        self._heart.status = "DRAINING"
         self.stop_claiming()
         self._drain(deadline - min(_LAST_MOMENTS, seconds / 4))
         self._interrupt_all()
@@ -172,7 +171,8 @@ class Worker:
         self.events.emit(events.WORKER_CLOSED, worker_id=self.id, reason=reason)
 
     def stop_claiming(self) -> None:
-        """Nothing new is begun; what waits for a slot goes back at once."""
+        """Nothing new is begun; what waits for a slot goes back at once. `stop` begins with it; it may come before."""
+        self._heart.status = "DRAINING"
         self._stopping.set()
         self._claimer.paused.set()
         self._wake.set()

@@ -17,7 +17,8 @@ _SHOWN = 20  # violations
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, _as_interrupt)
+    for ending in (signal.SIGINT, signal.SIGTERM):  # SIGINT too: a shell starts what runs behind it deaf to it
+        signal.signal(ending, _as_interrupt)
     arguments = _arguments()
     options = Options(
         seconds=arguments.seconds,

@@ -52,7 +52,7 @@ class Scissors:
 
     def _cut_after(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def call(db: queue.Db, *arguments: Any, **options: Any) -> Any:
+        def call(db: Any, *arguments: Any, **options: Any) -> Any:
             answer = function(db, *arguments, **options)
             if isinstance(db, psycopg.Connection):
                 self.cut(f"after {name}")

@@ -17,9 +17,10 @@ Note = Callable[..., None]
 class Fleet:
     """Used by one thread. A clean server process forks the workers, so that a new one costs no imports."""
 
-    def __init__(self, specs: list[Spec], note: Note) -> None:
+    def __init__(self, specs: list[Spec], note: Note, on_spawn: Callable[[int], None]) -> None:
         self._specs = specs
         self._note = note
+        self._on_spawn = on_spawn
         self._context: ForkServerContext = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["tests.chaos.worker"])
         self._processes: list[ForkServerProcess] = []
@@ -91,6 +92,7 @@ class Fleet:
     def _spawn(self, spec: Spec) -> ForkServerProcess:
         process: ForkServerProcess = self._context.Process(target=worker.run, args=(spec,))
         process.start()
+        self._on_spawn(process.pid or 0)
         self.started += 1
         self._note("spawn", of=process.pid, elsewhere=spec.elsewhere)
         return process

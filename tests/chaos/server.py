@@ -66,19 +66,36 @@ class LabServer:
             time.sleep(0.01)
 
 
+# Waking is enough: workers end by themselves when the lab is gone, and it hurts nobody who got an old pid since.
+_GUARD = 'pids=$(cat); [ -z "$pids" ] || kill -CONT $pids 2>/dev/null; rm -rf "$1"'
+
+
+class Guard:
+    """Another process, which cleans up when this one ends, however that happens."""
+
+    def __init__(self, folder: Path) -> None:
+        script = ["/bin/sh", "-c", _GUARD, "sh", str(folder)]
+        self._process = subprocess.Popen(script, stdin=subprocess.PIPE, start_new_session=True, text=True)
+
+    def watch(self, pid: int) -> None:
+        """It may be under SIGSTOP in the end, and then see nothing."""
+        assert self._process.stdin
+        self._process.stdin.write(f"{pid}\n")
+        self._process.stdin.flush()
+
+    def clean_up(self) -> None:
+        self._process.communicate()
+
+
 @contextmanager
-def folder() -> Iterator[Path]:
-    """Removed in the end, by another process if this one is killed; a server whose folder is gone ends by itself."""
+def guarded_folder() -> Iterator[tuple[Path, Guard]]:
+    """A server whose folder is gone ends by itself, within a minute."""
     made = Path(tempfile.mkdtemp(prefix="snapapp-chaos-"))
-    guard = subprocess.Popen(
-        ["/bin/sh", "-c", 'cat >/dev/null; rm -rf "$1"', "sh", str(made)],
-        stdin=subprocess.PIPE,
-        start_new_session=True,
-    )
+    guard = Guard(made)
     try:
-        yield made
+        yield made, guard
     finally:
-        guard.communicate()
+        guard.clean_up()
 
 
 def _lives(pid: int) -> bool:

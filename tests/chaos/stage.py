@@ -13,7 +13,7 @@ from snapapp.migrate import migrate
 from tests.chaos import recorder
 from tests.chaos.fleet import Fleet
 from tests.chaos.recorder import Recorder
-from tests.chaos.server import LabServer, folder
+from tests.chaos.server import LabServer, guarded_folder
 from tests.chaos.worker import Profile, Spec
 
 _WAITING = "SELECT count(*) FROM snap_processing_job WHERE status IN ('PENDING', 'RUNNING', 'RETRY_WAIT')"
@@ -48,7 +48,7 @@ class Stage:
 @contextmanager
 def stage(workers: int, profile: Profile, *, elsewhere: int = 0, **others: Any) -> Iterator[Stage]:
     """`elsewhere`: so many of the workers behave as if each had a machine of its own. The rest is told to all."""
-    with folder() as here:
+    with guarded_folder() as (here, guard):
         server = LabServer(here)
         try:
             migrate(server.url)
@@ -58,7 +58,7 @@ def stage(workers: int, profile: Profile, *, elsewhere: int = 0, **others: Any) 
                 Spec(url=server.url, folder=here, profile=profile, elsewhere=n < elsewhere, **others)
                 for n in range(workers)
             ]
-            fleet = Fleet(specs, Recorder(here, "lab").write)
+            fleet = Fleet(specs, Recorder(here, "lab").write, on_spawn=guard.watch)
             try:
                 yield Stage(here, server, fleet, profile)
             finally:

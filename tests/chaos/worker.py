@@ -133,7 +133,7 @@ def _overhear(recorder: Recorder) -> None:
     _wrap(Child, "run", before=lambda _child, job, *_: None if job.exhausted else kinds.note_start(job))
     complete, settle_with_hook = queue.complete, attempt.settle_with_hook
 
-    def recorded_complete(db: queue.Db, finished: Iterable[tuple[Lease, str | None, float]]) -> set[int]:
+    def recorded_complete(db: Any, finished: Iterable[tuple[Lease, str | None, float]]) -> set[int]:
         done = list(finished)
         if not isinstance(db, psycopg.Connection):  # in a hook's transaction, which is told below
             return complete(db, done)

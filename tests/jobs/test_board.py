@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy
 from sqlalchemy.orm import Session
 
-from snapapp.jobs import board, roster
+from snapapp.jobs import board, database, roster
 from snapapp.jobs.board import Filter, JobDetail
 from snapapp.jobs.errors import UnknownJob
 from snapapp.jobs.model import Status
@@ -23,7 +23,7 @@ ALL = Filter()
 STATUSES = list(Status)
 
 
-def every_page(db: board.Db, which: Filter = ALL, limit: int = 3) -> list[int]:
+def every_page(db: database.Db, which: Filter = ALL, limit: int = 3) -> list[int]:
     found: list[int] = []
     page = board.jobs(db, which, limit=limit)
     while True:
