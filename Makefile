@@ -48,8 +48,9 @@ peers: $(READY) ## install the other queues that bench can compare with
 	$(PIP_INSTALL) -r requirements-peers.lock
 	@mv $(UNFINISHED) $(READY)
 
-docs: $(READY) ## write docs/settings.md from the table in snapapp/settings.py
+docs: $(READY) ## write the pages that are made from code: settings.md, proofs.md
 	@$(PYTHON_BIN) -c 'import pathlib, snapapp.settings as s; pathlib.Path("docs/settings.md").write_text(s.documentation())'
+	@$(PYTHON_BIN) -m tests.proofs
 
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-header --no-annotate pyproject.toml

@@ -377,7 +377,7 @@ CREATE TABLE public.snap_processing_job (
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     started_at timestamp with time zone,
     finished_at timestamp with time zone,
-    CONSTRAINT attempts_are_sane CHECK (((attempt_count >= 0) AND ((max_attempts >= 1) AND (max_attempts <= 1000)) AND (interruptions >= 0) AND (timeout_ms > 0))),
+    CONSTRAINT attempts_are_sane CHECK (((attempt_count >= ((status = 'RUNNING'::text))::integer) AND ((max_attempts >= 1) AND (max_attempts <= 1000)) AND (interruptions >= 0) AND (timeout_ms > 0))),
     CONSTRAINT concurrency_key_is_the_lane CHECK ((lane = concurrency_key)),
     CONSTRAINT final_means_finished CHECK (((finished_at IS NOT NULL) = (status = ANY (ARRAY['COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text])))),
     CONSTRAINT names_are_short CHECK ((((length(kind) >= 1) AND (length(kind) <= 200)) AND ((length(queue) >= 1) AND (length(queue) <= 200)) AND (length(lane) <= 500) AND (length(tenant) <= 200) AND (length(unique_key) <= 500) AND (length(request_id) <= 200))),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from snapapp.settings import documentation
+from tests import proofs
 
 ROOT = Path(__file__).parent.parent
 LOCKS = ["requirements.lock", "requirements-dev.lock", "requirements-peers.lock"]
@@ -59,6 +60,10 @@ def test_the_locks_agree_with_each_other() -> None:
 
 def test_every_setting_is_documented_as_it_is() -> None:
     assert (ROOT / "docs/settings.md").read_text() == documentation(), "type: make docs"
+
+
+def test_every_row_of_the_seeds_is_mapped_to_the_tests_that_name_it() -> None:
+    assert (ROOT / "docs/proofs.md").read_text() == proofs.document(), "type: make docs"
 
 
 def test_no_file_names_a_package_index() -> None:

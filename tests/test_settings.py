@@ -44,6 +44,7 @@ def test_the_defaults_are_those_of_the_queue() -> None:
 
 
 def test_every_setting_of_the_queue_reaches_it() -> None:
+    """W10-W14, Q10, Q11, Q13, Q14, R2, R17, S15."""
     settings = of(
         WORKER_ID="barn 7",
         WORKER_QUEUES="media, default",
@@ -239,6 +240,7 @@ def test_a_mistake_never_shows_a_password(text: str) -> None:
 
 
 def test_the_lease_must_outlast_three_beats() -> None:
+    """S12."""
     [mistake] = mistakes(JOB_LOCK_TTL_MS="30000")
     assert "SNAPAPP_JOB_LOCK_TTL_MS='30000', SNAPAPP_JOB_HEARTBEAT_INTERVAL_MS=10000 (default)" in mistake
     assert "30 s is not more than 3 x 10 s" in mistake

@@ -42,7 +42,8 @@ CREATE TABLE snap_processing_job (
     CONSTRAINT final_means_finished CHECK (
         (finished_at IS NOT NULL) = (status IN ('COMPLETED', 'FAILED', 'CANCELLED'))),
     CONSTRAINT attempts_are_sane CHECK (
-        attempt_count >= 0 AND max_attempts BETWEEN 1 AND 1000 AND interruptions >= 0 AND timeout_ms > 0),
+        -- a running job has begun an attempt: one that has none to give back could not be handed back or recovered
+        attempt_count >= (status = 'RUNNING')::integer AND max_attempts BETWEEN 1 AND 1000 AND interruptions >= 0 AND timeout_ms > 0),
     CONSTRAINT names_are_short CHECK (
         length(kind) BETWEEN 1 AND 200 AND length(queue) BETWEEN 1 AND 200 AND length(lane) <= 500
         AND length(tenant) <= 200 AND length(unique_key) <= 500 AND length(request_id) <= 200),

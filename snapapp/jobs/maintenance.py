@@ -184,7 +184,9 @@ class Duties:
     """APScheduler, with an executor for each duty, so that a slow one never delays a heartbeat."""
 
     def __init__(self, on_error: Callable[[str, Exception], None]) -> None:
-        self._scheduler = BackgroundScheduler(timezone=UTC, logger=logging.getLogger("snapapp.scheduler"))
+        logger = logging.getLogger("snapapp.scheduler")
+        logger.setLevel(logging.ERROR)  # a call that meets the one before it is skipped: that is meant, and no news
+        self._scheduler = BackgroundScheduler(timezone=UTC, logger=logger)
         self._on_error = on_error
 
     def add(self, name: str, duty: Callable[[], object], every: timedelta) -> None:

@@ -33,6 +33,7 @@ def put(db: Db, kind: str, **options: object) -> int:
 
 
 def test_coroutines_wait_side_by_side(url: str, db: Db, registry: Registry) -> None:
+    """W30."""
     together = asyncio.Barrier(20)
 
     @registry.processor("meet")

@@ -119,6 +119,18 @@ STEPS = {
         released(ran=False),
         {"RUNNING": To("PENDING", attempts=1), "RUNNING, unwanted": To("CANCELLED", attempts=1)},
     ),
+    "release_unheard": Step(
+        lambda db, held: queue.release_unheard(db, "worker", []),
+        {"RUNNING": To("PENDING", attempts=1), "RUNNING, unwanted": To("CANCELLED", attempts=1)},
+    ),
+    "make_due": Step(
+        lambda db, held: queue.make_due(db, held.id),
+        {
+            state: To(state.partition(",")[0], suspect="suspect" in state, lease_seq=SAME)
+            for state in STATES
+            if state.startswith(("PENDING", "RETRY_WAIT"))
+        },
+    ),
     "cancel": Step(
         lambda db, held: queue.cancel(db, held.id),
         {state: CANCELLED for state in STATES if state.startswith(("PENDING", "RETRY_WAIT"))} | STILL,
@@ -199,6 +211,7 @@ ILLEGAL: list[tuple[str, str, dict[str, Any]]] = [
     ("final_means_finished", "FAILED", {"finished_at": None}),
     ("final_means_finished", "CANCELLED", {"finished_at": None}),
     ("attempts_are_sane", "PENDING", {"attempt_count": -1}),
+    ("attempts_are_sane", "RUNNING", {"attempt_count": 0}),
     ("attempts_are_sane", "PENDING", {"max_attempts": 0}),
     ("attempts_are_sane", "PENDING", {"max_attempts": 1001}),
     ("attempts_are_sane", "PENDING", {"interruptions": -1}),

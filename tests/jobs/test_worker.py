@@ -76,7 +76,7 @@ def test_a_notify_wakes_the_worker_long_before_its_poll(url: str, db: Db, regist
 
 
 def test_the_poll_finds_what_no_notify_announced(url: str, db: Db, registry: Registry) -> None:
-    """Promise 6: waking is never needed."""
+    """W3, R12, R13, S3: Promise 6: waking is never needed."""
     registry.processor("quiet")(lambda job: None)
     with working(url, registry):
         db.execute("SET session_replication_role = replica")  # no trigger, so no NOTIFY
@@ -99,7 +99,7 @@ def test_a_delayed_job_runs_when_it_is_due_without_another_wake(url: str, db: Db
 def test_a_failing_job_comes_again_after_its_delay_and_ends_in_the_dead_letters(
     url: str, db: Db, registry: Registry
 ) -> None:
-    """W6, Q24, Q28, D3, D4, S6: attempts counted at the claim, backoff applied, one error an attempt."""
+    """W6, Q24, Q28, Q29, R27, R28, S6, D3, D4, D8: attempts count at the claim, backoff is applied."""
 
     @registry.processor("broken")
     def broken(job: Job) -> None:
@@ -210,7 +210,7 @@ def test_kinds_that_this_worker_does_not_know_stay_pending(url: str, db: Db, reg
 
 
 def test_progress_and_log_lines_are_on_the_row_while_the_job_runs(url: str, db: Db, registry: Registry) -> None:
-    """W16-W21."""
+    """S8, W16-W21."""
     gate = Gate()
 
     @registry.processor("chatty")
@@ -371,7 +371,7 @@ def test_the_beat_tells_a_job_that_its_lease_is_gone(url: str, db: Db, registry:
 
 
 def test_a_long_job_keeps_its_lease_by_beats(url: str, db: Db, registry: Registry) -> None:
-    """W23, W25, Q44, D9, FA12: although the job holds a transaction of its own all the time."""
+    """W24, W26, Q22, R16, W23, W25, Q44, D9, FA12: although the job holds a transaction of its own all the time."""
     gate = Gate()
     registry.processor("long")(gate)
     with working(url, registry) as (worker, _):
@@ -438,7 +438,7 @@ def test_a_job_that_ignores_its_cancel_and_fails_is_cancelled(url: str, db: Db, 
 
 
 def test_a_stop_lets_running_jobs_end_and_hands_waiting_ones_back(url: str, db: Db, registry: Registry) -> None:
-    """W38, W39, W41, D17, D18, FA6: nobody is charged for a deploy."""
+    """W40, R30, W38, W39, W41, D17, D18, FA6: nobody is charged for a deploy."""
     gate = Gate()
     registry.processor("slow")(gate)
     with working(url, registry, concurrency=2) as (worker, _):
@@ -472,6 +472,7 @@ def test_jobs_that_outlast_the_grace_go_back_with_their_attempt(url: str, db: Db
 
 
 def test_stopping_twice_or_before_the_start_is_fine(url: str, registry: Registry) -> None:
+    """W41."""
     registry.processor("any")(lambda job: None)
     runtime = Runtime(quick_settings(url), registry=registry)
     worker = runtime.worker()

@@ -1,0 +1,106 @@
+"""Kind -> processor."""
+
+import sys
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tenacity import wait_fixed
+
+from snapapp.jobs.errors import DuplicateProcessor, UnknownKind
+from snapapp.jobs.model import Job
+from snapapp.jobs.registry import Processor, Registry, load
+
+
+def run(job: Job) -> None: ...
+
+
+def run_differently(job: Job) -> None: ...
+
+
+async def run_soon(job: Job) -> None: ...
+
+
+def test_a_declared_function_stays_what_it_is() -> None:
+    """W7, W51."""
+    registry = Registry()
+    assert registry.processor("test")(run) is run
+    assert registry.get("test") == Processor(kind="test", function=run)
+
+
+def test_a_processor_keeps_all_that_was_declared() -> None:
+    registry = Registry()
+    wait = wait_fixed(1)
+    given = {"queue": "media", "timeout": timedelta(seconds=9), "max_attempts": 5, "wait": wait}
+    registry.processor("test", executor="process", **given)(run)  # type: ignore[arg-type]
+    found = registry.get("test")
+    assert {name: getattr(found, name) for name in given} == given
+    assert found.executor == "process"
+
+
+def test_async_functions_run_on_the_loop_and_others_in_threads() -> None:
+    registry = Registry()
+    registry.processor("plain")(run)
+    registry.processor("soon")(run_soon)
+    assert [one.executor for one in registry] == ["thread", "async"]
+
+
+@pytest.mark.parametrize(("function", "executor"), [(run, "async"), (run_soon, "thread"), (run_soon, "process")])
+def test_an_executor_that_does_not_fit_is_refused(function: object, executor: str) -> None:
+    with pytest.raises(ValueError, match=f"test: `async def` and the executor '{executor}' do not go together"):
+        Registry().processor("test", executor=executor)(function)  # type: ignore[arg-type, type-var]
+
+
+def test_a_child_process_needs_a_function_that_it_can_import() -> None:
+    def inner(job: Job) -> None: ...
+
+    with pytest.raises(ValueError, match="a child process can only import a function at the top of a module"):
+        Registry().processor("test", executor="process")(inner)
+
+
+def test_two_processors_for_one_kind_are_refused_by_name() -> None:
+    registry = Registry()
+    registry.processor("test")(run)
+    with pytest.raises(DuplicateProcessor, match=r"'test': \S+:run and \S+:run_differently"):
+        registry.processor("test")(run_differently)
+    assert registry.get("test").function is run
+
+
+def test_importing_a_module_twice_declares_its_processors_once() -> None:
+    registry = Registry()
+    for _ in range(2):
+        registry.processor("test")(run)
+    assert len(registry) == 1
+
+
+def test_an_unknown_kind_is_named() -> None:
+    with pytest.raises(UnknownKind, match="no processor is declared for the kind 'nobody'"):
+        Registry().get("nobody")
+
+
+def test_a_registry_tells_what_it_knows() -> None:
+    registry = Registry()
+    for kind in ("b", "a"):
+        registry.processor(kind)(run)
+    assert registry.kinds() == ("a", "b")
+    assert ("a" in registry, "c" in registry, len(registry)) == (True, False, 2)
+
+
+def test_a_processor_says_where_a_child_finds_it() -> None:
+    assert Processor(kind="test", function=run).path == f"{__name__}:run"
+
+
+def test_modules_are_loaded_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "declares_nothing.py").write_text("loaded = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    load(("declares_nothing",))
+    assert sys.modules.pop("declares_nothing").loaded
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        load(("no_such_module",))
+
+
+def test_a_processor_cannot_be_changed() -> None:
+    change = partial(setattr, Processor(kind="test", function=run), "kind")
+    with pytest.raises(AttributeError):
+        change("other")

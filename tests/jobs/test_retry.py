@@ -1,0 +1,120 @@
+"""When a failed attempt comes again."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from tenacity import RetryCallState, wait_fixed, wait_random_exponential
+from tenacity.wait import wait_base
+
+from snapapp.jobs.retry import delay_after, wait_spread
+from snapapp.jobs.settings import RetrySettings
+
+SECOND = timedelta(seconds=1)
+YEARS = timedelta(days=3650)
+
+SETTINGS = st.builds(
+    RetrySettings,
+    base=st.timedeltas(timedelta(milliseconds=1), timedelta(hours=1)),
+    multiplier=st.floats(1, 10),
+    maximum=st.timedeltas(timedelta(hours=1), timedelta(days=30)),
+    jitter=st.floats(0, 1),
+)
+
+
+def seconds(settings: RetrySettings, attempt: int) -> float:
+    return delay_after(attempt, wait_spread(settings)).total_seconds()
+
+
+@given(SETTINGS, st.integers(1, 10**6))
+def test_a_delay_lies_between_the_base_and_the_maximum(settings: RetrySettings, attempt: int) -> None:
+    """FD14, I8: no attempt is too high to be computed."""
+    delay = delay_after(attempt, wait_spread(settings))
+    rounding = timedelta(microseconds=1)
+    assert settings.base - rounding <= delay <= settings.maximum + rounding
+
+
+@given(SETTINGS, st.integers(1, 10**6))
+def test_a_delay_is_never_shorter_than_the_plain_one_of_the_attempt_before(
+    settings: RetrySettings, attempt: int
+) -> None:
+    """S6, R31, W46."""
+    plain = RetrySettings(base=settings.base, multiplier=settings.multiplier, maximum=settings.maximum, jitter=0)
+    later = seconds(plain, attempt + 1)
+    assert seconds(plain, attempt) <= later
+    assume(later < settings.maximum.total_seconds() / 2)
+    assert later - 1e-5 <= seconds(settings, attempt + 1) <= later * (1 + settings.jitter) + 1e-5
+
+
+def test_the_default_doubles_from_ten_seconds_to_five_minutes() -> None:
+    """S15."""
+    plain = RetrySettings(jitter=0)
+    assert [seconds(plain, attempt) for attempt in range(1, 8)] == [10, 20, 40, 80, 160, 300, 300]
+
+
+@pytest.mark.parametrize("attempt", [1, 3, 50])
+def test_what_failed_together_does_not_come_back_together(attempt: int) -> None:
+    """FD15, also where the delay has reached its maximum."""
+    delays = sorted(seconds(RetrySettings(), attempt) for _ in range(1000))
+    width = delays[-1] - delays[0]
+    assert width > 0.15 * delays[0]
+    twentieths = [int(20 * (delay - delays[0]) / (width + 1e-9)) for delay in delays]
+    assert max(twentieths.count(bucket) for bucket in range(20)) < 100  # 50 expected; 100 is seven sigma away
+
+
+def test_a_delay_is_exact_without_jitter_and_random_with_it() -> None:
+    assert len({seconds(RetrySettings(jitter=0), 2) for _ in range(9)}) == 1
+    assert len({seconds(RetrySettings(), 2) for _ in range(9)}) == 9
+
+
+def test_any_strategy_of_tenacity_will_do() -> None:
+    """R27, W53."""
+    assert delay_after(7, wait_fixed(3) + wait_fixed(SECOND)) == timedelta(seconds=4)
+    assert delay_after(10**6, wait_random_exponential(max=60)) <= timedelta(seconds=60)
+
+
+class PatientWith(wait_base):
+    def __init__(self, kind: type[BaseException]) -> None:
+        self.kind = kind
+
+    def __call__(self, retry_state: RetryCallState) -> float:
+        error = retry_state.outcome and retry_state.outcome.exception()
+        return 60.0 if isinstance(error, self.kind) else 1.0
+
+
+def test_a_strategy_sees_the_error() -> None:
+    assert delay_after(1, PatientWith(ConnectionError), ConnectionError()) == timedelta(minutes=1)
+    assert delay_after(1, PatientWith(ConnectionError), ValueError()) == SECOND
+    assert delay_after(1, PatientWith(ConnectionError)) == SECOND
+
+
+class Constant(wait_base):
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def __call__(self, retry_state: RetryCallState) -> float:
+        return self.value
+
+
+@pytest.mark.parametrize(
+    ("answer", "delay"),
+    [(-5, timedelta(0)), (float("inf"), YEARS), (1e300, YEARS), (float("nan"), timedelta(0))],
+)
+def test_a_strategy_that_answers_nonsense_does_no_harm(answer: float, delay: timedelta) -> None:
+    assert delay_after(1, Constant(answer)) == delay
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"base": timedelta(0)}, "retry base must be longer than zero"),
+        ({"multiplier": 0.5}, "retry multiplier must be at least 1, not 0.5"),
+        ({"maximum": SECOND}, "retry maximum must not be shorter than its base"),
+        ({"jitter": 1.1}, "retry jitter must lie between 0 and 1, not 1.1"),
+        ({"jitter": float("nan")}, "retry jitter must lie between 0 and 1, not nan"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        RetrySettings(**wrong)  # type: ignore[arg-type]
