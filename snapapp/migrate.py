@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import psycopg
 import sqlalchemy
 from alembic import command
 from alembic.config import Config
@@ -34,7 +35,14 @@ def migrate(url: str, target: str = "head", *, down: bool = False) -> str | None
         connection.exec_driver_sql("SET LOCAL lock_timeout = '5s'")
         _refuse_unknown(connection, config)
         config.attributes["connection"] = connection
-        (command.downgrade if down else command.upgrade)(config, target)
+        try:
+            (command.downgrade if down else command.upgrade)(config, target)
+        except sqlalchemy.exc.OperationalError as error:
+            if isinstance(error.orig, psycopg.errors.LockNotAvailable):
+                raise MigrationError(
+                    "a table is in use by a long transaction; nothing was changed, try again"
+                ) from error
+            raise
         return MigrationContext.configure(connection).get_current_revision()
 
 

@@ -91,8 +91,12 @@ class Job:
     def update_progress(self, percent: float | Mapping[str, Any], note: str | None = None) -> None:
         """Shown on the row at once: a number from 0 to 100 with a word, or any JSON object."""
         value = dict(percent) if isinstance(percent, Mapping) else {"percent": percent, "note": note}
-        if self.channel:
+        if self.channel is None:
+            return
+        try:
             self.channel.progress(self, to_json(value, cap=PROGRESS_CAP, what="progress"))
+        except InvalidJob as error:  # what cannot be shown is no reason to fail the work
+            self.log(str(error), level="WARNING")
 
     def log(self, message: str, level: str = "INFO") -> None:
         """Kept with the job (table job_log)."""

@@ -204,7 +204,8 @@ def claim_suspect(db: Db, by: Claimant, kinds: Collection[str]) -> Job | None:
 
 def _jobs(rows: Rows) -> list[Job]:
     jobs = [Job(*row[:13]) for row in rows]
-    if rows and isinstance(rows[0][5], dict):  # not a worker's connection: this one decodes JSON
+    decoded = next((row[5] for row in rows if row[5] is not None), None)
+    if isinstance(decoded, dict):  # not a worker's connection: this one decodes JSON
         for job in jobs:
             job.payload_json = None if job.payload_json is None else json.dumps(job.payload_json).encode()
     return jobs

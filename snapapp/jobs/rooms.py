@@ -106,14 +106,15 @@ class Rooms:
                 if hears(events.JOB_ACTIVE):
                     self._tell_active(job)
                 self._conclude(job, processor, run(slot, job, processor))
-                mark(0)
             except BaseException as error:  # noqa: BLE001 - a slot's outermost edge: the job ends by its lease
-                self._complain("work", error)
+                self._let_go(job, error)
+            mark(0)
 
         return work
 
     async def _work_async(self, job: Job) -> None:
         mark_at = self._free_marks.pop()
+        concluding = False  # a thread does that, and goes on when this task is cancelled
         try:
             needs_the_database = job.suspect or job.payload_json is None  # and must not hold up the loop for it
             if not (await asyncio.to_thread(self._may_begin, job) if needs_the_database else self._may_begin(job)):
@@ -124,15 +125,21 @@ class Rooms:
                 self._tell_active(job)
             timeout = (job.deadline or 0.0) - (job.started_at or 0.0)
             outcome = await attempt.run_async(job, processor, self._wait, timeout)
+            concluding = True
             if attempt.needs_a_hook(processor, outcome):
                 await asyncio.shield(asyncio.to_thread(self._conclude, job, processor, outcome))
             else:
                 self._conclude(job, processor, outcome)
         except BaseException as error:  # noqa: BLE001 - the task's outermost edge
-            self._complain("work", error)
+            self._complain("work", error) if concluding else self._let_go(job, error)
         finally:
             self.crumbs.mark(mark_at, 0)
             self._free_marks.append(mark_at)
+
+    def _let_go(self, job: Job, error: BaseException) -> None:
+        """Or the beat would keep its lease alive for ever, and a suspect's worker would wait for it for ever."""
+        self._complain("work", error)
+        self._settler.put(Finished(job, Dropped(), None))
 
     def _run_here(self, _slot: int, job: Job, processor: Processor) -> Outcome:
         return attempt.run(job, processor, self._wait)

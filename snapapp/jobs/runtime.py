@@ -68,7 +68,12 @@ class Runtime:
     def transaction(self, job: Job) -> Iterator[Connection]:
         """The transaction in which a job is settled and its hook runs, with a deadline that the server keeps."""
         with self._engine.begin() as connection:
-            connection.exec_driver_sql(f"SET LOCAL statement_timeout = {int(_HOOK_DEADLINE.total_seconds() * 1000)}")
+            deadline = int(_HOOK_DEADLINE.total_seconds() * 1000)
+            # the second one for a process that is frozen in here: it must not hold its row's lock for ever
+            connection.exec_driver_sql(
+                f"SELECT set_config('statement_timeout', '{deadline}', true),"
+                f" set_config('idle_in_transaction_session_timeout', '{deadline}', true)"
+            )
             if self._scope:
                 with self._scope(connection, job):
                     yield connection

@@ -508,13 +508,14 @@ def test_a_dead_neighbours_jobs_come_back_at_once_and_only_the_running_one_is_ch
     registry.processor("any")(lambda job: None)
     with working(url, registry) as (worker, _):
         until(lambda: db.execute("SELECT FROM job_worker").fetchall())
-        db.execute(
-            "INSERT INTO job_worker"
-            " (id, name, host, machine, pid, pid_started, queues, kinds, slots, traces, expires_at)"
-            " SELECT 'dead', 'dead', host, machine, 2147483, 1, '{}', '{}', 4, NULL, now() + interval '1 hour'"
-            "   FROM job_worker"
-        )
-        job_id = make_job(db, "RUNNING", kind="any", claimed_by="dead", lock_expires_at=ago(hours=-1))
+        with db.transaction():  # a sweep between the two would find a dead worker without jobs
+            job_id = make_job(db, "RUNNING", kind="any", claimed_by="dead", lock_expires_at=ago(hours=-1))
+            db.execute(
+                "INSERT INTO job_worker"
+                " (id, name, host, machine, pid, pid_started, queues, kinds, slots, traces, expires_at)"
+                " SELECT 'dead', 'dead', host, machine, 2147483, 1, '{}', '{}', 4, NULL, now() + interval '1 hour'"
+                "   FROM job_worker"
+            )
         done = until_status(db, job_id, "COMPLETED", within=5)
         assert db.execute("SELECT reason FROM job_worker_exit WHERE worker_id = 'dead'").fetchall() == [
             ("lost: its process is gone",)

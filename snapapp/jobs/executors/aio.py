@@ -58,7 +58,8 @@ class AsyncRoom:
         try:
             await self._work(job)
         finally:
-            self._tasks.pop(job.id, None)
+            if self._tasks.get(job.id) is asyncio.current_task():  # a later attempt at this job may be here by now
+                del self._tasks[job.id]
             self._left += 1
 
     def _cancel(self, job_id: int) -> None:
