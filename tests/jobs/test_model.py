@@ -90,9 +90,13 @@ def test_progress_is_a_number_with_a_word_or_an_object(reported: tuple[Any, ...]
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), {"text": "p" * PROGRESS_CAP}, {"text": "\0"}, {"it": object()}])
-def test_progress_that_cannot_be_kept_is_refused_at_once(wrong: Any) -> None:
-    with pytest.raises(InvalidJob, match="the progress"):
-        make(channel=Ear()).update_progress(wrong)
+def test_progress_that_cannot_be_kept_is_a_line_in_the_log_and_no_reason_to_fail(wrong: Any) -> None:
+    """W20."""
+    ear = Ear()
+    make(channel=ear).update_progress(wrong)
+    [(level, said)] = ear.heard
+    assert level == "WARNING"
+    assert said.startswith("the progress ")
 
 
 def test_a_line_is_cleaned_and_cut() -> None:
