@@ -81,6 +81,7 @@ class Listener:
     def _subscribe(self, connection: psycopg.Connection[Row]) -> None:
         for channel in (JOB_CHANNEL, CANCEL_CHANNEL, channel_of(self._worker)):
             connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+        connection.execute("SELECT pg_notify(%s, 'ping')", [channel_of(self._worker)])  # the first proof; beats go on
 
     def _listen(self, connection: psycopg.Connection[Row]) -> None:
         """Waits on the socket itself, so that idle costs neither statements nor wake-ups."""
