@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that lacks a character is no reason to fail
     try:
-        code = _run(_parser(typed).parse_args(typed))
+        code = _run(_parsed(typed))
         sys.stdout.flush()  # here, where a reader that has gone away is no error
         return code
     except KeyboardInterrupt:
@@ -32,6 +32,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _hush()
         return 0
+
+
+def _parsed(typed: list[str]) -> Namespace:
+    try:
+        return _parser(typed).parse_args(typed)
+    except SystemExit:
+        sys.stdout.flush()  # the help; at the interpreter's end it would be too late to answer a reader that is gone
+        raise
 
 
 def _whole(typed: list[str]) -> list[str]:
