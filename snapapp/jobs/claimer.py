@@ -3,10 +3,12 @@
 import threading
 from collections.abc import Callable, Mapping
 from time import monotonic
+from typing import NamedTuple
 
 import psycopg
 
 from snapapp.jobs import queue
+from snapapp.jobs.courtesy import Courtesy
 from snapapp.jobs.database import Line, Row
 from snapapp.jobs.executors import Room
 from snapapp.jobs.holdings import Holdings
@@ -19,8 +21,29 @@ _BOOKMARK_LIVES = 1.0  # seconds at most without looking at every lane
 _WALK_SHARE = 10  # while a bookmark serves, a walk over all lanes may take a tenth of the time
 
 
+class _Ask(NamedTuple):
+    """What to claim: so many of these kinds, of which `free` find a free slot and the others wait in memory."""
+
+    kinds: list[str]
+    limit: int
+    free: int
+
+
+class _Trail:
+    """Where the claims for one room got to."""
+
+    def __init__(self) -> None:
+        self.bookmark: Bookmark | None = None
+        self.walk_again_at = 0.0
+
+
 class Claimer:
-    """`tick` may be called once, by a test, without any thread. In a worker one thread calls it, again and again."""
+    """`tick` may be called once, by a test, without any thread. In a worker one thread calls it, again and again.
+
+    News (a wake, a due time, the poll) is answered by one statement for all kinds that have a free slot. Where that
+    comes back full there is a backlog, and then each room is filled by itself, as much as it can take: together, the
+    two slots of one room would be all that any of them got.
+    """
 
     def __init__(
         self,
@@ -31,6 +54,7 @@ class Claimer:
         holdings: Holdings,
         pace: Pace,
         counts: Counts,
+        courtesy: Courtesy,
         *,
         batch_size: int,
         interruptions_allowed: int,
@@ -40,43 +64,44 @@ class Claimer:
         self._claimant = claimant
         self._rooms = rooms
         self._kinds = kinds  # kind -> name of its room
+        self._kinds_of = {name: [kind for kind in kinds if kinds[kind] == name] for name in rooms}
         self._holdings = holdings
         self._pace = pace
         self._counts = counts
+        self._courtesy = courtesy
         self._batch_size = batch_size
         self._interruptions_allowed = interruptions_allowed
         self._on_claimed = on_claimed
-        self._bookmark: Bookmark | None = None
+        self._trails = {name: _Trail() for name in rooms}
+        self._everywhere = _Trail()
         self._answer_was_lost = False
-        self._quick_are_out = False
-        self._walk_again_at = 0.0
+        self._backlog: set[str] = set()  # rooms for which more may be waiting than was claimed
+        self._quick_are_out: set[str] = set()  # rooms whose quick kinds have nothing waiting, as of this tick
+        self._owes_a_look = False
         self._suspect: Job | None = None  # claimed; waits until nothing runs beside it, then runs alone
         self._suspect_is_parked = False
         self.paused = threading.Event()  # set: claim nothing
         self.suspects_wait = False  # set by the beat and the recovery, cleared here
-        self.more_waits = False  # the last batch came back full: there is more as soon as there is room
 
-    def tick(self, *, woken: bool = False) -> float | None:
+    def tick(self, *, woken: bool = False, has_news: bool = True) -> float | None:
         """Claims while there is room and work. Returns the seconds until something is due, None if unknown."""
         if self._answer_was_lost:
             self._give_back_unheard()
-        self._quick_are_out = False
+        self._quick_are_out.clear()
+        self._owes_a_look = self._owes_a_look or has_news
         while not self.paused.is_set():
             if self._serve_suspects():
                 return None
-            kinds, limit, free = self._asks_for()
-            if not limit:
-                return None
-            if len(self._claim(kinds, limit, free)) >= limit:
-                self.more_waits = True
-            elif len(kinds) == len(self._kinds):
-                self.more_waits = False
+            if self._may_look():
+                self._look_everywhere()
+            if not (self._fill_rooms() or self._may_look()):
                 break
-            else:
-                self._quick_are_out = free == 0  # of these kinds nothing waits; others may, for a free slot
-                break
-        if self.paused.is_set() or not woken:
+        if self.paused.is_set() or not (woken or self._owes_a_look):
             return None
+        if self._owes_a_look:
+            return max(0.0, self._everywhere.walk_again_at - monotonic())
+        if len(self._backlog) == len(self._rooms):
+            return None  # the next settle asks again, long before anything else is due
         with self._line.connection() as db:
             return queue.next_due(db, list(self._kinds), self._claimant.queues)
 
@@ -96,33 +121,63 @@ class Claimer:
 
     def has_room(self) -> bool:
         """Would a claim for more find room? Asked after each settle, so it must be cheap."""
-        return self._asks_for()[1] > 0
+        return any(self._ask_of(name) for name in tuple(self._backlog))
 
-    def _asks_for(self) -> tuple[list[str], int, int]:
-        """Which kinds, how many, and how many of those will find a free slot (the others wait in memory)."""
+    # --- what to ask for --------------------------------------------------------------------------------------
+
+    def _may_look(self) -> bool:
+        """With a backlog, a look waits its turn like every walk."""
+        return self._owes_a_look and not (self._backlog and monotonic() < self._everywhere.walk_again_at)
+
+    def _look_everywhere(self) -> None:
+        """One statement for all kinds with a free slot."""
+        self._owes_a_look = False
         free = {name: room.slots - room.load() for name, room in self._rooms.items()}
-        with_slots = [kind for kind, name in self._kinds.items() if free[name] > 0]
-        quick = [] if self._quick_are_out else [kind for kind in self._kinds if self._waits_well(kind)]
-        if quick and (not with_slots or set(with_slots) <= set(quick)):
-            room, free_slots = self._quick_room(quick, free)
-            if room:
-                return quick, min(room, self._batch_size), free_slots
-        if with_slots:
-            limit = min(free[self._kinds[kind]] for kind in with_slots)
-            return with_slots, min(limit, self._batch_size), limit
-        return [], 0, 0
+        roomy = [name for name in free if free[name] > 0]
+        self._backlog |= free.keys() - roomy  # nobody looked for them
+        if roomy:
+            limit = min(self._batch_size, *(free[name] for name in roomy))
+            ask = _Ask([kind for name in roomy for kind in self._kinds_of[name]], limit, limit)
+            if len(self._claim(ask, self._everywhere)) >= limit:
+                self._backlog |= set(roomy)
+            else:
+                self._backlog -= set(roomy)
 
-    def _waits_well(self, kind: str) -> bool:
-        return self._rooms[self._kinds[kind]].prefetches and self._pace.may_wait(kind)
+    def _fill_rooms(self) -> bool:
+        """One claim for each room that has space and perhaps a backlog. False: none came back full."""
+        is_worth_more = False
+        for name in self._rooms:
+            ask = self._ask_of(name) if name in self._backlog else None
+            if ask is None:
+                continue
+            if len(self._claim(ask, self._trails[name])) >= ask.limit:
+                is_worth_more = True
+            elif len(ask.kinds) == len(self._kinds_of[name]):
+                self._backlog.discard(name)
+            else:
+                self._quick_are_out.add(name)  # of these kinds nothing waits; others may, for a free slot
+        return is_worth_more
 
-    def _quick_room(self, quick: list[str], free: Mapping[str, int]) -> tuple[int, int]:
-        name = self._kinds[quick[0]]  # only one room lets jobs wait
-        room = self._rooms[name]
+    def _ask_of(self, name: str) -> _Ask | None:
+        room, kinds = self._rooms[name], self._kinds_of[name]
+        free = room.slots - room.load()
+        quick: list[str] = []
+        if room.prefetches and name not in self._quick_are_out:
+            quick = [kind for kind in kinds if self._pace.may_wait(kind)]
+        if quick and (free <= 0 or len(quick) == len(kinds)):
+            space = self._space_for_quick(room, free)
+            if space:
+                return _Ask(quick, min(space, self._batch_size), max(free, 0))
+        return _Ask(kinds, min(free, self._batch_size), free) if free > 0 else None
+
+    def _space_for_quick(self, room: Room, free: int) -> int:
         ahead = self._pace.ahead(room.slots, 2 * self._batch_size)
-        space = ahead + free[name]
-        if free[name] <= 0 and space < max(1, min(ahead, self._batch_size) // 2):
-            return 0, 0  # not worth a statement yet
-        return max(space, 0), max(free[name], 0)
+        space = ahead + free
+        if free <= 0 and space < max(1, min(ahead, self._batch_size) // 2):
+            return 0  # not worth a statement yet
+        return max(space, 0)
+
+    # --- the claim itself -------------------------------------------------------------------------------------
 
     def _give_back_unheard(self) -> None:
         held = [job.id for job in self._holdings.all()]
@@ -130,45 +185,48 @@ class Claimer:
             queue.release_unheard(db, self._claimant.worker, held)
         self._answer_was_lost = False
 
-    def _claim(self, kinds: list[str], limit: int, free: int) -> list[Job]:
+    def _claim(self, ask: _Ask, trail: _Trail) -> list[Job]:
+        self._courtesy.give_way()
         sent_at = monotonic()
         self._answer_was_lost = True
         with self._line.connection() as db:
-            if limit <= free:
-                jobs = self._next_batch(db, kinds, limit)
+            if ask.limit <= ask.free:
+                jobs = self._next_batch(db, ask, trail)
                 kept = jobs
             else:
                 with db.transaction():  # what must not wait here is handed back before anybody can see it claimed
-                    jobs = self._next_batch(db, kinds, limit)
-                    kept = self._hand_back_excess(db, jobs, free)
+                    jobs = self._next_batch(db, ask, trail)
+                    kept = self._hand_back_excess(db, jobs, ask, trail)
         self._take_in(kept, sent_at)
         self._answer_was_lost = False
         return jobs
 
-    def _next_batch(self, db: psycopg.Connection[Row], kinds: list[str], limit: int) -> list[Job]:
+    def _next_batch(self, db: psycopg.Connection[Row], ask: _Ask, trail: _Trail) -> list[Job]:
         began = monotonic()
-        after, self._bookmark = self._bookmark, None
-        if after and after.kind in kinds and began < self._walk_again_at:
-            jobs, end = queue.claim_on(db, self._claimant, after, limit)
-            if len(jobs) >= limit:
-                self._bookmark = end
+        after, trail.bookmark = trail.bookmark, None
+        if after and after.kind in ask.kinds and began < trail.walk_again_at:
+            jobs, end = queue.claim_on(db, self._claimant, after, ask.limit)
+            if len(jobs) >= ask.limit:
+                trail.bookmark = end
                 return jobs
             if jobs:
-                return jobs + self._walk(db, kinds, limit - len(jobs), began)
-        return self._walk(db, kinds, limit, began)
+                return jobs + self._walk(db, ask.kinds, ask.limit - len(jobs), began, trail)
+        return self._walk(db, ask.kinds, ask.limit, began, trail)
 
-    def _walk(self, db: psycopg.Connection[Row], kinds: list[str], limit: int, began: float) -> list[Job]:
+    def _walk(
+        self, db: psycopg.Connection[Row], kinds: list[str], limit: int, began: float, trail: _Trail
+    ) -> list[Job]:
         jobs, end = queue.claim(db, self._claimant, kinds, limit)
         took = monotonic() - began
-        self._bookmark = end if len(jobs) >= limit else None
-        self._walk_again_at = monotonic() + min(_BOOKMARK_LIVES, _WALK_SHARE * took)
+        trail.bookmark = end if len(jobs) >= limit else None
+        trail.walk_again_at = monotonic() + min(_BOOKMARK_LIVES, _WALK_SHARE * took)
         return jobs
 
-    def _hand_back_excess(self, db: psycopg.Connection[Row], jobs: list[Job], free: int) -> list[Job]:
+    def _hand_back_excess(self, db: psycopg.Connection[Row], jobs: list[Job], ask: _Ask, trail: _Trail) -> list[Job]:
         if not jobs:
             return jobs
         room = self._rooms[self._kinds[jobs[0].kind]]
-        excess = {job.id: job for job in self._pace.too_many(jobs, free, room.slots)}
+        excess = {job.id: job for job in self._pace.too_many(jobs, ask.free, room.slots)}
         if not excess:
             return jobs
         queue.hand_back(
@@ -176,7 +234,7 @@ class Claimer:
             [(job.lease, False) for job in excess.values()],
             interruptions_allowed=self._interruptions_allowed,
         )
-        self._bookmark = None
+        trail.bookmark = None
         return [job for job in jobs if job.id not in excess]
 
     def _take_in(self, jobs: list[Job], sent_at: float) -> None:

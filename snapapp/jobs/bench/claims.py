@@ -15,6 +15,7 @@ from snapapp.jobs.bench.ground import Db, Ground, connect, fill
 from snapapp.jobs.bench.plan import KIND, Plan, Step
 from snapapp.jobs.bench.report import Measurement, Target
 from snapapp.jobs.claimer import Claimer
+from snapapp.jobs.courtesy import Courtesy
 from snapapp.jobs.database import Line, Row
 from snapapp.jobs.database import connect as connect_as_worker
 from snapapp.jobs.errors import JobsError
@@ -162,6 +163,7 @@ class Drain:
             self._holdings,
             Pace(),
             Counts(),
+            Courtesy(),
             batch_size=_BATCH,
             interruptions_allowed=20,
             on_claimed=lambda _: None,

@@ -3,7 +3,8 @@
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import psycopg
@@ -27,6 +28,7 @@ _MEASURES: dict[str, Measure] = {
     "memory": drain.measure_memory,
     "versus": drain.measure_peers,
 }
+NOTHING_FURTHER: Mapping[str, Measure] = MappingProxyType({})  # what the application has to measure, by scenario
 _FAILURES = (PlayerFailed, psycopg.Error, TimeoutError, RuntimeError)
 
 
@@ -56,7 +58,9 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     return quick(**asked) if arguments.quick else Plan(**asked)
 
 
-def command(arguments: argparse.Namespace, server_url: str, migrate: Migrate) -> int:
+def command(
+    arguments: argparse.Namespace, server_url: str, migrate: Migrate, further: Mapping[str, Measure] = NOTHING_FURTHER
+) -> int:
     """0: everything was measured, whatever came out. Databases are made on the server and dropped again."""
     errors = Console(stderr=True)
     try:
@@ -69,7 +73,7 @@ def command(arguments: argparse.Namespace, server_url: str, migrate: Migrate) ->
         errors.print(f"bench: {', '.join(missing)} not installed; type: make peers", highlight=False)
         return 2
     try:
-        report = run(server_url, plan, migrate, errors)
+        report = run(server_url, plan, migrate, errors, further)
     except KeyboardInterrupt:
         errors.print("bench: stopped; its databases are gone")
         return 130
@@ -82,15 +86,23 @@ def command(arguments: argparse.Namespace, server_url: str, migrate: Migrate) ->
     return 1 if report.failures else 0
 
 
-def run(url: str, plan: Plan, migrate: Migrate, console: Console | None = None) -> Report:
+def run(
+    url: str,
+    plan: Plan,
+    migrate: Migrate,
+    console: Console | None = None,
+    further: Mapping[str, Measure] = NOTHING_FURTHER,
+) -> Report:
     """What cannot be measured is reported, and the rest is measured all the same."""
+    measures = {**_MEASURES, **further}
+    chosen = [name for name in _chosen(plan) if name in measures]
     with Ground(url, migrate) as ground:
         report = Report(ground.environment() | {"plan": _as_facts(plan)})
         with _progress(console) as progress:
-            task = progress.add_task("", total=len(_chosen(plan)))
-            for name in _chosen(plan):
+            task = progress.add_task("", total=len(chosen))
+            for name in chosen:
                 try:
-                    report.measurements += _MEASURES[name](
+                    report.measurements += measures[name](
                         ground, plan, lambda step: progress.update(task, description=step)
                     )
                 except _FAILURES as error:
@@ -117,4 +129,4 @@ def _output() -> Console:
 
 def _as_facts(plan: Plan) -> dict[str, Any]:
     facts = {name: getattr(plan, name) for name in plan.__dataclass_fields__}
-    return facts | {"idle_for": plan.idle_for.total_seconds()}
+    return facts | {name: getattr(plan, name).total_seconds() for name in ("idle_for", "web_for")}

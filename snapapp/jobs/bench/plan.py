@@ -8,7 +8,7 @@ Step = Callable[[str], None]  # tells people what is being measured now
 
 KIND = "bench.noop"
 
-SCENARIOS = ("enqueue", "drain", "pickup", "idle", "claim", "memory", "versus")
+SCENARIOS = ("enqueue", "drain", "pickup", "idle", "claim", "memory", "web", "versus")
 PEERS = ("pgqueuer", "procrastinate")
 
 
@@ -25,6 +25,7 @@ class Plan:
     shallow: int = 1_000  # the rows of the claim that it is compared with
     lanes: int = 10_000
     claims: int = 15
+    web_for: timedelta = timedelta(seconds=20)  # each stay of the requests
     pinned: int = 200_000  # jobs drained beside an idle transaction
     batches: tuple[int, ...] = (100, 500)
     processes: tuple[int, ...] = (1, 2)
@@ -52,6 +53,7 @@ def quick(*, runs: int, jobs: int, scenarios: tuple[str, ...], versus: tuple[str
         singles=1_000,
         pickups=100,
         idle_for=timedelta(seconds=20),
+        web_for=timedelta(seconds=5),
         deep=100_000,
         pinned=40_000,
         scenarios=scenarios,
