@@ -76,6 +76,23 @@ def machine() -> str:
         return f"{platform.node()}:{os.getpid()}:{os.urandom(8).hex()}"
 
 
+def is_gone(pid: int, since: int) -> bool:
+    """Is the process that started then no more? One that cannot be seen (hidepid, a sandbox) is not therefore dead."""
+    if (found := started(pid)) is not None:
+        return found != since
+    return Path(f"/proc/{pid}").exists() or not _answers(pid)
+
+
+def _answers(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def started(pid: int) -> int | None:
     """When a process started, in the kernel's ticks since boot: with it, a reused pid is not mistaken. None: dead."""
     try:

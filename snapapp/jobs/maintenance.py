@@ -8,10 +8,11 @@ from datetime import UTC, timedelta
 from time import monotonic
 
 import psycopg
+from apscheduler.events import EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED, JobExecutionEvent, JobSubmissionEvent
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from snapapp.jobs import crumbs, events, queue, roster
+from snapapp.jobs import crumbs, events, queue, roster, schedule_ledger
 from snapapp.jobs.database import Line, Row
 from snapapp.jobs.errors import JobCancelled, JobsError, LeaseLost
 from snapapp.jobs.events import Events
@@ -19,6 +20,8 @@ from snapapp.jobs.holdings import Holdings
 from snapapp.jobs.model import Job, Lease
 from snapapp.jobs.roster import Counts, Member, Report
 from snapapp.jobs.settings import JobsSettings
+
+_PRUNE_SLOTS_EVERY = 3600.0  # seconds: they are few
 
 Interrupt = Callable[[Job, JobsError], None]
 
@@ -116,6 +119,7 @@ class Keeper:
         self._events = events
         self._here_since = monotonic()
         self._prune_after = 0
+        self._prune_slots_at = monotonic()
 
     def recover_neighbours(self) -> int:
         """Jobs of workers on this machine whose process is gone: no need to wait for their leases."""
@@ -149,6 +153,9 @@ class Keeper:
                 self._prune_after = last or 0
                 if last is None:
                     break
+            if monotonic() >= self._prune_slots_at:
+                schedule_ledger.prune(db)
+                self._prune_slots_at = monotonic() + _PRUNE_SLOTS_EVERY
         if deleted:
             self._events.emit(events.JOBS_PRUNED, worker_id=self._member.id, deleted=deleted)
         return deleted
@@ -157,7 +164,7 @@ class Keeper:
         self._line.close()
 
     def _bury(self, db: psycopg.Connection[Row], other: roster.Other) -> int:
-        if other.is_here and crumbs.started(other.pid) != other.pid_started:
+        if other.is_here and crumbs.is_gone(other.pid, other.pid_started):
             taken = queue.release(db, other.id, crumbs.read(other.traces))
             roster.leave(db, other.id, "lost: its process is gone")
             crumbs.forget(other.traces)
@@ -188,8 +195,15 @@ class Duties:
         logger.setLevel(logging.ERROR)  # a call that meets the one before it is skipped: that is meant, and no news
         self._scheduler = BackgroundScheduler(timezone=UTC, logger=logger)
         self._on_error = on_error
+        self._on_skip: dict[str, Callable[[], None]] = {}
+        self._scheduler.add_listener(self._skipped, EVENT_JOB_MAX_INSTANCES | EVENT_JOB_MISSED)
 
-    def add(self, name: str, duty: Callable[[], object], every: timedelta) -> None:
+    def add(
+        self, name: str, duty: Callable[[], object], every: timedelta, *, on_skip: Callable[[], None] | None = None
+    ) -> None:
+        """`on_skip` is called for every call that met the one before it still at work, and was left out."""
+        if on_skip:
+            self._on_skip[name] = on_skip
         self._scheduler.add_executor(ThreadPoolExecutor(1), name)
         self._scheduler.add_job(
             self._guarded(name, duty),
@@ -208,6 +222,11 @@ class Duties:
     def stop(self) -> None:
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)  # a duty may hang on a database that is away
+
+    def _skipped(self, event: JobSubmissionEvent | JobExecutionEvent) -> None:
+        on_skip = self._on_skip.get(event.job_id)
+        if on_skip:
+            on_skip()
 
     def _guarded(self, name: str, duty: Callable[[], object]) -> Callable[[], None]:
         def run() -> None:
