@@ -1,23 +1,34 @@
-"""Rows in any state, made directly, and what became of them. Tests move rows, not time."""
+"""Rows in any state, made directly, and what became of them; the queue's verbs with what most tests want of them. Tests
+move rows, not time."""
 
+import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from psycopg import Connection, sql
+import sqlalchemy
+from psycopg import Connection, connect, sql
 from psycopg.rows import namedtuple_row
 from psycopg.types.json import Jsonb, JsonbLoader
+from sqlalchemy.orm import Session
 
+from snapapp.jobs import queue
 from snapapp.jobs.database import Row
-from snapapp.jobs.model import Job, Lease
+from snapapp.jobs.model import Failure, Job, Lease, to_json
 
 Db = Connection[Row]
 T = TypeVar("T")
 
 FINAL = ("COMPLETED", "FAILED", "CANCELLED")
+MINUTE = timedelta(minutes=1)
+SECOND = timedelta(seconds=1)
+BY = queue.Claimant("worker", MINUTE)
+OTHER = queue.Claimant("other", MINUTE)
+OOPS = Failure("ValueError: oops", "in line 1")
 
 
 def ago(**units: float) -> datetime:
@@ -99,6 +110,81 @@ def move(db: Db, job_id: int, **columns: Any) -> None:
     statement = sql.SQL("UPDATE snap_processing_job SET {} WHERE id = {}").format(changes, sql.Placeholder())
     parameters = [Jsonb(value) if isinstance(value, dict | list) else value for value in columns.values()]
     db.execute(statement, [*parameters, job_id])
+
+
+# --- the queue's verbs ------------------------------------------------------------------------------------------
+
+
+def enqueue(db: queue.Db, kind: str = "test", payload: object = None, **given: Any) -> int | None:
+    return queue.enqueue(db, spec(kind=kind, payload=to_json({} if payload is None else payload), **given))
+
+
+def spec(**given: Any) -> dict[str, Any]:
+    """What the statement of a single enqueue is given, as intake.py would make it."""
+    nothing = [
+        "run_at",
+        "delay",
+        "unique_key",
+        "unique_scope",
+        "concurrency_key",
+        "timeout_ms",
+        "snap_id",
+        "request_id",
+    ]
+    defaults = {"queue": "default", "priority": 0, "max_attempts": 3, "on_conflict": "existing", "tenant": ""}
+    return dict.fromkeys(nothing) | defaults | given
+
+
+def enqueue_many(db: queue.Db, *specs: dict[str, Any]) -> list[int | None]:
+    return queue.enqueue_many(db, json.dumps([{"kind": "test"} | one for one in specs]))
+
+
+def claim(db: Db, limit: int = 100, *, kinds: Sequence[str] = ("test",), by: queue.Claimant = BY) -> list[int]:
+    return sorted(one.id for one in queue.claim(db, by, kinds, limit)[0])
+
+
+def beat(db: Db, *leases: Lease, ran_for: float | None = None) -> queue.Beat:
+    return queue.beat(db, leases, [ran_for] * len(leases), MINUTE)
+
+
+def complete(db: Db, *jobs: Job) -> set[int]:
+    return queue.complete(db, [(one.lease, None, 0.1) for one in jobs])
+
+
+def scalar(db: Db, statement: str, *parameters: object) -> Any:
+    found = db.execute(statement, parameters).fetchone()
+    assert found
+    return found[0]
+
+
+def take_suspect(db: Db) -> Job:
+    taken = queue.claim_suspect(db, BY, ["test"])
+    assert taken
+    return taken
+
+
+# --- carriers ---------------------------------------------------------------------------------------------------
+
+# Those that commit by themselves come first; in the others the caller does.
+BY_ITSELF = ["psycopg", "sqlalchemy, autocommit", "session, autocommit"]
+CARRIERS = [*BY_ITSELF, "psycopg, transaction", "psycopg, not autocommit", "sqlalchemy", "session"]
+
+
+@contextmanager
+def carried(carrier: str, url: str, engine: sqlalchemy.Engine) -> Iterator[queue.Db]:
+    """A connection of this sort, in which nothing was done yet."""
+    if carrier.startswith("psycopg"):
+        with connect(url, autocommit="not" not in carrier) as connection:
+            if "transaction" in carrier:
+                connection.execute("BEGIN")
+            yield connection
+        return
+    engine = engine.execution_options(isolation_level="AUTOCOMMIT") if "autocommit" in carrier else engine
+    with Session(engine) if carrier.startswith("session") else engine.connect() as alchemy:
+        yield alchemy
+
+
+# --- several at once --------------------------------------------------------------------------------------------
 
 
 def at_once(*calls: Callable[[], T]) -> list[T]:

@@ -63,6 +63,11 @@ class Events:
             except Exception:  # noqa: BLE001 - a broken listener must not take the worker with it
                 traceback.print_exc(file=sys.stderr)
 
+    def complain(self, worker_id: str, doing: str, error: BaseException) -> None:
+        """For what went wrong around the jobs, and what the worker goes on after."""
+        why = f"{type(error).__name__}: {error}"
+        self.emit(WORKER_ERROR, logging.WARNING, worker_id=worker_id, doing=doing, error=why)
+
 
 class LogLines:
     """Writes events as log lines. Per-job lines below WARNING are off: they would cost most of the speed."""

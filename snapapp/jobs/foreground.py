@@ -103,6 +103,7 @@ def visitor(runtime: Runtime, *, once: bool = False) -> Visitor:
         connect=runtime.connect,
         transaction=runtime.transaction,
         events=runtime.events,
+        courtesy=runtime.courtesy,
         once=once,
     )
 

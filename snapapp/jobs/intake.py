@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import chain, islice
 from typing import Any, Literal
 from uuid import UUID
 
@@ -44,26 +45,38 @@ def enqueue(
     request_id: str | None = None,
 ) -> int | None:
     """Adds a job in the transaction of `db` (a SQLAlchemy connection or session, or psycopg's): committed means it
-    will run, rolled back means it never was. Returns its id; None where on_conflict="ignore" met a holder."""
+    will run, rolled back means it never was. Returns its id; None where on_conflict="ignore" met a holder.
+
+    InvalidJob leaves that transaction as it is. DuplicateKey (on_conflict="replace" met a holder that waits no more)
+    comes from the database, which has aborted it: roll back, or enqueue in a savepoint."""
     given = locals()
     del given["db"]
     return _queue.enqueue(db, _UNSET | _spec(given))
 
 
 def enqueue_many(db: _queue.Db, jobs: Iterable[Mapping[str, Any]]) -> list[int | None]:
-    """Adds many, each a mapping of enqueue's arguments (`kind`, `payload`, …); returns their ids in order. They are
-    checked and sent page by page: when one is refused, earlier pages are in the transaction already."""
-    ids: list[int | None] = []
+    """Adds many, each a mapping of enqueue's arguments (`kind`, `payload`, …); returns their ids in order. All or
+    nothing: when one is refused, or `jobs` itself raises, none of them was added."""
+    pages = _pages(jobs)
+    first_two = list(islice(pages, 2))
+    if len(first_two) < 2:  # one statement needs no savepoint to be all or nothing
+        return [job_id for page in first_two for job_id in _queue.enqueue_many(db, page)]
+    with _queue.together(db):
+        return [job_id for page in chain(first_two, pages) for job_id in _queue.enqueue_many(db, page)]
+
+
+def _pages(jobs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     page: list[dict[str, Any]] = []
     size = 0
     for job in jobs:
         spec = _for_json(_spec(job))
         if len(page) == _BULK or (page and size + len(spec["payload"]) > _BULK_BYTES):
-            ids += _queue.enqueue_many(db, _as_json(page))
+            yield _as_json(page)
             page, size = [], 0
         page.append(spec)
         size += len(spec["payload"])
-    return ids + (_queue.enqueue_many(db, _as_json(page)) if page else [])
+    if page:
+        yield _as_json(page)
 
 
 class Defaults:

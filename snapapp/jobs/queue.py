@@ -3,17 +3,29 @@
 A statement is SQL text with psycopg placeholders: the worker runs it on psycopg, `enqueue` and the hooks on the
 caller's SQLAlchemy connection. The order of reading is the life of a job: enqueued, claimed, beaten, settled,
 recovered, pruned.
+
+What people and callers ask for in vain is refused with UnknownJob, IllegalTransition or DuplicateKey, in the database's
+own words. Where the database has said it, PostgreSQL has aborted the transaction that the call stood in: roll back, or
+call within `together`.
 """
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, cast
 
+import psycopg
+import sqlalchemy
+from psycopg.pq import TransactionStatus
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
 from snapapp.jobs.database import Db as Db  # part of this module's signatures
 from snapapp.jobs.database import Rows
 from snapapp.jobs.database import run as _run
+from snapapp.jobs.errors import DuplicateKey, IllegalTransition, JobsError, UnknownJob
 from snapapp.jobs.model import (
     Buried,
     Failure,
@@ -39,13 +51,14 @@ SELECT enqueue_job(
 
 
 def enqueue(db: Db, spec: Mapping[str, Any]) -> int | None:
-    """Adds a job in the caller's transaction; None where on_conflict='ignore' met a holder of its unique key."""
-    return cast("int | None", _run(db, _ENQUEUE, spec)[0][0])
+    """Adds a job in the caller's transaction; None where on_conflict='ignore' met a holder of its unique key.
+    DuplicateKey, which ends that transaction: on_conflict='replace' met a holder that waits no more."""
+    return cast("int | None", _ask(db, _ENQUEUE, spec)[0][0])
 
 
 def enqueue_many(db: Db, specs_json: str) -> list[int | None]:
-    """Adds many: one jsonb parameter is the quickest way in, twice as quick as arrays."""
-    rows = _run(db, "SELECT enqueue_jobs(%(specs)s::jsonb)", {"specs": specs_json})
+    """Adds many: one jsonb parameter is the quickest way in, twice as quick as arrays. Refuses as `enqueue` does."""
+    rows = _ask(db, "SELECT enqueue_jobs(%(specs)s::jsonb)", {"specs": specs_json})
     return [row[0] for row in rows]
 
 
@@ -618,17 +631,24 @@ def prune(db: Db, *, keep: timedelta, after: int = 0, limit: int = 1000) -> tupl
 
 
 def retry_by_person(db: Db, job_id: int) -> None:
-    _run(db, "SELECT retry_job(%(id)s)", {"id": job_id})
+    """Runs a FAILED or CANCELLED job again, counting from zero. UnknownJob, IllegalTransition and DuplicateKey (its key
+    is another's now) end the caller's transaction."""
+    _ask(db, "SELECT retry_job(%(id)s)", {"id": job_id})
 
 
 def replay(db: Db, job_id: int) -> int:
-    """Inserts a copy and returns its id."""
-    return cast(int, _run(db, "SELECT replay_job(%(id)s)", {"id": job_id})[0][0])
+    """Inserts a copy and returns its id. UnknownJob ends the caller's transaction."""
+    return cast(int, _ask(db, "SELECT replay_job(%(id)s)", {"id": job_id})[0][0])
 
 
 def cancel(db: Db, job_id: int) -> Status:
-    """Returns the status that the job now has: CANCELLED at once when it waited, RUNNING while the wish travels."""
-    return Status(_run(db, "SELECT cancel_job(%(id)s)", {"id": job_id})[0][0])
+    """Returns the status that the job now has: CANCELLED at once when it waited (or was cancelled before: a second
+    wish is no error), RUNNING while the wish travels. IllegalTransition, which leaves the caller's transaction as it
+    is: the job COMPLETED or FAILED. UnknownJob ends that transaction."""
+    status = Status(_ask(db, "SELECT cancel_job(%(id)s)", {"id": job_id})[0][0])
+    if status in (Status.COMPLETED, Status.FAILED):
+        raise IllegalTransition(f"job {job_id} is {status}: there is nothing to cancel")
+    return status
 
 
 def waiting(db: Db, kind: str, payload_holds: str) -> Rows:
@@ -650,6 +670,48 @@ def make_due(db: Db, job_id: int) -> bool:
         {"id": job_id},
     )
     return bool(rows)
+
+
+# --- refused ----------------------------------------------------------------------------------------------------
+
+_REFUSALS: dict[str | None, type[JobsError]] = {"P0002": UnknownJob, "55000": IllegalTransition, "23505": DuplicateKey}
+
+
+def _ask(db: Db, sql: str, parameters: Mapping[str, Any]) -> Rows:
+    """Calls one of the SQL functions that may say no."""
+    try:
+        return _run(db, sql, parameters)
+    except (psycopg.Error, DBAPIError) as error:
+        refusal = _refusal(error.orig if isinstance(error, DBAPIError) else error)
+        if refusal is None:
+            raise
+        raise refusal from error
+
+
+def _refusal(error: BaseException | None) -> JobsError | None:
+    """In the database's words. Not what a constraint says: our functions name none, so it is somebody's trigger."""
+    if not isinstance(error, psycopg.Error) or error.diag.constraint_name:
+        return None
+    refusal = _REFUSALS.get(error.sqlstate)
+    return refusal(error.diag.message_primary) if refusal else None
+
+
+def together(db: Db) -> AbstractContextManager[object]:
+    """All that is done within, or nothing: a savepoint in the caller's transaction; where each statement would commit
+    by itself, a transaction."""
+    if not isinstance(db, psycopg.Connection):
+        driver = _driver(db)
+        if not driver.autocommit:
+            return db.begin_nested()
+        db = driver  # SQLAlchemy sends no BEGIN there
+    if not db.autocommit and db.info.transaction_status == TransactionStatus.IDLE:
+        db.execute("SELECT")  # else psycopg takes the block for the caller's whole transaction, and commits it
+    return db.transaction()
+
+
+def _driver(db: sqlalchemy.Connection | Session) -> psycopg.Connection[Any]:
+    connection = db.connection() if isinstance(db, Session) else db
+    return cast("psycopg.Connection[Any]", connection.connection.driver_connection)
 
 
 # --- small change -----------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from tenacity.wait import wait_base
 
 from snapapp.jobs import attempt, events, queue
 from snapapp.jobs.attempt import Transaction
+from snapapp.jobs.courtesy import Courtesy
 from snapapp.jobs.crumbs import Crumbs
 from snapapp.jobs.errors import JobCancelled, JobInterrupted, JobsError
 from snapapp.jobs.events import Events
@@ -42,8 +43,10 @@ class Rooms:
         holdings: Holdings,
         notes: Notes,
         events: Events,
+        courtesy: Courtesy,
     ) -> None:
         self._worker = worker
+        self._courtesy = courtesy
         self._transaction = transaction
         self._settler = settler
         self._holdings = holdings
@@ -96,8 +99,10 @@ class Rooms:
     def _work(self, slot: int, mark_at: int, run: Run) -> Work:
         """The hot path: whatever can be looked up before, is."""
         mark, processors, hears = self.crumbs.marker(mark_at), self._processors, self._events.hears
+        give_way = self._courtesy.give_way
 
         def work(job: Job) -> None:
+            give_way()
             try:
                 if not self._may_begin(job):
                     return
@@ -131,14 +136,14 @@ class Rooms:
             else:
                 self._conclude(job, processor, outcome)
         except BaseException as error:  # noqa: BLE001 - the task's outermost edge
-            self._complain("work", error) if concluding else self._let_go(job, error)
+            self._events.complain(self._worker, "work", error) if concluding else self._let_go(job, error)
         finally:
             self.crumbs.mark(mark_at, 0)
             self._free_marks.append(mark_at)
 
     def _let_go(self, job: Job, error: BaseException) -> None:
         """Or the beat would keep its lease alive for ever, and a suspect's worker would wait for it for ever."""
-        self._complain("work", error)
+        self._events.complain(self._worker, "work", error)
         self._settler.put(Finished(job, Dropped(), None))
 
     def _run_here(self, _slot: int, job: Job, processor: Processor) -> Outcome:
@@ -199,7 +204,7 @@ class Rooms:
                 return
             except Exception as error:  # noqa: BLE001 - the hook's edge
                 failures += 1
-                self._complain("settle with hook", error)
+                self._events.complain(self._worker, "settle with hook", error)
                 if failures >= 3 and not attempt.queue_is_away(error):
                     self._drop_hook(finished, error)
                     return
@@ -224,10 +229,6 @@ class Rooms:
             status="RUNNING",
             request_id=job.request_id,
         )
-
-    def _complain(self, doing: str, error: BaseException) -> None:
-        why = f"{type(error).__name__}: {error}"
-        self._events.emit(events.WORKER_ERROR, logging.WARNING, worker_id=self._worker, doing=doing, error=why)
 
 
 def _unbegun(job: Job) -> Outcome:

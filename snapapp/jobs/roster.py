@@ -1,11 +1,14 @@
 """Every statement on the roster: who works the queue, since when, and how each of them ended."""
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 import psycopg
+
+from snapapp.jobs.model import Finished, Interrupted, Status
 
 Db = psycopg.Connection[Any]
 
@@ -27,15 +30,81 @@ class Member:
 
 
 @dataclass(slots=True)
-class Counts:
-    """What a worker has done since it started."""
+class Ended:
+    """The jobs of one kind that came to their end here, and how long the attempts ran that ended them."""
 
-    claimed: int = 0
     completed: int = 0
     failed: int = 0
+    cancelled: int = 0
+    retried: int = 0  # attempts that did not end their job
+    ran: int = 0  # of those that ended, how many had begun
+    ran_ms: float = 0.0
+    longest_ms: float = 0.0
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a worker has done since it started. `add` may be called from anywhere; each other number has one writer."""
+
+    claimed: int = 0  # written by the claimer
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
     retried: int = 0
-    recovered: int = 0
-    busy_ms: float = 0.0
+    snoozed: int = 0
+    interrupted: int = 0
+    lost: int = 0  # leases that were somebody else's by the time the result came
+    recovered: int = 0  # written by the keeper
+    busy_ms: float = 0.0  # of those that completed or failed
+    by_kind: dict[str, Ended] = field(default_factory=dict)
+    # the settler adds whole batches, the slots those that they settle with a hook: once a batch costs nothing
+    _turn: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def add(self, status: Status | None, batch: Sequence[Finished]) -> None:
+        """Attempts that all ended alike; None: their leases were lost. The hot path: all that it does a job is here."""
+        with self._turn:
+            match status:
+                case Status.COMPLETED:
+                    self.completed += len(batch)
+                    self.busy_ms += self._end(batch, completed=1)
+                case Status.FAILED:
+                    self.failed += len(batch)
+                    self.busy_ms += self._end(batch, failed=1)
+                case Status.CANCELLED:
+                    self.cancelled += len(batch)
+                    self._end(batch, cancelled=1)
+                case None:
+                    self.lost += len(batch)
+                case _:
+                    self._come_back(status, batch)
+
+    def _end(self, batch: Sequence[Finished], *, completed: int = 0, failed: int = 0, cancelled: int = 0) -> float:
+        by_kind, total = self.by_kind, 0.0
+        for job, _, ran_for in batch:
+            ended = by_kind.get(job.kind)
+            if ended is None:
+                ended = by_kind[job.kind] = Ended()
+            ended.completed += completed
+            ended.failed += failed
+            ended.cancelled += cancelled
+            if ran_for is not None:
+                ran_ms = ran_for * 1000
+                total += ran_ms
+                ended.ran += 1
+                ended.ran_ms += ran_ms
+                if ran_ms > ended.longest_ms:
+                    ended.longest_ms = ran_ms
+        return total
+
+    def _come_back(self, status: Status, batch: Sequence[Finished]) -> None:
+        for job, outcome, _ in batch:
+            if isinstance(outcome, Interrupted):
+                self.interrupted += 1
+            elif status is Status.RETRY_WAIT:
+                self.retried += 1
+                self.by_kind.setdefault(job.kind, Ended()).retried += 1
+            else:
+                self.snoozed += 1
 
 
 @dataclass(frozen=True, slots=True)

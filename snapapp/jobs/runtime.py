@@ -9,6 +9,7 @@ import sqlalchemy
 from sqlalchemy import Connection
 
 from snapapp.jobs import registry as registries
+from snapapp.jobs.courtesy import Courtesy
 from snapapp.jobs.database import Row, connect
 from snapapp.jobs.events import Events
 from snapapp.jobs.intake import Defaults
@@ -32,8 +33,10 @@ class Runtime:
         registry: Registry | None = None,
         events: Events | None = None,
         scope: Scope | None = None,
+        courtesy: Courtesy | None = None,
     ) -> None:
         self.settings = settings
+        self.courtesy = courtesy or Courtesy()
         self.registry = registries.default if registry is None else registry
         self.events = events or Events()
         self._scope = scope
@@ -55,6 +58,7 @@ class Runtime:
             connect=self.connect,
             transaction=self.transaction,
             events=self.events,
+            courtesy=self.courtesy,
         )
 
     def connect(self, purpose: str) -> psycopg.Connection[Row]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import timedelta
+from math import isfinite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,7 @@ class RetrySettings:
             [
                 (self.base <= timedelta(0), "retry base must be longer than zero"),
                 (self.multiplier < 1, f"retry multiplier must be at least 1, not {self.multiplier:g}"),
+                (not isfinite(self.multiplier), f"retry multiplier must be finite, not {self.multiplier:g}"),
                 (self.maximum < self.base, "retry maximum must not be shorter than its base"),
                 (not 0 <= self.jitter <= 1, f"retry jitter must lie between 0 and 1, not {self.jitter:g}"),
             ]
@@ -47,6 +49,11 @@ class JobsSettings:
     retry: RetrySettings = field(default_factory=RetrySettings)
     worker_name: str | None = None  # a label for people; the worker's id is fresh at every start
     prepared_statements: bool = True  # off behind a PgBouncer older than 1.21 in transaction mode
+
+    @property
+    def connections(self) -> int:
+        """To the database, at most: claim, settle, beat, keep, notes and listen, and one for each hook that runs."""
+        return 6 + self.concurrency + self.children
 
     def __post_init__(self) -> None:
         _raise_all(

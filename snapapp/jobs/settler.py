@@ -3,12 +3,13 @@
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import psycopg
 
 from snapapp.jobs import events, queue
 from snapapp.jobs.attempt import queue_is_away
+from snapapp.jobs.courtesy import Courtesy
 from snapapp.jobs.database import Line
 from snapapp.jobs.events import Events
 from snapapp.jobs.holdings import Holdings
@@ -43,6 +44,7 @@ class Settler:
         counts: Counts,
         pace: Pace,
         events: Events,
+        courtesy: Courtesy,
         *,
         interruptions_allowed: int,
         on_settled: Callable[[], None],
@@ -55,6 +57,7 @@ class Settler:
         self._counts = counts
         self._pace = pace
         self._events = events
+        self._courtesy = courtesy
         self._interruptions_allowed = interruptions_allowed
         self._on_settled = on_settled
         self._on_due_in = on_due_in  # a job of ours comes back in so many seconds
@@ -86,6 +89,7 @@ class Settler:
             self._bell.wait()
             self._bell.clear()
             while batch := self._next_batch():
+                self._courtesy.give_way()
                 self._write_until_done(batch)
                 self._on_settled()
 
@@ -101,7 +105,7 @@ class Settler:
                 batch = self._write(batch, was_unsure=failures > 0)
             except Exception as error:  # noqa: BLE001 - a thread's outermost edge
                 failures += 1
-                self._complain("settle", error)
+                self._events.complain(self._worker, "settle", error)
                 if self._stopping.is_set() and failures > 5:
                     return
                 batch = self._after(error, batch)
@@ -131,9 +135,9 @@ class Settler:
             completed = [one for one in batch if type(one.outcome) is Succeeded]
             if completed:
                 self._complete(db, completed, was_unsure=was_unsure)
-            others = [one for one in batch if type(one.outcome) is not Succeeded]
-            if others:
-                self._settle_others(db, others, was_unsure=was_unsure)
+                batch[:] = [one for one in batch if type(one.outcome) is not Succeeded]  # counted: not to come again
+            if batch:
+                self._settle_others(db, batch, was_unsure=was_unsure)
         return []
 
     def _complete(self, db: psycopg.Connection[tuple[object, ...]], batch: list[Finished], *, was_unsure: bool) -> None:
@@ -142,12 +146,15 @@ class Settler:
             [(one.job.lease, one.outcome.result, one.ran_for or 0.0) for one in batch],  # type: ignore[union-attr]
         )
         self._pace.learn(batch)
-        everything = len(landed) == len(batch)
-        for one in batch:
-            if everything or one.job.id in landed or (was_unsure and queue.landed_already(db, one.job.lease)):
-                self.account(one, Status.COMPLETED)
-            else:
-                self.account(one, None)
+        if len(landed) == len(batch):
+            self.account(batch, Status.COMPLETED)
+            return
+        has_landed = [
+            one.job.id in landed or (was_unsure and queue.landed_already(db, one.job.lease) is not None)
+            for one in batch
+        ]
+        self.account([one for one, has in zip(batch, has_landed, strict=True) if has], Status.COMPLETED)
+        self.account([one for one, has in zip(batch, has_landed, strict=True) if not has], None)
 
     def _settle_others(
         self, db: psycopg.Connection[tuple[object, ...]], batch: list[Finished], *, was_unsure: bool
@@ -162,33 +169,29 @@ class Settler:
                 for one in batch
                 if not isinstance(one.outcome, Interrupted)
             ]
-        for one in handed_back:
-            self.account(one, Status.PENDING)
+        if was_unsure:
+            settled = [(one, status or queue.landed_already(db, one.job.lease)) for one, status in settled]
+        self.account(handed_back, Status.PENDING)
         for one, status in settled:
-            self.account(one, status or (queue.landed_already(db, one.job.lease) if was_unsure else None))
+            self.account([one], status)
 
     def settled_elsewhere(self, finished: Finished, status: Status | None) -> None:
         """For those who settle on their own slot, with a hook."""
         self._pace.learn([finished])
-        self.account(finished, status)
+        self.account([finished], status)
         self._on_settled()
 
-    def account(self, finished: Finished, status: Status | None) -> None:
-        """The job is off our hands: count it and tell whoever listens."""
-        self._holdings.remove(finished.job)
-        counts = self._counts
-        if status is Status.COMPLETED:
-            counts.completed += 1
-            counts.busy_ms += (finished.ran_for or 0.0) * 1000
-            if not self._events.hears(events.JOB_COMPLETED):
-                return
-        elif status is Status.FAILED:
-            counts.failed += 1
-        elif status is Status.RETRY_WAIT:
-            counts.retried += 1
-        if isinstance(finished.outcome, Retried | Snoozed):
-            self._on_due_in(finished.outcome.delay.total_seconds())
-        self._tell(finished, status)
+    def account(self, batch: Sequence[Finished], status: Status | None) -> None:
+        """The jobs are off our hands: count them and tell whoever listens. All of them ended alike."""
+        for one in batch:
+            self._holdings.remove(one.job)
+        self._counts.add(status, batch)
+        if status is Status.COMPLETED and not self._events.hears(events.JOB_COMPLETED):
+            return
+        for one in batch:
+            if isinstance(one.outcome, Retried | Snoozed):
+                self._on_due_in(one.outcome.delay.total_seconds())
+            self._tell(one, status)
 
     def _tell(self, finished: Finished, status: Status | None) -> None:
         job, outcome, ran_for = finished
@@ -207,15 +210,6 @@ class Settler:
             duration_ms=None if ran_for is None else round(ran_for * 1000, 3),
             request_id=job.request_id,
             **({"error": failure.error} if failure else {}),
-        )
-
-    def _complain(self, doing: str, error: Exception) -> None:
-        self._events.emit(
-            events.WORKER_ERROR,
-            logging.WARNING,
-            worker_id=self._worker,
-            doing=doing,
-            error=f"{type(error).__name__}: {error}",
         )
 
 

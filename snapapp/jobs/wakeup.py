@@ -1,6 +1,5 @@
 """Hears NOTIFY and passes it on. Waking is fast, never needed: everything works, slower, while this is deaf."""
 
-import logging
 import select
 import socket
 import threading
@@ -10,7 +9,6 @@ from time import monotonic
 import psycopg
 from psycopg import sql
 
-from snapapp.jobs import events
 from snapapp.jobs.database import Row
 from snapapp.jobs.events import Events
 from snapapp.jobs.retry import pause_after
@@ -73,9 +71,7 @@ class Listener:
             except Exception as error:  # noqa: BLE001 - a thread's outermost edge
                 failures += 1
                 self._heard_at = None
-                self._events.emit(
-                    events.WORKER_ERROR, logging.WARNING, worker_id=self._worker, doing="listen", error=str(error)
-                )
+                self._events.complain(self._worker, "listen", error)
                 self._stopping.wait(pause_after(failures))
 
     def _subscribe(self, connection: psycopg.Connection[Row]) -> None:

@@ -9,12 +9,14 @@ import os
 import platform
 import threading
 import uuid
+from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
 
 from snapapp.jobs import crumbs, events
 from snapapp.jobs.attempt import Transaction
 from snapapp.jobs.claimer import Claimer
+from snapapp.jobs.courtesy import Courtesy
 from snapapp.jobs.database import Connect, Line
 from snapapp.jobs.errors import JobInterrupted
 from snapapp.jobs.events import Events
@@ -28,12 +30,27 @@ from snapapp.jobs.registry import Registry
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.rooms import Rooms
 from snapapp.jobs.roster import Counts, Member
+from snapapp.jobs.schedule import Routine
+from snapapp.jobs.schedule_ledger import Declaration
+from snapapp.jobs.schedule_watch import ROUTINE_SKIPPED, Watch
 from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.settler import Settler
 from snapapp.jobs.wakeup import Listener
 
 _FLOOR_WHILE_LISTENING = timedelta(seconds=5)
 _LAST_MOMENTS = 2.0  # seconds of the grace kept for handing back and leaving
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """What can be said of a worker without asking anybody."""
+
+    held: int  # jobs, running or waiting for a slot
+    claims: bool  # its claiming thread lives
+    beats: bool  # a heartbeat was confirmed within a lease
+    last_beat_ms: int | None
+    listens: bool
+    note: str | None
 
 
 class Worker:
@@ -47,6 +64,7 @@ class Worker:
         connect: Connect,
         transaction: Transaction,
         events: Events,
+        courtesy: Courtesy,
     ) -> None:
         self.id = (
             uuid.uuid4().hex
@@ -55,14 +73,17 @@ class Worker:
         self.events = events
         self.counts = Counts()
         self._registry = registry
+        self._courtesy = courtesy
         self._connect = connect
         self._holdings = Holdings(settings.lease_for, settings.beat_every)
         self._pace = Pace()
         self._wake = threading.Event()  # the claimer should look up: to tick if `_asked`, else to plan its sleep anew
         self._asked = True  # cleared by the claimer's thread before it ticks, so that no ask is forgotten
+        self._has_news = True  # something may be waiting that the claimer does not know of; cleared by its thread
         self._woken = False  # a NOTIFY came; written by the listener, cleared by the claimer's thread
         self._news = threading.Event()
         self._stopping = threading.Event()
+        self._hurried = threading.Event()  # somebody has no patience left: a stop ends at once
         self._settled = threading.Event()  # a settle was written; for whoever waits for the holdings to empty
         self._ticked_at = float("-inf")
         self._beaten_at = float("-inf")
@@ -77,6 +98,7 @@ class Worker:
             self.counts,
             self._pace,
             events,
+            courtesy,
             interruptions_allowed=settings.max_interruptions,
             on_settled=self._on_settled,
             on_due_in=self._due_in,
@@ -90,6 +112,7 @@ class Worker:
             holdings=self._holdings,
             notes=self._notes,
             events=events,
+            courtesy=courtesy,
         )
         member = self._introduce()
         self._claimer = Claimer(
@@ -100,6 +123,7 @@ class Worker:
             self._holdings,
             self._pace,
             self.counts,
+            courtesy,
             batch_size=settings.batch_size,
             interruptions_allowed=settings.max_interruptions,
             on_claimed=self._on_claimed,
@@ -111,7 +135,7 @@ class Worker:
             self._holdings,
             self.counts,
             interrupt=self._rooms.interrupt,
-            note=lambda: None if self._listener.is_alive else "polling: LISTEN is not proven alive",
+            note=self._note,
         )
         self._keeper = Keeper(settings, member, self._line("keep"), self.counts, events)
         self._listener = Listener(
@@ -122,6 +146,7 @@ class Worker:
             deaf_after=2.5 * settings.beat_every.total_seconds(),
             events=events,
         )
+        self._watch = Watch(self.id, self._line("schedules"), self._declarations(), events)
         self._scribe_line = self._line("notes")
         self._duties = Duties(self._complain)
         self._threads = [
@@ -144,6 +169,8 @@ class Worker:
         self._duties.add("heartbeat", self.beat_if_due, min(settings.beat_every / 4, timedelta(seconds=1)))
         self._duties.add("recover", self.recover, settings.recover_every)
         self._duties.add("prune", self.prune, settings.prune_every)
+        for routine in self._registry.routines():
+            self._add_routine(routine)
         self._duties.start()
         self.events.emit(events.WORKER_STARTED, worker_id=self.id, kinds=self._registry.kinds(), pid=os.getpid())
 
@@ -153,10 +180,11 @@ class Worker:
             return
         self._started = False
         seconds = (self.settings.shutdown_grace if grace is None else grace).total_seconds()
+        seconds = min(seconds, _LAST_MOMENTS) if self._hurried.is_set() else seconds
         deadline = monotonic() + seconds
         self.events.emit(events.WORKER_STOPPING, worker_id=self.id, reason=reason, held=len(self._holdings))
         self.stop_claiming()
-        self._drain(deadline - min(_LAST_MOMENTS, seconds / 4))
+        self._drain(deadline - min(_LAST_MOMENTS, seconds / 4), patiently=True)
         self._interrupt_all()
         self._drain(min(deadline, monotonic() + _LAST_MOMENTS))
         self._duties.stop()
@@ -177,15 +205,21 @@ class Worker:
         self._claimer.paused.set()
         self._wake.set()
         self._threads[0].join(timeout=5)
+        self._watch.stop()
         for job in [*self._rooms.take_back(), *self._claimer.unpark()]:
             self._settler.put(Finished(job, Interrupted(), None))
+
+    def hurry(self) -> None:
+        """Ends the patience of a `stop`, also of one that is under way: what still runs is handed back."""
+        self._hurried.set()
+        self._settled.set()
 
     @property
     def is_idle(self) -> bool:
         return len(self._holdings) == 0
 
-    def _drain(self, deadline: float) -> None:
-        while len(self._holdings) and monotonic() < deadline:
+    def _drain(self, deadline: float, *, patiently: bool = False) -> None:
+        while len(self._holdings) and monotonic() < deadline and not (patiently and self._hurried.is_set()):
             self._settled.wait(timeout=min(0.1, max(0.0, deadline - monotonic())))
             self._settled.clear()
 
@@ -204,8 +238,19 @@ class Worker:
             self._heart.leave(reason)
         except Exception as error:  # noqa: BLE001 - the database may be away; the roster's row then expires
             self._complain("leave", error)
-        for line in (self._heart, self._keeper, self._scribe_line, self._claimer):
+        for line in (self._heart, self._keeper, self._scribe_line, self._claimer, self._watch):
             line.close()
+
+    def vitals(self) -> Vitals:
+        since_beat = monotonic() - self._beaten_at
+        return Vitals(
+            held=len(self._holdings),
+            claims=self._threads[0].is_alive() or not self._started,
+            beats=since_beat < self.settings.lease_for.total_seconds(),
+            last_beat_ms=None if self._beaten_at < 0 else round(since_beat * 1000),
+            listens=self._listener.is_alive,
+            note=self._note(),
+        )
 
     # --- what the duties call ---------------------------------------------------------------------------------
 
@@ -215,16 +260,20 @@ class Worker:
         if monotonic() - self._ticked_at >= max(floor, self.settings.poll_delay).total_seconds() * 0.95:
             self.ask()
 
-    def ask(self) -> None:
-        """Have the claimer look at the queue, now or as soon as it has done what it is doing."""
+    def ask(self, *, has_news: bool = True) -> None:
+        """Have the claimer look at the queue, now or as soon as it has done what it is doing. Without news it goes on
+        with what it knows to be waiting."""
+        if has_news:  # never written otherwise here: two threads may ask at once
+            self._has_news = True
         self._asked = True
         self._wake.set()
 
     def tick(self) -> None:
         """One look at the queue. Runs on the claimer's thread; a wake that arrives meanwhile is remembered."""
         woken, self._woken = self._woken, False
+        has_news, self._has_news = self._has_news, False
         self._ticked_at = monotonic()
-        due_in = self._claimer.tick(woken=woken)
+        due_in = self._claimer.tick(woken=woken, has_news=has_news)
         if due_in is not None:
             self._due_in(due_in)
 
@@ -263,12 +312,16 @@ class Worker:
     def _claim_loop(self) -> None:
         failures = 0
         self._introduce_ourselves()
+        self._watch.start()
         while not self._stopping.is_set():
             self._wake.wait(self._until_due())
             self._wake.clear()
-            if self._stopping.is_set() or not (self._asked or self._until_due() == 0.0):
+            is_due = self._due_at is not None and self._due_at <= monotonic()
+            if self._stopping.is_set() or not (self._asked or is_due):
                 continue
             self._asked, self._due_at = False, None
+            if is_due:
+                self._has_news = True
             try:
                 self.tick()
                 failures = 0
@@ -333,8 +386,8 @@ class Worker:
     def _on_settled(self) -> None:
         self._settled.set()
         claimer = self._claimer
-        if claimer.wants_to_know or (claimer.more_waits and claimer.has_room()):
-            self.ask()
+        if claimer.wants_to_know or claimer.has_room():
+            self.ask(has_news=False)
 
     def _due_in(self, seconds: float) -> None:
         """Have the claimer awake when something is due, if it would sleep longer."""
@@ -349,13 +402,29 @@ class Worker:
         self.ask()
 
     def _complain(self, doing: str, error: BaseException) -> None:
-        self.events.emit(
-            events.WORKER_ERROR,
-            logging.WARNING,
-            worker_id=self.id,
-            doing=doing,
-            error=f"{type(error).__name__}: {error}",
-        )
+        self.events.complain(self.id, doing, error)
+
+    def _note(self) -> str | None:
+        """What a person should know about us, on the roster and under /actuator/health."""
+        notes = []
+        if not self._listener.is_alive:
+            notes.append("polling: LISTEN is not proven alive")
+        if share := self._courtesy.share():
+            notes.append(f"held back by the web: {share:.0%} of the time")
+        return "; ".join(notes) or None
+
+    def _add_routine(self, routine: Routine) -> None:
+        def skipped() -> None:
+            self.events.emit(ROUTINE_SKIPPED, logging.WARNING, worker_id=self.id, schedule=routine.name)
+
+        self._duties.add(f"schedule {routine.name}", routine.function, routine.every, on_skip=skipped)
+
+    def _declarations(self) -> list[Declaration]:
+        return [
+            Declaration(schedule, by.queue, by.max_attempts or self.settings.max_attempts, self.id)
+            for schedule in self._registry.schedules()
+            for by in [self._registry.get(schedule.name)]
+        ]
 
     def _line(self, purpose: str) -> Line:
         return Line(lambda: self._connect(purpose))

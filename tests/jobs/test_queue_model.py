@@ -21,9 +21,9 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from psycopg import errors as pg
 
 from snapapp.jobs import queue
+from snapapp.jobs.errors import DuplicateKey, IllegalTransition
 from snapapp.jobs.model import Buried, Failure, Finished, Job, Lease, Outcome, Retried, Snoozed, Stopped, Succeeded
 from tests.factory import Db, ago, move
 
@@ -247,7 +247,7 @@ class QueueMachine(RuleBasedStateMachine):
             if commit:
                 self._replace(self.jobs[holder], new)
         else:
-            with pytest.raises(pg.UniqueViolation):
+            with pytest.raises(DuplicateKey):
                 add()
 
     def _enqueue(self, new: Model, on_conflict: str, *, commit: bool, in_bulk: bool) -> int | None:
@@ -487,7 +487,11 @@ class QueueMachine(RuleBasedStateMachine):
             model.becomes("CANCELLED")
         elif not model.is_over:
             model.wished = True
-        assert queue.cancel(self.db, job_id) == model.status
+        if model.status in ("COMPLETED", "FAILED"):
+            with pytest.raises(IllegalTransition):
+                queue.cancel(self.db, job_id)
+        else:
+            assert queue.cancel(self.db, job_id) == model.status
 
     @precondition(lambda self: any(job.is_over for job in self.jobs.values()))
     @rule(number=st.integers(0, 99))
@@ -495,10 +499,10 @@ class QueueMachine(RuleBasedStateMachine):
         job_id, model = self.some(lambda job: job.is_over, number)
         rivals = [one for i, one in self.jobs.items() if i != job_id and one.kind == model.kind]
         if model.status == "COMPLETED":
-            with pytest.raises(pg.ObjectNotInPrerequisiteState):
+            with pytest.raises(IllegalTransition):
                 queue.retry_by_person(self.db, job_id)
         elif model.scope == "live" and any(one.holds(model.key, "live") for one in rivals):
-            with pytest.raises(pg.UniqueViolation):
+            with pytest.raises(DuplicateKey):
                 queue.retry_by_person(self.db, job_id)
         else:
             queue.retry_by_person(self.db, job_id)

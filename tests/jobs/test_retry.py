@@ -110,6 +110,8 @@ def test_a_strategy_that_answers_nonsense_does_no_harm(answer: float, delay: tim
     [
         ({"base": timedelta(0)}, "retry base must be longer than zero"),
         ({"multiplier": 0.5}, "retry multiplier must be at least 1, not 0.5"),
+        ({"multiplier": float("nan")}, "retry multiplier must be finite, not nan"),
+        ({"multiplier": float("inf")}, "retry multiplier must be finite, not inf"),
         ({"maximum": SECOND}, "retry maximum must not be shorter than its base"),
         ({"jitter": 1.1}, "retry jitter must lie between 0 and 1, not 1.1"),
         ({"jitter": float("nan")}, "retry jitter must lie between 0 and 1, not nan"),

@@ -1,0 +1,15 @@
+"""What the tests of the queue ask for besides."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from snapapp.jobs.database import connect
+from tests.factory import Db
+
+
+@pytest.fixture
+def other(url: str) -> Iterator[Db]:
+    """A second connection."""
+    with connect(url, name="other") as connection:
+        yield connection

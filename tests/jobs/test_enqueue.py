@@ -1,0 +1,217 @@
+"""How a job comes in: what enqueue_job and enqueue_jobs make of what they are given, on both servers."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+import sqlalchemy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from psycopg import errors as pg
+from sqlalchemy.orm import Session
+
+from snapapp.jobs import intake, queue
+from snapapp.jobs.errors import DuplicateKey, InvalidJob
+from snapapp.jobs.model import JSON_CAP, to_json
+from tests.factory import (
+    BY_ITSELF,
+    CARRIERS,
+    MINUTE,
+    Db,
+    carried,
+    claim,
+    enqueue,
+    enqueue_many,
+    hence,
+    make_job,
+    row,
+    scalar,
+    spec,
+    statuses,
+)
+
+pytestmark = pytest.mark.both_servers
+
+
+def test_a_new_job_waits_with_what_it_was_given(db: Db) -> None:
+    """W42, R7."""
+    snap = "7d1d9a6c-53a6-4b4e-9a51-8b9b6c2e7a11"
+    given = {"queue": "media", "priority": 5, "max_attempts": 7, "tenant": "farm", "timeout_ms": 900, "request_id": "r"}
+    made = row(db, enqueue(db, "snap.process", {"n": 1}, concurrency_key="key", snap_id=snap, **given) or 0)
+    assert {name: getattr(made, name) for name in given} == given
+    assert (made.kind, made.payload, str(made.snap_id)) == ("snap.process", {"n": 1}, snap)
+    assert (made.lane, made.concurrency_key) == ("key", "key")
+    assert (made.status, made.attempt_count, made.lease_seq, made.errors) == ("PENDING", 0, 0, [])
+    assert made.created_at == made.next_retry_at
+
+
+@pytest.mark.parametrize("carrier", ["psycopg", "connection", "session"])
+def test_a_job_whose_transaction_rolls_back_never_was(db: Db, engine: sqlalchemy.Engine, carrier: str) -> None:
+    """S5, promise 1."""
+    if carrier == "psycopg":
+        with db.transaction(force_rollback=True):
+            enqueue(db)
+    else:
+        with engine.connect() as connection, connection.begin() as transaction:
+            enqueue(connection if carrier == "connection" else Session(connection))
+            transaction.rollback()
+    assert statuses(db) == {}
+
+
+def test_a_job_is_in_the_transaction_of_its_caller(db: Db, engine: sqlalchemy.Engine) -> None:
+    with engine.begin() as connection:
+        with Session(connection) as session:
+            made = [enqueue(connection), enqueue(session)]
+        assert claim(db) == []
+    assert claim(db) == made
+
+
+def test_run_at_and_delay_add_up_by_the_clock_of_the_database(db: Db) -> None:
+    at = hence(hours=1)
+    late = row(db, enqueue(db, run_at=at, delay=MINUTE) or 0)
+    soon = row(db, enqueue(db, delay=MINUTE) or 0)
+    assert late.next_retry_at == at + MINUTE
+    assert soon.next_retry_at == soon.created_at + MINUTE
+
+
+def test_equal_specs_have_equal_hashes_and_others_not(db: Db) -> None:
+    """R10, R32."""
+    hashes = [
+        row(db, enqueue(db, payload=payload, tenant=tenant) or 0).spec_hash
+        for payload, tenant in [({"a": 1, "b": 2}, ""), ({"b": 2, "a": 1}, ""), ({"a": 1}, ""), ({"a": 1}, "farm")]
+    ]
+    assert hashes[0] == hashes[1]
+    assert len(set(hashes)) == 3
+    assert hashes[2] == hashlib.sha256(b'test\ndefault\n\n{"a": 1}').digest()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters()), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+def test_whatever_passes_as_json_is_kept_by_postgresql(db: Db) -> None:
+    """Promise 9. To the digit: jsonb writes 1e308 out, which Python then reads as an integer."""
+    as_decimals: dict[str, Any] = {"parse_float": Decimal, "parse_int": Decimal}
+
+    @settings(max_examples=200)
+    @given(JSON | st.sampled_from(["\\u0000", "\\\\u0000", "\\\0", "\0", "a\\\\\0", "\ud800", 1e308, 10**4000]))
+    def keeps(value: object) -> None:
+        try:
+            text = to_json(value)
+        except InvalidJob:
+            return
+        kept = scalar(db, "SELECT %s::jsonb::text", text)
+        assert json.loads(kept, **as_decimals) == json.loads(text, **as_decimals)
+
+    keeps()
+
+
+WIDE = [0] * (JSON_CAP // 2 - 1)  # the largest that a value can become: two bytes of text, twelve of jsonb each
+
+
+def test_a_payload_of_a_mebibyte_is_kept_whatever_is_in_it(db: Db) -> None:
+    made = enqueue(db, payload=WIDE), queue.enqueue_many(db, f'[{{"kind":"test","payload":{to_json(WIDE)}}}]')[0]
+    assert claim(db) == [*made]
+
+
+@pytest.mark.parametrize("way", ["one", "many", "insert"])
+def test_a_payload_that_is_too_large_is_refused_with_its_size(db: Db, way: str) -> None:
+    """R21, FE7. These short numbers have 131,072 digits each, and a claim would have to carry them all."""
+    payload = '{"n": [' + ",".join(["1e131071"] * 20) + "]}"
+    ways: dict[str, Callable[[], Any]] = {
+        "one": lambda: queue.enqueue(db, spec(kind="test", payload=payload)),
+        "many": lambda: queue.enqueue_many(db, f'[{{"kind": "test", "payload": {payload}}}]'),
+        "insert": lambda: db.execute("INSERT INTO snap_processing_job (kind, payload) VALUES ('test', %s)", [payload]),
+    }
+    with pytest.raises(pg.InvalidParameterValue, match="the payload has 2621487 bytes as text"):
+        ways[way]()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"unique_scope": "live"}, "unique_scope live needs a unique_key"),
+        ({"unique_key": "k", "on_conflict": "explode"}, "on_conflict must be existing, ignore or replace, not explode"),
+        ({"unique_key": "k", "on_conflict": None}, "on_conflict must be existing, ignore or replace, not <NULL>"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(db: Db, given: dict[str, Any], said: str) -> None:
+    with pytest.raises(pg.InvalidParameterValue, match=said):
+        enqueue(db, **given)
+
+
+def test_a_scope_without_a_key_is_refused_in_bulk_too(db: Db) -> None:
+    with pytest.raises(pg.InvalidParameterValue, match="unique_scope live needs a unique_key"):
+        enqueue_many(db, {"unique_scope": "live"})
+
+
+def test_jobs_of_a_fair_queue_go_into_the_lane_of_their_tenant(db: Db) -> None:
+    db.execute("INSERT INTO job_queue (name, fair) VALUES ('default', true)")
+    one = enqueue(db, tenant="farm", unique_key="k")
+    two = enqueue(db, tenant="farm", concurrency_key="key")
+    enqueue(db, tenant="farm", unique_key="k", on_conflict="replace")
+    assert [row(db, made or 0).lane for made in (one, two)] == ["farm", "key"]
+
+
+def test_ids_come_in_the_order_of_the_array(db: Db) -> None:
+    """R46."""
+    plain = enqueue_many(db, *({"payload": {"n": n}} for n in range(50)))
+    keyed = enqueue_many(db, *({"payload": {"n": n}, "unique_key": str(n)} for n in reversed(range(50))))
+    assert [row(db, made or 0).payload["n"] for made in plain] == [*range(50)]
+    assert [row(db, made or 0).payload["n"] for made in keyed] == [*reversed(range(50))]
+
+
+def test_bulk_takes_every_option_that_a_single_one_takes(db: Db) -> None:
+    given = {"queue": "media", "priority": 3, "max_attempts": 2, "tenant": "farm", "timeout_ms": 10, "request_id": "r"}
+    given |= {
+        "concurrency_key": "key",
+        "snap_id": "7d1d9a6c-53a6-4b4e-9a51-8b9b6c2e7a11",
+        "run_at": "2020-02-02T02:02Z",
+    }
+    plain, keyed = (row(db, enqueue_many(db, given | more)[0] or 0) for more in ({}, {"unique_key": "k"}))
+    differ = ("id", "created_at", "unique_key", "unique_scope")
+    assert {k: v for k, v in plain._asdict().items() if k not in differ} == {
+        k: v for k, v in keyed._asdict().items() if k not in differ
+    }
+    assert (plain.queue, plain.priority, plain.lane, plain.next_retry_at.year) == ("media", 3, "key", 2020)
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize("good", [3, 2500])
+def test_many_are_all_added_or_none(db: Db, url: str, engine: sqlalchemy.Engine, carrier: str, good: int) -> None:
+    """S5: also where the one that is refused comes pages after the first, and whatever the caller then does."""
+    with carried(carrier, url, engine) as caller:
+        with pytest.raises(InvalidJob):
+            intake.enqueue_many(caller, [{"kind": "test"}] * good + [{"kind": ""}])
+        kept = intake.enqueue(caller, "kept")
+        caller.commit()
+    assert statuses(db) == {kept: "PENDING"}
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+def test_what_the_database_refuses_among_many_is_no_end_of_the_transaction(
+    db: Db, url: str, engine: sqlalchemy.Engine, carrier: str
+) -> None:
+    holder = make_job(db, "RUNNING", unique_key="k", unique_scope="live")
+    refused = {"kind": "test", "unique_key": "k", "on_conflict": "replace"}
+    with carried(carrier, url, engine) as caller:
+        with pytest.raises(DuplicateKey):
+            intake.enqueue_many(caller, [{"kind": "test"}] * 2500 + [refused])
+        kept = intake.enqueue(caller, "kept")
+        caller.commit()
+    assert statuses(db) == {holder: "RUNNING", kept: "PENDING"}
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+def test_many_pages_stay_in_the_hands_of_the_caller(db: Db, url: str, engine: sqlalchemy.Engine, carrier: str) -> None:
+    with carried(carrier, url, engine) as caller:
+        ids = intake.enqueue_many(caller, [{"kind": "test"}] * 2500)
+        caller.rollback()
+    assert len({*ids}) == 2500
+    assert len(statuses(db)) == (2500 if carrier in BY_ITSELF else 0)

@@ -1,0 +1,292 @@
+"""explain_job(id): each reason why a job is where it is, in words, and quick behind a million others."""
+
+from datetime import timedelta
+from time import perf_counter
+from typing import Any
+
+import pytest
+
+from snapapp.jobs import board, roster
+from snapapp.jobs.errors import UnknownJob
+from snapapp.jobs.roster import Member, Report
+from tests.factory import Db, ago, hence, make_job, make_jobs, move
+
+pytestmark = pytest.mark.both_servers
+
+MEMBER: dict[str, Any] = {
+    "id": "a" * 32,
+    "name": "box-1",
+    "host": "box",
+    "machine": "boot",
+    "pid": 7,
+    "pid_started": 1,
+    "queues": [],
+    "kinds": ["test"],
+    "slots": 4,
+}
+
+
+def worker(
+    db: Db, *, running: tuple[int, ...] = (), status: str = "ACTIVE", note: str | None = None, **who: Any
+) -> None:
+    report = Report(current_jobs=running, status=status, note=note)
+    roster.beat(db, Member(**MEMBER | who), report, lives_for=timedelta(minutes=1))
+
+
+def lose_every_worker(db: Db) -> None:
+    db.execute("UPDATE job_worker SET expires_at = now() - interval '1 s', beat_at = now() - interval '5 minutes'")
+
+
+def said(db: Db, job_id: int) -> list[str]:
+    return board.explain(db, job_id).splitlines()
+
+
+# --- waiting ----------------------------------------------------------------------------------------------------
+
+
+def test_the_next_job_is_told_that_it_is_next(db: Db) -> None:
+    worker(db)
+    job_id = make_job(db, next_retry_at=ago(seconds=5.5))
+    assert said(db, job_id) == [
+        "It waits and has been due for 5 s.",
+        "Workers that know its kind: 1, with 0 of 4 slots busy.",
+        "Nobody of its kind stands before it: it is next.",
+    ]
+
+
+def test_a_job_for_later_says_when(db: Db) -> None:
+    worker(db)
+    job_id = make_job(db, next_retry_at=hence(minutes=10, seconds=30))
+    first, second = said(db, job_id)
+    assert first.startswith("It waits and may run at 20")
+    assert first.endswith(", in 10 min.")
+    assert second.startswith("Workers that know its kind")
+
+
+def test_a_job_for_ever_later_says_so(db: Db) -> None:
+    worker(db)
+    assert said(db, make_job(db, next_retry_at="infinity"))[0] == "It waits and never becomes due."
+    assert said(db, make_job(db, next_retry_at="-infinity"))[0] == "It waits and has always been due."
+
+
+def test_a_failed_attempt_is_told_with_its_error(db: Db) -> None:
+    worker(db)
+    job_id = make_job(
+        db,
+        "RETRY_WAIT",
+        attempt_count=1,
+        last_error="ValueError: no\nand much more",
+        next_retry_at=hence(seconds=30.5),
+    )
+    first, second, *_ = said(db, job_id)
+    assert first == "Attempt 1 of 3 failed: ValueError: no"
+    assert second.endswith(", in 30 s.")
+
+
+def test_used_up_attempts_and_shutdowns_are_told(db: Db) -> None:
+    worker(db)
+    job_id = make_job(db, "RETRY_WAIT", attempt_count=3, interruptions=2, last_error="worker lost")
+    assert said(db, job_id)[:3] == [
+        "Attempt 3 of 3 failed: worker lost",
+        "A shutdown handed it back while it ran, 2 times.",
+        "Its attempts are used up: the next worker that knows its kind writes it down as FAILED, without running it.",
+    ]
+
+
+@pytest.mark.parametrize(("reason", "words"), [("lunch", "because: lunch"), (None, "without a reason")])
+def test_a_paused_queue_is_told_with_its_reason_and_the_way_out(db: Db, reason: str | None, words: str) -> None:
+    worker(db)
+    job_id = make_job(db, queue="mail's")
+    board.pause(db, "mail's", reason)
+    db.execute("UPDATE job_queue SET paused_at = now() - interval '3 minutes'")
+    _, paused, workers = said(db, job_id)
+    assert paused == f"Its queue mail's has been paused for 3 min, {words}: resume_queue('mail''s') opens it."
+    assert workers.startswith("Workers that know its kind")
+
+
+def test_without_workers_the_last_one_is_named(db: Db) -> None:
+    job_id = make_job(db)
+    assert said(db, job_id)[1:] == ["No worker is alive.", "No worker has been seen yet."]
+    worker(db)
+    roster.leave(db, MEMBER["id"], "the process is stopping")
+    db.execute("UPDATE job_worker_exit SET exited_at = now() - interval '3 hours'")
+    assert said(db, job_id)[1:] == [
+        "No worker is alive.",
+        "The last worker to leave was box-1, 3 h ago: the process is stopping.",
+    ]
+    worker(db, id="b" * 32, name="box-2")
+    lose_every_worker(db)
+    assert said(db, job_id)[1:] == ["No worker is alive.", "Last heard of one that knows it: box-2, 5 min ago."]
+
+
+def test_a_kind_that_nobody_knows_is_told_with_those_that_are_known(db: Db) -> None:
+    worker(db, kinds=["b", "a"])
+    job_id = make_job(db)
+    assert said(db, job_id)[1] == "No worker that is alive knows the kind test; they know: a, b."
+
+
+def test_a_queue_that_nobody_works_is_told(db: Db) -> None:
+    worker(db, queues=["mail"])
+    job_id = make_job(db)
+    assert said(db, job_id)[1] == "The workers that know the kind test do not work the queue default, but: mail."
+
+
+def test_workers_that_are_stopping_take_nothing(db: Db) -> None:
+    worker(db, status="DRAINING")
+    assert said(db, make_job(db))[1] == "Every worker that knows the kind test is stopping."
+
+
+def test_busy_slots_are_told_and_what_a_worker_says(db: Db) -> None:
+    worker(db, running=(1, 2, 3, 4), note="gives way to the web")
+    assert said(db, make_job(db))[1:3] == [
+        "All 4 slots of the workers that know its kind are busy.",
+        "box-1 says: gives way to the web.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("running", "words"),
+    [((), "a worker takes it as soon as it looks."), ((1,), "a worker takes it when its other jobs have ended.")],
+)
+def test_a_suspect_runs_alone(db: Db, running: tuple[int, ...], words: str) -> None:
+    worker(db, running=running)
+    job_id = make_job(db, "RETRY_WAIT", suspect=True, attempt_count=1, last_error="worker lost")
+    assert said(db, job_id)[2:] == [
+        f"It ran when its worker died, so it runs next with nothing beside it: {words}",
+    ]
+
+
+# --- its place --------------------------------------------------------------------------------------------------
+
+
+def test_those_before_it_are_counted_by_what_puts_them_there(db: Db) -> None:
+    worker(db)
+    make_jobs(db, 2, next_retry_at=ago(minutes=1))
+    make_jobs(db, 3, priority=5)
+    make_job(db, priority=5, next_retry_at=hence(hours=1))
+    make_jobs(db, 1, priority=-5)
+    make_jobs(db, 1, kind="other")
+    make_jobs(db, 1, queue="other")
+    keyed = make_job(db, concurrency_key="b", lane="b")
+    make_jobs(db, 1, concurrency_key="c", lane="c")
+    make_jobs(db, 4, concurrency_key="a", lane="a")
+    plain = make_job(db)
+    assert said(db, plain)[2] == (
+        "5 of its kind stand before it: 2 in its lane, 0 in lanes that come first, 3 of a higher priority."
+    )
+    assert said(db, keyed)[2] == (
+        "10 of its kind stand before it: 0 in its lane, 7 in lanes that come first, 3 of a higher priority."
+    )
+
+
+def test_when_its_turn_comes_follows_from_what_ended_lately(db: Db) -> None:
+    worker(db)
+    make_jobs(db, 6, status="COMPLETED", finished_at=ago(seconds=20))
+    make_jobs(db, 2, status="COMPLETED", kind="other", finished_at=ago(seconds=20))
+    make_jobs(db, 30, next_retry_at=ago(seconds=5))
+    job_id = make_job(db)
+    assert said(db, job_id)[3] == "Its turn comes in about 100 s, at 0.3 a second as in the last 10 minutes."
+    db.execute("UPDATE snap_processing_job SET finished_at = now() - interval '20 minutes' WHERE finished_at < now()")
+    assert said(db, job_id)[3] == (
+        "When its turn comes is unknown: hardly any of its kind ended in the last 10 minutes."
+    )
+
+
+def test_behind_hundreds_of_thousands_it_is_quick_and_counts_no_further_than_it_must(db: Db) -> None:
+    """FC3: asked of the last one, on a table that nobody has analysed."""
+    worker(db)
+    fill = (
+        "INSERT INTO snap_processing_job (kind, status, finished_at, started_at, spec_hash, next_retry_at, priority)"
+        " SELECT 'test', %s::text, CASE WHEN %s::text = 'COMPLETED' THEN now() - interval '10 s' END, now(), '\\x00',"
+        " now() + %s::interval, %s FROM generate_series(1, %s)"
+    )
+    db.execute(fill, ["PENDING", "PENDING", "1 hour", 5, 200_000])
+    db.execute(fill, ["COMPLETED", "COMPLETED", "0", 0, 1000])
+    db.execute(fill, ["PENDING", "PENDING", "-1 hour", 0, 200_000])
+    job_id = make_job(db)
+    began = perf_counter()
+    lines = said(db, job_id)
+    took = perf_counter() - began
+    assert lines[2] == (
+        "More than 10000 of its kind stand before it: more than 10000 in its lane, 0 in lanes that come first,"
+        " 0 of a higher priority."
+    )
+    assert lines[3].startswith("Its turn comes in more than ")
+    assert took < 1, "it looks at some ten thousand rows, whatever there is"
+
+
+# --- running ----------------------------------------------------------------------------------------------------
+
+
+def test_a_running_job_says_where_and_how_long(db: Db) -> None:
+    worker(db)
+    job_id = make_job(db, "RUNNING", claimed_by=MEMBER["id"], started_at=ago(seconds=12.5), locked_at=ago(seconds=3.5))
+    first, second = said(db, job_id)
+    assert first == "It runs, attempt 1 of 3, since 12 s, on worker box-1 (box, pid 7)."
+    assert second.startswith("Last heartbeat 3 s ago; its lease ends in 5")
+
+
+def test_a_job_that_is_only_claimed_says_so_and_a_stranger_is_named(db: Db) -> None:
+    first, _ = said(db, make_job(db, "RUNNING"))
+    assert first == (
+        "It runs, attempt 1 of 3, claimed but not reported as begun yet, on worker worker, which is not on the roster."
+    )
+
+
+def test_a_lease_that_ended_waits_for_recovery(db: Db) -> None:
+    job_id = make_job(db, "RUNNING", locked_at=ago(seconds=70.5), lock_expires_at=ago(seconds=10.5))
+    lost = "Last heartbeat 70 s ago; its lease ended 10 s ago, so it waits to be recovered"
+    assert said(db, job_id)[1] == f"{lost}; but no worker is alive to do so."
+    worker(db)
+    assert said(db, job_id)[1] == f"{lost}, which a worker does with its next sweep."
+
+
+def test_a_wish_to_stop_and_a_suspect_are_told_while_it_runs(db: Db) -> None:
+    job_id = make_job(db, "RUNNING", suspect=True, cancel_requested_at=ago(seconds=2.5))
+    assert said(db, job_id)[2:] == [
+        "It ran when its last worker died, so it runs with nothing beside it.",
+        "Somebody asked it to stop 2 s ago; a completion that arrives first wins.",
+    ]
+
+
+# --- over -------------------------------------------------------------------------------------------------------
+
+
+def test_an_end_is_told_with_its_moment_and_the_way_back(db: Db) -> None:
+    ended = {"attempt_count": 1, "started_at": ago(minutes=5, seconds=4.5), "finished_at": ago(minutes=5, seconds=1)}
+    job_id = make_job(db, "COMPLETED", **ended)
+    first, second = said(db, job_id)
+    assert first.startswith("It is COMPLETED since 20")
+    assert first.endswith(" (5 min ago), after 1 of 3 attempts.")
+    assert second == "Its last attempt ran for 3 s."
+
+    job_id = make_job(db, "FAILED", last_error="ValueError: no\nmore", **ended)
+    assert said(db, job_id)[2:] == [
+        "The last error: ValueError: no",
+        f"retry_job({job_id}) runs it again, counting from zero.",
+    ]
+
+    job_id = make_job(db, "CANCELLED", cancel_requested_at=ago(minutes=6))
+    assert said(db, job_id)[1] == "Somebody cancelled it 6 min ago."
+
+
+def test_no_job_is_told_in_sql_and_an_error_elsewhere(db: Db) -> None:
+    assert db.execute("SELECT explain_job(42)").fetchone() == ("There is no job 42.",)
+    with pytest.raises(UnknownJob, match="there is no job 42"):
+        board.explain(db, 42)
+
+
+@pytest.mark.parametrize(
+    ("span", "words"),
+    [("0", "0 ms"), ("1.5 s", "1 s"), ("119 s", "119 s"), ("2 min", "2 min"), ("3 h", "3 h"), ("-50 h", "2 days")],
+)
+def test_durations_are_said_in_the_unit_that_a_person_would_choose(db: Db, span: str, words: str) -> None:
+    assert db.execute("SELECT job_span(%s::interval)", [span]).fetchone() == (words,)
+
+
+def test_a_moved_job_is_explained_anew(db: Db) -> None:
+    worker(db)
+    job_id = make_job(db)
+    before = said(db, job_id)
+    move(db, job_id, next_retry_at=hence(days=3))
+    assert said(db, job_id) != before
