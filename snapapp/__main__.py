@@ -16,6 +16,7 @@ _FAMILIES = {
     "jobs": "list, show, enqueue, retry, replay or cancel jobs",
     "queues": "list, pause or resume queues",
     "workers": "list the workers",
+    "schedules": "list, preview, pause or run schedules",
 }
 
 

@@ -1,25 +1,20 @@
-"""The commands that look at things and change rows: psql, config, jobs, queues, workers. And what every command
-needs: its database, the declared kinds, an explanation of what went wrong."""
+"""The commands that look at things and change rows: psql, config, jobs, queues, workers, schedules. And what every
+command needs: its database, the declared kinds, an explanation of what went wrong."""
 
 import dataclasses
 import json
-import logging
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 
 import psycopg
 import sqlalchemy.exc
 
-from snapapp import logs, postgres
-from snapapp.errors import PostgresError, SnapError
-from snapapp.jobs import cli, intake, registry
+from snapapp import db, logs, postgres, processing
+from snapapp.errors import SnapError
+from snapapp.jobs import cli, intake
 from snapapp.jobs.errors import JobsError
 from snapapp.settings import LogLevel, Settings
-
-_log = logging.getLogger(__name__)
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
@@ -30,44 +25,14 @@ def run(arguments: Namespace, settings: Settings) -> int:
 
 def set_up_log(settings: Settings, *, at_least: LogLevel = LogLevel.DEBUG) -> None:
     logs.set_up(settings, at_least=at_least)
-    for warning in settings.warnings:
-        _log.warning("%s", warning)
-
-
-# --- the database -----------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def database(settings: Settings, *, create: bool = False) -> Iterator[str]:
-    """The URL of the database in use: the one that is set, else the embedded one, for as long as we need it."""
-    if settings.database_url:
-        yield settings.database_url
-        return
-    try:
-        server = postgres.start(settings.data_dir, create=create)
-    except PostgresError as error:
-        if settings.data_dir.exists():
-            raise
-        places = " and ".join(settings.looked_in)
-        raise PostgresError(f"{error} (SNAPAPP_DATABASE_URL was looked for in {places}.)") from error
-    with server:
-        yield server.url
-
-
-def load_processors(settings: Settings) -> None:
-    sys.path.append(str(Path.cwd()))  # where people keep the modules they name; children look there as well
-    for module in (*settings.processors, "snapapp.demo"):
-        try:
-            registry.load((module,))
-        except ImportError as error:
-            raise SnapError(f"SNAPAPP_PROCESSORS names {module}, which cannot be imported: {error}") from error
+    logs.warn_of(settings)
 
 
 # --- the commands ----------------------------------------------------------------------------------------------
 
 
 def psql(arguments: Namespace, settings: Settings) -> int:
-    with database(settings) as url:
+    with db.in_use(settings) as url:
         code = postgres.run_psql(url, arguments.arguments)
     return code if code >= 0 else 128 - code
 
@@ -88,9 +53,9 @@ def config(arguments: Namespace, settings: Settings) -> int:
 
 def queue_command(arguments: Namespace, settings: Settings) -> int:
     if arguments.needs_kinds:
-        load_processors(settings)
+        processing.load(settings)
         intake.Defaults.max_attempts = settings.job_max_attempts
-    with database(settings) as url:
+    with db.in_use(settings) as url:
         return cli.run(url, arguments)
 
 
@@ -100,6 +65,7 @@ _COMMANDS: dict[str, Callable[[Namespace, Settings], int]] = {
     "jobs": queue_command,
     "queues": queue_command,
     "workers": queue_command,
+    "schedules": queue_command,
 }
 
 

@@ -1,8 +1,10 @@
 """The commands that keep the house: serve and worker, which run until a signal; migrate; and bench."""
 
 import dataclasses
+import errno
 import logging
 import shutil
+import socket
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
@@ -11,20 +13,26 @@ from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from snapapp import logs, postgres
+import uvicorn
+from fastapi import FastAPI
+
+from snapapp import db, logs, postgres, processing, webfirst
 from snapapp import migrate as schema
-from snapapp.commands import database, load_processors, one_line, set_up_log
-from snapapp.errors import MigrationError
+from snapapp.app import create_app
+from snapapp.commands import one_line, set_up_log
+from snapapp.errors import SnapError
 from snapapp.jobs import bench as measured
 from snapapp.jobs import foreground
 from snapapp.jobs.foreground import Signals
 from snapapp.jobs.runtime import Runtime
 from snapapp.jobs.settings import JobsSettings
-from snapapp.jobs.worker import Worker
-from snapapp.settings import Environment, LogLevel, Settings
+from snapapp.monolith import Monolith, require_schema
+from snapapp.settings import LogLevel, Origin, Settings
 
 _log = logging.getLogger(__name__)
 
+_FURTHER = {"web": webfirst.measure}
+_PORTS_TRIED = 20
 _PATIENCE = timedelta(seconds=5)  # of a command that somebody waits for, with a database that does not answer
 
 
@@ -35,36 +43,71 @@ def run(arguments: Namespace, settings: Settings) -> int:
 
 
 def serve(_arguments: Namespace, settings: Settings) -> int:
-    """The database, brought up to date, and a worker on it, until a signal."""
-    load_processors(settings)
-    with Signals() as signals, ExitStack() as stack:
+    """The API and the worker in one process, until a signal."""
+    house = Monolith(settings)
+    app = create_app(settings, house)
+    with Signals() as signals, _bound_socket(settings) as listening:
         try:
-            with signals.interrupting():
-                url = stack.enter_context(database(settings, create=True))
-                _bring_up_to_date(url, settings)
+            with signals.interrupting():  # until uvicorn listens to signals itself, and again when it is done
+                house.start()
+                _greet(settings, house, _url(listening))
+                _server(app).run(sockets=[listening])
         except KeyboardInterrupt:
-            return 0
-        runtime = stack.enter_context(_runtime(settings.jobs(url), settings))
-        worker = runtime.worker() if settings.worker_enabled else None
-        _greet(settings, runtime, worker)
-        if worker:
-            foreground.work(worker, signals)
-        while not signals.noted:
-            signals.wait()
-        return _code(signals)
+            _log.debug("Stopped by %s.", signals.noted[0].name)
+        finally:
+            house.stop()
+    return 0 if house.hurried_by is None else 128 + house.hurried_by
+
+
+def _server(app: FastAPI) -> uvicorn.Server:
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,  # a line for every request would cost more than most of them
+            server_header=False,
+            limit_concurrency=1000,
+            timeout_keep_alive=75,  # longer than a reverse proxy keeps its side, or it meets a closed door
+        )
+    )
+
+
+def _bound_socket(settings: Settings) -> socket.socket:
+    """Before anything is started, so that a port that is taken is said at once. A port nobody chose may be the next."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    is_chosen = settings.origins.get("SNAPAPP_PORT", Origin.DEFAULT) is not Origin.DEFAULT
+    ports = [settings.port] if is_chosen else range(settings.port, settings.port + _PORTS_TRIED)
+    for port in ports:
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((settings.host, port))
+            return listening
+        except OSError as error:
+            listening.close()
+            if error.errno != errno.EADDRINUSE:
+                raise SnapError(f"Cannot listen on {settings.host} port {port}: {error.strerror or error}") from error
+    tried = f"port {settings.port}" if is_chosen else f"ports {ports[0]} to {ports[-1]}"
+    raise SnapError(f"Cannot listen on {settings.host}: {tried} in use. Set SNAPAPP_PORT to a free one, or to 0.")
+
+
+def _url(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    shown = {"0.0.0.0": "localhost", "::": "localhost", "127.0.0.1": "localhost"}.get(host, host)  # noqa: S104
+    return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
 
 
 def worker(arguments: Namespace, settings: Settings) -> int:
     """A process of its own that works the queue."""
     settings = _overridden(settings, arguments)
-    load_processors(settings)
+    processing.load(settings)
     within = _PATIENCE if arguments.once or arguments.drain else None
     with Signals() as signals, ExitStack() as stack:
         try:
             with signals.interrupting():
-                url = stack.enter_context(database(settings))
+                url = stack.enter_context(db.in_use(settings))
                 foreground.until_reachable(url, within=within, say=_say_unreachable)
-                _require_schema(url)
+                require_schema(url)
         except KeyboardInterrupt:
             return 0
         runtime = stack.enter_context(_runtime(settings.jobs(url), settings))
@@ -95,19 +138,6 @@ def _runtime(jobs: JobsSettings, settings: Settings) -> Iterator[Runtime]:
         runtime.close()
 
 
-def _bring_up_to_date(url: str, settings: Settings) -> None:
-    """In prod a deploy migrates, at a moment of its choosing."""
-    if settings.env is Environment.DEV:
-        schema.migrate(url)
-    else:
-        _require_schema(url)
-
-
-def _require_schema(url: str) -> None:
-    if not schema.is_current(url):
-        raise MigrationError("The database does not have the schema that this code needs: type `snapapp migrate`.")
-
-
 def _say_unreachable(why: str) -> None:
     _log.warning("The database cannot be reached, trying again until it can: %s", one_line(why))
 
@@ -117,17 +147,19 @@ def _code(signals: Signals) -> int:
     return 0 if len(signals.noted) < 2 else 128 + signals.noted[1]
 
 
-def _greet(settings: Settings, runtime: Runtime, worker: Worker | None) -> None:
-    if worker is None:
-        _log.info("The worker is off: SNAPAPP_WORKER_ENABLED is false.")
+def _greet(settings: Settings, house: Monolith, url: str) -> None:
+    _log.info("Serving %s", url)
     if sys.stdout.isatty():
         place = "at SNAPAPP_DATABASE_URL" if settings.database_url else f"embedded, in {settings.data_dir}"
-        works = f"{worker.id} ({', '.join(runtime.registry.kinds())})" if worker else "off"
-        sys.stdout.write(_BANNER.format(place=place, works=works, snapapp=_as_typed()))
+        works = "on" if settings.worker_enabled else "off"
+        if house.waits_for:
+            works = f"waits: {house.waits_for}"
+        sys.stdout.write(_BANNER.format(url=url, place=place, works=works, snapapp=_as_typed()))
         sys.stdout.flush()
 
 
 _BANNER = """
+  Open        {url}
   PostgreSQL  {place}
   Worker      {works}
 
@@ -149,7 +181,7 @@ def _as_typed() -> str:
 
 
 def migrate(arguments: Namespace, settings: Settings) -> int:
-    with database(settings) as url:
+    with db.in_use(settings) as url:
         if schema.is_current(url):
             _say("The database has the newest schema.")
             return 0
@@ -163,9 +195,9 @@ def migrate(arguments: Namespace, settings: Settings) -> int:
 def bench(arguments: Namespace, settings: Settings) -> int:
     """On the server that is set, in databases of its own; else on one made for it, which nobody else uses."""
     if settings.database_url:
-        return measured.command(arguments, settings.database_url, schema.migrate)
+        return measured.command(arguments, settings.database_url, schema.migrate, _FURTHER)
     with TemporaryDirectory(prefix="snapapp-bench-") as folder, postgres.start(Path(folder), create=True) as server:
-        return measured.command(arguments, server.url, schema.migrate)
+        return measured.command(arguments, server.url, schema.migrate, _FURTHER)
 
 
 def _say(text: str) -> None:

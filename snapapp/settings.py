@@ -144,6 +144,17 @@ def label(longest: int) -> Reader[str]:
     return Reader(f"a text of at most {longest} characters", read)
 
 
+def token(shortest: int) -> Reader[str]:
+    def read(text: str) -> str:
+        if not re.fullmatch(r"[\x21-\x7e]+", text):
+            raise UnreadableError("it must be printable ASCII without blanks")
+        if not shortest <= len(text) <= 200:
+            raise UnreadableError(f"it has {len(text)} characters")
+        return text
+
+    return Reader(f"a secret of {shortest} to 200 characters", read)
+
+
 def path() -> Reader[Path]:
     def read(text: str) -> Path:
         if text.startswith("~"):
@@ -306,6 +317,22 @@ class Settings:
     data_dir: Path = setting("DATA_DIR", path(), "./var", "Where the embedded PostgreSQL and local files live.")
     host: str = setting("HOST", listening_host(), "127.0.0.1", "The address to listen on.")
     port: int = setting("PORT", whole(0, 65_535), "8000", "The port to listen on; 0 takes any free one.")
+    internal_token: str | None = setting(
+        "INTERNAL_TOKEN",
+        optional(token(16)),
+        "",
+        "What `X-Internal-Token` must hold for /internal; without it, /internal answers only to localhost.",
+        secret=True,
+    )
+    web_connections: int = setting(
+        "WEB_CONNECTIONS", whole(1, 200), "10", "Connections to the database that requests share."
+    )
+    web_first: bool = setting(
+        "WEB_FIRST", switch(), "true", "Whether the embedded worker pauses while a request is being answered."
+    )
+    disk_free_min_mb: int = setting(
+        "DISK_FREE_MIN_MB", whole(0, 10_000_000), "500", "Less free disk than this is a failing health part."
+    )
     log_format: LogFormat = setting(
         "LOG_FORMAT", choice(LogFormat), "console", "How log lines look.", prod_default="json"
     )
@@ -612,6 +639,8 @@ def _dangers(settings: Settings, wrong: set[str], given: Mapping[str, Given]) ->
         return
     if settings.database_url is None and "database_url" not in wrong:
         yield f"{PREFIX}DATABASE_URL is required in prod: the embedded PostgreSQL is for development"
+    if settings.internal_token is None and "internal_token" not in wrong:
+        yield f"{PREFIX}INTERNAL_TOKEN is required in prod, it guards /internal: try `openssl rand -hex 24`"
     for name, entry in TABLE.items():
         if name not in wrong and isinstance(getattr(settings, name), Path) and not _is_absolute(entry, given):
             yield f"{_as_set(entry, settings.env, given)} must be an absolute path in prod"

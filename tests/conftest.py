@@ -54,6 +54,9 @@ settings.load_profile("default")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # run in the background of a shell, or under nohup, we inherit deaf ears, and so would every process under test
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.addinivalue_line("markers", "both_servers: runs on the embedded PostgreSQL and on the system's oldest one")
 
 

@@ -134,215 +134,113 @@ BEGIN
     SELECT made.id FROM made ORDER BY made.place;
 END $_$;
 COMMENT ON FUNCTION public.enqueue_jobs(jobs jsonb) IS 'Adds many jobs, given as an array of objects; returns their ids in order.';
-CREATE FUNCTION public.job_after_insert() RETURNS trigger
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    PERFORM pg_notify('snapapp_job', queue) FROM (SELECT DISTINCT queue FROM inserted) AS touched;
-    RETURN NULL;
-END $$;
-COMMENT ON FUNCTION public.job_after_insert() IS 'Wakes the workers at commit, once a queue.';
-CREATE FUNCTION public.job_before_insert() RETURNS trigger
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    NEW.lane := coalesce(NEW.concurrency_key, nullif(NEW.lane, ''),
-                         (SELECT NEW.tenant FROM job_queue WHERE name = NEW.queue AND fair), '');
-    NEW.spec_hash := job_spec_hash(NEW.kind, NEW.queue, NEW.tenant, NEW.payload);
-    RETURN NEW;
-END $$;
-COMMENT ON FUNCTION public.job_before_insert() IS 'Fills lane and spec_hash of a new job and refuses a payload that is too large.';
-CREATE FUNCTION public.job_next_due(kinds text[], queues text[] DEFAULT NULL::text[]) RETURNS timestamp with time zone
-    LANGUAGE sql STABLE
-    AS $$
-    WITH RECURSIVE lane AS (
-        (SELECT queue, kind, priority, lane FROM snap_processing_job
-          WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect
-          ORDER BY queue, kind, priority, lane LIMIT 1)
-      UNION ALL
-        SELECT next.* FROM lane CROSS JOIN LATERAL (
-            SELECT job.queue, job.kind, job.priority, job.lane FROM snap_processing_job AS job
-             WHERE job.status IN ('PENDING', 'RETRY_WAIT') AND NOT job.suspect
-               AND (job.queue, job.kind, job.priority, job.lane) > (
-                   lane.queue, lane.kind, lane.priority,
-                   -- jump over all the lanes of a kind that is not ours
-                   CASE WHEN lane.kind = ANY (kinds) THEN lane.lane ELSE chr(1114111) END)
-             ORDER BY job.queue, job.kind, job.priority, job.lane LIMIT 1) AS next
-    )
-    SELECT min(first.next_retry_at) FROM lane CROSS JOIN LATERAL (
-        SELECT job.next_retry_at FROM snap_processing_job AS job
-         WHERE job.status IN ('PENDING', 'RETRY_WAIT') AND NOT job.suspect
-           AND job.queue = lane.queue AND job.kind = lane.kind
-           AND job.priority = lane.priority AND job.lane = lane.lane
-         ORDER BY job.next_retry_at LIMIT 1) AS first
-     WHERE lane.kind = ANY (kinds) AND (queues IS NULL OR lane.queue = ANY (queues))
-       AND NOT EXISTS (SELECT FROM job_queue WHERE name = lane.queue AND paused_at IS NOT NULL)
-$$;
-COMMENT ON FUNCTION public.job_next_due(kinds text[], queues text[]) IS 'When the next waiting job of these kinds may run; the workers ask it to know how long they may sleep.';
-CREATE FUNCTION public.job_spec_hash(kind text, queue text, tenant text, payload jsonb) RETURNS bytea
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    payload_text text := payload::text;
-BEGIN
-    -- 1 MiB of compact JSON: the blanks of jsonb's own text add up to a half
-    IF octet_length(payload_text) > 1572864 THEN
-        RAISE EXCEPTION 'the payload has % bytes as text, more than the 1572864 allowed', octet_length(payload_text)
-            USING ERRCODE = '22023';
-    END IF;
-    RETURN sha256(convert_to(concat_ws(chr(10), kind, queue, tenant, payload_text), 'UTF8'));
-END $$;
-COMMENT ON FUNCTION public.job_spec_hash(kind text, queue text, tenant text, payload jsonb) IS 'SHA-256 of what makes a job what it is; lines of kind, queue, tenant and payload.';
-CREATE FUNCTION public.pause_queue(name text, reason text DEFAULT NULL::text) RETURNS void
+CREATE TABLE public.job_schedule (
+    name text NOT NULL COLLATE pg_catalog."C",
+    spec text NOT NULL,
+    tz text DEFAULT 'UTC'::text NOT NULL,
+    queue text DEFAULT 'default'::text NOT NULL COLLATE pg_catalog."C",
+    payload jsonb DEFAULT '{}'::jsonb NOT NULL,
+    max_attempts integer DEFAULT 3 NOT NULL,
+    missed text DEFAULT 'once'::text NOT NULL,
+    at_most integer DEFAULT 10 NOT NULL,
+    overlap boolean DEFAULT false NOT NULL,
+    settled_until timestamp with time zone DEFAULT now() NOT NULL,
+    paused_at timestamp with time zone,
+    paused_reason text,
+    last_pause tstzrange,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    declared_at timestamp with time zone DEFAULT now() NOT NULL,
+    declared_by text[] DEFAULT '{}'::text[] NOT NULL COLLATE pg_catalog."C",
+    CONSTRAINT attempts_are_sane CHECK (((max_attempts >= 1) AND (max_attempts <= 1000))),
+    CONSTRAINT missed_is_known CHECK (((missed = ANY (ARRAY['skip'::text, 'once'::text, 'all'::text])) AND ((at_most >= 1) AND (at_most <= 1000)))),
+    CONSTRAINT names_are_short CHECK ((((length(name) >= 1) AND (length(name) <= 200)) AND ((length(queue) >= 1) AND (length(queue) <= 200)) AND ((length(spec) >= 1) AND (length(spec) <= 500)) AND ((length(tz) >= 1) AND (length(tz) <= 100)))),
+    CONSTRAINT payload_is_an_object CHECK ((jsonb_typeof(payload) = 'object'::text)),
+    CONSTRAINT reason_means_paused CHECK (((paused_reason IS NULL) OR (paused_at IS NOT NULL)))
+);
+COMMENT ON TABLE public.job_schedule IS 'What fires again and again: declared in code with @scheduled, written here by the workers that know it.';
+COMMENT ON COLUMN public.job_schedule.name IS 'Its name, and the kind of its jobs.';
+COMMENT ON COLUMN public.job_schedule.spec IS 'Five cron fields, or every Ns: the multiples of N seconds since 1970 in UTC. Changed by the worker that declared it last; workers with another spec fire nothing.';
+COMMENT ON COLUMN public.job_schedule.tz IS 'On whose clocks the cron fields are read.';
+COMMENT ON COLUMN public.job_schedule.queue IS 'Which queue its jobs wait in.';
+COMMENT ON COLUMN public.job_schedule.payload IS 'What its jobs are given, besides schedule and slot.';
+COMMENT ON COLUMN public.job_schedule.max_attempts IS 'After this many attempts a job of it is FAILED.';
+COMMENT ON COLUMN public.job_schedule.missed IS 'What becomes of slots that no worker noticed in time: skip, once (the newest runs late) or all (the newest at_most run late).';
+COMMENT ON COLUMN public.job_schedule.at_most IS 'How many missed slots run where missed is all.';
+COMMENT ON COLUMN public.job_schedule.overlap IS 'Whether a slot fires while the job of the one before has not ended.';
+COMMENT ON COLUMN public.job_schedule.settled_until IS 'Every slot from created_at up to here was fired or skipped, and stood in job_schedule_slot.';
+COMMENT ON COLUMN public.job_schedule.paused_at IS 'Since when it is paused; see pause_schedule(name, reason).';
+COMMENT ON COLUMN public.job_schedule.paused_reason IS 'Why, for whoever wonders.';
+COMMENT ON COLUMN public.job_schedule.last_pause IS 'The pause before: slots within it are skipped, even when they are noticed later.';
+COMMENT ON COLUMN public.job_schedule.created_at IS 'When it was first declared; its first slot is later.';
+COMMENT ON COLUMN public.job_schedule.declared_at IS 'When a worker last declared it.';
+COMMENT ON COLUMN public.job_schedule.declared_by IS 'The workers that declared it as it is now; one that is not in job_worker any more does not count.';
+CREATE FUNCTION public.enqueue_scheduled_job(schedule public.job_schedule, slot timestamp with time zone) RETURNS bigint
     LANGUAGE sql
     AS $$
-    INSERT INTO job_queue AS q (name, paused_at, paused_reason) VALUES (pause_queue.name, now(), reason)
-    ON CONFLICT (name) DO UPDATE SET paused_at = coalesce(q.paused_at, now()), paused_reason = excluded.paused_reason
+    SELECT enqueue_job(
+        kind => schedule.name, queue => schedule.queue, max_attempts => schedule.max_attempts,
+        payload => schedule.payload || jsonb_build_object(
+            'schedule', schedule.name,
+            'slot', to_char(slot AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')))
 $$;
-COMMENT ON FUNCTION public.pause_queue(name text, reason text) IS 'No worker claims from this queue until resume_queue(name).';
-CREATE FUNCTION public.replay_job(job_id bigint) RETURNS bigint
-    LANGUAGE plpgsql
+COMMENT ON FUNCTION public.enqueue_scheduled_job(schedule public.job_schedule, slot timestamp with time zone) IS 'Adds the job of a schedule for one slot; run_schedule(name) is what people call.';
+CREATE FUNCTION public.explain_job(job_id bigint) RETURNS text
+    LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
+    clock timestamptz := clock_timestamp();
     job snap_processing_job;
+    holder record;
+    said text[] := '{}';
 BEGIN
     SELECT * INTO job FROM snap_processing_job WHERE id = job_id;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'there is no job %', job_id USING ERRCODE = 'P0002';
+        RETURN format('There is no job %s.', job_id);
     END IF;
-    RETURN enqueue_job(
-        kind => job.kind, payload => job.payload, queue => job.queue, priority => job.priority,
-        max_attempts => job.max_attempts, concurrency_key => job.concurrency_key, timeout_ms => job.timeout_ms,
-        tenant => job.tenant, snap_id => job.snap_id, request_id => job.request_id, replay_of => job.id);
-END $$;
-COMMENT ON FUNCTION public.replay_job(job_id bigint) IS 'Runs a copy of a job; returns the copy''s id.';
-CREATE FUNCTION public.resume_queue(name text) RETURNS void
-    LANGUAGE sql
-    AS $$
-    UPDATE job_queue SET paused_at = NULL, paused_reason = NULL WHERE job_queue.name = resume_queue.name;
-    SELECT pg_notify('snapapp_job', resume_queue.name);
-$$;
-COMMENT ON FUNCTION public.resume_queue(name text) IS 'The opposite of pause_queue.';
-CREATE FUNCTION public.retry_job(job_id bigint) RETURNS bigint
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    job snap_processing_job;
-    holder bigint;
-BEGIN
-    SELECT * INTO job FROM snap_processing_job WHERE id = job_id FOR UPDATE;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'there is no job %', job_id USING ERRCODE = 'P0002';
-    ELSIF job.status NOT IN ('FAILED', 'CANCELLED') THEN
-        RAISE EXCEPTION 'job % is %: only a FAILED or CANCELLED job can be retried', job_id, job.status
-            USING ERRCODE = '55000';
+    IF job.status IN ('PENDING', 'RETRY_WAIT') THEN
+        RETURN (SELECT string_agg(line, chr(10)) FROM explain_waiting_job(job) AS line);
+    ELSIF job.status = 'RUNNING' THEN
+        SELECT name, host, pid INTO holder FROM job_worker WHERE id = job.claimed_by;
+        said := said || format('It runs, attempt %s of %s, %s, on worker %s.', job.attempt_count, job.max_attempts,
+            coalesce('since ' || job_span(clock - job.started_at), 'claimed but not reported as begun yet'),
+            CASE WHEN holder.name IS NULL THEN job.claimed_by || ', which is not on the roster'
+                 ELSE format('%s (%s, pid %s)', holder.name, holder.host, holder.pid) END);
+        IF job.lock_expires_at > clock THEN
+            said := said || format('Last heartbeat %s ago; its lease ends in %s unless another comes.',
+                job_span(clock - job.locked_at), job_span(job.lock_expires_at - clock));
+        ELSE
+            said := said || format('Last heartbeat %s ago; its lease ended %s ago, so it waits to be recovered%s.',
+                job_span(clock - job.locked_at), job_span(clock - job.lock_expires_at),
+                CASE WHEN EXISTS (SELECT FROM job_worker WHERE expires_at > clock)
+                     THEN ', which a worker does with its next sweep' ELSE '; but no worker is alive to do so' END);
+        END IF;
+        IF job.suspect THEN
+            said := said || 'It ran when its last worker died, so it runs with nothing beside it.'::text;
+        END IF;
+        IF job.cancel_requested_at IS NOT NULL THEN
+            said := said || format('Somebody asked it to stop %s ago; a completion that arrives first wins.',
+                job_span(clock - job.cancel_requested_at));
+        END IF;
+    ELSE
+        said := said || format('It is %s since %s (%s ago), after %s of %s attempts.', job.status,
+            to_char(job.finished_at, 'YYYY-MM-DD HH24:MI:SS TZH:TZM'), job_span(clock - job.finished_at),
+            job.attempt_count, job.max_attempts);
+        IF job.started_at IS NOT NULL THEN
+            said := said || format('Its last attempt ran for %s.', job_span(job.finished_at - job.started_at));
+        END IF;
+        IF job.status = 'CANCELLED' AND job.cancel_requested_at IS NOT NULL THEN
+            said := said || format('Somebody cancelled it %s ago.', job_span(clock - job.cancel_requested_at));
+        END IF;
+        IF job.status <> 'COMPLETED' AND job.last_error IS NOT NULL THEN
+            said := said || format('The last error: %s', left(split_part(job.last_error, chr(10), 1), 300));
+        END IF;
+        IF job.status <> 'COMPLETED' THEN
+            said := said || format('retry_job(%s) runs it again, counting from zero.', job_id);
+        END IF;
     END IF;
-    UPDATE snap_processing_job
-       SET status = 'PENDING', lease_seq = lease_seq + 1, attempt_count = 0, interruptions = 0, suspect = false,
-           next_retry_at = now(), cancel_requested_at = NULL, started_at = NULL, finished_at = NULL
-     WHERE id = job_id;
-    PERFORM pg_notify('snapapp_job', job.queue);
-    RETURN job_id;
-EXCEPTION WHEN unique_violation THEN
-    SELECT other.id INTO holder FROM snap_processing_job AS other
-     WHERE other.kind = job.kind AND other.tenant = job.tenant AND other.unique_key = job.unique_key
-       AND other.unique_scope = job.unique_scope AND other.status IN ('PENDING', 'RETRY_WAIT', 'RUNNING');
-    RAISE EXCEPTION 'job % cannot be retried: job % holds its unique key %', job_id, holder, job.unique_key
-        USING ERRCODE = '23505';
+    RETURN array_to_string(said, chr(10));
 END $$;
-COMMENT ON FUNCTION public.retry_job(job_id bigint) IS 'Runs a FAILED or CANCELLED job again, counting from zero.';
-CREATE TABLE public.alembic_version (
-    version_num character varying(32) NOT NULL
-);
-CREATE TABLE public.job_limit (
-    key_pattern text NOT NULL COLLATE pg_catalog."C",
-    max_running integer,
-    rate double precision,
-    burst integer,
-    CONSTRAINT job_limit_burst_check CHECK ((burst > 0)),
-    CONSTRAINT job_limit_max_running_check CHECK ((max_running >= 0)),
-    CONSTRAINT job_limit_rate_check CHECK ((rate > (0)::double precision))
-);
-COMMENT ON TABLE public.job_limit IS 'Limits by key pattern: jobs running at once, and a rate.';
-CREATE TABLE public.job_log (
-    id bigint NOT NULL,
-    job_id bigint NOT NULL,
-    attempt integer NOT NULL,
-    level text DEFAULT 'INFO'::text NOT NULL,
-    message text NOT NULL,
-    at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    CONSTRAINT job_log_level_check CHECK ((level = ANY (ARRAY['DEBUG'::text, 'INFO'::text, 'WARNING'::text, 'ERROR'::text]))),
-    CONSTRAINT job_log_message_check CHECK ((length(message) <= 4000))
-);
-COMMENT ON TABLE public.job_log IS 'What processors logged, a line a row.';
-ALTER TABLE public.job_log ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
-    SEQUENCE NAME public.job_log_id_seq
-    START WITH 1
-    INCREMENT BY 1
-    NO MINVALUE
-    NO MAXVALUE
-    CACHE 1
-);
-CREATE TABLE public.job_queue (
-    name text NOT NULL COLLATE pg_catalog."C",
-    fair boolean DEFAULT false NOT NULL,
-    paused_at timestamp with time zone,
-    paused_reason text
-);
-COMMENT ON TABLE public.job_queue IS 'Queues that are paused or shared out fairly by tenant; a queue needs no row here to exist.';
-CREATE TABLE public.job_worker (
-    id text NOT NULL COLLATE pg_catalog."C",
-    name text NOT NULL,
-    host text NOT NULL,
-    machine text NOT NULL,
-    pid integer NOT NULL,
-    pid_started bigint NOT NULL,
-    queues text[] NOT NULL,
-    kinds text[] NOT NULL,
-    slots integer NOT NULL,
-    status text DEFAULT 'ACTIVE'::text NOT NULL,
-    note text,
-    traces text,
-    memory_mb integer DEFAULT 0 NOT NULL,
-    current_jobs bigint[] DEFAULT '{}'::bigint[] NOT NULL,
-    jobs_claimed bigint DEFAULT 0 NOT NULL,
-    jobs_completed bigint DEFAULT 0 NOT NULL,
-    jobs_failed bigint DEFAULT 0 NOT NULL,
-    jobs_retried bigint DEFAULT 0 NOT NULL,
-    jobs_recovered bigint DEFAULT 0 NOT NULL,
-    busy_ms bigint DEFAULT 0 NOT NULL,
-    started_at timestamp with time zone DEFAULT now() NOT NULL,
-    beat_at timestamp with time zone DEFAULT now() NOT NULL,
-    expires_at timestamp with time zone NOT NULL,
-    CONSTRAINT job_worker_status_check CHECK ((status = ANY (ARRAY['ACTIVE'::text, 'DRAINING'::text])))
-)
-WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='200');
-COMMENT ON TABLE public.job_worker IS 'The roster: every process that works the queue, as of its last heartbeat.';
-COMMENT ON COLUMN public.job_worker.machine IS 'Boot id and process namespace: on the same one, a dead pid is known to be dead.';
-COMMENT ON COLUMN public.job_worker.note IS 'What holds it back, if anything does.';
-COMMENT ON COLUMN public.job_worker.traces IS 'The file in which the process marks what it is running, read by whoever finds it dead.';
-CREATE TABLE public.job_worker_exit (
-    id bigint NOT NULL,
-    worker_id text NOT NULL,
-    name text NOT NULL,
-    host text NOT NULL,
-    pid integer NOT NULL,
-    queues text[] NOT NULL,
-    reason text NOT NULL,
-    jobs_completed bigint NOT NULL,
-    jobs_failed bigint NOT NULL,
-    started_at timestamp with time zone NOT NULL,
-    exited_at timestamp with time zone DEFAULT now() NOT NULL
-);
-COMMENT ON TABLE public.job_worker_exit IS 'How each worker ended.';
-ALTER TABLE public.job_worker_exit ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
-    SEQUENCE NAME public.job_worker_exit_id_seq
-    START WITH 1
-    INCREMENT BY 1
-    NO MINVALUE
-    NO MAXVALUE
-    CACHE 1
-);
+COMMENT ON FUNCTION public.explain_job(job_id bigint) IS 'Why a job is where it is, and what comes next: SELECT explain_job(42).';
 CREATE TABLE public.snap_processing_job (
     id bigint NOT NULL,
     kind text NOT NULL COLLATE pg_catalog."C",
@@ -426,6 +324,432 @@ COMMENT ON COLUMN public.snap_processing_job.request_id IS 'The request that cau
 COMMENT ON COLUMN public.snap_processing_job.created_at IS 'When it was enqueued.';
 COMMENT ON COLUMN public.snap_processing_job.started_at IS 'When its last attempt began to run (not when it was claimed).';
 COMMENT ON COLUMN public.snap_processing_job.finished_at IS 'When it ended for good.';
+CREATE FUNCTION public.explain_place_of_job(job public.snap_processing_job) RETURNS SETOF text
+    LANGUAGE plpgsql STABLE
+    AS $$
+DECLARE
+    most CONSTANT integer := 10000;
+    above bigint;   -- due, of its kind and queue, with a higher priority
+    beside bigint;  -- likewise with its priority, in lanes that are visited before its own
+    before bigint;  -- likewise in its own lane
+    ahead bigint;
+    head bigint;
+    ended bigint;
+    per_second double precision;
+BEGIN
+    SELECT count(*) FILTER (WHERE next_retry_at <= clock_timestamp()) INTO above FROM (
+        SELECT next_retry_at FROM snap_processing_job
+         WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect
+           AND queue = job.queue AND kind = job.kind AND priority > job.priority LIMIT most + 1) AS higher;
+    SELECT count(*) FILTER (WHERE next_retry_at <= clock_timestamp()) INTO beside FROM (
+        SELECT next_retry_at FROM snap_processing_job
+         WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect
+           AND queue = job.queue AND kind = job.kind AND priority = job.priority AND lane < job.lane
+         LIMIT most + 1) AS others;
+    SELECT count(*), min(id) INTO before, head FROM (
+        SELECT id FROM snap_processing_job
+         WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect
+           AND queue = job.queue AND kind = job.kind AND priority = job.priority AND lane = job.lane
+           AND (next_retry_at, id) < (job.next_retry_at, job.id)
+         ORDER BY next_retry_at, id LIMIT most + 1) AS earlier;
+    ahead := above + beside + before;
+    IF ahead = 0 THEN
+        RETURN NEXT 'Nobody of its kind stands before it: it is next.';
+        RETURN;
+    END IF;
+    RETURN NEXT format('%s of its kind stand before it: %s in its lane, %s in lanes that come first, %s of a higher priority.',
+        CASE WHEN greatest(before, beside, above) > most THEN 'More than ' || most ELSE ahead::text END,
+        CASE WHEN before > most THEN 'more than ' || most ELSE before::text END,
+        CASE WHEN beside > most THEN 'more than ' || most ELSE beside::text END,
+        CASE WHEN above > most THEN 'more than ' || most ELSE above::text END);
+    -- what ended lately stands, by id, just before what runs next: no need to look at the whole table
+    SELECT count(*), count(*) / greatest(1, extract(epoch FROM clock_timestamp() - min(finished_at)))
+      INTO ended, per_second
+      FROM (SELECT kind, finished_at FROM snap_processing_job
+             WHERE id < coalesce(head, job.id) ORDER BY id DESC LIMIT most) AS lately
+     WHERE lately.kind = job.kind AND finished_at > clock_timestamp() - interval '10 minutes';
+    IF ended < 5 THEN
+        RETURN NEXT 'When its turn comes is unknown: hardly any of its kind ended in the last 10 minutes.';
+    ELSE
+        RETURN NEXT format('Its turn comes in %s %s, at %s a second as in the last 10 minutes.',
+            CASE WHEN greatest(before, beside, above) > most THEN 'more than' ELSE 'about' END,
+            job_span(make_interval(secs => ahead / per_second)), round(per_second::numeric, 1));
+    END IF;
+END $$;
+COMMENT ON FUNCTION public.explain_place_of_job(job public.snap_processing_job) IS 'Who stands before a job that is due, and when its turn comes; see explain_job(id).';
+CREATE FUNCTION public.explain_waiting_job(job public.snap_processing_job) RETURNS SETOF text
+    LANGUAGE plpgsql STABLE
+    AS $$
+DECLARE
+    clock timestamptz := clock_timestamp();
+    is_due boolean := job.next_retry_at <= clock;
+    is_held boolean := false;
+    seen record;
+BEGIN
+    IF job.status = 'RETRY_WAIT' THEN
+        RETURN NEXT format('Attempt %s of %s failed: %s', job.attempt_count, job.max_attempts,
+                           left(split_part(job.last_error, chr(10), 1), 300));
+    END IF;
+    IF job.interruptions > 0 THEN
+        RETURN NEXT format('A shutdown handed it back while it ran, %s times.', job.interruptions);
+    END IF;
+    IF job.attempt_count >= job.max_attempts THEN
+        RETURN NEXT 'Its attempts are used up: the next worker that knows its kind writes it down as FAILED, without running it.';
+    END IF;
+    IF NOT isfinite(job.next_retry_at) AND NOT is_due THEN
+        RETURN NEXT 'It waits and never becomes due.';
+    ELSIF NOT is_due THEN
+        RETURN NEXT format('It waits and may run at %s, in %s.',
+            to_char(job.next_retry_at, 'YYYY-MM-DD HH24:MI:SS TZH:TZM'), job_span(job.next_retry_at - clock));
+    ELSIF NOT isfinite(job.next_retry_at) THEN
+        RETURN NEXT 'It waits and has always been due.';
+    ELSE
+        RETURN NEXT format('It waits and has been due for %s.', job_span(clock - job.next_retry_at));
+    END IF;
+    SELECT paused_at, paused_reason INTO seen FROM job_queue WHERE name = job.queue AND paused_at IS NOT NULL;
+    IF FOUND THEN
+        is_held := true;
+        RETURN NEXT format('Its queue %s has been paused for %s, %s: resume_queue(%L) opens it.', job.queue,
+            job_span(clock - seen.paused_at), coalesce('because: ' || seen.paused_reason, 'without a reason'), job.queue);
+    END IF;
+    SELECT count(*) AS alive,
+           count(*) FILTER (WHERE job.kind = ANY (kinds)) AS knowing,
+           count(*) FILTER (WHERE serves) AS serving,
+           count(*) FILTER (WHERE serves AND status = 'ACTIVE') AS taking,
+           sum(slots) FILTER (WHERE serves AND status = 'ACTIVE') AS slots,
+           sum(cardinality(current_jobs)) FILTER (WHERE serves AND status = 'ACTIVE') AS busy,
+           bool_and(cardinality(current_jobs) = 0) FILTER (WHERE serves AND status = 'ACTIVE') AS are_idle,
+           string_agg(DISTINCT name || ' says: ' || note, '; ') FILTER (WHERE serves AND note IS NOT NULL) AS notes
+      INTO seen
+      FROM (SELECT *, job.kind = ANY (kinds) AND (queues = '{}' OR job.queue = ANY (queues)) AS serves
+              FROM job_worker WHERE expires_at > clock) AS worker;
+    IF seen.taking = 0 THEN
+        is_held := true;
+        IF seen.alive = 0 THEN
+            RETURN NEXT 'No worker is alive.';
+        ELSIF seen.knowing = 0 THEN
+            RETURN NEXT format('No worker that is alive knows the kind %s; they know: %s.', job.kind, (
+                SELECT left(coalesce(string_agg(DISTINCT kind, ', '), 'none at all'), 300)
+                  FROM job_worker CROSS JOIN unnest(kinds) AS kind WHERE expires_at > clock));
+        ELSIF seen.serving = 0 THEN
+            RETURN NEXT format('The workers that know the kind %s do not work the queue %s, but: %s.', job.kind, job.queue, (
+                SELECT left(string_agg(DISTINCT queue, ', '), 300) FROM job_worker CROSS JOIN unnest(queues) AS queue
+                 WHERE expires_at > clock AND job.kind = ANY (kinds)));
+        ELSE
+            RETURN NEXT format('Every worker that knows the kind %s is stopping.', job.kind);
+        END IF;
+        RETURN NEXT coalesce(
+            (SELECT format('Last heard of one that knows it: %s, %s ago.', name, job_span(clock - beat_at))
+               FROM job_worker WHERE expires_at <= clock AND job.kind = ANY (kinds) ORDER BY beat_at DESC LIMIT 1),
+            (SELECT format('The last worker to leave was %s, %s ago: %s.', name, job_span(clock - exited_at), reason)
+               FROM job_worker_exit ORDER BY id DESC LIMIT 1),
+            'No worker has been seen yet.');
+    ELSIF job.suspect THEN
+        is_held := true;
+        RETURN NEXT 'It ran when its worker died, so it runs next with nothing beside it: '
+            || CASE WHEN seen.are_idle THEN 'a worker takes it as soon as it looks.'
+                    ELSE 'a worker takes it when its other jobs have ended.' END;
+    ELSIF seen.busy >= seen.slots THEN
+        RETURN NEXT format('All %s slots of the workers that know its kind are busy.', seen.slots);
+    ELSE
+        RETURN NEXT format('Workers that know its kind: %s, with %s of %s slots busy.',
+                           seen.taking, seen.busy, seen.slots);
+    END IF;
+    IF seen.notes IS NOT NULL THEN
+        RETURN NEXT seen.notes || '.';
+    END IF;
+    IF is_due AND NOT is_held THEN
+        RETURN QUERY SELECT explain_place_of_job(job);
+    END IF;
+END $$;
+COMMENT ON FUNCTION public.explain_waiting_job(job public.snap_processing_job) IS 'What holds back a job that waits; explain_job(id) is what people call.';
+CREATE FUNCTION public.job_after_insert() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    PERFORM pg_notify('snapapp_job', queue) FROM (SELECT DISTINCT queue FROM inserted) AS touched;
+    RETURN NULL;
+END $$;
+COMMENT ON FUNCTION public.job_after_insert() IS 'Wakes the workers at commit, once a queue.';
+CREATE FUNCTION public.job_before_insert() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    NEW.lane := coalesce(NEW.concurrency_key, nullif(NEW.lane, ''),
+                         (SELECT NEW.tenant FROM job_queue WHERE name = NEW.queue AND fair), '');
+    NEW.spec_hash := job_spec_hash(NEW.kind, NEW.queue, NEW.tenant, NEW.payload);
+    RETURN NEW;
+END $$;
+COMMENT ON FUNCTION public.job_before_insert() IS 'Fills lane and spec_hash of a new job and refuses a payload that is too large.';
+CREATE FUNCTION public.job_next_due(kinds text[], queues text[] DEFAULT NULL::text[]) RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
+    AS $$
+    WITH RECURSIVE lane AS (
+        (SELECT queue, kind, priority, lane FROM snap_processing_job
+          WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect
+          ORDER BY queue, kind, priority, lane LIMIT 1)
+      UNION ALL
+        SELECT next.* FROM lane CROSS JOIN LATERAL (
+            SELECT job.queue, job.kind, job.priority, job.lane FROM snap_processing_job AS job
+             WHERE job.status IN ('PENDING', 'RETRY_WAIT') AND NOT job.suspect
+               AND (job.queue, job.kind, job.priority, job.lane) > (
+                   lane.queue, lane.kind, lane.priority,
+                   -- jump over all the lanes of a kind that is not ours
+                   CASE WHEN lane.kind = ANY (kinds) THEN lane.lane ELSE chr(1114111) END)
+             ORDER BY job.queue, job.kind, job.priority, job.lane LIMIT 1) AS next
+    )
+    SELECT min(first.next_retry_at) FROM lane CROSS JOIN LATERAL (
+        SELECT job.next_retry_at FROM snap_processing_job AS job
+         WHERE job.status IN ('PENDING', 'RETRY_WAIT') AND NOT job.suspect
+           AND job.queue = lane.queue AND job.kind = lane.kind
+           AND job.priority = lane.priority AND job.lane = lane.lane
+         ORDER BY job.next_retry_at LIMIT 1) AS first
+     WHERE lane.kind = ANY (kinds) AND (queues IS NULL OR lane.queue = ANY (queues))
+       AND NOT EXISTS (SELECT FROM job_queue WHERE name = lane.queue AND paused_at IS NOT NULL)
+$$;
+COMMENT ON FUNCTION public.job_next_due(kinds text[], queues text[]) IS 'When the next waiting job of these kinds may run; the workers ask it to know how long they may sleep.';
+CREATE FUNCTION public.job_span(span interval) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT CASE WHEN seconds < 1 THEN round(seconds * 1000) || ' ms'
+                WHEN seconds < 120 THEN floor(seconds) || ' s'
+                WHEN seconds < 7200 THEN floor(seconds / 60) || ' min'
+                WHEN seconds < 172800 THEN floor(seconds / 3600) || ' h'
+                ELSE floor(seconds / 86400) || ' days' END
+      FROM (SELECT abs(extract(epoch FROM span)) AS seconds) AS length
+$$;
+COMMENT ON FUNCTION public.job_span(span interval) IS 'A duration in words, as explain_job(id) says it.';
+CREATE FUNCTION public.job_spec_hash(kind text, queue text, tenant text, payload jsonb) RETURNS bytea
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    payload_text text := payload::text;
+BEGIN
+    -- 1 MiB of compact JSON: the blanks of jsonb's own text add up to a half
+    IF octet_length(payload_text) > 1572864 THEN
+        RAISE EXCEPTION 'the payload has % bytes as text, more than the 1572864 allowed', octet_length(payload_text)
+            USING ERRCODE = '22023';
+    END IF;
+    RETURN sha256(convert_to(concat_ws(chr(10), kind, queue, tenant, payload_text), 'UTF8'));
+END $$;
+COMMENT ON FUNCTION public.job_spec_hash(kind text, queue text, tenant text, payload jsonb) IS 'SHA-256 of what makes a job what it is; lines of kind, queue, tenant and payload.';
+CREATE FUNCTION public.pause_queue(name text, reason text DEFAULT NULL::text) RETURNS void
+    LANGUAGE sql
+    AS $$
+    INSERT INTO job_queue AS q (name, paused_at, paused_reason) VALUES (pause_queue.name, now(), reason)
+    ON CONFLICT (name) DO UPDATE SET paused_at = coalesce(q.paused_at, now()), paused_reason = excluded.paused_reason
+$$;
+COMMENT ON FUNCTION public.pause_queue(name text, reason text) IS 'No worker claims from this queue until resume_queue(name).';
+CREATE FUNCTION public.pause_schedule(name text, reason text DEFAULT NULL::text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    UPDATE job_schedule
+       SET paused_at = coalesce(paused_at, clock_timestamp()), paused_reason = reason
+     WHERE job_schedule.name = pause_schedule.name;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no schedule %', name USING ERRCODE = 'P0002';
+    END IF;
+END $$;
+COMMENT ON FUNCTION public.pause_schedule(name text, reason text) IS 'Its slots are skipped, with this reason in the ledger, until resume_schedule(name).';
+CREATE FUNCTION public.replay_job(job_id bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    job snap_processing_job;
+BEGIN
+    SELECT * INTO job FROM snap_processing_job WHERE id = job_id;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no job %', job_id USING ERRCODE = 'P0002';
+    END IF;
+    RETURN enqueue_job(
+        kind => job.kind, payload => job.payload, queue => job.queue, priority => job.priority,
+        max_attempts => job.max_attempts, concurrency_key => job.concurrency_key, timeout_ms => job.timeout_ms,
+        tenant => job.tenant, snap_id => job.snap_id, request_id => job.request_id, replay_of => job.id);
+END $$;
+COMMENT ON FUNCTION public.replay_job(job_id bigint) IS 'Runs a copy of a job; returns the copy''s id.';
+CREATE FUNCTION public.resume_queue(name text) RETURNS void
+    LANGUAGE sql
+    AS $$
+    UPDATE job_queue SET paused_at = NULL, paused_reason = NULL WHERE job_queue.name = resume_queue.name;
+    SELECT pg_notify('snapapp_job', resume_queue.name);
+$$;
+COMMENT ON FUNCTION public.resume_queue(name text) IS 'The opposite of pause_queue.';
+CREATE FUNCTION public.resume_schedule(name text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    -- the range is kept, because slots within it may not have been looked at yet: they too were paused
+    UPDATE job_schedule
+       SET last_pause = CASE WHEN paused_at IS NULL THEN last_pause
+                             ELSE tstzrange(paused_at, greatest(paused_at, clock_timestamp()), '[]') END,
+           paused_at = NULL, paused_reason = NULL
+     WHERE job_schedule.name = resume_schedule.name;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no schedule %', name USING ERRCODE = 'P0002';
+    END IF;
+END $$;
+COMMENT ON FUNCTION public.resume_schedule(name text) IS 'The opposite of pause_schedule. Slots that passed meanwhile are not made up for.';
+CREATE FUNCTION public.retry_job(job_id bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    job snap_processing_job;
+    holder bigint;
+BEGIN
+    SELECT * INTO job FROM snap_processing_job WHERE id = job_id FOR UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no job %', job_id USING ERRCODE = 'P0002';
+    ELSIF job.status NOT IN ('FAILED', 'CANCELLED') THEN
+        RAISE EXCEPTION 'job % is %: only a FAILED or CANCELLED job can be retried', job_id, job.status
+            USING ERRCODE = '55000';
+    END IF;
+    UPDATE snap_processing_job
+       SET status = 'PENDING', lease_seq = lease_seq + 1, attempt_count = 0, interruptions = 0, suspect = false,
+           next_retry_at = now(), cancel_requested_at = NULL, started_at = NULL, finished_at = NULL
+     WHERE id = job_id;
+    PERFORM pg_notify('snapapp_job', job.queue);
+    RETURN job_id;
+EXCEPTION WHEN unique_violation THEN
+    SELECT other.id INTO holder FROM snap_processing_job AS other
+     WHERE other.kind = job.kind AND other.tenant = job.tenant AND other.unique_key = job.unique_key
+       AND other.unique_scope = job.unique_scope AND other.status IN ('PENDING', 'RETRY_WAIT', 'RUNNING');
+    RAISE EXCEPTION 'job % cannot be retried: job % holds its unique key %', job_id, holder, job.unique_key
+        USING ERRCODE = '23505';
+END $$;
+COMMENT ON FUNCTION public.retry_job(job_id bigint) IS 'Runs a FAILED or CANCELLED job again, counting from zero.';
+CREATE FUNCTION public.run_schedule(name text) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    its job_schedule;
+    moment timestamptz;
+    new_job bigint;
+BEGIN
+    SELECT * INTO its FROM job_schedule WHERE job_schedule.name = run_schedule.name FOR UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no schedule %', name USING ERRCODE = 'P0002';
+    END IF;
+    moment := clock_timestamp();
+    new_job := enqueue_scheduled_job(its, moment);
+    INSERT INTO job_schedule_slot (schedule, slot, outcome, why, job_id)
+    VALUES (its.name, moment, 'fired', 'a person wanted it now', new_job);
+    RETURN new_job;
+END $$;
+COMMENT ON FUNCTION public.run_schedule(name text) IS 'Enqueues its job now, besides its slots and even while it is paused; returns the job''s id.';
+CREATE TABLE public.alembic_version (
+    version_num character varying(32) NOT NULL
+);
+CREATE TABLE public.job_limit (
+    key_pattern text NOT NULL COLLATE pg_catalog."C",
+    max_running integer,
+    rate double precision,
+    burst integer,
+    CONSTRAINT job_limit_burst_check CHECK ((burst > 0)),
+    CONSTRAINT job_limit_max_running_check CHECK ((max_running >= 0)),
+    CONSTRAINT job_limit_rate_check CHECK ((rate > (0)::double precision))
+);
+COMMENT ON TABLE public.job_limit IS 'Limits by key pattern: jobs running at once, and a rate.';
+CREATE TABLE public.job_log (
+    id bigint NOT NULL,
+    job_id bigint NOT NULL,
+    attempt integer NOT NULL,
+    level text DEFAULT 'INFO'::text NOT NULL,
+    message text NOT NULL,
+    at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT job_log_level_check CHECK ((level = ANY (ARRAY['DEBUG'::text, 'INFO'::text, 'WARNING'::text, 'ERROR'::text]))),
+    CONSTRAINT job_log_message_check CHECK ((length(message) <= 4000))
+);
+COMMENT ON TABLE public.job_log IS 'What processors logged, a line a row.';
+ALTER TABLE public.job_log ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.job_log_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE TABLE public.job_queue (
+    name text NOT NULL COLLATE pg_catalog."C",
+    fair boolean DEFAULT false NOT NULL,
+    paused_at timestamp with time zone,
+    paused_reason text
+);
+COMMENT ON TABLE public.job_queue IS 'Queues that are paused or shared out fairly by tenant; a queue needs no row here to exist.';
+CREATE TABLE public.job_schedule_slot (
+    schedule text NOT NULL COLLATE pg_catalog."C",
+    slot timestamp with time zone NOT NULL,
+    outcome text NOT NULL,
+    why text,
+    job_id bigint,
+    worker text COLLATE pg_catalog."C",
+    recorded_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT fired_means_a_job CHECK (((job_id IS NOT NULL) = (outcome <> 'skipped'::text))),
+    CONSTRAINT never_ahead_of_time CHECK ((slot <= recorded_at)),
+    CONSTRAINT outcome_is_known CHECK ((outcome = ANY (ARRAY['fired'::text, 'late'::text, 'skipped'::text]))),
+    CONSTRAINT skipped_says_why CHECK (((outcome <> 'skipped'::text) OR (why IS NOT NULL)))
+);
+COMMENT ON TABLE public.job_schedule_slot IS 'The ledger: what became of every slot of every schedule, and why. Kept for 90 days, at most the newest 10,000 of each.';
+COMMENT ON COLUMN public.job_schedule_slot.schedule IS 'Whose slot it is.';
+COMMENT ON COLUMN public.job_schedule_slot.slot IS 'When it was due; for a run that a person wanted, when that was.';
+COMMENT ON COLUMN public.job_schedule_slot.outcome IS 'fired, late (fired, more than a minute after the slot) or skipped.';
+COMMENT ON COLUMN public.job_schedule_slot.why IS 'The reason, for everything but a slot that fired in time.';
+COMMENT ON COLUMN public.job_schedule_slot.job_id IS 'The job that it enqueued.';
+COMMENT ON COLUMN public.job_schedule_slot.worker IS 'The worker (job_worker.id) that wrote this down; null: a person.';
+COMMENT ON COLUMN public.job_schedule_slot.recorded_at IS 'When this was written down.';
+CREATE TABLE public.job_worker (
+    id text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL,
+    host text NOT NULL,
+    machine text NOT NULL,
+    pid integer NOT NULL,
+    pid_started bigint NOT NULL,
+    queues text[] NOT NULL,
+    kinds text[] NOT NULL,
+    slots integer NOT NULL,
+    status text DEFAULT 'ACTIVE'::text NOT NULL,
+    note text,
+    traces text,
+    memory_mb integer DEFAULT 0 NOT NULL,
+    current_jobs bigint[] DEFAULT '{}'::bigint[] NOT NULL,
+    jobs_claimed bigint DEFAULT 0 NOT NULL,
+    jobs_completed bigint DEFAULT 0 NOT NULL,
+    jobs_failed bigint DEFAULT 0 NOT NULL,
+    jobs_retried bigint DEFAULT 0 NOT NULL,
+    jobs_recovered bigint DEFAULT 0 NOT NULL,
+    busy_ms bigint DEFAULT 0 NOT NULL,
+    started_at timestamp with time zone DEFAULT now() NOT NULL,
+    beat_at timestamp with time zone DEFAULT now() NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    CONSTRAINT job_worker_status_check CHECK ((status = ANY (ARRAY['ACTIVE'::text, 'DRAINING'::text])))
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='200');
+COMMENT ON TABLE public.job_worker IS 'The roster: every process that works the queue, as of its last heartbeat.';
+COMMENT ON COLUMN public.job_worker.machine IS 'Boot id and process namespace: on the same one, a dead pid is known to be dead.';
+COMMENT ON COLUMN public.job_worker.note IS 'What holds it back, if anything does.';
+COMMENT ON COLUMN public.job_worker.traces IS 'The file in which the process marks what it is running, read by whoever finds it dead.';
+CREATE TABLE public.job_worker_exit (
+    id bigint NOT NULL,
+    worker_id text NOT NULL,
+    name text NOT NULL,
+    host text NOT NULL,
+    pid integer NOT NULL,
+    queues text[] NOT NULL,
+    reason text NOT NULL,
+    jobs_completed bigint NOT NULL,
+    jobs_failed bigint NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    exited_at timestamp with time zone DEFAULT now() NOT NULL
+);
+COMMENT ON TABLE public.job_worker_exit IS 'How each worker ended.';
+ALTER TABLE public.job_worker_exit ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.job_worker_exit_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
 CREATE VIEW public.queue_dead_letters AS
  SELECT id,
     queue,
@@ -525,6 +849,53 @@ CREATE VIEW public.queue_throughput AS
   GROUP BY (date_trunc('minute'::text, finished_at)), queue, kind
   ORDER BY (date_trunc('minute'::text, finished_at)) DESC, queue, kind;
 COMMENT ON VIEW public.queue_throughput IS 'The last hour by minute, over the newest 100,000 jobs.';
+CREATE VIEW public.schedule_overview AS
+ SELECT its.name,
+    its.spec,
+    its.tz,
+    its.queue,
+    its.missed,
+    its.overlap,
+    its.paused_at,
+    its.paused_reason,
+    ( SELECT count(*) AS count
+           FROM public.job_worker
+          WHERE ((job_worker.id = ANY (its.declared_by)) AND (job_worker.expires_at > now()))) AS workers,
+    last.slot AS last_slot,
+    last.outcome AS last_outcome,
+    last.why AS last_why,
+    fired.slot AS last_fired,
+    fired.job_id AS last_job,
+    job.status AS last_job_status,
+    its.settled_until,
+    its.created_at,
+    its.declared_at
+   FROM (((public.job_schedule its
+     LEFT JOIN LATERAL ( SELECT job_schedule_slot.schedule,
+            job_schedule_slot.slot,
+            job_schedule_slot.outcome,
+            job_schedule_slot.why,
+            job_schedule_slot.job_id,
+            job_schedule_slot.worker,
+            job_schedule_slot.recorded_at
+           FROM public.job_schedule_slot
+          WHERE (job_schedule_slot.schedule = its.name)
+          ORDER BY job_schedule_slot.slot DESC
+         LIMIT 1) last ON (true))
+     LEFT JOIN LATERAL ( SELECT job_schedule_slot.schedule,
+            job_schedule_slot.slot,
+            job_schedule_slot.outcome,
+            job_schedule_slot.why,
+            job_schedule_slot.job_id,
+            job_schedule_slot.worker,
+            job_schedule_slot.recorded_at
+           FROM public.job_schedule_slot
+          WHERE ((job_schedule_slot.schedule = its.name) AND (job_schedule_slot.job_id IS NOT NULL))
+          ORDER BY job_schedule_slot.slot DESC
+         LIMIT 1) fired ON (true))
+     LEFT JOIN public.snap_processing_job job ON ((job.id = fired.job_id)))
+  ORDER BY its.name;
+COMMENT ON VIEW public.schedule_overview IS 'Every schedule with its last slot and its last job; workers = 0 means that nobody alive declares it, so nothing fires.';
 ALTER TABLE public.snap_processing_job ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME public.snap_processing_job_id_seq
     START WITH 1
@@ -570,12 +941,17 @@ ALTER TABLE ONLY public.job_log
     ADD CONSTRAINT job_log_pkey PRIMARY KEY (job_id, id);
 ALTER TABLE ONLY public.job_queue
     ADD CONSTRAINT job_queue_pkey PRIMARY KEY (name);
+ALTER TABLE ONLY public.job_schedule
+    ADD CONSTRAINT job_schedule_pkey PRIMARY KEY (name);
+ALTER TABLE ONLY public.job_schedule_slot
+    ADD CONSTRAINT job_schedule_slot_pkey PRIMARY KEY (schedule, slot);
 ALTER TABLE ONLY public.job_worker_exit
     ADD CONSTRAINT job_worker_exit_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.job_worker
     ADD CONSTRAINT job_worker_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.snap_processing_job
     ADD CONSTRAINT snap_processing_job_pkey PRIMARY KEY (id);
+CREATE INDEX job_schedule_slot_fired ON public.job_schedule_slot USING btree (schedule, slot) WHERE (job_id IS NOT NULL);
 CREATE INDEX snap_processing_job_failed ON public.snap_processing_job USING btree (id) WHERE (status = 'FAILED'::text);
 CREATE INDEX snap_processing_job_running ON public.snap_processing_job USING btree (id) WHERE (status = 'RUNNING'::text);
 CREATE INDEX snap_processing_job_snap ON public.snap_processing_job USING btree (snap_id, id) WHERE (snap_id IS NOT NULL);
@@ -586,3 +962,5 @@ CREATE UNIQUE INDEX snap_processing_job_unique_waiting ON public.snap_processing
 CREATE INDEX snap_processing_job_waiting ON public.snap_processing_job USING btree (queue, kind, priority, lane, next_retry_at, id) WHERE ((status = ANY (ARRAY['PENDING'::text, 'RETRY_WAIT'::text])) AND (NOT suspect));
 CREATE TRIGGER job_after_insert AFTER INSERT ON public.snap_processing_job REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION public.job_after_insert();
 CREATE TRIGGER job_before_insert BEFORE INSERT ON public.snap_processing_job FOR EACH ROW WHEN ((new.spec_hash IS NULL)) EXECUTE FUNCTION public.job_before_insert();
+ALTER TABLE ONLY public.job_schedule_slot
+    ADD CONSTRAINT job_schedule_slot_schedule_fkey FOREIGN KEY (schedule) REFERENCES public.job_schedule(name) ON UPDATE CASCADE ON DELETE CASCADE;

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -26,9 +25,22 @@ from snapapp.jobs.roster import Member, Report
 from snapapp.postgres import postmaster
 from tests.conftest import Postgres
 from tests.factory import Db, ago, hence, make_job, make_jobs, row, statuses
+from tests.running import Running
 
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
-COMMANDS = ["serve", "worker", "migrate", "psql", "config", "jobs", "queues", "workers", "bench", "version"]
+COMMANDS = [
+    "serve",
+    "worker",
+    "migrate",
+    "psql",
+    "config",
+    "jobs",
+    "queues",
+    "workers",
+    "schedules",
+    "bench",
+    "version",
+]
 STOPS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 WITHIN = 30.0
 
@@ -74,53 +86,6 @@ def call(bare_call: Call, url: str, monkeypatch: pytest.MonkeyPatch) -> Call:
     """The same on the test's own database."""
     monkeypatch.setenv("SNAPAPP_DATABASE_URL", url)
     return bare_call
-
-
-class Running:
-    """The command in a process of its own."""
-
-    def __init__(self, folder: Path, *arguments: str, **settings: str) -> None:
-        self.mark = uuid.uuid4().hex  # all its descendants carry it
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("SNAPAPP_")}
-        self._said = folder / f"said-{self.mark}"
-        with self._said.open("wb") as said:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "snapapp", *arguments],
-                cwd=Path(__file__).parent.parent,
-                env=clean | settings | {"DESCENDS_FROM": self.mark},
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                start_new_session=True,
-            )
-
-    def said(self) -> str:
-        return self._said.read_text()
-
-    def hear(self, words: str) -> None:
-        until(lambda: words in self.said() or self._ended(words))
-
-    def signal(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
-
-    def end(self) -> int:
-        return self.process.wait(timeout=WITHIN)
-
-    def family(self) -> list[int]:
-        """Every living process that descends from this one, detached ones included."""
-        marked = f"DESCENDS_FROM={self.mark}".encode()
-        return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _holds(entry, marked)]
-
-    def _ended(self, words: str) -> bool:
-        assert self.process.poll() is None, f"ended without {words!r}: {self.said()}"
-        return False
-
-
-def _holds(process: Path, marked: bytes) -> bool:
-    try:
-        return marked in (process / "environ").read_bytes()
-    except OSError:
-        return False
 
 
 @pytest.fixture

@@ -4,9 +4,11 @@ Nothing here reads the table as a whole: a list looks through an index in window
 """
 
 import json
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any, NamedTuple, cast
 from uuid import UUID
 
@@ -98,6 +100,22 @@ class LogEntry:
     at: datetime
 
 
+class Matching(NamedTuple):
+    """The ids of jobs that match; `more`: there are, or may be, others."""
+
+    ids: list[int]
+    more: bool
+
+
+class Arrival(StrEnum):
+    """What became of an enqueue: its unique key may have had a holder."""
+
+    CREATED = "created"
+    EXISTING = "existing"
+    REPLACED = "replaced"
+    IGNORED = "ignored"
+
+
 @dataclass(frozen=True, slots=True)
 class QueueSummary:
     """A queue with work in it, or one that is paused."""
@@ -126,6 +144,13 @@ class Throughput:
     mean_wait_ms: float | None
 
 
+class Switch(NamedTuple):
+    """Is a queue paused, since when, why?"""
+
+    paused_at: datetime | None
+    paused_reason: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerSummary:
     """A process on the roster, as of its last heartbeat."""
@@ -149,6 +174,23 @@ class WorkerSummary:
     mean_ms: float | None
     up_for: timedelta
     last_beat: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerExit:
+    """How a worker ended."""
+
+    id: int
+    worker_id: str
+    name: str
+    host: str
+    pid: int
+    queues: list[str]
+    reason: str
+    jobs_completed: int
+    jobs_failed: int
+    started_at: datetime
+    exited_at: datetime
 
 
 # --- jobs, page by page -----------------------------------------------------------------------------------------
@@ -225,7 +267,7 @@ def jobs(db: Db, which: Filter = Filter(), *, before: int | None = None, limit: 
     return Page(_summaries(db, ids), rest, now)
 
 
-def _pick(db: Db, which: Filter, before: int, limit: int) -> tuple[list[int], int | None]:
+def _pick(db: Db, which: Filter, before: int, limit: int, windows: int | None = None) -> tuple[list[int], int | None]:
     if which.status in (Status.PENDING, Status.RETRY_WAIT):
         seen = _look(db, _WAITING, which, before, limit, WINDOW)
         if seen.rows < WINDOW:
@@ -233,7 +275,7 @@ def _pick(db: Db, which: Filter, before: int, limit: int) -> tuple[list[int], in
     statement = _BY_STATUS.get(which.status, _NEWEST)
     window = limit if which.is_open else max(WINDOW, limit)
     ids: list[int] = []
-    for _ in range(WINDOWS):
+    for _ in range(windows or WINDOWS):
         seen = _look(db, statement, which, before, limit - len(ids), window)
         ids += seen.ids
         if len(ids) == limit:
@@ -248,9 +290,13 @@ _BY_STATUS: Mapping[Status | None, str] = {Status.FAILED: _FAILED, Status.RUNNIN
 
 
 def _look(db: Db, statement: str, which: Filter, before: int, limit: int, window: int) -> _Seen:
+    parameters = _conditions(which) | {"before": before, "limit": limit, "window": window}
+    return _Seen(*_run(db, statement, parameters)[0])
+
+
+def _conditions(which: Filter) -> dict[str, Any]:
     status = which.status and which.status.value
-    parameters = {"status": status, "kind": which.kind, "queue": which.queue, "tenant": which.tenant}
-    return _Seen(*_run(db, statement, parameters | {"before": before, "limit": limit, "window": window})[0])
+    return {"status": status, "kind": which.kind, "queue": which.queue, "tenant": which.tenant}
 
 
 # psycopg cannot read infinity, which people may well write into a run_at
@@ -280,34 +326,63 @@ _IDS_FAILED = """
 SELECT id FROM snap_processing_job
  WHERE status = 'FAILED' AND (%(kind)s::text IS NULL OR kind = %(kind)s)
    AND (%(queue)s::text IS NULL OR queue = %(queue)s) AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
- ORDER BY id
+ ORDER BY id LIMIT %(limit)s
+"""
+
+_IDS_RUNNING = """
+SELECT id FROM snap_processing_job
+ WHERE status = 'RUNNING' AND (%(kind)s::text IS NULL OR kind = %(kind)s)
+   AND (%(queue)s::text IS NULL OR queue = %(queue)s) AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+ ORDER BY id LIMIT %(limit)s
 """
 
 _IDS_WAITING = """
 SELECT id FROM snap_processing_job
  WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect AND (%(kind)s::text IS NULL OR kind = %(kind)s)
    AND (%(queue)s::text IS NULL OR queue = %(queue)s) AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+   AND (%(status)s::text IS NULL OR status = %(status)s)
 UNION ALL
 SELECT id FROM snap_processing_job
  WHERE suspect AND status IN ('PENDING', 'RETRY_WAIT') AND (%(kind)s::text IS NULL OR kind = %(kind)s)
    AND (%(queue)s::text IS NULL OR queue = %(queue)s) AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
- ORDER BY id
+   AND (%(status)s::text IS NULL OR status = %(status)s)
+ ORDER BY id LIMIT %(limit)s
 """
 
 
-def dead_letters(db: Db, which: Filter = Filter()) -> list[int]:
-    """The ids of all FAILED jobs that match, oldest first; the filter's status is not looked at."""
-    return _ids(db, _IDS_FAILED, which)
+def dead_letters(db: Db, which: Filter = Filter(), limit: int | None = None) -> list[int]:
+    """The ids of the FAILED jobs that match, oldest first; the filter's status is not looked at."""
+    return _ids(db, _IDS_FAILED, which, limit)
 
 
-def waiting(db: Db, which: Filter = Filter()) -> list[int]:
-    """The ids of all jobs that wait and match, oldest first; the filter's status is not looked at."""
-    return _ids(db, _IDS_WAITING, which)
+def waiting(db: Db, which: Filter = Filter(), limit: int | None = None) -> list[int]:
+    """The ids of the jobs that wait and match, oldest first; without a status both of theirs."""
+    return _ids(db, _IDS_WAITING, which, limit)
 
 
-def _ids(db: Db, statement: str, which: Filter) -> list[int]:
-    parameters = {"kind": which.kind, "queue": which.queue, "tenant": which.tenant}
-    return [row[0] for row in _run(db, statement, parameters)]
+def matching(db: Db, which: Filter, limit: int) -> Matching:
+    """Some of the jobs that match, for what is done to many. CANCELLED and COMPLETED have no index: the newest
+    million of rows is looked through for them."""
+    match which.status:
+        case Status.FAILED:
+            ids = dead_letters(db, which, limit + 1)
+        case Status.RUNNING:
+            ids = _ids(db, _IDS_RUNNING, which, limit + 1)
+        case Status.COMPLETED | Status.CANCELLED:
+            ids, rest = _pick(db, which, _HIGHEST, limit, windows=WINDOWS * 10)
+            return Matching(ids, rest is not None)
+        case _:
+            ids = waiting(db, which, limit + 1)
+    return Matching(ids[:limit], len(ids) > limit)
+
+
+def lines(db: Db, ids: list[int]) -> list[JobSummary]:
+    """These jobs as they are now, newest first."""
+    return _summaries(db, ids)
+
+
+def _ids(db: Db, statement: str, which: Filter, limit: int | None) -> list[int]:
+    return [row[0] for row in _run(db, statement, _conditions(which) | {"limit": limit})]
 
 
 # --- one job ----------------------------------------------------------------------------------------------------
@@ -344,6 +419,26 @@ def logs(db: Db, job_id: int, *, before: int | None = None, limit: int = 20) -> 
         {"job_id": job_id, "before": before or _HIGHEST, "limit": limit},
     )
     return [LogEntry(*row) for row in reversed(rows)]
+
+
+def explain(db: Db, job_id: int) -> str:
+    """Why it is where it is, and what comes next, in words."""
+    rows = _run(db, "SELECT explain_job(id) FROM snap_processing_job WHERE id = %(id)s", {"id": job_id})
+    if not rows:
+        raise UnknownJob(f"there is no job {job_id}")
+    return cast(str, rows[0][0])
+
+
+_ARRIVAL = """
+SELECT CASE WHEN xmin <> pg_current_xact_id()::xid THEN 'existing'
+            WHEN created_at < now() THEN 'replaced' ELSE 'created' END
+  FROM snap_processing_job WHERE id = %(id)s
+"""
+
+
+def arrival(db: Db, job_id: int | None) -> Arrival:
+    """What an enqueue in this very transaction did, by the id it returned."""
+    return Arrival(_run(db, _ARRIVAL, {"id": job_id})[0][0]) if job_id else Arrival.IGNORED
 
 
 # --- queues, workers, numbers -----------------------------------------------------------------------------------
@@ -386,6 +481,17 @@ def workers(db: Db) -> list[WorkerSummary]:
     return [WorkerSummary(*row) for row in _run(db, _WORKERS, {})]
 
 
+_EXITS = """
+SELECT id, worker_id, name, host, pid, queues, reason, jobs_completed, jobs_failed, started_at, exited_at
+  FROM job_worker_exit WHERE id < %(before)s ORDER BY id DESC LIMIT %(limit)s
+"""
+
+
+def exits(db: Db, *, before: int | None = None, limit: int = 50) -> list[WorkerExit]:
+    """How workers ended, the newest first; `before` is the id of an exit."""
+    return [WorkerExit(*row) for row in _run(db, _EXITS, {"before": before or _HIGHEST, "limit": limit})]
+
+
 def is_known(db: Db, kind: str) -> bool:
     """Does any worker that is alive run this kind?"""
     statement = "SELECT EXISTS (SELECT FROM job_worker WHERE expires_at > now() AND %(kind)s = ANY (kinds))"
@@ -421,9 +527,23 @@ def resume(db: Db, queue: str) -> None:
     _run(db, "SELECT resume_queue(%(queue)s)", {"queue": queue})
 
 
+def switch(db: Db, queue: str) -> Switch:
+    rows = _run(db, "SELECT paused_at, paused_reason FROM job_queue WHERE name = %(queue)s", {"queue": queue})
+    return Switch(*rows[0]) if rows else Switch(None, None)
+
+
 # --- small change -----------------------------------------------------------------------------------------------
 
 
 def _decoded(text: str | None) -> Any:
-    """JSON travels as text, because each carrier would decode it in its own way."""
-    return None if text is None else json.loads(text)
+    """JSON travels as text, because each carrier would decode it in its own way. What Python cannot hold, but
+    PostgreSQL can (numbers of thousands of digits, nesting by the thousand), stays text."""
+    try:
+        return None if text is None else json.loads(text, parse_float=_finite)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _finite(literal: str) -> float | str:
+    number = float(literal)
+    return number if math.isfinite(number) else literal

@@ -1,7 +1,7 @@
-"""Kind -> Processor: what the decorators declare and the worker looks up."""
+"""Kind -> Processor, and the schedules: what the decorators declare and the worker looks up."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
@@ -12,6 +12,7 @@ from tenacity.wait import wait_base
 
 from snapapp.jobs.errors import DuplicateProcessor, UnknownKind
 from snapapp.jobs.model import Failure, Job
+from snapapp.jobs.schedule import DuplicateSchedule, InvalidSchedule, Missed, Routine, Schedule, a_routine, a_schedule
 
 Executor = Literal["thread", "async", "process"]
 Function = Callable[[Job], Any]
@@ -37,14 +38,17 @@ class Processor:
     @property
     def path(self) -> str:
         """Where a child process finds it."""
-        return f"{self.function.__module__}:{self.function.__qualname__}"
+        return _path(self.function)
 
 
 class Registry:
-    """The processors that a process knows."""
+    """The processors that a process knows, and its schedules."""
 
     def __init__(self) -> None:
         self._processors: dict[str, Processor] = {}
+        self._schedules: dict[str, Schedule] = {}
+        self._routines: dict[str, Routine] = {}
+        self._taken: dict[str, tuple[str, str]] = {}  # names of both -> the function's path, and when
 
     def add(self, processor: Processor) -> None:
         known = self._processors.get(processor.kind)
@@ -71,6 +75,12 @@ class Registry:
 
     def kinds(self) -> tuple[str, ...]:
         return tuple(sorted(self._processors))
+
+    def schedules(self) -> tuple[Schedule, ...]:
+        return tuple(self._schedules.values())
+
+    def routines(self) -> tuple[Routine, ...]:
+        return tuple(self._routines.values())
 
     def processor(
         self,
@@ -110,9 +120,110 @@ class Registry:
 
         return declare
 
+    def scheduled(
+        self,
+        *,
+        cron: str | None = None,
+        every: timedelta | None = None,
+        tz: str | None = None,
+        scope: Literal["fleet", "process"] = "fleet",
+        name: str | None = None,
+        payload: Mapping[str, Any] | None = None,
+        missed: Missed | Literal["skip", "once", "all"] | None = None,
+        at_most: int | None = None,
+        overlap: bool | None = None,
+        queue: str | None = None,
+        executor: Executor | None = None,
+        timeout: timedelta | None = None,
+        max_attempts: int | None = None,
+        wait: wait_base | None = None,
+        commit: Commit | None = None,
+        failed: Failed | None = None,
+    ) -> Callable[[F], F]:
+        """Declares when the decorated function runs by itself: once across the whole fleet, as a job of the kind
+        `name` (default: the function's full name) whose payload says the schedule and the slot.
+
+        `cron` has crontab's five fields, read on the clocks of `tz` (default: UTC); `every` counts from 1970. Slots
+        that no worker noticed in time are dealt with as `missed` says: "once" (default) runs the newest of them,
+        "all" the newest `at_most` (10), "skip" none. While a slot's job has not ended, later slots are skipped,
+        unless `overlap` is true, as it is with missed="all".
+
+        scope="process": every worker process calls the function, without arguments, `every` so often. No job, no
+        database, no record; an error is an event and the next call comes.
+        """
+        given = locals()
+        for_jobs = {option: value for option, value in given.items() if option in _FOR_JOBS and value is not None}
+
+        def declare(function: F) -> F:
+            its_name = name or f"{function.__module__}.{function.__qualname__}"
+            if scope == "process":
+                routine = a_routine(its_name, every, function)
+                _check_routine(routine, sorted(for_jobs))
+                self._take_name(its_name, function, f"every {routine.every} in each process")
+                self._routines[its_name] = routine
+                return function
+            schedule = a_schedule(
+                its_name, cron, every, tz, missed=missed, at_most=at_most, overlap=overlap, payload=payload
+            )
+            _check_parameters(function, "takes one argument, the job", None)
+            self._take_name(its_name, function, f"{schedule.spec} ({schedule.tz})")
+            self.processor(
+                its_name,
+                queue=queue or "default",
+                executor=executor,
+                timeout=timeout,
+                max_attempts=max_attempts,
+                wait=wait,
+                commit=commit,
+                failed=failed,
+            )(function)
+            self._schedules[its_name] = schedule
+            return function
+
+        return declare
+
+    def _take_name(self, name: str, function: Callable[..., Any], when: str) -> None:
+        """A module that is loaded again declares the same again; two decorators on one function do not."""
+        ours = (_path(function), when)
+        known = self._taken.setdefault(name, ours)
+        if known != ours:
+            raise DuplicateSchedule(
+                f"two schedules are declared with the name {name!r}: {known[1]} by {known[0]} and {when} by {ours[0]}; "
+                "give one of them another name"
+            )
+
+
+# What a schedule of the process has no use for.
+_FOR_JOBS = frozenset(
+    {
+        *("cron", "tz", "payload", "missed", "at_most", "overlap"),
+        *("queue", "executor", "timeout", "max_attempts", "wait", "commit", "failed"),
+    }
+)
+
+
+def _check_routine(routine: Routine, needless: list[str]) -> None:
+    if needless:
+        raise InvalidSchedule(f"{routine.name}: a schedule of the process is no job and has no {', '.join(needless)}")
+    if inspect.iscoroutinefunction(routine.function):
+        raise InvalidSchedule(f"{routine.name}: a schedule of the process is a plain function, not `async def`")
+    _check_parameters(routine.function, "takes no arguments")
+
+
+def _check_parameters(function: Callable[..., Any], what: str, *given: object) -> None:
+    try:
+        inspect.signature(function).bind(*given)
+    except TypeError:
+        raise InvalidSchedule(f"{_path(function)}: the function of such a schedule {what}") from None
+
+
+def _path(function: Callable[..., Any]) -> str:
+    return f"{function.__module__}:{function.__qualname__}"
+
 
 default = Registry()
 processor = default.processor
+scheduled = default.scheduled
 
 
 def load(modules: tuple[str, ...]) -> None:

@@ -1,0 +1,10 @@
+"""The routes, by noun. Each validates, calls one function of the domain, and returns a schema."""
+
+from fastapi import FastAPI
+
+from snapapp.api import health, jobs, metrics, observability, queues, stream, workers
+
+
+def add_routes(app: FastAPI) -> None:
+    for noun in (health, metrics, observability, stream, jobs, queues, workers):
+        app.include_router(noun.router)

@@ -1,0 +1,72 @@
+"""Request bodies, read strictly: what two readers could understand in two ways is malformed."""
+
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from starlette.concurrency import run_in_threadpool
+
+_DEEPEST = 200  # a reader of ours gives up at 255, PostgreSQL at some thousands
+_LARGE = 64 * 1024  # bytes; what takes milliseconds must not keep the event loop
+
+
+class StrictRoute(APIRoute):
+    """Refuses doubled keys, NaN, Infinity and nesting without end; FastAPI's own reader lets all of them pass."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        answer = super().get_route_handler()
+
+        async def read_strictly(request: Request) -> Response:
+            return await answer(_StrictRequest(request.scope, request.receive))
+
+        return read_strictly
+
+
+class _StrictRequest(Request):
+    async def json(self) -> Any:
+        body = await self.body()
+        return await run_in_threadpool(decoded, body) if len(body) > _LARGE else decoded(body)
+
+
+def decoded(body: bytes) -> Any:
+    """The JSON in it, or JSONDecodeError, whatever is wrong with it."""
+    try:
+        value = json.loads(body.decode(), object_pairs_hook=_object, parse_constant=_refuse_constant)
+    except json.JSONDecodeError:
+        raise
+    except UnicodeDecodeError as error:
+        raise json.JSONDecodeError(f"not UTF-8: {error.reason}", "", error.start) from None
+    except RecursionError:
+        raise json.JSONDecodeError("nested too deeply", "", 0) from None
+    except ValueError as error:  # a whole number with more digits than Python reads
+        raise json.JSONDecodeError(str(error).partition(";")[0], "", 0) from None
+    _refuse_depth(value)
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        seen: set[str] = set()
+        doubled = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise json.JSONDecodeError(f"the key {doubled[:60]!r} stands there twice", "", 0)
+    return made
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise json.JSONDecodeError(f"{name} is not JSON", "", 0)
+
+
+def _refuse_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(_DEEPEST + 1):
+        level = [inner for outer in level for inner in _within(outer) if isinstance(inner, dict | list)]
+        if not level:
+            return
+    raise json.JSONDecodeError(f"nested more than {_DEEPEST} deep", "", 0)
+
+
+def _within(outer: Any) -> Any:
+    return outer.values() if isinstance(outer, dict) else outer if isinstance(outer, list) else ()

@@ -1,0 +1,40 @@
+"""What routes ask for: the monolith, a connection, the request's id."""
+
+from collections.abc import Iterator
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+from sqlalchemy import Connection
+
+from snapapp.api.requests import request_id
+from snapapp.monolith import Monolith
+
+
+def monolith(request: Request) -> Monolith:
+    return cast(Monolith, request.app.state.monolith)
+
+
+House = Annotated[Monolith, Depends(monolith)]
+
+
+def _reading(house: House) -> Iterator[Connection]:
+    """Without a transaction: one round trip less, and nothing is ever left open."""
+    with house.web.connect() as connection:
+        yield connection.execution_options(isolation_level="AUTOCOMMIT")
+
+
+def _writing(house: House) -> Iterator[Connection]:
+    with house.web.begin() as connection:
+        yield connection
+
+
+# The scope says when the part after `yield` runs: before the response leaves, so what it says is committed.
+Reading = Annotated[Connection, Depends(_reading, scope="function")]
+Writing = Annotated[Connection, Depends(_writing, scope="function")]
+
+
+def _request_id() -> str:
+    return request_id.get()
+
+
+RequestId = Annotated[str, Depends(_request_id)]

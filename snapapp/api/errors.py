@@ -1,0 +1,131 @@
+"""The one table from error to answer: {timestamp, status, error, message, details[]}. Invalid input is 400, never 422;
+what is ours to know (5xx) stays with us."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from http import HTTPStatus
+from itertools import islice
+from typing import Any
+
+import psycopg
+import sqlalchemy.exc
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from snapapp.jobs.errors import DuplicateKey, IllegalTransition, InvalidJob, JobsError, UnknownJob
+
+_log = logging.getLogger(__name__)
+
+_COME_BACK = {"Retry-After": "5"}
+_LONGEST = 500  # characters of a message or a detail
+_DETAILS = 20
+
+
+class ErrorBody(BaseModel):
+    """What every refusal looks like."""
+
+    timestamp: datetime
+    status: int = Field(examples=[400])
+    error: str = Field(description="The reason phrase of the status.", examples=["Bad Request"])
+    message: str = Field(examples=["Validation failed"])
+    details: list[str] = Field(description="One line for each field: `field: reason`.")
+
+
+STATUS_OF: Mapping[type[Exception], int] = {
+    UnknownJob: 404,
+    IllegalTransition: 409,
+    DuplicateKey: 409,
+    InvalidJob: 400,
+}
+
+
+def body_of(status: int, message: str, details: Iterable[str] = ()) -> dict[str, Any]:
+    return {
+        "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "status": status,
+        "error": HTTPStatus(status).phrase,
+        "message": _clean(message),
+        "details": [_clean(detail) for detail in islice(details, _DETAILS)],
+    }
+
+
+def _clean(text: str) -> str:
+    """It may quote what was sent: cut, and without the lone surrogates that no answer can hold."""
+    return text[:_LONGEST].encode("utf-8", "backslashreplace").decode()
+
+
+def answer(
+    status: int, message: str, details: Iterable[str] = (), headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    return JSONResponse(body_of(status, message, details), status, headers)
+
+
+def add_handlers(app: FastAPI) -> None:
+    app.add_exception_handler(HTTPException, _http)  # type: ignore[arg-type]  # starlette types these for Exception
+    app.add_exception_handler(RequestValidationError, _invalid)  # type: ignore[arg-type]
+    app.add_exception_handler(JobsError, _refused)  # type: ignore[arg-type]
+    app.add_exception_handler(sqlalchemy.exc.TimeoutError, _crowded)  # type: ignore[arg-type]
+    app.add_exception_handler(sqlalchemy.exc.DBAPIError, _database)  # type: ignore[arg-type]
+
+
+def _http(_request: Request, error: HTTPException) -> JSONResponse:
+    return answer(error.status_code, str(error.detail), headers=error.headers)
+
+
+def _refused(_request: Request, error: JobsError) -> JSONResponse:
+    for kind, status in STATUS_OF.items():
+        if isinstance(error, kind):
+            return answer(status, str(error))
+    raise error
+
+
+def _crowded(_request: Request, _error: sqlalchemy.exc.TimeoutError) -> JSONResponse:
+    return answer(503, "Too many requests at once, try again", headers=_COME_BACK)
+
+
+def _database(request: Request, error: sqlalchemy.exc.DBAPIError) -> JSONResponse:
+    match error.orig:
+        case psycopg.errors.UndefinedTable() | psycopg.errors.UndefinedFunction() | psycopg.errors.UndefinedColumn():
+            return answer(503, "The database is not prepared yet", headers=_COME_BACK)
+        case psycopg.errors.QueryCanceled() | psycopg.errors.LockNotAvailable():
+            return answer(503, "The database took too long, try again", headers=_COME_BACK)
+        case psycopg.OperationalError() | psycopg.InterfaceError():
+            _log.warning("A request met no database: %s %s", request.method, request.url.path)
+            return answer(503, "The database is away, try again", headers=_COME_BACK)
+    raise error
+
+
+# --- validation -------------------------------------------------------------------------------------------------
+
+
+def _invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
+    mistakes = error.errors()
+    for mistake in mistakes:
+        if mistake["type"] == "json_invalid":
+            return answer(400, "Malformed JSON request", [str(mistake.get("ctx", {}).get("error", ""))])
+        if mistake["type"] == "missing" and mistake["loc"][0] == "query":
+            return answer(400, f"Missing required parameter: {mistake['loc'][-1]}")
+    return answer(400, "Validation failed", [_detail(mistake) for mistake in mistakes])
+
+
+def _detail(mistake: Mapping[str, Any]) -> str:
+    place = ".".join(str(part) for part in mistake["loc"][1:]) or str(mistake["loc"][0])
+    reason = str(mistake["msg"]).removeprefix("Value error, ")
+    return f"{place}: {reason}"
+
+
+# --- documentation ----------------------------------------------------------------------------------------------
+
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    400: {"model": ErrorBody, "description": "Something in the request is not as it must be."},
+    503: {"model": ErrorBody, "description": "The database is away; come back after `Retry-After` seconds."},
+}
+
+
+def may_be(**why: str) -> dict[int | str, dict[str, Any]]:
+    """For a route's `responses`: `may_be(_404="There is no such job.")`."""
+    return {int(status[1:]): {"model": ErrorBody, "description": reason} for status, reason in why.items()}

@@ -1,0 +1,134 @@
+"""The description of the API at /openapi.json and /docs: what FastAPI finds in the routes, and what it cannot know."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse
+from pydantic.alias_generators import to_camel
+
+from snapapp.api.errors import ErrorBody, answer
+from snapapp.api.requests import BODY_MAX
+
+Operation = dict[str, Any]
+
+_TAGS = {
+    "actuator": "Is it up? For load balancers, systemd and people.",
+    "metrics": "What happened in this process, and how deep the queue is: for people and for Prometheus.",
+    "observability": "The same, as dashboards and alerts want it.",
+    "jobs": "What waits, runs and failed, and what a person may do about it.",
+    "queues": "How full the queues are, how fast they go, and the switch that each has.",
+    "workers": "The processes that work the queue, and how others ended.",
+    "schedules": "What fires again and again, when next, and what became of every slot.",
+}
+
+_TOKEN = {
+    "type": "apiKey",
+    "in": "header",
+    "name": "X-Internal-Token",
+    "description": "What `SNAPAPP_INTERNAL_TOKEN` holds. Where that is not set, only this machine may ask.",
+}
+
+_UNAUTHORIZED = {
+    "type": "object",
+    "title": "Unauthorized",
+    "required": ["status", "message"],
+    "properties": {
+        "status": {"type": "integer", "examples": [401]},
+        "message": {"type": "string", "examples": ["Internal API token required"]},
+    },
+}
+
+
+def describe(app: FastAPI) -> None:
+    """Gives the app its description; made when it is first asked for."""
+
+    def openapi() -> dict[str, Any]:
+        if not app.openapi_schema:
+            app.openapi_schema = _described(app)
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's own way to change it
+    app.add_exception_handler(405, _not_allowed)
+
+
+def _not_allowed(request: Request, _error: Exception) -> JSONResponse:
+    """Starlette names the methods of the first route that fits the path, be there others."""
+    methods = _methods(request.app.openapi()["paths"], request.url.path)
+    return answer(405, "Method Not Allowed", headers={"Allow": ", ".join(sorted(methods))})
+
+
+def _methods(paths: dict[str, Any], path: str) -> set[str]:
+    fitting = [path] if path in paths else [each for each in paths if _as_pattern(each).fullmatch(path)]
+    return {method.upper() for each in fitting for method in paths[each]}
+
+
+def _as_pattern(path: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path)))
+
+
+def _described(app: FastAPI) -> dict[str, Any]:
+    schema = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
+    used = {tag for _, operation in _operations(schema) for tag in operation.get("tags", [])}
+    schema["tags"] = [{"name": tag, "description": _TAGS[tag]} for tag in _TAGS if tag in used]
+    components = schema.setdefault("components", {})
+    components["securitySchemes"] = {"InternalToken": _TOKEN}
+    schemas = components.setdefault("schemas", {})
+    schemas["Unauthorized"] = _UNAUTHORIZED
+    schemas.setdefault("ErrorBody", ErrorBody.model_json_schema())
+    for name in ("HTTPValidationError", "ValidationError"):  # FastAPI's; invalid input is 400 here
+        schemas.pop(name, None)
+    for path, operation in _operations(schema):
+        _say_what_the_middleware_does(path, operation)
+        for parameter in operation.get("parameters", []):
+            parameter["schema"] = _without_null(parameter["schema"])
+    for model in schemas.values():
+        for field in model.get("properties", {}).values():
+            field.pop("title", None)  # pydantic makes "Delayms" of delayMs
+    _name_readably(schema)
+    return schema
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A parameter that may be left out is called nullable by pydantic; but nobody can write null into a query."""
+    rest = {key: value for key, value in schema.items() if key not in ("anyOf", "title")}
+    options = [option for option in schema.get("anyOf", []) if option != {"type": "null"}]
+    return {**options[0], **rest} if options else rest
+
+
+def _operations(schema: dict[str, Any]) -> Iterator[tuple[str, Operation]]:
+    for path, methods in schema["paths"].items():
+        for operation in methods.values():
+            yield path, operation
+
+
+def _say_what_the_middleware_does(path: str, operation: Operation) -> None:
+    responses = operation["responses"]
+    responses.pop("422", None)
+    if not operation.get("parameters") and "requestBody" not in operation:
+        responses.pop("400", None)
+    if path.startswith("/internal"):
+        operation["security"] = [{"InternalToken": []}]
+        responses["401"] = _answer("The token is missing or wrong.", "Unauthorized")
+        responses["403"] = _answer("No token is set, and the request does not come from this machine.")
+    if "requestBody" in operation:
+        responses["413"] = _answer(f"The body has more than {BODY_MAX} bytes.")
+    operation["responses"] = dict(sorted(responses.items()))
+
+
+def _answer(why: str, model: str = "ErrorBody") -> dict[str, Any]:
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{model}"}}}
+    return {"description": why, "content": content}
+
+
+def _name_readably(schema: dict[str, Any]) -> None:
+    """`listJobs` instead of `list_jobs_internal_jobs_get`; a second route to one function is named by its path."""
+    taken: set[str] = set()
+    for path, operation in _operations(schema):
+        name = to_camel(re.sub(r"\W+", "_", operation["summary"].lower()))
+        if name in taken:
+            name = to_camel(re.sub(r"\W+", "_", path.lower()).strip("_"))
+        taken.add(name)
+        operation["operationId"] = name

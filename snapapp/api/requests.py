@@ -1,0 +1,175 @@
+"""What every request passes through: an id, the internal token, a cap on its body, the worker's courtesy, counting."""
+
+import json
+import logging
+import re
+import secrets
+import uuid
+from collections.abc import Callable
+from contextvars import ContextVar
+from time import monotonic
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from snapapp.api.errors import body_of
+from snapapp.api.traffic import Traffic
+from snapapp.jobs.courtesy import Courtesy
+
+_log = logging.getLogger(__name__)
+
+REQUEST_ID_MAX = 64
+BODY_MAX = 2 * 1024 * 1024  # a payload may have 1 MiB, and JSON may be written with much air in it
+
+request_id: ContextVar[str] = ContextVar("request_id")
+
+
+class Requests:
+    """Around the whole application, so that no answer leaves without an id and no internal path without the token."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        courtesy: Courtesy,
+        traffic: Traffic,
+        internal_token: str | None,
+        is_leaving: Callable[[], bool],
+    ) -> None:
+        self._app = app
+        self._courtesy = courtesy
+        self._traffic = traffic
+        self._token = None if internal_token is None else internal_token.encode()
+        self._is_leaving = is_leaving
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = _headers(scope)
+        exchange = _Exchange(scope, receive, send, self._courtesy, headers, is_leaving=self._is_leaving)
+        request_id.set(exchange.id)
+        try:
+            if refusal := self._refusal(scope, headers):
+                await exchange.answer(*refusal)
+            else:
+                await self._app(scope, exchange.receive, exchange.send)
+        except Exception:
+            _log.exception("A request failed: %s %s", scope["method"], scope["path"], extra=exchange.fields)
+            if exchange.status is None:
+                await exchange.answer(500, body_of(500, "Internal server error"))
+            else:
+                raise  # half of the answer is out: cut the connection, so that the client notices
+        finally:
+            exchange.depart()
+            self._traffic.count(scope, exchange.status or 500, monotonic() - exchange.began)
+
+    def _refusal(self, scope: Scope, headers: dict[bytes, bytes]) -> tuple[int, dict[str, Any]] | None:
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or int(length) > BODY_MAX:
+            return 413, body_of(413, f"The body is larger than {BODY_MAX} bytes")
+        if not scope["path"].startswith("/internal"):
+            return None
+        if self._token is not None:
+            if secrets.compare_digest(headers.get(b"x-internal-token", b""), self._token):
+                return None
+            return 401, {"status": 401, "message": "Internal API token required"}
+        if not _is_local(headers):
+            # without a token only this machine may ask, and no page that a browser loaded from elsewhere
+            return 403, body_of(403, "Without SNAPAPP_INTERNAL_TOKEN, /internal answers only to localhost")
+        return None
+
+
+class TooLarge(HTTPException):
+    """The body has more bytes than were announced, or than anything here accepts. An HTTPException, because FastAPI
+    makes a 400 of whatever else happens while it reads a body."""
+
+    def __init__(self) -> None:
+        super().__init__(413, f"The body is larger than {BODY_MAX} bytes", {"Connection": "close"})
+
+
+class _Exchange:
+    """One request and its answer."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        courtesy: Courtesy,
+        headers: dict[bytes, bytes],
+        *,
+        is_leaving: Callable[[], bool],
+    ) -> None:
+        self.began = monotonic()
+        self.id = _clean_id(headers.get(b"x-request-id", b""))
+        self.status: int | None = None
+        self.fields = {"fields": {"requestId": self.id}}
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._courtesy = courtesy
+        self._is_leaving = is_leaving
+        self._is_guest = False
+        self._received = 0
+        if headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
+            self._arrive()
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._received += len(message.get("body", b""))
+            if self._received > BODY_MAX:
+                raise TooLarge
+            if not message.get("more_body"):
+                self._arrive()  # not before: a client may take its time, and the worker need not wait for it
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message.setdefault("headers", [])
+            message["headers"] = [*message["headers"], (b"x-request-id", self.id.encode())]
+            if self._is_leaving():
+                message["headers"].append((b"connection", b"close"))
+            self.depart()  # what follows is the network's pace
+        await self._send(message)
+
+    async def answer(self, status: int, body: dict[str, Any], *, close: bool = False) -> None:
+        content = json.dumps(body).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
+        if close:
+            headers.append((b"connection", b"close"))
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": content})
+
+    def depart(self) -> None:
+        if self._is_guest:
+            self._is_guest = False
+            self._courtesy.depart()
+
+    def _arrive(self) -> None:
+        if not self._is_guest and self.status is None:
+            self._is_guest = True
+            self._courtesy.arrive()
+
+
+def _headers(scope: Scope) -> dict[bytes, bytes]:
+    return dict(scope["headers"])
+
+
+def _clean_id(given: bytes) -> str:
+    """What a client sends ends in logs and rows: printable ASCII, at most 64 of it."""
+    wanted = re.sub(rb"[^\x21-\x7e]", b"", given)[:REQUEST_ID_MAX].decode()
+    return wanted or uuid.uuid4().hex
+
+
+def _is_local(headers: dict[bytes, bytes]) -> bool:
+    host = headers.get(b"host", b"localhost").decode("latin-1")
+    name = re.sub(r":\d+$", "", host).strip("[]").lower()
+    crossed = headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin")
+    return name in _LOCAL_NAMES and not crossed
+
+
+_LOCAL_NAMES = {"localhost", "127.0.0.1", "::1", "testserver"}

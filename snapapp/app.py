@@ -1,0 +1,81 @@
+"""The composition root: one process that serves the API and works the queue. `uvicorn snapapp.app:app` is enough."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+
+from snapapp import __version__, api, logs, web
+from snapapp.api import errors, openapi
+from snapapp.api.numbers import Numbers
+from snapapp.api.requests import Requests, request_id
+from snapapp.api.traffic import Traffic
+from snapapp.departure import Departure
+from snapapp.errors import SettingsError
+from snapapp.health import Health
+from snapapp.lag import Lag
+from snapapp.monolith import Monolith
+from snapapp.settings import Settings
+
+_SWITCH_INTERVAL = 0.0005  # seconds a busy thread keeps the others waiting; the default, 5 ms, is what a request takes
+
+
+def create_app(settings: Settings, monolith: Monolith | None = None) -> FastAPI:
+    """The application around a monolith, which it starts unless that has been done."""
+    house = monolith or Monolith(settings)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        with Departure(house) as departure, app.state.lag:
+            app.state.departure = departure
+            sys.setswitchinterval(_SWITCH_INTERVAL)
+            await asyncio.to_thread(house.start)
+            app.state.health = Health(house)
+            departure.serving()
+            try:
+                yield
+            finally:
+                await asyncio.to_thread(house.stop)
+                app.state.health.close()
+
+    app = FastAPI(
+        title="snapapp",
+        version=__version__,
+        summary="Marks moments in videos, and works the queue that turns them into evidence.",
+        lifespan=lifespan,
+        responses=errors.RESPONSES,
+    )
+    app.state.monolith = house
+    app.state.traffic = Traffic()
+    app.state.lag = Lag(house.courtesy)
+    app.state.numbers = Numbers(house, app.state.traffic, app.state.lag)
+    logs.tell("requestId", request_id)
+    errors.add_handlers(app)
+    api.add_routes(app)
+    app.include_router(web.router)
+    openapi.describe(app)
+    app.add_middleware(
+        Requests,
+        courtesy=house.courtesy,
+        traffic=app.state.traffic,
+        internal_token=settings.internal_token,
+        is_leaving=lambda: house.is_leaving,
+    )
+    return app
+
+
+def __getattr__(name: str) -> Any:
+    """`app` is made when a server asks for it: importing this module reads no environment."""
+    if name != "app":
+        raise AttributeError(name)
+    try:
+        settings = Settings.from_environment()
+    except SettingsError as error:
+        sys.exit(f"snapapp: {error}")
+    logs.set_up(settings)
+    logs.warn_of(settings)
+    app = globals()["app"] = create_app(settings)
+    return app

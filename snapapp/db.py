@@ -1,0 +1,82 @@
+"""The database in use, and the web's connections to it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import sqlalchemy
+from sqlalchemy import Engine, event
+
+from snapapp import postgres
+from snapapp.errors import PostgresError, SnapError
+from snapapp.settings import Settings
+
+_CHECKOUT_TIMEOUT = 5  # seconds a request waits for a connection before it is told to come again
+_STATEMENT_TIMEOUT = "30s"
+
+
+@contextmanager
+def in_use(settings: Settings, *, create: bool = False) -> Iterator[str]:
+    """The URL of the database in use: the one that is set, else the embedded one, for as long as we need it."""
+    if settings.database_url:
+        yield settings.database_url
+        return
+    try:
+        server = postgres.start(settings.data_dir, create=create)
+    except PostgresError as error:
+        if settings.data_dir.exists():
+            raise
+        places = " and ".join(settings.looked_in)
+        raise PostgresError(f"{error} (SNAPAPP_DATABASE_URL was looked for in {places}.)") from error
+    with server:
+        yield server.url
+
+
+def web_engine(url: str, settings: Settings) -> Engine:
+    """A pool of the web's own: however busy the worker is, a request finds a connection."""
+    engine = sqlalchemy.create_engine(
+        url.replace("postgresql://", "postgresql+psycopg://", 1),
+        pool_size=settings.web_connections,
+        max_overflow=0,
+        pool_timeout=_CHECKOUT_TIMEOUT,
+        pool_pre_ping=True,  # a restarted server costs no request
+        hide_parameters=True,
+        connect_args={
+            "application_name": "snapapp web",
+            "connect_timeout": 3,
+            "tcp_user_timeout": 10_000,
+            "prepare_threshold": 3 if settings.prepared_statements else None,
+        },
+    )
+    event.listen(engine, "connect", _set_up)
+    return engine
+
+
+def _set_up(connection: psycopg.Connection[Any], _record: object) -> None:
+    connection.autocommit = True
+    connection.execute(
+        "SELECT set_config('statement_timeout', %s, false), set_config('lock_timeout', '5s', false),"
+        " set_config('idle_in_transaction_session_timeout', '60s', false), set_config('timezone', 'UTC', false)",
+        [_STATEMENT_TIMEOUT],
+    )
+    connection.autocommit = False
+
+
+# --- the budget -------------------------------------------------------------------------------------------------
+
+_ALLOWED = """
+SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+     - coalesce(current_setting('reserved_connections', true), '0')::int
+"""
+
+
+def check_budget(url: str, needed: int) -> None:
+    """Found out at the start, not when the last connection is gone and a person waits."""
+    with psycopg.connect(url, connect_timeout=5, application_name="snapapp start") as connection:
+        [(allowed,)] = connection.execute(_ALLOWED).fetchall()
+    if needed > allowed:
+        raise SnapError(
+            f"This process may need {needed} connections and the server allows {allowed}: lower "
+            "SNAPAPP_WEB_CONNECTIONS or SNAPAPP_WORKER_CONCURRENCY, or raise its max_connections."
+        )

@@ -1,0 +1,99 @@
+"""What each part of the process says of itself. Asking never takes longer than a moment, whatever is broken."""
+
+import asyncio
+import shutil
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+import psycopg
+
+from snapapp.jobs.database import Line, connect
+from snapapp.monolith import Monolith
+
+_ANSWER_WITHIN = 2.0  # seconds
+_FRESH_FOR = 0.5  # seconds; many askers at once cost one question
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """`name` is UP or not, and the facts say why."""
+
+    name: str
+    is_up: bool
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class Health:
+    """One a process. Its question to the database runs in a thread, so that a silent one keeps nobody waiting."""
+
+    def __init__(self, monolith: Monolith) -> None:
+        self._monolith = monolith
+        self._line = Line(self._connect)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="health")
+        self._question: Future[str | None] | None = None  # these two are written on the event loop's thread
+        self._asked_at = 0.0
+
+    async def parts(self) -> list[Part]:
+        return [await self.database(), *self._worker(), self._disk()]
+
+    async def database(self) -> Part:
+        if self._monolith.waits_for:
+            return Part("database", is_up=False, facts={"error": self._monolith.waits_for})
+        began = monotonic()
+        done, _ = await asyncio.wait([asyncio.wrap_future(self._ask())], timeout=_ANSWER_WITHIN)
+        error = done.pop().result() if done else f"no answer within {_ANSWER_WITHIN:g} s"
+        if error:
+            return Part("database", is_up=False, facts={"error": error})
+        return Part("database", is_up=True, facts={"answeredInMs": round((monotonic() - began) * 1000, 1)})
+
+    def _worker(self) -> list[Part]:
+        worker = self._monolith.worker
+        if worker is None:
+            why = "off" if not self._monolith.settings.worker_enabled else "waiting for the database"
+            return [Part("worker", is_up=True, facts={"state": why})]
+        vitals = worker.vitals()
+        state = "leaving" if self._monolith.is_leaving else "working"
+        facts = {"id": worker.id, "state": state, "held": vitals.held, "note": vitals.note}
+        return [
+            Part("worker", is_up=vitals.beats and vitals.claims, facts=facts | {"lastBeatMs": vitals.last_beat_ms}),
+            Part("listener", is_up=True, facts={"state": "listening" if vitals.listens else "polling"}),
+        ]
+
+    def _disk(self) -> Part:
+        folder = self._monolith.settings.data_dir
+        while not folder.exists():
+            folder = folder.parent
+        free, floor = shutil.disk_usage(folder).free // 2**20, self._monolith.settings.disk_free_min_mb
+        return Part("disk", is_up=free >= floor, facts={"freeMb": free, "floorMb": floor})
+
+    def is_worth_a_restart(self) -> str | None:
+        """Why only a new process would help; None while this one can mend itself."""
+        worker = self._monolith.worker
+        if worker is None or self._monolith.is_leaving:
+            return None
+        return None if worker.vitals().claims else "the worker's claiming thread has ended"
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._line.close()
+
+    def _ask(self) -> Future[str | None]:
+        if self._question and (not self._question.done() or monotonic() - self._asked_at < _FRESH_FOR):
+            return self._question
+        self._asked_at = monotonic()
+        self._question = self._thread.submit(self._look)
+        return self._question
+
+    def _look(self) -> str | None:
+        try:
+            with self._line.connection() as db:
+                db.execute("SELECT 1")
+        except psycopg.Error as error:
+            self._line.close()
+            return " ".join(str(error).split()) or type(error).__name__
+        return None
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        return connect(self._monolith.url, name="snapapp health", prepared_statements=False)

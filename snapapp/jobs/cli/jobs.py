@@ -1,0 +1,371 @@
+"""`jobs …`: list, show, enqueue, retry, replay, cancel, count."""
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+
+from snapapp.jobs import board, bulk, queue
+from snapapp.jobs.board import Filter, JobDetail, JobSummary
+from snapapp.jobs.bulk import Answers
+from snapapp.jobs.cli.queues import show_queues
+from snapapp.jobs.cli.shown import (
+    first_line,
+    in_json,
+    local,
+    moment_and_age,
+    number,
+    say,
+    show_json,
+    show_table,
+    span,
+    whisper,
+)
+from snapapp.jobs.cli.typed import Add, Db, duration, moment, text, whole
+from snapapp.jobs.errors import InvalidJob
+from snapapp.jobs.intake import enqueue
+from snapapp.jobs.model import Status
+
+Step = Callable[[Db, Iterable[int], bulk.OnProgress], Answers]
+
+_SHOWN_FROM = 101  # jobs; a bar for fewer would be gone before anybody has read it
+_COMPLAINTS = 20  # printed one by one; the others are only counted
+
+
+def add_commands(add: Add) -> None:
+    listing = add("list", list_jobs, "list jobs, newest first")
+    listing.add_argument("--status", type=str.upper, choices=[status.value for status in Status])
+    _add_filter(listing)
+    listing.add_argument("--limit", type=whole(1, 10_000), default=50, help="how many at most (default: 50)")
+    listing.add_argument("--before", type=whole(1, 2**63 - 1), metavar="ID", help="only jobs older than this one")
+    showing = add("show", show_job, "show all that is known of a job")
+    showing.add_argument("id", type=whole(1, 2**63 - 1), metavar="ID")
+    showing.add_argument("--logs", type=whole(0, 10_000), default=20, help="how many log lines (default: 20)")
+    explaining = add("explain", explain_job, "say why a job is where it is, and what comes next")
+    explaining.add_argument("id", type=whole(1, 2**63 - 1), metavar="ID")
+    _add_enqueue(add)
+    retrying = add("retry", retry_jobs, "run FAILED or CANCELLED jobs again, counting from zero")
+    _add_many(retrying, "--failed", "every FAILED job that matches")
+    replaying = add("replay", replay_job, "run a copy of a job")
+    replaying.add_argument("id", type=whole(1, 2**63 - 1), metavar="ID")
+    cancelling = add("cancel", cancel_jobs, "end waiting jobs, ask running ones to stop")
+    _add_many(cancelling, "--waiting", "every waiting job that matches")
+    add("stats", show_stats, "count what waits, runs and failed, and what the last hour did")
+
+
+def _add_enqueue(add: Add) -> None:
+    parser = add("enqueue", enqueue_job, "add a job")
+    parser.set_defaults(needs_kinds=True)
+    parser.add_argument("kind", type=text, metavar="KIND")
+    parser.add_argument(
+        "payload", nargs="?", default="{}", metavar="JSON", help="an object; @FILE reads a file, - reads stdin"
+    )
+    parser.add_argument("--queue", type=text, help="default: the one that its kind declares")
+    parser.add_argument("--priority", type=int, default=0, help="higher first, -1000 to 1000")
+    when = parser.add_mutually_exclusive_group()
+    when.add_argument("--delay", type=duration, help="such as 10s, 5m, 2h, 1d")
+    when.add_argument("--run-at", type=moment, metavar="TIME", help="such as 2030-01-31T08:00:00Z")
+    parser.add_argument("--unique-key", type=text, help="while a live job of its kind has it, no other is added")
+    parser.add_argument("--max-attempts", type=int)
+    parser.add_argument("--tenant", type=text, default="")
+    parser.add_argument("--concurrency-key", type=text)
+
+
+def _add_filter(parser: ArgumentParser) -> None:
+    parser.add_argument("--kind", type=text)
+    parser.add_argument("--queue", type=text)
+    parser.add_argument("--tenant", type=text)
+
+
+def _add_many(parser: ArgumentParser, flag: str, what: str) -> None:
+    parser.add_argument("ids", nargs="*", type=whole(1, 2**63 - 1), metavar="ID")
+    parser.add_argument(flag, dest="all", action="store_true", help=what)
+    _add_filter(parser)
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
+# --- jobs -------------------------------------------------------------------------------------------------------
+
+
+def list_jobs(db: Db, arguments: Namespace) -> int:
+    page = board.jobs(db, _filter(arguments), before=arguments.before, limit=arguments.limit)
+    if arguments.json:
+        show_json({"jobs": [asdict(job) for job in page.jobs], "before": page.before})
+        return 0
+    if page.jobs:
+        show_table(
+            ["id", "status", "kind", "queue", "try", "when", "note"], [in_line(job, page.now) for job in page.jobs]
+        )
+    elif page.before is None:
+        say("No job matches." if arguments.before is None else "No older job matches.")
+    if page.before is not None:
+        whisper(f"Older ones: --before {page.before}")
+    return 0
+
+
+def in_line(job: JobSummary, now: datetime) -> list[str]:
+    tries = f"{job.attempt_count}/{job.max_attempts}"
+    return [str(job.id), job.status, job.kind, job.queue, tries, _when(job, now), _note(job)]
+
+
+def _when(job: JobSummary, now: datetime) -> str:
+    match job.status:
+        case Status.PENDING | Status.RETRY_WAIT:
+            late = now - job.next_retry_at
+            return f"due {span(late)} ago" if late >= timedelta(0) else f"in {span(-late)}"
+        case Status.RUNNING:
+            return f"for {span(now - job.started_at)}" if job.started_at else "claimed"
+    return f"{span(now - job.finished_at)} ago" if job.finished_at else ""
+
+
+def _note(job: JobSummary) -> str:
+    match job.status:
+        case Status.RUNNING if job.cancel_requested_at:
+            return "asked to stop"
+        case Status.RUNNING:
+            return _progress(job.progress) if job.progress is not None else ""
+        case Status.COMPLETED:
+            return f"took {span(job.finished_at - job.started_at)}" if job.finished_at and job.started_at else ""
+    return first_line(job.last_error or "")
+
+
+def show_job(db: Db, arguments: Namespace) -> int:
+    job = board.job(db, arguments.id)
+    logs = board.logs(db, job.id, limit=arguments.logs)
+    if arguments.json:
+        explained = {"explain": board.explain(db, job.id)}
+        show_json(asdict(job) | explained | {"logs": [asdict(entry) for entry in logs]})
+        return 0
+    [(now,)] = db.execute("SELECT clock_timestamp()").fetchall()
+    show_table([], [[name, words] for name, words in _in_words(job, now)])
+    say(f"\n{board.explain(db, job.id)}")
+    for error in job.errors:
+        say(f"\nattempt {error.get('attempt')}{_ran(error)} failed: {error.get('error')}")
+        say(str(error.get("trace") or "").rstrip())
+    if logs:
+        say("\nlog")
+        show_table([], [[local(entry.at), f"#{entry.attempt}", entry.level, entry.message] for entry in logs])
+    return 0
+
+
+def explain_job(db: Db, arguments: Namespace) -> int:
+    explained = board.explain(db, arguments.id)
+    if arguments.json:
+        show_json({"id": arguments.id, "explain": explained})
+    else:
+        say(explained)
+    return 0
+
+
+def _in_words(job: JobDetail, now: datetime) -> Iterator[tuple[str, str]]:
+    suspect = ", a suspect: its last worker died, so it runs alone" if job.suspect else ""
+    yield "job", str(job.id)
+    yield "kind", job.kind
+    yield "status", f"{job.status}, {_when(job, now)}{suspect}"
+    yield "queue", f"{job.queue}, priority {job.priority}, lane {job.lane or '(none)'}"
+    yield "attempts", f"{job.attempt_count} of {job.max_attempts}, interrupted {job.interruptions} times by a shutdown"
+    if job.progress is not None:
+        yield "progress", _progress(job.progress, bar=True)
+    yield "created", moment_and_age(job.created_at, now)
+    yield "may run", moment_and_age(job.next_retry_at, now)
+    yield "started", moment_and_age(job.started_at, now)
+    yield "finished", moment_and_age(job.finished_at, now)
+    yield "held by", _holder(job, now)
+    yield "cancel asked", moment_and_age(job.cancel_requested_at, now)
+    yield "tenant", job.tenant or "none: the house's own"
+    yield "unique key", f"{job.unique_key} ({job.unique_scope})" if job.unique_key is not None else "none"
+    yield "concurrency", job.concurrency_key or "no key"
+    yield "timeout", span(timedelta(milliseconds=job.timeout_ms)) if job.timeout_ms else "its kind's"
+    yield "snap", str(job.snap_id or "none")
+    yield "replay of", f"job {job.replay_of}" if job.replay_of else "none"
+    yield "request", job.request_id or "none"
+    yield "lease", f"{job.lease_seq}, raised by every change of status"
+    yield "spec hash", job.spec_hash or "none"
+    yield "payload", in_json(job.payload)
+    yield "result", in_json(job.result) if job.result is not None else "none"
+    yield "last error", job.last_error or "none"
+
+
+def _holder(job: JobDetail, now: datetime) -> str:
+    if job.claimed_by is None or job.locked_at is None or job.lock_expires_at is None:
+        return "nobody"
+    left = job.lock_expires_at - now
+    lease = f"lease ends in {span(left)}" if left > timedelta(0) else f"lease ended {span(-left)} ago"
+    return f"worker {job.claimed_by}, last heartbeat {span(now - job.locked_at)} ago, {lease}"
+
+
+def _ran(error: dict[str, Any]) -> str:
+    return f", after {error['ran_ms']:g} ms," if "ran_ms" in error else ""
+
+
+def enqueue_job(db: Db, arguments: Namespace) -> int:
+    job_id = enqueue(
+        db,
+        arguments.kind,
+        _payload(arguments.payload),
+        queue=arguments.queue,
+        priority=arguments.priority,
+        delay=arguments.delay,
+        run_at=arguments.run_at,
+        unique_key=arguments.unique_key,
+        max_attempts=arguments.max_attempts,
+        tenant=arguments.tenant,
+        concurrency_key=arguments.concurrency_key,
+    )
+    if arguments.json:
+        show_json({"id": job_id})
+    else:
+        say(f"Job {job_id}")
+    if not board.is_known(db, arguments.kind):
+        whisper(f"No worker that is alive knows the kind {arguments.kind}: the job waits for one.")
+    return 0
+
+
+def _payload(given: str) -> Any:
+    try:
+        if given == "-":
+            given = sys.stdin.read()
+        elif given.startswith("@"):
+            given = Path(given[1:]).read_text(encoding="utf-8")
+        return json.loads(given)
+    except json.JSONDecodeError as error:
+        raise InvalidJob(f"the payload is not JSON: {error}; it begins with {given[:40]!r}") from None
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise InvalidJob(f"the payload cannot be read: {error}") from None
+
+
+def replay_job(db: Db, arguments: Namespace) -> int:
+    copy = queue.replay(db, arguments.id)
+    if arguments.json:
+        show_json({"id": copy, "replay_of": arguments.id})
+    else:
+        say(f"Job {copy} repeats job {arguments.id}")
+    return 0
+
+
+def _filter(arguments: Namespace) -> Filter:
+    status = getattr(arguments, "status", None)
+    return Filter(
+        status=Status(status) if status else None,
+        kind=arguments.kind,
+        queue=arguments.queue,
+        tenant=arguments.tenant,
+    )
+
+
+def _progress(progress: Any, *, bar: bool = False) -> str:
+    if not isinstance(progress, dict) or not isinstance(progress.get("percent"), int | float):
+        return in_json(progress)
+    percent = max(0.0, min(100.0, float(progress["percent"])))
+    filled = round(percent / 5)
+    drawn = f"{'█' * filled}{'░' * (20 - filled)} " if bar else ""
+    return f"{drawn}{percent:g} % {progress.get('note') or ''}".rstrip()
+
+
+# --- many jobs --------------------------------------------------------------------------------------------------
+
+
+def retry_jobs(db: Db, arguments: Namespace) -> int:
+    return _to_many(db, arguments, bulk.retry, board.dead_letters, verb="retry", participle="retried")
+
+
+def cancel_jobs(db: Db, arguments: Namespace) -> int:
+    return _to_many(db, arguments, bulk.cancel, board.waiting, verb="cancel", participle="cancelled")
+
+
+def _to_many(
+    db: Db,
+    arguments: Namespace,
+    step: Step,
+    matching: Callable[[Db, Filter], list[int]],
+    *,
+    verb: str,
+    participle: str,
+) -> int:
+    """The jobs that were named, each with its answer; or all that match, counted."""
+    narrowed = any(value is not None for value in (arguments.kind, arguments.queue, arguments.tenant))
+    if bool(arguments.ids) == arguments.all or (narrowed and not arguments.all):
+        arguments.error(f"name the jobs to {verb} by their ids, or all that match by the option for it")
+    if arguments.ids:
+        answers = _watched(db, arguments.ids, step)
+        _report(answers, arguments)
+        return 1 if answers.refused else 0
+    ids = matching(db, _filter(arguments))
+    if ids and not (arguments.yes or _agreed(f"{verb} {_count(len(ids))}", arguments)):
+        return 1
+    _report(_watched(db, ids, step), arguments, counted=participle)
+    return 0
+
+
+def _agreed(question: str, arguments: Namespace) -> bool:
+    if not sys.stdin.isatty():
+        arguments.error(f"this would {question}: add --yes")
+    sys.stderr.write(f"{question[0].upper()}{question[1:]}? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _watched(db: Db, ids: Sequence[int], step: Step) -> Answers:
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=len(ids) < _SHOWN_FROM or not console.is_terminal) as bar:
+        return step(db, ids, partial(bar.advance, bar.add_task("", total=len(ids))))
+
+
+def _report(answers: Answers, arguments: Namespace, *, counted: str | None = None) -> None:
+    done, refused = answers
+    if arguments.json:
+        show_json({"done": list(done), "refused": [{"id": job_id, "why": why} for job_id, why in refused.items()]})
+        return
+    if counted:
+        skipped = f", {len(refused)} refused" if refused else ""
+        said = f"{_count(len(done))} {counted}{skipped}."
+        say(said[0].upper() + said[1:])
+    else:
+        for job_id, status in done.items():
+            say(f"Job {job_id} {_NOW[status]}")
+    for why in list(refused.values())[:_COMPLAINTS]:
+        whisper(why)
+    if len(refused) > _COMPLAINTS:
+        whisper(f"… and {len(refused) - _COMPLAINTS} more")
+
+
+_NOW = {
+    Status.PENDING: "runs again",
+    Status.CANCELLED: "is cancelled",
+    Status.RUNNING: "is running and was asked to stop",
+}
+
+
+def _count(jobs: int) -> str:
+    return "1 job" if jobs == 1 else f"{jobs or 'no'} jobs"
+
+
+# --- numbers --------------------------------------------------------------------------------------------------------
+
+
+def show_stats(db: Db, arguments: Namespace) -> int:
+    queues, throughput = board.queues(db), board.throughput(db)
+    if arguments.json:
+        show_json({"queues": [asdict(one) for one in queues], "last_hour": [asdict(one) for one in throughput]})
+        return 0
+    show_queues(queues)
+    say("")
+    if not throughput:
+        say("No job ended within the last hour.")
+        return 0
+    headers = ["last hour", "queue", "completed", "failed", "cancelled", "ms", "waited ms"]
+    show_table(headers, [_last_hour(each) for each in throughput], numbers={2, 3, 4, 5, 6})
+    return 0
+
+
+def _last_hour(each: board.Throughput) -> list[str]:
+    counts = map(str, (each.completed, each.failed, each.cancelled))
+    return [each.kind, each.queue, *counts, number(each.mean_ms), number(each.mean_wait_ms)]

@@ -1,0 +1,84 @@
+"""`queues …` and `workers …`: list them, pause and resume queues."""
+
+from argparse import Namespace
+from dataclasses import asdict
+
+from snapapp.jobs import board
+from snapapp.jobs.cli.shown import local, say, show_json, show_table, span
+from snapapp.jobs.cli.typed import Add, Db, text
+
+
+def add_commands(add: Add) -> None:
+    add("list", list_queues, "list the queues that have work in them, and the paused ones")
+    pausing = add("pause", pause_queue, "let no worker claim from a queue")
+    pausing.add_argument("queue", type=text, metavar="QUEUE")
+    pausing.add_argument("--reason", type=text, help="for whoever wonders")
+    resuming = add("resume", resume_queue, "let workers claim from a queue again")
+    resuming.add_argument("queue", type=text, metavar="QUEUE")
+
+
+def add_worker_commands(add: Add) -> None:
+    add("list", list_workers, "list the workers, as of their last heartbeat")
+
+
+def list_queues(db: Db, arguments: Namespace) -> int:
+    queues = board.queues(db)
+    if arguments.json:
+        show_json([asdict(one) for one in queues])
+    else:
+        show_queues(queues)
+    return 0
+
+
+def show_queues(queues: list[board.QueueSummary]) -> None:
+    if not queues:
+        say("Every queue is empty, and none is paused.")
+        return
+    rows = [_queue_line(each) for each in queues]
+    headers = ["queue", "pending", "retry", "due", "running", "failed", "oldest due", "paused"]
+    show_table(headers, rows, numbers={1, 2, 3, 4, 5, 6})
+
+
+def _queue_line(each: board.QueueSummary) -> list[str]:
+    counts = map(str, (each.pending, each.retry_wait, each.due, each.running, each.failed))
+    oldest = span(each.oldest_due) if each.oldest_due is not None else ""
+    paused = f"since {local(each.paused_at)} {each.paused_reason or ''}" if each.paused_at else ""
+    return [each.queue, *counts, oldest, paused.rstrip()]
+
+
+def pause_queue(db: Db, arguments: Namespace) -> int:
+    board.pause(db, arguments.queue, arguments.reason)
+    return _said_of_queue(f"The queue {arguments.queue} is paused; what runs goes on.", arguments, is_paused=True)
+
+
+def resume_queue(db: Db, arguments: Namespace) -> int:
+    board.resume(db, arguments.queue)
+    return _said_of_queue(f"The queue {arguments.queue} is open.", arguments, is_paused=False)
+
+
+def _said_of_queue(said: str, arguments: Namespace, *, is_paused: bool) -> int:
+    if arguments.json:
+        show_json({"queue": arguments.queue, "paused": is_paused})
+    else:
+        say(said)
+    return 0
+
+
+def list_workers(db: Db, arguments: Namespace) -> int:
+    workers = board.workers(db)
+    if arguments.json:
+        show_json([asdict(one) for one in workers])
+        return 0
+    if not workers:
+        say("No worker is on the roster.")
+        return 0
+    rows = [_worker_line(each) for each in workers]
+    show_table(["id", "status", "busy", "done", "failed", "beat", "name"], rows, numbers={2, 3, 4})
+    return 0
+
+
+def _worker_line(each: board.WorkerSummary) -> list[str]:
+    queues = f"({','.join(each.queues)})" if each.queues else ""
+    name = " ".join(filter(None, [each.name, queues, each.note]))
+    counts = [f"{len(each.current_jobs)}/{each.slots}", str(each.jobs_completed), str(each.jobs_failed)]
+    return [each.id, each.status, *counts, f"{span(each.last_beat)} ago", name]

@@ -1,0 +1,49 @@
+"""What can be typed: how a command is declared, and how its options are read."""
+
+import re
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import psycopg
+
+Db = psycopg.Connection[Any]
+Act = Callable[[Db, Namespace], int]  # does what was typed, and returns the exit code
+Add = Callable[..., ArgumentParser]
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        # int() alone would take "1_000" and unbounded digits
+        if not re.fullmatch(r"[0-9]{1,19}", text) or not least <= int(text) <= most:
+            raise ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
+        return int(text)
+
+    return read
+
+
+def text(text: str) -> str:
+    if not text.isascii() and text.encode(errors="replace").decode() != text:  # bytes that are no text in this locale
+        raise ArgumentTypeError(f"{text!r} is not text that PostgreSQL can keep")
+    return text
+
+
+_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def duration(text: str) -> timedelta:
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(ms|s|m|h|d)", text)
+    if not found:
+        raise ArgumentTypeError(f"{text!r} is not a duration: write 250ms, 10s, 5m, 2h or 1d")
+    return timedelta(**{_UNITS[found[2]]: float(found[1])})
+
+
+def moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not a time in ISO 8601, such as 2030-01-31T08:00:00Z") from None
+    if moment.tzinfo is None:
+        raise ArgumentTypeError(f"{text!r} has no time zone: add Z for UTC, or an offset such as -03:00")
+    return moment

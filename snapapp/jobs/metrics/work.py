@@ -1,0 +1,75 @@
+"""What the worker of this process did since it started, as named numbers and as Prometheus's families."""
+
+from collections.abc import Iterator
+
+from snapapp.jobs import events
+from snapapp.jobs.events import Event, Events
+from snapapp.jobs.metrics.exposition import Family, counter, gauge, summary
+from snapapp.jobs.roster import Counts
+
+PREFIX = "snap.jobs."
+
+
+class Pruned:
+    """How many finished jobs were deleted for their age. Written by the prune duty's thread."""
+
+    def __init__(self, told: Events) -> None:
+        self.jobs = 0
+        told.on(events.JOBS_PRUNED, self)
+
+    def __call__(self, event: Event) -> None:
+        self.jobs += event.facts["deleted"]
+
+
+def numbers(counts: Counts, pruned: int) -> dict[str, float]:
+    """By their public names. A duration is that of the attempt which ended its job; jobs that never began have none."""
+    ended = list(counts.by_kind.values())
+    ran = sum(one.ran for one in ended)
+    found = {
+        "claimed": counts.claimed,
+        "retry.scheduled": counts.retried,
+        "stale.recovered": counts.recovered,
+        "cleanup.deleted": pruned,
+        "processed": counts.completed + counts.failed + counts.cancelled,
+        "completed": counts.completed,
+        "failed": counts.failed,
+        "cancelled": counts.cancelled,
+        "snoozed": counts.snoozed,
+        "interrupted": counts.interrupted,
+        "leases.lost": counts.lost,
+        "terminal.avg.duration.ms": round(sum(one.ran_ms for one in ended) / ran, 3) if ran else 0.0,
+        "terminal.max.duration.ms": round(max((one.longest_ms for one in ended), default=0.0), 3),
+    }
+    return {PREFIX + name: value for name, value in found.items()}
+
+
+def families(counts: Counts, pruned: int) -> Iterator[Family]:
+    for name, text, value in [
+        ("claimed", "Jobs that this worker took from the queue.", counts.claimed),
+        ("snoozed", "Attempts that asked to be run later.", counts.snoozed),
+        ("interrupted", "Jobs handed back because this worker stopped.", counts.interrupted),
+        ("lease_lost", "Results that did not land, because somebody else had taken over.", counts.lost),
+        ("recovered", "Jobs that this worker took back from dead ones.", counts.recovered),
+        ("pruned", "Finished jobs that were deleted for their age.", pruned),
+    ]:
+        yield counter(f"snapapp_jobs_{name}_total", text, (value, {}))
+    kinds = sorted(counts.by_kind.items())
+    for name, text in [
+        ("completed", "Jobs that succeeded."),
+        ("failed", "Jobs that went to the dead letters."),
+        ("cancelled", "Jobs that were cancelled while this worker had them."),
+        ("retried", "Attempts that failed and will be repeated."),
+    ]:
+        yield counter(
+            f"snapapp_jobs_{name}_total", text, *((getattr(one, name), {"kind": kind}) for kind, one in kinds)
+        )
+    yield summary(
+        "snapapp_job_duration_seconds",
+        "How long the attempts ran that ended their job.",
+        *((one.ran, one.ran_ms / 1000, {"kind": kind}) for kind, one in kinds),
+    )
+    yield gauge(
+        "snapapp_job_duration_seconds_max",
+        "The longest of them since the start of this process.",
+        *((one.longest_ms / 1000, {"kind": kind}) for kind, one in kinds),
+    )

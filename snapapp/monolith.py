@@ -1,0 +1,141 @@
+"""What the process holds besides its routes: the database, the web's connections, and the worker. It stays up while
+the database is away, says what it waits for, and goes on by itself."""
+
+import logging
+import threading
+from contextlib import ExitStack
+
+import psycopg
+import sqlalchemy.exc
+from sqlalchemy import Engine
+
+from snapapp import db, logs, migrate, processing
+from snapapp.errors import MigrationError, SnapError
+from snapapp.jobs.courtesy import Courtesy
+from snapapp.jobs.retry import pause_after
+from snapapp.jobs.runtime import Runtime
+from snapapp.jobs.worker import Worker
+from snapapp.settings import Environment, Settings
+
+_log = logging.getLogger(__name__)
+
+_OPEN_WITHIN = 30.0  # seconds that a start waits for a database that answers; a migration may take longer
+_SAY_AGAIN = 20  # failures: about once a minute
+
+Away = (psycopg.OperationalError, sqlalchemy.exc.OperationalError)
+
+
+class Monolith:
+    """start() and stop(); the second of each finds it done. `web` and `url` are there after start, `worker` as soon as
+    the database is."""
+
+    url: str
+    web: Engine
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.events = logs.events_to_log(settings)
+        self.courtesy = Courtesy()
+        self.worker: Worker | None = None  # these two are written by the opening thread
+        self.waits_for: str | None = "the database was not asked yet"
+        self.is_leaving = False
+        self.hurried_by: int | None = None  # the signal that ended the patience of a stop
+        self._is_started = False
+        self._failure: SnapError | None = None
+        self._has_looked = threading.Event()  # the database answered, or the first attempt failed
+        self._leaving = threading.Event()
+        self._opening = threading.Thread(target=self._open, name="opening", daemon=True)
+        self._to_close = ExitStack()
+        self._turn = threading.Lock()  # one stop at a time; the second finds it done
+
+    def start(self) -> None:
+        """The embedded server starts here. A server elsewhere may be away; what it refuses is an error all the same."""
+        if self._is_started:
+            return
+        self._is_started = True
+        processing.load(self.settings)
+        self.url = self._to_close.enter_context(db.in_use(self.settings, create=True))
+        self.web = db.web_engine(self.url, self.settings)
+        self._to_close.callback(self.web.dispose)
+        self._opening.start()
+        self._has_looked.wait(_OPEN_WITHIN)
+        if self._failure:
+            self.stop()
+            raise self._failure
+
+    def leave(self, *, hurry: bool = False) -> None:
+        """Claim no more, let running jobs finish within the grace, hand back the rest. Requests are still served."""
+        self.is_leaving = True
+        self._leaving.set()
+        if hurry and self.worker:
+            self.worker.hurry()
+        with self._turn:
+            if self._opening.is_alive():
+                self._opening.join(timeout=5)
+            if self.worker:
+                self.worker.stop(reason="the process is stopping")
+
+    def stop(self) -> None:
+        self.leave()
+        with self._turn:
+            self._to_close.close()
+
+    # --- opening ----------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        failures = 0
+        while not self._leaving.is_set():
+            try:
+                self._begin()
+                self.waits_for = None
+                return
+            except Away as error:
+                self._wait_for_it(str(error), failures)
+            except SnapError as error:
+                if not self._has_looked.is_set():
+                    self._failure = error
+                    return
+                self._wait_for_it(str(error), failures)
+            except Exception as error:  # noqa: BLE001 - a thread's outermost edge
+                _log.exception("The database cannot be prepared.")
+                self._wait_for_it(f"{type(error).__name__}: {error}", failures)
+            finally:
+                self._has_looked.set()
+            failures += 1
+            self._leaving.wait(pause_after(failures))
+
+    def _begin(self) -> None:
+        db.check_budget(self.url, connections_needed(self.settings))
+        bring_up_to_date(self.url, self.settings)
+        if not self.settings.worker_enabled:
+            _log.info("The worker is off: SNAPAPP_WORKER_ENABLED is false.")
+            return
+        runtime = Runtime(self.settings.jobs(self.url), events=self.events, courtesy=self.courtesy)
+        self._to_close.callback(runtime.close)
+        if not self._leaving.is_set():
+            worker = runtime.worker()
+            worker.start()
+            self.worker = worker
+
+    def _wait_for_it(self, why: str, failures: int) -> None:
+        self.waits_for = " ".join(why.split())
+        if failures % _SAY_AGAIN == 0:
+            _log.warning("Not ready yet, trying again until it works: %s", self.waits_for)
+
+
+def connections_needed(settings: Settings) -> int:
+    """By one process: the web's pool and the health check, and what its worker takes."""
+    return settings.web_connections + 1 + (settings.jobs("").connections if settings.worker_enabled else 0)
+
+
+def bring_up_to_date(url: str, settings: Settings) -> None:
+    """In prod a deploy migrates, at a moment of its choosing."""
+    if settings.env is Environment.DEV:
+        migrate.migrate(url)
+    else:
+        require_schema(url)
+
+
+def require_schema(url: str) -> None:
+    if not migrate.is_current(url):
+        raise MigrationError("The database does not have the schema that this code needs: type `snapapp migrate`.")

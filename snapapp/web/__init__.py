@@ -1,0 +1,76 @@
+"""The pages: files as they lie here, no build step. They get what they show from /internal, as any client does."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastapi import APIRouter, Request, Response
+from starlette.exceptions import HTTPException
+
+_HERE = Path(__file__).parent / "static"
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+}
+_HEADERS = {
+    "Cache-Control": "no-cache",  # ask every time; the answer is mostly 304
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "X-Robots-Tag": "noindex, nofollow",
+}
+
+router = APIRouter(include_in_schema=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    content: bytes
+    headers: Mapping[str, str]
+
+    @property
+    def etag(self) -> str:
+        return self.headers["ETag"]
+
+
+def _read(path: Path) -> Page:
+    content = path.read_bytes()
+    etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    return Page(content, _HEADERS | {"ETag": etag, "Content-Type": _TYPES[path.suffix]})
+
+
+_PAGES = {path.name: _read(path) for path in _HERE.iterdir() if path.suffix in _TYPES}
+
+
+@router.api_route("/", methods=["GET", "HEAD"])
+def home(request: Request) -> Response:
+    """What this is, and the queue, live."""
+    return _answer(request, "index.html")
+
+
+@router.api_route("/robots.txt", methods=["GET", "HEAD"])
+def robots(request: Request) -> Response:
+    return _answer(request, "robots.txt")
+
+
+@router.api_route("/static/{name}", methods=["GET", "HEAD"])
+def static(request: Request, name: str) -> Response:
+    return _answer(request, name)
+
+
+def _answer(request: Request, name: str) -> Response:
+    page = _PAGES.get(name)
+    if page is None:
+        raise HTTPException(404)
+    known = [tag.strip().removeprefix("W/") for tag in request.headers.get("If-None-Match", "").split(",")]
+    if page.etag in known or known == ["*"]:
+        return Response(status_code=304, headers=page.headers)
+    return Response(page.content, headers=page.headers)

@@ -1,0 +1,49 @@
+"""The application on the test's own database, without a socket: `client` with the worker off, `working_client` on."""
+
+import dataclasses
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snapapp.app import create_app
+from snapapp.settings import Settings
+
+with warnings.catch_warnings():
+    warnings.filterwarnings("ignore", "Using `httpx`")  # it would rather have a package that nobody else needs yet
+    from starlette.testclient import TestClient
+
+QUICK: dict[str, Any] = {
+    "web_connections": 4,
+    "worker_children": 0,
+    "worker_poll_delay": timedelta(milliseconds=100),
+    "job_lock_ttl": timedelta(seconds=5),
+    "job_heartbeat_interval": timedelta(milliseconds=300),
+    "job_recovery_interval": timedelta(milliseconds=500),
+    "shutdown_grace": timedelta(seconds=1),
+    "disk_free_min_mb": 0,
+}
+
+
+@contextmanager
+def served(url: str, data_dir: Path, **changes: Any) -> Iterator[TestClient]:
+    """The whole application, started and stopped."""
+    settings = dataclasses.replace(Settings(), database_url=url, data_dir=data_dir, **(QUICK | changes))
+    with TestClient(create_app(settings), raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.fixture
+def client(url: str, tmp_path: Path) -> Iterator[TestClient]:
+    with served(url, tmp_path, worker_enabled=False) as client:
+        yield client
+
+
+@pytest.fixture
+def working_client(url: str, tmp_path: Path) -> Iterator[TestClient]:
+    with served(url, tmp_path, worker_enabled=True) as client:
+        yield client

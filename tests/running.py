@@ -1,0 +1,116 @@
+"""The product as a process of its own: the command, the server under it, and what they leave behind."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import uuid
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.jobs.working import until
+
+WITHIN = 30.0
+
+
+class Running:
+    """The command in a process of its own."""
+
+    module: tuple[str, ...] = ("snapapp",)
+
+    def __init__(self, folder: Path, *arguments: str, **settings: str) -> None:
+        self.mark = uuid.uuid4().hex  # all its descendants carry it
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("SNAPAPP_")}
+        self._said = folder / f"said-{self.mark}"
+        with self._said.open("wb") as said:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", *self.module, *arguments],
+                cwd=Path(__file__).parent.parent,
+                env=clean | settings | {"DESCENDS_FROM": self.mark},
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+            )
+
+    def said(self) -> str:
+        return self._said.read_text()
+
+    def hear(self, words: str) -> None:
+        until(lambda: words in self.said() or self._ended(words))
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> int:
+        return self.process.wait(timeout=WITHIN)
+
+    def family(self) -> list[int]:
+        """Every living process that descends from this one, detached ones included."""
+        marked = f"DESCENDS_FROM={self.mark}".encode()
+        return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _holds(entry, marked)]
+
+    def _ended(self, words: str) -> bool:
+        assert self.process.poll() is None, f"ended without {words!r}: {self.said()}"
+        return False
+
+
+class Answer(NamedTuple):
+    status: int
+    body: Any
+    headers: dict[str, str]
+
+
+class Served(Running):
+    """`snapapp serve`, whose URL is found in what it says."""
+
+    def __init__(self, folder: Path, **settings: str) -> None:
+        super().__init__(folder, *self.command, **{"SNAPAPP_PORT": "0", "SNAPAPP_DATA_DIR": str(folder)} | settings)
+
+    command: tuple[str, ...] = ("serve",)
+    announced = r"Serving http://localhost:(\d+)/"
+
+    @property
+    def port(self) -> int:
+        until(lambda: re.search(self.announced, self.said()) or self._ended("its URL"), within=WITHIN)
+        found = re.search(self.announced, self.said())
+        assert found
+        return int(found[1])
+
+    def until_up(self) -> "Served":
+        port = self.port
+        until(lambda: _answers(port) or self._ended("an answer"), within=WITHIN)
+        return self
+
+    def ask(self, path: str, method: str = "GET", body: Any = None, **headers: str) -> Answer:
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=WITHIN)
+        try:
+            content = None if body is None else json.dumps(body)
+            connection.request(method, path, content, {"Content-Type": "application/json"} | headers)
+            answer = connection.getresponse()
+            said = answer.read()
+            is_json = "json" in (answer.getheader("content-type") or "")
+            return Answer(answer.status, json.loads(said) if is_json else said, dict(answer.getheaders()))
+        finally:
+            connection.close()
+
+
+def _answers(port: int) -> bool:
+    connection = HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/actuator/liveness")
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+    finally:
+        connection.close()
+
+
+def _holds(process: Path, marked: bytes) -> bool:
+    try:
+        return marked in (process / "environ").read_bytes()
+    except OSError:
+        return False

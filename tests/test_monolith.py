@@ -1,0 +1,153 @@
+"""One process that serves and works: with a database and without, with its worker and without."""
+
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snapapp import postgres
+from snapapp.jobs.database import connect
+from tests.conftest import Postgres
+from tests.factory import Db, make_job, make_jobs, row, statuses
+from tests.jobs.working import until
+from tests.running import Running, Served
+
+Serve = Callable[..., Served]
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    started: list[Served] = []
+
+    def begin(url: str, **settings: str) -> Served:
+        started.append(Served(tmp_path, SNAPAPP_DATABASE_URL=url, **settings))
+        return started[-1]
+
+    yield begin
+    for served in started:
+        served.process.kill()
+        served.process.wait()
+
+
+def test_one_process_answers_and_works(url: str, db: Db, serve: Serve) -> None:
+    """S2, S9: the worker is a part of the API process, and its health says so."""
+    served = serve(url).until_up()
+    job_id = make_job(db, kind="demo.hello")
+    until(lambda: row(db, job_id).status == "COMPLETED")
+    health = served.ask("/actuator/health")
+    assert (health.status, health.body["status"]) == (200, "UP")
+    assert {name: part["status"] for name, part in health.body["components"].items()} == {
+        "database": "UP",
+        "worker": "UP",
+        "listener": "UP",
+        "disk": "UP",
+    }
+    assert served.ask("/actuator/liveness").body == served.ask("/actuator/health/liveness").body == {"status": "UP"}
+    assert served.ask("/actuator/readiness").status == 200
+
+
+def test_without_its_worker_nothing_is_claimed_and_another_process_takes_over(
+    url: str, db: Db, serve: Serve, tmp_path: Path
+) -> None:
+    served = serve(url, SNAPAPP_WORKER_ENABLED="false").until_up()
+    made = make_jobs(db, 10, kind="demo.hello")
+    assert served.ask("/actuator/health").body["components"]["worker"] == {"status": "UP", "state": "off"}
+    assert db.execute("SELECT count(*) FROM job_worker").fetchone() == (0,)
+    assert set(statuses(db).values()) == {"PENDING"}
+    worker = Running(tmp_path, "worker", SNAPAPP_DATABASE_URL=url)
+    try:
+        until(lambda: {statuses(db)[job_id] for job_id in made} == {"COMPLETED"})
+    finally:
+        worker.signal(signal.SIGTERM)
+        assert worker.end() == 0
+    assert served.ask("/actuator/health").status == 200
+
+
+def test_a_database_that_comes_late_is_waited_for(tmp_path: Path, serve: Serve) -> None:
+    """Promise 7, from the first second: the process stays, says why, and begins by itself."""
+    with postgres.start(tmp_path / "late", create=True) as server:
+        url = server.url
+    served = serve(url).until_up()
+    health = served.ask("/actuator/health")
+    assert (health.status, health.body["status"]) == (503, "DOWN")
+    assert "onnection" in health.body["components"]["database"]["error"]
+    assert served.ask("/actuator/readiness").status == 503
+    assert served.ask("/actuator/liveness").status == 200
+    refused = served.ask("/internal/jobs/1")
+    assert (refused.status, refused.body["message"]) == (503, "The database is away, try again")
+    assert refused.headers["retry-after"]
+    with postgres.start(tmp_path / "late", create=False):
+        until(lambda: served.ask("/actuator/health").status == 200)
+        with connect(url, name="test") as db:
+            job_id = make_job(db, kind="demo.hello")
+            until(lambda: row(db, job_id).status == "COMPLETED")
+        assert served.ask(f"/internal/jobs/{job_id}").body["status"] == "COMPLETED"
+        served.signal(signal.SIGTERM)
+        assert served.end() == 0
+    assert "Traceback" not in served.said()
+
+
+def test_a_database_that_goes_away_is_missed_aloud_and_found_again(tmp_path: Path, serve: Serve) -> None:
+    server = postgres.start(tmp_path / "there", create=True)
+    served = serve(server.url, SNAPAPP_JOB_HEARTBEAT_INTERVAL_MS="1000").until_up()
+    assert served.ask("/actuator/health").status == 200
+    server.stop()
+    until(lambda: served.ask("/actuator/health").status == 503)
+    assert served.ask("/internal/jobs/1").status == 503
+    assert served.ask("/actuator/liveness").status == 200
+    with postgres.start(tmp_path / "there", create=False) as again, connect(again.url, name="test") as db:
+        until(lambda: served.ask("/actuator/health").status == 200)
+        job_id = make_job(db, kind="demo.hello")
+        until(lambda: row(db, job_id).status == "COMPLETED")
+        assert served.ask(f"/internal/jobs/{job_id}").status == 200
+        served.signal(signal.SIGTERM)
+        assert served.end() == 0
+
+
+# --- clear errors at the start ----------------------------------------------------------------------------------
+
+
+def test_more_connections_than_the_server_allows_are_refused_at_the_start(url: str, serve: Serve) -> None:
+    served = serve(url, SNAPAPP_WEB_CONNECTIONS="200")
+    assert served.end() == 1
+    assert "This process may need 2" in served.said()
+    assert "lower SNAPAPP_WEB_CONNECTIONS" in served.said()
+    assert "Traceback" not in served.said()
+
+
+def test_a_chosen_port_that_is_taken_is_an_error(url: str, serve: Serve) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        served = serve(url, SNAPAPP_PORT=str(port))
+        assert served.end() == 1
+    assert f"Cannot listen on 127.0.0.1: port {port} in use" in served.said()
+
+
+def test_where_nobody_chose_a_port_the_next_free_one_is_taken(url: str, serve: Serve) -> None:
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            taken.bind(("127.0.0.1", 8000))
+            taken.listen()
+        except OSError:
+            pass  # then somebody else has it, which is as good
+        served = serve(url, SNAPAPP_PORT="").until_up()
+        assert 8000 < served.port <= 8020
+
+
+def test_prod_refuses_a_schema_that_is_not_current(server: Postgres, empty_url: str, serve: Serve) -> None:
+    served = serve(empty_url, **PROD)
+    assert served.end() == 1
+    assert "type `snapapp migrate`" in served.said()
+
+
+def test_prod_refuses_to_leave_internal_open(url: str, serve: Serve) -> None:
+    served = serve(url, **PROD | {"SNAPAPP_INTERNAL_TOKEN": ""})
+    assert served.end() == 1
+    assert "SNAPAPP_INTERNAL_TOKEN is required in prod" in served.said()
+
+
+PROD: dict[str, Any] = {"SNAPAPP_ENV": "prod", "SNAPAPP_INTERNAL_TOKEN": "a-token-for-the-tests"}
