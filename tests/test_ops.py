@@ -18,8 +18,8 @@ import httpx
 import pytest
 
 from snapapp.api.requests import BODY_MAX
-from snapapp.monolith import connections_needed
 from snapapp.errors import SettingsError
+from snapapp.monolith import connections_needed
 from snapapp.postgres.binaries import program
 from snapapp.settings import DEFAULT_ENV_FILE, TABLE, EnvFile, Environment, LogFormat, Settings, load
 from tests.conftest import EMBEDDED, PROGRAMS

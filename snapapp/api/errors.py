@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from snapapp.jobs.errors import DuplicateKey, IllegalTransition, InvalidJob, JobsError, UnknownJob
+from snapapp.jobs.schedule import InvalidSchedule, UnknownSchedule
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +41,8 @@ STATUS_OF: Mapping[type[Exception], int] = {
     IllegalTransition: 409,
     DuplicateKey: 409,
     InvalidJob: 400,
+    UnknownSchedule: 404,
+    InvalidSchedule: 409,  # it is not the client's: another release declared it
 }
 
 

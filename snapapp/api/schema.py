@@ -67,21 +67,23 @@ def _moment(given: object) -> object:
         return _refuse_moment()
 
 
-def _with_offset(moment: datetime) -> datetime:
-    return moment if moment.tzinfo else _refuse_moment()
+def _in_our_time(moment: datetime) -> datetime:
+    return moment if moment.tzinfo and 1980 <= moment.year < 9000 else _refuse_moment()
 
 
 def _refuse_moment() -> datetime:
-    raise ValueError("Input should be a time in ISO 8601 with an offset, such as 2030-01-31T08:00:00-03:00")
+    raise ValueError(
+        "Input should be a time in ISO 8601 with an offset, such as 2030-01-31T08:00:00-03:00, between 1980 and 8999"
+    )
 
 
 _MOMENT = {
     "type": "string",
     "format": "date-time",
-    "pattern": r"^(19[89]|[2-8][0-9]{2})[0-9]-",  # what lies outside, the queue refuses in all or some of its years
+    "pattern": r"^(19[89]|[2-8][0-9]{2})[0-9]-",
     "examples": ["2030-01-31T08:00:00-03:00"],
 }
-Moment = Annotated[datetime, BeforeValidator(_moment), AfterValidator(_with_offset), WithJsonSchema(_MOMENT)]
+Moment = Annotated[datetime, BeforeValidator(_moment), AfterValidator(_in_our_time), WithJsonSchema(_MOMENT)]
 
 
 def _in_seconds(span: object) -> object:

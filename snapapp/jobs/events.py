@@ -29,6 +29,11 @@ JOB_LOST = "job.lease.lost"
 JOBS_CLAIMED = "job.fetched"
 JOBS_PRUNED = "queue.cleaned"
 HOOK_DROPPED = "job.hook.dropped"
+SCHEDULE_FIRED = "schedule.fired"
+SCHEDULE_SKIPPED = "schedule.skipped"
+SCHEDULE_DECLARED = "schedule.declared"
+SCHEDULE_SUPERSEDED = "schedule.superseded"
+ROUTINE_SKIPPED = "schedule.process.skipped"  # the call before had not ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,7 @@ class Events:
 class LogLines:
     """Writes events as log lines. Per-job lines below WARNING are off: they would cost most of the speed."""
 
-    QUIET = frozenset({JOB_ACTIVE, JOB_PROCESSED, JOB_COMPLETED, JOBS_CLAIMED})
+    QUIET = frozenset({JOB_ACTIVE, JOB_PROCESSED, JOB_COMPLETED, JOBS_CLAIMED, SCHEDULE_FIRED})
     NAMES = (  # the fields every line has, and what the events call them
         ("workerId", "worker_id"),
         ("jobId", "job_id"),
@@ -100,6 +105,7 @@ class LogLines:
                 JOB_RETRIED,
             ),
             *(JOB_SNOOZED, JOB_CANCELLED, JOB_LOST, JOBS_CLAIMED, JOBS_PRUNED, HOOK_DROPPED),
+            *(SCHEDULE_FIRED, SCHEDULE_SKIPPED, SCHEDULE_DECLARED, SCHEDULE_SUPERSEDED, ROUTINE_SKIPPED),
         ):
             if name not in self._quiet:
                 events.on(name, self)

@@ -7,18 +7,13 @@ from collections.abc import Sequence
 
 import psycopg
 
+from snapapp.jobs import events as names
 from snapapp.jobs import schedule_ledger as ledger
 from snapapp.jobs.database import Line, Row
 from snapapp.jobs.events import Events
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.schedule import Entry, Missed, Outcome, Schedule, decide, slots, upcoming
 from snapapp.jobs.schedule_ledger import Declaration, Settled, Standing
-
-SCHEDULE_FIRED = "schedule.fired"
-SCHEDULE_SKIPPED = "schedule.skipped"
-SCHEDULE_DECLARED = "schedule.declared"
-SCHEDULE_SUPERSEDED = "schedule.superseded"
-ROUTINE_SKIPPED = "schedule.process.skipped"  # the call before had not ended
 
 LOOK_EVERY = 50.0  # seconds, so that a slot is IN_TIME even if the database's clock was stepped; others may take over
 _AGAIN_AFTER = 5.0  # seconds, where something is wrong with a schedule
@@ -99,7 +94,7 @@ class Watch:
             if standing.name not in self._superseded:
                 self._superseded.add(standing.name)
                 facts = {"ours": _when(ours.schedule), "theirs": _when(standing), "by": standing.declared_by}
-                self._emit(SCHEDULE_SUPERSEDED, logging.WARNING, schedule=standing.name, **facts)
+                self._emit(names.SCHEDULE_SUPERSEDED, logging.WARNING, schedule=standing.name, **facts)
             return self._look_every
         return self._declare(db, ours)
 
@@ -109,18 +104,18 @@ class Watch:
     def _declare(self, db: psycopg.Connection[Row], declaration: Declaration) -> float:
         its = declaration.schedule
         if ledger.declare(db, declaration):
-            self._emit(SCHEDULE_DECLARED, schedule=its.name, when=_when(its))
+            self._emit(names.SCHEDULE_DECLARED, schedule=its.name, when=_when(its))
         self._declared.add(its.name)
         return 0.0
 
     def _tell(self, schedule: Schedule, settled: list[Settled]) -> None:
         for slot, outcome, why, job_id in settled:
             if outcome is not Outcome.SKIPPED:
-                self._emit(SCHEDULE_FIRED, schedule=schedule.name, slot=slot, job_id=job_id, why=why)
+                self._emit(names.SCHEDULE_FIRED, schedule=schedule.name, slot=slot, job_id=job_id, why=why)
         skipped = [each for each in settled if each.outcome is Outcome.SKIPPED]
         if skipped:  # a long absence would otherwise be thousands of lines
             facts = {"slots": len(skipped), "newest": skipped[-1].slot, "why": skipped[-1].why}
-            self._emit(SCHEDULE_SKIPPED, logging.WARNING, schedule=schedule.name, **facts)
+            self._emit(names.SCHEDULE_SKIPPED, logging.WARNING, schedule=schedule.name, **facts)
 
     def _emit(self, name: str, level: int = logging.INFO, **facts: object) -> None:
         self._events.emit(name, level, worker_id=self._worker, **facts)

@@ -52,8 +52,8 @@ class JobsSettings:
 
     @property
     def connections(self) -> int:
-        """To the database, at most: claim, settle, beat, keep, notes and listen, and one for each hook that runs."""
-        return 6 + self.concurrency + self.children
+        """To the database, at most: claim, settle, beat, keep, notes, listen and schedules, and one for each hook."""
+        return 7 + self.concurrency + self.children
 
     def __post_init__(self) -> None:
         _raise_all(

@@ -32,7 +32,7 @@ from snapapp.jobs.rooms import Rooms
 from snapapp.jobs.roster import Counts, Member
 from snapapp.jobs.schedule import Routine
 from snapapp.jobs.schedule_ledger import Declaration
-from snapapp.jobs.schedule_watch import ROUTINE_SKIPPED, Watch
+from snapapp.jobs.schedule_watch import Watch
 from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.settler import Settler
 from snapapp.jobs.wakeup import Listener
@@ -415,7 +415,7 @@ class Worker:
 
     def _add_routine(self, routine: Routine) -> None:
         def skipped() -> None:
-            self.events.emit(ROUTINE_SKIPPED, logging.WARNING, worker_id=self.id, schedule=routine.name)
+            self.events.emit(events.ROUTINE_SKIPPED, logging.WARNING, worker_id=self.id, schedule=routine.name)
 
         self._duties.add(f"schedule {routine.name}", routine.function, routine.every, on_skip=skipped)
 

@@ -272,7 +272,7 @@ def test_a_quiet_stream_is_pinged(watch: Callable[..., Client], monkeypatch: pyt
 
 
 def test_a_client_that_does_not_read_is_cut_and_its_neighbours_are_not(
-    db: Db, served: Serving, watch: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+    db: Db, served: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R50: slow readers. Nothing is kept for them without bound."""
     monkeypatch.setattr(stream, "BUFFER", 3_000_000)
@@ -283,9 +283,10 @@ def test_a_client_that_does_not_read_is_cut_and_its_neighbours_are_not(
         slow.sendall(b"GET /internal/jobs/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
         until(lambda: hasattr(served.app.state, "watcher") and served.watcher._readers)
         [lazy] = served.watcher._readers
-        neighbour = watch()
-        neighbour.until("snapshot")
-        threading.Thread(target=lambda: all(iter(neighbour.next, None)), daemon=True).start()
+        heard = threading.Event()
+        neighbour = threading.Thread(target=read_to_the_end, args=[served.port, heard])
+        neighbour.start()
+        assert heard.wait(WITHIN)
         ids = make_jobs(db, 400, status="RUNNING")
         most = 0
 
@@ -298,7 +299,17 @@ def test_a_client_that_does_not_read_is_cut_and_its_neighbours_are_not(
 
         until(is_cut)
         assert len(served.watcher._readers) == 1
+        assert neighbour.is_alive()
         assert 0 < most < 3 * 3_000_000
+        served.watcher._loop.call_soon_threadsafe(served.app.state.departure.begun.set)
+        neighbour.join(WITHIN)
+        assert not neighbour.is_alive()
+
+
+def read_to_the_end(port: int, heard: threading.Event) -> None:
+    with closing(Client(port)) as client:
+        while client.next():
+            heard.set()
 
 
 # --- outages and ends -------------------------------------------------------------------------------------------
@@ -325,8 +336,8 @@ def test_a_stream_outlives_the_database_and_says_so() -> None:
 
 def test_a_departure_ends_every_stream_at_once(url: str, tmp_path: Path) -> None:
     """FD6: SIGTERM with open streams; uvicorn alone waited for them."""
-    with served_by_process(url, tmp_path) as (process, port):
-        clients = [Client(port) for _ in range(5)]
+    with ExitStack() as stack, served_by_process(url, tmp_path) as (process, port):
+        clients = [stack.enter_context(closing(Client(port))) for _ in range(5)]
         for client in clients:
             client.until("snapshot")
         process.send_signal(signal.SIGTERM)

@@ -75,11 +75,19 @@ def mixed(db: Db) -> Db:
 
 @pytest.mark.parametrize("status", [None, *STATUSES])
 @pytest.mark.parametrize("others", [{}, {"kind": "kind-0"}, {"queue": "queue-1"}, {"tenant": ""}, {"tenant": "olho"}])
-@pytest.mark.parametrize("window", [2, 10_000])
+@pytest.mark.parametrize(("windows", "few"), [([2, 3], 100), ([2, 3], 3), ([500], 100)])
 def test_a_list_holds_all_that_match_and_nothing_else(
-    mixed: Db, status: Status | None, others: dict[str, str], window: int, monkeypatch: pytest.MonkeyPatch
+    mixed: Db,
+    status: Status | None,
+    others: dict[str, str],
+    windows: list[int],
+    few: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(board, "WINDOW", window)
+    """R48."""
+    monkeypatch.setattr(board, "WINDOWS", windows)
+    monkeypatch.setattr(board, "SCATTERED", windows)
+    monkeypatch.setattr(board, "FEW", few)
     wanted = others | ({"status": status.value} if status else {})
     everything = mixed.execute("SELECT id FROM snap_processing_job").fetchall()
     matching = [
@@ -92,8 +100,7 @@ def test_a_list_holds_all_that_match_and_nothing_else(
 
 
 def test_a_call_looks_through_so_many_rows_and_says_where_it_stopped(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(board, "WINDOW", 3)
-    monkeypatch.setattr(board, "WINDOWS", 2)
+    monkeypatch.setattr(board, "WINDOWS", [2, 4])
     needle = make_job(db, kind="needle")
     hay = make_jobs(db, 10)
     page = board.jobs(db, Filter(kind="needle"), limit=2)
@@ -102,13 +109,25 @@ def test_a_call_looks_through_so_many_rows_and_says_where_it_stopped(db: Db, mon
 
 
 def test_few_waiting_jobs_below_many_finished_ones_are_found_at_once(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(board, "WINDOW", 5)
-    monkeypatch.setattr(board, "WINDOWS", 1)
+    monkeypatch.setattr(board, "WINDOWS", [5])
     waiting = make_jobs(db, 2)
     make_jobs(db, 20, status="COMPLETED")
     page = board.jobs(db, Filter(status=Status.PENDING))
     assert [job.id for job in page.jobs] == newest_first(waiting)
     assert page.before is None
+
+
+def test_what_is_done_to_many_is_found_by_status(mixed: Db) -> None:
+    everything = mixed.execute("SELECT id FROM snap_processing_job ORDER BY id").fetchall()
+    for status in STATUSES:
+        those = [job_id for (job_id,) in everything if row(mixed, job_id).status == status]
+        assert sorted(board.matching(mixed, Filter(status), 100).ids) == those
+        assert not board.matching(mixed, Filter(status), 100).more
+        some = board.matching(mixed, Filter(status), len(those) - 1)
+        assert (len(some.ids), some.more) == (len(those) - 1, True)
+    waiting = board.matching(mixed, Filter(tenant="olho"), 100).ids
+    assert {row(mixed, job_id).status for job_id in waiting} == {"PENDING", "RETRY_WAIT"}
+    assert {row(mixed, job_id).tenant for job_id in waiting} == {"olho"}
 
 
 def test_a_line_says_what_its_columns_say(db: Db) -> None:
@@ -155,7 +174,14 @@ LOOKS: dict[str, Callable[[Db], object]] = {
     **{f"list {status}": partial(board.jobs, which=Filter(status=status)) for status in (None, *STATUSES)},
     "list waiting of a kind": lambda db: board.jobs(db, Filter(status=Status.PENDING, kind="new")),
     "list a kind": lambda db: board.jobs(db, Filter(kind="new")),
+    **{
+        f"list {status} of a tenant": partial(board.jobs, which=Filter(status=status, tenant="olho"))
+        for status in STATUSES
+    },
     "dead letters": board.dead_letters,
+    **{f"matching {status}": partial(board.matching, which=Filter(status), limit=10) for status in STATUSES},
+    "explain": lambda db: board.explain(db, 30_050),
+    "exits": board.exits,
     "waiting": board.waiting,
     "queues": board.queues,
     "drained": lambda db: board.is_drained(db, "worker", ["new"], []),

@@ -10,6 +10,9 @@ from snapapp.jobs import board, roster
 from snapapp.jobs.errors import UnknownJob
 from snapapp.jobs.roster import Member, Report
 from tests.factory import Db, ago, hence, make_job, make_jobs, move
+from tests.test_cli import Call, bare_call, call
+
+__all__ = ["bare_call", "call"]  # the fixtures
 
 pytestmark = pytest.mark.both_servers
 
@@ -282,6 +285,18 @@ def test_no_job_is_told_in_sql_and_an_error_elsewhere(db: Db) -> None:
 )
 def test_durations_are_said_in_the_unit_that_a_person_would_choose(db: Db, span: str, words: str) -> None:
     assert db.execute("SELECT job_span(%s::interval)", [span]).fetchone() == (words,)
+
+
+def test_people_ask_on_the_command_line(call: Call, db: Db) -> None:
+    worker(db)
+    job_id = make_job(db, next_retry_at="infinity")
+    assert call("jobs", "explain", str(job_id)).out.splitlines()[0] == "It waits and never becomes due."
+    assert call("jobs", "explain", str(job_id), "--json").json == {"id": job_id, "explain": board.explain(db, job_id)}
+    assert board.explain(db, job_id) in call("jobs", "show", str(job_id)).out
+    assert call("jobs", "show", str(job_id), "--json").json["explain"] == board.explain(db, job_id)
+    nobody = call("jobs", "explain", "4711")
+    assert (nobody.code, nobody.out) == (1, "")
+    assert "there is no job 4711" in nobody.err
 
 
 def test_a_moved_job_is_explained_anew(db: Db) -> None:

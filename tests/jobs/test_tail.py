@@ -52,6 +52,7 @@ def test_the_first_look_tells_nothing_but_knows_what_is_there(db: Db) -> None:
     assert [job.id for job in watching.jobs] == ids[::-1]
 
 
+@pytest.mark.both_servers
 def test_a_jobs_way_is_told_step_by_step(db: Db, look: Callable[[], Told]) -> None:
     """W37: added, active, progress, delayed, completed."""
     job_id = make_job(db)
@@ -194,6 +195,7 @@ def test_a_rare_kind_is_found_among_many(db: Db) -> None:
     assert told(watching, db) == [(rare, "added")]
 
 
+@pytest.mark.both_servers
 def test_jobs_that_were_named_are_watched_to_their_end_with_their_log(db: Db) -> None:
     """R49: logs --tail."""
     job_id, other = make_jobs(db, 2)
@@ -263,6 +265,7 @@ def test_whoever_follows_the_changes_knows_what_is_in_sight(
 # --- what it costs ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.both_servers
 def test_a_look_reads_few_rows_however_many_there_are(db: Db) -> None:
     """FC3: no table scan, also before the first ANALYZE. At 1 M rows a look took 2 ms."""
     db.execute(

@@ -1,0 +1,20 @@
+"""The labs of the process that serves and works, in small; their modules say how to run them in full."""
+
+from tests import departures, outage
+
+
+def test_departures_under_load_cut_nobody_off_and_lose_nothing() -> None:
+    """W41, FD6, FD7: in full, a hundred times."""
+    tally = departures.run(times=2)
+    assert departures.problems(tally) == []
+    assert tally.requests["200"] > 10
+    assert tally.requests["201"] >= 1
+    assert tally.jobs["COMPLETED"] >= 40
+
+
+def test_an_outage_of_the_database_costs_no_running_job_anything() -> None:
+    """Promise 7: health answers throughout, every job lands once, the process stays."""
+    seen = outage.run(jobs=100, seconds=3)
+    assert (seen.missing, set(seen.answers), set(seen.alive)) == (0, {503}, {200})
+    assert (seen.effects, seen.distinct, seen.most_attempts) == (100, 100, 1)
+    assert seen.same_process
