@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -23,8 +23,9 @@ from snapapp.settings import Settings
 _SWITCH_INTERVAL = 0.0005  # seconds a busy thread keeps the others waiting; the default, 5 ms, is what a request takes
 
 
-def create_app(settings: Settings, monolith: Monolith | None = None) -> FastAPI:
-    """The application around a monolith, which it starts unless that has been done."""
+def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequence[int] = ()) -> FastAPI:
+    """The application around a monolith, which it starts unless that has been done. `noted` are the signals that
+    whoever calls us heard so far, and goes on to hear until the application listens itself."""
     house = monolith or Monolith(settings)
 
     @asynccontextmanager
@@ -34,7 +35,7 @@ def create_app(settings: Settings, monolith: Monolith | None = None) -> FastAPI:
             sys.setswitchinterval(_SWITCH_INTERVAL)
             await asyncio.to_thread(house.start)
             app.state.health = Health(house)
-            departure.serving()
+            departure.serving(noted)
             try:
                 yield
             finally:

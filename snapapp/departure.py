@@ -4,6 +4,7 @@ response: with one stream open the worker would go on claiming. So the signals a
 import asyncio
 import signal
 import threading
+from collections.abc import Sequence
 from types import FrameType, TracebackType
 from typing import Self
 
@@ -43,11 +44,13 @@ class Departure:
             if signal.getsignal(number) == self._note:
                 signal.signal(number, handler)  # type: ignore[arg-type]  # it came from signal.signal
 
-    def serving(self) -> None:
-        """A signal that came during the start is passed on only now: uvicorn would leave without a goodbye."""
+    def serving(self, noted: Sequence[int]) -> None:
+        """A signal that came during the start, to us or before us, is passed on only now."""
         self._is_serving = True
         if self._first is not None:
             self._pass_on_soon(self._first)
+        elif noted:
+            self._answer(noted[0])
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         self._loop.call_soon_threadsafe(self._answer, number)
@@ -58,7 +61,7 @@ class Departure:
             self._first, self._first_at = number, now
             self._monolith.is_leaving = True
             self.begun.set()
-            self._in_background(self._monolith.leave)
+            self._in_background(lambda: self._monolith.leave(signal.Signals(number).name))
             self._loop.call_later(self._monolith.settings.shutdown_grace.total_seconds(), self._hurry)
             if self._is_serving:
                 self._pass_on_soon(number)

@@ -11,6 +11,7 @@ from sqlalchemy import Engine
 
 from snapapp import db, logs, migrate, processing
 from snapapp.errors import MigrationError, SnapError
+from snapapp.jobs import intake
 from snapapp.jobs.courtesy import Courtesy
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.runtime import Runtime
@@ -54,6 +55,7 @@ class Monolith:
             return
         self._is_started = True
         processing.load(self.settings)
+        intake.Defaults.max_attempts = self.settings.job_max_attempts  # also where no worker runs
         self.url = self._to_close.enter_context(db.in_use(self.settings, create=True))
         self.web = db.web_engine(self.url, self.settings)
         self._to_close.callback(self.web.dispose)
@@ -63,7 +65,7 @@ class Monolith:
             self.stop()
             raise self._failure
 
-    def leave(self, *, hurry: bool = False) -> None:
+    def leave(self, reason: str = "stopped", *, hurry: bool = False) -> None:
         """Claim no more, let running jobs finish within the grace, hand back the rest. Requests are still served."""
         self.is_leaving = True
         self._leaving.set()
@@ -73,10 +75,10 @@ class Monolith:
             if self._opening.is_alive():
                 self._opening.join(timeout=5)
             if self.worker:
-                self.worker.stop(reason="the process is stopping")
+                self.worker.stop(reason=reason)
 
-    def stop(self) -> None:
-        self.leave()
+    def stop(self, reason: str = "stopped") -> None:
+        self.leave(reason)
         with self._turn:
             self._to_close.close()
 
@@ -103,6 +105,7 @@ class Monolith:
                 self._has_looked.set()
             failures += 1
             self._leaving.wait(pause_after(failures))
+        self._has_looked.set()  # whoever starts us while we are told to leave must not wait for a look
 
     def _begin(self) -> None:
         db.check_budget(self.url, connections_needed(self.settings))
@@ -124,8 +127,8 @@ class Monolith:
 
 
 def connections_needed(settings: Settings) -> int:
-    """By one process: the web's pool and the health check, and what its worker takes."""
-    return settings.web_connections + 1 + (settings.jobs("").connections if settings.worker_enabled else 0)
+    """By one process: the web's pool, the health check and the stream, and what its worker takes."""
+    return settings.web_connections + 2 + (settings.jobs("").connections if settings.worker_enabled else 0)
 
 
 def bring_up_to_date(url: str, settings: Settings) -> None:

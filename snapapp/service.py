@@ -33,6 +33,7 @@ _log = logging.getLogger(__name__)
 
 _FURTHER = {"web": webfirst.measure}
 _PORTS_TRIED = 20
+_UNREAD_FOR_MS = 10_000
 _PATIENCE = timedelta(seconds=5)  # of a command that somebody waits for, with a database that does not answer
 
 
@@ -45,17 +46,17 @@ def run(arguments: Namespace, settings: Settings) -> int:
 def serve(_arguments: Namespace, settings: Settings) -> int:
     """The API and the worker in one process, until a signal."""
     house = Monolith(settings)
-    app = create_app(settings, house)
     with Signals() as signals, _bound_socket(settings) as listening:
         try:
-            with signals.interrupting():  # until uvicorn listens to signals itself, and again when it is done
+            with signals.interrupting():
                 house.start()
+            if not signals.noted:  # Python drops an exception that a signal raises in a destructor
                 _greet(settings, house, _url(listening))
-                _server(app).run(sockets=[listening])
+                _server(create_app(settings, house, noted=signals.noted)).run(sockets=[listening])
         except KeyboardInterrupt:
-            _log.debug("Stopped by %s.", signals.noted[0].name)
+            pass
         finally:
-            house.stop()
+            house.stop(signals.noted[0].name if signals.noted else "stopped")
     return 0 if house.hurried_by is None else 128 + house.hurried_by
 
 
@@ -80,6 +81,8 @@ def _bound_socket(settings: Settings) -> socket.socket:
     for port in ports:
         listening = socket.socket(family, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # a client that stopped reading must not outlast a stop
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_FOR_MS)
         try:
             listening.bind((settings.host, port))
             return listening

@@ -62,7 +62,7 @@ def test_what_runs_is_finished_and_what_waits_is_left_for_others(
     assert_ended_well(served, by=signal.SIGTERM if number is signal.SIGHUP else number)
     assert {row(db, job_id).status for job_id in running} == {"COMPLETED"}
     assert db.execute("SELECT count(*) FROM job_worker").fetchone() == (0,)
-    assert db.execute("SELECT reason FROM job_worker_exit").fetchall() == [("the process is stopping",)]
+    assert db.execute("SELECT reason FROM job_worker_exit").fetchall() == [(number.name,)]
 
 
 def test_a_request_whose_body_is_still_on_its_way_is_answered(url: str, db: Db, serve: Serve) -> None:

@@ -3,13 +3,17 @@
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
 
 from snapapp import postgres
 from snapapp.jobs.database import connect
+from snapapp.monolith import Monolith
+from snapapp.settings import Settings
 from tests.conftest import Postgres
 from tests.factory import Db, make_job, make_jobs, row, statuses
 from tests.jobs.working import until
@@ -151,3 +155,12 @@ def test_prod_refuses_to_leave_internal_open(url: str, serve: Serve) -> None:
 
 
 PROD: dict[str, Any] = {"SNAPAPP_ENV": "prod", "SNAPAPP_INTERNAL_TOKEN": "a-token-for-the-tests"}
+
+
+def test_a_house_that_is_told_to_leave_before_it_begins_does_not_wait(url: str, tmp_path: Path) -> None:
+    house = Monolith(replace(Settings(), database_url=url, data_dir=tmp_path))
+    house.leave()
+    began = monotonic()
+    house.start()
+    house.stop()
+    assert monotonic() - began < 10

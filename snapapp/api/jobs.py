@@ -13,7 +13,7 @@ from snapapp.api.deps import Reading, RequestId, Writing
 from snapapp.api.errors import may_be
 from snapapp.api.schema import Id, Json, Label, Moment, Name, Number, PageSize, Sent, Shown, Text
 from snapapp.jobs import board, bulk, queue
-from snapapp.jobs.board import Arrival, Filter, JobDetail, JobSummary
+from snapapp.jobs.board import Arrival, Filter, JobSummary
 from snapapp.jobs.intake import OnConflict, Scope, enqueue
 from snapapp.jobs.model import Status
 
@@ -157,7 +157,7 @@ def show_job(db: Reading, job_id: JobId) -> JobPage:
         **{name: getattr(known, name) for name in JobWhole.model_fields},
         explain=board.explain(db, job_id),
         waited_ms=_milliseconds(job.created_at, job.started_at),
-        ran_ms=_ran(job),
+        ran_ms=_milliseconds(job.started_at, job.finished_at),
         logs=[LogLine.model_validate(line) for line in logs],
     )
 
@@ -173,10 +173,6 @@ def list_logs(db: Reading, job_id: JobId, before: Before = None, limit: Limit = 
     )
 
 
-def _ran(job: JobDetail) -> float | None:
-    return _milliseconds(job.started_at, job.finished_at)
-
-
 def _milliseconds(start: datetime | None, end: datetime | None) -> float | None:
     return None if start is None or end is None else round((end - start).total_seconds() * 1000, 3)
 
@@ -189,7 +185,6 @@ def _lines(jobs: Iterable[JobSummary]) -> list[JobLine]:
 
 _LONGEST_DELAY = 315_360_000_000  # ms: ten years
 _LONGEST_TIMEOUT = 604_800_000  # ms: seven days
-
 
 _AGREEING: dict[str, Any] = {
     "allOf": [
@@ -222,9 +217,10 @@ class NewJob(Sent):
     unique_key: Text | None = Field(None, description="Another job of its kind and tenant with this key keeps it out.")
     unique_scope: Scope | None = Field(None, description="How long the key is held; else `live`. Needs `uniqueKey`.")
     on_conflict: OnConflict | None = Field(
-        None, description="What happens where the key is held: `existing` (or null) answers with its holder, `ignore` "
-        "with no job, `replace` changes the holder while it waits."
-    )  # fmt: skip
+        None,
+        description="What happens where the key is held: `existing` (or null) answers with its holder, `ignore` with "
+        "no job, `replace` changes the holder while it waits.",
+    )
     max_attempts: Annotated[int, Field(ge=1, le=1000), Number] | None = Field(
         None, description="Attempts before it is a dead letter; else what its kind declares."
     )

@@ -8,6 +8,7 @@ from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 from pydantic.alias_generators import to_camel
+from starlette.exceptions import HTTPException
 
 from snapapp.api.errors import ErrorBody, answer
 from snapapp.api.requests import BODY_MAX
@@ -51,13 +52,14 @@ def describe(app: FastAPI) -> None:
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's own way to change it
-    app.add_exception_handler(405, _not_allowed)
+    app.add_exception_handler(405, _not_allowed)  # type: ignore[arg-type]  # starlette types it for Exception
 
 
-def _not_allowed(request: Request, _error: Exception) -> JSONResponse:
+def _not_allowed(request: Request, error: HTTPException) -> JSONResponse:
     """Starlette names the methods of the first route that fits the path, be there others."""
     methods = _methods(request.app.openapi()["paths"], request.url.path)
-    return answer(405, "Method Not Allowed", headers={"Allow": ", ".join(sorted(methods))})
+    headers = {"Allow": ", ".join(sorted(methods))} if methods else error.headers
+    return answer(405, "Method Not Allowed", headers=headers)
 
 
 def _methods(paths: dict[str, Any], path: str) -> set[str]:

@@ -63,7 +63,7 @@ class Requests:
                 raise  # half of the answer is out: cut the connection, so that the client notices
         finally:
             exchange.depart()
-            self._traffic.count(scope, exchange.status or 500, monotonic() - exchange.began)
+            self._traffic.count(scope, exchange.status or 500, exchange.took())
 
     def _refusal(self, scope: Scope, headers: dict[bytes, bytes]) -> tuple[int, dict[str, Any]] | None:
         length = headers.get(b"content-length", b"0")
@@ -113,6 +113,7 @@ class _Exchange:
         self._is_leaving = is_leaving
         self._is_guest = False
         self._received = 0
+        self._streams_since: float | None = None
         if headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
             self._arrive()
 
@@ -134,6 +135,10 @@ class _Exchange:
             if self._is_leaving():
                 message["headers"].append((b"connection", b"close"))
             self.depart()  # what follows is the network's pace
+            if any(
+                value.startswith(b"text/event-stream") for name, value in message["headers"] if name == b"content-type"
+            ):
+                self._streams_since = monotonic()
         await self._send(message)
 
     async def answer(self, status: int, body: dict[str, Any], *, close: bool = False) -> None:
@@ -143,6 +148,10 @@ class _Exchange:
             headers.append((b"connection", b"close"))
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self._send({"type": "http.response.body", "body": content})
+
+    def took(self) -> float:
+        """To the end of the answer; of a stream, which ends when the client likes, to its beginning."""
+        return (self._streams_since or monotonic()) - self.began
 
     def depart(self) -> None:
         if self._is_guest:

@@ -327,7 +327,7 @@ _EVENTS: dict[int | str, dict[str, Any]] = {
 _RESPONSES = _EVENTS | may_be(_503=f"{STREAMS_MAX} streams are open, or the process is leaving.")
 
 
-@router.get("/stream", response_class=EventStream, responses=_RESPONSES)
+@router.get("/stream", response_class=EventStream, status_code=200, responses=_RESPONSES)
 async def stream(
     request: Request,
     kind: Annotated[Name | None, Query(description="Only jobs of this kind.", examples=["demo.sleep"])] = None,

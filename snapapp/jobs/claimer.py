@@ -18,6 +18,7 @@ from snapapp.jobs.queue import Bookmark, Claimant
 from snapapp.jobs.roster import Counts
 
 _BOOKMARK_LIVES = 1.0  # seconds at most without looking at every lane
+_RULES_AGAIN = 10.0  # seconds: where nothing is found and no wake came, it may be for a rule that we have not heard of
 _WALK_SHARE = 10  # while a bookmark serves, a walk over all lanes may take a tenth of the time
 
 
@@ -43,6 +44,9 @@ class Claimer:
     News (a wake, a due time, the poll) is answered by one statement for all kinds that have a free slot. Where that
     comes back full there is a backlog, and then each room is filled by itself, as much as it can take: together, the
     two slots of one room would be all that any of them got.
+
+    Where there are rules, which are limits and fair queues, another claim takes turns between the lanes. The one
+    without rules then finds nothing, which is how the claimer learns of them.
     """
 
     def __init__(
@@ -78,6 +82,12 @@ class Claimer:
         self._backlog: set[str] = set()  # rooms for which more may be waiting than was claimed
         self._quick_are_out: set[str] = set()  # rooms whose quick kinds have nothing waiting, as of this tick
         self._owes_a_look = False
+        self._by_rules = False
+        self._after = ""  # the lane whose turn was last
+        self._ask_for_rules_at = 0.0
+        self._woken = False
+        self._waits: list[float] = []  # of this tick: when to look again for what rules held back
+        self._held_back: float | None = None  # the shortest of the last tick; read by whoever asks wants_to_know
         self._suspect: Job | None = None  # claimed; waits until nothing runs beside it, then runs alone
         self._suspect_is_parked = False
         self.paused = threading.Event()  # set: claim nothing
@@ -88,7 +98,8 @@ class Claimer:
         if self._answer_was_lost:
             self._give_back_unheard()
         self._quick_are_out.clear()
-        self._owes_a_look = self._owes_a_look or has_news
+        self._owes_a_look = self._owes_a_look or has_news or self._held_back is not None
+        self._woken = woken
         while not self.paused.is_set():
             if self._serve_suspects():
                 return None
@@ -96,10 +107,13 @@ class Claimer:
                 self._look_everywhere()
             if not (self._fill_rooms() or self._may_look()):
                 break
-        if self.paused.is_set() or not (woken or self._owes_a_look):
+        self._held_back, self._waits = min(self._waits, default=None), []
+        if self.paused.is_set() or not (woken or self._owes_a_look or self._held_back is not None):
             return None
         if self._owes_a_look:
             return max(0.0, self._everywhere.walk_again_at - monotonic())
+        if self._held_back is not None:
+            return self._held_back
         if len(self._backlog) == len(self._rooms):
             return None  # the next settle asks again, long before anything else is due
         with self._line.connection() as db:
@@ -107,8 +121,9 @@ class Claimer:
 
     @property
     def wants_to_know(self) -> bool:
-        """Is the next settle worth a tick, whatever the rooms say? A suspect waits for the last of them."""
-        return self._suspect is not None
+        """Is the next settle worth a tick, whatever the rooms say? A suspect waits for the last of them, and what a
+        limit held back for any."""
+        return self._suspect is not None or self._held_back is not None
 
     def unpark(self) -> list[Job]:
         """The suspect that has not begun, if there is one, for a worker that stops."""
@@ -148,7 +163,7 @@ class Claimer:
         is_worth_more = False
         for name in self._rooms:
             ask = self._ask_of(name) if name in self._backlog else None
-            if ask is None:
+            if ask is None or self.paused.is_set():
                 continue
             if len(self._claim(ask, self._trails[name])) >= ask.limit:
                 is_worth_more = True
@@ -210,17 +225,31 @@ class Claimer:
                 trail.bookmark = end
                 return jobs
             if jobs:
-                return jobs + self._walk(db, ask.kinds, ask.limit - len(jobs), began, trail)
-        return self._walk(db, ask.kinds, ask.limit, began, trail)
+                return jobs + self._walk(db, ask, ask.limit - len(jobs), began, trail)
+        return self._walk(db, ask, ask.limit, began, trail)
 
-    def _walk(
-        self, db: psycopg.Connection[Row], kinds: list[str], limit: int, began: float, trail: _Trail
-    ) -> list[Job]:
-        jobs, end = queue.claim(db, self._claimant, kinds, limit)
+    def _walk(self, db: psycopg.Connection[Row], ask: _Ask, limit: int, began: float, trail: _Trail) -> list[Job]:
+        jobs, end = ([], None) if self._by_rules else queue.claim(db, self._claimant, ask.kinds, limit)
+        if self._by_rules or (not jobs and self._finds_rules(db)):
+            jobs = self._take_turns(db, ask, limit)
         took = monotonic() - began
         trail.bookmark = end if len(jobs) >= limit else None
         trail.walk_again_at = monotonic() + min(_BOOKMARK_LIVES, _WALK_SHARE * took)
         return jobs
+
+    def _finds_rules(self, db: psycopg.Connection[Row]) -> bool:
+        """Asked where nothing was claimed; seldom without a wake, because idle must stay nearly free."""
+        if not self._woken and monotonic() < self._ask_for_rules_at:
+            return False
+        self._ask_for_rules_at = monotonic() + _RULES_AGAIN
+        return queue.has_rules(db)
+
+    def _take_turns(self, db: psycopg.Connection[Row], ask: _Ask, limit: int) -> list[Job]:
+        turn = queue.claim_by_rules(db, self._claimant, ask.kinds, limit, ask.free, self._after)
+        self._after, self._by_rules = turn.after, turn.rules
+        if turn.again_in is not None:
+            self._waits.append(turn.again_in)
+        return turn.jobs
 
     def _hand_back_excess(self, db: psycopg.Connection[Row], jobs: list[Job], ask: _Ask, trail: _Trail) -> list[Job]:
         if not jobs:
@@ -273,7 +302,7 @@ class Claimer:
         kinds = [kind for kind, room in self._kinds.items() if room != "process" or has_child]
         self._answer_was_lost = True
         with self._line.connection() as db:
-            job = queue.claim_suspect(db, self._claimant, kinds)
+            job = self._claim_suspect(db, kinds)
         self._answer_was_lost = False
         if job is None:
             self.suspects_wait = False
@@ -283,3 +312,9 @@ class Claimer:
             self._hold([job], sent_at)
             self._suspect, self._suspect_is_parked = job, True
         return self._suspect
+
+    def _claim_suspect(self, db: psycopg.Connection[Row], kinds: list[str]) -> Job | None:
+        job = None if self._by_rules else queue.claim_suspect(db, self._claimant, kinds)
+        if self._by_rules or (job is None and queue.has_rules(db)):
+            return queue.claim_suspect_by_rules(db, self._claimant, kinds)
+        return job

@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 
 from snapapp.app import create_app
+from snapapp.jobs import Job, roster, schedule_ledger
+from snapapp.jobs.registry import Registry
+from snapapp.jobs.roster import Member, Report
+from snapapp.jobs.schedule_ledger import Declaration
 from snapapp.settings import Settings
+from tests.factory import Db
 
 with warnings.catch_warnings():
     warnings.filterwarnings("ignore", "Using `httpx`")  # it would rather have a package that nobody else needs yet
@@ -47,3 +52,18 @@ def client(url: str, tmp_path: Path) -> Iterator[TestClient]:
 def working_client(url: str, tmp_path: Path) -> Iterator[TestClient]:
     with served(url, tmp_path, worker_enabled=True) as client:
         yield client
+
+
+@pytest.fixture
+def nightly(db: Db) -> str:
+    """A schedule, declared by a worker that is alive; the name is the one that the documentation has as an example."""
+    known = Registry()
+
+    @known.scheduled(name="reports.nightly", cron="30 2 * * *", tz="Europe/Berlin")
+    def work(job: Job) -> None: ...
+
+    member = Member("a" * 32, "box-1", "box", "boot", 1, 1, [], [*known.kinds()], 4)
+    roster.beat(db, member, Report(), lives_for=timedelta(hours=1))
+    [schedule] = known.schedules()
+    schedule_ledger.declare(db, Declaration(schedule, "default", 3, member.id))
+    return schedule.name

@@ -429,7 +429,16 @@ def test_thousands_are_changed_in_one_call(client: TestClient, db: Db) -> None:
     assert db.execute("SELECT count(*) FROM snap_processing_job WHERE status = 'FAILED'").fetchone() == (500,)
 
 
-def test_bulk_is_not_taken_for_an_id(client: TestClient) -> None:
-    answer = client.get(f"{JOBS}/bulk")
-    assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
-    assert client.delete(JOBS).headers["Allow"] == "GET, POST"
+def test_a_method_that_is_not_there_is_answered_with_those_that_are(client: TestClient) -> None:
+    """Also where a path could be taken for an id, and where two routes share one."""
+    for method, path, allowed in (
+        ("GET", f"{JOBS}/bulk", "POST"),
+        ("DELETE", JOBS, "GET, POST"),
+        ("PUT", f"{JOBS}/5", "GET"),
+        ("GET", f"{JOBS}/5/retry", "POST"),
+        ("GET", "/internal/queues/a/b/pause", "POST"),
+        ("POST", "/openapi.json", "GET, HEAD"),
+    ):
+        answer = client.request(method, path)
+        assert (answer.status_code, answer.json()["error"]) == (405, "Method Not Allowed"), path
+        assert {*answer.headers["Allow"].split(", ")} == {*allowed.split(", ")}, path

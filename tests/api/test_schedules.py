@@ -1,33 +1,14 @@
 """/internal/schedules: listed, shown with their ledger, previewed, paused, resumed, run."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from snapapp.jobs import Job, roster, schedule_ledger
-from snapapp.jobs.registry import Registry
-from snapapp.jobs.roster import Member, Report
-from snapapp.jobs.schedule_ledger import Declaration
 from tests.factory import Db, row
 
 SCHEDULES = "/internal/schedules"
-MEMBER = Member("a" * 32, "box-1", "box", "boot", 1, 1, [], ["nightly"], 4)
-
-
-@pytest.fixture
-def nightly(db: Db) -> str:
-    """Declared by a worker that is alive."""
-    known = Registry()
-
-    @known.scheduled(name="nightly", cron="30 2 * * *", tz="Europe/Berlin")
-    def work(job: Job) -> None: ...
-
-    roster.beat(db, MEMBER, Report(), lives_for=timedelta(minutes=1))
-    [schedule] = known.schedules()
-    schedule_ledger.declare(db, Declaration(schedule, "default", 3, MEMBER.id))
-    return "nightly"
 
 
 def test_schedules_are_listed_with_their_next_slot(client: TestClient, nightly: str) -> None:

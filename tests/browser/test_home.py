@@ -49,7 +49,7 @@ def test_the_page_says_what_this_is_and_how_it_is(page: Page) -> None:
     expect(page.get_by_role("heading", name="snapapp")).to_be_visible()
     expect(page.locator("#health")).to_have_attribute("data-state", "UP")
     expect(page.locator("#health")).to_contain_text("worker working")
-    expect(page.locator("#none")).to_be_visible()
+    expect(page.locator("#none")).to_have_text("No job yet. Start one above.")
     expect(page.locator("#workers tbody tr")).to_have_count(1)
     expect(page.get_by_role("link", name="API")).to_have_attribute("href", "/docs")
 
@@ -180,6 +180,7 @@ def guarded(browser: Browser, serve: Callable[..., Server]) -> Iterator[Page]:
 def test_a_server_with_a_token_is_asked_with_it(guarded: Page, db: Db) -> None:
     expect(guarded.locator("#token-value")).to_be_focused()
     expect(guarded.locator("#starters button").first).to_be_disabled()
+    expect(guarded.locator("#none")).to_have_text("Nothing is known of the jobs yet.")
     guarded.keyboard.type("wrong")
     guarded.keyboard.press("Enter")
     expect(guarded.locator("#token-said")).to_contain_text("not the one")
@@ -247,7 +248,7 @@ def test_a_flood_does_not_freeze_the_page(page: Page, db: Db) -> None:
         enqueue_many(db, [{"kind": "demo.hello", "queue": "demo"}] * 1000)
     expect(state(page, 20_000)).to_contain_text("completed", timeout=60_000)
     assert page.locator("#jobs li").count() <= 100
-    assert page.evaluate("window.longest") < 1000  # ms; 100 to 200 on two busy cores
+    assert page.evaluate("window.longest") < 1000  # ms
     assert page.evaluate("document.querySelectorAll('*').length") < 2000
 
 

@@ -150,6 +150,7 @@ function drop(id) {
 function learnAll(snapshot) {
   ahead = Date.parse(snapshot.now) - Date.now();
   jobs.clear();
+  put(at("none"), "No job yet. Start one above.");
   for (const job of [...snapshot.items, ...(snapshot.running ?? [])]) learn(job);
   paintSoon();
 }
