@@ -4,7 +4,7 @@ it does is imported when it is run, so that `--help` answers at once."""
 import os
 import sys
 from argparse import REMAINDER, ArgumentParser, ArgumentTypeError, Namespace, _SubParsersAction
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from io import TextIOWrapper
 from typing import Any
@@ -13,10 +13,11 @@ from snapapp import __version__
 
 _HOUSEKEEPING = ("serve", "worker", "migrate", "bench")
 _FAMILIES = {
-    "jobs": "list, show, enqueue, retry, replay or cancel jobs",
+    "jobs": "list, show, follow, enqueue, retry, replay or cancel jobs",
     "queues": "list, pause or resume queues",
     "workers": "list the workers",
     "schedules": "list, preview, pause or run schedules",
+    "limits": "list, set or remove limits of queues and keys",
 }
 
 
@@ -99,6 +100,8 @@ def _parser(typed: Sequence[str]) -> ArgumentParser:
             from snapapp.jobs import cli
 
             cli.add_arguments(name, family)
+    _add_doctor(commands, typed)
+    _add_check_deploy(commands)
     _add_bench(commands, typed)
     commands.add_parser("version", help="say which version this is")
     return parser
@@ -129,6 +132,43 @@ def _add_psql(commands: "_SubParsersAction[ArgumentParser]") -> None:
         "psql", help="open psql on the database in use; takes psql's arguments", prefix_chars="\0", add_help=False
     )
     psql.add_argument("arguments", nargs=REMAINDER)
+
+
+def _add_doctor(commands: "_SubParsersAction[ArgumentParser]", typed: Sequence[str]) -> None:
+    doctor = commands.add_parser(
+        "doctor",
+        help="say what is wrong with the queue and its database, and what to do",
+        description="Says what is wrong with the queue and its database, why it matters and what to do. "
+        "Exits with 0 if all is well, 1 if something needs a person, 2 if it cannot look.",
+    )
+    if typed[:1] == ["doctor"]:
+        from snapapp.jobs.doctor import CHECKS
+
+        names = ", ".join(CHECKS)
+        doctor.add_argument("--only", type=_among(CHECKS), default=(), metavar="CHECK,…", help=f"among {names}")
+    doctor.add_argument("--fix", action="store_true", help="do what is safe: sweep, analyze, clear away dead workers")
+    doctor.add_argument("--json", action="store_true", help="for programs")
+
+
+def _among(names: Collection[str]) -> Callable[[str], tuple[str, ...]]:
+    def read(text: str) -> tuple[str, ...]:
+        chosen = tuple(name.strip() for name in text.split(",") if name.strip())
+        unknown = [name for name in chosen if name not in names]
+        if unknown or not chosen:
+            raise ArgumentTypeError(f"{text!r} is not among {', '.join(names)}")
+        return chosen
+
+    return read
+
+
+def _add_check_deploy(commands: "_SubParsersAction[ArgumentParser]") -> None:
+    check = commands.add_parser(
+        "check-deploy",
+        help="say whether this code knows all that waits",
+        description="Holds the processors and schedules that this code declares against what waits in the database. "
+        "Exits with 0 if it is safe to deploy, 1 if jobs or schedules would be left alone, 2 if it cannot look.",
+    )
+    check.add_argument("--json", action="store_true", help="for programs")
 
 
 def _add_bench(commands: "_SubParsersAction[ArgumentParser]", typed: Sequence[str]) -> None:

@@ -47,6 +47,8 @@ def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequ
         version=__version__,
         summary="Marks moments in videos, and works the queue that turns them into evidence.",
         lifespan=lifespan,
+        docs_url=None,  # ours is in web/
+        redoc_url=None,
         responses=errors.RESPONSES,
     )
     app.state.monolith = house

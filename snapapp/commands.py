@@ -1,18 +1,19 @@
-"""The commands that look at things and change rows: psql, config, jobs, queues, workers, schedules. And what every
-command needs: its database, the declared kinds, an explanation of what went wrong."""
+"""The commands that look at things and change rows: psql, config, jobs, queues, workers, schedules, doctor,
+check-deploy. And what every command needs: its database, the declared kinds, an explanation of what went wrong."""
 
 import dataclasses
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import psycopg
 import sqlalchemy.exc
 
 from snapapp import db, logs, postgres, processing
 from snapapp.errors import SnapError
-from snapapp.jobs import cli, intake
+from snapapp.jobs import cli, doctor, intake, registry
+from snapapp.jobs.cli.shown import say
 from snapapp.jobs.errors import JobsError
 from snapapp.settings import LogLevel, Settings
 
@@ -59,6 +60,69 @@ def queue_command(arguments: Namespace, settings: Settings) -> int:
         return cli.run(url, arguments)
 
 
+# Both exit with 2 where they cannot look, so that a script can tell "ill" from "nobody knows".
+
+
+def diagnose(arguments: Namespace, settings: Settings) -> int:
+    # together 200 ms, which no other command here should take longer
+    from alembic.script import ScriptDirectory
+
+    from snapapp import migrate
+    from snapapp.monolith import connections_needed
+
+    def look() -> int:
+        with db.in_use(settings) as url:
+            house = doctor.House(
+                jobs=settings.jobs(url),
+                connections=connections_needed(settings),
+                disk_free_min_mb=settings.disk_free_min_mb,
+                schema=ScriptDirectory(str(migrate.migrations_folder())).get_current_head(),
+            )
+            findings = doctor.examine(url, house, only=arguments.only)
+            deeds = doctor.mend(url, findings, house) if arguments.fix else []
+            if deeds:  # what is said is how it stands now
+                findings = doctor.examine(url, house, only=arguments.only)
+        if arguments.json:
+            cli.show_json(doctor.as_json(findings, deeds))
+        else:
+            _say_lines(doctor.in_words(findings, deeds))
+        return 2 if doctor.saw_nothing(findings) else int(doctor.needs_a_person(findings))
+
+    return _or_two(look)
+
+
+def check_deploy(arguments: Namespace, settings: Settings) -> int:
+    def look() -> int:
+        processing.load(settings)
+        with db.in_use(settings) as url, doctor.consulting(url) as line:
+            deploy = doctor.compare(line, registry.default)
+        if arguments.json:
+            cli.show_json(deploy.as_json())
+        else:
+            _say_lines(doctor.of_deploy(deploy))
+        return 0 if deploy.is_safe else 1
+
+    return _or_two(look)
+
+
+def _or_two(look: Callable[[], int]) -> int:
+    try:
+        return look()
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        said = explanation(error)
+        if said is None:
+            raise
+        sys.stderr.write(f"snapapp: {said}\n")
+        return 2
+
+
+def _say_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        say(line)
+
+
 _COMMANDS: dict[str, Callable[[Namespace, Settings], int]] = {
     "psql": psql,
     "config": config,
@@ -66,6 +130,9 @@ _COMMANDS: dict[str, Callable[[Namespace, Settings], int]] = {
     "queues": queue_command,
     "workers": queue_command,
     "schedules": queue_command,
+    "limits": queue_command,
+    "doctor": diagnose,
+    "check-deploy": check_deploy,
 }
 
 

@@ -1,7 +1,9 @@
 """The database in use, and the web's connections to it."""
 
+import os
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -33,8 +35,10 @@ def in_use(settings: Settings, *, create: bool = False) -> Iterator[str]:
         yield server.url
 
 
-def web_engine(url: str, settings: Settings) -> Engine:
-    """A pool of the web's own: however busy the worker is, a request finds a connection."""
+@contextmanager
+def web_engine(url: str, settings: Settings) -> Iterator[Engine]:
+    """A pool of the web's own: however busy the worker is, a request finds a connection. In the end all of them are
+    cut: a request that waits for a silent database would keep its thread, and so the process, for ever."""
     engine = sqlalchemy.create_engine(
         url.replace("postgresql://", "postgresql+psycopg://", 1),
         pool_size=settings.web_connections,
@@ -49,8 +53,16 @@ def web_engine(url: str, settings: Settings) -> Engine:
             "prepare_threshold": 3 if settings.prepared_statements else None,
         },
     )
+    opened: set[psycopg.Connection[Any]] = set()
     event.listen(engine, "connect", _set_up)
-    return engine
+    event.listen(engine, "connect", lambda connection, _: opened.add(connection))
+    event.listen(engine, "close", lambda connection, _: opened.discard(connection))
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+        for connection in list(opened):
+            _cut(connection)
 
 
 def _set_up(connection: psycopg.Connection[Any], _record: object) -> None:
@@ -61,6 +73,12 @@ def _set_up(connection: psycopg.Connection[Any], _record: object) -> None:
         [_STATEMENT_TIMEOUT],
     )
     connection.autocommit = False
+
+
+def _cut(connection: psycopg.Connection[Any]) -> None:
+    """Below psycopg, which another thread may be using at this moment: that one sees the server hang up."""
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as line:
+        line.shutdown(socket.SHUT_RDWR)
 
 
 # --- the budget -------------------------------------------------------------------------------------------------

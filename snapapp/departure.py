@@ -4,16 +4,15 @@ response: with one stream open the worker would go on claiming. So the signals a
 import asyncio
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Self
 
 from snapapp.monolith import Monolith
 
 _LINGER = 0.15  # seconds in which requests that are on their way still find the door open
-_IMPATIENT_AFTER = (
-    1.0  # before, a second signal is the terminal's and the supervisor's way to say the first thing twice
-)
+_IMPATIENT_AFTER = 1.0  # seconds; sooner it is the terminal's and the supervisor's way to say the first thing twice
 _NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # the last: its terminal was closed
 
 
@@ -77,7 +76,8 @@ class Departure:
     def _end(self) -> None:
         self._monolith.leave(hurry=True)
         self._monolith.stop()
-        self._loop.call_soon_threadsafe(self._force)
+        with suppress(RuntimeError):  # the loop has ended meanwhile, and everything with it
+            self._loop.call_soon_threadsafe(self._force)
 
     def _force(self) -> None:
         """For uvicorn the second SIGINT is the one that means it."""
@@ -93,5 +93,5 @@ class Departure:
         if callable(handler):
             handler(number, None)
 
-    def _in_background(self, act: object) -> None:
-        threading.Thread(target=act, name="departure", daemon=True).start()  # type: ignore[arg-type]
+    def _in_background(self, act: Callable[[], None]) -> None:
+        threading.Thread(target=act, name="departure", daemon=True).start()

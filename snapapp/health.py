@@ -56,8 +56,9 @@ class Health:
         vitals = worker.vitals()
         state = "leaving" if self._monolith.is_leaving else "working"
         facts = {"id": worker.id, "state": state, "held": vitals.held, "note": vitals.note}
+        is_well = vitals.beats and vitals.claims and not vitals.wants_restart
         return [
-            Part("worker", is_up=vitals.beats and vitals.claims, facts=facts | {"lastBeatMs": vitals.last_beat_ms}),
+            Part("worker", is_up=is_well, facts=facts | {"lastBeatMs": vitals.last_beat_ms}),
             Part("listener", is_up=True, facts={"state": "listening" if vitals.listens else "polling"}),
         ]
 
@@ -73,7 +74,8 @@ class Health:
         worker = self._monolith.worker
         if worker is None or self._monolith.is_leaving:
             return None
-        return None if worker.vitals().claims else "the worker's claiming thread has ended"
+        vitals = worker.vitals()
+        return vitals.wants_restart if vitals.claims else "the worker's claiming thread has ended"
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -57,10 +57,10 @@ class Monolith:
         processing.load(self.settings)
         intake.Defaults.max_attempts = self.settings.job_max_attempts  # also where no worker runs
         self.url = self._to_close.enter_context(db.in_use(self.settings, create=True))
-        self.web = db.web_engine(self.url, self.settings)
-        self._to_close.callback(self.web.dispose)
+        self.web = self._to_close.enter_context(db.web_engine(self.url, self.settings))
         self._opening.start()
         self._has_looked.wait(_OPEN_WITHIN)
+        self._has_looked.set()  # what fails from now on is tried again
         if self._failure:
             self.stop()
             raise self._failure
@@ -94,10 +94,10 @@ class Monolith:
             except Away as error:
                 self._wait_for_it(str(error), failures)
             except SnapError as error:
-                if not self._has_looked.is_set():
-                    self._failure = error
-                    return
-                self._wait_for_it(str(error), failures)
+                if self._has_looked.is_set():
+                    self._wait_for_it(str(error), failures)
+                else:  # for whoever starts us, and who may have stopped waiting just now: so go on
+                    self._failure, self.waits_for = error, str(error)
             except Exception as error:  # noqa: BLE001 - a thread's outermost edge
                 _log.exception("The database cannot be prepared.")
                 self._wait_for_it(f"{type(error).__name__}: {error}", failures)

@@ -33,6 +33,7 @@ _log = logging.getLogger(__name__)
 
 _FURTHER = {"web": webfirst.measure}
 _PORTS_TRIED = 20
+_RESTART = 75  # sysexits' "try again": whoever keeps services running starts us anew
 _UNREAD_FOR_MS = 10_000
 _PATIENCE = timedelta(seconds=5)  # of a command that somebody waits for, with a database that does not answer
 
@@ -119,7 +120,10 @@ def worker(arguments: Namespace, settings: Settings) -> int:
         elif arguments.drain:
             foreground.drain(foreground.visitor(runtime), runtime, signals)
         else:
-            foreground.work(runtime.worker(), signals)
+            why = foreground.work(runtime.worker(), signals)
+            if why:
+                _log.error("This worker ends to be started anew: %s.", why)
+                return _RESTART
         return _code(signals)
 
 

@@ -202,6 +202,10 @@ def _is_module(name: str) -> bool:
     return all(part.isidentifier() and not keyword.iskeyword(part) for part in name.split("."))
 
 
+def _is_program(name: str) -> bool:
+    return name.startswith("/") or "/" not in name
+
+
 def postgres_url() -> Reader[str]:
     """Every spelling of the scheme becomes `postgresql://`, which libpq and SQLAlchemy both read."""
     return Reader(
@@ -354,6 +358,13 @@ class Settings:
     worker_children: int = setting(
         "WORKER_CHILDREN", whole(0, 256), "2", "Warm child processes, each running one job at a time."
     )
+    worker_commands: int = setting("WORKER_COMMANDS", whole(1, 256), "2", "Programs of `command` jobs run at once.")
+    worker_max_stuck: int | None = setting(
+        "WORKER_MAX_STUCK",
+        optional(whole(1, 1_000)),
+        "",
+        "Threads that ignore their time limit before the worker wants a restart; none: WORKER_CONCURRENCY.",
+    )
     worker_batch_size: int = setting("WORKER_BATCH_SIZE", whole(1, 10_000), "100", "The most jobs claimed at once.")
     worker_poll_delay: timedelta = setting(
         "WORKER_POLL_DELAY_MS", milliseconds(10, DAY_MS), "1000", "How often to look for jobs unwoken."
@@ -376,6 +387,27 @@ class Settings:
     job_max_attempts: int = setting("JOB_MAX_ATTEMPTS", whole(1, 1_000), "3", "Attempts before a job is a dead letter.")
     job_timeout: timedelta = setting(
         "JOB_TIMEOUT_MS", milliseconds(1, 7 * DAY_MS), "900000", "The longest an attempt may run."
+    )
+    job_memory_mb: int = setting(
+        "JOB_MEMORY_MB",
+        whole(0, 1_048_576),
+        "512",
+        "The memory of a job in a child or a command, where its kind says nothing; 0: no limit.",
+    )
+    child_max_jobs: int = setting(
+        "CHILD_MAX_JOBS", whole(1, 1_000_000), "1000", "Jobs that a child runs before it is replaced."
+    )
+    child_max_rss_mb: int = setting(
+        "CHILD_MAX_RSS_MB", whole(1, 1_048_576), "300", "A child that is bigger after a job is replaced."
+    )
+    child_nice: int = setting(
+        "CHILD_NICE", whole(0, 19), "5", "How far children and commands stand behind the web in the queue for a core."
+    )
+    command_allow: tuple[str, ...] = setting(
+        "COMMAND_ALLOW",
+        names("programs (names or whole paths)", _is_program),
+        "",
+        "The programs that `command` jobs may run; none listed: those that the code names, none that is computed.",
     )
     job_retention: timedelta = setting(
         "JOB_RETENTION_HOURS", hours(0, 87_600), "168", "How long finished jobs are kept; 0 keeps none."
@@ -429,6 +461,13 @@ class Settings:
             concurrency=self.worker_concurrency,
             async_concurrency=self.worker_async_concurrency,
             children=self.worker_children,
+            child_max_jobs=self.child_max_jobs,
+            child_max_rss_mb=self.child_max_rss_mb,
+            child_nice=self.child_nice,
+            job_memory_mb=self.job_memory_mb,
+            commands=self.worker_commands,
+            command_allow=self.command_allow,
+            max_stuck=self.worker_max_stuck,
             batch_size=self.worker_batch_size,
             poll_delay=self.worker_poll_delay,
             lease_for=self.job_lock_ttl,

@@ -324,6 +324,38 @@ COMMENT ON COLUMN public.snap_processing_job.request_id IS 'The request that cau
 COMMENT ON COLUMN public.snap_processing_job.created_at IS 'When it was enqueued.';
 COMMENT ON COLUMN public.snap_processing_job.started_at IS 'When its last attempt began to run (not when it was claimed).';
 COMMENT ON COLUMN public.snap_processing_job.finished_at IS 'When it ended for good.';
+CREATE FUNCTION public.explain_limits_of_job(job public.snap_processing_job, OUT said text, OUT is_shut boolean) RETURNS SETOF record
+    LANGUAGE plpgsql STABLE
+    AS $$
+DECLARE
+    name text;
+    its record;
+    running bigint;
+    room record;
+BEGIN
+    FOREACH name IN ARRAY ARRAY['queue:' || job.queue, 'key:' || nullif(job.lane, '')] LOOP
+        SELECT * INTO its FROM job_limit_of(name);
+        CONTINUE WHEN its.key_pattern IS NULL;
+        SELECT count(*) INTO running FROM snap_processing_job AS other
+         WHERE other.status = 'RUNNING' AND name IN ('queue:' || other.queue, 'key:' || other.lane);
+        SELECT * INTO room FROM job_limit_room(name, running, coalesce(
+            (SELECT full_at FROM job_limit_key WHERE key = name), now()));
+        is_shut := its.max_running IS NOT DISTINCT FROM 0;
+        IF is_shut THEN
+            said := format('The limit %s lets nothing of %s run.', its.key_pattern, name);
+            RETURN NEXT;
+        ELSIF room.places = 0 THEN
+            said := format('The limit %s lets %s of %s run at once, and %s run: it waits for one of them to end.',
+                           its.key_pattern, its.max_running, name, running);
+            RETURN NEXT;
+        ELSIF room.tokens = 0 THEN
+            said := format('The limit %s lets %s of %s start a second, after a burst of %s: the next one may start in %s.',
+                           its.key_pattern, its.rate, name, its.burst, job_span(make_interval(secs => room.next_token_in)));
+            RETURN NEXT;
+        END IF;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION public.explain_limits_of_job(job public.snap_processing_job, OUT said text, OUT is_shut boolean) IS 'Which limits hold back a job that waits; see explain_job(id).';
 CREATE FUNCTION public.explain_place_of_job(job public.snap_processing_job) RETURNS SETOF text
     LANGUAGE plpgsql STABLE
     AS $$
@@ -412,6 +444,10 @@ BEGIN
         RETURN NEXT format('Its queue %s has been paused for %s, %s: resume_queue(%L) opens it.', job.queue,
             job_span(clock - seen.paused_at), coalesce('because: ' || seen.paused_reason, 'without a reason'), job.queue);
     END IF;
+    FOR seen IN SELECT * FROM explain_limits_of_job(job) LOOP
+        is_held := is_held OR seen.is_shut;
+        RETURN NEXT seen.said;
+    END LOOP;
     SELECT count(*) AS alive,
            count(*) FILTER (WHERE job.kind = ANY (kinds)) AS knowing,
            count(*) FILTER (WHERE serves) AS serving,
@@ -481,6 +517,28 @@ BEGIN
     RETURN NEW;
 END $$;
 COMMENT ON FUNCTION public.job_before_insert() IS 'Fills lane and spec_hash of a new job and refuses a payload that is too large.';
+CREATE FUNCTION public.job_limit_of(its_key text) RETURNS TABLE(key_pattern text, max_running integer, rate double precision, burst integer)
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT * FROM (
+        SELECT key_pattern, max_running, rate, coalesce(burst, greatest(1, ceil(rate))::integer)
+          FROM job_limit WHERE key_pattern = its_key
+      UNION ALL
+        (SELECT key_pattern, max_running, rate, coalesce(burst, greatest(1, ceil(rate))::integer)
+           FROM job_limit WHERE right(key_pattern, 1) = '*' AND starts_with(its_key, left(key_pattern, -1))
+          ORDER BY length(key_pattern) DESC LIMIT 1)) AS fitting
+     LIMIT 1
+$$;
+COMMENT ON FUNCTION public.job_limit_of(its_key text) IS 'The limit that rules a key such as queue:media or key:camera:7, if any.';
+CREATE FUNCTION public.job_limit_room(its_key text, running bigint, full_at timestamp with time zone, OUT places bigint, OUT tokens bigint, OUT next_token_in double precision) RETURNS record
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT CASE WHEN max_running IS NOT NULL THEN greatest(0, max_running - running) END,  -- greatest() skips nulls
+           floor(left_over + 1e-9)::bigint, greatest(0, 1 - left_over) / rate
+      FROM (SELECT *, burst - rate * greatest(0, extract(epoch FROM full_at - clock_timestamp())::float8) AS left_over
+              FROM job_limit_of(its_key)) AS its
+$$;
+COMMENT ON FUNCTION public.job_limit_room(its_key text, running bigint, full_at timestamp with time zone, OUT places bigint, OUT tokens bigint, OUT next_token_in double precision) IS 'What a key may still start now, given how many of it run and when its bucket is full.';
 CREATE FUNCTION public.job_next_due(kinds text[], queues text[] DEFAULT NULL::text[]) RETURNS timestamp with time zone
     LANGUAGE sql STABLE
     AS $$
@@ -508,6 +566,14 @@ CREATE FUNCTION public.job_next_due(kinds text[], queues text[] DEFAULT NULL::te
        AND NOT EXISTS (SELECT FROM job_queue WHERE name = lane.queue AND paused_at IS NOT NULL)
 $$;
 COMMENT ON FUNCTION public.job_next_due(kinds text[], queues text[]) IS 'When the next waiting job of these kinds may run; the workers ask it to know how long they may sleep.';
+CREATE FUNCTION public.job_rules_changed() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    PERFORM pg_notify('snapapp_job', '');
+    RETURN NULL;
+END $$;
+COMMENT ON FUNCTION public.job_rules_changed() IS 'Wakes the workers when limits or fair queues change.';
 CREATE FUNCTION public.job_span(span interval) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $$
@@ -645,11 +711,26 @@ CREATE TABLE public.job_limit (
     max_running integer,
     rate double precision,
     burst integer,
+    CONSTRAINT burst_belongs_to_a_rate CHECK (((burst IS NULL) OR (rate IS NOT NULL))),
     CONSTRAINT job_limit_burst_check CHECK ((burst > 0)),
     CONSTRAINT job_limit_max_running_check CHECK ((max_running >= 0)),
-    CONSTRAINT job_limit_rate_check CHECK ((rate > (0)::double precision))
+    CONSTRAINT job_limit_rate_check CHECK ((rate > (0)::double precision)),
+    CONSTRAINT key_pattern_says_of_what CHECK (((key_pattern ~ '^(queue|key):.'::text) AND (length(key_pattern) <= 600))),
+    CONSTRAINT limit_says_how_much CHECK ((num_nonnulls(max_running, rate) > 0)),
+    CONSTRAINT rate_is_sane CHECK ((rate <= (1000000)::double precision))
 );
-COMMENT ON TABLE public.job_limit IS 'Limits by key pattern: jobs running at once, and a rate.';
+COMMENT ON TABLE public.job_limit IS 'Limits: INSERT INTO job_limit VALUES (''key:camera:*'', 3). Each queue and key that fits the pattern has the limit for itself; the most specific pattern rules.';
+COMMENT ON COLUMN public.job_limit.key_pattern IS 'queue:NAME, or key:KEY for a concurrency key (in a fair queue also for a tenant); a * at the end stands for anything.';
+COMMENT ON COLUMN public.job_limit.max_running IS 'So many run at once, claimed ones included; 0 stops it, null does not limit it.';
+COMMENT ON COLUMN public.job_limit.rate IS 'So many attempts start a second on average; null does not limit it.';
+COMMENT ON COLUMN public.job_limit.burst IS 'So many may start at once after a rest; null: as many as the rate allows in a second, at least one.';
+CREATE TABLE public.job_limit_key (
+    key text NOT NULL COLLATE pg_catalog."C",
+    full_at timestamp with time zone DEFAULT now() NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='200');
+COMMENT ON TABLE public.job_limit_key IS 'One row for each key a limit was found for: locked by the claim, and its token bucket. Rows come and go by themselves.';
+COMMENT ON COLUMN public.job_limit_key.full_at IS 'When its token bucket is full again.';
 CREATE TABLE public.job_log (
     id bigint NOT NULL,
     job_id bigint NOT NULL,
@@ -676,6 +757,7 @@ CREATE TABLE public.job_queue (
     paused_reason text
 );
 COMMENT ON TABLE public.job_queue IS 'Queues that are paused or shared out fairly by tenant; a queue needs no row here to exist.';
+COMMENT ON COLUMN public.job_queue.fair IS 'Lanes take turns, and a job without a concurrency key has its tenant for a lane (from when it is enqueued).';
 CREATE TABLE public.job_schedule_slot (
     schedule text NOT NULL COLLATE pg_catalog."C",
     slot timestamp with time zone NOT NULL,
@@ -750,6 +832,16 @@ ALTER TABLE public.job_worker_exit ALTER COLUMN id ADD GENERATED ALWAYS AS IDENT
     NO MAXVALUE
     CACHE 1
 );
+CREATE VIEW public.limit_overview AS
+SELECT
+    NULL::text COLLATE pg_catalog."C" AS key_pattern,
+    NULL::integer AS max_running,
+    NULL::double precision AS rate,
+    NULL::integer AS burst,
+    NULL::bigint AS keys_running,
+    NULL::bigint AS running,
+    NULL::bigint AS keys_full;
+COMMENT ON VIEW public.limit_overview IS 'Every limit, how many jobs run under it, and how many of its keys are full.';
 CREATE VIEW public.queue_dead_letters AS
  SELECT id,
     queue,
@@ -765,6 +857,199 @@ CREATE VIEW public.queue_dead_letters AS
   WHERE (status = 'FAILED'::text)
   ORDER BY id DESC;
 COMMENT ON VIEW public.queue_dead_letters IS 'Jobs that used up their attempts, newest first: SELECT retry_job(id) brings one back.';
+CREATE VIEW public.queue_invariants AS
+ WITH looked_at AS MATERIALIZED (
+         SELECT (max(snap_processing_job.id) - 19999) AS lowest,
+            max(snap_processing_job.id) AS highest
+           FROM public.snap_processing_job
+        ), job AS MATERIALIZED (
+         SELECT snap_processing_job.id,
+            snap_processing_job.kind,
+            snap_processing_job.status,
+            snap_processing_job.attempt_count,
+            snap_processing_job.max_attempts,
+            snap_processing_job.lease_seq,
+            snap_processing_job.suspect,
+            snap_processing_job.cancel_requested_at,
+            snap_processing_job.next_retry_at,
+            snap_processing_job.started_at,
+            snap_processing_job.finished_at,
+            (snap_processing_job.last_error IS NULL) AS has_no_error,
+            (snap_processing_job.result IS NOT NULL) AS has_result,
+            (snap_processing_job.spec_hash IS NULL) AS has_no_hash
+           FROM public.snap_processing_job
+          WHERE (snap_processing_job.id = ANY (ARRAY( SELECT generate_series(GREATEST(looked_at.lowest, (1)::bigint), looked_at.highest) AS generate_series
+                   FROM looked_at)))
+        UNION ALL
+         SELECT snap_processing_job.id,
+            snap_processing_job.kind,
+            snap_processing_job.status,
+            snap_processing_job.attempt_count,
+            snap_processing_job.max_attempts,
+            snap_processing_job.lease_seq,
+            snap_processing_job.suspect,
+            snap_processing_job.cancel_requested_at,
+            snap_processing_job.next_retry_at,
+            snap_processing_job.started_at,
+            snap_processing_job.finished_at,
+            (snap_processing_job.last_error IS NULL),
+            (snap_processing_job.result IS NOT NULL),
+            (snap_processing_job.spec_hash IS NULL)
+           FROM public.snap_processing_job
+          WHERE ((snap_processing_job.status = 'RUNNING'::text) AND (snap_processing_job.id < ( SELECT looked_at.lowest
+                   FROM looked_at)))
+        ), slot AS MATERIALIZED (
+         SELECT newest.schedule,
+            newest.slot,
+            newest.outcome,
+            newest.why,
+            newest.job_id,
+            newest.worker,
+            newest.recorded_at,
+            its.settled_until
+           FROM (public.job_schedule its
+             CROSS JOIN LATERAL ( SELECT job_schedule_slot.schedule,
+                    job_schedule_slot.slot,
+                    job_schedule_slot.outcome,
+                    job_schedule_slot.why,
+                    job_schedule_slot.job_id,
+                    job_schedule_slot.worker,
+                    job_schedule_slot.recorded_at
+                   FROM public.job_schedule_slot
+                  WHERE (job_schedule_slot.schedule = its.name)
+                  ORDER BY job_schedule_slot.slot DESC
+                 LIMIT 200) newest)
+        ), logged AS MATERIALIZED (
+        ( SELECT job_log.job_id
+           FROM public.job_log
+          ORDER BY job_log.job_id, job_log.id
+         LIMIT 2000)
+        UNION
+        ( SELECT job_log.job_id
+           FROM public.job_log
+          ORDER BY job_log.job_id DESC, job_log.id DESC
+         LIMIT 2000)
+        )
+ SELECT 'I3'::text AS invariant,
+    job.id AS job_id,
+    'it waits though somebody cancelled it'::text AS what
+   FROM job
+  WHERE ((job.status = ANY (ARRAY['PENDING'::text, 'RETRY_WAIT'::text])) AND (job.cancel_requested_at IS NOT NULL))
+UNION ALL
+ SELECT 'I3'::text AS invariant,
+    job.id AS job_id,
+    (('it is '::text || job.status) || ' and still a suspect'::text) AS what
+   FROM job
+  WHERE ((job.status = ANY (ARRAY['COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text])) AND job.suspect)
+UNION ALL
+ SELECT 'I3'::text AS invariant,
+    job.id AS job_id,
+    'it ended before it began'::text AS what
+   FROM job
+  WHERE (job.finished_at < (job.started_at - '00:00:01'::interval))
+UNION ALL
+ SELECT 'I4'::text AS invariant,
+    job.id AS job_id,
+    format('it runs its attempt %s under lease %s: a claim did not raise lease_seq'::text, job.attempt_count, job.lease_seq) AS what
+   FROM job
+  WHERE ((job.status = 'RUNNING'::text) AND (job.lease_seq < job.attempt_count))
+UNION ALL
+ SELECT 'I4'::text AS invariant,
+    job.id AS job_id,
+    format('it is COMPLETED after %s attempts with lease_seq %s: nobody held it'::text, job.attempt_count, job.lease_seq) AS what
+   FROM job
+  WHERE ((job.status = 'COMPLETED'::text) AND (job.lease_seq > 0) AND ((job.lease_seq < 2) OR (job.attempt_count = 0)))
+UNION ALL
+ SELECT 'I7'::text AS invariant,
+    job.id AS job_id,
+    format('it is %s with %s of %s attempts'::text, job.status, job.attempt_count, job.max_attempts) AS what
+   FROM job
+  WHERE (job.attempt_count > (job.max_attempts + ((job.status = 'RUNNING'::text))::integer))
+UNION ALL
+ SELECT 'I7'::text AS invariant,
+    job.id AS job_id,
+    'it is a dead letter without a reason'::text AS what
+   FROM job
+  WHERE ((job.status = 'FAILED'::text) AND job.has_no_error)
+UNION ALL
+ SELECT 'I8'::text AS invariant,
+    job.id AS job_id,
+    'it began before it was due'::text AS what
+   FROM job
+  WHERE ((job.status = 'RUNNING'::text) AND (job.started_at < (job.next_retry_at - '00:00:01'::interval)))
+UNION ALL
+ SELECT 'I9'::text AS invariant,
+    job.id AS job_id,
+    (('it is '::text || job.status) || ' and has a result'::text) AS what
+   FROM job
+  WHERE ((job.status <> 'COMPLETED'::text) AND job.has_result)
+UNION ALL
+ SELECT 'I3'::text AS invariant,
+    job.id AS job_id,
+    'it has no spec_hash: the trigger job_before_insert did not see it'::text AS what
+   FROM job
+  WHERE job.has_no_hash
+UNION ALL
+ SELECT 'I13'::text AS invariant,
+    slot.job_id,
+    format('it is the job of %s slots, of %s'::text, count(*), string_agg(DISTINCT slot.schedule, ', '::text)) AS what
+   FROM slot
+  WHERE (slot.job_id IS NOT NULL)
+  GROUP BY slot.job_id
+ HAVING (count(*) > 1)
+UNION ALL
+ SELECT 'I13'::text AS invariant,
+    its.id AS job_id,
+    format('the slot %s of %s has a job of the kind %s'::text, slot.slot, slot.schedule, its.kind) AS what
+   FROM (slot
+     CROSS JOIN LATERAL ( SELECT snap_processing_job.id,
+            snap_processing_job.kind
+           FROM public.snap_processing_job
+          WHERE (snap_processing_job.id = slot.job_id)
+         LIMIT 1) its)
+  WHERE (its.kind <> slot.schedule)
+UNION ALL
+ SELECT 'I13'::text AS invariant,
+    slot.job_id,
+    format('the slot %s of %s was fired ahead of settled_until'::text, slot.slot, slot.schedule) AS what
+   FROM slot
+  WHERE ((slot.worker IS NOT NULL) AND (slot.slot > slot.settled_until))
+UNION ALL
+ SELECT 'I10'::text AS invariant,
+    NULL::bigint AS job_id,
+    format('the workers %s and %s say they are process %s of one machine'::text, old.id, young.id, old.pid) AS what
+   FROM (public.job_worker old
+     JOIN public.job_worker young USING (machine, pid))
+  WHERE ((old.pid_started < young.pid_started) AND (old.beat_at > young.started_at))
+UNION ALL
+ SELECT 'I10'::text AS invariant,
+    logged.job_id,
+    'there are lines in job_log of a job that is not there'::text AS what
+   FROM (logged
+     LEFT JOIN LATERAL ( SELECT snap_processing_job.id
+           FROM public.snap_processing_job
+          WHERE (snap_processing_job.id = logged.job_id)
+         LIMIT 1) its ON (true))
+  WHERE (its.id IS NULL)
+UNION ALL
+ SELECT 'I3'::text AS invariant,
+    NULL::bigint AS job_id,
+    format('the unique index %s is not valid: it guards nothing'::text, (pg_index.indexrelid)::regclass) AS what
+   FROM pg_index
+  WHERE ((pg_index.indrelid = ('public.snap_processing_job'::regclass)::oid) AND pg_index.indisunique AND (NOT pg_index.indisvalid))
+UNION ALL
+ SELECT 'I3'::text AS invariant,
+    NULL::bigint AS job_id,
+    format('the constraint %s was never validated'::text, pg_constraint.conname) AS what
+   FROM pg_constraint
+  WHERE ((pg_constraint.conrelid = ('public.snap_processing_job'::regclass)::oid) AND (NOT pg_constraint.convalidated))
+UNION ALL
+ SELECT 'I3'::text AS invariant,
+    NULL::bigint AS job_id,
+    format('the trigger %s is disabled'::text, pg_trigger.tgname) AS what
+   FROM pg_trigger
+  WHERE ((pg_trigger.tgrelid = ('public.snap_processing_job'::regclass)::oid) AND (pg_trigger.tgenabled = 'D'::"char"));
+COMMENT ON VIEW public.queue_invariants IS 'What must never be: empty, or something is broken that no retry mends. snapapp doctor looks here too.';
 CREATE VIEW public.queue_overview AS
  SELECT live.queue,
     count(*) FILTER (WHERE (live.status = 'PENDING'::text)) AS pending,
@@ -935,6 +1220,8 @@ CREATE VIEW public.worker_overview AS
 COMMENT ON VIEW public.worker_overview IS 'The roster as people read it; LOST means its heartbeat stopped.';
 ALTER TABLE ONLY public.alembic_version
     ADD CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num);
+ALTER TABLE ONLY public.job_limit_key
+    ADD CONSTRAINT job_limit_key_pkey PRIMARY KEY (key);
 ALTER TABLE ONLY public.job_limit
     ADD CONSTRAINT job_limit_pkey PRIMARY KEY (key_pattern);
 ALTER TABLE ONLY public.job_log
@@ -960,7 +1247,35 @@ CREATE UNIQUE INDEX snap_processing_job_unique_ever ON public.snap_processing_jo
 CREATE UNIQUE INDEX snap_processing_job_unique_live ON public.snap_processing_job USING btree (kind, tenant, unique_key) WHERE ((unique_scope = 'live'::text) AND (status = ANY (ARRAY['PENDING'::text, 'RETRY_WAIT'::text, 'RUNNING'::text])));
 CREATE UNIQUE INDEX snap_processing_job_unique_waiting ON public.snap_processing_job USING btree (kind, tenant, unique_key) WHERE ((unique_scope = 'waiting'::text) AND (status = 'PENDING'::text) AND (lease_seq = 0));
 CREATE INDEX snap_processing_job_waiting ON public.snap_processing_job USING btree (queue, kind, priority, lane, next_retry_at, id) WHERE ((status = ANY (ARRAY['PENDING'::text, 'RETRY_WAIT'::text])) AND (NOT suspect));
+CREATE OR REPLACE VIEW public.limit_overview AS
+ WITH running AS (
+         SELECT its_1.key,
+            count(*) AS jobs
+           FROM (public.snap_processing_job job
+             CROSS JOIN LATERAL ( VALUES (('queue:'::text || job.queue)), (('key:'::text || NULLIF(job.lane, ''::text)))) its_1(key))
+          WHERE ((job.status = 'RUNNING'::text) AND (its_1.key IS NOT NULL))
+          GROUP BY its_1.key
+        )
+ SELECT its.key_pattern,
+    its.max_running,
+    its.rate,
+    its.burst,
+    count(seen.key) AS keys_running,
+    (COALESCE(sum(seen.jobs), (0)::numeric))::bigint AS running,
+    count(*) FILTER (WHERE (seen.jobs >= its.max_running)) AS keys_full
+   FROM (public.job_limit its
+     LEFT JOIN ( SELECT running.key,
+            running.jobs,
+            ruling.key_pattern
+           FROM (running
+             CROSS JOIN LATERAL public.job_limit_of(running.key) ruling(key_pattern, max_running, rate, burst))) seen USING (key_pattern))
+  GROUP BY its.key_pattern
+  ORDER BY its.key_pattern;
 CREATE TRIGGER job_after_insert AFTER INSERT ON public.snap_processing_job REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION public.job_after_insert();
 CREATE TRIGGER job_before_insert BEFORE INSERT ON public.snap_processing_job FOR EACH ROW WHEN ((new.spec_hash IS NULL)) EXECUTE FUNCTION public.job_before_insert();
+CREATE TRIGGER job_rules_begun AFTER INSERT ON public.job_queue FOR EACH ROW WHEN (new.fair) EXECUTE FUNCTION public.job_rules_changed();
+CREATE TRIGGER job_rules_changed AFTER INSERT OR DELETE OR UPDATE ON public.job_limit FOR EACH STATEMENT EXECUTE FUNCTION public.job_rules_changed();
+CREATE TRIGGER job_rules_changed AFTER UPDATE OF fair ON public.job_queue FOR EACH ROW EXECUTE FUNCTION public.job_rules_changed();
+CREATE TRIGGER job_rules_ended AFTER DELETE ON public.job_queue FOR EACH ROW WHEN (old.fair) EXECUTE FUNCTION public.job_rules_changed();
 ALTER TABLE ONLY public.job_schedule_slot
     ADD CONSTRAINT job_schedule_slot_schedule_fkey FOREIGN KEY (schedule) REFERENCES public.job_schedule(name) ON UPDATE CASCADE ON DELETE CASCADE;

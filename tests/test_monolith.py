@@ -1,8 +1,10 @@
 """One process that serves and works: with a database and without, with its worker and without."""
 
+import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -10,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from snapapp import postgres
+from snapapp import monolith, postgres
 from snapapp.jobs.database import connect
+from snapapp.migrate import migrate
 from snapapp.monolith import Monolith
-from snapapp.settings import Settings
+from snapapp.settings import Environment, Settings
 from tests.conftest import Postgres
 from tests.factory import Db, make_job, make_jobs, row, statuses
 from tests.jobs.working import until
@@ -164,3 +167,55 @@ def test_a_house_that_is_told_to_leave_before_it_begins_does_not_wait(url: str, 
     house.start()
     house.stop()
     assert monotonic() - began < 10
+
+
+def test_a_refusal_that_comes_after_the_start_is_told_and_tried_again(
+    empty_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database that is silent for half a minute, and then has another schema than this code needs."""
+    monkeypatch.setattr(monolith, "_OPEN_WITHIN", 0.0)
+    given: dict[str, Any] = {"env": Environment.PROD, "worker_enabled": False, "data_dir": tmp_path}
+    house = Monolith(replace(Settings(), database_url=empty_url, internal_token="x" * 32, **given))
+    house.start()
+    try:
+        until(lambda: "type `snapapp migrate`" in str(house.waits_for))
+        migrate(empty_url)
+        until(lambda: house.waits_for is None)
+    finally:
+        house.stop()
+
+
+def test_a_stop_cuts_the_requests_that_wait_for_a_silent_database(url: str, db: Db, serve: Serve) -> None:
+    """FD6: their threads would keep the process for ever: SIGTERM, grace, second signal, all in vain."""
+    served = serve(url, SNAPAPP_WORKER_ENABLED="false", SNAPAPP_SHUTDOWN_GRACE_MS="1000").until_up()
+    assert served.ask("/internal/jobs").status == 200
+    frozen = [pid for (pid,) in db.execute("SELECT pid FROM pg_stat_activity WHERE application_name = 'snapapp web'")]
+    for pid in frozen:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        with socket.create_connection(("127.0.0.1", served.port), timeout=20) as connection:
+            connection.sendall(b"GET /internal/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            until(lambda: served.ask("/actuator/metrics/web.pool.in.use").body["measurements"][0]["value"] == 1)
+            served.signal(signal.SIGTERM)
+            assert served.end() == 0
+    finally:
+        for pid in frozen:
+            os.kill(pid, signal.SIGCONT)
+    assert frozen
+
+
+def test_while_every_request_waits_for_the_database_we_still_say_that_we_live(url: str, db: Db, serve: Serve) -> None:
+    """A slow database must not make whoever watches us restart us."""
+    served = serve(url, SNAPAPP_WORKER_ENABLED="false").until_up()
+    head = b"GET /internal/jobs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    with ExitStack() as stack:
+        stack.enter_context(db.transaction())
+        db.execute("LOCK TABLE snap_processing_job")
+        for _ in range(60):  # more than there are threads for them
+            stack.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=20)).sendall(head)
+        until(lambda: served.ask("/actuator/metrics/web.pool.in.use").body["measurements"][0]["value"] >= 5)
+        began = monotonic()
+        statuses = [served.ask(path).status for path in ("/actuator/liveness", "/actuator/readiness", "/", "/nothing")]
+        took = monotonic() - began
+    assert statuses == [200, 200, 200, 404]
+    assert took < 2, "by threads it would be at least the 5 s that a request waits for a connection"

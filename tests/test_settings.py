@@ -11,7 +11,12 @@ from snapapp.errors import SettingsError
 from snapapp.jobs.settings import JobsSettings, RetrySettings
 from snapapp.settings import TABLE, EnvFile, Environment, LogFormat, LogLevel, Origin, Settings, load
 
-PROD = {"ENV": "prod", "DATABASE_URL": "postgresql://db/snaps", "DATA_DIR": "/srv/snapapp"}
+PROD = {
+    "ENV": "prod",
+    "DATABASE_URL": "postgresql://db/snaps",
+    "DATA_DIR": "/srv/snapapp",
+    "INTERNAL_TOKEN": "a-token-for-the-tests",
+}
 
 
 def of(file: EnvFile | None = None, /, **variables: str) -> Settings:
@@ -51,6 +56,8 @@ def test_every_setting_of_the_queue_reaches_it() -> None:
         WORKER_CONCURRENCY="3",
         WORKER_ASYNC_CONCURRENCY="50",
         WORKER_CHILDREN="0",
+        WORKER_COMMANDS="5",
+        WORKER_MAX_STUCK="9",
         WORKER_BATCH_SIZE="7",
         WORKER_POLL_DELAY_MS="250",
         JOB_LOCK_TTL_MS="9001",
@@ -58,6 +65,11 @@ def test_every_setting_of_the_queue_reaches_it() -> None:
         JOB_RECOVERY_INTERVAL_MS="4000",
         JOB_MAX_ATTEMPTS="5",
         JOB_TIMEOUT_MS="6000",
+        JOB_MEMORY_MB="64",
+        CHILD_MAX_JOBS="10",
+        CHILD_MAX_RSS_MB="200",
+        CHILD_NICE="0",
+        COMMAND_ALLOW="ffmpeg, /usr/bin/file",
         RETRY_BASE_MS="1000",
         RETRY_MULTIPLIER="1.5",
         RETRY_MAX_MS="2000",
@@ -72,6 +84,13 @@ def test_every_setting_of_the_queue_reaches_it() -> None:
         concurrency=3,
         async_concurrency=50,
         children=0,
+        child_max_jobs=10,
+        child_max_rss_mb=200,
+        child_nice=0,
+        job_memory_mb=64,
+        commands=5,
+        command_allow=("ffmpeg", "/usr/bin/file"),
+        max_stuck=9,
         batch_size=7,
         poll_delay=timedelta(milliseconds=250),
         lease_for=timedelta(milliseconds=9001),
@@ -274,6 +293,7 @@ def test_prod_refuses_what_is_for_development_and_names_it_all() -> None:
     found = mistakes(ENV="prod", ENV_FILE="etc/snapapp.env")
     assert [mistake.split()[0] for mistake in found] == [
         "SNAPAPP_DATABASE_URL",
+        "SNAPAPP_INTERNAL_TOKEN",
         "SNAPAPP_ENV_FILE='etc/snapapp.env'",
         "SNAPAPP_DATA_DIR=./var",
     ]

@@ -1,4 +1,5 @@
-"""What routes ask for: the monolith, a connection, the request's id."""
+"""What routes ask for: the monolith, a connection, the request's id. All but the connection is async: else FastAPI
+gives each a thread, and where all threads wait for the database, nobody could even ask whether we live."""
 
 from collections.abc import Iterator
 from typing import Annotated, cast
@@ -10,7 +11,7 @@ from snapapp.api.requests import request_id
 from snapapp.monolith import Monolith
 
 
-def monolith(request: Request) -> Monolith:
+async def monolith(request: Request) -> Monolith:
     return cast(Monolith, request.app.state.monolith)
 
 
@@ -33,7 +34,7 @@ Reading = Annotated[Connection, Depends(_reading, scope="function")]
 Writing = Annotated[Connection, Depends(_writing, scope="function")]
 
 
-def _request_id() -> str:
+async def _request_id() -> str:
     return request_id.get()
 
 

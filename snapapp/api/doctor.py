@@ -5,6 +5,8 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Annotated, Any
 
+import psycopg
+import sqlalchemy.exc
 from alembic.script import ScriptDirectory
 from fastapi import APIRouter, Depends, Request
 from pydantic import Field
@@ -55,9 +57,16 @@ class Visits:
         with self._turn:
             if self._diagnosis is None or monotonic() - self._looked_at > _FRESH_FOR.total_seconds():
                 self._diagnosis = None  # an old answer is none
-                self._diagnosis = _told(doctor.examine(house.url, _described(house)))
+                self._diagnosis = _told(_examined(house))
                 self._looked_at = monotonic()
             return self._diagnosis
+
+
+def _examined(house: Monolith) -> list[Finding]:
+    try:
+        return doctor.examine(house.url, _described(house))
+    except psycopg.OperationalError as error:  # on a connection of its own, but the same to whoever asks
+        raise sqlalchemy.exc.OperationalError(None, None, error) from error
 
 
 def _told(findings: list[Finding]) -> Diagnosis:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from itertools import islice
 from typing import Any
+from urllib.parse import quote
 
 import psycopg
 import sqlalchemy.exc
@@ -15,6 +16,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+from starlette.types import Scope
 
 from snapapp.jobs.errors import DuplicateKey, IllegalTransition, InvalidJob, JobsError, UnknownJob
 from snapapp.jobs.schedule import InvalidSchedule, UnknownSchedule
@@ -67,7 +69,13 @@ def answer(
     return JSONResponse(body_of(status, message, details), status, headers)
 
 
+def asked_for(scope: Scope) -> str:
+    """For a log line, in which no path may begin another one."""
+    return f"{scope['method']} {quote(scope['path'], errors='replace')}"
+
+
 def add_handlers(app: FastAPI) -> None:
+    """Async, all of them: a refusal must not wait for a thread."""
     app.add_exception_handler(HTTPException, _http)  # type: ignore[arg-type]  # starlette types these for Exception
     app.add_exception_handler(RequestValidationError, _invalid)  # type: ignore[arg-type]
     app.add_exception_handler(JobsError, _refused)  # type: ignore[arg-type]
@@ -75,29 +83,31 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(sqlalchemy.exc.DBAPIError, _database)  # type: ignore[arg-type]
 
 
-def _http(_request: Request, error: HTTPException) -> JSONResponse:
+async def _http(_request: Request, error: HTTPException) -> JSONResponse:
     return answer(error.status_code, str(error.detail), headers=error.headers)
 
 
-def _refused(_request: Request, error: JobsError) -> JSONResponse:
+async def _refused(_request: Request, error: JobsError) -> JSONResponse:
     for kind, status in STATUS_OF.items():
         if isinstance(error, kind):
             return answer(status, str(error))
     raise error
 
 
-def _crowded(_request: Request, _error: sqlalchemy.exc.TimeoutError) -> JSONResponse:
+async def _crowded(_request: Request, _error: sqlalchemy.exc.TimeoutError) -> JSONResponse:
     return answer(503, "Too many requests at once, try again", headers=_COME_BACK)
 
 
-def _database(request: Request, error: sqlalchemy.exc.DBAPIError) -> JSONResponse:
+async def _database(request: Request, error: sqlalchemy.exc.DBAPIError) -> JSONResponse:
     match error.orig:
         case psycopg.errors.UndefinedTable() | psycopg.errors.UndefinedFunction() | psycopg.errors.UndefinedColumn():
             return answer(503, "The database is not prepared yet", headers=_COME_BACK)
+        case psycopg.errors.DeadlockDetected() | psycopg.errors.SerializationFailure():
+            return answer(503, "Somebody changed the same rows, try again", headers=_COME_BACK)
         case psycopg.errors.QueryCanceled() | psycopg.errors.LockNotAvailable():
             return answer(503, "The database took too long, try again", headers=_COME_BACK)
         case psycopg.OperationalError() | psycopg.InterfaceError():
-            _log.warning("A request met no database: %s %s", request.method, request.url.path)
+            _log.warning("A request met no database: %s", asked_for(request.scope))
             return answer(503, "The database is away, try again", headers=_COME_BACK)
     raise error
 
@@ -105,7 +115,7 @@ def _database(request: Request, error: sqlalchemy.exc.DBAPIError) -> JSONRespons
 # --- validation -------------------------------------------------------------------------------------------------
 
 
-def _invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
+async def _invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
     mistakes = error.errors()
     for mistake in mistakes:
         if mistake["type"] == "json_invalid":

@@ -119,7 +119,7 @@ class LogList(Shown):
 # --- looking ----------------------------------------------------------------------------------------------------
 
 
-def _filter(
+async def _filter(
     status: Annotated[Status | None, Query(description="Only jobs in this status.")] = None,
     kind: Annotated[Name | None, Query(description="Only jobs of this kind.", examples=["demo.hello"])] = None,
     queue: Annotated[Name | None, Query(description="Only jobs of this queue.", examples=["default"])] = None,

@@ -16,7 +16,7 @@ from snapapp.jobs.metrics.exposition import CONTENT_TYPE, render
 router = APIRouter(tags=["metrics"])
 
 
-def _numbers(request: Request) -> Numbers:
+async def _numbers(request: Request) -> Numbers:
     return cast(Numbers, request.app.state.numbers)
 
 

@@ -112,7 +112,7 @@ class Alerts(Snapshot):
     alerts: list[Alert] = Field(description="Empty: all is well.")
 
 
-def _traffic(counted: Counted) -> Traffic:
+async def _traffic(counted: Counted) -> Traffic:
     return counted.traffic
 
 

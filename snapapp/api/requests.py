@@ -1,5 +1,6 @@
 """What every request passes through: an id, the internal token, a cap on its body, the worker's courtesy, counting."""
 
+import ipaddress
 import json
 import logging
 import re
@@ -13,7 +14,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from snapapp.api.errors import body_of
+from snapapp.api.errors import asked_for, body_of
 from snapapp.api.traffic import Traffic
 from snapapp.jobs.courtesy import Courtesy
 
@@ -52,11 +53,11 @@ class Requests:
         request_id.set(exchange.id)
         try:
             if refusal := self._refusal(scope, headers):
-                await exchange.answer(*refusal)
+                await exchange.answer(*refusal, close=refusal[0] == 413)  # or all of it would still be read
             else:
                 await self._app(scope, exchange.receive, exchange.send)
         except Exception:
-            _log.exception("A request failed: %s %s", scope["method"], scope["path"], extra=exchange.fields)
+            _log.exception("A request failed: %s", asked_for(scope), extra=exchange.fields)
             if exchange.status is None:
                 await exchange.answer(500, body_of(500, "Internal server error"))
             else:
@@ -69,13 +70,13 @@ class Requests:
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > BODY_MAX:
             return 413, body_of(413, f"The body is larger than {BODY_MAX} bytes")
-        if not scope["path"].startswith("/internal"):
+        if not _is_internal(scope):
             return None
         if self._token is not None:
-            if secrets.compare_digest(headers.get(b"x-internal-token", b""), self._token):
+            if _has_token(headers, self._token):
                 return None
             return 401, {"status": 401, "message": "Internal API token required"}
-        if not _is_local(headers):
+        if not _is_of_this_machine(scope, headers):
             # without a token only this machine may ask, and no page that a browser loaded from elsewhere
             return 403, body_of(403, "Without SNAPAPP_INTERNAL_TOKEN, /internal answers only to localhost")
         return None
@@ -174,11 +175,45 @@ def _clean_id(given: bytes) -> str:
     return wanted or uuid.uuid4().hex
 
 
-def _is_local(headers: dict[bytes, bytes]) -> bool:
-    host = headers.get(b"host", b"localhost").decode("latin-1")
-    name = re.sub(r":\d+$", "", host).strip("[]").lower()
+def _is_internal(scope: Scope) -> bool:
+    """As the routes see the path: behind `uvicorn --root-path /app` it comes with that before it."""
+    path: str = scope["path"]
+    return path.startswith("/internal") or path.removeprefix(scope.get("root_path", "")).startswith("/internal")
+
+
+def may_know(scope: Scope, internal_token: str | None) -> bool:
+    """Whether reasons are told, which name hosts, users and paths: to this machine, and to whoever has the token."""
+    headers = _headers(scope)
+    known = internal_token is not None and _has_token(headers, internal_token.encode())
+    return known or _is_of_this_machine(scope, headers)
+
+
+def _has_token(headers: dict[bytes, bytes], token: bytes) -> bool:
+    return secrets.compare_digest(headers.get(b"x-internal-token", b""), token)
+
+
+def _is_of_this_machine(scope: Scope, headers: dict[bytes, bytes]) -> bool:
+    return _is_from_here(scope) and _is_meant_for_here(headers)
+
+
+def _is_from_here(scope: Scope) -> bool:
+    """By the other end of the connection, or who a proxy on this machine says it is; a Unix socket has neither."""
+    if not scope.get("client"):
+        return True
+    try:
+        address = ipaddress.ip_address(scope["client"][0])
+    except ValueError:
+        return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+def _is_meant_for_here(headers: dict[bytes, bytes]) -> bool:
+    """A page from elsewhere reaches localhost too: by a name of its own, or across sites."""
+    host = headers.get(b"host", b"localhost").lower()
+    name = re.sub(r":\d+$", "", host.decode("latin-1")).strip("[]")
     crossed = headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin")
-    return name in _LOCAL_NAMES and not crossed
+    origin = headers.get(b"origin", host).lower().rpartition(b"://")[2]  # from browsers that send no Sec-Fetch-Site
+    return name in _LOCAL_NAMES and not crossed and origin == host
 
 
-_LOCAL_NAMES = {"localhost", "127.0.0.1", "::1", "testserver"}
+_LOCAL_NAMES = {"localhost", "127.0.0.1", "::1"}

@@ -18,7 +18,6 @@ from snapapp.jobs.queue import Bookmark, Claimant
 from snapapp.jobs.roster import Counts
 
 _BOOKMARK_LIVES = 1.0  # seconds at most without looking at every lane
-_RULES_AGAIN = 10.0  # seconds: where nothing is found and no wake came, it may be for a rule that we have not heard of
 _WALK_SHARE = 10  # while a bookmark serves, a walk over all lanes may take a tenth of the time
 
 
@@ -84,14 +83,14 @@ class Claimer:
         self._owes_a_look = False
         self._by_rules = False
         self._after = ""  # the lane whose turn was last
-        self._ask_for_rules_at = 0.0
         self._woken = False
         self._waits: list[float] = []  # of this tick: when to look again for what rules held back
         self._held_back: float | None = None  # the shortest of the last tick; read by whoever asks wants_to_know
         self._suspect: Job | None = None  # claimed; waits until nothing runs beside it, then runs alone
         self._suspect_is_parked = False
         self.paused = threading.Event()  # set: claim nothing
-        self.suspects_wait = False  # set by the beat and the recovery, cleared here
+        self.rules_are_told = False  # that there is a limit or a fair queue; set by the beat, cleared here
+        self.suspects_wait = False  # set by the beat, the recovery and here, cleared here
 
     def tick(self, *, woken: bool = False, has_news: bool = True) -> float | None:
         """Claims while there is room and work. Returns the seconds until something is due, None if unknown."""
@@ -239,14 +238,15 @@ class Claimer:
 
     def _finds_rules(self, db: psycopg.Connection[Row]) -> bool:
         """Asked where nothing was claimed; seldom without a wake, because idle must stay nearly free."""
-        if not self._woken and monotonic() < self._ask_for_rules_at:
+        if not (self._woken or self.rules_are_told):
             return False
-        self._ask_for_rules_at = monotonic() + _RULES_AGAIN
-        return queue.has_rules(db)
+        self.rules_are_told = queue.has_rules(db)
+        return self.rules_are_told
 
     def _take_turns(self, db: psycopg.Connection[Row], ask: _Ask, limit: int) -> list[Job]:
         turn = queue.claim_by_rules(db, self._claimant, ask.kinds, limit, ask.free, self._after)
         self._after, self._by_rules = turn.after, turn.rules
+        self.suspects_wait = self.suspects_wait or turn.suspects_wait
         if turn.again_in is not None:
             self._waits.append(turn.again_in)
         return turn.jobs

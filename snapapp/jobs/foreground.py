@@ -24,6 +24,7 @@ Handler = Callable[[int, FrameType | None], Any] | int | signal.Handlers | None
 
 _LAST_MOMENTS = 2.0  # seconds of the grace that the worker itself takes to hand back and leave
 _LOOK_EVERY = 0.1
+_LOOK_AT_HEALTH_EVERY = 2.0
 _SAY_AGAIN = 20  # failures: about once a minute
 
 
@@ -108,12 +109,15 @@ def visitor(runtime: Runtime, *, once: bool = False) -> Visitor:
     )
 
 
-def work(worker: Worker, signals: Signals) -> None:
-    """Until a signal."""
+def work(worker: Worker, signals: Signals) -> str | None:
+    """Until a signal, or until only a new process helps: then, why."""
     worker.start()
-    while not signals.noted:
-        signals.wait()
-    stop(worker, signals)
+    why = None
+    while not (signals.noted or why):
+        signals.wait(_LOOK_AT_HEALTH_EVERY)
+        why = worker.wants_restart
+    stop(worker, signals, reason=why or "done")
+    return None if signals.noted else why
 
 
 def work_once(worker: Visitor, signals: Signals) -> None:
@@ -143,7 +147,7 @@ def _is_drained(line: Line, worker: Worker, runtime: Runtime) -> bool:
         return False  # the worker itself says so, and waits for the database to come back
 
 
-def stop(worker: Worker, signals: Signals) -> None:
+def stop(worker: Worker, signals: Signals, reason: str = "done") -> None:
     """Lets running jobs finish within the grace; a second signal ends the patience."""
     grace = worker.settings.shutdown_grace.total_seconds()
     patience_ends = monotonic() + grace - min(_LAST_MOMENTS, grace / 4)
@@ -151,7 +155,7 @@ def stop(worker: Worker, signals: Signals) -> None:
     while not worker.is_idle and len(signals.noted) < 2 and monotonic() < patience_ends:
         signals.wait(_LOOK_EVERY)
     left = 0.0 if len(signals.noted) > 1 else min(_LAST_MOMENTS, grace / 4)
-    worker.stop(timedelta(seconds=left), reason=signals.noted[0].name if signals.noted else "done")
+    worker.stop(timedelta(seconds=left), reason=signals.noted[0].name if signals.noted else reason)
 
 
 def until_reachable(url: str, *, within: timedelta | None, say: Callable[[str], None]) -> None:

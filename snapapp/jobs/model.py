@@ -123,7 +123,12 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> "Failure":
-        return cls(describe(error), clean(_trace(error), TRACEBACK_CAP, keep="end"))
+        return cls.told(describe(error), _trace(error))
+
+    @classmethod
+    def told(cls, error: str, trace: str) -> "Failure":
+        """As somebody else describes it: a child, a program."""
+        return cls(clean(error, TEXT_CAP), clean(trace, TRACEBACK_CAP, keep="end"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +212,20 @@ def describe(error: BaseException) -> str:
     try:
         text = str(error)
     except BaseException as broken:  # noqa: BLE001 - a hostile __str__ may raise anything
-        text = f"(its text cannot be read: {type(broken).__name__})"
-    return clean(f"{type(error).__name__}: {text}" if text else type(error).__name__, TEXT_CAP)
+        text = f"(its text cannot be read: {_name(broken)})"
+    return clean(f"{_name(error)}: {text}" if text else _name(error), TEXT_CAP)
+
+
+def _name(error: BaseException) -> str:
+    try:
+        return str(type(error).__name__)
+    except BaseException:  # noqa: BLE001 - and so may a metaclass
+        return "an error without a name"
 
 
 def _trace(error: BaseException) -> str:
-    cause = f"caused by {describe(error.__cause__)}\n" if error.__cause__ else ""
-    return "".join(traceback.format_tb(error.__traceback__, limit=-20)) + cause
+    try:
+        cause = f"caused by {describe(error.__cause__)}\n" if error.__cause__ else ""
+        return "".join(traceback.format_tb(error.__traceback__, limit=-20)) + cause
+    except BaseException:  # noqa: BLE001 - or a property in the place of either
+        return "its traceback cannot be read\n"

@@ -10,8 +10,10 @@ call within `together`.
 """
 
 import json
+import random
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, cast
@@ -67,6 +69,7 @@ def enqueue_many(db: Db, specs_json: str) -> list[int | None]:
 # `head` finds the distinct (queue, kind, priority) with waiting rows by a loose index scan: a million rows of a kind
 # that we do not know cost one probe. `lane` walks each head's lanes the same way, only as far as the LIMIT pulls it.
 # A locking CTE is never inlined, so LIMIT is applied once; the ARRAY keeps the generic plan on the primary key.
+# While there is any rule (a limit, a fair queue) it claims nothing: who does not know yet of a rule cannot break it.
 _CLAIM = """
 WITH RECURSIVE head AS (
     (SELECT queue, kind, priority FROM snap_processing_job
@@ -83,6 +86,7 @@ WITH RECURSIVE head AS (
         SELECT * FROM head
          WHERE kind = ANY (%(kinds)s) AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s))
            AND NOT EXISTS (SELECT FROM job_queue WHERE name = head.queue AND paused_at IS NOT NULL)
+           AND NOT EXISTS (SELECT FROM job_limit) AND NOT EXISTS (SELECT FROM job_queue WHERE fair)
          ORDER BY priority DESC, random()) AS open  -- random: kinds of one priority take turns
      CROSS JOIN LATERAL (
         WITH RECURSIVE walk AS (
@@ -122,6 +126,7 @@ _CLAIM_ON = """
 WITH RECURSIVE walk AS (
     SELECT %(lane)s::text COLLATE "C" AS lane, %(next_retry_at)s::timestamptz AS after, %(id)s::bigint AS after_id
      WHERE NOT EXISTS (SELECT FROM job_queue WHERE name = %(queue)s AND paused_at IS NOT NULL)
+       AND NOT EXISTS (SELECT FROM job_limit) AND NOT EXISTS (SELECT FROM job_queue WHERE fair)
   UNION ALL
     SELECT next.lane, '-infinity'::timestamptz, 0::bigint FROM walk CROSS JOIN LATERAL (
         SELECT job.lane FROM snap_processing_job AS job
@@ -156,6 +161,7 @@ WITH picked AS MATERIALIZED (
      WHERE suspect AND status IN ('PENDING', 'RETRY_WAIT') AND next_retry_at <= now()
        AND kind = ANY (%(kinds)s) AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s))
        AND NOT EXISTS (SELECT FROM job_queue WHERE name = queue AND paused_at IS NOT NULL)
+       AND NOT EXISTS (SELECT FROM job_limit)
      ORDER BY next_retry_at, id LIMIT 1
        FOR UPDATE SKIP LOCKED
 )
@@ -255,6 +261,357 @@ def next_due(db: Db, kinds: Collection[str], queues: Collection[str]) -> float |
         {"kinds": list(kinds), "queues": list(queues) or None},
     )
     return cast("float | None", rows[0][0])
+
+
+# --- claimed by the rules ---------------------------------------------------------------------------------------
+
+# With limits or fair queues a claim takes turns between lanes, and goes in steps: which lanes have something due; lock
+# the keys that limit them; count what runs; claim each lane's share; commit. Counting belongs into the statement after
+# the lock: in the same one it would use the snapshot from before (probed: limit 3, 12 running).
+_LANES = """
+WITH RECURSIVE head AS (
+    (SELECT queue, kind, priority FROM snap_processing_job
+      WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect
+      ORDER BY queue, kind, priority LIMIT 1)
+  UNION ALL
+    SELECT next.* FROM head CROSS JOIN LATERAL (
+        SELECT job.queue, job.kind, job.priority FROM snap_processing_job AS job
+         WHERE job.status IN ('PENDING', 'RETRY_WAIT') AND NOT job.suspect
+           AND (job.queue, job.kind, job.priority) > (head.queue, head.kind, head.priority)
+         ORDER BY job.queue, job.kind, job.priority LIMIT 1) AS next
+), open AS MATERIALIZED (
+    SELECT * FROM head
+     WHERE kind = ANY (%(kinds)s) AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s))
+       AND NOT EXISTS (SELECT FROM job_queue WHERE name = head.queue AND paused_at IS NOT NULL)
+), turn AS MATERIALIZED (  -- of each head the lanes after the one that was served last, and then those before it
+    SELECT open.*, lanes.lane, lanes.nth, count(*) OVER () AS lanes
+      FROM open CROSS JOIN LATERAL (
+        WITH RECURSIVE later AS (
+            (SELECT job.lane FROM snap_processing_job AS job
+              WHERE job.status IN ('PENDING', 'RETRY_WAIT') AND NOT job.suspect
+                AND job.queue = open.queue AND job.kind = open.kind AND job.priority = open.priority
+                AND job.lane > %(after)s
+              ORDER BY job.lane LIMIT 1)
+          UNION ALL
+            SELECT next.lane FROM later CROSS JOIN LATERAL (
+                SELECT job.lane FROM snap_processing_job AS job
+                 WHERE job.status IN ('PENDING', 'RETRY_WAIT') AND NOT job.suspect
+                   AND job.queue = open.queue AND job.kind = open.kind AND job.priority = open.priority
+                   AND job.lane > later.lane
+                 ORDER BY job.lane LIMIT 1) AS next
+        ), earlier AS (
+            (SELECT job.lane FROM snap_processing_job AS job
+              WHERE job.status IN ('PENDING', 'RETRY_WAIT') AND NOT job.suspect
+                AND job.queue = open.queue AND job.kind = open.kind AND job.priority = open.priority
+                AND job.lane <= %(after)s
+              ORDER BY job.lane LIMIT 1)
+          UNION ALL
+            SELECT next.lane FROM earlier CROSS JOIN LATERAL (
+                SELECT job.lane FROM snap_processing_job AS job
+                 WHERE job.status IN ('PENDING', 'RETRY_WAIT') AND NOT job.suspect
+                   AND job.queue = open.queue AND job.kind = open.kind AND job.priority = open.priority
+                   AND job.lane > earlier.lane AND job.lane <= %(after)s
+                 ORDER BY job.lane LIMIT 1) AS next
+        )
+        SELECT lane, row_number() OVER () AS nth FROM (
+            SELECT lane FROM later UNION ALL SELECT lane FROM earlier LIMIT %(lanes)s) AS both_ways) AS lanes
+)
+SELECT queue, kind, priority, lane, due.jobs,
+       ARRAY(SELECT key FROM (VALUES ('queue:' || queue), ('key:' || nullif(lane, ''))) AS its (key)
+              WHERE EXISTS (SELECT FROM job_limit_of(key))),
+       due.jobs > ahead, nth = %(lanes)s,
+       EXISTS (SELECT FROM job_limit) OR EXISTS (SELECT FROM job_queue WHERE fair)
+  FROM turn
+ CROSS JOIN LATERAL (SELECT least(%(limit)s, 4 * %(limit)s / lanes + 1) AS ahead) AS look
+ CROSS JOIN LATERAL (
+    SELECT count(*)::integer AS jobs FROM (
+        SELECT FROM snap_processing_job AS job
+         WHERE job.status IN ('PENDING', 'RETRY_WAIT') AND NOT job.suspect
+           AND job.queue = turn.queue AND job.kind = turn.kind AND job.priority = turn.priority
+           AND job.lane = turn.lane AND job.next_retry_at <= now()
+         ORDER BY job.next_retry_at, job.id LIMIT ahead + 1) AS seen) AS due
+ ORDER BY nth, random()  -- random: kinds of one priority take turns
+"""
+
+# A key that somebody else is claiming for is left to them: its lanes are skipped.
+_LOCK_KEYS = "SELECT key FROM job_limit_key WHERE key = ANY (%(keys)s) ORDER BY key FOR NO KEY UPDATE SKIP LOCKED"
+
+# In order, because it waits for whoever is adding the same. A bucket that is full needs no row.
+_ADD_KEYS = """
+WITH forgotten AS (
+    DELETE FROM job_limit_key WHERE key = ANY (ARRAY(
+        SELECT key FROM job_limit_key WHERE full_at < now() - interval '1 hour' AND key <> ALL (%(keys)s)
+         LIMIT 100 FOR UPDATE SKIP LOCKED))
+)
+INSERT INTO job_limit_key (key)
+SELECT key FROM unnest(%(keys)s::text[]) AS wanted (key)
+ WHERE NOT EXISTS (SELECT FROM job_limit_key WHERE job_limit_key.key = wanted.key)
+ ORDER BY key ON CONFLICT DO NOTHING
+RETURNING key
+"""
+
+# Suspects have a place kept for them: else the others, of whom there are always some, would never let them in.
+_ROOMS = """
+WITH taken AS MATERIALIZED (
+    SELECT queue, lane, count(*) AS jobs, false AS is_kept FROM snap_processing_job
+     WHERE status = 'RUNNING' GROUP BY queue, lane
+  UNION ALL
+    SELECT queue, lane, count(*), true FROM snap_processing_job
+     WHERE suspect AND status IN ('PENDING', 'RETRY_WAIT') AND next_retry_at <= now()
+       AND kind = ANY (%(kept_for)s) AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s))
+       AND NOT EXISTS (SELECT FROM job_queue WHERE name = queue AND paused_at IS NOT NULL)
+     GROUP BY queue, lane
+)
+SELECT held.key, its.max_running, its.rate, room.places, room.tokens, room.next_token_in, now_running.is_kept
+  FROM unnest(%(keys)s::text[]) AS wanted (key)
+  JOIN job_limit_key AS held USING (key)
+ CROSS JOIN LATERAL (
+    SELECT coalesce(sum(jobs), 0)::bigint AS jobs, coalesce(bool_or(is_kept), false) AS is_kept FROM taken
+     WHERE held.key IN ('queue:' || queue, 'key:' || lane)) AS now_running
+ CROSS JOIN LATERAL job_limit_of(held.key) AS its
+ CROSS JOIN LATERAL job_limit_room(held.key, now_running.jobs, held.full_at) AS room
+"""
+
+_CLAIM_SHARES = """
+WITH picked AS MATERIALIZED (
+    SELECT due.id
+      FROM unnest(%(of_queue)s::text[], %(of_kind)s::text[], %(of_priority)s::integer[], %(of_lane)s::text[],
+                  %(jobs)s::integer[]) AS share (queue, kind, priority, lane, jobs)
+     CROSS JOIN LATERAL (
+        SELECT job.id FROM snap_processing_job AS job
+         WHERE job.status IN ('PENDING', 'RETRY_WAIT') AND NOT job.suspect
+           AND job.queue = share.queue AND job.kind = share.kind AND job.priority = share.priority
+           AND job.lane = share.lane AND job.next_retry_at <= now()
+         ORDER BY job.next_retry_at, job.id LIMIT share.jobs
+           FOR UPDATE SKIP LOCKED) AS due
+)
+UPDATE snap_processing_job AS job
+   SET status = 'RUNNING', claimed_by = %(worker)s, locked_at = now(), lock_expires_at = now() + %(lease_for)s,
+       lease_seq = lease_seq + 1, attempt_count = attempt_count + 1, started_at = NULL
+ WHERE id = ANY (ARRAY(SELECT id FROM picked))
+RETURNING id, kind, queue, tenant, priority,
+    CASE WHEN pg_column_size(payload) <= 65536 THEN payload END, snap_id, attempt_count, max_attempts, lease_seq,
+    timeout_ms, request_id, suspect, lane, next_retry_at
+"""
+
+_SUSPECTS = """
+SELECT id, ARRAY(SELECT key FROM (VALUES ('queue:' || queue), ('key:' || nullif(lane, ''))) AS its (key)
+                  WHERE EXISTS (SELECT FROM job_limit_of(key)))
+  FROM snap_processing_job
+ WHERE suspect AND status IN ('PENDING', 'RETRY_WAIT') AND next_retry_at <= now()
+   AND kind = ANY (%(kinds)s) AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s))
+   AND NOT EXISTS (SELECT FROM job_queue WHERE name = queue AND paused_at IS NOT NULL)
+ ORDER BY next_retry_at, id LIMIT 100
+"""
+
+_CLAIM_SUSPECT_SHARE = """
+WITH picked AS MATERIALIZED (
+    SELECT id FROM snap_processing_job
+     WHERE suspect AND status IN ('PENDING', 'RETRY_WAIT') AND id = %(id)s
+       FOR UPDATE SKIP LOCKED
+)
+UPDATE snap_processing_job AS job
+   SET status = 'RUNNING', claimed_by = %(worker)s, locked_at = now(), lock_expires_at = now() + %(lease_for)s,
+       lease_seq = lease_seq + 1, attempt_count = attempt_count + 1, started_at = NULL
+ WHERE id = ANY (ARRAY(SELECT id FROM picked))
+RETURNING id, kind, queue, tenant, priority,
+    CASE WHEN pg_column_size(payload) <= 65536 THEN payload END, snap_id, attempt_count, max_attempts, lease_seq,
+    timeout_ms, request_id, suspect, lane, next_retry_at
+"""
+
+_SPEND = """
+UPDATE job_limit_key AS its
+   SET full_at = greatest(its.full_at, clock_timestamp()) + make_interval(secs => spent.seconds)
+  FROM unnest(%(keys)s::text[], %(seconds)s::float8[]) AS spent (key, seconds)
+ WHERE its.key = spent.key
+RETURNING its.key
+"""
+
+_LANES_AT_ONCE = 100  # of each head in one claim, in rotation
+_PLACE_AGAIN = 0.2  # seconds: nobody tells us that another worker's job has ended
+_LANE_AGAIN = 0.01  # seconds: somebody else was claiming for its key
+_LANES_AGAIN = 0.05  # seconds: there are more lanes than we looked at
+
+
+class Lane(NamedTuple):
+    """Jobs of one queue, kind and priority that come one after the other."""
+
+    queue: str
+    kind: str
+    priority: int
+    name: str
+    due: int  # as many as were looked at
+    keys: Sequence[str]  # those with a limit
+    is_deeper: bool  # more are due
+
+
+class Room(NamedTuple):
+    """What a key lets in now."""
+
+    max_running: int | None
+    rate: float | None
+    places: int | None
+    tokens: int | None
+    next_token_in: float | None
+    is_kept: bool  # of its places, for suspects
+
+    def jobs(self, at_once: int) -> int:
+        """Of those that do not begin at once but wait in memory, which is short, few: they hold others' places."""
+        lets_in = min(most for most in (self.places, self.tokens) if most is not None)
+        return max(0, min(lets_in, at_once + max(0, lets_in - at_once) // 3))
+
+    @property
+    def again_in(self) -> float:
+        """When there may be room again, seen from a claim that found too little; with a limit of 0 there never is."""
+        return max(self.next_token_in or 0.0, 0.001) if self.tokens == 0 else _PLACE_AGAIN
+
+
+class Turn(NamedTuple):
+    """What a claim by the rules came to."""
+
+    jobs: list[Job]  # in the order in which they should run: lanes take turns
+    after: str  # where the next one begins
+    again_in: float | None  # seconds; None: nothing that is due was left
+    rules: bool  # are there any?
+    suspects_wait: bool  # and have places kept for them
+
+
+def has_rules(db: Db) -> bool:
+    """Is there a limit, or a fair queue? Then only `claim_by_rules` claims."""
+    rows = _run(db, "SELECT EXISTS (SELECT FROM job_limit) OR EXISTS (SELECT FROM job_queue WHERE fair)", {})
+    return bool(rows[0][0])
+
+
+def claim_by_rules(db: Db, by: Claimant, kinds: Collection[str], limit: int, at_once: int, after: str = "") -> Turn:
+    """Takes up to `limit` due jobs within all limits, lane by lane in turns; `at_once` is how many can begin now."""
+    few = min(_LANES_AT_ONCE, 2 * limit + 8)
+    turn, is_cut = _take_turns(db, by, kinds, limit, at_once, after, few)
+    if is_cut and not turn.jobs and few < _LANES_AT_ONCE:
+        turn, is_cut = _take_turns(db, by, kinds, limit, at_once, turn.after, _LANES_AT_ONCE)
+    if is_cut and len(turn.jobs) < limit:
+        return turn._replace(again_in=0.0 if turn.jobs else _LANES_AGAIN)
+    return turn
+
+
+def _take_turns(
+    db: Db, by: Claimant, kinds: Collection[str], limit: int, at_once: int, after: str, most_lanes: int
+) -> tuple[Turn, bool]:
+    """And: may there be more lanes than these?"""
+    asked = by.asks_for(kinds) | {"limit": limit, "after": after, "lanes": most_lanes}
+    seen = _run(db, _LANES, asked)
+    lanes = [Lane(*row[:7]) for row in seen]
+    is_cut = any(row[7] for row in seen)
+    keys = {key for lane in lanes for key in lane.keys}
+    with together(db) if keys else nullcontext():
+        rooms = _rooms(db, keys, asked | {"kept_for": asked["kinds"]})
+        shares, served = shared_out(lanes, rooms, limit, at_once, after)
+        rows = _run(db, _CLAIM_SHARES, asked | _columns(lanes, shares)) if any(shares) else []
+        keys_of = {lane[:4]: lane.keys for lane in lanes}
+        _spend(db, rooms, Counter(key for row in rows for key in keys_of[_lane_of(row)]))
+    if is_cut and not rows:  # on with the lanes after those, of whichever head they come first
+        served = min((row[3] for row in seen if row[7]), key=lambda name: (name <= after, name))
+    if len(rows) < sum(shares):
+        again_in: float | None = _LANE_AGAIN  # others took what we had seen
+    else:
+        again_in = _again_in(lanes, shares, rooms) if len(rows) < limit else None
+    rules = all(row[8] for row in seen)  # where nothing waits it does not matter
+    suspects_wait = any(room.is_kept for room in rooms.values())
+    return Turn(_jobs(_in_turns(rows)), served, again_in, rules, suspects_wait), is_cut
+
+
+def claim_suspect_by_rules(db: Db, by: Claimant, kinds: Collection[str]) -> Job | None:
+    """As `claim_suspect`, within all limits."""
+    asked = by.asks_for(kinds)
+    with together(db):
+        suspects = _run(db, _SUSPECTS, asked)
+        rooms = _rooms(db, {key for _, keys in suspects for key in keys}, asked | {"kept_for": []})
+        for job_id, keys in suspects:
+            if all(key in rooms and rooms[key].jobs(1) for key in keys):
+                rows = _run(db, _CLAIM_SUSPECT_SHARE, asked | {"id": job_id})
+                if rows:
+                    _spend(db, rooms, Counter(keys))
+                    return _jobs(rows)[0]
+    return None
+
+
+def _rooms(db: Db, keys: Collection[str], asked: Mapping[str, Any]) -> dict[str, Room]:
+    """Of the keys that we could lock; their locks last until the transaction ends, and so does what we count."""
+    if not keys:
+        return {}
+    wanted = sorted(keys)
+    locked = [row[0] for row in _run(db, _LOCK_KEYS, {"keys": wanted})]
+    if len(locked) < len(wanted):
+        locked += [row[0] for row in _run(db, _ADD_KEYS, {"keys": wanted})]
+    return {key: Room(*room) for key, *room in _run(db, _ROOMS, {**asked, "keys": locked})}
+
+
+def _spend(db: Db, rooms: Mapping[str, Room], started: Mapping[str, int]) -> None:
+    spent = {key: jobs / rate for key, jobs in started.items() if (rate := rooms[key].rate)}
+    if spent:
+        _run(db, _SPEND, {"keys": list(spent), "seconds": list(spent.values())})
+
+
+def shared_out(
+    lanes: Sequence[Lane], rooms: Mapping[str, Room], limit: int, at_once: int, after: str
+) -> tuple[list[int], str]:
+    """How many each lane gives: higher priorities first, within one the lanes in turns, a job each time. And the name
+    of the lane that came last."""
+    left = {key: room.jobs(at_once) for key, room in rooms.items()}
+    shares = [0] * len(lanes)
+    for priority in sorted({lane.priority for lane in lanes}, reverse=True):
+        waiting = [place for place, lane in enumerate(lanes) if lane.priority == priority]
+        while waiting:
+            served = []
+            for place in waiting:
+                lane = lanes[place]
+                if limit and shares[place] < lane.due and all(left.get(key) for key in lane.keys):
+                    shares[place] += 1
+                    limit -= 1
+                    after = lane.name
+                    for key in lane.keys:
+                        left[key] -= 1
+                    served.append(place)
+            waiting = served
+    return shares, after
+
+
+def _again_in(lanes: Sequence[Lane], shares: Sequence[int], rooms: Mapping[str, Room]) -> float | None:
+    """When to look again for what is due and was not taken, although nobody will tell us."""
+    waits: list[float] = []
+    for lane, share in zip(lanes, shares, strict=True):
+        if share == lane.due:
+            waits += [0.0] if lane.is_deeper else []
+        elif any(key not in rooms for key in lane.keys):
+            waits.append(random.uniform(0.5, 1.5) * _LANE_AGAIN)  # noqa: S311 - so that rivals do not meet again
+        elif all(rooms[key].max_running != 0 for key in lane.keys):
+            waits.append(max(rooms[key].again_in for key in lane.keys))
+    return min(waits, default=None)
+
+
+def _columns(lanes: Sequence[Lane], shares: Sequence[int]) -> dict[str, Any]:
+    chosen = [(lane, share) for lane, share in zip(lanes, shares, strict=True) if share]
+    return {
+        "of_queue": [lane.queue for lane, _ in chosen],
+        "of_kind": [lane.kind for lane, _ in chosen],
+        "of_priority": [lane.priority for lane, _ in chosen],
+        "of_lane": [lane.name for lane, _ in chosen],
+        "jobs": [share for _, share in chosen],
+    }
+
+
+def _in_turns(rows: Rows) -> Rows:
+    """The first of each lane, the second of each lane, …; higher priorities before."""
+    rows = sorted(rows, key=lambda row: (row[14], row[0]))
+    turns: Counter[tuple[Any, ...]] = Counter()
+    placed = []
+    for row in rows:
+        turns[_lane_of(row)] += 1
+        placed.append((-row[4], turns[_lane_of(row)], row))
+    return [row for *_, row in sorted(placed, key=lambda it: it[:2])]
+
+
+def _lane_of(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return row[2], row[1], row[4], row[13]
 
 
 # --- beaten -----------------------------------------------------------------------------------------------------

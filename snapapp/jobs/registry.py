@@ -1,7 +1,7 @@
 """Kind -> Processor, and the schedules: what the decorators declare and the worker looks up."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
@@ -14,7 +14,7 @@ from snapapp.jobs.errors import DuplicateProcessor, UnknownKind
 from snapapp.jobs.model import Failure, Job
 from snapapp.jobs.schedule import DuplicateSchedule, InvalidSchedule, Missed, Routine, Schedule, a_routine, a_schedule
 
-Executor = Literal["thread", "async", "process"]
+Executor = Literal["thread", "async", "process", "command"]
 Function = Callable[[Job], Any]
 Commit = Callable[[Connection, Job, Any], None]
 Failed = Callable[[Connection, Job, Failure], None]
@@ -34,6 +34,8 @@ class Processor:
     wait: wait_base | None = None
     commit: Commit | None = None
     failed: Failed | None = None
+    memory_mb: int | None = None  # None: the worker's default; 0: no limit
+    command: tuple[str, ...] = ()  # empty, for the executor of that name: the function returns what to run
 
     @property
     def path(self) -> str:
@@ -93,16 +95,18 @@ class Registry:
         wait: wait_base | None = None,
         commit: Commit | None = None,
         failed: Failed | None = None,
+        memory_mb: int | None = None,
+        command: Sequence[str] = (),
     ) -> Callable[[F], F]:
-        """Declares the decorated function as the processor of a kind. `async def` runs in the async executor."""
+        """Declares the decorated function as the processor of a kind. `async def` runs in the async executor.
+
+        executor="command" runs a program: `command`, and then the function is never called; or, without it, the
+        list of texts that the function returns for the job. `memory_mb` is for process and command.
+        """
 
         def declare(function: F) -> F:
-            is_async = inspect.iscoroutinefunction(function)
-            chosen: Executor = executor or ("async" if is_async else "thread")
-            if is_async != (chosen == "async"):
-                raise ValueError(f"{kind}: `async def` and the executor {chosen!r} do not go together")
-            if chosen == "process" and "<locals>" in function.__qualname__:
-                raise ValueError(f"{kind}: a child process can only import a function at the top of a module")
+            chosen: Executor = executor or ("async" if inspect.iscoroutinefunction(function) else "thread")
+            _check_executor(kind, function, chosen, command, memory_mb)
             self.add(
                 Processor(
                     kind=kind,
@@ -114,6 +118,8 @@ class Registry:
                     wait=wait,
                     commit=commit,
                     failed=failed,
+                    memory_mb=memory_mb,
+                    command=tuple(command),
                 )
             )
             return function
@@ -139,6 +145,8 @@ class Registry:
         wait: wait_base | None = None,
         commit: Commit | None = None,
         failed: Failed | None = None,
+        memory_mb: int | None = None,
+        command: Sequence[str] | None = None,
     ) -> Callable[[F], F]:
         """Declares when the decorated function runs by itself: once across the whole fleet, as a job of the kind
         `name` (default: the function's full name) whose payload says the schedule and the slot.
@@ -176,6 +184,8 @@ class Registry:
                 wait=wait,
                 commit=commit,
                 failed=failed,
+                memory_mb=memory_mb,
+                command=command or (),
             )(function)
             self._schedules[its_name] = schedule
             return function
@@ -198,8 +208,26 @@ _FOR_JOBS = frozenset(
     {
         *("cron", "tz", "payload", "missed", "at_most", "overlap"),
         *("queue", "executor", "timeout", "max_attempts", "wait", "commit", "failed"),
+        *("memory_mb", "command"),
     }
 )
+
+
+def _check_executor(
+    kind: str, function: Callable[..., Any], executor: Executor, command: Sequence[str], memory_mb: int | None
+) -> None:
+    if inspect.iscoroutinefunction(function) != (executor == "async"):
+        raise ValueError(f"{kind}: `async def` and the executor {executor!r} do not go together")
+    if executor == "process" and "<locals>" in function.__qualname__:
+        raise ValueError(f"{kind}: a child process can only import a function at the top of a module")
+    if command and executor != "command":
+        raise ValueError(f"{kind}: the executor {executor!r} runs no command")
+    if isinstance(command, str) or not all(isinstance(part, str) for part in command):
+        raise ValueError(f"{kind}: a command is a list of texts, the program and its arguments; there is no shell")
+    if memory_mb is not None and executor not in ("process", "command"):
+        raise ValueError(f"{kind}: only what runs in a process of its own has a memory limit")
+    if memory_mb is not None and memory_mb < 0:
+        raise ValueError(f"{kind}: a memory limit must not be negative: {memory_mb}")
 
 
 def _check_routine(routine: Routine, needless: list[str]) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 
 from tenacity.wait import wait_base
@@ -12,11 +12,14 @@ from snapapp.jobs import attempt, events, queue
 from snapapp.jobs.attempt import Transaction
 from snapapp.jobs.courtesy import Courtesy
 from snapapp.jobs.crumbs import Crumbs
-from snapapp.jobs.errors import JobCancelled, JobInterrupted, JobsError
+from snapapp.jobs.errors import JobCancelled, JobInterrupted, JobsError, JobTimeout
 from snapapp.jobs.events import Events
 from snapapp.jobs.executors import Room, Work
 from snapapp.jobs.executors.aio import AsyncRoom
-from snapapp.jobs.executors.children import Child, ChildRoom
+from snapapp.jobs.executors.children import Child
+from snapapp.jobs.executors.command import Command
+from snapapp.jobs.executors.guard import Guard
+from snapapp.jobs.executors.runners import Runner, RunnerRoom
 from snapapp.jobs.executors.threads import ThreadRoom
 from snapapp.jobs.holdings import Holdings
 from snapapp.jobs.model import Dropped, Failure, Finished, Interrupted, Job, Outcome, Stopped
@@ -26,7 +29,10 @@ from snapapp.jobs.retry import pause_after, wait_spread
 from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.settler import Settler
 
-Run = Callable[[int, Job, Processor], Outcome]  # (slot, job, its processor)
+Run = Callable[[Job, Processor], Outcome | None]  # None: it took so long that somebody else has concluded the job
+
+_PATIENCE = 1.0  # seconds in which a job in a thread may still notice that its time is over
+_LOOK_EVERY = 0.25  # seconds
 
 
 class Rooms:
@@ -57,21 +63,36 @@ class Rooms:
         self._processors = {one.kind: one for one in registry}
         self._timeouts = {one.kind: (one.timeout or settings.timeout).total_seconds() for one in registry}
         self.room_of: dict[str, str] = {one.kind: one.executor for one in registry}
+        self._guard = Guard()
+        self._running: dict[Job, int] = {}  # jobs in threads -> slot; whoever takes one out concludes it
+        self._stuck: dict[Job, bool] = {}  # jobs whose thread was given up and still hangs -> has its slot another one?
+        self._max_stuck = settings.max_stuck or settings.concurrency
         self.by_name = self._open(settings)
+        self._warden = threading.Thread(target=self._warden_loop, name="warden", daemon=True)
 
     def _open(self, settings: JobsSettings) -> dict[str, Room]:
         """Only the rooms that some kind needs: a thread costs memory, a child costs much."""
         wanted = set(self.room_of.values())
         threads = settings.concurrency if "thread" in wanted else 0
         children = max(1, settings.children) if "process" in wanted else 0
+        commands = settings.commands if "command" in wanted else 0
         coroutines = settings.async_concurrency if "async" in wanted else 0
-        self.crumbs = Crumbs(max(1, threads + children + coroutines))
-        self._free_marks = list(range(threads + children, threads + children + coroutines))
+        slots = threads + children + commands
+        self.crumbs = Crumbs(max(1, slots + coroutines))
+        self._free_marks = list(range(slots, slots + coroutines))
         rooms: dict[str, Room] = {}
         if threads:
-            rooms["thread"] = ThreadRoom(threads, [self._work(slot, slot, self._run_here) for slot in range(threads)])
+            works = [self._work(slot, self._in_thread(slot)) for slot in range(threads)]
+            self._thread_room = rooms["thread"] = ThreadRoom(threads, works)
         if children:
-            rooms["process"] = self._child_room(children, first_mark=threads)
+            modules = sorted(
+                {one.function.__module__ for one in self._processors.values() if one.executor == "process"}
+            )
+            started = [Child(tuple(modules), settings, self._guard) for _ in range(children)]
+            rooms["process"] = self._runner_room(started, "child", first_mark=threads)
+        if commands:
+            programs = [Command(settings, self._guard) for _ in range(commands)]
+            rooms["command"] = self._runner_room(programs, "command", first_mark=threads + children)
         if coroutines:
             rooms["async"] = AsyncRoom(coroutines, self._work_async)
         return rooms
@@ -79,6 +100,8 @@ class Rooms:
     def start(self) -> None:
         for room in self.by_name.values():
             room.start()
+        if "thread" in self.by_name:
+            self._warden.start()
 
     def take_back(self) -> list[Job]:
         return [job for room in self.by_name.values() for job in room.take_back()]
@@ -90,30 +113,48 @@ class Rooms:
 
     def stop(self) -> None:
         self._closed.set()
+        if self._warden.is_alive():
+            self._warden.join(timeout=1)
         for room in self.by_name.values():
             room.stop()
+        self._guard.stop()
         self.crumbs.close()
+
+    @property
+    def stuck(self) -> list[Job]:
+        """Jobs that were given up, and whose threads are still at it."""
+        return list(self._stuck)
+
+    @property
+    def is_worn_out(self) -> bool:
+        """So many threads hang that only a new process helps."""
+        return len(self._stuck) >= self._max_stuck
 
     # --- one job ----------------------------------------------------------------------------------------------
 
-    def _work(self, slot: int, mark_at: int, run: Run) -> Work:
+    def _work(self, mark_at: int, run: Run) -> Work:
         """The hot path: whatever can be looked up before, is."""
         mark, processors, hears = self.crumbs.marker(mark_at), self._processors, self._events.hears
         give_way = self._courtesy.give_way
 
-        def work(job: Job) -> None:
+        def work(job: Job) -> bool:
             give_way()
             try:
                 if not self._may_begin(job):
-                    return
+                    return True
                 processor = processors[job.kind]
                 mark(job.id)
                 if hears(events.JOB_ACTIVE):
                     self._tell_active(job)
-                self._conclude(job, processor, run(slot, job, processor))
+                outcome = run(job, processor)
+                if outcome is not None:
+                    self._conclude(job, processor, outcome)
+                elif not self._takes_its_slot_back(job):
+                    return False
             except BaseException as error:  # noqa: BLE001 - a slot's outermost edge: the job ends by its lease
                 self._let_go(job, error)
             mark(0)
+            return True
 
         return work
 
@@ -146,22 +187,22 @@ class Rooms:
         self._events.complain(self._worker, "work", error)
         self._settler.put(Finished(job, Dropped(), None))
 
-    def _run_here(self, _slot: int, job: Job, processor: Processor) -> Outcome:
-        return attempt.run(job, processor, self._wait)
+    def _in_thread(self, slot: int) -> Run:
+        running, wait = self._running, self._wait
 
-    def _child_room(self, count: int, first_mark: int) -> ChildRoom:
-        modules = sorted({one.function.__module__ for one in self._processors.values() if one.executor == "process"})
-        children = [Child(tuple(modules)) for _ in range(count)]
+        def run(job: Job, processor: Processor) -> Outcome | None:
+            running[job] = slot
+            outcome = attempt.run(job, processor, wait)
+            return None if running.pop(job, None) is None else outcome
 
-        def run_there(slot: int, job: Job, processor: Processor) -> Outcome:
-            room.running(slot, job)
-            try:
-                return children[slot].run(job, processor, self._wait)
-            finally:
-                room.running(slot, None)
+        return run
 
-        room = ChildRoom(children, [self._work(slot, first_mark + slot, run_there) for slot in range(count)])
-        return room
+    def _in_group(self, runner: Runner) -> Run:
+        return lambda job, processor: runner.run(job, processor, self._wait)
+
+    def _runner_room(self, runners: Sequence[Runner], name: str, first_mark: int) -> RunnerRoom:
+        works = [self._work(first_mark + slot, self._in_group(runner)) for slot, runner in enumerate(runners)]
+        return RunnerRoom(runners, works, name)
 
     def _may_begin(self, job: Job) -> bool:
         """A job whose lease is not certainly ours, or that somebody stopped while it waited, is not begun."""
@@ -218,6 +259,53 @@ class Rooms:
             events.HOOK_DROPPED, logging.ERROR, worker_id=self._worker, job_id=job.id, kind=job.kind, error=why
         )
         self._settler.put(finished)
+
+    # --- threads that ignore their deadline -------------------------------------------------------------------
+
+    def look_for_overdue(self) -> None:
+        now = monotonic()
+        for job, slot in list(self._running.items()):
+            if job.deadline is not None and now > job.deadline + _PATIENCE:
+                self._give_up(job, slot)
+
+    def _warden_loop(self) -> None:
+        while not self._closed.wait(_LOOK_EVERY):
+            try:
+                self.look_for_overdue()
+            except Exception as error:  # noqa: BLE001 - a thread's outermost edge
+                self._events.complain(self._worker, "look for overdue jobs", error)
+
+    def _give_up(self, job: Job, slot: int) -> None:
+        """A thread cannot be killed. Its job is settled without it, and its slot gets another thread, unless too many
+        hang already: then the slot waits for its own."""
+        gets_another = len(self._stuck) < self._max_stuck
+        self._stuck[job] = gets_another  # before the job is taken away: its thread looks here when it finds it gone
+        if self._running.pop(job, None) is None:
+            del self._stuck[job]  # it has just come back by itself
+            return
+        late = JobTimeout(
+            f"{job.kind} job {job.id} ran longer than its {(job.deadline or 0.0) - (job.started_at or 0.0):g} s"
+            " and did not stop; its thread was given up"
+        )
+        self._events.complain(self._worker, "run", late)
+        if gets_another:
+            self._thread_room.replace(slot, lambda: self._conclude_without(job, late))
+        else:
+            threading.Thread(target=self._conclude_without, args=(job, late), name="conclude", daemon=True).start()
+
+    def _conclude_without(self, job: Job, late: JobTimeout) -> None:
+        processor = self._processors[job.kind]
+        try:
+            self._conclude(job, processor, attempt.judge(job, job.stop or late, processor.wait or self._wait))
+        except BaseException as error:  # noqa: BLE001 - as in `work`
+            self._let_go(job, error)
+
+    def _takes_its_slot_back(self, job: Job) -> bool:
+        """Its thread is back after all. What it brings is dropped; is the slot still its own?"""
+        after = monotonic() - (job.deadline or 0.0)
+        back = JobTimeout(f"{job.kind} job {job.id} ended {after:.0f} s after its deadline; its result was dropped")
+        self._events.complain(self._worker, "run", back)
+        return not self._stuck.pop(job)
 
     def _tell_active(self, job: Job) -> None:
         self._events.emit(

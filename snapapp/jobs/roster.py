@@ -123,9 +123,10 @@ class Pulse(NamedTuple):
 
     next_due_in: float | None
     suspects_wait: bool
+    has_rules: bool  # is there a limit, or a fair queue?
 
 
-NO_PULSE = Pulse(None, suspects_wait=False)
+NO_PULSE = Pulse(None, suspects_wait=False, has_rules=False)
 
 
 # One statement: it introduces us again if somebody took us for dead, pings our own channel (so that a LISTEN that
@@ -151,6 +152,7 @@ SELECT extract(epoch FROM job_next_due(%(kinds)s, %(only_queues)s) - clock_times
        EXISTS (SELECT FROM snap_processing_job
                 WHERE suspect AND status IN ('PENDING', 'RETRY_WAIT') AND next_retry_at <= now()
                   AND kind = ANY (%(kinds)s)),
+       EXISTS (SELECT FROM job_limit) OR EXISTS (SELECT FROM job_queue WHERE fair),
        pg_notify(%(channel)s, 'ping')
   FROM beaten
 """
@@ -195,8 +197,8 @@ def beat(db: Db, member: Member, report: Report, *, lives_for: timedelta) -> Pul
         "lives_for": lives_for,
         "channel": channel_of(member.id),
     }
-    next_due_in, suspects_wait, _ = db.execute(_BEAT, parameters).fetchall()[0]
-    return Pulse(next_due_in, suspects_wait)
+    next_due_in, suspects_wait, has_rules, _ = db.execute(_BEAT, parameters).fetchall()[0]
+    return Pulse(next_due_in, suspects_wait, has_rules)
 
 
 def leave(db: Db, worker: str, reason: str) -> bool:

@@ -42,7 +42,7 @@ class Runtime:
         self._scope = scope
         self._engine = sqlalchemy.create_engine(
             settings.database_url.replace("postgresql://", "postgresql+psycopg://", 1),
-            pool_size=settings.concurrency + settings.children,
+            pool_size=settings.concurrency + settings.children + settings.commands,
             max_overflow=0,
             pool_timeout=30,
             pool_pre_ping=True,

@@ -35,6 +35,13 @@ class JobsSettings:
     concurrency: int = 4  # jobs of the thread executor at once
     async_concurrency: int = 100  # jobs of the async executor at once
     children: int = 2  # warm child processes, one job each at a time
+    child_max_jobs: int = 1000  # then a child is replaced, between two jobs
+    child_max_rss_mb: int = 300  # likewise, when it is this big
+    child_nice: int = 5  # how far children and commands stand behind the process that started them
+    job_memory_mb: int = 512  # of a job in a child or a command, where its kind says nothing; 0: no limit
+    commands: int = 2  # programs of `command` jobs at once
+    command_allow: tuple[str, ...] = ()  # empty: only what the code itself names
+    max_stuck: int | None = None  # threads that ignore their deadline before a restart is wanted; None: concurrency
     batch_size: int = 100
     poll_delay: timedelta = timedelta(seconds=1)
     lease_for: timedelta = timedelta(seconds=60)
@@ -53,7 +60,7 @@ class JobsSettings:
     @property
     def connections(self) -> int:
         """To the database, at most: claim, settle, beat, keep, notes, listen and schedules, and one for each hook."""
-        return 7 + self.concurrency + self.children
+        return 7 + self.concurrency + self.children + self.commands
 
     def __post_init__(self) -> None:
         _raise_all(
@@ -64,6 +71,15 @@ class JobsSettings:
                     f"async concurrency must be at least 1, not {self.async_concurrency}",
                 ),
                 (self.children < 0, f"children must not be negative: {self.children}"),
+                (self.child_max_jobs < 1, f"a child must do at least 1 job, not {self.child_max_jobs}"),
+                (self.child_max_rss_mb < 1, f"a child needs at least 1 MB, not {self.child_max_rss_mb}"),
+                (not 0 <= self.child_nice <= 19, f"niceness must lie between 0 and 19, not {self.child_nice}"),
+                (self.job_memory_mb < 0, f"a job's memory must not be negative: {self.job_memory_mb}"),
+                (self.commands < 1, f"commands must be at least 1, not {self.commands}"),
+                (
+                    self.max_stuck is not None and self.max_stuck < 1,
+                    f"max stuck must be at least 1, not {self.max_stuck}",
+                ),
                 (not 1 <= self.batch_size <= 10_000, f"batch size must be 1 to 10000, not {self.batch_size}"),
                 (self.poll_delay < timedelta(milliseconds=10), "the poll delay must be at least 10 ms"),
                 (self.beat_every <= timedelta(0), "the heartbeat interval must be longer than zero"),

@@ -51,6 +51,8 @@ class Vitals:
     last_beat_ms: int | None
     listens: bool
     note: str | None
+    stuck: int  # threads that ignore their deadline
+    wants_restart: str | None  # why only a new process helps
 
 
 class Worker:
@@ -250,7 +252,15 @@ class Worker:
             last_beat_ms=None if self._beaten_at < 0 else round(since_beat * 1000),
             listens=self._listener.is_alive,
             note=self._note(),
+            stuck=len(self._rooms.stuck),
+            wants_restart=self.wants_restart,
         )
+
+    @property
+    def wants_restart(self) -> str | None:
+        """Why only a new process helps; None while this one is well."""
+        stuck = len(self._rooms.stuck)
+        return f"{stuck} threads hang in jobs that ignore their deadline" if self._rooms.is_worn_out else None
 
     # --- what the duties call ---------------------------------------------------------------------------------
 
@@ -293,6 +303,9 @@ class Worker:
         self._beaten_at = sent_at
         if pulse.next_due_in is not None:
             self._due_in(pulse.next_due_in)
+        if pulse.has_rules and not self._claimer.rules_are_told:
+            self._claimer.rules_are_told = True
+            self.ask()
         if pulse.suspects_wait:
             self._claimer.suspects_wait = True
             self.ask()
@@ -411,6 +424,9 @@ class Worker:
             notes.append("polling: LISTEN is not proven alive")
         if share := self._courtesy.share():
             notes.append(f"held back by the web: {share:.0%} of the time")
+        if stuck := self._rooms.stuck:
+            named = ", ".join(f"{job.kind} {job.id}" for job in stuck[:5])
+            notes.append(f"threads that ignore their deadline: {len(stuck)} ({named})")
         return "; ".join(notes) or None
 
     def _add_routine(self, routine: Routine) -> None:

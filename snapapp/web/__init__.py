@@ -1,4 +1,5 @@
-"""The pages: files as they lie here, no build step. They get what they show from /internal, as any client does."""
+"""The pages: files as they lie here, no build step. They get what they show from /internal, as any client does. Their
+routes are async: what lies in memory need not wait for a thread."""
 
 import hashlib
 from collections.abc import Mapping
@@ -20,7 +21,8 @@ _HEADERS = {
     "Cache-Control": "no-cache",  # ask every time; the answer is mostly 304
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-        "form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+        "form-action 'none'; base-uri 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"  # text cannot become HTML by mistake
     ),
     "Cross-Origin-Opener-Policy": "same-origin",
     "Referrer-Policy": "same-origin",
@@ -51,18 +53,24 @@ _PAGES = {path.name: _read(path) for path in _HERE.iterdir() if path.suffix in _
 
 
 @router.api_route("/", methods=["GET", "HEAD"])
-def home(request: Request) -> Response:
+async def home(request: Request) -> Response:
     """What this is, and the queue, live."""
     return _answer(request, "index.html")
 
 
+@router.api_route("/docs", methods=["GET", "HEAD"])
+async def docs(request: Request) -> Response:
+    """The API for people. FastAPI's own page loads scripts from elsewhere: they could read the internal token."""
+    return _answer(request, "docs.html")
+
+
 @router.api_route("/robots.txt", methods=["GET", "HEAD"])
-def robots(request: Request) -> Response:
+async def robots(request: Request) -> Response:
     return _answer(request, "robots.txt")
 
 
 @router.api_route("/static/{name}", methods=["GET", "HEAD"])
-def static(request: Request, name: str) -> Response:
+async def static(request: Request, name: str) -> Response:
     return _answer(request, name)
 
 

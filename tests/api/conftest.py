@@ -38,7 +38,9 @@ QUICK: dict[str, Any] = {
 def served(url: str, data_dir: Path, **changes: Any) -> Iterator[TestClient]:
     """The whole application, started and stopped."""
     settings = dataclasses.replace(Settings(), database_url=url, data_dir=data_dir, **(QUICK | changes))
-    with TestClient(create_app(settings), raise_server_exceptions=False) as client:
+    app = create_app(settings)
+    here: dict[str, Any] = {"base_url": "http://localhost", "client": ("127.0.0.1", 50000)}
+    with TestClient(app, raise_server_exceptions=False, **here) as client:
         yield client
 
 

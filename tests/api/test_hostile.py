@@ -106,6 +106,7 @@ def test_doubled_keys_are_found_without_looking_at_every_pair(client: TestClient
 def test_a_body_that_is_too_large_is_refused_by_its_length(client: TestClient) -> None:
     answer = client.post(JOBS, content=b" " * (BODY_MAX + 1), headers=JSON)
     assert (answer.status_code, answer.json()["message"]) == (413, f"The body is larger than {BODY_MAX} bytes")
+    assert answer.headers["Connection"] == "close", "or the server would read, and throw away, all of it"
 
 
 def test_a_chunked_body_without_end_is_cut_and_the_server_goes_on(url: str, tmp_path: Path) -> None:
@@ -174,6 +175,10 @@ def test_no_spelling_of_a_path_leads_around_the_token(url: str, tmp_path: Path) 
         {"Host": ""},
         {"Host": "localhost", "Sec-Fetch-Site": "cross-site"},
         {"Host": "localhost", "Sec-Fetch-Site": "same-site"},
+        {"Host": "localhost", "Origin": "http://evil.example"},
+        {"Host": "localhost:8000", "Origin": "http://localhost:9999"},
+        {"Host": "localhost", "Origin": "null"},
+        {"Host": "testserver"},
     ],
 )
 def test_without_a_token_only_this_machine_may_ask(client: TestClient, db: Db, headers: dict[str, str]) -> None:
@@ -182,10 +187,68 @@ def test_without_a_token_only_this_machine_may_ask(client: TestClient, db: Db, h
     answer = client.post(JOBS, json={"kind": "test"}, headers=headers)
     assert (answer.status_code, answer.json()["error"]) == (403, "Forbidden")
     assert len(statuses(db)) == 1
-    assert client.get(JOBS, headers={"Host": "localhost:8000"}).status_code == 200
+    own = {"Host": "localhost:8000", "Origin": "http://localhost:8000"}
+    assert client.get(JOBS, headers=own).status_code == 200
+
+
+@pytest.mark.parametrize("address", ["192.0.2.7", "::ffff:192.0.2.7", "2001:db8::7", "not-an-address"])
+def test_from_another_machine_no_name_opens_what_only_this_one_may_ask(client: TestClient, address: str) -> None:
+    """The Host is what the client says; whoever listens on all addresses is asked from all of them."""
+    stranger = TestClient(client.app, base_url="http://localhost", client=(address, 4711))
+    assert stranger.get(JOBS).status_code == 403
+    assert stranger.get("/actuator/liveness").status_code == 200
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"])
+def test_this_machine_may_ask_by_any_of_its_own_addresses(client: TestClient, address: str) -> None:
+    assert TestClient(client.app, base_url="http://localhost", client=(address, 4711)).get(JOBS).status_code == 200
+
+
+def test_behind_a_root_path_the_token_is_asked_for_as_well(url: str, tmp_path: Path) -> None:
+    """`uvicorn --root-path /app` puts it before every path, and the routes look behind it."""
+    with served(url, tmp_path, worker_enabled=False, internal_token=TOKEN) as client:
+        for root_path in ("/app", "/app/"):
+            behind = TestClient(client.app, base_url="http://localhost", root_path=root_path)
+            assert behind.get(f"{root_path}{JOBS}").status_code == 401
+            assert behind.get(f"{root_path}{JOBS}", headers={"X-Internal-Token": TOKEN}).status_code == 200
+
+
+def test_a_path_never_begins_a_log_line_of_its_own(
+    client: TestClient, db: Db, caplog: pytest.LogCaptureFixture
+) -> None:
+    db.execute("CREATE FUNCTION meddle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$")
+    db.execute("CREATE TRIGGER meddle BEFORE INSERT ON job_queue FOR EACH ROW EXECUTE FUNCTION meddle()")
+    answer = client.post("/internal/queues/a%0D12:00:00 ERROR forged%1B/pause")
+    assert answer.status_code == 500
+    [said] = [record.getMessage() for record in caplog.records if "A request failed" in record.getMessage()]
+    assert said == "A request failed: POST /internal/queues/a%0D12%3A00%3A00%20ERROR%20forged%1B/pause"
 
 
 # --- what must stay with us -------------------------------------------------------------------------------------
+
+
+def test_why_a_part_is_down_is_told_to_this_machine_and_to_whoever_has_the_token(tmp_path: Path) -> None:
+    """A reason names the database's host and user, and where files lie."""
+    away = "postgresql://keeper@127.0.0.1:1/ledger"
+    with served(away, tmp_path, worker_enabled=False, internal_token=TOKEN) as client:
+        stranger = TestClient(client.app, base_url="http://snapapp.example.com", client=("192.0.2.7", 4711))
+        for path in ("/actuator/health", "/actuator/readiness"):
+            told = stranger.get(path)
+            assert (told.status_code, told.json()["components"]["database"]) == (503, {"status": "DOWN"})
+            assert "127.0.0.1" not in told.text
+            assert "error" in client.get(path).json()["components"]["database"]
+            with_token = stranger.get(path, headers={"X-Internal-Token": TOKEN})
+            assert "error" in with_token.json()["components"]["database"]
+
+
+def test_a_deadlock_is_not_called_an_absence(client: TestClient, db: Db) -> None:
+    db.execute(
+        "CREATE FUNCTION meddle() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION 'deadlock detected' USING ERRCODE = 'deadlock_detected'; END $$"
+    )
+    db.execute("CREATE TRIGGER meddle BEFORE INSERT ON job_queue FOR EACH ROW EXECUTE FUNCTION meddle()")
+    answer = client.post("/internal/queues/a/pause")
+    assert (answer.status_code, answer.json()["message"]) == (503, "Somebody changed the same rows, try again")
 
 
 def test_what_the_database_says_is_never_shown(client: TestClient, url: str, db: Db, caplog: Any) -> None:

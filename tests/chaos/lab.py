@@ -4,12 +4,12 @@ import json
 import random
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tests.chaos import kinds, recorder
-from tests.chaos.checker import Verdict, check
+from tests.chaos.checker import Verdict, Violation, check
 from tests.chaos.client import Client
 from tests.chaos.history import History, Promises, read_events, read_jobs, read_marks
 from tests.chaos.nemesis import Nemesis
@@ -91,9 +91,11 @@ def experiment(options: Options) -> Report:
         drained_in = time.monotonic() - began
         here.fleet.stop()
         history = _history(here)
+        verdict = check(history)
+        verdict = replace(verdict, violations=(*verdict.violations, *_broken(here)))
         return Report(
             options=options,
-            verdict=check(history),
+            verdict=verdict,
             faults=nemesis.faults + Counter(line["what"] for line in history.lines if line["what"] == "cut"),
             zombies_met=nemesis.zombies_met,
             respawned=here.fleet.started - options.workers,
@@ -129,3 +131,10 @@ def _history(here: Stage) -> History:
 
 def save(report: Report, path: Path) -> None:
     path.write_text(json.dumps(report.as_json(), indent=2) + "\n", encoding="utf-8")
+
+
+def _broken(here: Stage) -> list[Violation]:
+    """What the database itself says must never be."""
+    with here.server.connect() as db:
+        rows = db.execute("SELECT invariant, job_id, what FROM queue_invariants").fetchall()
+    return [Violation(invariant, job, f"queue_invariants: {what}") for invariant, job, what in rows]

@@ -34,6 +34,7 @@ def segfault(job: Job) -> None:
 
 @registry.processor("child.spin", executor="process")
 def spin(job: Job) -> None:
+    job.log("spinning")
     while True:
         pass
 

@@ -185,10 +185,10 @@ def test_a_stop_kills_the_child_and_hands_its_job_back(url: str, db: Db) -> None
 
 
 def test_a_killed_child_costs_its_own_attempt_only(url: str, db: Db) -> None:
-    with working(url, crashing.registry) as (_, heard):
+    with working(url, crashing.registry):
         pid = until_status(db, put(db, "child.echo"), "COMPLETED").result["pid"]
         spinning = put(db, "child.spin", max_attempts=1)
-        heard.wait_for("worker.job.active", times=2)
+        until(lambda: db.execute("SELECT FROM job_log WHERE job_id = %s", [spinning]).fetchall())
         os.kill(pid, signal.SIGKILL)
         assert "was killed by SIGKILL" in until_status(db, spinning, "FAILED").last_error
 

@@ -4,6 +4,7 @@ import sys
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tenacity import wait_fixed
@@ -104,3 +105,26 @@ def test_a_processor_cannot_be_changed() -> None:
     change = partial(setattr, Processor(kind="test", function=run), "kind")
     with pytest.raises(AttributeError):
         change("other")
+
+
+def test_a_command_keeps_its_program_and_its_memory_limit() -> None:
+    registry = Registry()
+    registry.processor("test", executor="command", command=["prog", "arg"], memory_mb=64)(run)
+    found = registry.get("test")
+    assert (found.executor, found.command, found.memory_mb) == ("command", ("prog", "arg"), 64)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"command": ["prog"]}, "test: the executor 'thread' runs no command"),
+        ({"executor": "process", "command": ["prog"]}, "test: the executor 'process' runs no command"),
+        ({"executor": "command", "command": "prog arg"}, "test: a command is a list of texts"),
+        ({"executor": "command", "command": ["prog", 1]}, "test: a command is a list of texts"),
+        ({"memory_mb": 64}, "test: only what runs in a process of its own has a memory limit"),
+        ({"executor": "process", "memory_mb": -1}, "test: a memory limit must not be negative: -1"),
+    ],
+)
+def test_options_that_do_not_go_with_the_executor_are_refused(options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        Registry().processor("test", **options)(run)

@@ -1,4 +1,4 @@
-"""Where attempts run: on threads, on an event loop, in child processes. Each is a Room with so many slots."""
+"""Where attempts run: on threads, on an event loop, in child processes, as programs. Each is a Room with slots."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -6,7 +6,8 @@ from typing import Protocol
 from snapapp.jobs.errors import JobsError
 from snapapp.jobs.model import Job
 
-Work = Callable[[Job], None]  # runs one job and hands its outcome on; never raises
+# Runs one job and hands its outcome on; never raises. False: meanwhile the slot was given to another thread.
+Work = Callable[[Job], bool]
 
 
 class Room(Protocol):

@@ -5,6 +5,7 @@ and what to import before the first job comes.
 """
 
 import ctypes
+import faulthandler
 import importlib
 import os
 import signal
@@ -27,15 +28,17 @@ class Pipe:
         self._answers = answers
         self._lock = Lock()  # a processor may speak from several threads; frames must not mix
 
-    def say(self, message: dict[str, Any]) -> None:
+    def say(self, message: dict[str, Any], job: Job | None = None) -> None:
+        """Says whom it is about: a thread that a job left behind must not speak for the next one."""
+        about = {"lease": list(job.lease)} if job else {}
         with self._lock:
-            frames.write(self._answers, message)
+            frames.write(self._answers, message | about)
 
-    def progress(self, job: Job, value: str) -> None:  # noqa: ARG002 - one job at a time
-        self.say({"progress": value})
+    def progress(self, job: Job, value: str) -> None:
+        self.say({"progress": value}, job)
 
-    def log(self, job: Job, level: str, message: str) -> None:  # noqa: ARG002
-        self.say({"log": [level, message]})
+    def log(self, job: Job, level: str, message: str) -> None:
+        self.say({"log": [level, message]}, job)
 
     def check(self, job: Job) -> None:
         """Nothing to check: whoever wants this attempt to end kills the child."""
@@ -44,13 +47,16 @@ class Pipe:
 def main(arguments: list[str]) -> None:
     requests, answers, parent = (int(argument) for argument in arguments[:3])
     _die_with(parent)
+    faulthandler.enable()  # the last words of a crash: where in Python it happened
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, which then decides about us
     for module in arguments[3:]:
         importlib.import_module(module)
     pipe = Pipe(answers)
     pipe.say({"ready": os.getpid()})
     while request := frames.read(requests):
-        pipe.say(_answer(request, pipe))
+        job = _job(request["job"], pipe)
+        pipe.say({"begun": True}, job)
+        pipe.say(_answer(request["path"], job), job)
 
 
 def _die_with(parent: int) -> None:
@@ -60,9 +66,9 @@ def _die_with(parent: int) -> None:
         os._exit(1)
 
 
-def _answer(request: dict[str, Any], pipe: Pipe) -> dict[str, Any]:
+def _answer(path: str, job: Job) -> dict[str, Any]:
     try:
-        result = _function(request["path"])(_job(request["job"], pipe))
+        result = _function(path)(job)
         return {"done": None if result is None else to_json(result, what="result")}
     except Snooze as error:
         return {"snooze": error.delay.total_seconds()}

@@ -1,168 +1,219 @@
 """Jobs in warm child processes: for code that may hang, crash or hold the GIL. A kill ends it, whatever it does."""
 
+import json
 import os
 import selectors
-import signal
-import subprocess
 import sys
-from collections import deque
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, STDOUT
 from time import monotonic
 from typing import Any
 
 from tenacity.wait import wait_base
 
 from snapapp.jobs import attempt
-from snapapp.jobs.errors import ChildDied, JobsError, JobTimeout
-from snapapp.jobs.executors import Work, frames
-from snapapp.jobs.executors.threads import ThreadRoom
-from snapapp.jobs.model import Buried, Failure, Job, Outcome, Snoozed, Succeeded
+from snapapp.jobs.errors import ChildDied, JobTimeout
+from snapapp.jobs.executors import frames
+from snapapp.jobs.executors.groups import MB, Group, Watch, signal_name
+from snapapp.jobs.executors.guard import Guard
+from snapapp.jobs.executors.runners import Runner
+from snapapp.jobs.model import JSON_CAP, Buried, Failure, Job, Outcome, Snoozed, Succeeded
 from snapapp.jobs.registry import Processor
+from snapapp.jobs.settings import JobsSettings
 
 _STARTS_IN = 30.0  # seconds a child may take to import its modules
-_STDERR_LINES = 20
+_ENDS_IN = 1.0  # seconds a child may take to end once it has let go of its pipes
+_LAST_WORDS = 8192  # bytes of what it printed; they often say why it died
+_LAST_LINES = 20
 _KEPT = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"})
 
 
-class Child:
-    """One process, one job at a time. Used by its slot's thread only; `kill` may come from any."""
+class Child(Runner):
+    """One process, one job at a time. Used by its slot's thread only; `interrupt` and `shut` may come from any."""
 
-    def __init__(self, modules: tuple[str, ...]) -> None:
+    def __init__(self, modules: tuple[str, ...], settings: JobsSettings, guard: Guard) -> None:
+        super().__init__(guard, settings.child_nice)
         self._modules = modules
-        self._process: subprocess.Popen[bytes] | None = None
-        self._requests = self._answers = -1
-        self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
+        self._settings = settings
+        self._line: _Line | None = None
+        self._jobs = 0  # that this process has run
 
-    def warm_up(self) -> None:
-        """Starts the process and waits until it has imported what it needs."""
-        if self._process and self._process.poll() is None:
-            return
-        self.close()
-        requests, self._requests = os.pipe()
-        self._answers, answers = os.pipe()
-        argv = [sys.executable, "-m", "snapapp.jobs.executors.child", str(requests), str(answers), str(os.getpid())]
-        self._stderr.clear()
-        self._process = subprocess.Popen(
-            [*argv, *self._modules],
-            pass_fds=(requests, answers),
-            stdin=subprocess.DEVNULL,
-            env=_environment(),
-            stdout=subprocess.PIPE,  # a job that prints must not write into our log as if it were us
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # so that a kill takes its own children too
-        )
-        os.close(requests)
-        os.close(answers)
-        if not self._wait_for("ready", monotonic() + _STARTS_IN):
-            raise self._death()
-
-    def run(self, job: Job, processor: Processor, wait: wait_base) -> Outcome:
-        """One attempt. Whatever happens to the child happens to this attempt only."""
-        if job.exhausted:
-            return attempt.run(job, processor, wait)
+    def prepare(self) -> None:
+        """Between two jobs: a child that is gone or worn out is replaced, so that the next job finds a warm one."""
         try:
+            if self._group and self._is_worn_out(self._group):
+                self.close()
             self.warm_up()
-            frames.write(self._requests, {"path": processor.path, "job": _fields(job)})
-            answer = self._wait_for("done", job.deadline or monotonic(), job)
-            if answer is None:
-                raise self._death()
-        except (JobsError, OSError, frames.Oversized, ValueError) as error:
-            self.kill()
+        except Exception:  # noqa: BLE001 - a child that cannot start says so to that job
             self.close()
-            return attempt.judge(job, job.stop or error, processor.wait or wait)
-        return _outcome(job, answer, processor.wait or wait)
 
-    def kill(self) -> None:
-        """The whole process group, at once."""
-        process = self._process
-        if process and process.poll() is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+    def warm_up(self, job: Job | None = None) -> "_Line":
+        """Starts the process, if there is none, and waits until it has imported what it needs."""
+        if self._line and self._group and not self._group.has_ended:
+            return self._line
+        self.close()
+        self._start()
+        assert self._line
+        assert self._group
+        late = ChildDied(f"the child did not get ready in {_STARTS_IN:g} s")
+        watch = Watch(self._group, job, monotonic() + _STARTS_IN, late)
+        if self._line.listen(watch, {"ready"}) is None:
+            raise self._death()
+        return self._line
 
     def close(self) -> None:
-        self.kill()
-        if self._process:
-            self._process.wait()
-            if self._process.stdout:
-                self._process.stdout.close()
-        for pipe in (self._requests, self._answers):
-            if pipe >= 0:
-                os.close(pipe)
-        self._process, self._requests, self._answers = None, -1, -1
+        self._end()
 
-    def _wait_for(self, what: str, deadline: float, job: Job | None = None) -> dict[str, Any] | None:
-        """Passes on what the child says until it has ended its job; None when it is gone."""
-        assert self._process
-        assert self._process.stdout
-        printed = self._process.stdout.fileno()
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._answers, selectors.EVENT_READ)
-            selector.register(printed, selectors.EVENT_READ)
-            while True:
-                remaining = deadline - monotonic()
-                if remaining <= 0:
-                    if job is None:
-                        raise ChildDied(f"the child did not get ready in {_STARTS_IN:g} s")
-                    raise JobTimeout(f"{job.kind} job {job.id} was killed at its time limit")
-                ready = {key.fd for key, _ in selector.select(remaining)}
-                if printed in ready and not self._keep(printed):
-                    selector.unregister(printed)
-                if self._answers in ready:
-                    message = frames.read(self._answers)
-                    if message is None or message.keys() & {what, "failed", "snooze"}:
-                        return message
-                    _pass_on(message, job)
+    def _end(self) -> int:
+        """Ends the process and all that it has started; its exit code."""
+        code = self._end_group()
+        if self._line:
+            self._line.close()
+        self._line, self._jobs = None, 0
+        return code or 0
 
-    def _keep(self, printed: int) -> bool:
-        """The last lines that the child printed: they often say why it died."""
-        data = os.read(printed, 65536)
-        self._stderr.extend(data.decode(errors="replace").splitlines())
-        return bool(data)
+    def _start(self) -> None:
+        ours, theirs = os.pipe(), os.pipe()
+        argv = [sys.executable, "-m", "snapapp.jobs.executors.child", str(ours[0]), str(theirs[1]), str(os.getpid())]
+        try:
+            group = self._launch(
+                [*argv, *self._modules],
+                pass_fds=(ours[0], theirs[1]),
+                stdin=DEVNULL,
+                env=_environment(),
+                stdout=PIPE,  # a job that prints must not write into our log as if it were us
+                stderr=STDOUT,
+            )
+        except BaseException:
+            os.close(ours[1])
+            os.close(theirs[0])
+            raise
+        finally:
+            os.close(ours[0])
+            os.close(theirs[1])
+        group.go_first()
+        self._line = _Line(group, requests=ours[1], answers=theirs[0])
+
+    def _attempt(self, job: Job, processor: Processor, wait: wait_base) -> Outcome:
+        """A child that died while it waited for work has cost the job nothing: another one gets it."""
+        for is_last in (False, True):
+            line = self.warm_up(job)
+            assert self._group
+            limit = self._settings.job_memory_mb if processor.memory_mb is None else processor.memory_mb
+            self._group.allow_data(limit)
+            self._jobs += 1
+            timeout = JobTimeout(f"{job.kind} job {job.id} was killed at its time limit")
+            watch = Watch(self._group, job, job.deadline or monotonic(), timeout, limit)
+            line.ask({"path": processor.path, "job": _fields(job)})
+            answer = line.listen(watch, {"done", "failed", "snooze"}, job)
+            if answer is not None:
+                return _outcome(job, answer, wait, watch)
+            if is_last or line.has_begun or job.stop:
+                raise self._death()
+            self.close()
+        raise AssertionError("unreachable")
+
+    def _is_worn_out(self, group: Group) -> bool:
+        has_left_something = len(group.family()) > 1  # a job started it and did not wait for its end
+        is_big = group.memory() > self._settings.child_max_rss_mb * MB
+        return has_left_something or is_big or self._jobs >= self._settings.child_max_jobs
 
     def _death(self) -> ChildDied:
-        assert self._process
-        code = self._process.wait()
-        with suppress(OSError):
-            if self._process.stdout:
-                os.set_blocking(self._process.stdout.fileno(), False)
-                self._keep(self._process.stdout.fileno())
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
-        last_words = "".join(f"\n{line[:300]}" for line in self._stderr)
-        return ChildDied(f"the child process {how}{last_words}")
+        assert self._line
+        assert self._group
+        self._group.linger(_ENDS_IN)
+        words = self._line.last_words()
+        code = self._end()
+        how = f"was killed by {signal_name(code)}" if code < 0 else f"exited with code {code}"
+        return ChildDied(f"the child process {how}{words}")
 
 
-class ChildRoom(ThreadRoom):
-    """A thread for each child: it hands the job over and waits, so a slot is all that a child costs here."""
+class _Line:
+    """What connects us to one child: requests, answers, what it prints, and the news of its end."""
 
-    prefetches = False
+    def __init__(self, group: Group, *, requests: int, answers: int) -> None:
+        assert group.process.stdout
+        self._group = group
+        self._requests, self._answers, self._printed = requests, answers, group.process.stdout.fileno()
+        self._inbox = frames.Inbox(answers)
+        self._unsent = memoryview(b"")
+        self._said = b""
+        self.has_begun = False
+        self._selector = selectors.DefaultSelector()
+        for pipe in (self._requests, self._answers, self._printed):
+            os.set_blocking(pipe, False)
+        for ear in (self._answers, self._printed, group.ear):
+            if ear >= 0:
+                self._selector.register(ear, selectors.EVENT_READ)
 
-    def __init__(self, children: list[Child], works: list[Work]) -> None:
-        super().__init__(len(children), works, name="child")
-        self._children = children
-        self._running: list[Job | None] = [None] * len(children)  # each slot writes its own
+    def ask(self, request: dict[str, Any]) -> None:
+        self._keep()  # what it printed after its last job is not about this one
+        self._said, self.has_begun = b"", False
+        self._unsent = memoryview(frames.pack(request))
+        self._send()
+        if self._unsent:
+            self._selector.register(self._requests, selectors.EVENT_WRITE)
 
-    def _slot(self, number: int) -> None:
-        with suppress(Exception):  # a child that cannot start says so to its first job
-            self._children[number].warm_up()
-        super()._slot(number)
+    def listen(self, watch: Watch, ends: set[str], job: Job | None = None) -> dict[str, Any] | None:
+        """Passes on what the child says until it says one of the last words; None when it is gone."""
+        while True:
+            watch.check()
+            ready = {key.fd for key, _ in self._selector.select(watch.pause())}
+            if self._requests in ready:
+                self._send()
+                if not self._unsent:
+                    self._selector.unregister(self._requests)
+            if self._printed in ready and not self._keep():
+                self._selector.unregister(self._printed)
+            for message in self._inbox.take() if self._answers in ready else ():
+                if job and message.get("lease") != list(job.lease):
+                    continue  # somebody whom an earlier job left behind
+                if message.keys() & ends:
+                    return message
+                self._hear(message, job)
+            if self._inbox.is_closed or (self._group.ear in ready and self._answers not in ready):
+                return None
 
-    def running(self, slot: int, job: Job | None) -> None:
-        self._running[slot] = job
+    def last_words(self) -> str:
+        for _ in range(4):  # what was still in the pipe
+            self._keep()
+        lines = self._said.decode(errors="replace").splitlines()[-_LAST_LINES:]
+        return "".join(f"\n{line[:300]}" for line in lines)
 
-    def interrupt(self, job: Job, reason: JobsError) -> None:
-        job.stop = reason
-        for child, running in zip(self._children, self._running, strict=True):
-            if running is job:
-                child.kill()
+    def close(self) -> None:
+        self._selector.close()
+        for pipe in (self._requests, self._answers):
+            os.close(pipe)
+        assert self._group.process.stdout
+        self._group.process.stdout.close()
 
-    def stop(self) -> None:
-        for child in self._children:
-            child.kill()
-        super().stop()
-        for child in self._children:
-            child.close()
+    def _send(self) -> None:
+        try:
+            self._unsent = self._unsent[os.write(self._requests, self._unsent) :]
+        except BlockingIOError:
+            pass
+        except BrokenPipeError:
+            self._unsent = memoryview(b"")  # it is dead: listening will tell
+
+    def _keep(self) -> bool:
+        """Reads what was printed, so that a flood blocks nobody, and keeps the end of it. False: nothing will come."""
+        try:
+            data = os.read(self._printed, 262_144)
+        except BlockingIOError:
+            return True
+        self._said = (self._said + data)[-_LAST_WORDS:]
+        return bool(data)
+
+    def _hear(self, message: dict[str, Any], job: Job | None) -> None:
+        """Checked like anything from outside: who decodes hostile input may have become hostile."""
+        if "begun" in message:
+            self.has_begun = True
+        elif job and "progress" in message:
+            job.update_progress(dict(json.loads(message["progress"])))
+        elif job and "log" in message:
+            level, text = message["log"]
+            job.log(text, level=level)
 
 
 def _environment() -> dict[str, str]:
@@ -189,20 +240,21 @@ def _fields(job: Job) -> dict[str, Any]:
     }
 
 
-def _pass_on(message: dict[str, Any], job: Job | None) -> None:
-    if job is None or job.channel is None:
-        return
-    if "progress" in message:
-        job.channel.progress(job, message["progress"])
-    elif "log" in message:
-        level, text = message["log"]
-        job.channel.log(job, level, text)
-
-
-def _outcome(job: Job, answer: dict[str, Any], wait: wait_base) -> Outcome:
+def _outcome(job: Job, answer: dict[str, Any], wait: wait_base, watch: Watch) -> Outcome:
     if "done" in answer:
-        return Succeeded(answer["done"])
+        return Succeeded(_checked(answer["done"]))
     if "snooze" in answer:
         return Snoozed(timedelta(seconds=max(0.0, answer["snooze"])))
-    failure = Failure(answer["failed"]["error"], answer["failed"]["trace"])
-    return Buried(failure) if answer["failed"]["permanent"] else attempt.failed(job, failure, wait)
+    told = answer["failed"]
+    failure = Failure.told(told["error"], told["trace"])
+    if failure.error.partition(":")[0] == "MemoryError" and watch.limits_memory:
+        failure = Failure.told(f"MemoryExceeded: {watch.exceeded('was refused more memory')}", failure.trace)
+    return Buried(failure) if told["permanent"] else attempt.failed(job, failure, wait)
+
+
+def _checked(result: object) -> str | None:
+    if result is None:
+        return None
+    if not isinstance(result, str) or len(result) > JSON_CAP:
+        raise ValueError("the child's result is not what a child sends")
+    return result

@@ -3,6 +3,7 @@
 import json
 import os
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 CAP = 4 * 1024 * 1024
@@ -13,27 +14,61 @@ class Oversized(Exception):
     """A frame is longer than anything that honest code sends."""
 
 
-def write(pipe: int, message: dict[str, Any]) -> None:
+def pack(message: dict[str, Any]) -> bytes:
     body = json.dumps(message, allow_nan=False).encode()
     if len(body) > CAP:
         raise Oversized(f"a message of {len(body)} bytes")
-    data = memoryview(_HEAD.pack(len(body)) + body)
+    return _HEAD.pack(len(body)) + body
+
+
+def write(pipe: int, message: dict[str, Any]) -> None:
+    data = memoryview(pack(message))
     while data:
         data = data[os.write(pipe, data) :]
 
 
 def read(pipe: int) -> dict[str, Any] | None:
-    """The next message; None when the other side is gone."""
+    """The next message; None when the other side is gone. For a child, which has nothing else to do meanwhile."""
     head = _read_exactly(pipe, _HEAD.size)
-    if head is None:
-        return None
-    (length,) = _HEAD.unpack(head)
+    body = _read_exactly(pipe, _length(head)) if head else None
+    return _decoded(body) if body else None
+
+
+class Inbox:
+    """Takes what has arrived and never waits: half a message must not hold up whoever watches the clock."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+        self._bytes = bytearray()
+        self.is_closed = False  # by the other side
+
+    def take(self) -> Iterator[dict[str, Any]]:
+        try:
+            part = os.read(self._pipe, 262_144)
+        except BlockingIOError:
+            return
+        self.is_closed = not part
+        self._bytes += part
+        while len(self._bytes) >= _HEAD.size:
+            end = _HEAD.size + _length(self._bytes[: _HEAD.size])
+            if len(self._bytes) < end:
+                return
+            body = bytes(self._bytes[_HEAD.size : end])
+            del self._bytes[:end]
+            yield _decoded(body)
+
+
+def _length(head: bytes | bytearray) -> int:
+    length: int = _HEAD.unpack(head)[0]
     if length > CAP:
         raise Oversized(f"a message of {length} bytes")
-    body = _read_exactly(pipe, length)
-    if body is None:
-        return None
-    message: dict[str, Any] = json.loads(body)
+    return length
+
+
+def _decoded(body: bytes) -> dict[str, Any]:
+    message = json.loads(body)
+    if not isinstance(message, dict):
+        raise ValueError(f"a message is an object, not {type(message).__name__}")
     return message
 
 

@@ -1,6 +1,7 @@
 """Jobs on threads: the quickest room, for code that waits or is short. Its slots share one queue and no lock."""
 
 import threading
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 from snapapp.jobs.errors import JobsError
@@ -13,14 +14,12 @@ class ThreadRoom:
 
     def __init__(self, slots: int, works: list[Work], name: str = "slot") -> None:
         self.slots = slots
+        self._name = name
         self._works = works  # one for each slot
         self._buffer: SimpleQueue[Job | None] = SimpleQueue()
         self._entered = 0  # written by the claimer
         self._left = [0] * slots  # each slot writes its own
-        self._threads = [
-            threading.Thread(target=self._slot, args=(number,), name=f"{name}-{number}", daemon=True)
-            for number in range(slots)
-        ]
+        self._threads = [self._thread(number) for number in range(slots)]  # changed by `replace` only
 
     def start(self) -> None:
         for thread in self._threads:
@@ -48,6 +47,12 @@ class ThreadRoom:
     def interrupt(self, job: Job, reason: JobsError) -> None:
         """A thread cannot be stopped from outside: the job sees `job.stop` at its next raise_if_cancelled."""
 
+    def replace(self, number: int, conclude: Callable[[], None]) -> None:
+        """Gives a slot whose thread does not come back to a new one, which first concludes the job that hangs."""
+        successor = self._thread(number, conclude)
+        self._threads[number] = successor
+        successor.start()
+
     def stop(self) -> None:
         for _ in self._threads:
             self._buffer.put(None)
@@ -55,8 +60,13 @@ class ThreadRoom:
             if thread.is_alive():
                 thread.join(timeout=1)
 
-    def _slot(self, number: int) -> None:
+    def _thread(self, number: int, first: Callable[[], None] | None = None) -> threading.Thread:
+        return threading.Thread(target=self._slot, args=(number, first), name=f"{self._name}-{number}", daemon=True)
+
+    def _slot(self, number: int, first: Callable[[], None] | None = None) -> None:
         get, work, left = self._buffer.get, self._works[number], self._left
-        while job := get():
-            work(job)
+        if first:
+            first()
+            left[number] += 1
+        while (job := get()) and work(job):
             left[number] += 1

@@ -1,0 +1,1 @@
+DROP VIEW queue_invariants;

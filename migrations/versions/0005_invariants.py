@@ -1,0 +1,24 @@
+"""queue_invariants: a view that must stay empty."""
+
+from pathlib import Path
+
+from alembic import op
+
+revision = "0005"
+down_revision = "0004"
+branch_labels = None
+depends_on = None
+
+SQL = Path(__file__).parent.parent / "sql"
+
+
+def upgrade() -> None:
+    _run("0005_invariants.sql")
+
+
+def downgrade() -> None:
+    _run("0005_down.sql")
+
+
+def _run(name: str) -> None:
+    op.get_bind().execution_options(no_parameters=True).exec_driver_sql((SQL / name).read_text(encoding="utf-8"))

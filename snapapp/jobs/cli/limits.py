@@ -1,0 +1,99 @@
+"""`limits …`: list, set and remove how many jobs of a queue or key may run at once, and how many start a second."""
+
+import re
+from argparse import ArgumentTypeError, Namespace
+from dataclasses import asdict, dataclass
+
+from snapapp.jobs.cli.shown import number, say, show_json, show_table
+from snapapp.jobs.cli.typed import Add, Db, text, whole
+from snapapp.jobs.errors import JobsError
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit and what runs under it: jobs, in how many keys, and how many of those are full."""
+
+    key_pattern: str
+    max_running: int | None
+    rate: float | None
+    burst: int | None
+    keys_running: int
+    running: int
+    keys_full: int
+
+
+_LIST = """
+SELECT key_pattern, max_running, rate, burst, keys_running, running, keys_full FROM limit_overview ORDER BY key_pattern
+"""
+
+_SET = """
+INSERT INTO job_limit (key_pattern, max_running, rate, burst)
+VALUES (%(pattern)s, %(max_running)s, %(rate)s, %(burst)s)
+ON CONFLICT (key_pattern) DO UPDATE
+   SET max_running = excluded.max_running, rate = excluded.rate, burst = excluded.burst
+"""
+
+
+def add_commands(add: Add) -> None:
+    add("list", list_limits, "list the limits and what runs under them")
+    setting = add("set", set_limit, "set the limit of a queue or key, or of all that begin alike")
+    setting.add_argument("pattern", type=pattern, metavar="PATTERN", help="queue:NAME or key:KEY; a * at the end")
+    setting.add_argument("--max-running", type=whole(0, 2**31 - 1), metavar="N", help="at once; 0 stops it")
+    setting.add_argument("--rate", type=rate, metavar="R", help="started a second, such as 5 or 0.1")
+    setting.add_argument("--burst", type=whole(1, 2**31 - 1), metavar="N", help="started at once after a rest")
+    removing = add("remove", remove_limit, "remove a limit")
+    removing.add_argument("pattern", type=pattern, metavar="PATTERN", help="as `limits list` shows it")
+
+
+def pattern(typed: str) -> str:
+    if not re.fullmatch(r"(queue|key):.{1,596}", text(typed), re.DOTALL):
+        raise ArgumentTypeError(f"{typed!r} is no pattern: write queue:NAME or key:KEY, with or without a * at the end")
+    return typed
+
+
+def rate(typed: str) -> float:
+    if not re.fullmatch(r"[0-9]{1,7}(\.[0-9]{1,9})?", typed) or not 0 < float(typed) <= 1_000_000:
+        raise ArgumentTypeError(f"{typed!r} is not a number above 0, up to 1000000")
+    return float(typed)
+
+
+def list_limits(db: Db, arguments: Namespace) -> int:
+    limits = [Limit(*row) for row in db.execute(_LIST).fetchall()]
+    if arguments.json:
+        show_json([asdict(one) for one in limits])
+    elif limits:
+        headers = ["limit", "at once", "a second", "burst", "running", "keys", "full"]
+        show_table(headers, [_line(one) for one in limits], numbers={1, 2, 3, 4, 5, 6})
+    else:
+        say("There is no limit.")
+    return 0
+
+
+def _line(one: Limit) -> list[str]:
+    said = map(number, (one.max_running, one.rate, one.burst, one.running, one.keys_running, one.keys_full))
+    return [one.key_pattern, *said]
+
+
+def set_limit(db: Db, arguments: Namespace) -> int:
+    if arguments.max_running is None and arguments.rate is None:
+        arguments.error("say how much: --max-running, --rate or both")
+    if arguments.burst is not None and arguments.rate is None:
+        arguments.error("--burst belongs to a --rate")
+    wanted = {name: getattr(arguments, name) for name in ("pattern", "max_running", "rate", "burst")}
+    db.execute(_SET, wanted)
+    return _said(f"The limit {arguments.pattern} holds; what runs goes on.", arguments, wanted)
+
+
+def remove_limit(db: Db, arguments: Namespace) -> int:
+    gone = db.execute("DELETE FROM job_limit WHERE key_pattern = %s", [arguments.pattern])
+    if not gone.rowcount:
+        raise JobsError(f"there is no limit {arguments.pattern}")
+    return _said(f"The limit {arguments.pattern} is gone.", arguments, {"pattern": arguments.pattern, "removed": True})
+
+
+def _said(said: str, arguments: Namespace, facts: dict[str, object]) -> int:
+    if arguments.json:
+        show_json(facts)
+    else:
+        say(said)
+    return 0

@@ -1,0 +1,123 @@
+"""Before a deploy: does this code know what waits in the database, and what fires by itself?"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+
+from snapapp.jobs.database import Row, Rows, run
+from snapapp.jobs.doctor.waiting import CAP, waiting
+from snapapp.jobs.registry import Registry
+
+_LOOKED_AT = 10_000  # payloads of a kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingKind:
+    """A kind that has jobs which have not ended. CAP + 1 waiting: more than CAP."""
+
+    kind: str
+    waiting: int
+    running: int
+    is_known: bool  # to this code
+    versions: Mapping[str, int]  # of the payloads that carry one, as far as the first 10,000 tell; "": those without
+
+    @property
+    def is_lost(self) -> bool:
+        return not self.is_known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deploy:
+    kinds: list[PendingKind]
+    vanished: list[str]  # schedules of the database that this code does not declare
+    changed: list[str]  # those that it declares otherwise
+    new: list[str]
+    idle_kinds: list[str] = field(default_factory=list)  # that this code knows and nothing waits for
+
+    @property
+    def lost(self) -> list[PendingKind]:
+        return [each for each in self.kinds if each.is_lost]
+
+    @property
+    def is_safe(self) -> bool:
+        return not self.lost and not self.vanished
+
+    def as_json(self) -> dict[str, Any]:
+        kinds = [
+            {
+                "kind": each.kind,
+                "waiting": each.waiting,
+                "running": each.running,
+                "known": each.is_known,
+                "versions": dict(each.versions),
+            }
+            for each in self.kinds
+        ]
+        schedules = {"vanished": self.vanished, "changed": self.changed, "new": self.new}
+        return {"safe": self.is_safe, "counted_up_to": CAP, "kinds": kinds, "schedules": schedules}
+
+
+# Those that will come back to wait if the deploy interrupts them.
+_RUNNING = """
+SELECT kind, count(*) FROM (SELECT kind FROM snap_processing_job WHERE status = 'RUNNING' LIMIT 10000) AS running
+ GROUP BY kind
+"""
+
+# An envelope's version may be a number or a text; anything else under these names is the payload's own affair.
+_VERSIONS = """
+SELECT kind, coalesce(version, ''), count(*) FROM (
+    SELECT kind, CASE WHEN jsonb_typeof(payload) = 'object' THEN
+               CASE WHEN jsonb_typeof(payload -> 'version') IN ('number', 'string') THEN payload ->> 'version'
+                    WHEN jsonb_typeof(payload -> 'v') IN ('number', 'string') THEN payload ->> 'v' END
+           END AS version
+      FROM unnest(%(kinds)s::text[], %(queues)s::text[]) AS its (its_kind, its_queue)
+     CROSS JOIN LATERAL (
+           SELECT kind, payload FROM snap_processing_job
+            WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect AND queue = its_queue AND kind = its_kind
+            LIMIT %(most)s) AS jobs) AS read
+ GROUP BY 1, 2 ORDER BY 1, 2
+"""
+
+_SCHEDULES = "SELECT name, spec, tz FROM job_schedule ORDER BY name"
+
+
+def compare(db: psycopg.Connection[Row], known: Registry) -> Deploy:
+    """What waits and runs, and the schedules, against what this process has declared."""
+    with db.transaction():
+        waits = waiting(db)
+        running = dict[str, int](run(db, _RUNNING, {}))
+        places = {"kinds": [each.kind for each in waits], "queues": [each.queue for each in waits]}
+        versions = _by_kind(run(db, _VERSIONS, places | {"most": _LOOKED_AT}))
+        standing = {name: (spec, tz) for name, spec, tz in run(db, _SCHEDULES, {})}
+    count: Counter[str] = Counter()
+    for each in waits:
+        count[each.kind] += each.jobs
+    ours = {its.name: (its.spec, its.tz) for its in known.schedules()}
+    kinds = sorted({*count, *running})
+    return Deploy(
+        kinds=[
+            PendingKind(
+                kind=kind,
+                waiting=count[kind],
+                running=running.get(kind, 0),
+                is_known=kind in known,
+                versions=versions.get(kind, {}),
+            )
+            for kind in kinds
+        ],
+        vanished=sorted(standing.keys() - ours.keys()),
+        changed=sorted(name for name in standing.keys() & ours.keys() if standing[name] != ours[name]),
+        new=sorted(ours.keys() - standing.keys()),
+        idle_kinds=sorted(set(known.kinds()) - {*kinds}),
+    )
+
+
+def _by_kind(rows: Rows) -> dict[str, dict[str, int]]:
+    """Only of kinds in which some payload carries a version."""
+    found: dict[str, dict[str, int]] = defaultdict(dict)
+    for kind, version, jobs in rows:
+        found[kind][version] = jobs
+    return {kind: versions for kind, versions in found.items() if versions.keys() != {""}}

@@ -1,0 +1,161 @@
+"""What a check sees, as values; what it is told of the application; and from when on something counts as wrong."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+import psycopg
+
+from snapapp.jobs.database import Row, Rows, run
+from snapapp.jobs.settings import JobsSettings
+
+CHECK_FAILED = "CHECK_FAILED"
+
+
+class Severity(StrEnum):
+    OK = "ok"
+    NOTICE = "notice"  # good to know
+    WARNING = "warning"  # somebody should do something, soon
+    CRITICAL = "critical"  # now
+
+
+class Act(StrEnum):
+    """What --fix can do."""
+
+    VACUUM = "vacuum"  # a table
+    ANALYZE = "analyze"  # a table
+    CLEAR_ROSTER = "clear the roster"
+    RECOVER = "recover jobs"
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    act: Act
+    table: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a check saw. `check` is written by the examination."""
+
+    id: str
+    saw: str
+    severity: Severity = Severity.OK
+    why: str = ""
+    do: str = ""
+    paste: str | None = None  # a command or a statement
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    remedy: Remedy | None = None
+    check: str = ""
+
+    @property
+    def can_fix(self) -> bool:
+        return self.remedy is not None
+
+    def as_json(self) -> dict[str, Any]:
+        shown = {name: getattr(self, name) for name in ("check", "id", "severity", "saw", "numbers", "why", "do")}
+        return shown | {"paste": self.paste, "can_fix": self.can_fix}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class House:
+    """What the application knows of itself."""
+
+    jobs: JobsSettings
+    connections: int  # that one process of it takes at most
+    disk_free_min_mb: int
+    schema: str | None  # the newest revision that the code knows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """From when on it is worth a word, and from when on it is wrong. The defaults are what people get."""
+
+    answer_within: timedelta = timedelta(seconds=2)  # each check
+    xmin_noticed: timedelta = timedelta(seconds=5)
+    xmin_idle: timedelta = timedelta(minutes=1)  # in a transaction that does nothing
+    xmin_held: timedelta = timedelta(minutes=5)  # by a statement that runs
+    xmin_held_back: int = 1_000_000  # transactions
+    transactions_left: int = 500_000_000  # of the 2 billion, until the numbers run out
+    lock_waited: timedelta = timedelta(seconds=1)
+    dead_tuples: int = 10_000  # and three times as many as autovacuum waits for
+    unanalyzed: int = 10_000  # rows
+    index_bytes: int = 64 * 2**20  # smaller ones are no trouble
+    wal_kept: int = 2**30  # bytes, for a replication slot that nobody reads
+    connections_used: float = 0.8  # of those allowed
+    clock_noticed: timedelta = timedelta(seconds=1)
+    clock_wrong: timedelta = timedelta(seconds=30)
+    shared_buffers_for: int = 2**30  # bytes of database, for which the default is meagre
+    notify_queue_full: float = 0.1
+    unknown_for: timedelta = timedelta(minutes=1)  # as the view queue_stuck has it
+    due_for: timedelta = timedelta(minutes=5)
+    paused_for: timedelta = timedelta(days=1)
+    dead_lately: timedelta = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """A database in a read-only transaction with a deadline, and what is known besides."""
+
+    db: psycopg.Connection[Row]
+    house: House
+    limits: Limits
+
+    def ask(self, sql: str, **parameters: Any) -> Rows:
+        return run(self.db, sql, parameters)
+
+
+Check = Callable[[Patient], Iterator[Finding]]
+
+
+def worst(findings: Iterable[Finding]) -> Severity:
+    order = list(Severity)
+    return max((finding.severity for finding in findings), key=order.index, default=Severity.OK)
+
+
+def needs_a_person(findings: Iterable[Finding]) -> bool:
+    return worst(findings) in (Severity.WARNING, Severity.CRITICAL)
+
+
+def saw_nothing(findings: Iterable[Finding]) -> bool:
+    """Every check failed: there is no diagnosis."""
+    return all(finding.id == CHECK_FAILED for finding in findings)
+
+
+# --- how it is said ---------------------------------------------------------------------------------------------
+
+
+def span(seconds: float | None) -> str:
+    """A duration as people say it."""
+    if seconds is None:
+        return "an unknown time"
+    if seconds < 1:
+        return f"{max(seconds, 0) * 1000:.0f} ms"
+    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def ago(seconds: float | None) -> str:
+    return "never" if seconds is None else f"{span(seconds)} ago"
+
+
+def size(count: float) -> str:
+    """Bytes as people say them."""
+    for unit, length in (("GB", 2**30), ("MB", 2**20)):
+        if count >= length:
+            return f"{count / length:.1f} {unit}"
+    return f"{count / 1024:.0f} kB"
+
+
+def one_line(text: str, longest: int = 200) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
+
+
+def quoted(text: str) -> str:
+    """For a statement that is pasted into psql."""
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,90 @@
+"""What --fix does: only what a worker or autovacuum would do by itself, sooner or later. Nothing is resumed, dropped
+or ended."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+import psycopg
+from psycopg import sql
+
+from snapapp.jobs import crumbs, queue
+from snapapp.jobs.database import Line, Row, connect
+from snapapp.jobs.doctor.finding import Act, Finding, House, Remedy, one_line
+from snapapp.jobs.events import Events
+from snapapp.jobs.maintenance import Keeper
+from snapapp.jobs.roster import Counts, Member
+
+_PATIENCE = timedelta(minutes=10)  # a sweep of a large table takes its time
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """What was done about findings; `has_worked` is no promise that they are gone."""
+
+    check: str
+    said: str
+    has_worked: bool
+
+
+def mend(url: str, findings: Iterable[Finding], house: House) -> list[Deed]:
+    """Does what can be done about these, each remedy once."""
+    wanted = {finding.remedy: finding.check for finding in findings if finding.remedy}
+    with connect(url, name="snapapp doctor", statement_timeout=_PATIENCE, prepared_statements=False) as db:
+        return [_done(db, remedy, check, house) for remedy, check in wanted.items()]
+
+
+def _done(db: psycopg.Connection[Row], remedy: Remedy, check: str, house: House) -> Deed:
+    try:
+        return Deed(check, _apply(db, remedy, house), has_worked=True)
+    except psycopg.Error as error:
+        return Deed(check, f"{remedy.act.value} {remedy.table}".strip() + f" failed: {one_line(str(error))}", False)
+
+
+def _apply(db: psycopg.Connection[Row], remedy: Remedy, house: House) -> str:
+    match remedy.act:
+        case Act.VACUUM:
+            db.execute(sql.SQL("VACUUM (ANALYZE, SKIP_LOCKED) {}").format(sql.Identifier(remedy.table)))
+            return f"Swept and analyzed {remedy.table}."
+        case Act.ANALYZE:
+            db.execute(sql.SQL("ANALYZE {}").format(sql.Identifier(remedy.table)))
+            return f"Analyzed {remedy.table}."
+        case Act.CLEAR_ROSTER:
+            return _clear_roster(db, house)
+        case Act.RECOVER:
+            return _recover(db, house)
+
+
+def _clear_roster(db: psycopg.Connection[Row], house: House) -> str:
+    """As every worker does for its neighbours, by the same rules: one on another machine goes after ten leases."""
+    before = {*_roster(db)}
+    keeper = Keeper(house.jobs, _visitor(), Line(lambda: db), Counts(), Events())
+    taken = keeper.recover_neighbours()
+    gone = len(before - {*_roster(db)})
+    return f"Took {gone} workers off the roster and {taken} jobs back that they held."
+
+
+def _roster(db: psycopg.Connection[Row]) -> Iterator[str]:
+    return (worker for (worker,) in db.execute("SELECT id FROM job_worker").fetchall())
+
+
+def _recover(db: psycopg.Connection[Row], house: House) -> str:
+    """A server that was away has made every lease look old: their holders get one beat to say that they live."""
+    taken = queue.recover(db, settled_for=house.jobs.beat_every + timedelta(seconds=1))
+    if not taken:
+        return "Took no job back: others did so meanwhile, or the server has just started."
+    return f"Took {len(taken)} jobs back whose leases had ended; they run again."
+
+
+def _visitor() -> Member:
+    return Member(
+        id="doctor",
+        name="doctor",
+        host="",
+        machine=crumbs.machine(),
+        pid=0,
+        pid_started=0,
+        queues=(),
+        kinds=(),
+        slots=0,
+    )

@@ -1,0 +1,322 @@
+"""The server and what it stands on: its settings, connections, clock, disk, and how much of its time we take."""
+
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+
+from snapapp.jobs.doctor.finding import Finding, Limits, Patient, Severity, one_line, size, span
+
+OLDEST = 140000  # what we promise to run on, as server_version_num has it
+
+# --- schema -----------------------------------------------------------------------------------------------------
+
+
+def schema(patient: Patient) -> Iterator[Finding]:
+    [(is_there,)] = patient.ask("SELECT to_regclass('alembic_version') IS NOT NULL")
+    found = patient.ask("SELECT version_num FROM alembic_version") if is_there else []
+    revision, wanted = (found[0][0] if found else None), patient.house.schema
+    numbers = {"revision": revision, "wanted": wanted}
+    if revision == wanted:
+        yield Finding(id="SCHEMA", saw=f"The schema is at revision {revision}, as this code needs it.", numbers=numbers)
+        return
+    yield Finding(
+        id="SCHEMA_NOT_CURRENT",
+        severity=Severity.CRITICAL,
+        saw=f"The schema is at revision {revision or 'none'}; this code needs {wanted}.",
+        why="Workers and routes meet tables, views or functions that are not there, or not as they expect.",
+        do="Bring it up to date, or run the release that it belongs to.",
+        paste="snapapp migrate",
+        numbers=numbers,
+    )
+
+
+# --- settings ---------------------------------------------------------------------------------------------------
+
+_ASKED = (
+    *("fsync", "full_page_writes", "synchronous_commit", "autovacuum", "track_counts", "jit", "shared_buffers"),
+    *("max_connections", "idle_in_transaction_session_timeout", "server_version", "server_version_num"),
+)
+
+
+def settings(patient: Patient) -> Iterator[Finding]:
+    known = dict[str, str](patient.ask(_SETTINGS, names=list(_ASKED)))
+    [(database,)] = patient.ask("SELECT pg_database_size(current_database())")
+    wrong = list(harmful(known, database, patient.limits))
+    yield from wrong
+    if not wrong:
+        yield Finding(id="SETTINGS", saw=f"PostgreSQL {known['server_version']}, and no setting of it hurts.")
+
+
+# As a new session of this role finds them; in this transaction some are bent.
+_SETTINGS = "SELECT name, reset_val FROM pg_settings WHERE name = ANY (%(names)s)"
+
+_LOSES = "What was committed can be gone, or the whole cluster unreadable, after a power cut or a crash of the machine."
+_SETTINGS_THAT_LOSE = {
+    "fsync": (Severity.CRITICAL, _LOSES),
+    "full_page_writes": (Severity.CRITICAL, _LOSES),
+    "synchronous_commit": (
+        Severity.WARNING,
+        "A job that was acknowledged can be gone after a crash: commits are told before they are on disk.",
+    ),
+    "autovacuum": (
+        Severity.CRITICAL,
+        "Dead tuples stay for ever: each claim gets slower, the disk fills, and transaction numbers run out.",
+    ),
+    "track_counts": (Severity.CRITICAL, "Autovacuum does not know what to sweep, so it sweeps nothing."),
+}
+
+
+def harmful(known: Mapping[str, str], database: int, limits: Limits) -> Iterator[Finding]:
+    """From `pg_settings` to what is wrong with them; `database` has so many bytes."""
+    if int(known["server_version_num"]) < OLDEST:
+        yield Finding(
+            id="SERVER_TOO_OLD",
+            severity=Severity.CRITICAL,
+            saw=f"PostgreSQL {known['server_version']}.",
+            why="Nothing here was ever tried on a server older than 14.",
+            do="Upgrade the server.",
+            numbers={"serverVersion": known["server_version"]},
+        )
+    for name, (severity, why) in _SETTINGS_THAT_LOSE.items():
+        if known.get(name) == "off":
+            yield _setting(name, "off", severity, why, "on")
+    if known.get("jit") == "on":
+        why = "Statements as short as ours can be compiled for longer than they run, whenever the planner misjudges."
+        yield _setting("jit", "on", Severity.NOTICE, why, "off")
+    if known.get("idle_in_transaction_session_timeout") == "0":
+        why = "A client that forgets its transaction pins the xmin horizon until somebody notices. Ours set their own."
+        yield _setting("idle_in_transaction_session_timeout", "0", Severity.NOTICE, why, "5min")
+    buffers = int(known.get("shared_buffers", 0)) * 8192
+    if database > limits.shared_buffers_for and buffers <= 128 * 2**20:
+        why = f"That is what a fresh installation has; the database has grown to {size(database)}."
+        yield _setting("shared_buffers", size(buffers), Severity.NOTICE, why, "512MB", and_then="restart the server")
+    if int(known.get("max_connections", 0)) > 500:
+        why = "Each one costs memory and makes every snapshot dearer; a pooler does more with fewer."
+        yield _setting("max_connections", known["max_connections"], Severity.NOTICE, why, "100", and_then="restart it")
+
+
+def _setting(name: str, value: str, severity: Severity, why: str, better: str, and_then: str = "reload") -> Finding:
+    then = "SELECT pg_reload_conf();" if and_then == "reload" else f"-- then {and_then}"
+    return Finding(
+        id=f"SETTING_{name.upper()}",
+        severity=severity,
+        saw=f"{name} is {value}.",
+        why=why,
+        do=f"Set it to {better}, here or in postgresql.conf.",
+        paste=f"ALTER SYSTEM SET {name} = '{better}'; {then}",
+        numbers={name: value},
+    )
+
+
+# --- connections ------------------------------------------------------------------------------------------------
+
+# Of sessions that the role may not look into, the type is not told.
+_CONNECTIONS = """
+SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+     - coalesce(current_setting('reserved_connections', true), '0')::int,
+       (SELECT count(*) FROM pg_stat_activity
+         WHERE datid IS NOT NULL AND coalesce(backend_type, 'client backend') = 'client backend'),
+       (SELECT count(*) FROM job_worker WHERE expires_at > now()),
+       ARRAY(SELECT count(*) || ' ' || coalesce(nullif(application_name, ''), 'without a name') FROM pg_stat_activity
+              WHERE datid IS NOT NULL AND coalesce(backend_type, 'client backend') = 'client backend'
+              GROUP BY application_name ORDER BY count(*) DESC, application_name LIMIT 6)
+"""
+
+
+def connections(patient: Patient) -> Iterator[Finding]:
+    [(allowed, used, workers, names)] = patient.ask(_CONNECTIONS)
+    needed = workers * patient.house.connections
+    numbers = {"allowed": allowed, "used": used, "workers": workers, "workersNeed": needed}
+    said = f"{used} of {allowed} connections are in use ({', '.join(names)})"
+    if used > allowed * patient.limits.connections_used:
+        yield Finding(
+            id="CONNECTIONS_SHORT",
+            severity=Severity.CRITICAL if used > allowed * 0.95 else Severity.WARNING,
+            saw=f"{said}.",
+            why="Whoever comes next is refused: workers cannot claim, requests answer 503.",
+            do="Find who holds so many, lower SNAPAPP_WEB_CONNECTIONS or SNAPAPP_WORKER_CONCURRENCY, put a pooler in "
+            "between, or raise max_connections.",
+            paste="SELECT application_name, state, count(*) FROM pg_stat_activity GROUP BY 1, 2 ORDER BY 3 DESC;",
+            numbers=numbers,
+        )
+    elif needed > allowed:
+        yield Finding(
+            id="CONNECTION_BUDGET",
+            severity=Severity.WARNING,
+            saw=f"{workers} workers with settings as these may take {needed} connections; the server allows {allowed}.",
+            why="When all of them are busy the last ones are refused.",
+            do="Run fewer processes, lower SNAPAPP_WEB_CONNECTIONS or SNAPAPP_WORKER_CONCURRENCY, or raise "
+            "max_connections.",
+            numbers=numbers,
+        )
+    else:
+        yield Finding(id="CONNECTIONS", saw=f"{said}; {workers} workers may take {needed}.", numbers=numbers)
+
+
+# --- the clock --------------------------------------------------------------------------------------------------
+
+
+def clock(patient: Patient) -> Iterator[Finding]:
+    readings = []
+    for _ in range(3):  # the quickest answer tells most
+        asked = time.time()
+        [(there,)] = patient.ask("SELECT extract(epoch FROM clock_timestamp())::float8")
+        answered = time.time()
+        readings.append((answered - asked, there - (asked + answered) / 2))
+    took, ahead = min(readings)
+    yield skew(ahead, took / 2, patient.limits)
+
+
+def skew(ahead: float, give_or_take: float, limits: Limits) -> Finding:
+    """The database's clock is so many seconds ahead of ours."""
+    numbers = {"aheadSeconds": round(ahead, 3), "giveOrTakeSeconds": round(give_or_take, 3)}
+    off = abs(ahead) - give_or_take
+    if off < limits.clock_noticed.total_seconds():
+        return Finding(id="CLOCK", saw=f"The database's clock and this host's agree: {ahead:+.3f} s.", numbers=numbers)
+    return Finding(
+        id="CLOCK_SKEW",
+        severity=Severity.WARNING if off >= limits.clock_wrong.total_seconds() else Severity.NOTICE,
+        saw=f"The database's clock is {span(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} this host's.",
+        why="The queue goes by the database's clock alone, so jobs are safe; but log lines, certificates and signed "
+        "URLs go by this one.",
+        do="Let both hosts keep the network's time.",
+        paste="timedatectl",
+        numbers=numbers,
+    )
+
+
+# --- disk -------------------------------------------------------------------------------------------------------
+
+_PLACE = """
+SELECT pg_database_size(current_database()), inet_server_addr() IS NULL OR inet_server_addr() <<= '127.0.0.0/8'
+       OR inet_server_addr() = '::1', pg_has_role('pg_read_all_settings', 'USAGE')
+"""
+
+
+def disk(patient: Patient) -> Iterator[Finding]:
+    [(database, is_here, may_see)] = patient.ask(_PLACE)
+    said = f"The database has {size(database)}"
+    if not is_here:
+        yield Finding(
+            id="DISK_ELSEWHERE",
+            saw=f"{said}; the server is on another machine, whose disk cannot be seen from here.",
+            numbers={"databaseBytes": database},
+        )
+        return
+    if not may_see:
+        yield Finding(
+            id="DISK_HIDDEN",
+            severity=Severity.NOTICE,
+            saw=f"{said}; this role may not see where the server keeps its files.",
+            why="A full disk stops the server in the middle of everything.",
+            do="Let the role see what monitors see.",
+            paste="GRANT pg_monitor TO CURRENT_USER;  -- as a superuser, with the role's name",
+            numbers={"databaseBytes": database},
+        )
+        return
+    [(folder,)] = patient.ask("SELECT current_setting('data_directory')")
+    yield _room(Path(folder), database, said, patient.house.disk_free_min_mb)
+
+
+def _room(folder: Path, database: int, said: str, floor: int) -> Finding:
+    try:
+        usage = shutil.disk_usage(folder)
+    except OSError as error:  # in a container of its own, or below a directory that is not open to us
+        saw = f"{said}; its directory {folder} cannot be seen from here: {error.strerror}."
+        return Finding(id="DISK_ELSEWHERE", saw=saw, numbers={"databaseBytes": database})
+    free = usage.free // 2**20
+    numbers = {"freeMb": free, "floorMb": floor, "databaseBytes": database}
+    if free >= floor:
+        saw = f"{said}; {size(usage.free)} of {size(usage.total)} are free at {folder}."
+        return Finding(id="DISK", saw=saw, numbers=numbers)
+    return Finding(
+        id="DISK_LOW",
+        severity=Severity.CRITICAL,
+        saw=f"{free} MB are free at {folder}, less than the floor of {floor}.",
+        why="A full disk stops the server in the middle of everything.",
+        do="Make room: old backups, logs, media. WAL that a forgotten replication slot keeps shows under `xmin`.",
+        paste=f"du -xh --max-depth=2 {folder} | sort -h | tail",
+        numbers=numbers,
+    )
+
+
+# --- transaction numbers ----------------------------------------------------------------------------------------
+
+_NUMBERS = """
+SELECT age(datfrozenxid), mxid_age(datminmxid), current_setting('autovacuum_freeze_max_age')::bigint
+  FROM pg_database WHERE datname = current_database()
+"""
+_ALL = 2_000_000_000
+
+
+def transaction_numbers(patient: Patient) -> Iterator[Finding]:
+    [(transactions, multixacts, freeze_at)] = patient.ask(_NUMBERS)
+    numbers = {"transactionAge": transactions, "multixactAge": multixacts, "freezeMaxAge": freeze_at}
+    left = _ALL - max(transactions, multixacts)
+    if left > patient.limits.transactions_left:
+        saw = f"{transactions:,} transactions since the last freeze; vacuum freezes by itself at {freeze_at:,}."
+        yield Finding(id="TRANSACTION_NUMBERS", saw=saw, numbers=numbers)
+        return
+    yield Finding(
+        id="TRANSACTION_NUMBERS_SHORT",
+        severity=Severity.CRITICAL,
+        saw=f"{left:,} transactions are left until the server refuses to write; {transactions:,} since a freeze.",
+        why="Vacuum should have frozen old rows long ago: something keeps it from doing so.",
+        do="See the check `xmin` for what pins the horizon, end that, then freeze. It may take hours.",
+        paste="VACUUM (FREEZE, VERBOSE);",
+        numbers=numbers,
+    )
+
+
+# --- what we cost -----------------------------------------------------------------------------------------------
+
+_EXTENSION = """
+SELECT nspname FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace
+ WHERE extname = 'pg_stat_statements'
+"""
+
+_COST = """
+SELECT coalesce(sum(calls), 0)::float8,
+       (SELECT extract(epoch FROM clock_timestamp() - stats_reset)::float8 FROM {view}),
+       (SELECT count(*) FROM job_worker WHERE expires_at > now())
+  FROM {statements} WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+
+def cost(patient: Patient) -> Iterator[Finding]:
+    """Statements a minute, on average: an estimate of what an idle queue costs."""
+    found = patient.ask(_EXTENSION)
+    if not found:
+        yield _uncounted("The extension pg_stat_statements is not there.")
+        return
+    [(where,)] = found
+    statement = sql.SQL(_COST).format(
+        view=sql.Identifier(where, "pg_stat_statements_info"), statements=sql.Identifier(where, "pg_stat_statements")
+    )
+    try:
+        [(calls, seconds, workers)] = patient.db.execute(statement).fetchall()
+    except psycopg.errors.ObjectNotInPrerequisiteState as error:
+        yield _uncounted(one_line(str(error)))
+        return
+    minute = calls / max(seconds / 60, 1e-3)
+    yield Finding(
+        id="COST",
+        saw=f"{minute:,.0f} statements a minute on average, over {span(seconds)} with {workers} workers alive now. An "
+        "idle worker takes at most 30.",
+        numbers={"statementsPerMinute": round(minute, 1), "overSeconds": round(seconds), "workers": workers},
+    )
+
+
+def _uncounted(why: str) -> Finding:
+    return Finding(
+        id="COST_UNKNOWN",
+        severity=Severity.NOTICE,
+        saw=f"Nobody counts statements, so the idle cost is not known. {why}",
+        why="An idle worker promises at most 30 statements a minute; this would show it.",
+        do="Add it to shared_preload_libraries, restart the server, and create the extension.",
+        paste="CREATE EXTENSION pg_stat_statements;",
+    )

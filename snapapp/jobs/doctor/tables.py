@@ -1,0 +1,383 @@
+"""Our tables: what keeps vacuum from sweeping them, who waits for whom, and how they and their indexes have grown."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from snapapp.jobs.doctor.finding import (
+    Act,
+    Finding,
+    Limits,
+    Patient,
+    Remedy,
+    Severity,
+    ago,
+    one_line,
+    quoted,
+    size,
+    span,
+)
+
+JOBS = "snap_processing_job"
+
+# --- who pins the horizon ---------------------------------------------------------------------------------------
+
+# A backend holds it by its snapshot (xmin) or by having written (xid). Vacuum itself does not, and only backends of
+# this database matter; a standby's feedback arrives as a WAL sender, which is of none. What a role without pg_monitor
+# may not see (state, times, the statement) comes as null.
+_BACKENDS = """
+SELECT pid, coalesce(nullif(application_name, ''), 'no name'), coalesce(backend_type, ''), state, usename,
+       greatest(coalesce(age(backend_xid), 0), coalesce(age(backend_xmin), 0)),
+       extract(epoch FROM clock_timestamp() - xact_start)::float8,
+       extract(epoch FROM clock_timestamp() - state_change)::float8, query
+  FROM pg_stat_activity
+ WHERE (backend_xid IS NOT NULL OR backend_xmin IS NOT NULL) AND pid <> pg_backend_pid()
+   AND (datname = current_database() OR datname IS NULL)
+   AND coalesce(backend_type, '') <> 'autovacuum worker' AND coalesce(query, '') !~* '^\\s*vacuum'
+ ORDER BY 6 DESC, xact_start LIMIT 5
+"""
+
+_PREPARED = """
+SELECT gid, owner, extract(epoch FROM clock_timestamp() - prepared)::float8, age(transaction)
+  FROM pg_prepared_xacts WHERE database = current_database() ORDER BY prepared LIMIT 5
+"""
+
+_SLOTS = """
+SELECT slot_name, slot_type, active, coalesce(age(xmin), 0),
+       coalesce(pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
+                                     ELSE pg_current_wal_lsn() END, restart_lsn), 0)::bigint
+  FROM pg_replication_slots ORDER BY 4 DESC, 5 DESC LIMIT 20
+"""
+
+_WHY_XMIN = (
+    "Vacuum cannot remove what died since then: every claim steps over more and more dead entries, and the tables grow."
+)
+
+
+class Holder(NamedTuple):
+    pid: int
+    name: str
+    type: str
+    state: str | None
+    role: str | None
+    back: int  # transactions
+    seconds: float | None  # since its transaction began
+    in_state: float | None
+    query: str | None
+
+    @property
+    def is_idle(self) -> bool:
+        """In a transaction, and doing nothing: nobody gains by it."""
+        return (self.state or "").startswith("idle in transaction")
+
+
+def xmin(patient: Patient) -> Iterator[Finding]:
+    found = [*_backends(patient), *_prepared(patient), *_slots(patient)]
+    yield from found
+    if not found:
+        yield Finding(id="XMIN", saw="Nothing older than a moment holds the xmin horizon.")
+
+
+def _backends(patient: Patient) -> Iterator[Finding]:
+    for row in patient.ask(_BACKENDS):
+        holder = Holder(*row)
+        is_old = holder.seconds is None or holder.seconds >= patient.limits.xmin_noticed.total_seconds()
+        if is_old or holder.is_idle:
+            yield _held_by(holder, patient.limits)
+
+
+def _held_by(holder: Holder, limits: Limits) -> Finding:
+    numbers = {
+        "pid": holder.pid,
+        "application": holder.name,
+        "state": holder.state,
+        "transactionSeconds": holder.seconds,
+        "stateSeconds": holder.in_state,
+        "transactionsBack": holder.back,
+    }
+    if holder.type == "walsender":
+        who = f"A standby ({holder.name}, pid {holder.pid}) holds it by hot_standby_feedback"
+        do = "End the long statement over there, or turn hot_standby_feedback off on the standby."
+    else:
+        who = f"pid {holder.pid} ({holder.name}, role {holder.role or 'unknown'}) holds it"
+        do = "Find out what it is, commit or roll back there, or end it from here. A program that forgets its "
+        do += "transactions wants idle_in_transaction_session_timeout."
+    return Finding(
+        id="XMIN_HELD",
+        severity=_how_bad(
+            holder.seconds, holder.back, limits.xmin_idle if holder.is_idle else limits.xmin_held, limits
+        ),
+        saw=f"{who}: {_doing(holder)}, {holder.back:,} transactions back.",
+        why=_WHY_XMIN,
+        do=do,
+        paste=f"SELECT pg_terminate_backend({holder.pid});",
+        numbers=numbers,
+    )
+
+
+def _how_bad(seconds: float | None, back: int, allowed: timedelta, limits: Limits) -> Severity:
+    is_long = seconds is not None and seconds >= allowed.total_seconds()
+    return Severity.WARNING if is_long or back >= limits.xmin_held_back else Severity.NOTICE
+
+
+def _doing(holder: Holder) -> str:
+    if holder.seconds is None:
+        return "since when, and what it does, this role may not see (GRANT pg_monitor shows it)"
+    doing = f"its transaction is {span(holder.seconds)} old, {holder.state} for {span(holder.in_state)}"
+    return f"{doing} ({one_line(holder.query, 100)})" if holder.query else doing
+
+
+def _prepared(patient: Patient) -> Iterator[Finding]:
+    for gid, owner, seconds, back in patient.ask(_PREPARED):
+        yield Finding(
+            id="XMIN_PREPARED",
+            severity=_how_bad(seconds, back, patient.limits.xmin_idle, patient.limits),
+            saw=f"The prepared transaction {gid} of {owner} is {span(seconds)} old, {back:,} transactions back.",
+            why=f"{_WHY_XMIN} It also keeps its locks, and outlives a restart.",
+            do="Its transaction manager has forgotten it, most likely: roll it back, or commit it.",
+            paste=f"ROLLBACK PREPARED {quoted(gid)};",
+            numbers={"gid": gid, "seconds": seconds, "transactionsBack": back},
+        )
+
+
+def _slots(patient: Patient) -> Iterator[Finding]:
+    limits = patient.limits
+    for name, kind, is_active, back, kept in patient.ask(_SLOTS):
+        keeps_wal = not is_active and kept >= limits.wal_kept
+        if back < limits.xmin_held_back and not keeps_wal:
+            continue
+        yield Finding(
+            id="XMIN_SLOT",
+            severity=Severity.WARNING,
+            saw=f"The {kind} replication slot {name}, {'in use' if is_active else 'which nobody reads'}, holds "
+            f"{back:,} transactions back and keeps {size(kept)} of WAL.",
+            why=f"{_WHY_XMIN if back else ''} The WAL that it keeps fills the disk.".strip(),
+            do="Bring its reader back, or drop it. max_slot_wal_keep_size puts a cap on what slots may keep.",
+            paste=f"SELECT pg_drop_replication_slot({quoted(name)});",
+            numbers={"slot": name, "isActive": is_active, "transactionsBack": back, "walBytes": kept},
+        )
+
+
+# --- who waits for whom -----------------------------------------------------------------------------------------
+
+_WAITS = """
+SELECT wait.pid, extract(epoch FROM clock_timestamp() - wait.waitstart)::float8, wait.locktype, wait.mode,
+       touched.names, pg_blocking_pids(wait.pid), coalesce(nullif(its.application_name, ''), 'no name'), its.query
+  FROM pg_locks AS wait
+  LEFT JOIN pg_stat_activity AS its ON its.pid = wait.pid
+ CROSS JOIN LATERAL (
+       SELECT string_agg(DISTINCT relation::regclass::text, ', ') AS names FROM pg_locks AS has
+        WHERE has.pid = wait.pid AND has.relation = ANY (%(ours)s::oid[])) AS touched
+ WHERE NOT wait.granted AND wait.pid <> pg_backend_pid() AND touched.names IS NOT NULL
+   AND clock_timestamp() - wait.waitstart >= %(longer_than)s
+ ORDER BY wait.waitstart LIMIT 10
+"""
+
+_BLOCKERS = """
+SELECT pid, coalesce(nullif(application_name, ''), 'no name'), state,
+       extract(epoch FROM clock_timestamp() - xact_start)::float8, query
+  FROM pg_stat_activity WHERE pid = ANY (%(pids)s::int[])
+"""
+
+_OURS = """
+SELECT its.oid, its.relname FROM pg_class AS its
+ WHERE its.relkind = 'r' AND (its.relname = 'snap_processing_job' OR starts_with(its.relname::text, 'job_'))
+   AND its.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('snap_processing_job'))
+ ORDER BY its.relname
+"""
+
+
+def locks(patient: Patient) -> Iterator[Finding]:
+    ours = [oid for oid, _ in patient.ask(_OURS)]
+    waits = patient.ask(_WAITS, ours=ours, longer_than=patient.limits.lock_waited)
+    for wait in waits:
+        yield _waiting(patient, *wait)
+    if not waits:
+        yield Finding(id="LOCKS", saw="Nobody waits for a lock on our tables.")
+
+
+def _waiting(
+    patient: Patient,
+    pid: int,
+    seconds: float,
+    locktype: str,
+    mode: str,
+    names: str,
+    by: list[int],
+    who: str,
+    query: str,
+) -> Finding:
+    blockers = [_blocker(*row) for row in patient.ask(_BLOCKERS, pids=by)]
+    by_whom = "; ".join(blockers) or "somebody who cannot be seen, or a prepared transaction"
+    return Finding(
+        id="LOCK_WAITED_FOR",
+        severity=Severity.WARNING,
+        saw=f"pid {pid} ({who}) has waited {span(seconds)} for a {mode} ({locktype}) at {names}, held by {by_whom}."
+        + (f" It wants: {one_line(query, 100)}" if query else ""),
+        why="Whoever waits holds other locks and a connection; behind a waiting ALTER TABLE everybody queues up.",
+        do="Let the holder commit, or end it.",
+        paste=f"SELECT pg_terminate_backend({by[0]});" if by and by[0] else "SELECT * FROM pg_prepared_xacts;",
+        numbers={"pid": pid, "seconds": seconds, "blockedBy": by, "tables": names},
+    )
+
+
+def _blocker(pid: int, name: str, state: str | None, seconds: float | None, query: str | None) -> str:
+    since = f", {state}, transaction {span(seconds)} old" if seconds is not None else ""
+    return f"pid {pid} ({name}{since}{f', {one_line(query, 60)}' if query else ''})"
+
+
+# --- how they are swept -----------------------------------------------------------------------------------------
+
+# When the next autovacuum is due: the table's own settings first, the server's else.
+_TABLES = """
+SELECT its.relname, its.reltuples::bigint, seen.n_live_tup, seen.n_dead_tup, seen.n_mod_since_analyze,
+       extract(epoch FROM clock_timestamp() - greatest(seen.last_vacuum, seen.last_autovacuum))::float8,
+       extract(epoch FROM clock_timestamp() - greatest(seen.last_analyze, seen.last_autoanalyze))::float8,
+       pg_total_relation_size(its.oid), coalesce(own.enabled::boolean, true),
+       coalesce(own.threshold::float8, current_setting('autovacuum_vacuum_threshold')::float8)
+           + coalesce(own.scale::float8, current_setting('autovacuum_vacuum_scale_factor')::float8)
+             * greatest(its.reltuples, 0)
+  FROM pg_class AS its
+  JOIN pg_stat_user_tables AS seen ON seen.relid = its.oid
+ CROSS JOIN LATERAL (
+       SELECT max(option_value) FILTER (WHERE option_name = 'autovacuum_enabled') AS enabled,
+              max(option_value) FILTER (WHERE option_name = 'autovacuum_vacuum_threshold') AS threshold,
+              max(option_value) FILTER (WHERE option_name = 'autovacuum_vacuum_scale_factor') AS scale
+         FROM pg_options_to_table(its.reloptions)) AS own
+ WHERE its.oid = ANY (%(ours)s::oid[])
+ ORDER BY its.relname <> 'snap_processing_job', its.relname
+"""
+
+
+class Table(NamedTuple):
+    name: str
+    tuples: int
+    live: int
+    dead: int
+    changed: int  # rows, since it was analyzed
+    vacuumed: float | None  # seconds ago
+    analyzed: float | None
+    bytes: int
+    is_swept: bool
+    swept_at: float  # dead tuples
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        return {
+            "table": self.name,
+            "liveTuples": self.live,
+            "deadTuples": self.dead,
+            "autovacuumAt": round(self.swept_at),
+            "changedSinceAnalyze": self.changed,
+            "vacuumedSecondsAgo": self.vacuumed,
+            "analyzedSecondsAgo": self.analyzed,
+            "bytes": self.bytes,
+        }
+
+
+def sweeping(patient: Patient) -> Iterator[Finding]:
+    rows = patient.ask(_TABLES, ours=[oid for oid, _ in patient.ask(_OURS)])
+    for row in rows:
+        yield from judged(Table(*row), patient.limits)
+    if not rows:
+        yield Finding(id="TABLES", saw="There is no table of ours: see the check `schema`.")
+
+
+def judged(its: Table, limits: Limits) -> Iterator[Finding]:
+    """What is wrong with the table; if nothing is, how it stands."""
+    wrong = [*_unswept(its, limits), *_unanalyzed(its, limits)]
+    yield from wrong
+    if not wrong:
+        saw = f"{its.name}: {its.live:,} rows, {its.dead:,} dead ({_next(its)}), {size(its.bytes)}; vacuumed "
+        yield Finding(id="TABLE", saw=f"{saw}{ago(its.vacuumed)}, analyzed {ago(its.analyzed)}.", numbers=its.numbers)
+
+
+def _unswept(its: Table, limits: Limits) -> Iterator[Finding]:
+    if not its.is_swept:
+        yield Finding(
+            id="AUTOVACUUM_OFF",
+            severity=Severity.WARNING,
+            saw=f"{its.name} has autovacuum turned off, and {its.dead:,} dead tuples.",
+            why="A queue's table gathers dead tuples faster than any other: every claim steps over them.",
+            do="Turn it on again.",
+            paste=f"ALTER TABLE {its.name} RESET (autovacuum_enabled);",
+            numbers=its.numbers,
+        )
+    if its.dead > max(limits.dead_tuples, 3 * its.swept_at):
+        yield Finding(
+            id="DEAD_TUPLES",
+            severity=Severity.WARNING,
+            saw=f"{its.name} has {its.dead:,} dead tuples beside {its.live:,} rows ({_next(its)}); vacuumed "
+            f"{ago(its.vacuumed)}.",
+            why="Autovacuum does not keep up or is kept from it; claims and lists get slower.",
+            do="See the check `xmin` first: what it names keeps vacuum from removing anything. Then sweep.",
+            paste=f"VACUUM (ANALYZE, VERBOSE) {its.name};",
+            numbers=its.numbers,
+            remedy=Remedy(Act.VACUUM, its.name),
+        )
+
+
+def _next(its: Table) -> str:
+    return f"the next autovacuum comes at {its.swept_at:,.0f}" if its.is_swept else "no autovacuum comes"
+
+
+def _unanalyzed(its: Table, limits: Limits) -> Iterator[Finding]:
+    if its.changed <= max(limits.unanalyzed, 0 if its.analyzed is None else its.live):
+        return
+    yield Finding(
+        id="NOT_ANALYZED",
+        severity=Severity.WARNING,
+        saw=f"{its.name} was analyzed {ago(its.analyzed)}; {its.changed:,} rows have changed since, of {its.live:,}.",
+        why="The planner guesses: a plan that reads the whole table may look cheap to it.",
+        do="Analyze it; after a bulk load always.",
+        paste=f"ANALYZE {its.name};",
+        numbers=its.numbers,
+        remedy=Remedy(Act.ANALYZE, its.name),
+    )
+
+
+# --- indexes ----------------------------------------------------------------------------------------------------
+
+_INDEXES = """
+SELECT index.relname, pg_relation_size(index.oid), index.reltuples::bigint, its.indisvalid, its.indisunique
+  FROM pg_index AS its JOIN pg_class AS index ON index.oid = its.indexrelid
+ WHERE its.indrelid = ANY (%(ours)s::oid[]) ORDER BY 2 DESC, 1
+"""
+_AN_ENTRY = 400  # bytes, generously: of ours the widest takes about 100
+
+
+def indexes(patient: Patient) -> Iterator[Finding]:
+    rows = patient.ask(_INDEXES, ours=[oid for oid, _ in patient.ask(_OURS)])
+    wrong = [found for row in rows for found in _index(patient.limits, *row)]
+    yield from wrong
+    if not wrong:
+        total = sum(row[1] for row in rows)
+        saw = f"{len(rows)} indexes, {size(total)}; none of them is invalid or much larger than its entries."
+        yield Finding(id="INDEXES", saw=saw, numbers={"indexes": len(rows), "bytes": total})
+
+
+def _index(
+    limits: Limits, name: str, its_bytes: int, entries: int, is_valid: bool, is_unique: bool
+) -> Iterator[Finding]:
+    paste = f"REINDEX INDEX CONCURRENTLY {name};"
+    numbers = {"index": name, "bytes": its_bytes, "entries": entries}
+    if not is_valid:
+        yield Finding(
+            id="INDEX_INVALID",
+            severity=Severity.CRITICAL if is_unique else Severity.WARNING,
+            saw=f"The index {name} is not valid: making it was interrupted.",
+            why="It is written to and never read" + ("; a unique one guards nothing." if is_unique else "."),
+            do="Make it anew.",
+            paste=paste,
+            numbers=numbers,
+        )
+    elif entries >= 0 and its_bytes > max(limits.index_bytes, _AN_ENTRY * entries):
+        yield Finding(
+            id="INDEX_BLOAT",
+            severity=Severity.NOTICE,
+            saw=f"The index {name} has {size(its_bytes)} for about {entries:,} entries.",
+            why="What a spike left behind is not given back by vacuum; scans pass over the empty pages.",
+            do="Make it anew, beside the old one.",
+            paste=paste,
+            numbers=numbers,
+        )

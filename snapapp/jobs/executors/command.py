@@ -1,0 +1,276 @@
+"""Jobs as programs in any language: one process an attempt, the job as JSON on its standard input, one JSON object as
+its answer on the standard output, `{"ok": true, "result": …}` or `{"ok": false, "error_class": …, "message": …,
+"traceback": …}`. What it writes to the standard error becomes the job's log. No shell, no secrets, a folder of its own.
+"""
+
+import json
+import os
+import selectors
+import shutil
+from collections import deque
+from contextlib import suppress
+from subprocess import PIPE
+from tempfile import mkdtemp
+from time import monotonic
+from typing import Any
+
+from tenacity.wait import wait_base
+
+from snapapp.jobs import attempt
+from snapapp.jobs.errors import JobTimeout
+from snapapp.jobs.executors.errors import (
+    CommandAnswerInvalid,
+    CommandFailed,
+    CommandKilled,
+    CommandMissing,
+    CommandNotAllowed,
+)
+from snapapp.jobs.executors.groups import Group, Watch, signal_name
+from snapapp.jobs.executors.guard import Guard
+from snapapp.jobs.executors.runners import Runner
+from snapapp.jobs.model import JSON_CAP, TEXT_CAP, Failure, Job, Outcome, Succeeded, to_json
+from snapapp.jobs.registry import Processor
+from snapapp.jobs.settings import JobsSettings
+
+_OUTPUT_CAP = JSON_CAP + 4096  # the result and the envelope around it
+_LAST_LINES = 20
+_SHOWN = 200  # characters of an answer that is none
+_KEPT = frozenset({"PATH", "LANG", "TZ"})
+_ANY_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+class Command(Runner):
+    """A slot of the room for commands."""
+
+    def __init__(self, settings: JobsSettings, guard: Guard) -> None:
+        super().__init__(guard, settings.child_nice)
+        self._settings = settings
+        self._environment = _environment()
+        self._folder: str | None = None  # of the job that runs, or of the next one
+
+    def prepare(self) -> None:
+        """The next job finds an empty folder. One that stayed empty is kept: making a new one took as long as half the
+        program (0.2 to 0.7 ms), and whoever might have stayed behind to look could look anyway."""
+        try:
+            if self._folder is None or not os.listdir(self._folder):  # noqa: PTH208 - on the way of every job
+                return
+        except OSError:
+            pass  # the program has removed or locked it
+        self._remove_folder()
+
+    def close(self) -> None:
+        super().close()
+        self._remove_folder()
+
+    def _remove_folder(self) -> None:
+        """Nothing cleverer: a program may leave what cannot be removed, or a link to what is not its own."""
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder = None
+
+    def _attempt(self, job: Job, processor: Processor, wait: wait_base) -> Outcome:
+        argv = self._argv(job, processor)
+        group = self._start(argv)
+        try:
+            limit = self._settings.job_memory_mb if processor.memory_mb is None else processor.memory_mb
+            group.allow_data(limit)
+            talk = _Talk(group, job)
+            late = JobTimeout(f"{job.kind} job {job.id} was killed at its time limit")
+            talk.listen(Watch(group, job, job.deadline or monotonic(), late, limit))
+        finally:
+            code = self._end_group() or 0
+            _close_pipes(group)
+        return _outcome(job, argv[0], code, talk, wait)
+
+    def _argv(self, job: Job, processor: Processor) -> list[str]:
+        """What to run, with the program's path. A program that the code names is allowed unless there is a list; one
+        that is computed, perhaps from a payload, only if it is on the list."""
+        argv = list(processor.command or processor.function(job))
+        if not argv or not all(isinstance(part, str) and part and "\0" not in part for part in argv):
+            raise CommandNotAllowed(f"{job.kind} job {job.id}: a command is a list of texts that are not empty")
+        program, allowed = argv[0], self._settings.command_allow
+        path = self._find(program)
+        is_listed = program in allowed or (path is not None and path in map(self._find, allowed))
+        if not is_listed and (allowed or not processor.command):
+            raise CommandNotAllowed(f"the program {program!r} is not on SNAPAPP_COMMAND_ALLOW")
+        if path is None:
+            raise CommandMissing(f"there is no program {program!r}")
+        return [path, *argv[1:]]
+
+    def _find(self, program: str) -> str | None:
+        """A name is looked up in PATH; anything else must be a whole path, or it would depend on the folder."""
+        if os.sep in program and not os.path.isabs(program):  # noqa: PTH117 - a text that may be no path at all
+            return None
+        return shutil.which(program, path=self._environment["PATH"])
+
+    def _start(self, argv: list[str]) -> Group:
+        folder = self._folder = self._folder or mkdtemp(prefix="snapapp-command-")
+        here = {"HOME": folder, "TMPDIR": folder}
+        try:
+            return self._launch(argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=folder, env=self._environment | here)
+        except (FileNotFoundError, PermissionError) as error:
+            raise CommandMissing(f"the program {argv[0]!r} cannot be started: {error.strerror}") from error
+
+
+class _Talk:
+    """What is said to one program and what it says."""
+
+    def __init__(self, group: Group, job: Job) -> None:
+        process = group.process
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        self._group = group
+        self._job = job
+        self._input, self._output, self._error = process.stdin, process.stdout.fileno(), process.stderr.fileno()
+        self._unsent = memoryview(_input(job))
+        self._answer = bytearray()
+        self._answered = 0  # bytes, of which only the cap is kept
+        self._line = b""  # of the standard error, not yet ended
+        self.lines: deque[str] = deque(maxlen=_LAST_LINES)
+        self._selector = selectors.PollSelector()  # for a few pipes and a short life the cheapest
+        for pipe in (self._input.fileno(), self._output, self._error):
+            os.set_blocking(pipe, False)
+        self._open = {self._output, self._error}
+
+    @property
+    def answer(self) -> bytes:
+        return bytes(self._answer)
+
+    @property
+    def is_truncated(self) -> bool:
+        return self._answered > len(self._answer)
+
+    def listen(self, watch: Watch) -> None:
+        """Returns when the program has ended and what it wrote is read."""
+        self._send()
+        with self._selector as selector:
+            for ear in (*self._open, self._group.ear):
+                if ear >= 0:
+                    selector.register(ear, selectors.EVENT_READ)
+            if self._unsent:
+                selector.register(self._input, selectors.EVENT_WRITE)
+            while self._open:
+                watch.check()
+                ready = {key.fd for key, _ in selector.select(watch.pause())}
+                if self._unsent and self._input.fileno() in ready:
+                    self._send()
+                    if not self._unsent:
+                        selector.unregister(self._input)
+                for pipe in self._open & ready:
+                    if not self._read(pipe):
+                        self._open.remove(pipe)
+                        selector.unregister(pipe)
+                if not self._open & ready and self._group.has_ended:
+                    break  # somebody whom it left behind holds its pipes
+            while not self._group.has_ended:  # it has closed its output, and may still be at work
+                watch.check()
+                selector.select(watch.pause())
+        self._end_line()
+
+    def _send(self) -> None:
+        """A program need not read its input, nor all of it."""
+        try:
+            self._unsent = self._unsent[os.write(self._input.fileno(), self._unsent) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self._unsent = memoryview(b"")
+        if not self._unsent:
+            self._input.close()
+
+    def _read(self, pipe: int) -> bool:
+        try:
+            data = os.read(pipe, 262_144)
+        except BlockingIOError:
+            return True
+        if pipe == self._output:
+            self._answered += len(data)
+            self._answer += data[: _OUTPUT_CAP - len(self._answer)]
+        else:
+            *whole, self._line = (self._line + data).split(b"\n")
+            for line in whole:
+                self._log(line)
+            if len(self._line) > TEXT_CAP:
+                self._end_line()
+        return bool(data)
+
+    def _end_line(self) -> None:
+        line, self._line = self._line, b""
+        if line:
+            self._log(line)
+
+    def _log(self, line: bytes) -> None:
+        text = line[: 4 * TEXT_CAP].decode(errors="replace").rstrip()
+        if text:
+            self._job.log(text)  # which knows how many are too many
+            self.lines.append(text[:300])
+
+
+def _input(job: Job) -> bytes:
+    about = {
+        "id": job.id,
+        "kind": job.kind,
+        "queue": job.queue,
+        "tenant": job.tenant,
+        "attempt": job.attempt,
+        "maxAttempts": job.max_attempts,
+        "leaseSeq": job.lease_seq,
+        "requestId": job.request_id,
+        "snapId": str(job.snap_id) if job.snap_id else None,
+    }
+    return b'{"job": %s, "payload": %s}\n' % (json.dumps(about).encode(), job.payload_json or b"{}")
+
+
+def _outcome(job: Job, program: str, code: int, talk: _Talk, wait: wait_base) -> Outcome:
+    """Exit code 0 and `ok` together are a success. Otherwise the most telling of what is known is the error."""
+    last_lines = "".join(f"\n{line}" for line in talk.lines)
+    if code < 0:
+        raise CommandKilled(f"{program} was killed by {signal_name(code)}{last_lines}")
+    try:
+        envelope = _envelope(program, talk)
+    except CommandAnswerInvalid as error:
+        if code == 0:
+            raise CommandAnswerInvalid(f"{error}{last_lines}") from None
+        raise CommandFailed(f"{program} exited with code {code}{last_lines}") from error
+    if not envelope["ok"]:
+        error_class, message = str(envelope.get("error_class") or "Error"), str(envelope.get("message") or "")
+        failure = Failure.told(f"{error_class}: {message}", str(envelope.get("traceback") or ""))
+        return attempt.failed(job, failure, wait)
+    if code:
+        raise CommandFailed(f"{program} exited with code {code}, although it said ok{last_lines}")
+    result = envelope.get("result")
+    return Succeeded(None if result is None else to_json(result, what="result"))
+
+
+def _envelope(program: str, talk: _Talk) -> dict[str, Any]:
+    said = f"{program} did not answer with the envelope"
+    if talk.is_truncated:
+        raise CommandAnswerInvalid(
+            f"{said}: it wrote more than {_OUTPUT_CAP} bytes: {_shown(talk.answer)}… (truncated)"
+        )
+    if not talk.answer.strip():
+        raise CommandAnswerInvalid(f"{said}: it wrote nothing to its standard output")
+    try:
+        envelope = json.loads(talk.answer)
+    except (ValueError, RecursionError) as error:
+        raise CommandAnswerInvalid(f"{said}: {error}: {_shown(talk.answer)}") from error
+    if not isinstance(envelope, dict) or not isinstance(envelope.get("ok"), bool):
+        raise CommandAnswerInvalid(f'{said}: no "ok" that is true or false: {_shown(talk.answer)}')
+    return envelope
+
+
+def _shown(answer: bytes) -> str:
+    return repr(answer[:_SHOWN].decode(errors="replace"))
+
+
+def _close_pipes(group: Group) -> None:
+    for pipe in (group.process.stdin, group.process.stdout, group.process.stderr):
+        if pipe:
+            with suppress(OSError):
+                pipe.close()
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")}
+    return {"PATH": _ANY_PATH} | kept

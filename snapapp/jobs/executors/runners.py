@@ -1,0 +1,116 @@
+"""Slots whose jobs run in process groups, so that a kill ends them, whatever they do."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any
+
+from tenacity.wait import wait_base
+
+from snapapp.jobs import attempt
+from snapapp.jobs.errors import ChildDied, JobsError
+from snapapp.jobs.executors import Work
+from snapapp.jobs.executors.groups import Group
+from snapapp.jobs.executors.guard import Guard
+from snapapp.jobs.executors.threads import ThreadRoom
+from snapapp.jobs.model import Job, Outcome
+from snapapp.jobs.registry import Processor
+
+
+class Runner(ABC):
+    """A slot that runs its jobs in a process group. Ties each job to its group, so that a kill meant for one job
+    never hits the next."""
+
+    def __init__(self, guard: Guard, nice: int) -> None:
+        self._guard = guard
+        self._nice = nice
+        self._lock = Lock()  # whose turn it is and what it runs in change together
+        self._job: Job | None = None
+        self._group: Group | None = None
+        self._is_shut = False
+
+    def run(self, job: Job, processor: Processor, wait: wait_base) -> Outcome:
+        """One attempt. Whatever happens to the group happens to this attempt only."""
+        if job.exhausted:
+            return attempt.run(job, processor, wait)
+        with self._holding(job):
+            try:
+                return self._attempt(job, processor, processor.wait or wait)
+            except Exception as error:  # noqa: BLE001 - whatever it says and however it ends is this attempt's end
+                self.close()
+                return attempt.judge(job, job.stop or error, processor.wait or wait)
+
+    @abstractmethod
+    def _attempt(self, job: Job, processor: Processor, wait: wait_base) -> Outcome: ...
+
+    def prepare(self) -> None:  # noqa: B027 - most have nothing to prepare
+        """Called by the slot's thread before its first job and after each."""
+
+    def close(self) -> None:
+        """Ends what is left and lets go of it."""
+        self._end_group()
+
+    def interrupt(self, job: Job) -> None:
+        with self._lock:
+            if self._job is job and self._group:
+                self._group.kill()
+
+    def shut(self) -> None:
+        """Ends what runs, for good."""
+        with self._lock:
+            self._is_shut = True
+            if self._group:
+                self._group.kill()
+
+    @contextmanager
+    def _holding(self, job: Job) -> Iterator[None]:
+        with self._lock:
+            self._job = job
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._job = None
+
+    def _launch(self, argv: list[str], **how: Any) -> Group:
+        with self._lock:
+            if self._is_shut:
+                raise ChildDied("the worker is stopping, nothing is started any more")
+            self._group = Group(argv, self._guard, nice=self._nice, **how)
+            return self._group
+
+    def _end_group(self) -> int | None:
+        with self._lock:
+            group, self._group = self._group, None
+        return group.end() if group else None
+
+
+class RunnerRoom(ThreadRoom):
+    """A thread for each runner: it hands the job over and waits, so it costs little here."""
+
+    prefetches = False
+
+    def __init__(self, runners: Sequence[Runner], works: list[Work], name: str) -> None:
+        super().__init__(len(runners), works, name)
+        self._runners = runners
+
+    def interrupt(self, job: Job, reason: JobsError) -> None:
+        job.stop = reason
+        for runner in self._runners:
+            runner.interrupt(job)
+
+    def _slot(self, number: int, _first: Callable[[], None] | None = None) -> None:
+        runner, work = self._runners[number], self._works[number]
+        runner.prepare()
+        while job := self._buffer.get():
+            work(job)
+            self._left[number] += 1
+            runner.prepare()
+
+    def stop(self) -> None:
+        for runner in self._runners:
+            runner.shut()
+        super().stop()
+        for runner in self._runners:
+            runner.close()

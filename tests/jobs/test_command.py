@@ -1,0 +1,159 @@
+"""The executor `command`: any program, one process an attempt, JSON in and JSON out."""
+
+from datetime import timedelta
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from snapapp.jobs import queue
+from snapapp.jobs.crumbs import started
+from snapapp.jobs.registry import Registry
+from tests.executors import kinds
+from tests.executors.kinds import BAD, shell
+from tests.factory import Db, row
+from tests.jobs.test_children import said_pids
+from tests.jobs.test_executors import put
+from tests.jobs.working import until, until_status, working
+
+
+@pytest.mark.parametrize("kind", [kind for kind in BAD if kind.startswith("command.")])
+def test_what_a_program_does_wrong_ends_its_attempt_with_its_own_reason(url: str, db: Db, kind: str) -> None:
+    """R20-R23, R27, R28, R31."""
+    with working(url, kinds.registry):
+        dead = until_status(db, put(db, kind, max_attempts=1), "FAILED")
+        until_status(db, put(db, "command.good"), "COMPLETED")
+    assert BAD[kind] in dead.last_error
+
+
+def test_a_program_reads_its_job_and_its_answer_is_the_result(url: str, db: Db) -> None:
+    """R20, R21, R26."""
+    payload = {"camera": "Ñ 7", "frames": "x" * 600_000}  # more than a pipe holds, in and out
+    with working(url, kinds.registry):
+        job_id = put(db, "command.echo", payload=payload, request_id="r-1", tenant="ana")
+        done = until_status(db, job_id, "COMPLETED")
+    assert done.result["payload"] == payload
+    about = done.result["job"]
+    assert (about["id"], about["kind"], about["attempt"], about["tenant"]) == (job_id, "command.echo", 1, "ana")
+    assert (about["requestId"], about["leaseSeq"]) == ("r-1", 1)
+
+
+def test_a_program_gets_no_secrets_and_a_folder_of_its_own(url: str, db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SNAPAPP_INTERNAL_TOKEN", "a secret that is long enough")
+    with working(url, kinds.registry):
+        names = until_status(db, put(db, "command.environment"), "COMPLETED").result.split()
+        folder, files = until_status(db, put(db, "command.folder"), "COMPLETED").result.split()
+        until(lambda: not Path(folder).exists())
+    assert {"PATH", "HOME", "TMPDIR"} <= set(names)
+    assert set(names) - {name for name in names if name.startswith("LC_")} <= {
+        *("PATH", "HOME", "TMPDIR", "PWD", "LANG", "TZ", "SHLVL", "_", "OLDPWD"),
+    }
+    assert files == "1"
+
+
+def test_what_a_program_writes_to_its_standard_error_is_the_jobs_log_up_to_a_mark(url: str, db: Db) -> None:
+    """R21."""
+    with working(url, kinds.registry):
+        done = until_status(db, put(db, "command.lines"), "COMPLETED")
+    lines = db.execute("SELECT level, message FROM job_log WHERE job_id = %s ORDER BY id", [done.id]).fetchall()
+    assert lines[:2] == [("INFO", "1"), ("INFO", "2")]
+    assert len(lines) == 1000
+    assert lines[-1] == ("WARNING", "too many log lines: the rest of this attempt's are dropped")
+
+
+def test_the_programs_own_error_and_traceback_are_kept(url: str, db: Db) -> None:
+    """R22."""
+    with working(url, kinds.registry):
+        dead = until_status(db, put(db, "command.refuses", max_attempts=2), "FAILED")
+    assert dead.last_error == "NoVideo: no stream"
+    assert [entry["trace"] for entry in dead.errors] == ["line 7"] * 2
+
+
+def test_a_cancel_kills_the_program_and_what_it_has_started(url: str, db: Db) -> None:
+    """R37."""
+    with working(url, kinds.registry):
+        job_id = put(db, "command.brooding")
+        pids = said_pids(db, job_id)
+        asked = monotonic()
+        queue.cancel(db, job_id)
+        until(lambda: not any(map(started, pids)), within=5)
+        took = monotonic() - asked
+        until_status(db, job_id, "CANCELLED")
+    assert took < 1
+
+
+def test_a_stop_kills_the_program_and_hands_its_job_back(url: str, db: Db) -> None:
+    """R30, D17."""
+    with working(url, kinds.registry) as (worker, _):
+        job_id = put(db, "command.brooding")
+        pids = said_pids(db, job_id)
+        worker.stop(grace=timedelta(milliseconds=300))
+        back = row(db, job_id)
+        assert not any(map(started, pids))
+    assert (back.status, back.attempt_count, back.interruptions) == ("PENDING", 0, 1)
+
+
+def test_what_a_program_leaves_running_dies_with_it(url: str, db: Db) -> None:
+    with working(url, kinds.registry):
+        done = until_status(db, put(db, "command.litter"), "COMPLETED")
+        [left_behind] = said_pids(db, done.id)
+        until(lambda: started(left_behind) is None)
+
+
+def an_echo(registry: Registry, command: list[str] | None = None) -> None:
+    if command:
+        registry.processor("tool", executor="command", command=command)(lambda job: None)
+    else:
+        registry.processor("tool", executor="command")(lambda job: job.payload["argv"])
+
+
+@pytest.mark.parametrize(
+    ("declared", "computed", "allowed", "outcome"),
+    [
+        (shell(kinds.ANSWER), None, (), None),
+        (shell(kinds.ANSWER), None, ("ls",), "CommandNotAllowed: the program '/bin/sh' is not on"),
+        (shell(kinds.ANSWER), None, ("/bin/sh",), None),
+        (None, shell(kinds.ANSWER), (), "CommandNotAllowed: the program '/bin/sh' is not on"),
+        (None, shell(kinds.ANSWER), ("/bin/sh",), None),
+        (None, ["sh", "-c", kinds.ANSWER], ("sh",), None),
+        (None, ["/bin/bash", "-c", kinds.ANSWER], ("sh",), "CommandNotAllowed: the program '/bin/bash' is not on"),
+        (None, ["./sh", "-c", kinds.ANSWER], ("sh",), "CommandNotAllowed: the program './sh' is not on"),
+        (None, ["no-such-program"], ("no-such-program",), "CommandMissing: there is no program 'no-such-program'"),
+        (None, ["no-such-program"], ("nor-this-one",), "CommandNotAllowed: the program 'no-such-program' is not on"),
+        (None, [], ("sh",), "CommandNotAllowed: tool job"),
+    ],
+)
+def test_only_allowed_programs_run(
+    url: str, db: Db, declared: list[str] | None, computed: Any, allowed: tuple[str, ...], outcome: str | None
+) -> None:
+    """R23: without a list, what the code names and nothing that is computed."""
+    registry = Registry()
+    an_echo(registry, declared)
+    with working(url, registry, command_allow=allowed):
+        job_id = put(db, "tool", payload={"argv": computed}, max_attempts=1)
+        ended = until_status(db, job_id, "COMPLETED", "FAILED")
+    assert ended.status == ("FAILED" if outcome else "COMPLETED")
+    assert (outcome or "") in (ended.last_error or "")
+
+
+def test_a_program_that_is_not_allowed_is_not_tried_again(url: str, db: Db) -> None:
+    with working(url, kinds.registry):
+        assert until_status(db, put(db, "command.computed", max_attempts=5), "FAILED").attempt_count == 1
+
+
+def test_commands_leave_no_open_file(url: str, db: Db) -> None:
+    def run_some() -> None:
+        ids = [put(db, kind, max_attempts=1) for kind in ("command.good", "command.exit", "command.spin") * 3]
+        for job_id in ids:
+            until_status(db, job_id, "COMPLETED", "FAILED")
+
+    def open_files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    with working(url, kinds.registry):
+        until_status(db, put(db, "process.good"), "COMPLETED")
+        run_some()
+        before = open_files()
+        run_some()
+        until(lambda: open_files() <= before)
