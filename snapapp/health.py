@@ -63,10 +63,13 @@ class Health:
         ]
 
     def _disk(self) -> Part:
-        folder = self._monolith.settings.data_dir
-        while not folder.exists():
-            folder = folder.parent
-        free, floor = shutil.disk_usage(folder).free // 2**20, self._monolith.settings.disk_free_min_mb
+        settings = self._monolith.settings
+        try:
+            folder = next(each for each in (settings.data_dir, *settings.data_dir.parents) if each.exists())
+            free = shutil.disk_usage(folder).free // 2**20
+        except OSError as error:  # a folder that is closed to us
+            return Part("disk", is_up=False, facts={"error": str(error)})
+        floor = settings.disk_free_min_mb
         return Part("disk", is_up=free >= floor, facts={"freeMb": free, "floorMb": floor})
 
     def is_worth_a_restart(self) -> str | None:

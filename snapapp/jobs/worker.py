@@ -206,7 +206,7 @@ class Worker:
         self._stopping.set()
         self._claimer.paused.set()
         self._wake.set()
-        self._threads[0].join(timeout=5)
+        self._threads[0].join(timeout=1 if self._hurried.is_set() else 5)  # it may hang on a silent database
         self._watch.stop()
         for job in [*self._rooms.take_back(), *self._claimer.unpark()]:
             self._settler.put(Finished(job, Interrupted(), None))

@@ -68,7 +68,7 @@ def is_open(home: str) -> bool:
         return found is not None and knock.connect_ex(("localhost", int(found[1]))) == 0
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its event loop runs on our thread, and no test elsewhere could run one
 def browser() -> Iterator[Browser]:
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:

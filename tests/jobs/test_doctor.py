@@ -646,7 +646,7 @@ UNTOUCHED: dict[str, Any] = {"lease_seq": 2, "attempt_count": 1}
 BROKEN: list[tuple[str, str, dict[str, Any], str]] = [
     ("I3", "PENDING", {"cancel_requested_at": ago(minutes=1)}, "it waits though somebody cancelled it"),
     ("I3", "COMPLETED", UNTOUCHED | {"suspect": True}, "it is COMPLETED and still a suspect"),
-    ("I3", "COMPLETED", UNTOUCHED | {"started_at": ago(minutes=-5)}, "it ended before it began"),
+    ("I3", "COMPLETED", UNTOUCHED | {"started_at": ago(minutes=-600)}, "it ended before it began"),
     ("I4", "RUNNING", {"lease_seq": 1, "attempt_count": 2}, "it runs its attempt 2 under lease 1"),
     ("I4", "COMPLETED", {"lease_seq": 1, "attempt_count": 1}, "nobody held it"),
     ("I4", "COMPLETED", {"lease_seq": 2, "attempt_count": 0}, "nobody held it"),
