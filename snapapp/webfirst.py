@@ -23,6 +23,7 @@ from snapapp.jobs.intake import enqueue
 
 RATE = 50  # requests a second, sent on time whether or not the one before was answered
 _PROCESSORS = "snapapp.jobs.bench.roles.kinds"
+_WARM_UP = 5.0  # seconds
 _BACKLOG_A_SECOND = 60_000  # jobs: more than one worker can do
 
 
@@ -48,6 +49,7 @@ def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
         step(f"web beside a backlog, run {run} of {plan.runs}")
         with ground.database() as url, connect(url) as db, _served(url) as port:
             job_id = _hello(db)
+            _stay(db, port, job_id, _WARM_UP)  # children start, connections open: else idle would look worse than it is
             idle.append(_stay(db, port, job_id, seconds))
             _fill(db, seconds)
             alone.append(_throughput(db, seconds / 2))
