@@ -1,6 +1,7 @@
 """Opens the worker's own connections (autocommit, deadlines on both sides, no session state that matters) and runs
 statements on them or on the caller's."""
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -86,13 +87,16 @@ class Line:
     def __init__(self, connect: Callable[[], Connection[Row]]) -> None:
         self._connect = connect
         self._connection: Connection[Row] | None = None
+        self._opening = threading.Lock()
 
     @contextmanager
     def connection(self) -> Iterator[Connection[Row]]:
-        if self._connection is None or self._connection.closed:
-            self._connection = self._connect()
+        with self._opening:  # two duties may come at once, and the second must not open another
+            if self._connection is None or self._connection.closed:
+                self._connection = self._connect()
+            connection = self._connection
         try:
-            yield self._connection
+            yield connection
         except (psycopg.OperationalError, psycopg.InterfaceError):
             self.close()
             raise
