@@ -19,20 +19,14 @@ from time import monotonic, sleep
 from typing import Any
 
 import psycopg
-import sqlalchemy
-from sqlalchemy import Connection
 
 from snapapp import postgres
 from snapapp.jobs import Job, enqueue_many, processor
 from snapapp.migrate import migrate
-from tests.jobs.working import until
+from tests.jobs.working import put_effect, until
 from tests.running import Served
 
 GRACE = 20.0
-
-
-def put_effect(db: Connection, job: Job, _result: Any) -> None:
-    db.execute(sqlalchemy.text("INSERT INTO effect VALUES (:job)"), {"job": job.id})
 
 
 @processor("lab.nap", commit=put_effect)

@@ -12,21 +12,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any
 
 import psycopg
-import sqlalchemy
-from sqlalchemy import Connection
 
 from snapapp import postgres
 from snapapp.jobs import Job, enqueue_many, processor
 from snapapp.migrate import migrate
-from tests.jobs.working import until
+from tests.jobs.working import put_effect, until
 from tests.running import Served
-
-
-def put_effect(db: Connection, job: Job, _result: Any) -> None:
-    db.execute(sqlalchemy.text("INSERT INTO effect VALUES (:job)"), {"job": job.id})
 
 
 @processor("lab.doze", commit=put_effect)

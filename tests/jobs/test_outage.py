@@ -12,14 +12,12 @@ from typing import Any
 
 import psycopg
 import pytest
-import sqlalchemy
-from sqlalchemy import Connection
 
 from snapapp import postgres
-from snapapp.jobs import Job, enqueue_many, events
+from snapapp.jobs import enqueue_many, events
 from snapapp.jobs.registry import Registry
 from snapapp.migrate import migrate
-from tests.jobs.working import until, working
+from tests.jobs.working import put_effect, until, working
 
 CALM: dict[str, Any] = {"beat_every": timedelta(seconds=1), "lease_for": timedelta(seconds=20)}
 
@@ -36,10 +34,6 @@ def registry() -> Registry:
     registry.processor("plain")(lambda job: threading.Event().wait(0.002))
     registry.processor("paint", commit=put_effect)(lambda job: threading.Event().wait(0.002))
     return registry
-
-
-def put_effect(connection: Connection, job: Job, result: Any) -> None:
-    connection.execute(sqlalchemy.text("INSERT INTO effect VALUES (:job)"), {"job": job.id})
 
 
 def prepare(url: str, jobs: int) -> None:

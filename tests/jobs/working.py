@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+import sqlalchemy
+
+from snapapp.jobs import Job
 from snapapp.jobs.events import Event, Events
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.runtime import Runtime, Scope
@@ -68,6 +71,11 @@ def working(
     finally:
         worker.stop(grace=timedelta(seconds=1))
         runtime.close()
+
+
+def put_effect(db: sqlalchemy.Connection, job: Job, _result: Any) -> None:
+    """A commit hook whose rows can be counted."""
+    db.execute(sqlalchemy.text("INSERT INTO effect VALUES (:job)"), {"job": job.id})
 
 
 def until(fact: Callable[[], object], within: float = 20) -> None:
