@@ -113,7 +113,8 @@ class Monolith:
         if not self.settings.worker_enabled:
             _log.info("The worker is off: SNAPAPP_WORKER_ENABLED is false.")
             return
-        runtime = Runtime(self.settings.jobs(self.url), events=self.events, courtesy=self.courtesy)
+        courtesy = self.courtesy if self.settings.web_first else None
+        runtime = Runtime(self.settings.jobs(self.url), events=self.events, courtesy=courtesy)
         self._to_close.callback(runtime.close)
         if not self._leaving.is_set():
             worker = runtime.worker()

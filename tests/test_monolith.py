@@ -169,6 +169,23 @@ def test_a_house_that_is_told_to_leave_before_it_begins_does_not_wait(url: str, 
     assert monotonic() - began < 10
 
 
+@pytest.mark.parametrize("web_first", [True, False])
+def test_the_worker_waits_for_guests_only_where_the_web_comes_first(
+    web_first: bool, url: str, db: Db, tmp_path: Path
+) -> None:
+    house = Monolith(replace(Settings(), database_url=url, data_dir=tmp_path, web_first=web_first, worker_children=0))
+    house.start()
+    try:
+        until(lambda: house.worker is not None)
+        house.courtesy.arrive()
+        job_id = make_job(db, kind="demo.hello")
+        until(lambda: row(db, job_id).status == "COMPLETED")
+        house.courtesy.depart()
+        assert (house.courtesy.held_back > 0) is web_first
+    finally:
+        house.stop()
+
+
 def test_a_refusal_that_comes_after_the_start_is_told_and_tried_again(
     empty_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
