@@ -328,6 +328,18 @@ class Settings:
         "What `X-Internal-Token` must hold for /internal; without it, /internal answers only to localhost.",
         secret=True,
     )
+    async_create: bool = setting(
+        "ASYNC_CREATE",
+        switch(),
+        "true",
+        "Whether a new snap is answered at once, with 202; else when it is finished, with 201.",
+    )
+    sync_wait: timedelta = setting(
+        "SYNC_WAIT_MS",
+        milliseconds(1, 600_000),
+        "60000",
+        "How long an answer waits for its snap, or its still; then it is 202 after all.",
+    )
     web_connections: int = setting(
         "WEB_CONNECTIONS", whole(1, 200), "10", "Connections to the database that requests share."
     )

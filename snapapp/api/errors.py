@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
+from snapapp.api.schema import WHOLE
 from snapapp.jobs.errors import DuplicateKey, IllegalTransition, InvalidJob, JobsError, UnknownJob
 from snapapp.jobs.schedule import InvalidSchedule, UnknownSchedule
 
@@ -120,6 +121,8 @@ async def _invalid(_request: Request, error: RequestValidationError) -> JSONResp
     for mistake in mistakes:
         if mistake["type"] == "json_invalid":
             return answer(400, "Malformed JSON request", [str(mistake.get("ctx", {}).get("error", ""))])
+        if mistake["type"] == WHOLE:
+            return answer(400, mistake["msg"])
         if mistake["type"] == "missing" and mistake["loc"][0] == "query":
             return answer(400, f"Missing required parameter: {mistake['loc'][-1]}")
     return answer(400, "Validation failed", [_detail(mistake) for mistake in mistakes])
