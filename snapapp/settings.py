@@ -328,6 +328,9 @@ class Settings:
         "What `X-Internal-Token` must hold for /internal; without it, /internal answers only to localhost.",
         secret=True,
     )
+    require_api_token: bool = setting(
+        "REQUIRE_API_TOKEN", switch(), "false", "Whether a tenant must prove itself with its token."
+    )
     web_connections: int = setting(
         "WEB_CONNECTIONS", whole(1, 200), "10", "Connections to the database that requests share."
     )
