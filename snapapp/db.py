@@ -4,11 +4,12 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import sqlalchemy
-from sqlalchemy import Engine, event
+from psycopg.pq import TransactionStatus
+from sqlalchemy import Connection, Engine, event
 
 from snapapp import postgres
 from snapapp.errors import PostgresError, SnapError
@@ -79,6 +80,38 @@ def _cut(connection: psycopg.Connection[Any]) -> None:
     """Below psycopg, which another thread may be using at this moment: that one sees the server hang up."""
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as line:
         line.shutdown(socket.SHUT_RDWR)
+
+
+# --- the tenant -------------------------------------------------------------------------------------------------
+
+_ENTER = """
+WITH outside AS MATERIALIZED (
+    SELECT current_setting('role') AS role, coalesce(current_setting('snapapp.tenant', true), '') AS tenant
+)
+SELECT outside.role, outside.tenant, set_config('role', 'snapapp_tenant', true),
+       set_config('snapapp.tenant', %(tenant)s, true)
+  FROM outside
+"""
+
+_LEAVE = "SELECT set_config('role', %(role)s, true), set_config('snapapp.tenant', %(tenant)s, true)"
+
+
+@contextmanager
+def scope(connection: Connection, tenant: str) -> Iterator[None]:
+    """Within, the connection's transaction sees and writes the rows of this tenant and nothing else, whatever a
+    statement says: row level security, in a role that owns nothing. Needs a transaction; one that is over in the
+    middle takes the scope with it."""
+    if not tenant:
+        raise ValueError("a scope is somebody's")
+    line = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
+    if line.autocommit:
+        raise ValueError("a scope holds within a transaction, and this connection commits by itself")
+    [(role, outside, *_)] = connection.exec_driver_sql(_ENTER, {"tenant": tenant}).fetchall()
+    try:
+        yield
+    finally:
+        if line.info.transaction_status is TransactionStatus.INTRANS:  # elsewhere the rollback puts both back
+            connection.exec_driver_sql(_LEAVE, {"role": role, "tenant": outside})
 
 
 # --- the budget -------------------------------------------------------------------------------------------------

@@ -328,17 +328,8 @@ class Settings:
         "What `X-Internal-Token` must hold for /internal; without it, /internal answers only to localhost.",
         secret=True,
     )
-    async_create: bool = setting(
-        "ASYNC_CREATE",
-        switch(),
-        "true",
-        "Whether a new snap is answered at once, with 202; else when it is finished, with 201.",
-    )
-    sync_wait: timedelta = setting(
-        "SYNC_WAIT_MS",
-        milliseconds(1, 600_000),
-        "60000",
-        "How long an answer waits for its snap, or its still; then it is 202 after all.",
+    require_api_token: bool = setting(
+        "REQUIRE_API_TOKEN", switch(), "false", "Whether a tenant must prove itself with its token."
     )
     web_connections: int = setting(
         "WEB_CONNECTIONS", whole(1, 200), "10", "Connections to the database that requests share."
@@ -355,6 +346,18 @@ class Settings:
     log_level: LogLevel = setting("LOG_LEVEL", choice(LogLevel), "INFO", "The least important lines to log.")
     prepared_statements: bool = setting(
         "PREPARED_STATEMENTS", switch(), "true", "Off behind a PgBouncer older than 1.21 in transaction mode."
+    )
+    async_create: bool = setting(
+        "ASYNC_CREATE",
+        switch(),
+        "true",
+        "Whether a new snap is answered at once, with 202; else when it is finished, with 201.",
+    )
+    sync_wait: timedelta = setting(
+        "SYNC_WAIT_MS",
+        milliseconds(1, 600_000),
+        "60000",
+        "How long an answer waits for its snap, or its still; then it is 202 after all.",
     )
     worker_enabled: bool = setting("WORKER_ENABLED", switch(), "true", "Whether `serve` works the queue as well.")
     worker_id: str | None = setting(

@@ -703,9 +703,107 @@ BEGIN
     RETURN new_job;
 END $$;
 COMMENT ON FUNCTION public.run_schedule(name text) IS 'Enqueues its job now, besides its slots and even while it is paused; returns the job''s id.';
+CREATE FUNCTION public.snap_ends_with_its_job() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    outside CONSTANT text := coalesce(current_setting('snapapp.tenant', true), '');
+BEGIN
+    PERFORM set_config('snapapp.tenant', NEW.tenant, true);
+    UPDATE snap
+       SET ended = NEW.status, processed_at = NEW.finished_at, updated_at = now(),
+           error = CASE NEW.status WHEN 'FAILED' THEN coalesce(NEW.last_error, 'Failed without a reason')
+                                   ELSE 'Cancelled' || coalesce(' by ' || cancelled_by, '') END
+     WHERE tenant = NEW.tenant AND id = NEW.snap_id AND ended IS NULL
+       AND NOT EXISTS (SELECT FROM snap_processing_job AS newer WHERE newer.snap_id = NEW.snap_id
+                          AND newer.kind = NEW.kind AND newer.id > NEW.id);
+    PERFORM set_config('snapapp.tenant', outside, true);
+    RETURN NULL;
+END $$;
+COMMENT ON FUNCTION public.snap_ends_with_its_job() IS 'Copies how a job FAILED or was CANCELLED to its snap, unless the snap has evidence already.';
+CREATE FUNCTION public.snap_waits_with_its_job() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    outside CONSTANT text := coalesce(current_setting('snapapp.tenant', true), '');
+BEGIN
+    PERFORM set_config('snapapp.tenant', NEW.tenant, true);
+    UPDATE snap SET ended = NULL, error = NULL, cancelled_by = NULL, processed_at = NULL, updated_at = now()
+     WHERE tenant = NEW.tenant AND id = NEW.snap_id AND ended IN ('FAILED', 'CANCELLED');
+    PERFORM set_config('snapapp.tenant', outside, true);
+    RETURN NULL;
+END $$;
+COMMENT ON FUNCTION public.snap_waits_with_its_job() IS 'A snap whose job is retried or replayed waits again.';
+CREATE FUNCTION public.tenant_begins_with_templates() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    outside CONSTANT text := coalesce(current_setting('snapapp.tenant', true), '');
+BEGIN
+    PERFORM set_config('snapapp.tenant', NEW.code, true);
+    INSERT INTO template (tenant, slug, name, is_default, fields) VALUES
+        (NEW.code, 'default', 'Default', true, '[
+            {"key": "id", "type": "string", "required": false, "order": 1},
+            {"key": "observacoes", "type": "string", "required": false, "order": 2}]'),
+        (NEW.code, 'gado', 'Gado', false, '[
+            {"key": "brinco", "type": "string", "required": true, "order": 1},
+            {"key": "raca", "type": "string", "required": false, "order": 2},
+            {"key": "sexo", "type": "string", "required": false, "order": 3},
+            {"key": "peso_referencia", "type": "number", "required": false, "order": 4},
+            {"key": "condicao_corporal", "type": "string", "required": false, "order": 5},
+            {"key": "lote", "type": "string", "required": false, "order": 6},
+            {"key": "pasto", "type": "string", "required": false, "order": 7},
+            {"key": "observacoes", "type": "string", "required": false, "order": 8}]');
+    PERFORM set_config('snapapp.tenant', outside, true);
+    RETURN NULL;
+END $$;
+COMMENT ON FUNCTION public.tenant_begins_with_templates() IS 'Gives a new tenant the templates default and gado.';
 CREATE TABLE public.alembic_version (
     version_num character varying(32) NOT NULL
 );
+CREATE TABLE public.correction (
+    id bigint NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    snap_id uuid NOT NULL,
+    by text NOT NULL,
+    at timestamp with time zone DEFAULT now() NOT NULL,
+    before jsonb NOT NULL,
+    after jsonb NOT NULL,
+    CONSTRAINT by_is_short CHECK (((length(by) >= 1) AND (length(by) <= 320)))
+);
+ALTER TABLE ONLY public.correction FORCE ROW LEVEL SECURITY;
+COMMENT ON TABLE public.correction IS 'How subjects were corrected before they were shared; nothing here is ever changed.';
+COMMENT ON COLUMN public.correction.id IS 'Identity.';
+COMMENT ON COLUMN public.correction.tenant IS 'Whose.';
+COMMENT ON COLUMN public.correction.snap_id IS 'Of which snap.';
+COMMENT ON COLUMN public.correction.by IS 'Who corrected it.';
+COMMENT ON COLUMN public.correction.at IS 'When.';
+COMMENT ON COLUMN public.correction.before IS 'The subject before.';
+COMMENT ON COLUMN public.correction.after IS 'The subject after.';
+ALTER TABLE public.correction ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.correction_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE TABLE public.idempotency (
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    key text NOT NULL COLLATE pg_catalog."C",
+    body_hash bytea NOT NULL,
+    snap_id uuid NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT body_is_hashed CHECK ((octet_length(body_hash) = 32)),
+    CONSTRAINT key_is_short CHECK (((length(key) >= 1) AND (length(key) <= 200)))
+);
+ALTER TABLE ONLY public.idempotency FORCE ROW LEVEL SECURITY;
+COMMENT ON TABLE public.idempotency IS 'Idempotency keys of the last 24 hours, and the snaps that they made.';
+COMMENT ON COLUMN public.idempotency.tenant IS 'Whose.';
+COMMENT ON COLUMN public.idempotency.key IS 'As sent.';
+COMMENT ON COLUMN public.idempotency.body_hash IS 'SHA-256 of the request: another one with this key is refused.';
+COMMENT ON COLUMN public.idempotency.snap_id IS 'What it made.';
+COMMENT ON COLUMN public.idempotency.created_at IS 'When.';
 CREATE TABLE public.job_limit (
     key_pattern text NOT NULL COLLATE pg_catalog."C",
     max_running integer,
@@ -842,6 +940,33 @@ SELECT
     NULL::bigint AS running,
     NULL::bigint AS keys_full;
 COMMENT ON VIEW public.limit_overview IS 'Every limit, how many jobs run under it, and how many of its keys are full.';
+CREATE TABLE public.operator (
+    id bigint NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    email text NOT NULL,
+    email_lower text GENERATED ALWAYS AS (lower(email)) STORED NOT NULL,
+    nickname text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT names_are_short CHECK ((((length(email) >= 1) AND (length(email) <= 320)) AND ((length(nickname) >= 1) AND (length(nickname) <= 120))))
+);
+ALTER TABLE ONLY public.operator FORCE ROW LEVEL SECURITY;
+COMMENT ON TABLE public.operator IS 'Who marks moments, known by e-mail within a tenant.';
+COMMENT ON COLUMN public.operator.id IS 'Identity.';
+COMMENT ON COLUMN public.operator.tenant IS 'Whose.';
+COMMENT ON COLUMN public.operator.email IS 'As last sent; its case does not matter.';
+COMMENT ON COLUMN public.operator.email_lower IS 'email in lower case: one row for each of a tenant.';
+COMMENT ON COLUMN public.operator.nickname IS 'As last sent; each snap keeps the one it was marked under.';
+COMMENT ON COLUMN public.operator.created_at IS 'When first seen.';
+COMMENT ON COLUMN public.operator.updated_at IS 'When last changed.';
+ALTER TABLE public.operator ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY (
+    SEQUENCE NAME public.operator_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
 CREATE VIEW public.queue_dead_letters AS
  SELECT id,
     queue,
@@ -1181,8 +1306,289 @@ CREATE VIEW public.schedule_overview AS
      LEFT JOIN public.snap_processing_job job ON ((job.id = fired.job_id)))
   ORDER BY its.name;
 COMMENT ON VIEW public.schedule_overview IS 'Every schedule with its last slot and its last job; workers = 0 means that nobody alive declares it, so nothing fires.';
+CREATE TABLE public.share (
+    token text NOT NULL COLLATE pg_catalog."C",
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    snap_id uuid NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    expires_at timestamp with time zone,
+    revoked_at timestamp with time zone,
+    CONSTRAINT token_can_be_in_a_path CHECK ((token ~ '^[A-Za-z0-9_-]{16,200}$'::text))
+);
+COMMENT ON TABLE public.share IS 'Public links. One of a snap is in force at a time; the others are dead for ever.';
+COMMENT ON COLUMN public.share.token IS 'The secret part of the link.';
+COMMENT ON COLUMN public.share.tenant IS 'Whose.';
+COMMENT ON COLUMN public.share.snap_id IS 'Of which snap.';
+COMMENT ON COLUMN public.share.created_at IS 'When it was made.';
+COMMENT ON COLUMN public.share.expires_at IS 'Until when it works; null: for ever.';
+COMMENT ON COLUMN public.share.revoked_at IS 'When it was revoked.';
+CREATE TABLE public.snap (
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    video_id uuid NOT NULL,
+    operator_id bigint NOT NULL,
+    template_id bigint NOT NULL,
+    nickname text NOT NULL,
+    nickname_lower text GENERATED ALWAYS AS (lower(nickname)) STORED NOT NULL,
+    email text NOT NULL,
+    kind text NOT NULL,
+    is_draft boolean DEFAULT false NOT NULL,
+    filmed_at timestamp with time zone,
+    start_seconds double precision,
+    start_frame bigint,
+    resolved_start_seconds double precision,
+    duration_seconds double precision NOT NULL,
+    clip_seconds double precision NOT NULL,
+    fps integer NOT NULL,
+    max_width integer NOT NULL,
+    format text NOT NULL,
+    quality integer,
+    "overlay" jsonb,
+    subject_id text NOT NULL,
+    subject jsonb NOT NULL,
+    ended text,
+    error text,
+    cancelled_by text,
+    probe jsonb,
+    clip jsonb,
+    frames jsonb,
+    frame_count integer DEFAULT 0 NOT NULL,
+    extras jsonb DEFAULT '{}'::jsonb NOT NULL,
+    media_prefix text,
+    request_id text,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    processed_at timestamp with time zone,
+    hidden_at timestamp with time zone,
+    CONSTRAINT completed_means_evidence CHECK (((ended IS DISTINCT FROM 'COMPLETED'::text) OR ((frames IS NOT NULL) AND (error IS NULL)))),
+    CONSTRAINT ended_is_known CHECK ((ended = ANY (ARRAY['COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text]))),
+    CONSTRAINT ended_means_processed CHECK (((ended IS NULL) = (processed_at IS NULL))),
+    CONSTRAINT failed_means_a_reason CHECK ((((ended = ANY (ARRAY['FAILED'::text, 'CANCELLED'::text])) IS NOT TRUE) OR (error IS NOT NULL))),
+    CONSTRAINT format_is_known CHECK (((format = ANY (ARRAY['jpg'::text, 'png'::text])) AND ((format = 'jpg'::text) OR (quality IS NULL)))),
+    CONSTRAINT it_starts_somewhere CHECK ((num_nonnulls(start_seconds, start_frame) > 0)),
+    CONSTRAINT kind_is_known CHECK ((kind = ANY (ARRAY['INSTANT'::text, 'INTERVAL'::text]))),
+    CONSTRAINT moments_are_sane CHECK ((((start_seconds >= (0)::double precision) AND (start_seconds <= ('10000000'::numeric)::double precision)) AND ((start_frame >= 0) AND ((start_frame)::numeric <= '10000000000'::numeric)) AND ((resolved_start_seconds >= (0)::double precision) AND (resolved_start_seconds <= ('10000000'::numeric)::double precision)) AND ((duration_seconds >= (0)::double precision) AND (duration_seconds <= (60)::double precision)) AND ((clip_seconds >= (0)::double precision) AND (clip_seconds <= (60)::double precision)))),
+    CONSTRAINT picture_is_sane CHECK ((((fps >= 1) AND (fps <= 60)) AND ((max_width >= 16) AND (max_width <= 8192)) AND ((quality >= 1) AND (quality <= 31)) AND (frame_count >= 0))),
+    CONSTRAINT texts_are_short CHECK ((((length(nickname) >= 1) AND (length(nickname) <= 120)) AND ((length(email) >= 1) AND (length(email) <= 320)) AND ((length(subject_id) >= 1) AND (length(subject_id) <= 200)) AND (length(error) <= 4000) AND (length(cancelled_by) <= 120) AND (length(media_prefix) <= 1000) AND (length(request_id) <= 200))),
+    CONSTRAINT values_are_capped CHECK (((pg_column_size("overlay") <= 100000) AND (pg_column_size(subject) <= 2000000) AND (pg_column_size(probe) <= 1000000) AND (pg_column_size(clip) <= 100000) AND (pg_column_size(frames) <= 2000000) AND (pg_column_size(extras) <= 2000000)))
+);
+ALTER TABLE ONLY public.snap FORCE ROW LEVEL SECURITY;
+COMMENT ON TABLE public.snap IS 'A marked moment of a video about a subject, and the evidence made of it. What processes it is in snap_job.';
+COMMENT ON COLUMN public.snap.id IS 'What snapId names.';
+COMMENT ON COLUMN public.snap.tenant IS 'Whose.';
+COMMENT ON COLUMN public.snap.video_id IS 'Of which video.';
+COMMENT ON COLUMN public.snap.operator_id IS 'Who marked it.';
+COMMENT ON COLUMN public.snap.template_id IS 'The template that applied.';
+COMMENT ON COLUMN public.snap.nickname IS 'The operators, as it was then.';
+COMMENT ON COLUMN public.snap.nickname_lower IS 'nickname in lower case, for lists.';
+COMMENT ON COLUMN public.snap.email IS 'The operators, as it was then; never shown in public.';
+COMMENT ON COLUMN public.snap.kind IS 'INSTANT (up to 1 s) or INTERVAL.';
+COMMENT ON COLUMN public.snap.is_draft IS 'Marked, but not described yet.';
+COMMENT ON COLUMN public.snap.filmed_at IS 'When it was filmed, as the operator says.';
+COMMENT ON COLUMN public.snap.start_seconds IS 'The moment as asked for, in seconds.';
+COMMENT ON COLUMN public.snap.start_frame IS 'The moment as asked for, as a frame; wins over start_seconds.';
+COMMENT ON COLUMN public.snap.resolved_start_seconds IS 'The moment actually used.';
+COMMENT ON COLUMN public.snap.duration_seconds IS 'How much of it becomes frames.';
+COMMENT ON COLUMN public.snap.clip_seconds IS 'How much of it becomes the clip.';
+COMMENT ON COLUMN public.snap.fps IS 'Frames a second.';
+COMMENT ON COLUMN public.snap.max_width IS 'The widest that a frame may be.';
+COMMENT ON COLUMN public.snap.format IS 'jpg or png.';
+COMMENT ON COLUMN public.snap.quality IS '2 best, 10 smallest; null for png.';
+COMMENT ON COLUMN public.snap."overlay" IS 'What is drawn on the frames, as sent.';
+COMMENT ON COLUMN public.snap.subject_id IS 'What it is about: the id sent, else the snaps own.';
+COMMENT ON COLUMN public.snap.subject IS '{"id", "attributes": […]} as sent, or as last corrected.';
+COMMENT ON COLUMN public.snap.ended IS 'COMPLETED, FAILED or CANCELLED; null: see its job in snap_job.';
+COMMENT ON COLUMN public.snap.error IS 'Why it ended without evidence.';
+COMMENT ON COLUMN public.snap.cancelled_by IS 'Who wanted it to stop.';
+COMMENT ON COLUMN public.snap.probe IS 'What was found in the video.';
+COMMENT ON COLUMN public.snap.clip IS 'The clip that was published.';
+COMMENT ON COLUMN public.snap.frames IS 'The frames that were published, in order.';
+COMMENT ON COLUMN public.snap.frame_count IS 'How many they are.';
+COMMENT ON COLUMN public.snap.extras IS 'What else was published: poster, thumbnail, flags, hashes, the settings used.';
+COMMENT ON COLUMN public.snap.media_prefix IS 'Below which its files lie in storage; each attempt writes below its own.';
+COMMENT ON COLUMN public.snap.request_id IS 'The request that made it.';
+COMMENT ON COLUMN public.snap.created_at IS 'When it was marked.';
+COMMENT ON COLUMN public.snap.updated_at IS 'When the row was last changed.';
+COMMENT ON COLUMN public.snap.processed_at IS 'When it ended.';
+COMMENT ON COLUMN public.snap.hidden_at IS 'Since when its tenant does not see it any more; its links go on.';
+CREATE VIEW public.snap_job WITH (security_barrier='true') AS
+ SELECT DISTINCT ON (snap_id) snap_id,
+    tenant,
+    id,
+    status,
+    attempt_count,
+    max_attempts,
+    next_retry_at,
+    started_at,
+    finished_at,
+    last_error,
+    progress,
+    cancel_requested_at,
+    created_at
+   FROM public.snap_processing_job
+  WHERE ((snap_id IS NOT NULL) AND (kind = 'snap.process'::text) AND (tenant = NULLIF(current_setting('snapapp.tenant'::text, true), ''::text)))
+  ORDER BY snap_id, id DESC;
+COMMENT ON VIEW public.snap_job IS 'The newest job of each snap, of the tenant in the setting snapapp.tenant only.';
 ALTER TABLE public.snap_processing_job ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME public.snap_processing_job_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE TABLE public.subject_attribute (
+    snap_id uuid NOT NULL,
+    "position" integer NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    key text NOT NULL,
+    key_lower text GENERATED ALWAYS AS (lower(key)) STORED NOT NULL,
+    type text NOT NULL,
+    text_value text,
+    text_head text GENERATED ALWAYS AS ("left"(text_value, 200)) STORED COLLATE pg_catalog."C",
+    number_value double precision,
+    created_at timestamp with time zone NOT NULL,
+    CONSTRAINT key_is_short CHECK ((((length(key) >= 1) AND (length(key) <= 120)) AND (("position" >= 0) AND ("position" <= 999)))),
+    CONSTRAINT value_is_of_its_type CHECK (((num_nonnulls(text_value, number_value) = 1) AND (type =
+CASE
+    WHEN (number_value IS NULL) THEN 'string'::text
+    ELSE 'number'::text
+END))),
+    CONSTRAINT value_is_sane CHECK (((length(text_value) <= 1000) AND ((number_value >= ('-1000000000000000'::numeric)::double precision) AND (number_value <= ('1000000000000000'::numeric)::double precision))))
+);
+ALTER TABLE ONLY public.subject_attribute FORCE ROW LEVEL SECURITY;
+COMMENT ON TABLE public.subject_attribute IS 'The attributes of snaps, one a row, for searching: snap.subject has them as sent.';
+COMMENT ON COLUMN public.subject_attribute.snap_id IS 'Of which snap.';
+COMMENT ON COLUMN public.subject_attribute."position" IS 'Its place among them, from 0.';
+COMMENT ON COLUMN public.subject_attribute.tenant IS 'Whose.';
+COMMENT ON COLUMN public.subject_attribute.key IS 'As sent.';
+COMMENT ON COLUMN public.subject_attribute.key_lower IS 'key in lower case.';
+COMMENT ON COLUMN public.subject_attribute.type IS 'string or number.';
+COMMENT ON COLUMN public.subject_attribute.text_value IS 'The value of a string.';
+COMMENT ON COLUMN public.subject_attribute.text_head IS 'Its first 200 characters, which an index can hold.';
+COMMENT ON COLUMN public.subject_attribute.number_value IS 'The value of a number, to 15 digits.';
+COMMENT ON COLUMN public.subject_attribute.created_at IS 'The snaps, so that an index has them newest first.';
+CREATE TABLE public.subject_word (
+    snap_id uuid NOT NULL,
+    word text NOT NULL COLLATE pg_catalog."C",
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    CONSTRAINT word_is_short CHECK (((length(word) >= 1) AND (length(word) <= 60)))
+);
+ALTER TABLE ONLY public.subject_word FORCE ROW LEVEL SECURITY;
+COMMENT ON TABLE public.subject_word IS 'Every word said of a subject, in lower case without accents: what free text search looks in.';
+COMMENT ON COLUMN public.subject_word.snap_id IS 'Of which snap.';
+COMMENT ON COLUMN public.subject_word.word IS 'A word of its id or attributes.';
+COMMENT ON COLUMN public.subject_word.tenant IS 'Whose.';
+CREATE TABLE public.template (
+    id bigint NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    slug text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL,
+    fields jsonb DEFAULT '[]'::jsonb NOT NULL,
+    is_default boolean DEFAULT false NOT NULL,
+    is_active boolean DEFAULT true NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT default_is_active CHECK ((is_active OR (NOT is_default))),
+    CONSTRAINT fields_are_a_list CHECK (((jsonb_typeof(fields) = 'array'::text) AND (pg_column_size(fields) <= 100000))),
+    CONSTRAINT names_are_short CHECK ((((length(slug) >= 1) AND (length(slug) <= 120)) AND ((length(name) >= 1) AND (length(name) <= 200))))
+);
+ALTER TABLE ONLY public.template FORCE ROW LEVEL SECURITY;
+COMMENT ON TABLE public.template IS 'Which attributes a subject should have.';
+COMMENT ON COLUMN public.template.id IS 'What subjectTemplateId names.';
+COMMENT ON COLUMN public.template.tenant IS 'Whose.';
+COMMENT ON COLUMN public.template.slug IS 'Its name for programs.';
+COMMENT ON COLUMN public.template.name IS 'For people.';
+COMMENT ON COLUMN public.template.fields IS 'A list of {key, type: string or number, required, order, default}.';
+COMMENT ON COLUMN public.template.is_default IS 'Used where a snap names none; one a tenant.';
+COMMENT ON COLUMN public.template.is_active IS 'Whether it can still be named.';
+COMMENT ON COLUMN public.template.created_at IS 'When it was added.';
+COMMENT ON COLUMN public.template.updated_at IS 'When it was last changed.';
+ALTER TABLE public.template ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY (
+    SEQUENCE NAME public.template_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE TABLE public.tenant (
+    code text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL,
+    token_hash bytea,
+    status text DEFAULT 'ACTIVE'::text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    token_changed_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT code_can_be_in_a_path CHECK ((((length(code) >= 1) AND (length(code) <= 100)) AND (code !~ '[[:cntrl:]/\\]'::text) AND (code = btrim(code)) AND (code <> ALL (ARRAY['.'::text, '..'::text])))),
+    CONSTRAINT name_is_short CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    CONSTRAINT status_is_known CHECK ((status = ANY (ARRAY['ACTIVE'::text, 'INACTIVE'::text]))),
+    CONSTRAINT token_is_hashed CHECK ((octet_length(token_hash) = 32))
+);
+COMMENT ON TABLE public.tenant IS 'A customer (assinatura). Its code is its key everywhere; adding one gives it its templates.';
+COMMENT ON COLUMN public.tenant.code IS 'What X-Assinatura-Codigo says.';
+COMMENT ON COLUMN public.tenant.name IS 'For people.';
+COMMENT ON COLUMN public.tenant.token_hash IS 'SHA-256 of its token, which is kept nowhere; null: it has none.';
+COMMENT ON COLUMN public.tenant.status IS 'ACTIVE, or INACTIVE: then it is as if it did not exist.';
+COMMENT ON COLUMN public.tenant.created_at IS 'When it was added.';
+COMMENT ON COLUMN public.tenant.token_changed_at IS 'When it last got a token.';
+CREATE TABLE public.video (
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    url text,
+    url_hash bytea,
+    storage_key text,
+    file_name text,
+    size_bytes bigint,
+    sha256 bytea,
+    content_type text,
+    probe jsonb,
+    created_by bigint,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT an_upload_is_described CHECK (((storage_key IS NULL) OR (url IS NOT NULL) OR (num_nonnulls(size_bytes, sha256) = 2))),
+    CONSTRAINT it_has_a_source CHECK ((num_nonnulls(url, storage_key) > 0)),
+    CONSTRAINT numbers_are_sane CHECK (((size_bytes >= 0) AND (octet_length(sha256) = 32))),
+    CONSTRAINT probe_is_capped CHECK ((pg_column_size(probe) <= 1000000)),
+    CONSTRAINT texts_are_short CHECK ((((length(url) >= 1) AND (length(url) <= 4096)) AND (length(storage_key) <= 1000) AND (length(file_name) <= 500) AND (length(content_type) <= 200))),
+    CONSTRAINT url_is_hashed CHECK ((((url IS NULL) = (url_hash IS NULL)) AND (octet_length(url_hash) = 32)))
+);
+ALTER TABLE ONLY public.video FORCE ROW LEVEL SECURITY;
+COMMENT ON TABLE public.video IS 'A source of snaps: known by its URL, or uploaded.';
+COMMENT ON COLUMN public.video.id IS 'What videoId names.';
+COMMENT ON COLUMN public.video.tenant IS 'Whose.';
+COMMENT ON COLUMN public.video.url IS 'Where it lies, as sent; null for an upload.';
+COMMENT ON COLUMN public.video.url_hash IS 'SHA-256 of url: one row for each tenant and URL.';
+COMMENT ON COLUMN public.video.storage_key IS 'Where the uploaded bytes are kept; null: they are fetched from url.';
+COMMENT ON COLUMN public.video.file_name IS 'What the uploader called it; shown, never used as a path.';
+COMMENT ON COLUMN public.video.size_bytes IS 'How large the upload is.';
+COMMENT ON COLUMN public.video.sha256 IS 'Of the uploaded bytes: the same ones are kept once.';
+COMMENT ON COLUMN public.video.content_type IS 'What the uploader said it is; not believed.';
+COMMENT ON COLUMN public.video.probe IS 'What was found in it.';
+COMMENT ON COLUMN public.video.created_by IS 'Who brought it.';
+COMMENT ON COLUMN public.video.created_at IS 'When it came.';
+CREATE TABLE public.webhook (
+    id bigint NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    url text NOT NULL,
+    secret text NOT NULL,
+    events text[] NOT NULL,
+    is_active boolean DEFAULT true NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT events_are_few CHECK (((cardinality(events) >= 1) AND (cardinality(events) <= 20))),
+    CONSTRAINT url_is_short CHECK ((((length(url) >= 1) AND (length(url) <= 4096)) AND ((length(secret) >= 16) AND (length(secret) <= 200))))
+);
+ALTER TABLE ONLY public.webhook FORCE ROW LEVEL SECURITY;
+COMMENT ON TABLE public.webhook IS 'Whom to tell when something happened.';
+COMMENT ON COLUMN public.webhook.id IS 'Identity.';
+COMMENT ON COLUMN public.webhook.tenant IS 'Whose.';
+COMMENT ON COLUMN public.webhook.url IS 'Where to.';
+COMMENT ON COLUMN public.webhook.secret IS 'Signs what is sent, so it is kept readable; shown once.';
+COMMENT ON COLUMN public.webhook.events IS 'What of.';
+COMMENT ON COLUMN public.webhook.is_active IS 'Whether anything is sent.';
+COMMENT ON COLUMN public.webhook.created_at IS 'When it was added.';
+COMMENT ON COLUMN public.webhook.updated_at IS 'When it was last changed.';
+ALTER TABLE public.webhook ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY (
+    SEQUENCE NAME public.webhook_id_seq
     START WITH 1
     INCREMENT BY 1
     NO MINVALUE
@@ -1220,6 +1626,10 @@ CREATE VIEW public.worker_overview AS
 COMMENT ON VIEW public.worker_overview IS 'The roster as people read it; LOST means its heartbeat stopped.';
 ALTER TABLE ONLY public.alembic_version
     ADD CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num);
+ALTER TABLE ONLY public.correction
+    ADD CONSTRAINT correction_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.idempotency
+    ADD CONSTRAINT idempotency_pkey PRIMARY KEY (tenant, key);
 ALTER TABLE ONLY public.job_limit_key
     ADD CONSTRAINT job_limit_key_pkey PRIMARY KEY (key);
 ALTER TABLE ONLY public.job_limit
@@ -1236,9 +1646,52 @@ ALTER TABLE ONLY public.job_worker_exit
     ADD CONSTRAINT job_worker_exit_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.job_worker
     ADD CONSTRAINT job_worker_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.operator
+    ADD CONSTRAINT operator_email UNIQUE (tenant, email_lower);
+ALTER TABLE ONLY public.operator
+    ADD CONSTRAINT operator_of_tenant UNIQUE (tenant, id);
+ALTER TABLE ONLY public.operator
+    ADD CONSTRAINT operator_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.share
+    ADD CONSTRAINT share_pkey PRIMARY KEY (token);
+ALTER TABLE ONLY public.snap
+    ADD CONSTRAINT snap_of_tenant UNIQUE (tenant, id);
+ALTER TABLE ONLY public.snap
+    ADD CONSTRAINT snap_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.snap_processing_job
     ADD CONSTRAINT snap_processing_job_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.subject_attribute
+    ADD CONSTRAINT subject_attribute_pkey PRIMARY KEY (snap_id, "position");
+ALTER TABLE ONLY public.subject_word
+    ADD CONSTRAINT subject_word_pkey PRIMARY KEY (snap_id, word);
+ALTER TABLE ONLY public.template
+    ADD CONSTRAINT template_of_tenant UNIQUE (tenant, id);
+ALTER TABLE ONLY public.template
+    ADD CONSTRAINT template_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.template
+    ADD CONSTRAINT template_slug UNIQUE (tenant, slug);
+ALTER TABLE ONLY public.tenant
+    ADD CONSTRAINT tenant_pkey PRIMARY KEY (code);
+ALTER TABLE ONLY public.tenant
+    ADD CONSTRAINT tenant_token_hash_key UNIQUE (token_hash);
+ALTER TABLE ONLY public.video
+    ADD CONSTRAINT video_of_tenant UNIQUE (tenant, id);
+ALTER TABLE ONLY public.video
+    ADD CONSTRAINT video_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.video
+    ADD CONSTRAINT video_url UNIQUE (tenant, url_hash);
+ALTER TABLE ONLY public.webhook
+    ADD CONSTRAINT webhook_pkey PRIMARY KEY (id);
+CREATE INDEX correction_of_snap ON public.correction USING btree (tenant, snap_id, id);
+CREATE INDEX idempotency_by_age ON public.idempotency USING btree (tenant, created_at);
+CREATE INDEX idempotency_of_snap ON public.idempotency USING btree (tenant, snap_id);
 CREATE INDEX job_schedule_slot_fired ON public.job_schedule_slot USING btree (schedule, slot) WHERE (job_id IS NOT NULL);
+CREATE UNIQUE INDEX share_in_force ON public.share USING btree (snap_id) WHERE (revoked_at IS NULL);
+CREATE INDEX share_of_snap ON public.share USING btree (tenant, snap_id, created_at);
+CREATE INDEX snap_of_nickname ON public.snap USING btree (tenant, nickname_lower, created_at, id) WHERE (hidden_at IS NULL);
+CREATE INDEX snap_of_nickname_by_video ON public.snap USING btree (tenant, nickname_lower, video_id, created_at, id) WHERE (hidden_at IS NULL);
+CREATE INDEX snap_of_subject ON public.snap USING btree (tenant, subject_id, created_at, id) WHERE (hidden_at IS NULL);
+CREATE INDEX snap_of_video ON public.snap USING btree (tenant, video_id, resolved_start_seconds, id) WHERE (hidden_at IS NULL);
 CREATE INDEX snap_processing_job_failed ON public.snap_processing_job USING btree (id) WHERE (status = 'FAILED'::text);
 CREATE INDEX snap_processing_job_running ON public.snap_processing_job USING btree (id) WHERE (status = 'RUNNING'::text);
 CREATE INDEX snap_processing_job_snap ON public.snap_processing_job USING btree (snap_id, id) WHERE (snap_id IS NOT NULL);
@@ -1247,6 +1700,14 @@ CREATE UNIQUE INDEX snap_processing_job_unique_ever ON public.snap_processing_jo
 CREATE UNIQUE INDEX snap_processing_job_unique_live ON public.snap_processing_job USING btree (kind, tenant, unique_key) WHERE ((unique_scope = 'live'::text) AND (status = ANY (ARRAY['PENDING'::text, 'RETRY_WAIT'::text, 'RUNNING'::text])));
 CREATE UNIQUE INDEX snap_processing_job_unique_waiting ON public.snap_processing_job USING btree (kind, tenant, unique_key) WHERE ((unique_scope = 'waiting'::text) AND (status = 'PENDING'::text) AND (lease_seq = 0));
 CREATE INDEX snap_processing_job_waiting ON public.snap_processing_job USING btree (queue, kind, priority, lane, next_retry_at, id) WHERE ((status = ANY (ARRAY['PENDING'::text, 'RETRY_WAIT'::text])) AND (NOT suspect));
+CREATE INDEX snap_recent ON public.snap USING btree (tenant, created_at, id) WHERE (hidden_at IS NULL);
+CREATE INDEX subject_attribute_number ON public.subject_attribute USING btree (tenant, key_lower, number_value, created_at, snap_id) WHERE (number_value IS NOT NULL);
+CREATE INDEX subject_attribute_text ON public.subject_attribute USING btree (tenant, key_lower, text_head, created_at, snap_id) WHERE (text_value IS NOT NULL);
+CREATE INDEX subject_word_of_tenant ON public.subject_word USING btree (tenant, word, snap_id);
+CREATE UNIQUE INDEX template_default ON public.template USING btree (tenant) WHERE is_default;
+CREATE UNIQUE INDEX video_bytes ON public.video USING btree (tenant, sha256) WHERE ((storage_key IS NOT NULL) AND (url IS NULL));
+CREATE INDEX video_recent ON public.video USING btree (tenant, created_at, id);
+CREATE INDEX webhook_of_tenant ON public.webhook USING btree (tenant, id);
 CREATE OR REPLACE VIEW public.limit_overview AS
  WITH running AS (
          SELECT its_1.key,
@@ -1277,5 +1738,76 @@ CREATE TRIGGER job_rules_begun AFTER INSERT ON public.job_queue FOR EACH ROW WHE
 CREATE TRIGGER job_rules_changed AFTER INSERT OR DELETE OR UPDATE ON public.job_limit FOR EACH STATEMENT EXECUTE FUNCTION public.job_rules_changed();
 CREATE TRIGGER job_rules_changed AFTER UPDATE OF fair ON public.job_queue FOR EACH ROW EXECUTE FUNCTION public.job_rules_changed();
 CREATE TRIGGER job_rules_ended AFTER DELETE ON public.job_queue FOR EACH ROW WHEN (old.fair) EXECUTE FUNCTION public.job_rules_changed();
+CREATE TRIGGER snap_ends_with_its_job AFTER UPDATE OF status ON public.snap_processing_job FOR EACH ROW WHEN (((new.snap_id IS NOT NULL) AND (new.kind = 'snap.process'::text) AND (new.status = ANY (ARRAY['FAILED'::text, 'CANCELLED'::text])) AND (old.status <> ALL (ARRAY['FAILED'::text, 'CANCELLED'::text])))) EXECUTE FUNCTION public.snap_ends_with_its_job();
+CREATE TRIGGER snap_waits_with_its_job AFTER UPDATE OF status ON public.snap_processing_job FOR EACH ROW WHEN (((new.snap_id IS NOT NULL) AND (new.kind = 'snap.process'::text) AND (new.status = 'PENDING'::text) AND (old.status = ANY (ARRAY['FAILED'::text, 'CANCELLED'::text])))) EXECUTE FUNCTION public.snap_waits_with_its_job();
+CREATE TRIGGER snap_waits_with_its_replay AFTER INSERT ON public.snap_processing_job FOR EACH ROW WHEN (((new.replay_of IS NOT NULL) AND (new.snap_id IS NOT NULL) AND (new.kind = 'snap.process'::text))) EXECUTE FUNCTION public.snap_waits_with_its_job();
+CREATE TRIGGER tenant_begins_with_templates AFTER INSERT ON public.tenant FOR EACH ROW EXECUTE FUNCTION public.tenant_begins_with_templates();
+ALTER TABLE ONLY public.correction
+    ADD CONSTRAINT correction_tenant_snap_id_fkey FOREIGN KEY (tenant, snap_id) REFERENCES public.snap(tenant, id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.idempotency
+    ADD CONSTRAINT idempotency_tenant_snap_id_fkey FOREIGN KEY (tenant, snap_id) REFERENCES public.snap(tenant, id) ON DELETE CASCADE DEFERRABLE INITIALLY DEFERRED;
 ALTER TABLE ONLY public.job_schedule_slot
     ADD CONSTRAINT job_schedule_slot_schedule_fkey FOREIGN KEY (schedule) REFERENCES public.job_schedule(name) ON UPDATE CASCADE ON DELETE CASCADE;
+ALTER TABLE ONLY public.operator
+    ADD CONSTRAINT operator_tenant_fkey FOREIGN KEY (tenant) REFERENCES public.tenant(code);
+ALTER TABLE ONLY public.share
+    ADD CONSTRAINT share_tenant_snap_id_fkey FOREIGN KEY (tenant, snap_id) REFERENCES public.snap(tenant, id);
+ALTER TABLE ONLY public.snap
+    ADD CONSTRAINT snap_tenant_fkey FOREIGN KEY (tenant) REFERENCES public.tenant(code);
+ALTER TABLE ONLY public.snap
+    ADD CONSTRAINT snap_tenant_operator_id_fkey FOREIGN KEY (tenant, operator_id) REFERENCES public.operator(tenant, id);
+ALTER TABLE ONLY public.snap
+    ADD CONSTRAINT snap_tenant_template_id_fkey FOREIGN KEY (tenant, template_id) REFERENCES public.template(tenant, id);
+ALTER TABLE ONLY public.snap
+    ADD CONSTRAINT snap_tenant_video_id_fkey FOREIGN KEY (tenant, video_id) REFERENCES public.video(tenant, id);
+ALTER TABLE ONLY public.subject_attribute
+    ADD CONSTRAINT subject_attribute_tenant_snap_id_fkey FOREIGN KEY (tenant, snap_id) REFERENCES public.snap(tenant, id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.subject_word
+    ADD CONSTRAINT subject_word_tenant_snap_id_fkey FOREIGN KEY (tenant, snap_id) REFERENCES public.snap(tenant, id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.template
+    ADD CONSTRAINT template_tenant_fkey FOREIGN KEY (tenant) REFERENCES public.tenant(code);
+ALTER TABLE ONLY public.video
+    ADD CONSTRAINT video_tenant_created_by_fkey FOREIGN KEY (tenant, created_by) REFERENCES public.operator(tenant, id);
+ALTER TABLE ONLY public.video
+    ADD CONSTRAINT video_tenant_fkey FOREIGN KEY (tenant) REFERENCES public.tenant(code);
+ALTER TABLE ONLY public.webhook
+    ADD CONSTRAINT webhook_tenant_fkey FOREIGN KEY (tenant) REFERENCES public.tenant(code);
+ALTER TABLE public.correction ENABLE ROW LEVEL SECURITY;
+ALTER TABLE public.idempotency ENABLE ROW LEVEL SECURITY;
+CREATE POLICY its_own ON public.correction USING ((tenant = NULLIF(current_setting('snapapp.tenant'::text, true), ''::text)));
+CREATE POLICY its_own ON public.idempotency USING ((tenant = NULLIF(current_setting('snapapp.tenant'::text, true), ''::text)));
+CREATE POLICY its_own ON public.operator USING ((tenant = NULLIF(current_setting('snapapp.tenant'::text, true), ''::text)));
+CREATE POLICY its_own ON public.share USING ((tenant = NULLIF(current_setting('snapapp.tenant'::text, true), ''::text)));
+CREATE POLICY its_own ON public.snap USING ((tenant = NULLIF(current_setting('snapapp.tenant'::text, true), ''::text)));
+COMMENT ON POLICY its_own ON public.snap IS 'Only rows of the tenant in the setting snapapp.tenant; none where it is not set. So on every table here.';
+CREATE POLICY its_own ON public.subject_attribute USING ((tenant = NULLIF(current_setting('snapapp.tenant'::text, true), ''::text)));
+CREATE POLICY its_own ON public.subject_word USING ((tenant = NULLIF(current_setting('snapapp.tenant'::text, true), ''::text)));
+CREATE POLICY its_own ON public.template USING ((tenant = NULLIF(current_setting('snapapp.tenant'::text, true), ''::text)));
+CREATE POLICY its_own ON public.tenant USING ((code = NULLIF(current_setting('snapapp.tenant'::text, true), ''::text)));
+CREATE POLICY its_own ON public.video USING ((tenant = NULLIF(current_setting('snapapp.tenant'::text, true), ''::text)));
+CREATE POLICY its_own ON public.webhook USING ((tenant = NULLIF(current_setting('snapapp.tenant'::text, true), ''::text)));
+ALTER TABLE public.operator ENABLE ROW LEVEL SECURITY;
+ALTER TABLE public.share ENABLE ROW LEVEL SECURITY;
+ALTER TABLE public.snap ENABLE ROW LEVEL SECURITY;
+ALTER TABLE public.subject_attribute ENABLE ROW LEVEL SECURITY;
+ALTER TABLE public.subject_word ENABLE ROW LEVEL SECURITY;
+ALTER TABLE public.template ENABLE ROW LEVEL SECURITY;
+ALTER TABLE public.tenant ENABLE ROW LEVEL SECURITY;
+ALTER TABLE public.video ENABLE ROW LEVEL SECURITY;
+ALTER TABLE public.webhook ENABLE ROW LEVEL SECURITY;
+GRANT SELECT,INSERT ON TABLE public.correction TO snapapp_tenant;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.idempotency TO snapapp_tenant;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.operator TO snapapp_tenant;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.share TO snapapp_tenant;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.snap TO snapapp_tenant;
+GRANT SELECT ON TABLE public.snap_job TO snapapp_tenant;
+GRANT SELECT,INSERT,DELETE ON TABLE public.subject_attribute TO snapapp_tenant;
+GRANT SELECT,INSERT,DELETE ON TABLE public.subject_word TO snapapp_tenant;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.template TO snapapp_tenant;
+GRANT SELECT(code) ON TABLE public.tenant TO snapapp_tenant;
+GRANT SELECT(name) ON TABLE public.tenant TO snapapp_tenant;
+GRANT SELECT(status) ON TABLE public.tenant TO snapapp_tenant;
+GRANT SELECT(created_at) ON TABLE public.tenant TO snapapp_tenant;
+GRANT SELECT(token_changed_at) ON TABLE public.tenant TO snapapp_tenant;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.video TO snapapp_tenant;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.webhook TO snapapp_tenant;
