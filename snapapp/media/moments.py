@@ -1,0 +1,188 @@
+"""Which frame a moment is. Variable rates, edit lists, negative starts and B-frames are ordinary phone footage, so a
+frame is found by the times in the file, never by counting at a rate."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import av
+from av.video.frame import VideoFrame
+
+from snapapp.media.container import SECOND, Video, codec_name
+from snapapp.media.errors import PastTheEnd, Unreadable
+
+# How far before the moment decoding begins, in turn: an MP4 seeks by decoding time, which with B-frames and a variable
+# rate leads behind the moment in 20 of 1,000 cases.
+_FURTHER_BACK = (0, 1 * SECOND, 4 * SECOND, 16 * SECOND, 64 * SECOND)
+
+# Frames that no other frame needs are not decoded until this long before the moment.
+_SURE = SECOND // 2
+_CAN_SKIP = {"h264", "hevc"}
+_ORDINARY_RATE = 240  # frames a second; what a file claims beyond is rather a lie than a camera
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A frame and when it is shown, since second 0."""
+
+    frame: VideoFrame
+    begins: int
+    ends: int
+
+
+def of_second(seconds: float) -> int:
+    return round(seconds * SECOND)
+
+
+def of_frame(video: Video, number: int) -> int:
+    """When the frame with this number, from 0, begins."""
+    entries = video.stream.index_entries
+    if not _lists_all_frames(video):
+        return _nth(video, number)
+    shown = [place for place, entry in enumerate(entries) if not entry.is_discard]
+    if number >= len(shown):
+        raise PastTheEnd(f"frame {number} is past the end: the video has {len(shown)} frames{_and_lasts(video)}")
+    keyframe = next((place for place in range(shown[number], -1, -1) if entries[place].is_keyframe), 0)
+    before = sum(place < keyframe for place in shown)
+    video.container.seek(entries[keyframe].timestamp, stream=video.stream)
+    return _nth(video, number - before)
+
+
+def frames_from(video: Video, moment: int, until: int) -> Iterator[Shown]:
+    """From the frame shown at the moment on; whoever has enough at `until` stops."""
+    video.afford(_expected_frames(video, moment, until))
+    first, rest = _first(video, moment)
+    yield first
+    yield from rest
+
+
+def all_frames(video: Video) -> Iterator[Shown]:
+    """Of a file that was just opened, from its first to its last."""
+    return _shown(video, None)
+
+
+def duration(video: Video) -> int | None:
+    """As the file says: until the end of its longest stream."""
+    if video.container.duration:
+        return int(video.container.duration)
+    if video.stream.duration and video.stream.time_base:
+        return round(video.stream.duration * video.stream.time_base * SECOND)
+    return None
+
+
+def _first(video: Video, moment: int) -> tuple[Shown, Iterator[Shown]]:
+    last: Shown | None = None
+    starts = [moment - back for back in _FURTHER_BACK if moment > back]
+    for start in [*starts, None]:
+        skipping = [moment - _SURE, None] if codec_name(video.stream) in _CAN_SKIP else [None]
+        for skip_before in skipping:
+            _seek(video, start)
+            frames = _shown(video, skip_before)
+            first = None
+            for shown in frames:
+                first, last = first or shown, shown
+                if moment < shown.ends:
+                    break
+            if first is None or last is None or (first.begins > moment and start is not None):
+                break  # too late: further back
+            if skip_before is not None and (last.begins < skip_before or moment >= last.ends):
+                continue  # one that was skipped may have been it
+            if moment <= last.ends:
+                return last, frames
+            raise PastTheEnd(_past(video, moment, last))
+    raise Unreadable("the file contains no picture that can be decoded: it is damaged, or was cut off")
+
+
+def _seek(video: Video, start: int | None) -> None:
+    try:
+        video.seek(start)
+    except av.FFmpegError:
+        # Matroska cannot seek before its first or without an index; from where it stands everything may still come
+        video.reading.check()
+
+
+def _shown(video: Video, skip_before: int | None) -> Iterator[Shown]:
+    """Each frame with its end, which is the beginning of the next."""
+    held: tuple[VideoFrame, int] | None = None
+    for frame in _decoded(video, skip_before):
+        stamp = frame.pts if frame.pts is not None else frame.dts
+        if stamp is None:
+            continue
+        begins = video.time(stamp)
+        if held and begins < held[1]:
+            continue
+        if held and begins > held[1]:
+            yield Shown(held[0], held[1], begins)
+        held = frame, begins
+    if held:
+        yield Shown(held[0], held[1], held[1] + _lasts(video, held[0]))
+
+
+def _decoded(video: Video, skip_before: int | None) -> Iterator[VideoFrame]:
+    context = video.stream.codec_context
+    for packet in video.packets():
+        if skip_before is not None:
+            early = packet.pts is not None and video.time(packet.pts) < skip_before
+            context.skip_frame = "NONREF" if early else "DEFAULT"
+        yield from video.decode(packet)
+    yield from video.decode(None)
+
+
+def _lasts(video: Video, frame: VideoFrame) -> int:
+    """The last frame has no next one: as long as it says, else as long as an average one."""
+    if frame.duration and video.stream.time_base:
+        return max(1, round(frame.duration * video.stream.time_base * SECOND))
+    return round(SECOND / (video.stream.average_rate or 25))
+
+
+# --- frames by number ------------------------------------------------------------------------------------------
+
+
+def _lists_all_frames(video: Video) -> bool:
+    """An MP4 or MOV that is not fragmented; Matroska's index has some keyframes only."""
+    return video.kind in ("mp4", "mov") and video.stream.frames > 0 and len(video.stream.index_entries) > 0
+
+
+def _nth(video: Video, number: int) -> int:
+    """In order of presentation, from the keyframe where the file stands: frames that come later in the file are shown
+    later, except within a group; so the group's order decides."""
+    times: list[int] = []
+    for packet in video.packets():
+        if packet.is_keyframe and len(times) > number:
+            break
+        if packet.pts is not None and not packet.is_discard and _is_shown(video, bytes(memoryview(packet)[:1])):
+            times.append(video.time(packet.pts))
+    if number >= len(times):
+        raise PastTheEnd(f"frame {number} is past the end: the video has {len(times)} frames{_and_lasts(video)}")
+    return sorted(times)[number]
+
+
+def _is_shown(video: Video, start: bytes) -> bool:
+    """VP8 has packets that only prepare later frames."""
+    return codec_name(video.stream) != "vp8" or bool(start[0] & 0x10)
+
+
+# --- words and estimates ---------------------------------------------------------------------------------------
+
+
+def _expected_frames(video: Video, moment: int, until: int) -> float:
+    """From the keyframe before the moment, where the index says which; else of the moment alone."""
+    entries = video.stream.index_entries
+    if _lists_all_frames(video):
+        begin = entries.search_timestamp(video.pts(moment))
+        end = entries.search_timestamp(video.pts(until), any_frame=True)
+        if 0 <= begin <= end:
+            return end - begin + 1
+    rate = float(video.stream.average_rate or 25)
+    return math.ceil((until - moment) / SECOND * min(rate, _ORDINARY_RATE))
+
+
+def _past(video: Video, moment: int, last: Shown) -> str:
+    claimed = duration(video) or 0
+    cut = f" (it says {claimed / SECOND:.2f} s: it was cut off)" if claimed > last.ends + SECOND else ""
+    return f"the moment {moment / SECOND:g} s is past the end: the video lasts {last.ends / SECOND:.2f} s{cut}"
+
+
+def _and_lasts(video: Video) -> str:
+    lasts = duration(video)
+    return f" and lasts {lasts / SECOND:.2f} s" if lasts else ""
