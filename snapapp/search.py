@@ -64,7 +64,7 @@ class Criteria:
 
 
 def _flaws_of_times(since: datetime | None, until: datetime | None) -> dict[str, str | None]:
-    return {name: each and checks.moment(each) for name, each in {"from": since, "to": until}.items()}
+    return {name: checks.moment(each) for name, each in {"from": since, "to": until}.items() if each is not None}
 
 
 @dataclass(frozen=True, slots=True)

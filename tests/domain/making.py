@@ -108,7 +108,7 @@ def furnish(engine: sqlalchemy.Engine, tenant: str) -> Everything:
 
 
 def an_upload(content: bytes = b"bytes", **given: Any) -> videos.Upload:
-    usual = {
+    usual: dict[str, Any] = {
         "id": uuid4(),
         "storage_key": "videos/x/source",
         "size_bytes": len(content),
