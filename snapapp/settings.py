@@ -550,6 +550,9 @@ class Settings:
         "512",
         "The memory of a job in a child or a command, where its kind says nothing; 0: no limit.",
     )
+    job_connections: int = setting(
+        "JOB_CONNECTIONS", whole(0, 200), "2", "Connections to the database that running jobs share; 0: none."
+    )
     child_max_jobs: int = setting(
         "CHILD_MAX_JOBS", whole(1, 1_000_000), "1000", "Jobs that a child runs before it is replaced."
     )
@@ -621,6 +624,7 @@ class Settings:
             child_max_rss_mb=self.child_max_rss_mb,
             child_nice=self.child_nice,
             job_memory_mb=self.job_memory_mb,
+            job_connections=self.job_connections,
             commands=self.worker_commands,
             command_allow=self.command_allow,
             max_stuck=self.worker_max_stuck,

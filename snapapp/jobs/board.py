@@ -549,9 +549,10 @@ def is_drained(db: Db, worker: str, kinds: Collection[str], queues: Collection[s
 # --- the switch -------------------------------------------------------------------------------------------------
 
 
-def pause(db: Db, queue: str, reason: str | None = None) -> None:
-    """No worker claims from the queue until it is resumed; what runs goes on."""
-    _run(db, "SELECT pause_queue(%(queue)s, %(reason)s)", {"queue": queue, "reason": reason})
+def pause(db: Db, queue: str, reason: str | None = None, *, by: str | None = None) -> None:
+    """No worker claims from the queue until it is resumed; what runs goes on. `by` is for whoever asks explain_job."""
+    statement = "SELECT pause_queue(%(queue)s, %(reason)s, %(by)s)"
+    _run(db, statement, {"queue": queue, "reason": reason, "by": by})
 
 
 def resume(db: Db, queue: str) -> None:

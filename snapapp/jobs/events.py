@@ -29,6 +29,8 @@ JOB_LOST = "job.lease.lost"
 JOBS_CLAIMED = "job.fetched"
 JOBS_PRUNED = "queue.cleaned"
 HOOK_DROPPED = "job.hook.dropped"
+TENANT_CONTEXT = "tenant.context"  # entered for a job
+TENANT_CONTEXT_VALIDATED = "tenant.context.validated"  # and found to be that of its tenant
 SCHEDULE_FIRED = "schedule.fired"
 SCHEDULE_SKIPPED = "schedule.skipped"
 SCHEDULE_DECLARED = "schedule.declared"
@@ -77,7 +79,12 @@ class Events:
 class LogLines:
     """Writes events as log lines. Per-job lines below WARNING are off: they would cost most of the speed."""
 
-    QUIET = frozenset({JOB_ACTIVE, JOB_PROCESSED, JOB_COMPLETED, JOBS_CLAIMED, SCHEDULE_FIRED})
+    QUIET = frozenset(
+        {
+            *(JOB_ACTIVE, JOB_PROCESSED, JOB_COMPLETED, JOBS_CLAIMED, SCHEDULE_FIRED),
+            *(TENANT_CONTEXT, TENANT_CONTEXT_VALIDATED),
+        }
+    )
     NAMES = (  # the fields every line has, and what the events call them
         ("workerId", "worker_id"),
         ("jobId", "job_id"),
@@ -105,6 +112,7 @@ class LogLines:
                 JOB_RETRIED,
             ),
             *(JOB_SNOOZED, JOB_CANCELLED, JOB_LOST, JOBS_CLAIMED, JOBS_PRUNED, HOOK_DROPPED),
+            *(TENANT_CONTEXT, TENANT_CONTEXT_VALIDATED),
             *(SCHEDULE_FIRED, SCHEDULE_SKIPPED, SCHEDULE_DECLARED, SCHEDULE_SUPERSEDED, ROUTINE_SKIPPED),
         ):
             if name not in self._quiet:

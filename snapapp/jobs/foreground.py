@@ -105,6 +105,8 @@ def visitor(runtime: Runtime, *, once: bool = False) -> Visitor:
         transaction=runtime.transaction,
         events=runtime.events,
         courtesy=runtime.courtesy,
+        lent=runtime.lent,
+        context=runtime.context,
         once=once,
     )
 

@@ -10,9 +10,10 @@ from tenacity.wait import wait_base
 
 from snapapp.jobs import attempt, events, queue
 from snapapp.jobs.attempt import Transaction
+from snapapp.jobs.context import Within
 from snapapp.jobs.courtesy import Courtesy
 from snapapp.jobs.crumbs import Crumbs
-from snapapp.jobs.errors import JobCancelled, JobInterrupted, JobsError, JobTimeout
+from snapapp.jobs.errors import JobCancelled, JobInterrupted, JobsError, JobTimeout, LeaseLost
 from snapapp.jobs.events import Events
 from snapapp.jobs.executors import Room, Work
 from snapapp.jobs.executors.aio import AsyncRoom
@@ -22,6 +23,7 @@ from snapapp.jobs.executors.guard import Guard
 from snapapp.jobs.executors.runners import Runner, RunnerRoom
 from snapapp.jobs.executors.threads import ThreadRoom
 from snapapp.jobs.holdings import Holdings
+from snapapp.jobs.lender import Lender
 from snapapp.jobs.model import Dropped, Failure, Finished, Interrupted, Job, Outcome, Stopped
 from snapapp.jobs.notes import Notes
 from snapapp.jobs.registry import Processor, Registry
@@ -50,6 +52,8 @@ class Rooms:
         notes: Notes,
         events: Events,
         courtesy: Courtesy,
+        lender: Lender,
+        within: Within,
     ) -> None:
         self._worker = worker
         self._courtesy = courtesy
@@ -58,6 +62,8 @@ class Rooms:
         self._holdings = holdings
         self._notes = notes
         self._events = events
+        self._lender = lender
+        self._within = within
         self._closed = threading.Event()
         self._wait: wait_base = wait_spread(settings.retry)
         self._processors = {one.kind: one for one in registry}
@@ -85,13 +91,13 @@ class Rooms:
             works = [self._work(slot, self._in_thread(slot)) for slot in range(threads)]
             self._thread_room = rooms["thread"] = ThreadRoom(threads, works)
         if children:
-            modules = sorted(
-                {one.function.__module__ for one in self._processors.values() if one.executor == "process"}
-            )
-            started = [Child(tuple(modules), settings, self._guard) for _ in range(children)]
+            in_children = [one.function for one in self._processors.values() if one.executor == "process"]
+            wanted_there = [*in_children, self._within.hook] if self._within.hook else in_children
+            modules = sorted({function.__module__ for function in wanted_there})
+            started = [Child(tuple(modules), settings, self._guard, self._within) for _ in range(children)]
             rooms["process"] = self._runner_room(started, "child", first_mark=threads)
         if commands:
-            programs = [Command(settings, self._guard) for _ in range(commands)]
+            programs = [Command(settings, self._guard, self._within) for _ in range(commands)]
             rooms["command"] = self._runner_room(programs, "command", first_mark=threads + children)
         if coroutines:
             rooms["async"] = AsyncRoom(coroutines, self._work_async)
@@ -103,12 +109,16 @@ class Rooms:
         if "thread" in self.by_name:
             self._warden.start()
 
+    def kinds_of(self, name: str) -> list[str]:
+        return sorted(kind for kind, room in self.room_of.items() if room == name)
+
     def take_back(self) -> list[Job]:
         return [job for room in self.by_name.values() for job in room.take_back()]
 
     def interrupt(self, job: Job, reason: JobsError) -> None:
         """Asks a job to stop, and makes it stop where its room can."""
         job.stop = reason
+        self._lender.revoke(job, reason)
         self.by_name[self.room_of[job.kind]].interrupt(job, reason)
 
     def stop(self) -> None:
@@ -170,7 +180,8 @@ class Rooms:
             if self._events.hears(events.JOB_ACTIVE):
                 self._tell_active(job)
             timeout = (job.deadline or 0.0) - (job.started_at or 0.0)
-            outcome = await attempt.run_async(job, processor, self._wait, timeout)
+            outcome = await attempt.run_async(job, processor, self._wait, timeout, self._within or None)
+            self._end_what_is_left(job)
             concluding = True
             if attempt.needs_a_hook(processor, outcome):
                 await asyncio.shield(asyncio.to_thread(self._conclude, job, processor, outcome))
@@ -187,12 +198,19 @@ class Rooms:
         self._events.complain(self._worker, "work", error)
         self._settler.put(Finished(job, Dropped(), None))
 
+    def _end_what_is_left(self, job: Job) -> None:
+        """An attempt that is over may have left a thread behind, in the middle of a statement."""
+        if self._lender.has_lent_to(job):
+            self._lender.revoke(job, job.stop or LeaseLost(f"the attempt at job {job.id} is over"))
+
     def _in_thread(self, slot: int) -> Run:
-        running, wait = self._running, self._wait
+        running, wait, end_what_is_left = self._running, self._wait, self._end_what_is_left
+        within = self._within or None
 
         def run(job: Job, processor: Processor) -> Outcome | None:
             running[job] = slot
-            outcome = attempt.run(job, processor, wait)
+            outcome = attempt.run(job, processor, wait, within)
+            end_what_is_left(job)
             return None if running.pop(job, None) is None else outcome
 
         return run
@@ -239,7 +257,13 @@ class Rooms:
         while not self._closed.is_set():
             try:
                 settled, status = attempt.settle_with_hook(
-                    finished, processor, self._transaction, self._notes, self._wait, was_unsure=failures > 0
+                    finished,
+                    processor,
+                    self._transaction,
+                    self._notes,
+                    self._wait,
+                    self._within,
+                    was_unsure=failures > 0,
                 )
                 self._settler.settled_elsewhere(settled, status)
                 return
@@ -265,7 +289,11 @@ class Rooms:
     def look_for_overdue(self) -> None:
         now = monotonic()
         for job, slot in list(self._running.items()):
-            if job.deadline is not None and now > job.deadline + _PATIENCE:
+            if job.deadline is None or now <= job.deadline:
+                continue
+            if self._lender.has_lent_to(job):
+                self._lender.revoke(job, _late(job))
+            if now > job.deadline + _PATIENCE:
                 self._give_up(job, slot)
 
     def _warden_loop(self) -> None:
@@ -283,10 +311,7 @@ class Rooms:
         if self._running.pop(job, None) is None:
             del self._stuck[job]  # it has just come back by itself
             return
-        late = JobTimeout(
-            f"{job.kind} job {job.id} ran longer than its {(job.deadline or 0.0) - (job.started_at or 0.0):g} s"
-            " and did not stop; its thread was given up"
-        )
+        late = JobTimeout(f"{_late(job)} and did not stop; its thread was given up")
         self._events.complain(self._worker, "run", late)
         if gets_another:
             self._thread_room.replace(slot, lambda: self._conclude_without(job, late))
@@ -317,6 +342,11 @@ class Rooms:
             status="RUNNING",
             request_id=job.request_id,
         )
+
+
+def _late(job: Job) -> JobTimeout:
+    allowed = (job.deadline or 0.0) - (job.started_at or 0.0)
+    return JobTimeout(f"{job.kind} job {job.id} ran longer than its {allowed:g} s")
 
 
 def _unbegun(job: Job) -> Outcome:

@@ -1,7 +1,8 @@
 """Every statement on the roster: who works the queue, since when, and how each of them ended."""
 
+import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ class Member:
     kinds: Sequence[str]
     slots: int
     traces: str | None = None
+    rooms: Mapping[str, Any] = field(default_factory=dict)  # name -> its slots, and the kinds that run there
 
 
 @dataclass(slots=True)
@@ -55,6 +57,8 @@ class Counts:
     interrupted: int = 0
     lost: int = 0  # leases that were somebody else's by the time the result came
     recovered: int = 0  # written by the keeper
+    context_switches: int = 0  # how often the application's context was entered for a job
+    context_failures: int = 0
     busy_ms: float = 0.0  # of those that completed or failed
     by_kind: dict[str, Ended] = field(default_factory=dict)
     # the settler adds whole batches, the slots those that they settle with a hook: once a batch costs nothing
@@ -77,6 +81,11 @@ class Counts:
                     self.lost += len(batch)
                 case _:
                     self._come_back(status, batch)
+
+    def add_context(self, *, entered: bool, failed: bool) -> None:
+        with self._turn:
+            self.context_switches += entered
+            self.context_failures += failed
 
     def _end(self, batch: Sequence[Finished], *, completed: int = 0, failed: int = 0, cancelled: int = 0) -> float:
         by_kind, total = self.by_kind, 0.0
@@ -135,17 +144,20 @@ _BEAT = """
 WITH beaten AS (
     INSERT INTO job_worker AS member (
         id, name, host, machine, pid, pid_started, queues, kinds, slots, traces, status, note, memory_mb,
-        current_jobs, jobs_claimed, jobs_completed, jobs_failed, jobs_retried, jobs_recovered, busy_ms, expires_at)
+        current_jobs, jobs_claimed, jobs_completed, jobs_failed, jobs_retried, jobs_recovered, busy_ms, expires_at,
+        rooms, context_switches, context_failures)
     VALUES (
         %(id)s, %(name)s, %(host)s, %(machine)s, %(pid)s, %(pid_started)s, %(queues)s, %(kinds)s, %(slots)s,
         %(traces)s, %(status)s, %(note)s, %(memory_mb)s, %(current_jobs)s, %(claimed)s, %(completed)s, %(failed)s,
-        %(retried)s, %(recovered)s, %(busy_ms)s, now() + %(lives_for)s)
+        %(retried)s, %(recovered)s, %(busy_ms)s, now() + %(lives_for)s,
+        %(rooms)s::jsonb, %(context_switches)s, %(context_failures)s)
     ON CONFLICT (id) DO UPDATE
        SET status = excluded.status, note = excluded.note, memory_mb = excluded.memory_mb,
            current_jobs = excluded.current_jobs, jobs_claimed = excluded.jobs_claimed,
            jobs_completed = excluded.jobs_completed, jobs_failed = excluded.jobs_failed,
            jobs_retried = excluded.jobs_retried, jobs_recovered = excluded.jobs_recovered,
-           busy_ms = excluded.busy_ms, beat_at = now(), expires_at = excluded.expires_at
+           busy_ms = excluded.busy_ms, context_switches = excluded.context_switches,
+           context_failures = excluded.context_failures, beat_at = now(), expires_at = excluded.expires_at
     RETURNING id
 )
 SELECT extract(epoch FROM job_next_due(%(kinds)s, %(only_queues)s) - clock_timestamp())::float8,
@@ -195,6 +207,9 @@ def beat(db: Db, member: Member, report: Report, *, lives_for: timedelta) -> Pul
         "recovered": counts.recovered,
         "busy_ms": int(counts.busy_ms),
         "lives_for": lives_for,
+        "rooms": json.dumps(member.rooms),
+        "context_switches": counts.context_switches,
+        "context_failures": counts.context_failures,
         "channel": channel_of(member.id),
     }
     next_due_in, suspects_wait, has_rules, _ = db.execute(_BEAT, parameters).fetchall()[0]

@@ -41,6 +41,7 @@ class JobsSettings:
     job_memory_mb: int = 512  # of a job in a child or a command, where its kind says nothing; 0: no limit
     commands: int = 2  # programs of `command` jobs at once
     command_allow: tuple[str, ...] = ()  # empty: only what the code itself names
+    job_connections: int = 2  # lent to running jobs; 0: none
     max_stuck: int | None = None  # threads that ignore their deadline before a restart is wanted; None: concurrency
     batch_size: int = 100
     poll_delay: timedelta = timedelta(seconds=1)
@@ -59,8 +60,9 @@ class JobsSettings:
 
     @property
     def connections(self) -> int:
-        """To the database, at most: claim, settle, beat, keep, notes, listen and schedules, and one for each hook."""
-        return 7 + self.concurrency + self.children + self.commands
+        """To the database, at most: claim, settle, beat, keep, notes, listen and schedules, one for each hook, and
+        those that jobs borrow."""
+        return 7 + self.concurrency + self.children + self.commands + self.job_connections
 
     def __post_init__(self) -> None:
         _raise_all(
@@ -75,6 +77,7 @@ class JobsSettings:
                 (self.child_max_rss_mb < 1, f"a child needs at least 1 MB, not {self.child_max_rss_mb}"),
                 (not 0 <= self.child_nice <= 19, f"niceness must lie between 0 and 19, not {self.child_nice}"),
                 (self.job_memory_mb < 0, f"a job's memory must not be negative: {self.job_memory_mb}"),
+                (self.job_connections < 0, f"job connections must not be negative: {self.job_connections}"),
                 (self.commands < 1, f"commands must be at least 1, not {self.commands}"),
                 (
                     self.max_stuck is not None and self.max_stuck < 1,

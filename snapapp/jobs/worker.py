@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
 
+from sqlalchemy import Engine
+
+from snapapp.jobs import context as contexts
 from snapapp.jobs import crumbs, events
 from snapapp.jobs.attempt import Transaction
 from snapapp.jobs.claimer import Claimer
@@ -21,6 +24,7 @@ from snapapp.jobs.database import Connect, Line
 from snapapp.jobs.errors import JobInterrupted
 from snapapp.jobs.events import Events
 from snapapp.jobs.holdings import Desk, Holdings
+from snapapp.jobs.lender import Lender
 from snapapp.jobs.maintenance import Duties, Heart, Keeper
 from snapapp.jobs.model import Finished, Interrupted, Job
 from snapapp.jobs.notes import Notes
@@ -38,6 +42,7 @@ from snapapp.jobs.settler import Settler
 from snapapp.jobs.wakeup import Listener
 
 _FLOOR_WHILE_LISTENING = timedelta(seconds=5)
+_CONTEXT_EVENTS = {contexts.ENTERED: events.TENANT_CONTEXT, contexts.VALIDATED: events.TENANT_CONTEXT_VALIDATED}
 _LAST_MOMENTS = 2.0  # seconds of the grace kept for handing back and leaving
 
 
@@ -67,6 +72,8 @@ class Worker:
         transaction: Transaction,
         events: Events,
         courtesy: Courtesy,
+        lent: Engine,
+        context: contexts.Hook | None,
     ) -> None:
         self.id = (
             uuid.uuid4().hex
@@ -91,7 +98,9 @@ class Worker:
         self._beaten_at = float("-inf")
         self._due_at: float | None = None
         self._notes = Notes(on_news=self._news.set)
-        self._desk = Desk(self._notes, self._holdings)
+        within = contexts.Within(context, self._tell_context)
+        self._lender = Lender(lent, settings.job_connections, within)
+        self._desk = Desk(self._notes, self._holdings, self._lender)
         self._settler = Settler(
             self.id,
             self._line("settle"),
@@ -115,6 +124,8 @@ class Worker:
             notes=self._notes,
             events=events,
             courtesy=courtesy,
+            lender=self._lender,
+            within=within,
         )
         member = self._introduce()
         self._claimer = Claimer(
@@ -195,6 +206,7 @@ class Worker:
         self._settler.stop(timeout=_LAST_MOMENTS)
         self._listener.stop()
         self._rooms.stop()
+        self._lender.close()
         leaving = threading.Thread(target=self._leave, args=[reason], name="leave", daemon=True)
         leaving.start()
         leaving.join(_LAST_MOMENTS)  # the database may be away
@@ -414,6 +426,12 @@ class Worker:
         self._woken = True
         self.ask()
 
+    def _tell_context(self, job: Job, step: str) -> None:
+        self.counts.add_context(failed=step == contexts.FAILED, entered=step == contexts.VALIDATED)
+        name = _CONTEXT_EVENTS.get(step)
+        if name and self.events.hears(name):
+            self.events.emit(name, worker_id=self.id, job_id=job.id, kind=job.kind, tenant=job.tenant)
+
     def _complain(self, doing: str, error: BaseException) -> None:
         self.events.complain(self.id, doing, error)
 
@@ -459,4 +477,8 @@ class Worker:
             kinds=self._registry.kinds(),
             slots=sum(room.slots for room in self._rooms.by_name.values()),
             traces=str(self._rooms.crumbs.path),
+            rooms={
+                name: {"slots": room.slots, "kinds": self._rooms.kinds_of(name)}
+                for name, room in self._rooms.by_name.items()
+            },
         )

@@ -100,10 +100,10 @@ def test_used_up_attempts_and_shutdowns_are_told(db: Db) -> None:
 def test_a_paused_queue_is_told_with_its_reason_and_the_way_out(db: Db, reason: str | None, words: str) -> None:
     worker(db)
     job_id = make_job(db, queue="mail's")
-    board.pause(db, "mail's", reason)
+    board.pause(db, "mail's", reason, by="ana")
     db.execute("UPDATE job_queue SET paused_at = now() - interval '3 minutes'")
     _, paused, workers = said(db, job_id)
-    assert paused == f"Its queue mail's has been paused for 3 min, {words}: resume_queue('mail''s') opens it."
+    assert paused == f"Its queue mail's has been paused for 3 min by ana, {words}: resume_queue('mail''s') opens it."
     assert workers.startswith("Workers that know its kind")
 
 

@@ -635,9 +635,12 @@ def test_the_application_can_wrap_every_hook(url: str, db: Db, registry: Registr
     make_effects(db)
 
     @contextmanager
-    def scope(connection: Connection, job: Job) -> Iterator[None]:
-        connection.execute(sqlalchemy.text("SELECT set_config('app.tenant', :tenant, true)"), {"tenant": job.tenant})
-        yield
+    def context(job: Job, connection: Connection | None) -> Iterator[str]:
+        if connection is None:
+            yield job.tenant
+        else:
+            setting = sqlalchemy.text("SELECT set_config('app.tenant', :tenant, true)")
+            yield str(connection.execute(setting, {"tenant": job.tenant}).scalar())
 
     def commit(connection: Connection, job: Job, result: Any) -> None:
         put_effect(
@@ -645,7 +648,7 @@ def test_the_application_can_wrap_every_hook(url: str, db: Db, registry: Registr
         )
 
     registry.processor("mine", commit=commit)(lambda job: None)
-    with working(url, registry, scope=scope):
+    with working(url, registry, context=context):
         job_id = enqueue(db, "mine", tenant="fazenda")
         assert job_id
         until_status(db, job_id, "COMPLETED")

@@ -1,6 +1,9 @@
 """`queues …` and `workers …`: list them, pause and resume queues."""
 
+import getpass
+import os
 from argparse import Namespace
+from contextlib import suppress
 from dataclasses import asdict
 
 from snapapp.jobs import board
@@ -47,8 +50,15 @@ def _queue_line(each: board.QueueSummary) -> list[str]:
 
 
 def pause_queue(db: Db, arguments: Namespace) -> int:
-    board.pause(db, arguments.queue, arguments.reason)
+    board.pause(db, arguments.queue, arguments.reason, by=_person())
     return _said_of_queue(f"The queue {arguments.queue} is paused; what runs goes on.", arguments, is_paused=True)
+
+
+def _person() -> str | None:
+    """Whoever typed this, if the system knows."""
+    with suppress(KeyError, OSError):
+        return os.environ.get("SUDO_USER") or getpass.getuser()
+    return None
 
 
 def resume_queue(db: Db, arguments: Namespace) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 from tenacity.wait import wait_base
 
 from snapapp.jobs import attempt
+from snapapp.jobs.context import STEPS, Tell, Within
 from snapapp.jobs.errors import ChildDied, JobTimeout
 from snapapp.jobs.executors import frames
 from snapapp.jobs.executors.groups import MB, Group, Watch, signal_name
@@ -32,10 +33,11 @@ _KEPT = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "LD_LIBRARY_P
 class Child(Runner):
     """One process, one job at a time. Used by its slot's thread only; `interrupt` and `shut` may come from any."""
 
-    def __init__(self, modules: tuple[str, ...], settings: JobsSettings, guard: Guard) -> None:
+    def __init__(self, modules: tuple[str, ...], settings: JobsSettings, guard: Guard, within: Within) -> None:
         super().__init__(guard, settings.child_nice)
         self._modules = modules
         self._settings = settings
+        self._within = within
         self._line: _Line | None = None
         self._jobs = 0  # that this process has run
 
@@ -93,7 +95,7 @@ class Child(Runner):
             os.close(ours[0])
             os.close(theirs[1])
         group.go_first()
-        self._line = _Line(group, requests=ours[1], answers=theirs[0])
+        self._line = _Line(group, self._within.tell, requests=ours[1], answers=theirs[0])
 
     def _attempt(self, job: Job, processor: Processor, wait: wait_base) -> Outcome:
         """A child that died while it waited for work has cost the job nothing: another one gets it."""
@@ -105,7 +107,7 @@ class Child(Runner):
             self._jobs += 1
             timeout = JobTimeout(f"{job.kind} job {job.id} was killed at its time limit")
             watch = Watch(self._group, job, job.deadline or monotonic(), timeout, limit)
-            line.ask({"path": processor.path, "job": _fields(job)})
+            line.ask({"path": processor.path, "context": self._within.path, "job": _fields(job)})
             answer = line.listen(watch, {"done", "failed", "snooze"}, job)
             if answer is not None:
                 return _outcome(job, answer, wait, watch)
@@ -132,9 +134,10 @@ class Child(Runner):
 class _Line:
     """What connects us to one child: requests, answers, what it prints, and the news of its end."""
 
-    def __init__(self, group: Group, *, requests: int, answers: int) -> None:
+    def __init__(self, group: Group, tell: Tell, *, requests: int, answers: int) -> None:
         assert group.process.stdout
         self._group = group
+        self._tell = tell
         self._requests, self._answers, self._printed = requests, answers, group.process.stdout.fileno()
         self._inbox = frames.Inbox(answers)
         self._unsent = memoryview(b"")
@@ -214,6 +217,8 @@ class _Line:
         elif job and "log" in message:
             level, text = message["log"]
             job.log(text, level=level)
+        elif job and message.get("context") in STEPS:
+            self._tell(job, message["context"])
 
 
 def _environment() -> dict[str, str]:

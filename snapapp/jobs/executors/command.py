@@ -17,6 +17,7 @@ from typing import Any
 from tenacity.wait import wait_base
 
 from snapapp.jobs import attempt
+from snapapp.jobs.context import Within
 from snapapp.jobs.errors import JobTimeout
 from snapapp.jobs.executors.errors import (
     CommandAnswerInvalid,
@@ -42,9 +43,10 @@ _ANY_PATH = "/usr/local/bin:/usr/bin:/bin"
 class Command(Runner):
     """A slot of the room for commands."""
 
-    def __init__(self, settings: JobsSettings, guard: Guard) -> None:
+    def __init__(self, settings: JobsSettings, guard: Guard, within: Within) -> None:
         super().__init__(guard, settings.child_nice)
         self._settings = settings
+        self._within = within
         self._environment = _environment()
         self._folder: str | None = None  # of the job that runs, or of the next one
 
@@ -85,7 +87,7 @@ class Command(Runner):
     def _argv(self, job: Job, processor: Processor) -> list[str]:
         """What to run, with the program's path. A program that the code names is allowed unless there is a list; one
         that is computed, perhaps from a payload, only if it is on the list."""
-        argv = list(processor.command or processor.function(job))
+        argv = list(processor.command or self._within.run(job, processor.function))
         if not argv or not all(isinstance(part, str) and part and "\0" not in part for part in argv):
             raise CommandNotAllowed(f"{job.kind} job {job.id}: a command is a list of texts that are not empty")
         program, allowed = argv[0], self._settings.command_allow
