@@ -66,7 +66,7 @@ class ClipWriter:
             for packet in self._stream.encode(picture):
                 self._file.mux(self._timed(packet))
 
-    def _timed(self, packet: Packet[Stream]) -> Packet[Stream]:
+    def _timed(self, packet: "Packet[Stream]") -> "Packet[Stream]":
         """The encoder forgets how long frames last; of the last one nobody else would know."""
         if packet.pts is not None:
             packet.duration = self._lasts.pop(packet.pts)

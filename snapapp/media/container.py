@@ -28,8 +28,6 @@ from snapapp.media.errors import (
 )
 from snapapp.media.limits import MB, Limits
 
-VideoPacket = Packet[VideoStream]
-
 SECOND = 1_000_000  # microseconds; all times here are whole numbers of them
 
 _CODECS = {"h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mjpeg", "prores"}
@@ -136,7 +134,7 @@ class Video:
         self.container.seek(target, stream=self.stream)
         self.reading.check()
 
-    def packets(self) -> Iterator[VideoPacket]:
+    def packets(self) -> "Iterator[Packet[VideoStream]]":
         """From here to the end. Where the file breaks off is its end."""
         packets = self.container.demux()
         while True:
@@ -151,9 +149,9 @@ class Video:
                 break
             self.reading.check()
             if packet.stream_index == self.stream.index and packet.size:
-                yield cast(VideoPacket, packet)
+                yield cast("Packet[VideoStream]", packet)
 
-    def decode(self, packet: VideoPacket | None) -> list[VideoFrame]:
+    def decode(self, packet: "Packet[VideoStream] | None") -> list[VideoFrame]:
         """What the decoder has ready after this packet; without one, all that is left in it."""
         try:
             frames = self.stream.codec_context.decode(packet)

@@ -2,11 +2,14 @@
 frame is found by the times in the file, never by counting at a rate."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import av
+from av.packet import Packet
 from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
 
 from snapapp.media.container import SECOND, Video, codec_name
 from snapapp.media.errors import PastTheEnd, Unreadable
@@ -36,16 +39,23 @@ def of_second(seconds: float) -> int:
 
 def of_frame(video: Video, number: int) -> int:
     """When the frame with this number, from 0, begins."""
-    entries = video.stream.index_entries
-    if not _lists_all_frames(video):
-        return _nth(video, number)
-    shown = [place for place, entry in enumerate(entries) if not entry.is_discard]
-    if number >= len(shown):
-        raise PastTheEnd(f"frame {number} is past the end: the video has {len(shown)} frames{_and_lasts(video)}")
-    keyframe = next((place for place in range(shown[number], -1, -1) if entries[place].is_keyframe), 0)
-    before = sum(place < keyframe for place in shown)
-    video.container.seek(entries[keyframe].timestamp, stream=video.stream)
-    return _nth(video, number - before)
+    listed = _listed(video)
+    if listed and number >= len(listed):
+        raise PastTheEnd(_no_frame(video, number, len(listed)))
+    if listed:
+        video.container.seek(listed[number], stream=video.stream)
+    times: list[int] = []
+    before = 0  # frames shown before those that are read
+    for packet in video.packets():
+        if listed and not times and packet.dts is not None:
+            before = bisect_left(listed, packet.dts)
+        if packet.is_keyframe and before + len(times) > number:
+            break  # what comes later in the file is shown later, except within a group of frames
+        if packet.pts is not None and not packet.is_discard and _is_shown(video, packet):
+            times.append(video.time(packet.pts))
+    if not before <= number < before + len(times):
+        raise PastTheEnd(_no_frame(video, number, before + len(times)))
+    return sorted(times)[number - before]
 
 
 def frames_from(video: Video, moment: int, until: int) -> Iterator[Shown]:
@@ -138,28 +148,21 @@ def _lasts(video: Video, frame: VideoFrame) -> int:
 # --- frames by number ------------------------------------------------------------------------------------------
 
 
+def _listed(video: Video) -> list[int] | None:
+    """The decoding times of all frames that are shown, where the index has them all."""
+    if not _lists_all_frames(video):
+        return None
+    return [entry.timestamp for entry in video.stream.index_entries if not entry.is_discard]
+
+
 def _lists_all_frames(video: Video) -> bool:
     """An MP4 or MOV that is not fragmented; Matroska's index has some keyframes only."""
     return video.kind in ("mp4", "mov") and video.stream.frames > 0 and len(video.stream.index_entries) > 0
 
 
-def _nth(video: Video, number: int) -> int:
-    """In order of presentation, from the keyframe where the file stands: frames that come later in the file are shown
-    later, except within a group; so the group's order decides."""
-    times: list[int] = []
-    for packet in video.packets():
-        if packet.is_keyframe and len(times) > number:
-            break
-        if packet.pts is not None and not packet.is_discard and _is_shown(video, bytes(memoryview(packet)[:1])):
-            times.append(video.time(packet.pts))
-    if number >= len(times):
-        raise PastTheEnd(f"frame {number} is past the end: the video has {len(times)} frames{_and_lasts(video)}")
-    return sorted(times)[number]
-
-
-def _is_shown(video: Video, start: bytes) -> bool:
+def _is_shown(video: Video, packet: "Packet[VideoStream]") -> bool:
     """VP8 has packets that only prepare later frames."""
-    return codec_name(video.stream) != "vp8" or bool(start[0] & 0x10)
+    return codec_name(video.stream) != "vp8" or bool(memoryview(packet)[0] & 0x10)
 
 
 # --- words and estimates ---------------------------------------------------------------------------------------
@@ -183,6 +186,7 @@ def _past(video: Video, moment: int, last: Shown) -> str:
     return f"the moment {moment / SECOND:g} s is past the end: the video lasts {last.ends / SECOND:.2f} s{cut}"
 
 
-def _and_lasts(video: Video) -> str:
+def _no_frame(video: Video, number: int, count: int) -> str:
     lasts = duration(video)
-    return f" and lasts {lasts / SECOND:.2f} s" if lasts else ""
+    long = f" and lasts {lasts / SECOND:.2f} s" if lasts else ""
+    return f"frame {number} is past the end: the video has {count} frames{long}"
