@@ -549,3 +549,32 @@ def remove(db: Connection, tenant: str, snap_id: UUID) -> Removal:
         return Removal.HIDDEN
     db.exec_driver_sql(_DELETE, of_snap)
     return Removal.DELETED
+
+
+# --- files ------------------------------------------------------------------------------------------------------
+
+_PUBLISHED = """
+SELECT media_prefix, ARRAY(SELECT its ->> 'file_name' FROM jsonb_array_elements(extras -> 'artefacts') AS its)
+  FROM snap WHERE tenant = %(tenant)s AND media_prefix IS NOT NULL
+"""
+
+# The record stays, with the hash of each file: what was kept elsewhere can still be proven.
+_EXPIRE = """
+UPDATE snap
+   SET media_prefix = NULL, frames = NULL, frame_count = 0, clip = NULL, updated_at = now(),
+       extras = extras - 'poster' - 'thumbnail'
+ WHERE tenant = %(tenant)s AND media_prefix IS NOT NULL AND processed_at < %(before)s
+   AND NOT EXISTS (SELECT FROM share WHERE share.tenant = snap.tenant AND share.snap_id = snap.id)
+RETURNING id
+"""
+
+
+def published(db: Connection, tenant: str) -> list[tuple[str, frozenset[str]]]:
+    """The prefixes that snaps refer to, each with the names of the files that must be below it."""
+    rows = db.exec_driver_sql(_PUBLISHED, {"tenant": tenant}).fetchall()
+    return [(prefix, frozenset(names)) for prefix, names in rows]
+
+
+def expire(db: Connection, tenant: str, before: datetime) -> int:
+    """Parts with the files of snaps that were processed before and never shared; returns how many."""
+    return len(db.exec_driver_sql(_EXPIRE, {"tenant": tenant, "before": before}).fetchall())

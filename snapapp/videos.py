@@ -150,3 +150,11 @@ def page(db: Connection, tenant: str, window: Window = FIRST) -> Page[Video]:
 def _video(*columns: Any) -> Video:
     values = dict(zip(Video.__dataclass_fields__, columns, strict=True))
     return Video(**values | {"probe": values["probe"] and json.loads(values["probe"])})
+
+
+_STORED = "SELECT id, storage_key FROM video WHERE tenant = %(tenant)s"
+
+
+def stored(db: Connection, tenant: str) -> list[tuple[UUID, str | None]]:
+    """Every video, with the key of its bytes where they are ours."""
+    return [(video_id, key) for video_id, key in db.exec_driver_sql(_STORED, {"tenant": tenant}).fetchall()]

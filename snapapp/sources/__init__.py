@@ -4,11 +4,12 @@
         ...
 
 To read: `remote` (the file), `cache` (its blocks on disk), `line` (requests and what their answers mean), `connection`
-(waiting with a limit), `guard` (where we go), `limits`, `errors`.
+(waiting with a limit), `guard` (where we go), `limits`, `errors`. `post` sends, under the same guard.
 """
 
 from snapapp.sources.errors import Reason, SourceError, SourceRefused, SourceUnavailable
 from snapapp.sources.limits import Limits
+from snapapp.sources.post import post
 from snapapp.sources.remote import RemoteFile, open_remote
 
 __all__ = [
@@ -19,4 +20,5 @@ __all__ = [
     "SourceRefused",
     "SourceUnavailable",
     "open_remote",
+    "post",
 ]
