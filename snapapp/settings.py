@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
+from urllib.parse import urlsplit
 
 from snapapp.errors import SettingsError
 from snapapp.jobs.settings import JobsSettings, RetrySettings
@@ -45,6 +46,11 @@ class LogLevel(StrEnum):
     WARNING = "WARNING"
     ERROR = "ERROR"
     CRITICAL = "CRITICAL"
+
+
+class StorageKind(StrEnum):
+    LOCAL = "local"
+    S3 = "s3"
 
 
 class Origin(StrEnum):
@@ -104,6 +110,16 @@ def hours(low: int, high: int) -> Reader[timedelta]:
     return Reader(f"{count.accepts} (hours)", lambda text: count.read(text) * unit, lambda value: str(value // unit))
 
 
+def seconds(low: int, high: int) -> Reader[timedelta]:
+    count, unit = whole(low, high), timedelta(seconds=1)
+    return Reader(f"{count.accepts} (seconds)", lambda text: count.read(text) * unit, lambda value: str(value // unit))
+
+
+def days(low: int, high: int) -> Reader[timedelta]:
+    count, unit = whole(low, high), timedelta(days=1)
+    return Reader(f"{count.accepts} (days)", lambda text: count.read(text) * unit, lambda value: str(value // unit))
+
+
 def switch() -> Reader[bool]:
     words = {
         "true": True,
@@ -155,6 +171,16 @@ def token(shortest: int) -> Reader[str]:
     return Reader(f"a secret of {shortest} to 200 characters", read)
 
 
+def tokens(shortest: int) -> Reader[tuple[str, ...]]:
+    """Several secrets, so that one can be replaced while what the old one did still counts."""
+    each = token(shortest)
+
+    def read(text: str) -> tuple[str, ...]:
+        return tuple(each.read(item.strip()) for item in text.split(",") if item.strip())
+
+    return Reader(f"{each.accepts}, or several separated by commas", read, mask=lambda value: "***" if value else "")
+
+
 def path() -> Reader[Path]:
     def read(text: str) -> Path:
         if text.startswith("~"):
@@ -204,6 +230,50 @@ def _is_module(name: str) -> bool:
 
 def _is_program(name: str) -> bool:
     return name.startswith("/") or "/" not in name
+
+
+def web_address() -> Reader[str]:
+    def read(text: str) -> str:
+        if not _is_web_address(text):
+            raise UnreadableError
+        return text.rstrip("/")
+
+    return Reader("an http:// or https:// address without user, query or fragment", read)
+
+
+def _is_web_address(text: str) -> bool:
+    if not re.fullmatch(r"https?://[^\s/?#@\\]+(/[^\s?#\\]*)?", text):
+        return False
+    try:
+        parts = urlsplit(text)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none, half an IPv6 address
+        return False
+
+
+def _is_origin(text: str) -> bool:
+    return text == "*" or (_is_web_address(text) and text.count("/") == 2 and text == text.lower())
+
+
+def key_prefix() -> Reader[str]:
+    def read(text: str) -> str:
+        trimmed = text.strip("/")
+        if len(trimmed) > 150 or not re.fullmatch(r"[A-Za-z0-9_=-][A-Za-z0-9._=-]*", trimmed.replace("/", "")):
+            raise UnreadableError
+        if any(segment in ("", ".", "..") for segment in trimmed.split("/")):
+            raise UnreadableError
+        return trimmed
+
+    return Reader("at most 150 letters, digits and ._=- between slashes", lambda text: read(text) if text else "")
+
+
+def bucket_name() -> Reader[str]:
+    def read(text: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]", text):
+            raise UnreadableError
+        return text
+
+    return Reader("a bucket's name, 3 to 63 letters, digits, dots and hyphens", read)
 
 
 def postgres_url() -> Reader[str]:
@@ -338,7 +408,50 @@ class Settings:
         "WEB_FIRST", switch(), "true", "Whether the embedded worker pauses while a request is being answered."
     )
     disk_free_min_mb: int = setting(
-        "DISK_FREE_MIN_MB", whole(0, 10_000_000), "500", "Less free disk than this is a failing health part."
+        "DISK_FREE_MIN_MB",
+        whole(0, 10_000_000),
+        "500",
+        "Under this much free disk, uploads and heavy work are refused and health says so.",
+    )
+    storage: StorageKind = setting(
+        "STORAGE", choice(StorageKind), "local", "Where videos and what is made of them are kept: DATA_DIR or S3."
+    )
+    s3_endpoint: str | None = setting(
+        "S3_ENDPOINT", optional(web_address()), "", "Of what speaks S3 and is not Amazon's."
+    )
+    s3_bucket: str | None = setting("S3_BUCKET", optional(bucket_name()), "", "The bucket; it must be there.")
+    s3_region: str = setting("S3_REGION", label(60), "us-east-1", "The region, as requests are signed with it.")
+    s3_prefix: str = setting("S3_PREFIX", key_prefix(), "", "What all keys begin with, in a bucket with others in it.")
+    s3_access_key_id: str | None = setting("S3_ACCESS_KEY_ID", optional(token(3)), "", "Who we are to S3.")
+    s3_secret_access_key: str | None = setting(
+        "S3_SECRET_ACCESS_KEY", optional(token(8)), "", "And what proves it.", secret=True
+    )
+    media_retention: timedelta | None = setting(
+        "MEDIA_RETENTION_DAYS",
+        optional(days(1, 36_500)),
+        "",
+        "How long the files of a snap that nobody shared are kept; none: for ever.",
+    )
+    upload_max_mb: int = setting("UPLOAD_MAX_MB", whole(1, 1_048_576), "1024", "The largest video that is taken.")
+    signing_secret: tuple[str, ...] = setting(
+        "SIGNING_SECRET",
+        tokens(32),
+        "",
+        "Signs media links and cookies; of several the first, and the others still count. In dev made and kept in "
+        "DATA_DIR.",
+        secret=True,
+    )
+    media_url_ttl: timedelta = setting(
+        "MEDIA_URL_TTL_S", seconds(60, 31_536_000), "86400", "How long a media link works, at least."
+    )
+    public_base_url: str | None = setting(
+        "PUBLIC_BASE_URL", optional(web_address()), "", "What links that leave the house begin with."
+    )
+    cors_allowed_origins: tuple[str, ...] = setting(
+        "CORS_ALLOWED_ORIGINS",
+        names("origins (https://app.example.com)", _is_origin),
+        "",
+        "Whose pages in a browser may call the API; * is everybody's.",
     )
     log_format: LogFormat = setting(
         "LOG_FORMAT", choice(LogFormat), "console", "How log lines look.", prod_default="json"
@@ -626,6 +739,7 @@ def load(environ: Mapping[str, str], file: EnvFile | None = None) -> Settings:
         looked_in=("the environment", *([file.looked] if file else [])),
     )
     mistakes += _clashes(settings, wrong, given)
+    mistakes += _gaps(settings, wrong)
     mistakes += _dangers(settings, wrong, given)
     if mistakes:
         raise SettingsError(mistakes)
@@ -687,6 +801,14 @@ def _refusals(construct: Callable[[], object]) -> list[str]:
     return []
 
 
+def _gaps(settings: Settings, wrong: set[str]) -> Iterator[str]:
+    """What one setting makes another one need."""
+    if settings.storage is StorageKind.S3:
+        for name in ("s3_bucket", "s3_access_key_id", "s3_secret_access_key"):
+            if name not in wrong and getattr(settings, name) is None:
+                yield f"{TABLE[name].name} is required with {PREFIX}STORAGE=s3"
+
+
 def _dangers(settings: Settings, wrong: set[str], given: Mapping[str, Given]) -> Iterator[str]:
     """What production refuses to start on."""
     if settings.env is not Environment.PROD:
@@ -695,9 +817,19 @@ def _dangers(settings: Settings, wrong: set[str], given: Mapping[str, Given]) ->
         yield f"{PREFIX}DATABASE_URL is required in prod: the embedded PostgreSQL is for development"
     if settings.internal_token is None and "internal_token" not in wrong:
         yield f"{PREFIX}INTERNAL_TOKEN is required in prod, it guards /internal: try `openssl rand -hex 24`"
+    if not settings.signing_secret and "signing_secret" not in wrong:
+        yield f"{PREFIX}SIGNING_SECRET is required in prod, it signs media links: try `openssl rand -hex 32`"
+    if _is_in_the_clear(settings.s3_endpoint) and "s3_endpoint" not in wrong:
+        yield f"{_as_set(TABLE['s3_endpoint'], settings.env, given)} must be https:// in prod, or on this machine"
     for name, entry in TABLE.items():
         if name not in wrong and isinstance(getattr(settings, name), Path) and not _is_absolute(entry, given):
             yield f"{_as_set(entry, settings.env, given)} must be an absolute path in prod"
+
+
+def _is_in_the_clear(address: str | None) -> bool:
+    if address is None or not address.startswith("http://"):
+        return False
+    return urlsplit(address).hostname not in ("localhost", "127.0.0.1", "::1")
 
 
 def _is_absolute(entry: Setting[Any], given: Mapping[str, Given]) -> bool:

@@ -260,6 +260,7 @@ def test_a_database_without_the_schema_names_the_command_to_type(
     monkeypatch.setenv("SNAPAPP_DATABASE_URL", empty_url)
     monkeypatch.setenv("SNAPAPP_ENV", environment)
     monkeypatch.setenv("SNAPAPP_INTERNAL_TOKEN", "a-token-for-the-tests")
+    monkeypatch.setenv("SNAPAPP_SIGNING_SECRET", "a-secret-of-the-tests-that-signs-links")
     monkeypatch.setenv("SNAPAPP_DATA_DIR", str(tmp_path))
     answer = bare_call(*typed.split())
     assert (answer.code, answer.out) == (1, "")

@@ -157,7 +157,11 @@ def test_prod_refuses_to_leave_internal_open(url: str, serve: Serve) -> None:
     assert "SNAPAPP_INTERNAL_TOKEN is required in prod" in served.said()
 
 
-PROD: dict[str, Any] = {"SNAPAPP_ENV": "prod", "SNAPAPP_INTERNAL_TOKEN": "a-token-for-the-tests"}
+PROD: dict[str, Any] = {
+    "SNAPAPP_ENV": "prod",
+    "SNAPAPP_INTERNAL_TOKEN": "a-token-for-the-tests",
+    "SNAPAPP_SIGNING_SECRET": "a-secret-of-the-tests-that-signs-links",
+}
 
 
 def test_a_house_that_is_told_to_leave_before_it_begins_does_not_wait(url: str, tmp_path: Path) -> None:

@@ -56,8 +56,10 @@ def megabytes(text: str) -> int:
 
 
 def filled() -> str:
-    """The example with its one gap filled in."""
-    return EXAMPLE.read_text().replace("\nSNAPAPP_INTERNAL_TOKEN=\n", f"\nSNAPAPP_INTERNAL_TOKEN={TOKEN}\n")
+    """The example with its gaps filled in."""
+    return re.sub(
+        r"^(SNAPAPP_(?:INTERNAL_TOKEN|SIGNING_SECRET)=)$", rf"\g<1>{TOKEN}", EXAMPLE.read_text(), flags=re.MULTILINE
+    )
 
 
 def example(**changes: str) -> Settings:
@@ -169,7 +171,10 @@ def test_the_example_starts_in_prod_once_its_token_is_there() -> None:
 def test_the_example_does_not_start_without_its_token() -> None:
     with pytest.raises(SettingsError) as caught:
         load({}, EnvFile.parse(EXAMPLE.read_bytes(), "example"))
-    assert [mistake.split()[0] for mistake in caught.value.mistakes] == ["SNAPAPP_INTERNAL_TOKEN"]
+    assert [mistake.split()[0] for mistake in caught.value.mistakes] == [
+        "SNAPAPP_INTERNAL_TOKEN",
+        "SNAPAPP_SIGNING_SECRET",
+    ]
 
 
 def test_systemd_reads_the_example_as_we_do(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ PROD = {
     "DATABASE_URL": "postgresql://db/snaps",
     "DATA_DIR": "/srv/snapapp",
     "INTERNAL_TOKEN": "a-token-for-the-tests",
+    "SIGNING_SECRET": "a-secret-of-the-tests-that-signs-links",
 }
 
 
@@ -200,6 +201,33 @@ WRONG = {
         "+",
         "NaN",
     ],
+    "STORAGE": ["disk", "s3://bucket"],
+    "S3_ENDPOINT": [
+        "s3.example.com",
+        "ftp://h",
+        "http://",
+        "http://u:p@h",
+        "https://h?x=1",
+        "https://h:x",
+        "https://[::1",
+    ],
+    "S3_BUCKET": ["a", "a/b", "-abc", "b" * 64],
+    "S3_REGION": ["r" * 61],
+    "S3_PREFIX": ["a b", "../up", "a//b", ".hidden", "é", "p" * 151],
+    "S3_ACCESS_KEY_ID": ["x"],
+    "S3_SECRET_ACCESS_KEY": ["short", "with a blank in it"],
+    "MEDIA_RETENTION_DAYS": ["0", "-1", "36501", "1.5"],
+    "UPLOAD_MAX_MB": ["0", "1048577", "1GB"],
+    "SIGNING_SECRET": ["x" * 31, f"{'x' * 32},short", "x" * 201, "a secret with blanks in it, which is long enough"],
+    "MEDIA_URL_TTL_S": ["59", "31536001", "1d"],
+    "PUBLIC_BASE_URL": ["snaps.example.com", "https://", "https://u@h", "https://h/#x", "javascript://h/%0aalert(1)"],
+    "CORS_ALLOWED_ORIGINS": [
+        "app.example.com",
+        "https://app.example.com/",
+        "https://a.com,*.b.com",
+        "https://A.com",
+        "null",
+    ],
     "WORKER_ENABLED": ["2", "ja", "tru", "y", "none", "-1"],
     "WORKER_ID": ["x" * 101, "a\tb", "a\x1bb", "\udcff"],
     "WORKER_QUEUES": ["a b", "ok,not ok", "q" * 201, "a\x00"],
@@ -294,6 +322,7 @@ def test_prod_refuses_what_is_for_development_and_names_it_all() -> None:
     assert [mistake.split()[0] for mistake in found] == [
         "SNAPAPP_DATABASE_URL",
         "SNAPAPP_INTERNAL_TOKEN",
+        "SNAPAPP_SIGNING_SECRET",
         "SNAPAPP_ENV_FILE='etc/snapapp.env'",
         "SNAPAPP_DATA_DIR=./var",
     ]
@@ -302,6 +331,29 @@ def test_prod_refuses_what_is_for_development_and_names_it_all() -> None:
 
 def test_prod_does_not_ask_for_a_database_url_that_is_there_but_wrong() -> None:
     assert len(mistakes(**PROD | {"DATABASE_URL": "mysql://h/d"})) == 1
+
+
+def test_s3_needs_a_bucket_and_keys_and_names_what_lacks() -> None:
+    assert mistakes(STORAGE="s3", S3_ACCESS_KEY_ID="someone") == [
+        "SNAPAPP_S3_BUCKET is required with SNAPAPP_STORAGE=s3",
+        "SNAPAPP_S3_SECRET_ACCESS_KEY is required with SNAPAPP_STORAGE=s3",
+    ]
+    assert len(mistakes(STORAGE="s3", S3_BUCKET="/", S3_ACCESS_KEY_ID="someone", S3_SECRET_ACCESS_KEY="s" * 20)) == 1
+
+
+def test_prod_sends_nothing_to_s3_in_the_clear() -> None:
+    [mistake] = mistakes(**PROD, S3_ENDPOINT="http://s3.example.com")
+    assert mistake.startswith("SNAPAPP_S3_ENDPOINT='http://s3.example.com' must be https://")
+    for fine in ("https://s3.example.com/", "http://localhost:9000"):
+        assert of(**PROD, S3_ENDPOINT=fine).s3_endpoint == fine.rstrip("/")
+
+
+def test_secrets_are_several_and_shown_nowhere() -> None:
+    settings = of(SIGNING_SECRET=f"{'new' * 12}, {'old' * 12}", S3_SECRET_ACCESS_KEY="hunter2hunter2")
+    assert settings.signing_secret == ("new" * 12, "old" * 12)
+    shown = repr(settings) + repr(settings.explain())
+    assert not any(secret in shown for secret in ("newnew", "oldold", "hunter2"))
+    assert "hunter2" not in str(mistakes(S3_SECRET_ACCESS_KEY="hunter2 hunter2"))
 
 
 TROUBLE = string.printable + "\x00\x1b\u00a0\u2028\udcff٣²…é"
