@@ -276,6 +276,13 @@ def bucket_name() -> Reader[str]:
     return Reader("a bucket's name, 3 to 63 letters, digits, dots and hyphens", read)
 
 
+def _is_fetch_host(text: str) -> bool:
+    found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::([0-9]{1,5}))?", text)
+    if found is None or not 1 <= int(found[2] or 1) <= 65_535:
+        return False
+    return not text.startswith("[") or _is_address(found[1].strip("[]"))
+
+
 def postgres_url() -> Reader[str]:
     """Every spelling of the scheme becomes `postgresql://`, which libpq and SQLAlchemy both read."""
     return Reader(
@@ -452,6 +459,27 @@ class Settings:
         names("origins (https://app.example.com)", _is_origin),
         "",
         "Whose pages in a browser may call the API; * is everybody's.",
+    )
+    fetch_max_mb: int = setting(
+        "FETCH_MAX_MB", whole(1, 1_000_000), "1024", "The most that one job downloads of a remote video."
+    )
+    fetch_timeout: timedelta = setting(
+        "FETCH_TIMEOUT_MS",
+        milliseconds(100, DAY_MS),
+        "120000",
+        "How long one job waits for the bytes of a remote video, in all.",
+    )
+    fetch_allowed_hosts: tuple[str, ...] = setting(
+        "FETCH_ALLOWED_HOSTS",
+        names("hosts (host or host:port)", _is_fetch_host),
+        "",
+        "Hosts whose videos are fetched although their address is private; all others must be public.",
+    )
+    source_cache_mb: int = setting(
+        "SOURCE_CACHE_MB",
+        whole(0, 10_000_000),
+        "2048",
+        "The disk for parts of remote videos, kept for the next snap of the same video; 0 keeps none.",
     )
     log_format: LogFormat = setting(
         "LOG_FORMAT", choice(LogFormat), "console", "How log lines look.", prod_default="json"
