@@ -23,6 +23,7 @@ _TAGS = {
     "queues": "How full the queues are, how fast they go, and the switch that each has.",
     "workers": "The processes that work the queue, and how others ended.",
     "schedules": "What fires again and again, when next, and what became of every slot.",
+    "media": "Frames, clips and videos, by links that need no headers.",
 }
 
 _TOKEN = {
