@@ -10,8 +10,7 @@ import psycopg
 import sqlalchemy.exc
 from sqlalchemy import Engine
 
-from snapapp import db, logs, migrate, processing, tenants
-from snapapp import db, logs, migrate, processing, storage
+from snapapp import db, logs, migrate, processing, storage, tenants
 from snapapp.errors import MigrationError, SnapError
 from snapapp.jobs import intake
 from snapapp.jobs.courtesy import Courtesy
