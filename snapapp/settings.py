@@ -283,13 +283,6 @@ def bucket_name() -> Reader[str]:
     return Reader("a bucket's name, 3 to 63 letters, digits, dots and hyphens", read)
 
 
-def _is_fetch_host(text: str) -> bool:
-    found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::([0-9]{1,5}))?", text)
-    if found is None or not 1 <= int(found[2] or 1) <= 65_535:
-        return False
-    return not text.startswith("[") or _is_address(found[1].strip("[]"))
-
-
 def postgres_url() -> Reader[str]:
     """Every spelling of the scheme becomes `postgresql://`, which libpq and SQLAlchemy both read."""
     return Reader(
