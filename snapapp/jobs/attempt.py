@@ -41,6 +41,14 @@ _ANYBODY = Within()
 Transaction = Callable[[Job], AbstractContextManager[Connection]]
 
 
+class CommitFailed(Exception):
+    """The `commit` hook raised, so nothing landed: `finished` is what the attempt has come to instead."""
+
+    def __init__(self, finished: Finished) -> None:
+        self.finished = finished
+        super().__init__(finished.job.id)
+
+
 def run(job: Job, processor: Processor, wait: wait_base, within: Within | None = None) -> Outcome:
     """Runs the processor here and now. Nothing that it raises gets past this function."""
     if job.exhausted:
@@ -114,7 +122,7 @@ def settle_with_hook(
     *,
     was_unsure: bool = False,
 ) -> tuple[Finished, Status | None]:
-    """Settles and runs the hook in one transaction, the fence first. A `commit` that raises fails the attempt.
+    """Settles and runs the hook in one transaction, the fence first. CommitFailed: the attempt has failed, settle that.
 
     `was_unsure`: an earlier call lost its connection, perhaps after its commit, so look before believing in a loss.
     """
@@ -126,8 +134,7 @@ def settle_with_hook(
     except Exception as error:
         if not isinstance(finished.outcome, Succeeded) or queue_is_away(error):
             raise
-        failed = finished._replace(outcome=judge(job, error, processor.wait or wait))
-        return failed, _settle(failed, processor, transaction, notes, within)
+        raise CommitFailed(finished._replace(outcome=judge(job, error, processor.wait or wait))) from error
 
 
 def _settle(

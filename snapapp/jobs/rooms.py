@@ -267,6 +267,8 @@ class Rooms:
                 )
                 self._settler.settled_elsewhere(settled, status)
                 return
+            except attempt.CommitFailed as refused:
+                finished = refused.finished  # for good: if its `failed` hook has to be dropped, it is still no success
             except Exception as error:  # noqa: BLE001 - the hook's edge
                 failures += 1
                 self._events.complain(self._worker, "settle with hook", error)

@@ -25,7 +25,7 @@ from snapapp.jobs.executors.children import Child
 from snapapp.jobs.executors.command import Command
 from snapapp.jobs.executors.guard import Guard
 from snapapp.jobs.executors.runners import Runner
-from snapapp.jobs.model import Finished, Job, Outcome
+from snapapp.jobs.model import Finished, Job, Outcome, Status
 from snapapp.jobs.notes import Notes
 from snapapp.jobs.queue import Claimant, Turn
 from snapapp.jobs.registry import Processor, Registry
@@ -134,8 +134,15 @@ class _Bench(ExitStack):
         )
         job.deadline = job.started_at + timeout
         finished = Finished(job, self._outcome(job, processor, timeout), monotonic() - job.started_at)
-        _, status = attempt.settle_with_hook(finished, processor, self.transaction, notes, self._wait, self._within)
+        try:
+            status = self._settle(finished, processor, notes)
+        except attempt.CommitFailed as refused:
+            status = self._settle(refused.finished, processor, notes)
         return status.value if status else "LEASE_LOST"
+
+    def _settle(self, finished: Finished, processor: Processor, notes: Notes) -> Status | None:
+        settle = attempt.settle_with_hook
+        return settle(finished, processor, self.transaction, notes, self._wait, self._within)[1]
 
     def _outcome(self, job: Job, processor: Processor, timeout: float) -> Outcome:
         within = self._within or None
