@@ -394,6 +394,12 @@ class Settings:
         "512",
         "The memory of a job in a child or a command, where its kind says nothing; 0: no limit.",
     )
+    memory_free_min_mb: int = setting(
+        "MEMORY_FREE_MIN_MB",
+        whole(0, 1_048_576),
+        "100",
+        "What jobs in children and commands leave free: a kind that needs more than the rest is held back.",
+    )
     child_max_jobs: int = setting(
         "CHILD_MAX_JOBS", whole(1, 1_000_000), "1000", "Jobs that a child runs before it is replaced."
     )
@@ -465,6 +471,7 @@ class Settings:
             child_max_rss_mb=self.child_max_rss_mb,
             child_nice=self.child_nice,
             job_memory_mb=self.job_memory_mb,
+            memory_free_min_mb=self.memory_free_min_mb,
             commands=self.worker_commands,
             command_allow=self.command_allow,
             max_stuck=self.worker_max_stuck,

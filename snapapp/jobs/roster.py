@@ -1,7 +1,8 @@
 """Every statement on the roster: who works the queue, since when, and how each of them ended."""
 
+import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -116,6 +117,8 @@ class Report:
     memory_mb: int = 0
     status: str = "ACTIVE"
     note: str | None = None
+    free_mb: int | None = None
+    held_kinds: Mapping[str, str] = field(default_factory=dict)  # for want of memory, each with the reason
 
 
 class Pulse(NamedTuple):
@@ -135,17 +138,20 @@ _BEAT = """
 WITH beaten AS (
     INSERT INTO job_worker AS member (
         id, name, host, machine, pid, pid_started, queues, kinds, slots, traces, status, note, memory_mb,
-        current_jobs, jobs_claimed, jobs_completed, jobs_failed, jobs_retried, jobs_recovered, busy_ms, expires_at)
+        current_jobs, jobs_claimed, jobs_completed, jobs_failed, jobs_retried, jobs_recovered, busy_ms, expires_at,
+        free_mb, held_kinds)
     VALUES (
         %(id)s, %(name)s, %(host)s, %(machine)s, %(pid)s, %(pid_started)s, %(queues)s, %(kinds)s, %(slots)s,
         %(traces)s, %(status)s, %(note)s, %(memory_mb)s, %(current_jobs)s, %(claimed)s, %(completed)s, %(failed)s,
-        %(retried)s, %(recovered)s, %(busy_ms)s, now() + %(lives_for)s)
+        %(retried)s, %(recovered)s, %(busy_ms)s, now() + %(lives_for)s,
+        %(free_mb)s, %(held_kinds)s::jsonb)
     ON CONFLICT (id) DO UPDATE
        SET status = excluded.status, note = excluded.note, memory_mb = excluded.memory_mb,
            current_jobs = excluded.current_jobs, jobs_claimed = excluded.jobs_claimed,
            jobs_completed = excluded.jobs_completed, jobs_failed = excluded.jobs_failed,
            jobs_retried = excluded.jobs_retried, jobs_recovered = excluded.jobs_recovered,
-           busy_ms = excluded.busy_ms, beat_at = now(), expires_at = excluded.expires_at
+           busy_ms = excluded.busy_ms, beat_at = now(), expires_at = excluded.expires_at,
+           free_mb = excluded.free_mb, held_kinds = excluded.held_kinds
     RETURNING id
 )
 SELECT extract(epoch FROM job_next_due(%(kinds)s, %(only_queues)s) - clock_timestamp())::float8,
@@ -194,6 +200,8 @@ def beat(db: Db, member: Member, report: Report, *, lives_for: timedelta) -> Pul
         "retried": counts.retried,
         "recovered": counts.recovered,
         "busy_ms": int(counts.busy_ms),
+        "free_mb": report.free_mb,
+        "held_kinds": json.dumps(dict(report.held_kinds)),
         "lives_for": lives_for,
         "channel": channel_of(member.id),
     }

@@ -39,6 +39,7 @@ class JobsSettings:
     child_max_rss_mb: int = 300  # likewise, when it is this big
     child_nice: int = 5  # how far children and commands stand behind the process that started them
     job_memory_mb: int = 512  # of a job in a child or a command, where its kind says nothing; 0: no limit
+    memory_free_min_mb: int = 100  # kinds in processes of their own are claimed only if what they need leaves so much
     commands: int = 2  # programs of `command` jobs at once
     command_allow: tuple[str, ...] = ()  # empty: only what the code itself names
     max_stuck: int | None = None  # threads that ignore their deadline before a restart is wanted; None: concurrency
@@ -75,6 +76,10 @@ class JobsSettings:
                 (self.child_max_rss_mb < 1, f"a child needs at least 1 MB, not {self.child_max_rss_mb}"),
                 (not 0 <= self.child_nice <= 19, f"niceness must lie between 0 and 19, not {self.child_nice}"),
                 (self.job_memory_mb < 0, f"a job's memory must not be negative: {self.job_memory_mb}"),
+                (
+                    self.memory_free_min_mb < 0,
+                    f"memory to be left free must not be negative: {self.memory_free_min_mb}",
+                ),
                 (self.commands < 1, f"commands must be at least 1, not {self.commands}"),
                 (
                     self.max_stuck is not None and self.max_stuck < 1,
