@@ -39,24 +39,26 @@ class Entry(NamedTuple):
 
 
 class _Sample:
-    """Of many attempts a few, evenly: one in `every`, and twice as seldom whenever there are too many."""
+    """Of many quick attempts at a kind a few, evenly: one in `every` of those that were measured, and twice as seldom
+    whenever there are too many."""
 
-    __slots__ = ("every", "kept", "next", "seen")
+    __slots__ = ("every", "kept", "measured", "next", "seen")
 
     def __init__(self) -> None:
         self.kept: list[Entry] = []
-        self.seen, self.every, self.next = 0, 1, 1
+        self.seen = 0  # all of them
+        self.measured, self.every, self.next = 0, 1, 1
 
     def keep(self, entry: Entry) -> None:
         self.kept.append(entry)
         if len(self.kept) == _FEW:
             self.kept, self.every = self.kept[1::2], 2 * self.every
-        self.next = self.seen + self.every
+        self.next = self.measured + self.every
 
     def entries(self) -> list[Entry]:
-        """The last one also stands for those that came after it."""
-        *others, last = [entry._replace(stands_for=self.every) for entry in self.kept]
-        return [*others, last._replace(stands_for=self.seen - self.every * len(others))]
+        """They stand for all."""
+        share, rest = divmod(self.seen, len(self.kept))
+        return [entry._replace(stands_for=share + (place < rest)) for place, entry in enumerate(self.kept)]
 
 
 class Ledger:
@@ -87,8 +89,10 @@ class Ledger:
                 if sample is None:
                     sample = samples[job.kind] = _Sample()
                 sample.seen += 1
-                if sample.seen == sample.next:
-                    sample.keep(_entry(finished, status))
+                if job.is_measured or sample.seen == 1:
+                    sample.measured += 1
+                    if sample.measured == sample.next:
+                        sample.keep(_entry(finished, status))
 
     def write(self, db: Db) -> set[str]:
         """Writes all there is in one statement; the kinds whose memory it was about."""

@@ -76,6 +76,7 @@ class Job:
     cpu: float | None = field(default=None, repr=False)  # seconds, when it has run; written by the slot that runs it
     peak: int | None = field(default=None, repr=False)  # bytes, so far; None in a thread or on a loop; likewise
     backends: tuple[int, ...] = field(default=(), repr=False)  # server processes that run its statements
+    is_measured: bool = field(default=True, repr=False)  # False: so quick that only some of its kind are; likewise
     is_boxed: bool = field(default=False, repr=False)  # its black box was written; by whoever watches its time
 
     @property
