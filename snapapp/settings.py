@@ -553,6 +553,12 @@ class Settings:
     job_connections: int = setting(
         "JOB_CONNECTIONS", whole(0, 200), "2", "Connections to the database that running jobs share; 0: none."
     )
+    memory_free_min_mb: int = setting(
+        "MEMORY_FREE_MIN_MB",
+        whole(0, 1_048_576),
+        "100",
+        "What jobs in children and commands leave free: a kind that needs more than the rest is held back.",
+    )
     child_max_jobs: int = setting(
         "CHILD_MAX_JOBS", whole(1, 1_000_000), "1000", "Jobs that a child runs before it is replaced."
     )
@@ -625,6 +631,7 @@ class Settings:
             child_nice=self.child_nice,
             job_memory_mb=self.job_memory_mb,
             job_connections=self.job_connections,
+            memory_free_min_mb=self.memory_free_min_mb,
             commands=self.worker_commands,
             command_allow=self.command_allow,
             max_stuck=self.worker_max_stuck,

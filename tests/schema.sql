@@ -354,8 +354,22 @@ BEGIN
             RETURN NEXT;
         END IF;
     END LOOP;
+    RETURN QUERY SELECT * FROM explain_memory_of_job(job);
 END $$;
-COMMENT ON FUNCTION public.explain_limits_of_job(job public.snap_processing_job, OUT said text, OUT is_shut boolean) IS 'Which limits hold back a job that waits; see explain_job(id).';
+COMMENT ON FUNCTION public.explain_limits_of_job(job public.snap_processing_job, OUT said text, OUT is_shut boolean) IS 'Which limits, and which want of memory, hold back a job that waits; see explain_job(id).';
+CREATE FUNCTION public.explain_memory_of_job(job public.snap_processing_job, OUT said text, OUT is_shut boolean) RETURNS SETOF record
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT format('Worker %s holds its kind back, as of %s ago: %s.', name, job_span(clock_timestamp() - beat_at), why),
+           everywhere
+      FROM (SELECT name, beat_at, held_kinds ->> job.kind AS why, bool_and(held_kinds ? job.kind) OVER () AS everywhere
+              FROM job_worker
+             WHERE expires_at > clock_timestamp() AND status = 'ACTIVE' AND job.kind = ANY (kinds)
+               AND (queues = '{}' OR job.queue = ANY (queues))) AS worker
+     WHERE why IS NOT NULL
+     ORDER BY name
+$$;
+COMMENT ON FUNCTION public.explain_memory_of_job(job public.snap_processing_job, OUT said text, OUT is_shut boolean) IS 'Which workers hold back a job for want of memory; see explain_job(id).';
 CREATE FUNCTION public.explain_place_of_job(job public.snap_processing_job) RETURNS SETOF text
     LANGUAGE plpgsql STABLE
     AS $$
@@ -648,6 +662,16 @@ CREATE FUNCTION public.job_next_due(kinds text[], queues text[] DEFAULT NULL::te
        AND NOT EXISTS (SELECT FROM job_queue WHERE name = lane.queue AND paused_at IS NOT NULL)
 $$;
 COMMENT ON FUNCTION public.job_next_due(kinds text[], queues text[]) IS 'When the next waiting job of these kinds may run; the workers ask it to know how long they may sleep.';
+CREATE FUNCTION public.job_percentiles(amounts double precision[], weights integer[], OUT p50 double precision, OUT p95 double precision, OUT p99 double precision) RETURNS record
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT min(amount) FILTER (WHERE part >= 0.50), min(amount) FILTER (WHERE part >= 0.95),
+           min(amount) FILTER (WHERE part >= 0.99)
+      FROM (SELECT amount, sum(weight) OVER (ORDER BY amount ROWS UNBOUNDED PRECEDING) / sum(weight) OVER () AS part
+              FROM unnest(amounts, weights::double precision[]) AS it (amount, weight)
+             WHERE amount IS NOT NULL) AS ranked
+$$;
+COMMENT ON FUNCTION public.job_percentiles(amounts double precision[], weights integer[], OUT p50 double precision, OUT p95 double precision, OUT p99 double precision) IS 'The 50th, 95th and 99th percentile of amounts that stand for several each.';
 CREATE FUNCTION public.job_rules_changed() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -888,6 +912,32 @@ COMMENT ON COLUMN public.idempotency.key IS 'As sent.';
 COMMENT ON COLUMN public.idempotency.body_hash IS 'SHA-256 of the request: another one with this key is refused.';
 COMMENT ON COLUMN public.idempotency.snap_id IS 'What it made.';
 COMMENT ON COLUMN public.idempotency.created_at IS 'When.';
+CREATE TABLE public.job_cost (
+    job_id bigint NOT NULL,
+    lease_seq bigint NOT NULL,
+    attempt integer NOT NULL,
+    kind text NOT NULL COLLATE pg_catalog."C",
+    outcome text NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    wait_ms double precision,
+    wall_ms double precision NOT NULL,
+    cpu_ms double precision,
+    peak_mb double precision,
+    stands_for integer DEFAULT 1 NOT NULL,
+    CONSTRAINT job_cost_stands_for_check CHECK ((stands_for > 0))
+);
+COMMENT ON TABLE public.job_cost IS 'What attempts cost: SELECT * FROM job_cost WHERE job_id = 42. The view kind_costs has percentiles. Rows go with their jobs.';
+COMMENT ON COLUMN public.job_cost.job_id IS 'The job.';
+COMMENT ON COLUMN public.job_cost.lease_seq IS 'Under which lease the attempt ran; attempts that were given back share their number, leases never do.';
+COMMENT ON COLUMN public.job_cost.attempt IS 'Which attempt it was, as the row counted it then.';
+COMMENT ON COLUMN public.job_cost.kind IS 'The job''s kind.';
+COMMENT ON COLUMN public.job_cost.outcome IS 'The status that it led to; PENDING: handed back or snoozed; LEASE_LOST: its result was dropped.';
+COMMENT ON COLUMN public.job_cost.started_at IS 'When it began to run.';
+COMMENT ON COLUMN public.job_cost.wait_ms IS 'From when it was due to when it began.';
+COMMENT ON COLUMN public.job_cost.wall_ms IS 'How long it ran, by the clock on the wall.';
+COMMENT ON COLUMN public.job_cost.cpu_ms IS 'Processor time: of its thread; of its process or program with all that it started and waited for. Null: not known, as for async.';
+COMMENT ON COLUMN public.job_cost.peak_mb IS 'The most memory that its process or program had resident; null for threads and async, who share theirs.';
+COMMENT ON COLUMN public.job_cost.stands_for IS 'Of so many quick attempts this one was written down.';
 CREATE TABLE public.job_limit (
     key_pattern text NOT NULL COLLATE pg_catalog."C",
     max_running integer,
@@ -987,6 +1037,8 @@ CREATE TABLE public.job_worker (
     started_at timestamp with time zone DEFAULT now() NOT NULL,
     beat_at timestamp with time zone DEFAULT now() NOT NULL,
     expires_at timestamp with time zone NOT NULL,
+    free_mb integer,
+    held_kinds jsonb DEFAULT '{}'::jsonb NOT NULL,
     rooms jsonb DEFAULT '{}'::jsonb NOT NULL,
     context_switches bigint DEFAULT 0 NOT NULL,
     context_failures bigint DEFAULT 0 NOT NULL,
@@ -997,6 +1049,8 @@ COMMENT ON TABLE public.job_worker IS 'The roster: every process that works the 
 COMMENT ON COLUMN public.job_worker.machine IS 'Boot id and process namespace: on the same one, a dead pid is known to be dead.';
 COMMENT ON COLUMN public.job_worker.note IS 'What holds it back, if anything does.';
 COMMENT ON COLUMN public.job_worker.traces IS 'The file in which the process marks what it is running, read by whoever finds it dead.';
+COMMENT ON COLUMN public.job_worker.free_mb IS 'Memory that jobs may still take, as of the last beat, the reserve left out; null: cannot be known here.';
+COMMENT ON COLUMN public.job_worker.held_kinds IS 'Kinds that it does not claim for want of memory, each with the reason.';
 COMMENT ON COLUMN public.job_worker.rooms IS 'Where jobs run in it: thread, async, process, command, each with its slots and kinds.';
 COMMENT ON COLUMN public.job_worker.context_switches IS 'How often the application''s context (its tenant) was entered for a job, hooks included.';
 COMMENT ON COLUMN public.job_worker.context_failures IS 'How often that failed; the attempt then fails with ContextFailed.';
@@ -1022,6 +1076,67 @@ ALTER TABLE public.job_worker_exit ALTER COLUMN id ADD GENERATED ALWAYS AS IDENT
     NO MAXVALUE
     CACHE 1
 );
+CREATE VIEW public.kind_costs AS
+ WITH RECURSIVE known AS (
+        ( SELECT job_cost.kind
+           FROM public.job_cost
+          ORDER BY job_cost.kind
+         LIMIT 1)
+        UNION ALL
+         SELECT next.kind
+           FROM (known known_1
+             CROSS JOIN LATERAL ( SELECT job_cost.kind
+                   FROM public.job_cost
+                  WHERE (job_cost.kind > known_1.kind)
+                  ORDER BY job_cost.kind
+                 LIMIT 1) next)
+        )
+ SELECT known.kind,
+    its.attempts,
+    its.measured,
+    its.since,
+    wait.p50 AS wait_p50_ms,
+    wait.p95 AS wait_p95_ms,
+    wait.p99 AS wait_p99_ms,
+    wall.p50 AS wall_p50_ms,
+    wall.p95 AS wall_p95_ms,
+    wall.p99 AS wall_p99_ms,
+    cpu.p50 AS cpu_p50_ms,
+    cpu.p95 AS cpu_p95_ms,
+    cpu.p99 AS cpu_p99_ms,
+    peak.p50 AS peak_p50_mb,
+    peak.p95 AS peak_p95_mb,
+    peak.p99 AS peak_p99_mb
+   FROM (((((known
+     CROSS JOIN LATERAL ( SELECT sum(newest.stands_for) AS attempts,
+            count(*) AS measured,
+            min(newest.started_at) AS since,
+            array_agg(newest.stands_for) AS weights,
+            array_agg(newest.wait_ms) AS waits,
+            array_agg(newest.wall_ms) AS walls,
+            array_agg(newest.cpu_ms) AS cpus,
+            array_agg(newest.peak_mb) AS peaks
+           FROM ( SELECT job_cost.job_id,
+                    job_cost.lease_seq,
+                    job_cost.attempt,
+                    job_cost.kind,
+                    job_cost.outcome,
+                    job_cost.started_at,
+                    job_cost.wait_ms,
+                    job_cost.wall_ms,
+                    job_cost.cpu_ms,
+                    job_cost.peak_mb,
+                    job_cost.stands_for
+                   FROM public.job_cost
+                  WHERE (job_cost.kind = known.kind)
+                  ORDER BY job_cost.started_at DESC
+                 LIMIT 1000) newest) its)
+     CROSS JOIN LATERAL public.job_percentiles(its.waits, its.weights) wait(p50, p95, p99))
+     CROSS JOIN LATERAL public.job_percentiles(its.walls, its.weights) wall(p50, p95, p99))
+     CROSS JOIN LATERAL public.job_percentiles(its.cpus, its.weights) cpu(p50, p95, p99))
+     CROSS JOIN LATERAL public.job_percentiles(its.peaks, its.weights) peak(p50, p95, p99))
+  ORDER BY known.kind;
+COMMENT ON VIEW public.kind_costs IS 'What attempts of each kind wait, take and need, in percentiles of the newest 1,000 rows of job_cost.';
 CREATE VIEW public.limit_overview AS
 SELECT
     NULL::text COLLATE pg_catalog."C" AS key_pattern,
@@ -1722,6 +1837,8 @@ ALTER TABLE ONLY public.correction
     ADD CONSTRAINT correction_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.idempotency
     ADD CONSTRAINT idempotency_pkey PRIMARY KEY (tenant, key);
+ALTER TABLE ONLY public.job_cost
+    ADD CONSTRAINT job_cost_pkey PRIMARY KEY (job_id, lease_seq);
 ALTER TABLE ONLY public.job_limit_key
     ADD CONSTRAINT job_limit_key_pkey PRIMARY KEY (key);
 ALTER TABLE ONLY public.job_limit
@@ -1777,6 +1894,7 @@ ALTER TABLE ONLY public.webhook
 CREATE INDEX correction_of_snap ON public.correction USING btree (tenant, snap_id, id);
 CREATE INDEX idempotency_by_age ON public.idempotency USING btree (tenant, created_at);
 CREATE INDEX idempotency_of_snap ON public.idempotency USING btree (tenant, snap_id);
+CREATE INDEX job_cost_of_kind ON public.job_cost USING btree (kind, started_at);
 CREATE INDEX job_schedule_slot_fired ON public.job_schedule_slot USING btree (schedule, slot) WHERE (job_id IS NOT NULL);
 CREATE UNIQUE INDEX share_in_force ON public.share USING btree (snap_id) WHERE (revoked_at IS NULL);
 CREATE INDEX share_of_snap ON public.share USING btree (tenant, snap_id, created_at);

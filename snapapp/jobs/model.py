@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
@@ -73,12 +73,18 @@ class Job:
     timeout_ms: int | None
     request_id: str | None
     suspect: bool  # it was running when its worker died: it runs with nothing beside it
+    due_at: datetime | None = field(default=None, repr=False)
     channel: Channel | None = field(default=None, repr=False)
     claimed_at: float = field(default=0.0, repr=False)  # monotonic, when the claim was sent
     started_at: float | None = field(default=None, repr=False)  # monotonic; written by the slot that runs it
     deadline: float | None = field(default=None, repr=False)  # monotonic; written by the slot that runs it
     stop: JobsError | None = field(default=None, repr=False)  # why it should end; written by the beat
     lines_left: int = field(default=1000, repr=False)  # a flood of log lines must not fill the disk
+    cpu: float | None = field(default=None, repr=False)  # seconds, when it has run; written by the slot that runs it
+    peak: int | None = field(default=None, repr=False)  # bytes, so far; None in a thread or on a loop; likewise
+    backends: tuple[int, ...] = field(default=(), repr=False)  # server processes that run its statements
+    is_measured: bool = field(default=True, repr=False)  # False: so quick that only some of its kind are; likewise
+    is_boxed: bool = field(default=False, repr=False)  # its black box was written; by whoever watches its time
 
     @property
     def lease(self) -> Lease:

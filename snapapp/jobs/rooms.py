@@ -3,16 +3,18 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from time import monotonic
+from collections.abc import Callable, Iterator, Sequence
+from time import monotonic, thread_time
+from typing import Any
 
 from tenacity.wait import wait_base
 
-from snapapp.jobs import attempt, events, queue
+from snapapp.jobs import attempt, black_box, events, queue
 from snapapp.jobs.attempt import Transaction
 from snapapp.jobs.context import Within
 from snapapp.jobs.courtesy import Courtesy
 from snapapp.jobs.crumbs import Crumbs
+from snapapp.jobs.database import Line
 from snapapp.jobs.errors import JobCancelled, JobInterrupted, JobsError, JobTimeout, LeaseLost
 from snapapp.jobs.events import Events
 from snapapp.jobs.executors import Room, Work
@@ -35,6 +37,8 @@ Run = Callable[[Job, Processor], Outcome | None]  # None: it took so long that s
 
 _PATIENCE = 1.0  # seconds in which a job in a thread may still notice that its time is over
 _LOOK_EVERY = 0.25  # seconds
+_QUICK = 0.001  # seconds: a kind for which two looks at the thread's clock, 1 µs, are much
+_REST = 0.01  # seconds in which a slot then measures no other of that kind
 
 
 class Rooms:
@@ -54,9 +58,11 @@ class Rooms:
         courtesy: Courtesy,
         lender: Lender,
         within: Within,
+        line: Line,
     ) -> None:
         self._worker = worker
         self._courtesy = courtesy
+        self._line = line  # to look at the statements of jobs that take too long
         self._transaction = transaction
         self._settler = settler
         self._holdings = holdings
@@ -71,6 +77,7 @@ class Rooms:
         self.room_of: dict[str, str] = {one.kind: one.executor for one in registry}
         self._guard = Guard()
         self._running: dict[Job, int] = {}  # jobs in threads -> slot; whoever takes one out concludes it
+        self._awaiting: dict[Job, asyncio.Task[Any]] = {}  # jobs on the loop; written there
         self._stuck: dict[Job, bool] = {}  # jobs whose thread was given up and still hangs -> has its slot another one?
         self._max_stuck = settings.max_stuck or settings.concurrency
         self.by_name = self._open(settings)
@@ -100,13 +107,13 @@ class Rooms:
             programs = [Command(settings, self._guard, self._within) for _ in range(commands)]
             rooms["command"] = self._runner_room(programs, "command", first_mark=threads + children)
         if coroutines:
-            rooms["async"] = AsyncRoom(coroutines, self._work_async)
+            self._async_room = rooms["async"] = AsyncRoom(coroutines, self._work_async)
         return rooms
 
     def start(self) -> None:
         for room in self.by_name.values():
             room.start()
-        if "thread" in self.by_name:
+        if self.by_name.keys() & {"thread", "async"}:
             self._warden.start()
 
     def kinds_of(self, name: str) -> list[str]:
@@ -169,7 +176,8 @@ class Rooms:
         return work
 
     async def _work_async(self, job: Job) -> None:
-        mark_at = self._free_marks.pop()
+        mark_at, task = self._free_marks.pop(), asyncio.current_task()
+        assert task
         concluding = False  # a thread does that, and goes on when this task is cancelled
         try:
             needs_the_database = job.suspect or job.payload_json is None  # and must not hold up the loop for it
@@ -180,6 +188,7 @@ class Rooms:
             if self._events.hears(events.JOB_ACTIVE):
                 self._tell_active(job)
             timeout = (job.deadline or 0.0) - (job.started_at or 0.0)
+            self._awaiting[job] = task
             outcome = await attempt.run_async(job, processor, self._wait, timeout, self._within or None)
             self._end_what_is_left(job)
             concluding = True
@@ -190,6 +199,7 @@ class Rooms:
         except BaseException as error:  # noqa: BLE001 - the task's outermost edge
             self._events.complain(self._worker, "work", error) if concluding else self._let_go(job, error)
         finally:
+            self._awaiting.pop(job, None)
             self.crumbs.mark(mark_at, 0)
             self._free_marks.append(mark_at)
 
@@ -206,10 +216,20 @@ class Rooms:
     def _in_thread(self, slot: int) -> Run:
         running, wait, end_what_is_left = self._running, self._wait, self._end_what_is_left
         within = self._within or None
+        unmeasured_until: dict[str, float] = {}  # by kind
 
         def run(job: Job, processor: Processor) -> Outcome | None:
             running[job] = slot
-            outcome = attempt.run(job, processor, wait, within)
+            if (job.started_at or 0.0) < unmeasured_until.get(job.kind, 0.0):
+                job.is_measured = False
+                outcome = attempt.run(job, processor, wait, within)
+            else:
+                began = thread_time()
+                outcome = attempt.run(job, processor, wait, within)
+                job.cpu = thread_time() - began
+                now = monotonic()
+                is_quick = now - (job.started_at or 0.0) < _QUICK
+                unmeasured_until[job.kind] = now + _REST if is_quick else 0.0
             end_what_is_left(job)
             return None if running.pop(job, None) is None else outcome
 
@@ -286,7 +306,28 @@ class Rooms:
         )
         self._settler.put(finished)
 
-    # --- threads that ignore their deadline -------------------------------------------------------------------
+    # --- jobs that take too long -------------------------------------------------------------------
+
+    def look_for_late(self) -> None:
+        """Says of jobs on threads and on the loop, once, what they are doing when most of their time has passed."""
+        late = [*self._late()]
+        for job, told in late:
+            black_box.put_down(job, "its stack", told)
+        for job, _ in late:
+            if job.backends:
+                with self._line.connection() as db:
+                    black_box.put_down(job, "its SQL", black_box.of_backends(db, job.backends))
+
+    def _late(self) -> Iterator[tuple[Job, str]]:
+        now = monotonic()
+        for job, slot in list(self._running.items()):
+            if black_box.is_due(job, now):
+                told = black_box.of_thread(self._thread_room.ident(slot))
+                if job in self._running:  # else its thread is with another one by now
+                    yield job, told
+        for job, task in list(self._awaiting.items()):
+            if black_box.is_due(job, now):
+                yield job, black_box.of_task(task, self._async_room.ident)
 
     def look_for_overdue(self) -> None:
         now = monotonic()
@@ -300,10 +341,11 @@ class Rooms:
 
     def _warden_loop(self) -> None:
         while not self._closed.wait(_LOOK_EVERY):
-            try:
-                self.look_for_overdue()
-            except Exception as error:  # noqa: BLE001 - a thread's outermost edge
-                self._events.complain(self._worker, "look for overdue jobs", error)
+            for look in (self.look_for_late, self.look_for_overdue):
+                try:
+                    look()
+                except Exception as error:  # noqa: BLE001 - a thread's outermost edge
+                    self._events.complain(self._worker, "look for jobs that take too long", error)
 
     def _give_up(self, job: Job, slot: int) -> None:
         """A thread cannot be killed. Its job is settled without it, and its slot gets another thread, unless too many

@@ -125,6 +125,8 @@ class Report:
     memory_mb: int = 0
     status: str = "ACTIVE"
     note: str | None = None
+    free_mb: int | None = None
+    held_kinds: Mapping[str, str] = field(default_factory=dict)  # for want of memory, each with the reason
 
 
 class Pulse(NamedTuple):
@@ -145,19 +147,20 @@ WITH beaten AS (
     INSERT INTO job_worker AS member (
         id, name, host, machine, pid, pid_started, queues, kinds, slots, traces, status, note, memory_mb,
         current_jobs, jobs_claimed, jobs_completed, jobs_failed, jobs_retried, jobs_recovered, busy_ms, expires_at,
-        rooms, context_switches, context_failures)
+        rooms, context_switches, context_failures, free_mb, held_kinds)
     VALUES (
         %(id)s, %(name)s, %(host)s, %(machine)s, %(pid)s, %(pid_started)s, %(queues)s, %(kinds)s, %(slots)s,
         %(traces)s, %(status)s, %(note)s, %(memory_mb)s, %(current_jobs)s, %(claimed)s, %(completed)s, %(failed)s,
         %(retried)s, %(recovered)s, %(busy_ms)s, now() + %(lives_for)s,
-        %(rooms)s::jsonb, %(context_switches)s, %(context_failures)s)
+        %(rooms)s::jsonb, %(context_switches)s, %(context_failures)s, %(free_mb)s, %(held_kinds)s::jsonb)
     ON CONFLICT (id) DO UPDATE
        SET status = excluded.status, note = excluded.note, memory_mb = excluded.memory_mb,
            current_jobs = excluded.current_jobs, jobs_claimed = excluded.jobs_claimed,
            jobs_completed = excluded.jobs_completed, jobs_failed = excluded.jobs_failed,
            jobs_retried = excluded.jobs_retried, jobs_recovered = excluded.jobs_recovered,
            busy_ms = excluded.busy_ms, context_switches = excluded.context_switches,
-           context_failures = excluded.context_failures, beat_at = now(), expires_at = excluded.expires_at
+           context_failures = excluded.context_failures, free_mb = excluded.free_mb, held_kinds = excluded.held_kinds,
+           beat_at = now(), expires_at = excluded.expires_at
     RETURNING id
 )
 SELECT extract(epoch FROM job_next_due(%(kinds)s, %(only_queues)s) - clock_timestamp())::float8,
@@ -206,6 +209,8 @@ def beat(db: Db, member: Member, report: Report, *, lives_for: timedelta) -> Pul
         "retried": counts.retried,
         "recovered": counts.recovered,
         "busy_ms": int(counts.busy_ms),
+        "free_mb": report.free_mb,
+        "held_kinds": json.dumps(dict(report.held_kinds)),
         "lives_for": lives_for,
         "rooms": json.dumps(member.rooms),
         "context_switches": counts.context_switches,

@@ -39,6 +39,7 @@ class JobsSettings:
     child_max_rss_mb: int = 300  # likewise, when it is this big
     child_nice: int = 5  # how far children and commands stand behind the process that started them
     job_memory_mb: int = 512  # of a job in a child or a command, where its kind says nothing; 0: no limit
+    memory_free_min_mb: int = 100  # kinds in processes of their own are claimed only if what they need leaves so much
     commands: int = 2  # programs of `command` jobs at once
     command_allow: tuple[str, ...] = ()  # empty: only what the code itself names
     job_connections: int = 2  # lent to running jobs; 0: none
@@ -78,6 +79,10 @@ class JobsSettings:
                 (not 0 <= self.child_nice <= 19, f"niceness must lie between 0 and 19, not {self.child_nice}"),
                 (self.job_memory_mb < 0, f"a job's memory must not be negative: {self.job_memory_mb}"),
                 (self.job_connections < 0, f"job connections must not be negative: {self.job_connections}"),
+                (
+                    self.memory_free_min_mb < 0,
+                    f"memory to be left free must not be negative: {self.memory_free_min_mb}",
+                ),
                 (self.commands < 1, f"commands must be at least 1, not {self.commands}"),
                 (
                     self.max_stuck is not None and self.max_stuck < 1,

@@ -16,9 +16,11 @@ from time import monotonic
 from sqlalchemy import Engine
 
 from snapapp.jobs import context as contexts
-from snapapp.jobs import crumbs, events
+from snapapp.jobs import costs, crumbs, events
+from snapapp.jobs.admission import Admission
 from snapapp.jobs.attempt import Transaction
 from snapapp.jobs.claimer import Claimer
+from snapapp.jobs.costs import Ledger
 from snapapp.jobs.courtesy import Courtesy
 from snapapp.jobs.database import Connect, Line
 from snapapp.jobs.errors import JobInterrupted
@@ -43,6 +45,7 @@ from snapapp.jobs.wakeup import Listener
 
 _FLOOR_WHILE_LISTENING = timedelta(seconds=5)
 _CONTEXT_EVENTS = {contexts.ENTERED: events.TENANT_CONTEXT, contexts.VALIDATED: events.TENANT_CONTEXT_VALIDATED}
+_ACCOUNTS_EVERY = timedelta(seconds=1)
 _LAST_MOMENTS = 2.0  # seconds of the grace kept for handing back and leaving
 
 
@@ -101,12 +104,15 @@ class Worker:
         within = contexts.Within(context, self._tell_context)
         self._lender = Lender(lent, settings.job_connections, within)
         self._desk = Desk(self._notes, self._holdings, self._lender)
+        self._ledger = Ledger()
+        self._scribe_line = self._line("notes")
         self._settler = Settler(
             self.id,
             self._line("settle"),
             self._notes,
             self._holdings,
             self.counts,
+            self._ledger,
             self._pace,
             events,
             courtesy,
@@ -126,7 +132,10 @@ class Worker:
             courtesy=courtesy,
             lender=self._lender,
             within=within,
+            line=self._scribe_line,
         )
+        apart = [kind for kind, room in self._rooms.room_of.items() if room in ("process", "command")]
+        self._admission = Admission(apart, self._holdings, reserve_mb=settings.memory_free_min_mb)
         member = self._introduce()
         self._claimer = Claimer(
             self._line("claim"),
@@ -137,6 +146,7 @@ class Worker:
             self._pace,
             self.counts,
             courtesy,
+            self._admission,
             batch_size=settings.batch_size,
             interruptions_allowed=settings.max_interruptions,
             on_claimed=self._on_claimed,
@@ -149,6 +159,7 @@ class Worker:
             self.counts,
             interrupt=self._rooms.interrupt,
             note=self._note,
+            admission=self._admission,
         )
         self._keeper = Keeper(settings, member, self._line("keep"), self.counts, events)
         self._listener = Listener(
@@ -160,7 +171,6 @@ class Worker:
             events=events,
         )
         self._watch = Watch(self.id, self._line("schedules"), self._declarations(), events)
-        self._scribe_line = self._line("notes")
         self._duties = Duties(self._complain)
         self._threads = [
             threading.Thread(target=self._claim_loop, name="claimer", daemon=True),
@@ -182,6 +192,7 @@ class Worker:
         self._duties.add("heartbeat", self.beat_if_due, min(settings.beat_every / 4, timedelta(seconds=1)))
         self._duties.add("recover", self.recover, settings.recover_every)
         self._duties.add("prune", self.prune, settings.prune_every)
+        self._duties.add("costs", self.keep_accounts, _ACCOUNTS_EVERY)
         for routine in self._registry.routines():
             self._add_routine(routine)
         self._duties.start()
@@ -249,6 +260,7 @@ class Worker:
 
     def _leave(self, reason: str) -> None:
         try:
+            self.keep_accounts()
             self._heart.leave(reason)
         except Exception as error:  # noqa: BLE001 - the database may be away; the roster's row then expires
             self._complain("leave", error)
@@ -332,6 +344,15 @@ class Worker:
     def prune(self) -> int:
         return self._keeper.prune()
 
+    def keep_accounts(self) -> None:
+        """Writes down what attempts have cost, and learns from it; where there was none, that takes no statement."""
+        if self._ledger:
+            with self._scribe_line.connection() as db:
+                if self._ledger.write(db):
+                    self._admission.learn(costs.needs(db, self._admission.kinds))
+        if self._admission.held:
+            self.ask(has_news=False)  # nobody tells us that memory is free again
+
     # --- threads ----------------------------------------------------------------------------------------------
 
     def _claim_loop(self) -> None:
@@ -363,11 +384,17 @@ class Worker:
             try:
                 self.beat()
                 self.recover_neighbours()
+                self._remember_costs()
                 return
             except Exception as error:  # noqa: BLE001 - a thread's outermost edge
                 failures += 1
                 self._complain("beat", error)
                 self._stopping.wait(pause_after(failures))
+
+    def _remember_costs(self) -> None:
+        if self._admission.kinds:
+            with self._scribe_line.connection() as db:
+                self._admission.learn(costs.needs(db, self._admission.kinds))
 
     def recover_neighbours(self) -> int:
         recovered = self._keeper.recover_neighbours()
@@ -445,6 +472,8 @@ class Worker:
         if stuck := self._rooms.stuck:
             named = ", ".join(f"{job.kind} {job.id}" for job in stuck[:5])
             notes.append(f"threads that ignore their deadline: {len(stuck)} ({named})")
+        if held := self._admission.held:
+            notes.append(f"memory is short, held back: {', '.join(sorted(held)[:5])}")
         return "; ".join(notes) or None
 
     def _add_routine(self, routine: Routine) -> None:

@@ -1,7 +1,7 @@
 """The other side of a `process` slot: a warm child that runs one job at a time and knows no database.
 
-Started as `python -m snapapp.jobs.executors.child REQUESTS ANSWERS PARENT MODULE...`: two pipes, the parent's pid,
-and what to import before the first job comes.
+Started as `python -m snapapp.jobs.executors.child REQUESTS ANSWERS PARENT STACKS MODULE...`: two pipes, the parent's
+pid, a pipe for what it is doing when it is asked in vain, and what to import before the first job comes.
 """
 
 import ctypes
@@ -58,11 +58,12 @@ class Pipe:
 
 
 def main(arguments: list[str]) -> None:
-    requests, answers, parent = (int(argument) for argument in arguments[:3])
+    requests, answers, parent, stacks = (int(argument) for argument in arguments[:4])
     _die_with(parent)
     faulthandler.enable()  # the last words of a crash: where in Python it happened
+    faulthandler.register(frames.STACKS, file=stacks)  # answers in C, whatever the interpreter is busy with
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, which then decides about us
-    for module in arguments[3:]:
+    for module in arguments[4:]:
         importlib.import_module(module)
     pipe = Pipe(answers)
     pipe.say({"ready": os.getpid()})
