@@ -82,7 +82,6 @@ class Job:
     lines_left: int = field(default=1000, repr=False)  # a flood of log lines must not fill the disk
     cpu: float | None = field(default=None, repr=False)  # seconds, when it has run; written by the slot that runs it
     peak: int | None = field(default=None, repr=False)  # bytes, so far; None in a thread or on a loop; likewise
-    backends: tuple[int, ...] = field(default=(), repr=False)  # server processes that run its statements
     is_measured: bool = field(default=True, repr=False)  # False: so quick that only some of its kind are; likewise
     is_boxed: bool = field(default=False, repr=False)  # its black box was written; by whoever watches its time
 
