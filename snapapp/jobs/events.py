@@ -34,6 +34,14 @@ SCHEDULE_SKIPPED = "schedule.skipped"
 SCHEDULE_DECLARED = "schedule.declared"
 SCHEDULE_SUPERSEDED = "schedule.superseded"
 ROUTINE_SKIPPED = "schedule.process.skipped"  # the call before had not ended
+MASTER_LOOPED = "master.supervisor.looped"
+MASTER_ERROR = "master.supervisor.error"
+POOL_LOOPED = "supervisor.looped"
+POOL_CHANGED = "supervisor.changed"
+PARENT_DIED = "supervisor.parent.died"
+PROCESS_BORN = "worker.process.started"
+PROCESS_ENDED = "worker.process.ended"
+COMMAND_DONE = "master.command.done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +85,9 @@ class Events:
 class LogLines:
     """Writes events as log lines. Per-job lines below WARNING are off: they would cost most of the speed."""
 
-    QUIET = frozenset({JOB_ACTIVE, JOB_PROCESSED, JOB_COMPLETED, JOBS_CLAIMED, SCHEDULE_FIRED})
+    QUIET = frozenset(
+        {JOB_ACTIVE, JOB_PROCESSED, JOB_COMPLETED, JOBS_CLAIMED, SCHEDULE_FIRED, MASTER_LOOPED, POOL_LOOPED}
+    )
     NAMES = (  # the fields every line has, and what the events call them
         ("workerId", "worker_id"),
         ("jobId", "job_id"),
@@ -106,6 +116,8 @@ class LogLines:
             ),
             *(JOB_SNOOZED, JOB_CANCELLED, JOB_LOST, JOBS_CLAIMED, JOBS_PRUNED, HOOK_DROPPED),
             *(SCHEDULE_FIRED, SCHEDULE_SKIPPED, SCHEDULE_DECLARED, SCHEDULE_SUPERSEDED, ROUTINE_SKIPPED),
+            *(MASTER_LOOPED, MASTER_ERROR, POOL_LOOPED, POOL_CHANGED, PARENT_DIED, PROCESS_BORN, PROCESS_ENDED),
+            COMMAND_DONE,
         ):
             if name not in self._quiet:
                 events.on(name, self)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from snapapp.jobs.model import Finished, Interrupted, Status
+from snapapp.jobs.settings import Membership
 
 Db = psycopg.Connection[Any]
 
@@ -27,6 +28,7 @@ class Member:
     kinds: Sequence[str]
     slots: int
     traces: str | None = None
+    membership: Membership | None = None
 
 
 @dataclass(slots=True)
@@ -135,11 +137,13 @@ _BEAT = """
 WITH beaten AS (
     INSERT INTO job_worker AS member (
         id, name, host, machine, pid, pid_started, queues, kinds, slots, traces, status, note, memory_mb,
-        current_jobs, jobs_claimed, jobs_completed, jobs_failed, jobs_retried, jobs_recovered, busy_ms, expires_at)
+        current_jobs, jobs_claimed, jobs_completed, jobs_failed, jobs_retried, jobs_recovered, busy_ms,
+        pool, master, max_jobs, max_seconds, max_memory_mb, expires_at)
     VALUES (
         %(id)s, %(name)s, %(host)s, %(machine)s, %(pid)s, %(pid_started)s, %(queues)s, %(kinds)s, %(slots)s,
         %(traces)s, %(status)s, %(note)s, %(memory_mb)s, %(current_jobs)s, %(claimed)s, %(completed)s, %(failed)s,
-        %(retried)s, %(recovered)s, %(busy_ms)s, now() + %(lives_for)s)
+        %(retried)s, %(recovered)s, %(busy_ms)s,
+        %(pool)s, %(master)s, %(max_jobs)s, %(max_seconds)s, %(max_memory_mb)s, now() + %(lives_for)s)
     ON CONFLICT (id) DO UPDATE
        SET status = excluded.status, note = excluded.note, memory_mb = excluded.memory_mb,
            current_jobs = excluded.current_jobs, jobs_claimed = excluded.jobs_claimed,
@@ -159,8 +163,9 @@ SELECT extract(epoch FROM job_next_due(%(kinds)s, %(only_queues)s) - clock_times
 
 _LEAVE = """
 WITH gone AS (DELETE FROM job_worker WHERE id = %(id)s RETURNING *)
-INSERT INTO job_worker_exit (worker_id, name, host, pid, queues, reason, jobs_completed, jobs_failed, started_at)
-SELECT id, name, host, pid, queues, %(reason)s, jobs_completed, jobs_failed, started_at FROM gone
+INSERT INTO job_worker_exit (
+    worker_id, name, host, pid, pool, queues, reason, jobs_completed, jobs_failed, started_at)
+SELECT id, name, host, pid, pool, queues, %(reason)s, jobs_completed, jobs_failed, started_at FROM gone
 RETURNING id
 """
 
@@ -171,7 +176,7 @@ def channel_of(worker: str) -> str:
 
 
 def beat(db: Db, member: Member, report: Report, *, lives_for: timedelta) -> Pulse:
-    counts = report.counts
+    counts, its = report.counts, member.membership
     parameters = {
         "id": member.id,
         "name": member.name,
@@ -194,6 +199,11 @@ def beat(db: Db, member: Member, report: Report, *, lives_for: timedelta) -> Pul
         "retried": counts.retried,
         "recovered": counts.recovered,
         "busy_ms": int(counts.busy_ms),
+        "pool": its and its.pool,
+        "master": its and its.master,
+        "max_jobs": its and its.max_jobs,
+        "max_seconds": its and its.max_time and int(its.max_time.total_seconds()),
+        "max_memory_mb": its and its.max_memory_mb,
         "lives_for": lives_for,
         "channel": channel_of(member.id),
     }

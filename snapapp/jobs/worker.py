@@ -459,4 +459,5 @@ class Worker:
             kinds=self._registry.kinds(),
             slots=sum(room.slots for room in self._rooms.by_name.values()),
             traces=str(self._rooms.crumbs.path),
+            membership=settings.membership,
         )
