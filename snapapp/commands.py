@@ -131,6 +131,7 @@ _COMMANDS: dict[str, Callable[[Namespace, Settings], int]] = {
     "workers": queue_command,
     "schedules": queue_command,
     "limits": queue_command,
+    "fleet": queue_command,
     "doctor": diagnose,
     "check-deploy": check_deploy,
 }

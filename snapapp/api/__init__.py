@@ -2,9 +2,9 @@
 
 from fastapi import FastAPI
 
-from snapapp.api import doctor, health, jobs, metrics, observability, queues, schedules, stream, workers
+from snapapp.api import doctor, fleet, health, jobs, metrics, observability, queues, schedules, stream, workers
 
 
 def add_routes(app: FastAPI) -> None:
-    for noun in (health, metrics, observability, doctor, stream, jobs, queues, workers, schedules):
+    for noun in (health, metrics, observability, doctor, stream, jobs, queues, workers, fleet, schedules):
         app.include_router(noun.router)

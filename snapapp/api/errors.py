@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
 from snapapp.jobs.errors import DuplicateKey, IllegalTransition, InvalidJob, JobsError, UnknownJob
+from snapapp.jobs.fleet.errors import InvalidCommand, UnknownPool
 from snapapp.jobs.schedule import InvalidSchedule, UnknownSchedule
 
 _log = logging.getLogger(__name__)
@@ -44,6 +45,8 @@ STATUS_OF: Mapping[type[Exception], int] = {
     DuplicateKey: 409,
     InvalidJob: 400,
     UnknownSchedule: 404,
+    UnknownPool: 404,
+    InvalidCommand: 400,
     InvalidSchedule: 409,  # it is not the client's: another release declared it
 }
 

@@ -236,7 +236,8 @@ class Pool:
     def _notice_work(self) -> None:
         """As soon as any job is finished, whatever made workers die at once is over."""
         done = sum(child.tally.done for child in self._present)
-        if done > self._done:
+        newest = self._present[-1].born_at if self._present else monotonic()
+        if done > self._done or monotonic() - newest > _GOOD_AGE:
             self._early, self._trouble = 0, None
         self._done = done
 
@@ -248,7 +249,7 @@ class Pool:
             self._again_at = monotonic() + min(_LONGEST_PAUSE, 2.0 ** (self._early - 2))
 
     def _note(self) -> str | None:
-        if self._early < 2:
+        if self._early < 2 or len(self._present) >= self.wanted:
             return None
         again = max(0.0, self._again_at - monotonic())
         return f"{self._early} workers in a row did not come to work, {self._trouble}; the next try is in {again:.0f} s"
