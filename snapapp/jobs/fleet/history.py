@@ -255,7 +255,7 @@ WITH RECURSIVE lane AS (
     SELECT count(*) AS jobs, max(id) AS newest FROM snap_processing_job
      WHERE status = 'RUNNING' AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s))
 ), ended AS (
-    SELECT count(*) FILTER (WHERE finished_at > now() - %(window)s::interval) AS jobs,
+    SELECT count(*) FILTER (WHERE finished_at > now() - %(goes)s::interval) AS jobs,
            avg(extract(epoch FROM finished_at - started_at)) AS runtime FROM (
         SELECT queue, started_at, finished_at FROM snap_processing_job
          WHERE id <= (SELECT coalesce(newest, (SELECT max(id) FROM snap_processing_job)) FROM running)
@@ -264,7 +264,7 @@ WITH RECURSIVE lane AS (
 ), arrived AS (
     SELECT count(*) AS jobs FROM (
         SELECT queue, created_at FROM snap_processing_job ORDER BY id DESC LIMIT %(sample)s) AS newest
-     WHERE created_at > now() - %(window)s::interval AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s))
+     WHERE created_at > now() - %(comes)s::interval AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s))
 )
 SELECT coalesce(due.jobs, 0)::bigint, greatest(0, extract(epoch FROM now() - due.oldest))::float8, running.jobs,
        arrived.jobs::float8, ended.jobs::float8, ended.runtime::float8
@@ -288,7 +288,9 @@ WITH scalings AS (DELETE FROM job_scaling WHERE at < now() - %(keep)s::interval)
 SELECT 1
 """
 
-_WINDOW = timedelta(seconds=10)  # in which jobs are counted as they come and go
+# In which jobs are counted as they come, and as they go: the first should be smooth, but the second is divided by the
+# processes that there are now, so it must not reach back to when there were others.
+_COMES, _GOES = timedelta(seconds=10), timedelta(seconds=3)
 _MEMORY = timedelta(minutes=5)  # in which their durations count
 
 
@@ -302,17 +304,17 @@ def load(db: Db, queues: Sequence[str], known: Sequence[str] | None) -> Load:
         "lanes": 1000,
         "cap": 10_000,
         "sample": 5_000,
-        "window": _WINDOW,
+        "comes": _COMES,
+        "goes": _GOES,
         "memory": _MEMORY,
     }
     [(due, oldest, running, arrived, ended, runtime)] = run(db, _LOAD, given)
-    seconds = _WINDOW.total_seconds()
     return Load(
         due=due,
         oldest_due=oldest or 0.0,
         running=running,
-        arrivals=arrived / seconds,
-        finished=ended / seconds,
+        arrivals=arrived / _COMES.total_seconds(),
+        finished=ended / _GOES.total_seconds(),
         runtime=runtime,
     )
 

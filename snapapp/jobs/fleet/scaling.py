@@ -14,9 +14,10 @@ from snapapp.jobs.fleet.plan import Balance, Pool, Strategy
 
 _DEAD_AFTER = 10.0  # seconds in which due jobs waited beside idle processes
 _CALM_LOOKS = 3  # cooldowns of calm before it goes down
+_ALMOST = 0.9  # of a cooldown: looks come once in one, some a moment early
 _HEADROOM = 1.25  # of what is needed by what comes, so that chance does not fill the queue
 _A_PROCESS_MB = 60.0  # where nothing was measured yet
-_WEIGHT = 0.5  # of the newest look, in what is remembered
+_UP, _DOWN = 0.5, 0.1  # of the newest look, in what is remembered: one that came too early sees too little
 _SLOW = 1.0  # seconds: of jobs that take longer, too few end within a look
 
 
@@ -56,7 +57,7 @@ class Crew:
         """What one process does while more waits; None where that cannot be seen now. Of slow jobs hardly one ends
         while anybody looks, but how many run and how long they take says it as well."""
         load = self.load
-        if not (load.due and self.present):
+        if not self.present or load.due < self.present:
             return None
         if load.runtime is not None and load.runtime > _SLOW:
             return load.running / load.runtime / self.present or None
@@ -105,7 +106,8 @@ class Memory:
     def note(self, crew: Crew, now: float) -> Crew:
         """The crew, with what is remembered of it."""
         if (rate := crew.rate_now) is not None:
-            self.rate = rate if self.rate is None else self.rate + _WEIGHT * (rate - self.rate)
+            before = rate if self.rate is None else self.rate
+            self.rate = before + (_UP if rate > before else _DOWN) * (rate - before)
         crew = replace(crew, rate=self.rate, since_change=now - self.changed_at)
         if self.not_calm_at is None or not crew.is_calm:
             self.not_calm_at = now
@@ -145,7 +147,7 @@ def _alone(crew: Crew) -> Decision:
         return Decision(pool.min_processes, "min_processes")
     if crew.present > pool.max_processes:
         return Decision(pool.max_processes, "max_processes")
-    if crew.since_change < pool.cooldown.total_seconds():
+    if crew.since_change < _ALMOST * pool.cooldown.total_seconds():
         return Decision(crew.present, "it was changed just now")
     return _simple(crew) if pool.balance is Balance.SIMPLE else _auto(crew)
 
@@ -213,7 +215,7 @@ def _weight(crew: Crew) -> float:
 def _towards(crew: Crew, wish: Decision, fair: int) -> Decision:
     if wish.wanted <= fair:
         return wish
-    if crew.present > fair and crew.since_change >= crew.pool.cooldown.total_seconds():
+    if crew.present > fair and crew.since_change >= _ALMOST * crew.pool.cooldown.total_seconds():
         return Decision(
             max(fair, crew.present - crew.pool.max_shift), f"others have more to clear: its share is {fair}"
         )
