@@ -18,6 +18,7 @@ _FAMILIES = {
     "workers": "list the workers",
     "schedules": "list, preview, pause or run schedules",
     "limits": "list, set or remove limits of queues and keys",
+    "fleet": "list, scale, restart, pause, resume, drain or stop pools of worker processes",
 }
 
 
@@ -61,6 +62,10 @@ def _run(arguments: Namespace) -> int:
     try:
         settings = Settings.from_environment()
         level = settings.log_level
+        if arguments.command == "supervisor":
+            from snapapp import supervisor
+
+            return supervisor.run(arguments, settings)
         if arguments.command not in _HOUSEKEEPING:
             return commands.run(arguments, settings)
         from snapapp import service
@@ -91,6 +96,7 @@ def _parser(typed: Sequence[str]) -> ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     commands.add_parser("serve", help="start everything, in the foreground")
     _add_worker(commands)
+    _add_supervisor(commands)
     _add_migrate(commands)
     _add_psql(commands)
     _add_config(commands)
@@ -120,6 +126,17 @@ def _add_worker(commands: "_SubParsersAction[ArgumentParser]") -> None:
     until = worker.add_mutually_exclusive_group()
     until.add_argument("--drain", action="store_true", help="stop when nothing is due any more")
     until.add_argument("--once", action="store_true", help="look at the queue once, run what was claimed, stop")
+
+
+def _add_supervisor(commands: "_SubParsersAction[ArgumentParser]") -> None:
+    supervisor = commands.add_parser(
+        "supervisor",
+        help="keep pools of worker processes running",
+        description="Keeps pools of worker processes running until a signal: TERM and INT end it gracefully, USR2 "
+        "restarts the pools one by one, USR1 pauses and CONT resumes them.",
+    )
+    supervisor.add_argument("--plan", type=_as("fleet_plan"), metavar="FILE", help="TOML (default: one pool for all)")
+    supervisor.add_argument("--check", action="store_true", help="read the plan, print it, start nothing")
 
 
 def _add_migrate(commands: "_SubParsersAction[ArgumentParser]") -> None:

@@ -179,6 +179,7 @@ _COMMANDS: dict[str, Callable[[Namespace, Settings], int]] = {
     "schedules": queue_command,
     "limits": queue_command,
     "tenants": tenant_command,
+    "fleet": queue_command,
     "doctor": diagnose,
     "check-deploy": check_deploy,
 }

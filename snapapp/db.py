@@ -132,7 +132,7 @@ def scope(connection: Connection, tenant: str) -> Iterator[None]:
 
 # --- the budget -------------------------------------------------------------------------------------------------
 
-_ALLOWED = """
+ALLOWED_CONNECTIONS = """
 SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
      - coalesce(current_setting('reserved_connections', true), '0')::int
 """
@@ -141,7 +141,7 @@ SELECT current_setting('max_connections')::int - current_setting('superuser_rese
 def check_budget(url: str, needed: int) -> None:
     """Found out at the start, not when the last connection is gone and a person waits."""
     with psycopg.connect(url, connect_timeout=5, application_name="snapapp start") as connection:
-        [(allowed,)] = connection.execute(_ALLOWED).fetchall()
+        [(allowed,)] = connection.execute(ALLOWED_CONNECTIONS).fetchall()
     if needed > allowed:
         raise SnapError(
             f"This process may need {needed} connections and the server allows {allowed}: lower "

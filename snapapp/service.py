@@ -23,9 +23,9 @@ from snapapp.commands import one_line, set_up_log
 from snapapp.errors import SnapError
 from snapapp.jobs import bench as measured
 from snapapp.jobs import foreground
-from snapapp.jobs.foreground import Signals
 from snapapp.jobs.runtime import Runtime
 from snapapp.jobs.settings import JobsSettings
+from snapapp.jobs.signals import Signals
 from snapapp.monolith import Monolith, require_schema
 from snapapp.settings import LogLevel, Origin, Settings
 

@@ -588,6 +588,9 @@ class Settings:
     shutdown_grace: timedelta = setting(
         "SHUTDOWN_GRACE_MS", milliseconds(0, DAY_MS), "20000", "How long running jobs may finish at a stop."
     )
+    fleet_plan: Path | None = setting(
+        "FLEET_PLAN", optional(path()), "", "The plan of `snapapp supervisor`; none: one pool over all queues."
+    )
     processors: tuple[str, ...] = setting(
         "PROCESSORS", names("dotted module names", _is_module), "", "Further modules that declare processors."
     )

@@ -22,6 +22,48 @@ BEGIN
     RETURN job.status;
 END $$;
 COMMENT ON FUNCTION public.cancel_job(job_id bigint) IS 'Ends a waiting job, asks a running one to stop; returns the status it found or made.';
+CREATE FUNCTION public.command_fleet(action text, pool text DEFAULT NULL::text, amount integer DEFAULT NULL::integer, reason text DEFAULT NULL::text, host text DEFAULT NULL::text, source text DEFAULT 'sql'::text, expires_in interval DEFAULT '00:01:00'::interval) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+DECLARE
+    hosts text[] := ARRAY(SELECT its.host FROM job_master AS its ORDER BY its.host);
+    addressed text := coalesce(command_fleet.host, CASE WHEN cardinality(hosts) = 1 THEN hosts[1] END);
+    new_id bigint;
+BEGIN
+    IF (command_fleet.action IN ('scale', 'restart', 'pause', 'resume', 'drain', 'stop')) IS NOT TRUE THEN
+        RAISE EXCEPTION 'a fleet can be told to scale, restart, pause, resume, drain or stop, not to %',
+            coalesce(command_fleet.action, 'null') USING ERRCODE = '22023';
+    ELSIF command_fleet.action = 'scale' AND command_fleet.pool IS NULL THEN
+        RAISE EXCEPTION 'say which pool to scale' USING ERRCODE = '22023';
+    ELSIF command_fleet.action = 'stop' AND command_fleet.pool IS NOT NULL THEN
+        RAISE EXCEPTION 'stop ends the whole supervisor of a host; to empty the pool % alone, drain it', command_fleet.pool
+            USING ERRCODE = '22023';
+    ELSIF command_fleet.amount IS NOT NULL AND command_fleet.action <> 'scale' THEN
+        RAISE EXCEPTION 'only scale takes a number of processes' USING ERRCODE = '22023';
+    ELSIF command_fleet.amount < 0 THEN
+        RAISE EXCEPTION 'there cannot be % processes', command_fleet.amount USING ERRCODE = '22023';
+    ELSIF cardinality(hosts) = 0 THEN
+        RAISE EXCEPTION 'no supervisor has been seen on any host' USING ERRCODE = 'P0002';
+    ELSIF addressed IS NULL THEN
+        RAISE EXCEPTION 'say which host: there are %', array_to_string(hosts, ', ') USING ERRCODE = '22023';
+    ELSIF addressed <> ALL (hosts) THEN
+        RAISE EXCEPTION 'no supervisor has been seen on the host %; there are %', addressed, array_to_string(hosts, ', ')
+            USING ERRCODE = 'P0002';
+    ELSIF command_fleet.pool IS NOT NULL
+          AND NOT EXISTS (SELECT FROM job_pool AS its WHERE its.host = addressed AND its.name = command_fleet.pool) THEN
+        RAISE EXCEPTION 'there is no pool % on the host %; there are %', command_fleet.pool, addressed, coalesce(
+            (SELECT string_agg(its.name, ', ' ORDER BY its.name) FROM job_pool AS its WHERE its.host = addressed), 'none')
+            USING ERRCODE = 'P0002';
+    END IF;
+    INSERT INTO job_command (host, action, pool, amount, reason, source, expires_at)
+    VALUES (addressed, command_fleet.action, command_fleet.pool, command_fleet.amount, command_fleet.reason,
+            command_fleet.source, clock_timestamp() + command_fleet.expires_in)
+    RETURNING id INTO new_id;
+    PERFORM pg_notify('snapapp_fleet', addressed);
+    RETURN new_id;
+END $$;
+COMMENT ON FUNCTION public.command_fleet(action text, pool text, amount integer, reason text, host text, source text, expires_in interval) IS 'Tells the supervisor of a host: SELECT command_fleet(''scale'', ''mail-supervisor'', 4).';
 CREATE FUNCTION public.enqueue_job(kind text, payload jsonb DEFAULT '{}'::jsonb, queue text DEFAULT 'default'::text, priority integer DEFAULT 0, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, unique_key text DEFAULT NULL::text, max_attempts integer DEFAULT 3, delay interval DEFAULT NULL::interval, unique_scope text DEFAULT NULL::text, on_conflict text DEFAULT 'existing'::text, concurrency_key text DEFAULT NULL::text, timeout_ms integer DEFAULT NULL::integer, tenant text DEFAULT ''::text, snap_id uuid DEFAULT NULL::uuid, request_id text DEFAULT NULL::text, replay_of bigint DEFAULT NULL::bigint) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
@@ -869,6 +911,81 @@ COMMENT ON FUNCTION public.tenant_begins_with_templates() IS 'Gives a new tenant
 CREATE TABLE public.alembic_version (
     version_num character varying(32) NOT NULL
 );
+CREATE TABLE public.job_command (
+    id bigint NOT NULL,
+    host text NOT NULL COLLATE pg_catalog."C",
+    action text NOT NULL,
+    pool text,
+    amount integer,
+    reason text,
+    source text DEFAULT 'sql'::text NOT NULL,
+    status text DEFAULT 'PENDING'::text NOT NULL,
+    output text,
+    master text COLLATE pg_catalog."C",
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    expires_at timestamp with time zone DEFAULT (now() + '00:01:00'::interval) NOT NULL,
+    taken_at timestamp with time zone,
+    finished_at timestamp with time zone,
+    CONSTRAINT ended_means_finished CHECK (((finished_at IS NOT NULL) = (status = ANY (ARRAY['EXECUTED'::text, 'FAILED'::text, 'EXPIRED'::text])))),
+    CONSTRAINT job_command_output_check CHECK ((length(output) <= 4000)),
+    CONSTRAINT job_command_reason_check CHECK ((length(reason) <= 500)),
+    CONSTRAINT job_command_source_check CHECK ((source = ANY (ARRAY['sql'::text, 'cli'::text, 'api'::text, 'autoscaler'::text]))),
+    CONSTRAINT job_command_status_check CHECK ((status = ANY (ARRAY['PENDING'::text, 'TAKEN'::text, 'EXECUTED'::text, 'FAILED'::text, 'EXPIRED'::text]))),
+    CONSTRAINT taken_means_by_a_master CHECK (((status <> ALL (ARRAY['TAKEN'::text, 'EXECUTED'::text])) OR (num_nonnulls(master, taken_at) = 2)))
+);
+COMMENT ON TABLE public.job_command IS 'What supervisors were told, and what came of it; SELECT command_fleet(''pause'', ''mail-supervisor'') tells one.';
+COMMENT ON COLUMN public.job_command.pool IS 'Which pool; null: all pools of the host.';
+COMMENT ON COLUMN public.job_command.amount IS 'Of scale: how many processes; null gives the decision back to the pool''s balance.';
+COMMENT ON COLUMN public.job_command.status IS 'PENDING, TAKEN (by the master that stands in it), EXECUTED, FAILED or EXPIRED; each is executed at most once.';
+COMMENT ON COLUMN public.job_command.output IS 'What came of it, in words.';
+COMMENT ON COLUMN public.job_command.expires_at IS 'Nobody takes it after this.';
+CREATE TABLE public.job_master (
+    host text NOT NULL COLLATE pg_catalog."C",
+    id text NOT NULL COLLATE pg_catalog."C",
+    machine text NOT NULL,
+    pid integer NOT NULL,
+    pid_started bigint NOT NULL,
+    status text DEFAULT 'ACTIVE'::text NOT NULL,
+    note text,
+    started_at timestamp with time zone DEFAULT now() NOT NULL,
+    beat_at timestamp with time zone DEFAULT now() NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    CONSTRAINT job_master_host_check CHECK (((length(host) >= 1) AND (length(host) <= 200))),
+    CONSTRAINT job_master_status_check CHECK ((status = ANY (ARRAY['ACTIVE'::text, 'STOPPING'::text])))
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='200');
+COMMENT ON TABLE public.job_master IS 'The supervisors: one a host; `snapapp supervisor` is such a process.';
+COMMENT ON COLUMN public.job_master.host IS 'The name of its host, by which it is told things.';
+COMMENT ON COLUMN public.job_master.id IS 'Fresh at every start.';
+COMMENT ON COLUMN public.job_master.machine IS 'Boot id and process namespace: on the same one, a dead pid is known to be dead.';
+COMMENT ON COLUMN public.job_master.pid_started IS 'When its process started, in the kernel''s ticks: a reused pid is not mistaken for it.';
+COMMENT ON COLUMN public.job_master.note IS 'What a person should know about it.';
+COMMENT ON COLUMN public.job_master.expires_at IS 'Taken for lost after this, if no heartbeat comes.';
+CREATE VIEW public.command_overview AS
+ SELECT command.id,
+    command.host,
+    command.action,
+    command.pool,
+    command.amount,
+    command.reason,
+    command.source,
+        CASE
+            WHEN ((command.status = 'PENDING'::text) AND (command.expires_at <= now())) THEN 'EXPIRED'::text
+            ELSE command.status
+        END AS status,
+    COALESCE(command.output,
+        CASE
+            WHEN ((command.status = ANY (ARRAY['PENDING'::text, 'TAKEN'::text])) AND COALESCE((master.expires_at < now()), true)) THEN ((('the host '::text || command.host) || ' does not answer'::text) || COALESCE(((': last heard of '::text || public.job_span((now() - master.beat_at))) || ' ago'::text), ''::text))
+            WHEN ((command.status = 'PENDING'::text) AND (command.expires_at <= now())) THEN 'nobody took it in time'::text
+            ELSE NULL::text
+        END) AS output,
+    command.created_at,
+    command.expires_at,
+    command.taken_at,
+    command.finished_at
+   FROM (public.job_command command
+     LEFT JOIN public.job_master master USING (host));
+COMMENT ON VIEW public.command_overview IS 'What supervisors were told; says so when a host does not answer.';
 CREATE TABLE public.correction (
     id bigint NOT NULL,
     tenant text NOT NULL COLLATE pg_catalog."C",
@@ -896,6 +1013,126 @@ ALTER TABLE public.correction ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
+CREATE TABLE public.job_pool (
+    host text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL COLLATE pg_catalog."C",
+    queues text[] NOT NULL,
+    balance text NOT NULL,
+    min_processes integer NOT NULL,
+    max_processes integer NOT NULL,
+    state text DEFAULT 'ACTIVE'::text NOT NULL,
+    state_reason text,
+    fixed_at integer,
+    wanted integer DEFAULT 0 NOT NULL,
+    present integer DEFAULT 0 NOT NULL,
+    leaving integer DEFAULT 0 NOT NULL,
+    note text,
+    seen_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT job_pool_balance_check CHECK ((balance = ANY (ARRAY['off'::text, 'simple'::text, 'auto'::text]))),
+    CONSTRAINT job_pool_fixed_at_check CHECK ((fixed_at >= 0)),
+    CONSTRAINT job_pool_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    CONSTRAINT job_pool_state_check CHECK ((state = ANY (ARRAY['ACTIVE'::text, 'PAUSED'::text, 'DRAINED'::text]))),
+    CONSTRAINT pool_bounds_are_sane CHECK (((min_processes >= 0) AND (max_processes >= GREATEST(1, min_processes))))
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='200');
+COMMENT ON TABLE public.job_pool IS 'The pools of every host: what was planned, what a person changed, and how it stands as of seen_at.';
+COMMENT ON COLUMN public.job_pool.queues IS 'The queues it works; none named: all of them.';
+COMMENT ON COLUMN public.job_pool.balance IS 'off (always max_processes), simple (by what waits) or auto.';
+COMMENT ON COLUMN public.job_pool.state IS 'ACTIVE, PAUSED (its workers live and claim nothing) or DRAINED (it has none).';
+COMMENT ON COLUMN public.job_pool.state_reason IS 'Why somebody paused or drained it.';
+COMMENT ON COLUMN public.job_pool.fixed_at IS 'A person fixed it at so many processes; null: balance decides.';
+COMMENT ON COLUMN public.job_pool.wanted IS 'How many processes it should have now.';
+COMMENT ON COLUMN public.job_pool.present IS 'How many it has that do not leave.';
+COMMENT ON COLUMN public.job_pool.leaving IS 'How many are finishing their last jobs.';
+COMMENT ON COLUMN public.job_pool.note IS 'What holds it back, if anything does.';
+CREATE TABLE public.job_worker (
+    id text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL,
+    host text NOT NULL,
+    machine text NOT NULL,
+    pid integer NOT NULL,
+    pid_started bigint NOT NULL,
+    queues text[] NOT NULL,
+    kinds text[] NOT NULL,
+    slots integer NOT NULL,
+    status text DEFAULT 'ACTIVE'::text NOT NULL,
+    note text,
+    traces text,
+    memory_mb integer DEFAULT 0 NOT NULL,
+    current_jobs bigint[] DEFAULT '{}'::bigint[] NOT NULL,
+    jobs_claimed bigint DEFAULT 0 NOT NULL,
+    jobs_completed bigint DEFAULT 0 NOT NULL,
+    jobs_failed bigint DEFAULT 0 NOT NULL,
+    jobs_retried bigint DEFAULT 0 NOT NULL,
+    jobs_recovered bigint DEFAULT 0 NOT NULL,
+    busy_ms bigint DEFAULT 0 NOT NULL,
+    started_at timestamp with time zone DEFAULT now() NOT NULL,
+    beat_at timestamp with time zone DEFAULT now() NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    free_mb integer,
+    held_kinds jsonb DEFAULT '{}'::jsonb NOT NULL,
+    rooms jsonb DEFAULT '{}'::jsonb NOT NULL,
+    context_switches bigint DEFAULT 0 NOT NULL,
+    context_failures bigint DEFAULT 0 NOT NULL,
+    pool text,
+    master text COLLATE pg_catalog."C",
+    max_jobs integer,
+    max_seconds integer,
+    max_memory_mb integer,
+    CONSTRAINT job_worker_status_check CHECK ((status = ANY (ARRAY['ACTIVE'::text, 'DRAINING'::text])))
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='200');
+COMMENT ON TABLE public.job_worker IS 'The roster: every process that works the queue, as of its last heartbeat.';
+COMMENT ON COLUMN public.job_worker.machine IS 'Boot id and process namespace: on the same one, a dead pid is known to be dead.';
+COMMENT ON COLUMN public.job_worker.note IS 'What holds it back, if anything does.';
+COMMENT ON COLUMN public.job_worker.traces IS 'The file in which the process marks what it is running, read by whoever finds it dead.';
+COMMENT ON COLUMN public.job_worker.free_mb IS 'Memory that jobs may still take, as of the last beat, the reserve left out; null: cannot be known here.';
+COMMENT ON COLUMN public.job_worker.held_kinds IS 'Kinds that it does not claim for want of memory, each with the reason.';
+COMMENT ON COLUMN public.job_worker.rooms IS 'Where jobs run in it: thread, async, process, command, each with its slots and kinds.';
+COMMENT ON COLUMN public.job_worker.context_switches IS 'How often the application''s context (its tenant) was entered for a job, hooks included.';
+COMMENT ON COLUMN public.job_worker.context_failures IS 'How often that failed; the attempt then fails with ContextFailed.';
+COMMENT ON COLUMN public.job_worker.pool IS 'The pool it belongs to; null: it was started by itself.';
+COMMENT ON COLUMN public.job_worker.master IS 'The supervisor that started it (job_master.id).';
+COMMENT ON COLUMN public.job_worker.max_jobs IS 'After so many jobs it is replaced, between two jobs; null: never for that.';
+COMMENT ON COLUMN public.job_worker.max_seconds IS 'Likewise after so long.';
+COMMENT ON COLUMN public.job_worker.max_memory_mb IS 'Likewise when it is bigger than this.';
+CREATE VIEW public.fleet_overview AS
+ SELECT master.host,
+        CASE
+            WHEN (master.expires_at < now()) THEN 'LOST'::text
+            ELSE master.status
+        END AS master,
+    pool.name AS pool,
+    pool.state,
+    pool.state_reason,
+    pool.queues,
+    pool.balance,
+    pool.fixed_at,
+    pool.min_processes,
+    pool.max_processes,
+    pool.wanted,
+    pool.present,
+    pool.leaving,
+    workers.slots,
+    workers.running,
+    workers.memory_mb,
+    workers.jobs_completed,
+    workers.jobs_failed,
+    COALESCE(pool.note, master.note) AS note,
+    master.pid,
+    master.started_at,
+    master.beat_at
+   FROM ((public.job_master master
+     LEFT JOIN public.job_pool pool USING (host))
+     LEFT JOIN LATERAL ( SELECT sum(job_worker.slots) AS slots,
+            sum(cardinality(job_worker.current_jobs)) AS running,
+            sum(job_worker.memory_mb) AS memory_mb,
+            sum(job_worker.jobs_completed) AS jobs_completed,
+            sum(job_worker.jobs_failed) AS jobs_failed
+           FROM public.job_worker
+          WHERE ((job_worker.host = master.host) AND (job_worker.pool = pool.name) AND (job_worker.expires_at > now()))) workers ON (true))
+  ORDER BY master.host, pool.name;
+COMMENT ON VIEW public.fleet_overview IS 'Every host with its pools; LOST means that its supervisor''s heartbeat stopped.';
 CREATE TABLE public.idempotency (
     tenant text NOT NULL COLLATE pg_catalog."C",
     key text NOT NULL COLLATE pg_catalog."C",
@@ -912,6 +1149,14 @@ COMMENT ON COLUMN public.idempotency.key IS 'As sent.';
 COMMENT ON COLUMN public.idempotency.body_hash IS 'SHA-256 of the request: another one with this key is refused.';
 COMMENT ON COLUMN public.idempotency.snap_id IS 'What it made.';
 COMMENT ON COLUMN public.idempotency.created_at IS 'When.';
+ALTER TABLE public.job_command ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.job_command_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
 CREATE TABLE public.job_cost (
     job_id bigint NOT NULL,
     lease_seq bigint NOT NULL,
@@ -992,6 +1237,27 @@ CREATE TABLE public.job_queue (
 COMMENT ON TABLE public.job_queue IS 'Queues that are paused or shared out fairly by tenant; a queue needs no row here to exist.';
 COMMENT ON COLUMN public.job_queue.fair IS 'Lanes take turns, and a job without a concurrency key has its tenant for a lane (from when it is enqueued).';
 COMMENT ON COLUMN public.job_queue.paused_by IS 'Who paused it, as they say; else the role of their session.';
+CREATE TABLE public.job_scaling (
+    id bigint NOT NULL,
+    at timestamp with time zone DEFAULT now() NOT NULL,
+    host text NOT NULL COLLATE pg_catalog."C",
+    pool text NOT NULL COLLATE pg_catalog."C",
+    balance text NOT NULL,
+    present integer NOT NULL,
+    wanted integer NOT NULL,
+    reason text NOT NULL,
+    inputs jsonb NOT NULL
+);
+COMMENT ON TABLE public.job_scaling IS 'Every decision of the autoscaler, with what it was made from.';
+COMMENT ON COLUMN public.job_scaling.inputs IS 'What was measured: what is due, how fast it comes and goes, how long it takes, memory.';
+ALTER TABLE public.job_scaling ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.job_scaling_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
 CREATE TABLE public.job_schedule_slot (
     schedule text NOT NULL COLLATE pg_catalog."C",
     slot timestamp with time zone NOT NULL,
@@ -1013,47 +1279,6 @@ COMMENT ON COLUMN public.job_schedule_slot.why IS 'The reason, for everything bu
 COMMENT ON COLUMN public.job_schedule_slot.job_id IS 'The job that it enqueued.';
 COMMENT ON COLUMN public.job_schedule_slot.worker IS 'The worker (job_worker.id) that wrote this down; null: a person.';
 COMMENT ON COLUMN public.job_schedule_slot.recorded_at IS 'When this was written down.';
-CREATE TABLE public.job_worker (
-    id text NOT NULL COLLATE pg_catalog."C",
-    name text NOT NULL,
-    host text NOT NULL,
-    machine text NOT NULL,
-    pid integer NOT NULL,
-    pid_started bigint NOT NULL,
-    queues text[] NOT NULL,
-    kinds text[] NOT NULL,
-    slots integer NOT NULL,
-    status text DEFAULT 'ACTIVE'::text NOT NULL,
-    note text,
-    traces text,
-    memory_mb integer DEFAULT 0 NOT NULL,
-    current_jobs bigint[] DEFAULT '{}'::bigint[] NOT NULL,
-    jobs_claimed bigint DEFAULT 0 NOT NULL,
-    jobs_completed bigint DEFAULT 0 NOT NULL,
-    jobs_failed bigint DEFAULT 0 NOT NULL,
-    jobs_retried bigint DEFAULT 0 NOT NULL,
-    jobs_recovered bigint DEFAULT 0 NOT NULL,
-    busy_ms bigint DEFAULT 0 NOT NULL,
-    started_at timestamp with time zone DEFAULT now() NOT NULL,
-    beat_at timestamp with time zone DEFAULT now() NOT NULL,
-    expires_at timestamp with time zone NOT NULL,
-    free_mb integer,
-    held_kinds jsonb DEFAULT '{}'::jsonb NOT NULL,
-    rooms jsonb DEFAULT '{}'::jsonb NOT NULL,
-    context_switches bigint DEFAULT 0 NOT NULL,
-    context_failures bigint DEFAULT 0 NOT NULL,
-    CONSTRAINT job_worker_status_check CHECK ((status = ANY (ARRAY['ACTIVE'::text, 'DRAINING'::text])))
-)
-WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='200');
-COMMENT ON TABLE public.job_worker IS 'The roster: every process that works the queue, as of its last heartbeat.';
-COMMENT ON COLUMN public.job_worker.machine IS 'Boot id and process namespace: on the same one, a dead pid is known to be dead.';
-COMMENT ON COLUMN public.job_worker.note IS 'What holds it back, if anything does.';
-COMMENT ON COLUMN public.job_worker.traces IS 'The file in which the process marks what it is running, read by whoever finds it dead.';
-COMMENT ON COLUMN public.job_worker.free_mb IS 'Memory that jobs may still take, as of the last beat, the reserve left out; null: cannot be known here.';
-COMMENT ON COLUMN public.job_worker.held_kinds IS 'Kinds that it does not claim for want of memory, each with the reason.';
-COMMENT ON COLUMN public.job_worker.rooms IS 'Where jobs run in it: thread, async, process, command, each with its slots and kinds.';
-COMMENT ON COLUMN public.job_worker.context_switches IS 'How often the application''s context (its tenant) was entered for a job, hooks included.';
-COMMENT ON COLUMN public.job_worker.context_failures IS 'How often that failed; the attempt then fails with ContextFailed.';
 CREATE TABLE public.job_worker_exit (
     id bigint NOT NULL,
     worker_id text NOT NULL,
@@ -1065,9 +1290,11 @@ CREATE TABLE public.job_worker_exit (
     jobs_completed bigint NOT NULL,
     jobs_failed bigint NOT NULL,
     started_at timestamp with time zone NOT NULL,
-    exited_at timestamp with time zone DEFAULT now() NOT NULL
+    exited_at timestamp with time zone DEFAULT now() NOT NULL,
+    pool text
 );
 COMMENT ON TABLE public.job_worker_exit IS 'How each worker ended.';
+COMMENT ON COLUMN public.job_worker_exit.pool IS 'The pool it belonged to.';
 ALTER TABLE public.job_worker_exit ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME public.job_worker_exit_id_seq
     START WITH 1
@@ -1837,6 +2064,8 @@ ALTER TABLE ONLY public.correction
     ADD CONSTRAINT correction_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.idempotency
     ADD CONSTRAINT idempotency_pkey PRIMARY KEY (tenant, key);
+ALTER TABLE ONLY public.job_command
+    ADD CONSTRAINT job_command_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.job_cost
     ADD CONSTRAINT job_cost_pkey PRIMARY KEY (job_id, lease_seq);
 ALTER TABLE ONLY public.job_limit_key
@@ -1845,8 +2074,14 @@ ALTER TABLE ONLY public.job_limit
     ADD CONSTRAINT job_limit_pkey PRIMARY KEY (key_pattern);
 ALTER TABLE ONLY public.job_log
     ADD CONSTRAINT job_log_pkey PRIMARY KEY (job_id, id);
+ALTER TABLE ONLY public.job_master
+    ADD CONSTRAINT job_master_pkey PRIMARY KEY (host);
+ALTER TABLE ONLY public.job_pool
+    ADD CONSTRAINT job_pool_pkey PRIMARY KEY (host, name);
 ALTER TABLE ONLY public.job_queue
     ADD CONSTRAINT job_queue_pkey PRIMARY KEY (name);
+ALTER TABLE ONLY public.job_scaling
+    ADD CONSTRAINT job_scaling_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.job_schedule
     ADD CONSTRAINT job_schedule_pkey PRIMARY KEY (name);
 ALTER TABLE ONLY public.job_schedule_slot
@@ -1894,7 +2129,9 @@ ALTER TABLE ONLY public.webhook
 CREATE INDEX correction_of_snap ON public.correction USING btree (tenant, snap_id, id);
 CREATE INDEX idempotency_by_age ON public.idempotency USING btree (tenant, created_at);
 CREATE INDEX idempotency_of_snap ON public.idempotency USING btree (tenant, snap_id);
+CREATE INDEX job_command_open ON public.job_command USING btree (host, id) WHERE (status = ANY (ARRAY['PENDING'::text, 'TAKEN'::text]));
 CREATE INDEX job_cost_of_kind ON public.job_cost USING btree (kind, started_at);
+CREATE INDEX job_scaling_of_pool ON public.job_scaling USING btree (host, pool, id);
 CREATE INDEX job_schedule_slot_fired ON public.job_schedule_slot USING btree (schedule, slot) WHERE (job_id IS NOT NULL);
 CREATE UNIQUE INDEX share_in_force ON public.share USING btree (snap_id) WHERE (revoked_at IS NULL);
 CREATE INDEX share_of_snap ON public.share USING btree (tenant, snap_id, created_at);

@@ -2,9 +2,11 @@
 
 from fastapi import FastAPI
 
-from snapapp.api import doctor, health, jobs, media, metrics, observability, queues, schedules, stream, workers
+from snapapp.api import doctor, fleet, health, jobs, media, metrics, observability, queues, schedules, stream, workers
+
+_NOUNS = (health, metrics, observability, doctor, stream, jobs, queues, workers, fleet, schedules, media)
 
 
 def add_routes(app: FastAPI) -> None:
-    for noun in (health, metrics, observability, doctor, stream, jobs, queues, workers, schedules, media):
+    for noun in _NOUNS:
         app.include_router(noun.router)

@@ -21,6 +21,7 @@ from starlette.types import Scope
 from snapapp.api.schema import WHOLE
 from snapapp.errors import SnapError
 from snapapp.jobs.errors import DuplicateKey, IllegalTransition, InvalidJob, JobsError, UnknownJob
+from snapapp.jobs.fleet.errors import InvalidCommand, UnknownPool
 from snapapp.jobs.schedule import InvalidSchedule, UnknownSchedule
 from snapapp.signing import ExpiredLink, ForgedLink
 from snapapp.storage import NoRoom, StorageAway, UploadTooLarge
@@ -48,6 +49,8 @@ STATUS_OF: Mapping[type[Exception], int] = {
     DuplicateKey: 409,
     InvalidJob: 400,
     UnknownSchedule: 404,
+    UnknownPool: 404,
+    InvalidCommand: 400,
     InvalidSchedule: 409,  # it is not the client's: another release declared it
     ForgedLink: 404,
     ExpiredLink: 410,

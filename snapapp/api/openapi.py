@@ -22,6 +22,7 @@ _TAGS = {
     "jobs": "What waits, runs and failed, and what a person may do about it.",
     "queues": "How full the queues are, how fast they go, and the switch that each has.",
     "workers": "The processes that work the queue, and how others ended.",
+    "fleet": "Supervisors and their pools, what they are told, and why they were scaled.",
     "schedules": "What fires again and again, when next, and what became of every slot.",
     "media": "Frames, clips and videos, by links that need no headers.",
 }

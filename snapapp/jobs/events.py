@@ -36,6 +36,14 @@ SCHEDULE_SKIPPED = "schedule.skipped"
 SCHEDULE_DECLARED = "schedule.declared"
 SCHEDULE_SUPERSEDED = "schedule.superseded"
 ROUTINE_SKIPPED = "schedule.process.skipped"  # the call before had not ended
+MASTER_LOOPED = "master.supervisor.looped"
+MASTER_ERROR = "master.supervisor.error"
+POOL_LOOPED = "supervisor.looped"
+POOL_CHANGED = "supervisor.changed"
+PARENT_DIED = "supervisor.parent.died"
+PROCESS_BORN = "worker.process.started"
+PROCESS_ENDED = "worker.process.ended"
+COMMAND_DONE = "master.command.done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +90,7 @@ class LogLines:
     QUIET = frozenset(
         {
             *(JOB_ACTIVE, JOB_PROCESSED, JOB_COMPLETED, JOBS_CLAIMED, SCHEDULE_FIRED),
-            *(TENANT_CONTEXT, TENANT_CONTEXT_VALIDATED),
+            *(TENANT_CONTEXT, TENANT_CONTEXT_VALIDATED, MASTER_LOOPED, POOL_LOOPED),
         }
     )
     NAMES = (  # the fields every line has, and what the events call them
@@ -114,6 +122,8 @@ class LogLines:
             *(JOB_SNOOZED, JOB_CANCELLED, JOB_LOST, JOBS_CLAIMED, JOBS_PRUNED, HOOK_DROPPED),
             *(TENANT_CONTEXT, TENANT_CONTEXT_VALIDATED),
             *(SCHEDULE_FIRED, SCHEDULE_SKIPPED, SCHEDULE_DECLARED, SCHEDULE_SUPERSEDED, ROUTINE_SKIPPED),
+            *(MASTER_LOOPED, MASTER_ERROR, POOL_LOOPED, POOL_CHANGED, PARENT_DIED, PROCESS_BORN, PROCESS_ENDED),
+            COMMAND_DONE,
         ):
             if name not in self._quiet:
                 events.on(name, self)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from snapapp.jobs.model import Finished, Interrupted, Status
+from snapapp.jobs.settings import Membership
 
 Db = psycopg.Connection[Any]
 
@@ -29,6 +30,7 @@ class Member:
     slots: int
     traces: str | None = None
     rooms: Mapping[str, Any] = field(default_factory=dict)  # name -> its slots, and the kinds that run there
+    membership: Membership | None = None
 
 
 @dataclass(slots=True)
@@ -146,13 +148,15 @@ _BEAT = """
 WITH beaten AS (
     INSERT INTO job_worker AS member (
         id, name, host, machine, pid, pid_started, queues, kinds, slots, traces, status, note, memory_mb,
-        current_jobs, jobs_claimed, jobs_completed, jobs_failed, jobs_retried, jobs_recovered, busy_ms, expires_at,
-        rooms, context_switches, context_failures, free_mb, held_kinds)
+        current_jobs, jobs_claimed, jobs_completed, jobs_failed, jobs_retried, jobs_recovered, busy_ms,
+        rooms, context_switches, context_failures, free_mb, held_kinds, pool, master, max_jobs, max_seconds,
+        max_memory_mb, expires_at)
     VALUES (
         %(id)s, %(name)s, %(host)s, %(machine)s, %(pid)s, %(pid_started)s, %(queues)s, %(kinds)s, %(slots)s,
         %(traces)s, %(status)s, %(note)s, %(memory_mb)s, %(current_jobs)s, %(claimed)s, %(completed)s, %(failed)s,
-        %(retried)s, %(recovered)s, %(busy_ms)s, now() + %(lives_for)s,
-        %(rooms)s::jsonb, %(context_switches)s, %(context_failures)s, %(free_mb)s, %(held_kinds)s::jsonb)
+        %(retried)s, %(recovered)s, %(busy_ms)s, %(rooms)s::jsonb, %(context_switches)s, %(context_failures)s,
+        %(free_mb)s, %(held_kinds)s::jsonb,
+        %(pool)s, %(master)s, %(max_jobs)s, %(max_seconds)s, %(max_memory_mb)s, now() + %(lives_for)s)
     ON CONFLICT (id) DO UPDATE
        SET status = excluded.status, note = excluded.note, memory_mb = excluded.memory_mb,
            current_jobs = excluded.current_jobs, jobs_claimed = excluded.jobs_claimed,
@@ -174,8 +178,9 @@ SELECT extract(epoch FROM job_next_due(%(kinds)s, %(only_queues)s) - clock_times
 
 _LEAVE = """
 WITH gone AS (DELETE FROM job_worker WHERE id = %(id)s RETURNING *)
-INSERT INTO job_worker_exit (worker_id, name, host, pid, queues, reason, jobs_completed, jobs_failed, started_at)
-SELECT id, name, host, pid, queues, %(reason)s, jobs_completed, jobs_failed, started_at FROM gone
+INSERT INTO job_worker_exit (
+    worker_id, name, host, pid, pool, queues, reason, jobs_completed, jobs_failed, started_at)
+SELECT id, name, host, pid, pool, queues, %(reason)s, jobs_completed, jobs_failed, started_at FROM gone
 RETURNING id
 """
 
@@ -186,7 +191,7 @@ def channel_of(worker: str) -> str:
 
 
 def beat(db: Db, member: Member, report: Report, *, lives_for: timedelta) -> Pulse:
-    counts = report.counts
+    counts, its = report.counts, member.membership
     parameters = {
         "id": member.id,
         "name": member.name,
@@ -211,6 +216,11 @@ def beat(db: Db, member: Member, report: Report, *, lives_for: timedelta) -> Pul
         "busy_ms": int(counts.busy_ms),
         "free_mb": report.free_mb,
         "held_kinds": json.dumps(dict(report.held_kinds)),
+        "pool": its and its.pool,
+        "master": its and its.master,
+        "max_jobs": its and its.max_jobs,
+        "max_seconds": its and its.max_time and int(its.max_time.total_seconds()),
+        "max_memory_mb": its and its.max_memory_mb,
         "lives_for": lives_for,
         "rooms": json.dumps(member.rooms),
         "context_switches": counts.context_switches,

@@ -27,6 +27,17 @@ class RetrySettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """Of a worker that a supervisor started: whose it is, and when it makes room for a new one, between two jobs."""
+
+    pool: str
+    master: str
+    max_jobs: int | None = None
+    max_time: timedelta | None = None
+    max_memory_mb: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobsSettings:
     """Everything a worker is told. The defaults are meant for production on a small box."""
 
@@ -57,6 +68,7 @@ class JobsSettings:
     max_interruptions: int = 20
     retry: RetrySettings = field(default_factory=RetrySettings)
     worker_name: str | None = None  # a label for people; the worker's id is fresh at every start
+    membership: Membership | None = None  # of a pool; None: the worker was started by itself
     prepared_statements: bool = True  # off behind a PgBouncer older than 1.21 in transaction mode
 
     @property

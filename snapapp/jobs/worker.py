@@ -510,4 +510,5 @@ class Worker:
                 name: {"slots": room.slots, "kinds": self._rooms.kinds_of(name)}
                 for name, room in self._rooms.by_name.items()
             },
+            membership=settings.membership,
         )

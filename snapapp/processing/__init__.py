@@ -5,10 +5,14 @@ with a video), `scratch` (where it does it), `hooks` (telling others), `sweep` (
 """
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+from snapapp import logs
 from snapapp.errors import SnapError
 from snapapp.jobs import registry
+from snapapp.jobs.runtime import Runtime
+from snapapp.jobs.settings import JobsSettings
 from snapapp.settings import Settings
 
 _OURS = ("snapapp.processing.kinds", "snapapp.processing.hooks", "snapapp.processing.sweep", "snapapp.demo")
@@ -24,3 +28,11 @@ def load(settings: Settings) -> None:
             registry.load((module,))
         except ImportError as error:
             raise SnapError(f"SNAPAPP_PROCESSORS names {module}, which cannot be imported: {error}") from error
+
+
+def runtime(url: str, adapt: Callable[[JobsSettings], JobsSettings]) -> Runtime:
+    """For a worker process that a supervisor started: it reads the environment itself, so that a restart renews it."""
+    settings = Settings.from_environment()
+    logs.set_up(settings)
+    load(settings)
+    return Runtime(adapt(settings.jobs(url)), events=logs.events_to_log(settings))

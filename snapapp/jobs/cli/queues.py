@@ -83,7 +83,12 @@ def list_workers(db: Db, arguments: Namespace) -> int:
         say("No worker is on the roster.")
         return 0
     rows = [_worker_line(each) for each in workers]
-    show_table(["id", "status", "busy", "done", "failed", "beat", "name"], rows, numbers={2, 3, 4})
+    headers = ["id", "status", "busy", "done", "failed", "beat", "name"]
+    if any(each.pool for each in workers):
+        headers.insert(-1, "pool")
+        for row, each in zip(rows, workers, strict=True):
+            row.insert(-1, each.pool or "")
+    show_table(headers, rows, numbers={2, 3, 4})
     return 0
 
 
