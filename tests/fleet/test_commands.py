@@ -245,7 +245,7 @@ def test_the_claims_of_a_fallen_worker_are_free_at_once_and_the_attempts_stay_ch
 def test_the_roster_has_the_fields_of_the_registry(db: Db) -> None:
     """M42, M43: with the pool and the limits; the lease of the row is its TTL."""
     limits = Membership(pool=POOL, master="m1", max_jobs=9, max_time=timedelta(minutes=5), max_memory_mb=512)
-    member = Member("w", "mail-7", "box", "here", 7, 99, ["mail"], ["test"], 2, None, limits)
+    member = Member("w", "mail-7", "box", "here", 7, 99, ["mail"], ["test"], 2, membership=limits)
     roster.beat(db, member, Report(memory_mb=12, current_jobs=[5]), lives_for=timedelta(seconds=90))
     names = (
         "pid, host, name, pool, master, queues, memory_mb, max_memory_mb, max_seconds, max_jobs, current_jobs, status"

@@ -232,22 +232,23 @@ def test_backends_that_are_gone_are_not_told(db: Db) -> None:
 
 
 def test_the_statements_of_a_job_that_takes_too_long_are_in_its_log(url: str, db: Db, registry: Registry) -> None:
-    ended = threading.Event()
+    held = make_job(db, kind="held")
 
-    with blocked(url, db) as (waiter, holder):
+    @registry.processor("sql", timeout=timedelta(seconds=2))
+    def sql(job: Job) -> None:
+        with job.connection() as connection:
+            connection.exec_driver_sql("UPDATE snap_processing_job SET priority = 7 WHERE id = %s", (held,))
 
-        @registry.processor("sql", timeout=timedelta(seconds=1))
-        def sql(job: Job) -> None:
-            job.backends = (waiter,)
-            ended.wait(60)
-
+    with closing(psycopg.connect(url)) as holder:
+        holder.execute("SELECT FROM snap_processing_job WHERE id = %s FOR UPDATE", [held])
+        pid = holder.info.backend_pid
         with working(url, registry):
             job_id = put(db, "sql", max_attempts=1)
             until(lambda: len(boxes(db, job_id)) == 2)
             stack, told = boxes(db, job_id)
-            ended.set()
-    assert "ended.wait(60)" in stack
-    assert f"blocked by backend {holder}" in told
+            holder.rollback()
+    assert "exec_driver_sql" in stack
+    assert f"blocked by backend {pid}" in told
 
 
 # --- pure -------------------------------------------------------------------------------------------------------

@@ -80,6 +80,8 @@ class Hand(Worker):
             transaction=runtime.transaction,
             events=runtime.events,
             courtesy=runtime.courtesy,
+            lent=runtime.lent,
+            context=runtime.context,
         )
 
     def tick(self) -> None:
