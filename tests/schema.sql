@@ -348,7 +348,7 @@ BEGIN
             said := format('The limit %s lets %s of %s run at once, and %s run: it waits for one of them to end.',
                            its.key_pattern, its.max_running, name, running);
             RETURN NEXT;
-        ELSIF room.tokens = 0 THEN
+        ELSIF room.tokens <= 0 THEN
             said := format('The limit %s lets %s of %s start a second, after a burst of %s: the next one may start in %s.',
                            its.key_pattern, its.rate, name, its.burst, job_span(make_interval(secs => room.next_token_in)));
             RETURN NEXT;
@@ -429,7 +429,7 @@ BEGIN
         RETURN NEXT format('Lanes take turns: it is number %s of its own%s, beside %s others with work; so %s of its kind'
                            || ' run before it, %s of them of a higher priority.',
             CASE WHEN before > most THEN 'more than ' || most ELSE (before + 1)::text END,
-            ' (' || nullif(job.lane, '') || ')', rivals,
+            ' (' || nullif(job.lane, '') || ')', CASE WHEN cardinality(lanes) >= most_lanes - 1 THEN 'at least ' ELSE '' END || rivals,
             CASE WHEN is_more THEN 'more than ' || least(ahead, most) ELSE 'up to ' || ahead END,
             CASE WHEN above > most THEN 'more than ' || most ELSE above::text END);
     ELSE

@@ -102,6 +102,39 @@ BEGIN
 END $$;
 
 
+-- As 0004 made it, but for a bucket that is in debt, because its limit was lowered.
+CREATE OR REPLACE FUNCTION explain_limits_of_job(job snap_processing_job, OUT said text, OUT is_shut boolean)
+    RETURNS SETOF record LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    name text;
+    its record;
+    running bigint;
+    room record;
+BEGIN
+    FOREACH name IN ARRAY ARRAY['queue:' || job.queue, 'key:' || nullif(job.lane, '')] LOOP
+        SELECT * INTO its FROM job_limit_of(name);
+        CONTINUE WHEN its.key_pattern IS NULL;
+        SELECT count(*) INTO running FROM snap_processing_job AS other
+         WHERE other.status = 'RUNNING' AND name IN ('queue:' || other.queue, 'key:' || other.lane);
+        SELECT * INTO room FROM job_limit_room(name, running, coalesce(
+            (SELECT full_at FROM job_limit_key WHERE key = name), now()));
+        is_shut := its.max_running IS NOT DISTINCT FROM 0;
+        IF is_shut THEN
+            said := format('The limit %s lets nothing of %s run.', its.key_pattern, name);
+            RETURN NEXT;
+        ELSIF room.places = 0 THEN
+            said := format('The limit %s lets %s of %s run at once, and %s run: it waits for one of them to end.',
+                           its.key_pattern, its.max_running, name, running);
+            RETURN NEXT;
+        ELSIF room.tokens <= 0 THEN
+            said := format('The limit %s lets %s of %s start a second, after a burst of %s: the next one may start in %s.',
+                           its.key_pattern, its.rate, name, its.burst, job_span(make_interval(secs => room.next_token_in)));
+            RETURN NEXT;
+        END IF;
+    END LOOP;
+END $$;
+
+
 -- As 0004 made it, with who paused the queue, and the workers told by a function of their own.
 CREATE OR REPLACE FUNCTION explain_waiting_job(job snap_processing_job) RETURNS SETOF text LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -230,7 +263,7 @@ BEGIN
         RETURN NEXT format('Lanes take turns: it is number %s of its own%s, beside %s others with work; so %s of its kind'
                            || ' run before it, %s of them of a higher priority.',
             CASE WHEN before > most THEN 'more than ' || most ELSE (before + 1)::text END,
-            ' (' || nullif(job.lane, '') || ')', rivals,
+            ' (' || nullif(job.lane, '') || ')', CASE WHEN cardinality(lanes) >= most_lanes - 1 THEN 'at least ' ELSE '' END || rivals,
             CASE WHEN is_more THEN 'more than ' || least(ahead, most) ELSE 'up to ' || ahead END,
             CASE WHEN above > most THEN 'more than ' || most ELSE above::text END);
     ELSE

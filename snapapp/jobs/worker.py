@@ -445,6 +445,8 @@ class Worker:
         if stuck := self._rooms.stuck:
             named = ", ".join(f"{job.kind} {job.id}" for job in stuck[:5])
             notes.append(f"threads that ignore their deadline: {len(stuck)} ({named})")
+        if self._rooms.is_worn_out:
+            notes.append("it wants a restart")
         return "; ".join(notes) or None
 
     def _add_routine(self, routine: Routine) -> None:
