@@ -348,7 +348,7 @@ BEGIN
             said := format('The limit %s lets %s of %s run at once, and %s run: it waits for one of them to end.',
                            its.key_pattern, its.max_running, name, running);
             RETURN NEXT;
-        ELSIF room.tokens <= 0 THEN
+        ELSIF room.tokens = 0 THEN
             said := format('The limit %s lets %s of %s start a second, after a burst of %s: the next one may start in %s.',
                            its.key_pattern, its.rate, name, its.burst, job_span(make_interval(secs => room.next_token_in)));
             RETURN NEXT;
@@ -616,7 +616,8 @@ CREATE FUNCTION public.job_limit_room(its_key text, running bigint, full_at time
     LANGUAGE sql STABLE
     AS $$
     SELECT CASE WHEN max_running IS NOT NULL THEN greatest(0, max_running - running) END,  -- greatest() skips nulls
-           floor(left_over + 1e-9)::bigint, greatest(0, 1 - left_over) / rate
+           CASE WHEN left_over IS NOT NULL THEN greatest(0, floor(left_over + 1e-9)) END::bigint,
+           greatest(0, 1 - left_over) / rate
       FROM (SELECT *, burst - rate * greatest(0, extract(epoch FROM full_at - clock_timestamp())::float8) AS left_over
               FROM job_limit_of(its_key)) AS its
 $$;

@@ -68,36 +68,14 @@ BEGIN
 END $$;
 
 -- as 0004 made them
-CREATE OR REPLACE FUNCTION explain_limits_of_job(job snap_processing_job, OUT said text, OUT is_shut boolean)
-    RETURNS SETOF record LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    name text;
-    its record;
-    running bigint;
-    room record;
-BEGIN
-    FOREACH name IN ARRAY ARRAY['queue:' || job.queue, 'key:' || nullif(job.lane, '')] LOOP
-        SELECT * INTO its FROM job_limit_of(name);
-        CONTINUE WHEN its.key_pattern IS NULL;
-        SELECT count(*) INTO running FROM snap_processing_job AS other
-         WHERE other.status = 'RUNNING' AND name IN ('queue:' || other.queue, 'key:' || other.lane);
-        SELECT * INTO room FROM job_limit_room(name, running, coalesce(
-            (SELECT full_at FROM job_limit_key WHERE key = name), now()));
-        is_shut := its.max_running IS NOT DISTINCT FROM 0;
-        IF is_shut THEN
-            said := format('The limit %s lets nothing of %s run.', its.key_pattern, name);
-            RETURN NEXT;
-        ELSIF room.places = 0 THEN
-            said := format('The limit %s lets %s of %s run at once, and %s run: it waits for one of them to end.',
-                           its.key_pattern, its.max_running, name, running);
-            RETURN NEXT;
-        ELSIF room.tokens = 0 THEN
-            said := format('The limit %s lets %s of %s start a second, after a burst of %s: the next one may start in %s.',
-                           its.key_pattern, its.rate, name, its.burst, job_span(make_interval(secs => room.next_token_in)));
-            RETURN NEXT;
-        END IF;
-    END LOOP;
-END $$;
+CREATE OR REPLACE FUNCTION job_limit_room(its_key text, running bigint, full_at timestamptz,
+                               OUT places bigint, OUT tokens bigint, OUT next_token_in double precision)
+    LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN max_running IS NOT NULL THEN greatest(0, max_running - running) END,  -- greatest() skips nulls
+           floor(left_over + 1e-9)::bigint, greatest(0, 1 - left_over) / rate
+      FROM (SELECT *, burst - rate * greatest(0, extract(epoch FROM full_at - clock_timestamp())::float8) AS left_over
+              FROM job_limit_of(its_key)) AS its
+$$;
 
 CREATE OR REPLACE FUNCTION explain_waiting_job(job snap_processing_job) RETURNS SETOF text LANGUAGE plpgsql STABLE AS $$
 DECLARE

@@ -53,8 +53,6 @@ class Channel(Protocol):
 
     def connection(self, job: "Job") -> AbstractContextManager[Connection]: ...
 
-    def backends(self, job: "Job") -> tuple[int, ...]: ...
-
 
 @dataclass(slots=True, eq=False)
 class Job:
@@ -79,6 +77,7 @@ class Job:
     deadline: float | None = field(default=None, repr=False)  # monotonic; written by the slot that runs it
     stop: JobsError | None = field(default=None, repr=False)  # why it should end; written by the beat
     lines_left: int = field(default=1000, repr=False)  # a flood of log lines must not fill the disk
+    backends: tuple[int, ...] = field(default=(), repr=False)  # server processes that run its statements
 
     @property
     def lease(self) -> Lease:
@@ -130,11 +129,6 @@ class Job:
         if self.channel is None:
             raise NoConnection(f"{self.kind} job {self.id} does not run")
         return self.channel.connection(self)
-
-    @property
-    def backends(self) -> tuple[int, ...]:
-        """The server's pids of the connections that this job holds now."""
-        return self.channel.backends(self) if self.channel else ()
 
 
 @dataclass(frozen=True, slots=True)

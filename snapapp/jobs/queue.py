@@ -463,7 +463,7 @@ class Room(NamedTuple):
     @property
     def again_in(self) -> float:
         """When there may be room again, seen from a claim that found too little; with a limit of 0 there never is."""
-        return max(self.next_token_in or 0.0, 0.001) if self.tokens is not None and self.tokens <= 0 else _PLACE_AGAIN
+        return max(self.next_token_in or 0.0, 0.001) if self.tokens == 0 else _PLACE_AGAIN
 
 
 class Turn(NamedTuple):
