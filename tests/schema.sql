@@ -485,7 +485,7 @@ BEGIN
         RETURN NEXT format('Lanes take turns: it is number %s of its own%s, beside %s others with work; so %s of its kind'
                            || ' run before it, %s of them of a higher priority.',
             CASE WHEN before > most THEN 'more than ' || most ELSE (before + 1)::text END,
-            ' (' || nullif(job.lane, '') || ')', rivals,
+            ' (' || nullif(job.lane, '') || ')', CASE WHEN cardinality(lanes) >= most_lanes - 1 THEN 'at least ' ELSE '' END || rivals,
             CASE WHEN is_more THEN 'more than ' || least(ahead, most) ELSE 'up to ' || ahead END,
             CASE WHEN above > most THEN 'more than ' || most ELSE above::text END);
     ELSE
@@ -672,7 +672,8 @@ CREATE FUNCTION public.job_limit_room(its_key text, running bigint, full_at time
     LANGUAGE sql STABLE
     AS $$
     SELECT CASE WHEN max_running IS NOT NULL THEN greatest(0, max_running - running) END,  -- greatest() skips nulls
-           floor(left_over + 1e-9)::bigint, greatest(0, 1 - left_over) / rate
+           CASE WHEN left_over IS NOT NULL THEN greatest(0, floor(left_over + 1e-9)) END::bigint,
+           greatest(0, 1 - left_over) / rate
       FROM (SELECT *, burst - rate * greatest(0, extract(epoch FROM full_at - clock_timestamp())::float8) AS left_over
               FROM job_limit_of(its_key)) AS its
 $$;

@@ -67,7 +67,16 @@ BEGIN
     END IF;
 END $$;
 
--- as 0004 made it
+-- as 0004 made them
+CREATE OR REPLACE FUNCTION job_limit_room(its_key text, running bigint, full_at timestamptz,
+                               OUT places bigint, OUT tokens bigint, OUT next_token_in double precision)
+    LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN max_running IS NOT NULL THEN greatest(0, max_running - running) END,  -- greatest() skips nulls
+           floor(left_over + 1e-9)::bigint, greatest(0, 1 - left_over) / rate
+      FROM (SELECT *, burst - rate * greatest(0, extract(epoch FROM full_at - clock_timestamp())::float8) AS left_over
+              FROM job_limit_of(its_key)) AS its
+$$;
+
 CREATE OR REPLACE FUNCTION explain_waiting_job(job snap_processing_job) RETURNS SETOF text LANGUAGE plpgsql STABLE AS $$
 DECLARE
     clock timestamptz := clock_timestamp();

@@ -59,7 +59,6 @@ class Desk:
     def __init__(self, notes: Notes, holdings: Holdings, lender: Lender) -> None:
         self.progress = notes.progress
         self.log = notes.log
-        self.backends = lender.backends
         self._holdings = holdings
         self._lender = lender
 

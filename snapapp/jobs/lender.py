@@ -118,9 +118,6 @@ class Lender:
         self._loans: dict[Job, tuple[Loan, ...]] = {}
         self._is_closed = False  # what comes back now is closed: its pool may be gone
 
-    def backends(self, job: Job) -> tuple[int, ...]:
-        return tuple(loan.backend for loan in self._loans.get(job, ()) if loan.backend is not None)
-
     def has_lent_to(self, job: Job) -> bool:
         """On the hot path: one look into a dictionary that is nearly always empty."""
         return bool(self._loans) and job in self._loans
@@ -135,7 +132,7 @@ class Lender:
             try:
                 check(job)  # who wanted it to end before the loan was known could not revoke it
                 with connection.begin():
-                    loan.backend = _begin(connection, job)
+                    self._name_backend(job, loan, _begin(connection, job))
                     with self._within(job, connection):
                         yield connection
                     _raise_if_revoked(loan)
@@ -176,13 +173,17 @@ class Lender:
             self._loans[job] = (*self._loans.get(job, ()), loan)
         return loan
 
+    def _name_backend(self, job: Job, loan: Loan, backend: int) -> None:
+        with self._turn:
+            loan.backend = backend
+            job.backends = (*job.backends, backend)
+
     def _take_back(self, job: Job, loan: Loan, connection: Connection) -> None:
         loan.give_back()
         with self._turn:
-            rest = tuple(other for other in self._loans[job] if other is not loan)
-            if rest:
-                self._loans[job] = rest
-            else:
+            self._loans[job] = tuple(other for other in self._loans[job] if other is not loan)
+            job.backends = tuple(other.backend for other in self._loans[job] if other.backend is not None)
+            if not self._loans[job]:
                 del self._loans[job]
         if loan.was_cancelled or self._is_closed:  # a late cancel would hit the next job's statement
             connection.invalidate()

@@ -53,8 +53,6 @@ class Channel(Protocol):
 
     def connection(self, job: "Job") -> AbstractContextManager[Connection]: ...
 
-    def backends(self, job: "Job") -> tuple[int, ...]: ...
-
 
 @dataclass(slots=True, eq=False)
 class Job:
@@ -84,6 +82,7 @@ class Job:
     peak: int | None = field(default=None, repr=False)  # bytes, so far; None in a thread or on a loop; likewise
     is_measured: bool = field(default=True, repr=False)  # False: so quick that only some of its kind are; likewise
     is_boxed: bool = field(default=False, repr=False)  # its black box was written; by whoever watches its time
+    backends: tuple[int, ...] = field(default=(), repr=False)  # server processes that run its statements
 
     @property
     def lease(self) -> Lease:
@@ -135,11 +134,6 @@ class Job:
         if self.channel is None:
             raise NoConnection(f"{self.kind} job {self.id} does not run")
         return self.channel.connection(self)
-
-    @property
-    def backends(self) -> tuple[int, ...]:
-        """The server's pids of the connections that this job holds now."""
-        return self.channel.backends(self) if self.channel else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,6 +193,3 @@ class _Desk:
         if not self._has_connections:
             raise NoConnection(f"{job.kind} job {job.id} asks for a connection, and a child process has no database")
         return self._bench.lend(job)
-
-    def backends(self, _job: Job) -> tuple[int, ...]:
-        return ()

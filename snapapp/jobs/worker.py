@@ -474,6 +474,8 @@ class Worker:
             notes.append(f"threads that ignore their deadline: {len(stuck)} ({named})")
         if held := self._admission.held:
             notes.append(f"memory is short, held back: {', '.join(sorted(held)[:5])}")
+        if self._rooms.is_worn_out:
+            notes.append("it wants a restart")
         return "; ".join(notes) or None
 
     def _add_routine(self, routine: Routine) -> None:

@@ -403,14 +403,14 @@ def test_the_server_ends_what_a_frozen_process_left_behind(lender: Lender, db: D
         lender.connection(job, nothing) as it,
     ):
         it.execute(FOR_EVER)
-    assert lender.backends(job) == ()
+    assert job.backends == ()
 
 
 def test_the_servers_own_time_limit_is_the_jobs(lender: Lender) -> None:
     job = make(deadline=monotonic() - 4.9)
 
     def late(_job: Job) -> None:
-        if lender.backends(job):
+        if job.backends:
             raise JobTimeout("too late")
 
     with pytest.raises(JobTimeout, match="too late"), lender.connection(job, late) as connection:
@@ -434,7 +434,7 @@ def test_a_server_that_does_not_take_the_cancel_is_hung_up_on(
     thread = threading.Thread(target=work)
     thread.start()
     backend = until_asleep(db)
-    assert lender.backends(job) == (backend,)
+    assert job.backends == (backend,)
     reason = JobCancelled("away with it")
     lender.revoke(job, reason)
     thread.join(10)
@@ -454,7 +454,7 @@ def test_two_connections_of_one_job_are_both_revoked(lender: Lender, db: Db) -> 
     held: list[int] = []
 
     def work(outer: Connection, inner: Connection) -> None:
-        held.extend(lender.backends(job))
+        held.extend(job.backends)
         lender.revoke(job, JobCancelled("both"))
         with pytest.raises(JobCancelled):
             inner.execute(FOR_EVER)

@@ -45,9 +45,6 @@ class Ear:
     def connection(self, job: Job) -> NoReturn:
         raise NoConnection
 
-    def backends(self, job: Job) -> tuple[int, ...]:
-        return (7,)
-
 
 def make(**fields: Any) -> Job:
     given: dict[str, Any] = {

@@ -50,9 +50,6 @@ class Pipe:
             "in the commit hook, or let the kind run on a thread"
         )
 
-    def backends(self, _job: Job) -> tuple[int, ...]:
-        return ()
-
     def context(self, job: Job, step: str) -> None:
         self.say({"context": step}, job)
 
