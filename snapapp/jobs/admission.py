@@ -72,7 +72,7 @@ class Admission:
 
     def took(self, jobs: Iterable[Job]) -> None:
         """These were claimed; what they will take is not taken yet."""
-        ours = [job for job in jobs if job.kind in self.kinds]
+        ours = [job for job in jobs if job.kind in self.kinds] if self.kinds else []
         if ours:
             self._jobs = [*self._still_held(), *ours]
             self._weigh()

@@ -27,13 +27,8 @@ def opens_at(job: Job) -> float:
     return began + _PART * (deadline - began)
 
 
-def is_due(job: Job, now: float) -> bool:
-    return not job.is_boxed and now >= opens_at(job)
-
-
 def put_down(job: Job, what: str, words: str) -> None:
     """As one line of the job's log, also of a job that has said too much already."""
-    job.is_boxed = True
     if job.channel and job.started_at is not None and job.deadline is not None:
         passed, limit = monotonic() - job.started_at, job.deadline - job.started_at
         told = f"black box, after {passed:.1f} s of {limit:g} s: {what}\n"

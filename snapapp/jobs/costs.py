@@ -82,17 +82,21 @@ class Ledger:
                 job, _, ran_for = finished
                 if ran_for is None:
                     continue
-                if ran_for >= _LONG or job.peak is not None:
-                    self._entries.append(_entry(finished, status))
-                    continue
-                sample = samples.get(job.kind)
-                if sample is None:
-                    sample = samples[job.kind] = _Sample()
-                sample.seen += 1
-                if job.is_measured or sample.seen == 1:
-                    sample.measured += 1
-                    if sample.measured == sample.next:
-                        sample.keep(_entry(finished, status))
+                if not job.is_measured and ran_for < _LONG and (sample := samples.get(job.kind)):
+                    sample.seen += 1
+                else:
+                    self._note(finished, ran_for, status)
+
+    def _note(self, finished: Finished, ran_for: float, status: Status | None) -> None:
+        job = finished.job
+        if ran_for >= _LONG or job.peak is not None:
+            self._entries.append(_entry(finished, status))
+            return
+        sample = self._samples.setdefault(job.kind, _Sample())
+        sample.seen += 1
+        sample.measured += 1
+        if sample.measured == sample.next:
+            sample.keep(_entry(finished, status))
 
     def write(self, db: Db) -> set[str]:
         """Writes all there is in one statement; the kinds whose memory it was about."""

@@ -71,7 +71,7 @@ class Job:
     timeout_ms: int | None
     request_id: str | None
     suspect: bool  # it was running when its worker died: it runs with nothing beside it
-    due_at: datetime | None = field(default=None, repr=False)
+    due_at: datetime | None = field(default=None, repr=False)  # by the database's clock
     channel: Channel | None = field(default=None, repr=False)
     claimed_at: float = field(default=0.0, repr=False)  # monotonic, when the claim was sent
     started_at: float | None = field(default=None, repr=False)  # monotonic; written by the slot that runs it
@@ -81,7 +81,6 @@ class Job:
     cpu: float | None = field(default=None, repr=False)  # seconds, when it has run; written by the slot that runs it
     peak: int | None = field(default=None, repr=False)  # bytes, so far; None in a thread or on a loop; likewise
     is_measured: bool = field(default=True, repr=False)  # False: so quick that only some of its kind are; likewise
-    is_boxed: bool = field(default=False, repr=False)  # its black box was written; by whoever watches its time
     backends: tuple[int, ...] = field(default=(), repr=False)  # server processes that run its statements
 
     @property

@@ -118,7 +118,7 @@ UPDATE snap_processing_job AS job
  WHERE id = ANY (ARRAY(SELECT id FROM picked))
 RETURNING id, kind, queue, tenant, priority,
     CASE WHEN pg_column_size(payload) <= 65536 THEN payload END, snap_id, attempt_count, max_attempts, lease_seq,
-    timeout_ms, request_id, suspect, lane, greatest(next_retry_at, '1900-01-01Z')
+    timeout_ms, request_id, suspect, greatest(next_retry_at, '1900-01-01Z'), lane
 """
 
 # The same from where the last full batch ended, within one head: it skips the entries that vacuum cannot remove yet
@@ -153,7 +153,7 @@ UPDATE snap_processing_job AS job
  WHERE id = ANY (ARRAY(SELECT id FROM picked))
 RETURNING id, kind, queue, tenant, priority,
     CASE WHEN pg_column_size(payload) <= 65536 THEN payload END, snap_id, attempt_count, max_attempts, lease_seq,
-    timeout_ms, request_id, suspect, lane, greatest(next_retry_at, '1900-01-01Z')
+    timeout_ms, request_id, suspect, greatest(next_retry_at, '1900-01-01Z'), lane
 """
 
 _CLAIM_SUSPECT = """
@@ -172,7 +172,7 @@ UPDATE snap_processing_job AS job
  WHERE id = ANY (ARRAY(SELECT id FROM picked))
 RETURNING id, kind, queue, tenant, priority,
     CASE WHEN pg_column_size(payload) <= 65536 THEN payload END, snap_id, attempt_count, max_attempts, lease_seq,
-    timeout_ms, request_id, suspect, lane, greatest(next_retry_at, '1900-01-01Z')
+    timeout_ms, request_id, suspect, greatest(next_retry_at, '1900-01-01Z'), lane
 """
 
 
@@ -223,7 +223,7 @@ def claim_suspect(db: Db, by: Claimant, kinds: Collection[str]) -> Job | None:
 
 
 def _jobs(rows: Rows) -> list[Job]:
-    jobs = [Job(*row[:13], *row[14:]) for row in rows]
+    jobs = [Job(*row[:14]) for row in rows]
     decoded = next((row[5] for row in rows if row[5] is not None), None)
     if isinstance(decoded, dict):  # not a worker's connection: this one decodes JSON
         for job in jobs:
@@ -239,7 +239,7 @@ def _end_of(rows: Rows) -> Bookmark | None:
     if len(heads) > 1:
         return None
     queue, kind, priority = heads.pop()
-    lane, next_retry_at, job_id = max((row[13], row[14], row[0]) for row in rows)
+    lane, next_retry_at, job_id = max((row[14], row[13], row[0]) for row in rows)
     return Bookmark(queue, kind, priority, lane, next_retry_at, job_id)
 
 
@@ -392,7 +392,7 @@ UPDATE snap_processing_job AS job
  WHERE id = ANY (ARRAY(SELECT id FROM picked))
 RETURNING id, kind, queue, tenant, priority,
     CASE WHEN pg_column_size(payload) <= 65536 THEN payload END, snap_id, attempt_count, max_attempts, lease_seq,
-    timeout_ms, request_id, suspect, lane, greatest(next_retry_at, '1900-01-01Z')
+    timeout_ms, request_id, suspect, greatest(next_retry_at, '1900-01-01Z'), lane
 """
 
 _SUSPECTS = """
@@ -417,7 +417,7 @@ UPDATE snap_processing_job AS job
  WHERE id = ANY (ARRAY(SELECT id FROM picked))
 RETURNING id, kind, queue, tenant, priority,
     CASE WHEN pg_column_size(payload) <= 65536 THEN payload END, snap_id, attempt_count, max_attempts, lease_seq,
-    timeout_ms, request_id, suspect, lane, greatest(next_retry_at, '1900-01-01Z')
+    timeout_ms, request_id, suspect, greatest(next_retry_at, '1900-01-01Z'), lane
 """
 
 _SPEND = """
@@ -602,7 +602,7 @@ def _columns(lanes: Sequence[Lane], shares: Sequence[int]) -> dict[str, Any]:
 
 def _in_turns(rows: Rows) -> Rows:
     """The first of each lane, the second of each lane, …; higher priorities before."""
-    rows = sorted(rows, key=lambda row: (row[14], row[0]))
+    rows = sorted(rows, key=lambda row: (row[13], row[0]))
     turns: Counter[tuple[Any, ...]] = Counter()
     placed = []
     for row in rows:
@@ -612,7 +612,7 @@ def _in_turns(rows: Rows) -> Rows:
 
 
 def _lane_of(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    return row[2], row[1], row[4], row[13]
+    return row[2], row[1], row[4], row[14]
 
 
 # --- beaten -----------------------------------------------------------------------------------------------------

@@ -77,6 +77,7 @@ class Rooms:
         self.room_of: dict[str, str] = {one.kind: one.executor for one in registry}
         self._guard = Guard()
         self._running: dict[Job, int] = {}  # jobs in threads -> slot; whoever takes one out concludes it
+        self._boxed: set[Job] = set()  # jobs on threads and on the loop whose black box was written; by the warden
         self._awaiting: dict[Job, asyncio.Task[Any]] = {}  # jobs on the loop; written there
         self._stuck: dict[Job, bool] = {}  # jobs whose thread was given up and still hangs -> has its slot another one?
         self._max_stuck = settings.max_stuck or settings.concurrency
@@ -319,15 +320,17 @@ class Rooms:
                     black_box.put_down(job, "its SQL", black_box.of_backends(db, job.backends))
 
     def _late(self) -> Iterator[tuple[Job, str]]:
-        now = monotonic()
-        for job, slot in list(self._running.items()):
-            if black_box.is_due(job, now):
-                told = black_box.of_thread(self._thread_room.ident(slot))
-                if job in self._running:  # else its thread is with another one by now
-                    yield job, told
-        for job, task in list(self._awaiting.items()):
-            if black_box.is_due(job, now):
-                yield job, black_box.of_task(task, self._async_room.ident)
+        now, running, awaiting = monotonic(), dict(self._running), dict(self._awaiting)
+        self._boxed &= running.keys() | awaiting.keys()
+        late = {job for job in (*running, *awaiting) if now >= black_box.opens_at(job)} - self._boxed
+        self._boxed |= late
+        for job in late:
+            if job in awaiting:
+                yield job, black_box.of_task(awaiting[job], self._async_room.ident)
+                continue
+            told = black_box.of_thread(self._thread_room.ident(running[job]))
+            if job in self._running:  # else its thread is with another one by now
+                yield job, told
 
     def look_for_overdue(self) -> None:
         now = monotonic()

@@ -254,14 +254,11 @@ def test_the_statements_of_a_job_that_takes_too_long_are_in_its_log(url: str, db
 # --- pure -------------------------------------------------------------------------------------------------------
 
 
-def test_a_box_is_due_after_four_fifths_of_the_time(db: Db) -> None:
+def test_a_box_opens_after_four_fifths_of_the_time(db: Db) -> None:
     job = running_job(db)
-    assert not black_box.is_due(job, 1e9)  # it has not begun
+    assert black_box.opens_at(job) == float("inf")  # it has not begun
     job.started_at, job.deadline = 100.0, 200.0
-    assert not black_box.is_due(job, 179.9)
-    assert black_box.is_due(job, 180.0)
-    job.is_boxed = True
-    assert not black_box.is_due(job, 200.0)
+    assert black_box.opens_at(job) == 180.0
 
 
 def test_the_thread_of_the_job_comes_first_in_a_dump() -> None:
