@@ -13,6 +13,7 @@ import pytest
 
 from snapapp.settings import StorageKind
 from tests.api.conftest import served
+from tests.api.test_media import get
 from tests.api.test_stream import serving
 from tests.storage.conftest import Bucket
 
@@ -83,9 +84,7 @@ def test_an_object_that_goes_while_it_is_sent_is_cut_and_never_mixed(
     with serving(url, data_dir=tmp_path, **in_a_bucket(bucket)) as running:
         house = running.app.state.monolith
         house.storage.put(f"{PREFIX}clip.mp4", b"a" * size)
-        connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=20)
-        connection.request("GET", house.links.base(PREFIX, datetime.now(UTC)) + "clip.mp4")
-        with connection.getresponse() as given:
+        with get(running.port, house.links.base(PREFIX, datetime.now(UTC)) + "clip.mp4") as given:
             assert given.read(5) == b"aaaaa"
             if replaced:
                 house.storage.put(f"{PREFIX}clip.mp4", b"b" * size)
@@ -93,5 +92,4 @@ def test_an_object_that_goes_while_it_is_sent_is_cut_and_never_mixed(
                 house.storage.delete(f"{PREFIX}clip.mp4")
             with pytest.raises(http.client.IncompleteRead) as cut:
                 given.read()
-        connection.close()
         assert {*cut.value.partial} == {ord("a")}
