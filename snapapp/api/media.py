@@ -19,6 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 from snapapp.api.deps import House
 from snapapp.api.errors import may_be
 from snapapp.api.ranges import Part, Unsatisfiable, asked, last_modified, unmet
+from snapapp.monolith import Monolith
 from snapapp.storage import InvalidKey, NotStored, Reader, Storage, StorageError
 
 _log = logging.getLogger(__name__)
@@ -181,13 +182,18 @@ _RESPONSES = _FILES | may_be(
 
 @router.get("/media/{token}/{path:path}", response_class=Response, responses=_RESPONSES)
 @router.head("/media/{token}/{path:path}", include_in_schema=False)
-def media(
+async def media(
     token: Annotated[str, Path(description="Signed: names the files and when the link ends.")],
     path: Annotated[str, Path(description="The file's name.", examples=["frame_00001.jpg"])],
     request: Request,
     house: House,
 ) -> Response:
-    """A file of a snap or video. The link is the permission: it works without headers until it expires."""
+    """A file of a snap or video. The link is the permission: it works without headers until it expires. Async, because
+    a storage that hangs may only ever keep the threads that read."""
+    return await to_thread.run_sync(_linked, house, token, path, request, limiter=_turns())
+
+
+def _linked(house: Monolith, token: str, path: str, request: Request) -> Response:
     now = datetime.now(UTC)
     prefix, ends = house.links.opened(token, now)
     return answer(house.storage, prefix + path, request, fresh_for=ends - now)
