@@ -245,7 +245,7 @@ class RemoteFile(io.RawIOBase):
                     self._take_whole(answer)
                 elif not self._is_complete():
                     self._take_whole(self._line.ask(0, None))
-        self._line.part()
+        self._line.let_go()
 
     def _is_complete(self) -> bool:
         return self._version.size is not None and all(self._blocks.has(index) for index in range(self._count))

@@ -295,8 +295,13 @@ def test_a_reader_that_is_killed_leaves_what_it_brought_and_nothing_else(
 
 def test_a_reader_that_hangs_does_not_hold_the_others_for_ever(server: Server, shared: Limits, film: Film) -> None:
     quick = replace(shared, timeout=timedelta(seconds=1))
-    with open_remote(server.url("/v"), shared) as hanging, hanging._blocks.turn(0):
-        assert read(server, quick)[0] == CONTENT
+    with (
+        open_remote(server.url("/v"), shared) as hanging,
+        hanging._blocks.turn(0),
+        open_remote(server.url("/v"), quick) as file,
+    ):
+        assert b"".join(iter(lambda: file.read(1000), b"")) == CONTENT
+        assert file.requests > 3
 
 
 def test_a_full_disk_is_said_to_be_full(

@@ -218,6 +218,7 @@ def test_nothing_is_public_that_the_registries_call_private(address: Any) -> Non
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "localhost.", "LOCALHOST"])
 def test_a_listener_on_loopback_hears_nothing(host: str) -> None:
+    """D12: the address is judged before anybody connects to it, not the scheme alone."""
     with Listener() as listener:
         error = refusal(f"http://{host}:{listener.port}/v.mp4")
         assert error.reason is Reason.FORBIDDEN_ADDRESS
@@ -233,7 +234,7 @@ def test_the_listener_would_have_heard_a_connection() -> None:
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_to_loopback_is_not_followed(server: Server, opened: Open, status: int) -> None:
-    """Every hop is judged, though the first host is allowed."""
+    """D12: every hop is judged, though the first host is allowed."""
     with Listener() as listener:
         server.acts["/v"] = lambda visit: visit.say(status, Location=f"http://127.0.0.1:{listener.port}/")
         with pytest.raises(SourceRefused) as caught:

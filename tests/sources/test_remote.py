@@ -527,6 +527,20 @@ def test_what_is_no_http_is_said_to_be_none(server: Server, opened: Open, nonsen
     assert (error.reason, isinstance(error, SourceUnavailable)) == (Reason.BROKEN, True)
 
 
+def test_a_chunked_part_is_read_and_its_missing_end_not_waited_for(server: Server, opened: Open) -> None:
+    film = Film(CONTENT)
+
+    def endless(visit: Visit) -> None:
+        part = film.asked(visit)
+        assert part is not None
+        visit.head(206, Transfer_Encoding="chunked", Content_Range=film.of(part), ETag=film.etag)
+        visit.wfile.write(b"%x\r\n%s\r\n" % (len(part), CONTENT[part.start : part.stop]))
+        visit.server.is_closing.wait()
+
+    server.acts["/v"] = endless
+    assert opened("/v").read() == CONTENT
+
+
 # --- Slow ones ----------------------------------------------------------------------------------------------
 
 
@@ -563,7 +577,11 @@ def silence(visit: Visit) -> None:
     visit.server.is_closing.wait()
 
 
-SLOW = [slow_head, slow_headers, slow_body, slow_part, slow_chunks, slow_chunk_size, silence]
+def promises(visit: Visit) -> None:
+    visit.drip(repeat(b"HTTP/1.1 100 Continue\r\n\r\n"), every=0)
+
+
+SLOW = [slow_head, slow_headers, slow_body, slow_part, slow_chunks, slow_chunk_size, silence, promises]
 
 
 @pytest.mark.parametrize("act", SLOW)

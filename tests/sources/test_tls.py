@@ -75,6 +75,19 @@ def test_a_host_that_proves_its_name_is_read(trusted: Server, host: str) -> None
     assert trusted.connections == 1
 
 
+def test_a_kept_connection_that_the_server_closes_is_made_anew(trusted: Server) -> None:
+    film = Film(CONTENT)
+
+    def leaving(visit: Visit) -> None:
+        film(visit)
+        visit.close_connection = True
+
+    trusted.acts["/v"] = leaving
+    with open_there(trusted) as file:
+        assert b"".join(iter(lambda: file.read(BLOCK), b"")) == CONTENT
+    assert trusted.connections == len(trusted.requests) > 1
+
+
 def test_a_host_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
     with serving(secure(certificate(tmp_path))) as server:
         with pytest.raises(SourceRefused, match=r"localhost cannot prove who it is: self-signed") as caught:
@@ -96,7 +109,7 @@ def test_a_certificate_for_another_name_or_time_is_refused(
 
 def test_a_server_without_tls_is_no_secure_one() -> None:
     with serving(Server()) as server:
-        with pytest.raises(SourceUnavailable):
+        with pytest.raises(SourceUnavailable, match=r"TLS fails|broke off"):
             open_remote(
                 f"https://localhost:{server.port}/v", Limits(allowed_hosts=frozenset({f"localhost:{server.port}"}))
             )
