@@ -138,6 +138,8 @@ class RemoteFile(io.RawIOBase):
             self._line.hang_up()
             self._blocks.close()
             self._recent.clear()
+            if self._written:
+                self._cache.make_room()
         super().close()
 
     def __enter__(self) -> Self:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from snapapp.sources import Limits, Reason, SourceRefused, SourceUnavailable, guard, open_remote
 from tests.sources.conftest import Open
+from tests.sources.names import Resolver
 from tests.sources.server import Film, Listener, Server, Visit
 
 QUICK = Limits(timeout=timedelta(seconds=2), stall=timedelta(seconds=1))
@@ -281,20 +282,6 @@ def test_an_exemption_is_for_a_host_on_usual_ports_or_for_one_port(hosts: set[st
 
 
 # --- Names that answer differently each time ----------------------------------------------------------------
-
-
-class Resolver:
-    """Somebody else's DNS, which we do not own: each lookup takes the next answer, the last one stays."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> None:
-        self.lookups = 0
-        self._answers = answers
-        monkeypatch.setattr(socket, "getaddrinfo", self)
-
-    def __call__(self, _host: str, port: int, **_: object) -> list[Any]:
-        answer = self._answers[min(self.lookups, len(self._answers) - 1)]
-        self.lookups += 1
-        return [(0, socket.SOCK_STREAM, 6, "", (address, port)) for address in answer]
 
 
 def test_the_connection_goes_to_the_address_that_was_judged_and_no_second_lookup_is_made(
