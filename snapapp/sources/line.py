@@ -16,6 +16,7 @@ from snapapp.sources.errors import Dropped, Reason, SourceRefused, SourceUnavail
 from snapapp.sources.guard import Place
 from snapapp.sources.limits import MIB, Limits
 
+_LARGEST = 1 << 40  # no video is; sparse files and loops over blocks have their limits too
 _HOPS = 5
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MAY_HAVE_EXPIRED = (400, 401, 403, 404, 410)  # what stores answer when the signature in a URL is too old
@@ -132,7 +133,13 @@ class Line:
         if length is not None and self.bytes + length > self._limits.max_bytes:
             raise self._too_large()
 
-    def empty(self) -> SourceRefused:
+    def judge(self, size: int | None) -> None:
+        if size == 0:
+            raise self._empty()
+        if size is not None and size > _LARGEST:
+            raise SourceRefused(Reason.TOO_LARGE, f"The video at {self.origin.shown} claims to have {size} bytes.")
+
+    def _empty(self) -> SourceRefused:
         return SourceRefused(Reason.EMPTY, f"The video at {self.origin.shown} is empty.")
 
     def _too_large(self) -> SourceRefused:
@@ -202,7 +209,7 @@ class Line:
     def _check(self, response: HTTPResponse, start: int, stop: int | None) -> None:
         status, shown, host = response.status, self._place.shown, self._place.host
         if status == 200 or (status == 206 and stop is not None):
-            if (coding := response.getheader("Content-Encoding", "identity").lower()) != "identity":
+            if (coding := response.getheader("Content-Encoding", "").strip().lower()) not in ("", "identity"):
                 raise SourceRefused(
                     Reason.BROKEN, f"{host} sends the video compressed ({coding[:40]}), though asked not to."
                 )
@@ -218,7 +225,7 @@ class Line:
             raise SourceRefused(Reason.BROKEN, f"{host} answers with status {status} where a video should be.")
 
     def _beyond_the_end(self, start: int) -> SourceRefused | SourceUnavailable:
-        return self.empty() if start == 0 else self.changed()
+        return self._empty() if start == 0 else self.changed()
 
     def changed(self) -> SourceUnavailable:
         self.hang_up()
@@ -254,7 +261,7 @@ class Line:
             raise Dropped(Reason.BROKEN, f"{host} broke off the connection.") from error
         except ssl.SSLError as error:
             raise _unreachable(host, f"TLS fails ({(error.reason or 'unknown').lower().replace('_', ' ')})") from error
-        except http.client.HTTPException as error:
+        except (http.client.HTTPException, ValueError) as error:
             raise SourceUnavailable(Reason.BROKEN, f"{host} does not answer in HTTP.") from error
         except OSError as error:
             raise _unreachable(host, error.strerror or str(error)) from error

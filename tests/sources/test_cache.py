@@ -185,6 +185,13 @@ def test_a_video_larger_than_the_cache_is_read_all_the_same(server: Server, limi
     assert read(server, limits)[0] == content
 
 
+def test_the_bound_holds_when_a_video_is_closed(server: Server, limits: Limits) -> None:
+    limits = replace(limits, cache_bytes=2 * MIB)
+    server.acts["/v"] = Film(bytes(40 * BLOCK))
+    read(server, limits)
+    assert used(limits) <= 2 * MIB
+
+
 def test_an_entry_that_is_removed_while_it_is_read_is_read_to_its_end(
     server: Server, shared: Limits, film: Film
 ) -> None:

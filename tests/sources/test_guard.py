@@ -316,14 +316,18 @@ def test_one_private_address_among_public_ones_condemns_the_name(
     assert refusal("http://both.example/").reason is Reason.FORBIDDEN_ADDRESS
 
 
-def test_a_kept_connection_that_breaks_is_judged_anew(
-    server: Server, limits: Limits, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("says_so", [True, False])
+def test_each_new_connection_is_judged_anew(
+    server: Server, limits: Limits, monkeypatch: pytest.MonkeyPatch, says_so: bool
 ) -> None:
     film = Film(bytes(2_000_000))
 
     def then_close(visit: Visit) -> None:
+        part = film.asked(visit)
+        assert part is not None
+        more = {"Connection": "close"} if says_so else {}
+        visit.say(206, bytes(len(part)), film.named(), Content_Range=film.of(part), **more)
         visit.close_connection = True
-        film(visit)
 
     server.acts["/v"] = then_close
     Resolver(monkeypatch, ["127.0.0.1"], ["127.0.0.1", "10.0.0.1"])
@@ -350,6 +354,9 @@ import ipaddress
 from snapapp.sources import guard
 print(guard.is_public(ipaddress.ip_address("8.8.4.4")), guard._is_ours(ipaddress.ip_address("8.8.4.4")))
 print(guard._is_ours(ipaddress.ip_address("8.8.8.8")))
+ours, other = guard.place("http://8.8.4.4/"), guard.place("http://8.8.8.8/")
+print(guard.addresses(other, [], 1), guard.addresses(ours, ["8.8.4.4"], 1))
+guard.addresses(ours, [], 1)
 """
 
 
@@ -361,6 +368,11 @@ def test_a_public_address_of_this_very_machine_is_ours() -> None:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, cwd=Path.cwd())
     except FileNotFoundError:
         pytest.skip("there is no unshare")
-    if ended.returncode:
+    if not ended.stdout:
         pytest.skip(f"no network namespace here: {ended.stderr[-200:]}")
-    assert ended.stdout.splitlines() == ["True True", "False"]
+    assert ended.stdout.splitlines() == [
+        "True True",
+        "False",
+        "[IPv4Address('8.8.8.8')] [IPv4Address('8.8.4.4')]",
+    ]
+    assert "SourceRefused: 8.8.4.4 is not a public address" in ended.stderr
