@@ -169,8 +169,8 @@ def test_the_cache_keeps_its_bound_and_drops_what_was_used_longest_ago(server: S
         read(server, limits, f"/{number}")
         for path in entries(limits):  # rows are moved in time, and so are files
             os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns - 10**9))
-        read(server, limits, "/0")
-    Cache(limits).make_room()
+        assert read(server, limits, "/0")[1] == 1
+        assert used(limits) <= 8 * MIB
     assert 0 < used(limits) <= 8 * MIB
     assert [read(server, limits, f"/{number}")[1] == 1 for number in (0, 4, 1)] == [True, True, False]
 
@@ -179,8 +179,16 @@ def test_a_video_larger_than_the_cache_is_read_all_the_same(server: Server, limi
     content = random.Random(3).randbytes(100 * BLOCK)
     server.acts["/v"] = Film(content)
     limits = replace(limits, cache_bytes=2 * MIB)
+    with open_remote(server.url("/v"), limits) as file:
+        assert file.read() == content
+        assert used(limits) <= 2 * MIB
     assert read(server, limits)[0] == content
-    Cache(limits).make_room()
+
+
+def test_the_bound_holds_when_a_video_is_closed(server: Server, limits: Limits) -> None:
+    limits = replace(limits, cache_bytes=2 * MIB)
+    server.acts["/v"] = Film(bytes(40 * BLOCK))
+    read(server, limits)
     assert used(limits) <= 2 * MIB
 
 
@@ -295,8 +303,13 @@ def test_a_reader_that_is_killed_leaves_what_it_brought_and_nothing_else(
 
 def test_a_reader_that_hangs_does_not_hold_the_others_for_ever(server: Server, shared: Limits, film: Film) -> None:
     quick = replace(shared, timeout=timedelta(seconds=1))
-    with open_remote(server.url("/v"), shared) as hanging, hanging._blocks.turn(0):
-        assert read(server, quick)[0] == CONTENT
+    with (
+        open_remote(server.url("/v"), shared) as hanging,
+        hanging._blocks.turn(0),
+        open_remote(server.url("/v"), quick) as file,
+    ):
+        assert b"".join(iter(lambda: file.read(1000), b"")) == CONTENT
+        assert file.requests > 3
 
 
 def test_a_full_disk_is_said_to_be_full(

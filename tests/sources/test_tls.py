@@ -15,6 +15,7 @@ from cryptography.x509.oid import NameOID
 
 from snapapp.sources import Limits, Reason, RemoteFile, SourceRefused, SourceUnavailable, open_remote
 from snapapp.sources.cache import BLOCK
+from tests.sources.names import Resolver
 from tests.sources.server import Film, Server, Visit, serving
 
 CONTENT = bytes(range(256)) * (BLOCK // 64)
@@ -75,11 +76,40 @@ def test_a_host_that_proves_its_name_is_read(trusted: Server, host: str) -> None
     assert trusted.connections == 1
 
 
+def test_a_kept_connection_that_the_server_closes_is_made_anew(trusted: Server) -> None:
+    film = Film(CONTENT)
+
+    def leaving(visit: Visit) -> None:
+        film(visit)
+        visit.close_connection = True
+
+    trusted.acts["/v"] = leaving
+    with open_there(trusted) as file:
+        assert b"".join(iter(lambda: file.read(BLOCK), b"")) == CONTENT
+    assert trusted.connections == len(trusted.requests) > 1
+
+
 def test_a_host_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
     with serving(secure(certificate(tmp_path))) as server:
         with pytest.raises(SourceRefused, match=r"localhost cannot prove who it is: self-signed") as caught:
             open_there(server)
         assert (caught.value.reason, server.requests) == (Reason.UNTRUSTED, [])
+
+
+@pytest.mark.parametrize(("name", "is_proved"), [("cdn.example", True), ("other.example", False)])
+def test_the_name_to_prove_is_that_of_the_url_and_not_the_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, is_proved: bool
+) -> None:
+    pem = certificate(tmp_path, name=name)
+    monkeypatch.setenv("SSL_CERT_FILE", str(pem))
+    Resolver(monkeypatch, ["127.0.0.1"])
+    with serving(secure(pem)) as server:
+        if is_proved:
+            open_there(server, "cdn.example").close()
+        else:
+            with pytest.raises(SourceRefused, match=r"cdn\.example cannot prove who it is"):
+                open_there(server, "cdn.example")
+        assert bool(server.requests) is is_proved
 
 
 @pytest.mark.parametrize(("name", "ends_in"), [("other.example", 1), ("localhost", -1)])
@@ -96,7 +126,7 @@ def test_a_certificate_for_another_name_or_time_is_refused(
 
 def test_a_server_without_tls_is_no_secure_one() -> None:
     with serving(Server()) as server:
-        with pytest.raises(SourceUnavailable):
+        with pytest.raises(SourceUnavailable, match=r"TLS fails|broke off"):
             open_remote(
                 f"https://localhost:{server.port}/v", Limits(allowed_hosts=frozenset({f"localhost:{server.port}"}))
             )
