@@ -327,6 +327,14 @@ def test_a_scope_ends_where_it_was_left(engine: sqlalchemy.Engine, north: Everyt
         assert whoami(connection) == outside
 
 
+def test_within_a_scope_every_plan_is_made_for_its_values(engine: sqlalchemy.Engine, north: Everything) -> None:
+    """By the sixth execution a search for what half of all have would otherwise go the way of what one has."""
+    with engine.begin() as connection:
+        with db.scope(connection, "north"):
+            assert connection.exec_driver_sql("SHOW plan_cache_mode").scalar() == "force_custom_plan"
+        assert connection.exec_driver_sql("SHOW plan_cache_mode").scalar() == "auto"
+
+
 def test_an_error_within_a_scope_leaves_it(engine: sqlalchemy.Engine, north: Everything) -> None:
     with engine.begin() as connection:
         outside = whoami(connection)
