@@ -4,12 +4,13 @@ the database is away, says what it waits for, and goes on by itself."""
 import logging
 import threading
 from contextlib import ExitStack
+from functools import cached_property
 
 import psycopg
 import sqlalchemy.exc
 from sqlalchemy import Engine
 
-from snapapp import db, logs, migrate, processing
+from snapapp import db, logs, migrate, processing, storage
 from snapapp.errors import MigrationError, SnapError
 from snapapp.jobs import intake
 from snapapp.jobs.courtesy import Courtesy
@@ -17,6 +18,7 @@ from snapapp.jobs.retry import pause_after
 from snapapp.jobs.runtime import Runtime
 from snapapp.jobs.worker import Worker
 from snapapp.settings import Environment, Settings
+from snapapp.signing import MediaLinks, secret_kept_in
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +39,7 @@ class Monolith:
         self.settings = settings
         self.events = logs.events_to_log(settings)
         self.courtesy = Courtesy()
+        self.storage = storage.from_settings(settings)
         self.worker: Worker | None = None  # these two are written by the opening thread
         self.waits_for: str | None = "the database was not asked yet"
         self.is_leaving = False
@@ -64,6 +67,11 @@ class Monolith:
         if self._failure:
             self.stop()
             raise self._failure
+
+    @cached_property
+    def links(self) -> MediaLinks:
+        secrets = self.settings.signing_secret or (secret_kept_in(self.settings.data_dir),)
+        return MediaLinks(secrets, self.settings.media_url_ttl)
 
     def leave(self, reason: str = "stopped", *, hurry: bool = False) -> None:
         """Claim no more, let running jobs finish within the grace, hand back the rest. Requests are still served."""
@@ -127,8 +135,8 @@ class Monolith:
 
 
 def connections_needed(settings: Settings) -> int:
-    """By one process: the web's pool, the health check and the stream, and what its worker takes."""
-    return settings.web_connections + 2 + (settings.jobs("").connections if settings.worker_enabled else 0)
+    """By one process: the web's pool, the health check and the two streams, and what its worker takes."""
+    return settings.web_connections + 3 + (settings.jobs("").connections if settings.worker_enabled else 0)
 
 
 def bring_up_to_date(url: str, settings: Settings) -> None:

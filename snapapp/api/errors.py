@@ -19,8 +19,11 @@ from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
 from snapapp.api.schema import WHOLE
+from snapapp.errors import Conflict, Invalid, NotFound, SnapError, Unauthorized
 from snapapp.jobs.errors import DuplicateKey, IllegalTransition, InvalidJob, JobsError, UnknownJob
 from snapapp.jobs.schedule import InvalidSchedule, UnknownSchedule
+from snapapp.signing import ExpiredLink, ForgedLink
+from snapapp.storage import NoRoom, StorageAway, UploadTooLarge
 
 _log = logging.getLogger(__name__)
 
@@ -40,12 +43,20 @@ class ErrorBody(BaseModel):
 
 
 STATUS_OF: Mapping[type[Exception], int] = {
+    NotFound: 404,
+    Invalid: 400,
+    Unauthorized: 401,
+    Conflict: 409,
     UnknownJob: 404,
     IllegalTransition: 409,
     DuplicateKey: 409,
     InvalidJob: 400,
     UnknownSchedule: 404,
     InvalidSchedule: 409,  # it is not the client's: another release declared it
+    ForgedLink: 404,
+    ExpiredLink: 410,
+    UploadTooLarge: 413,
+    NoRoom: 507,
 }
 
 
@@ -80,6 +91,9 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _http)  # type: ignore[arg-type]  # starlette types these for Exception
     app.add_exception_handler(RequestValidationError, _invalid)  # type: ignore[arg-type]
     app.add_exception_handler(JobsError, _refused)  # type: ignore[arg-type]
+    app.add_exception_handler(SnapError, _refused)  # type: ignore[arg-type]
+    app.add_exception_handler(StorageAway, _no_storage)  # type: ignore[arg-type]
+    app.add_exception_handler(Invalid, _invalid_here)  # type: ignore[arg-type]
     app.add_exception_handler(sqlalchemy.exc.TimeoutError, _crowded)  # type: ignore[arg-type]
     app.add_exception_handler(sqlalchemy.exc.DBAPIError, _database)  # type: ignore[arg-type]
 
@@ -88,11 +102,20 @@ async def _http(_request: Request, error: HTTPException) -> JSONResponse:
     return answer(error.status_code, str(error.detail), headers=error.headers)
 
 
-async def _refused(_request: Request, error: JobsError) -> JSONResponse:
+async def _refused(_request: Request, error: JobsError | SnapError) -> JSONResponse:
     for kind, status in STATUS_OF.items():
         if isinstance(error, kind):
             return answer(status, str(error))
     raise error
+
+
+async def _no_storage(request: Request, error: StorageAway) -> JSONResponse:
+    _log.warning("A request met no storage: %s: %s", asked_for(request.scope), error)
+    return answer(503, "The storage is away, try again", headers=_COME_BACK)
+
+
+async def _invalid_here(_request: Request, error: Invalid) -> JSONResponse:
+    return answer(400, error.message, error.details)
 
 
 async def _crowded(_request: Request, _error: sqlalchemy.exc.TimeoutError) -> JSONResponse:
