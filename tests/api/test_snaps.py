@@ -408,25 +408,25 @@ def test_without_a_worker_nobody_waits(url: str, tmp_path: Path) -> None:
 
 
 def test_however_many_wait_others_are_served(url: str, tmp_path: Path, db: Db, processing: dict[str, Any]) -> None:
-    """A web process has 40 threads; 60 that wait take none of them."""
+    """A web process has 40 threads; 45 that wait take none of them."""
     go_on = threading.Event()
     processing["do"] = lambda job: go_on.wait(60)
     answers: list[int] = []
-    with served(url, tmp_path, sync_wait=timedelta(seconds=25), **SYNC) as client:
+    with served(url, tmp_path, sync_wait=timedelta(seconds=60), web_connections=10, **SYNC) as client:
         until(lambda: scalar(db, IS_KNOWN))
         post = lambda: answers.append(client.post(SNAPS, json=body()).status_code)  # noqa: E731
-        waiting = [threading.Thread(target=post) for _ in range(60)]
+        waiting = [threading.Thread(target=post) for _ in range(45)]
         for thread in waiting:
             thread.start()
         try:
-            until(lambda: count(db, "snap") == 60, within=30)
+            until(lambda: count(db, "snap") == 45, within=40)
             listed = client.get(SNAPS)
             assert (listed.status_code, answers) == (200, []), listed.text
         finally:
             go_on.set()
         for thread in waiting:
             thread.join(60)
-    assert answers == [201] * 60
+    assert answers == [201] * 45
 
 
 # --- whose it is ------------------------------------------------------------------------------------------------
