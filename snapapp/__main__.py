@@ -100,6 +100,7 @@ def _parser(typed: Sequence[str]) -> ArgumentParser:
             from snapapp.jobs import cli
 
             cli.add_arguments(name, family)
+    _add_tenants(commands)
     _add_doctor(commands, typed)
     _add_check_deploy(commands)
     _add_bench(commands, typed)
@@ -124,6 +125,21 @@ def _add_worker(commands: "_SubParsersAction[ArgumentParser]") -> None:
 def _add_migrate(commands: "_SubParsersAction[ArgumentParser]") -> None:
     migrate = commands.add_parser("migrate", help="bring the database to the newest schema")
     migrate.add_argument("--check", action="store_true", help="change nothing; exit 1 if there is something to do")
+
+
+def _add_tenants(commands: "_SubParsersAction[ArgumentParser]") -> None:
+    what = "list or add tenants, give one a new token"
+    tenants = commands.add_parser("tenants", help=what, description=f"{what.capitalize()}.")
+    family = tenants.add_subparsers(dest="act", metavar="COMMAND", required=True)
+    shared = ArgumentParser(add_help=False)
+    shared.add_argument("--json", action="store_true", help="for programs")
+    code = ArgumentParser(add_help=False)
+    code.add_argument("code", metavar="CODE", help="what X-Assinatura-Codigo says")
+    family.add_parser("list", help="list the tenants", parents=[shared])
+    adding = family.add_parser("add", help="add a tenant and show its token, once", parents=[code, shared])
+    adding.add_argument("--name", metavar="NAME", help="for people (default: its code)")
+    what = "give a tenant a new token, shown once; the old one is dead at once"
+    family.add_parser("rotate-token", help=what, description=f"{what.capitalize()}.", parents=[code, shared])
 
 
 def _add_psql(commands: "_SubParsersAction[ArgumentParser]") -> None:

@@ -1,4 +1,4 @@
-"""The commands that look at things and change rows: psql, config, jobs, queues, workers, schedules, doctor,
+"""The commands that look at things and change rows: psql, config, jobs, queues, workers, schedules, tenants, doctor,
 check-deploy. And what every command needs: its database, the declared kinds, an explanation of what went wrong."""
 
 import dataclasses
@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterable
 
 import psycopg
 import sqlalchemy.exc
+from sqlalchemy import Connection
 
-from snapapp import db, logs, postgres, processing
+from snapapp import db, logs, postgres, processing, tenants
 from snapapp.errors import SnapError
 from snapapp.jobs import cli, doctor, intake, registry
 from snapapp.jobs.cli.shown import say
 from snapapp.jobs.errors import JobsError
 from snapapp.settings import LogLevel, Settings
+from snapapp.tenants import Tenant
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
@@ -58,6 +60,51 @@ def queue_command(arguments: Namespace, settings: Settings) -> int:
         intake.Defaults.max_attempts = settings.job_max_attempts
     with db.in_use(settings) as url:
         return cli.run(url, arguments)
+
+
+def tenant_command(arguments: Namespace, settings: Settings) -> int:
+    with db.in_use(settings) as url, db.transaction(url) as connection:
+        return _TENANT_COMMANDS[arguments.act](connection, arguments)
+
+
+def list_tenants(connection: Connection, arguments: Namespace) -> int:
+    found = tenants.every(connection)
+    if arguments.json:
+        cli.show_json([dataclasses.asdict(tenant) for tenant in found])
+    elif found:
+        cli.show_table(["code", "status", "token", "added", "name"], [_line(tenant) for tenant in found])
+    else:
+        say("There is no tenant.")
+    return 0
+
+
+def _line(tenant: Tenant) -> list[str]:
+    token = f"since {tenant.token_changed_at:%Y-%m-%d}" if tenant.has_token else "none"
+    return [tenant.code, tenant.status, token, f"{tenant.created_at:%Y-%m-%d}", tenant.name]
+
+
+def add_tenant(connection: Connection, arguments: Namespace) -> int:
+    tenant, token = tenants.add(connection, arguments.code, arguments.name or arguments.code)
+    return _show_token(arguments, tenant.code, token)
+
+
+def rotate_token(connection: Connection, arguments: Namespace) -> int:
+    return _show_token(arguments, arguments.code, tenants.rotate_token(connection, arguments.code))
+
+
+def _show_token(arguments: Namespace, code: str, token: str) -> int:
+    if arguments.json:
+        cli.show_json({"code": code, "token": token})
+    else:
+        say(f"The token of {code}, which is kept nowhere and not shown again:\n{token}")
+    return 0
+
+
+_TENANT_COMMANDS: dict[str, Callable[[Connection, Namespace], int]] = {
+    "list": list_tenants,
+    "add": add_tenant,
+    "rotate-token": rotate_token,
+}
 
 
 # Both exit with 2 where they cannot look, so that a script can tell "ill" from "nobody knows".
@@ -131,6 +178,7 @@ _COMMANDS: dict[str, Callable[[Namespace, Settings], int]] = {
     "workers": queue_command,
     "schedules": queue_command,
     "limits": queue_command,
+    "tenants": tenant_command,
     "doctor": diagnose,
     "check-deploy": check_deploy,
 }

@@ -82,6 +82,22 @@ def _cut(connection: psycopg.Connection[Any]) -> None:
         line.shutdown(socket.SHUT_RDWR)
 
 
+@contextmanager
+def transaction(url: str) -> Iterator[Connection]:
+    """One, on a connection of its own: for commands and for the start. Committed in the end."""
+    engine = sqlalchemy.create_engine(
+        url.replace("postgresql://", "postgresql+psycopg://", 1),
+        poolclass=sqlalchemy.NullPool,
+        hide_parameters=True,
+        connect_args={"application_name": "snapapp cli", "connect_timeout": 10},
+    )
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "SELECT set_config('statement_timeout', '60s', true), set_config('timezone', 'UTC', true)"
+        )
+        yield connection
+
+
 # --- the tenant -------------------------------------------------------------------------------------------------
 
 _ENTER = """

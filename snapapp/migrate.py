@@ -43,6 +43,10 @@ def migrate(url: str, target: str = "head", *, down: bool = False) -> str | None
                     "a table is in use by a long transaction; nothing was changed, try again"
                 ) from error
             raise
+        except sqlalchemy.exc.ProgrammingError as error:
+            if isinstance(error.orig, psycopg.errors.InsufficientPrivilege):
+                raise MigrationError(f"{error.orig.diag.message_primary}; nothing was changed") from error
+            raise
         return MigrationContext.configure(connection).get_current_revision()
 
 

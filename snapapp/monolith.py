@@ -10,7 +10,7 @@ import psycopg
 import sqlalchemy.exc
 from sqlalchemy import Engine
 
-from snapapp import db, logs, migrate, processing, storage
+from snapapp import db, logs, migrate, processing, storage, tenants
 from snapapp.errors import MigrationError, SnapError
 from snapapp.jobs import intake
 from snapapp.jobs.courtesy import Courtesy
@@ -118,6 +118,8 @@ class Monolith:
     def _begin(self) -> None:
         db.check_budget(self.url, connections_needed(self.settings))
         bring_up_to_date(self.url, self.settings)
+        if self.settings.env is Environment.PROD:
+            refuse_known_token(self.url, self.settings)
         if not self.settings.worker_enabled:
             _log.info("The worker is off: SNAPAPP_WORKER_ENABLED is false.")
             return
@@ -145,6 +147,19 @@ def bring_up_to_date(url: str, settings: Settings) -> None:
         migrate.migrate(url)
     else:
         require_schema(url)
+
+
+def refuse_known_token(url: str, settings: Settings) -> None:
+    if not settings.require_api_token:
+        _log.warning("Whoever knows a tenant's code may act as that tenant: SNAPAPP_REQUIRE_API_TOKEN is false.")
+        return
+    with db.transaction(url) as connection:
+        code = tenants.with_development_token(connection)
+    if code is not None:
+        raise SnapError(
+            f"The tenant {code} still has the token that everybody knows, and SNAPAPP_REQUIRE_API_TOKEN is true: "
+            f"type `snapapp tenants rotate-token {code}`."
+        )
 
 
 def require_schema(url: str) -> None:

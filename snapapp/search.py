@@ -3,7 +3,8 @@ whole."""
 
 import math
 import re
-from collections.abc import Mapping
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -47,7 +48,7 @@ class Criteria:
     def _has_range(self) -> bool:
         return self.attr_min is not None or self.attr_max is not None
 
-    def _flaws(self) -> Mapping[str, str | None]:
+    def _flaws(self) -> dict[str, str | None]:
         texts = {"subjectId": self.subject_id, "attrKey": self.attr_key, "attrValue": self.attr_value, "q": self.q}
         numbers = {"attrMin": self.attr_min, "attrMax": self.attr_max}
         flaws = {
@@ -56,9 +57,14 @@ class Criteria:
             if text is not None
         }
         flaws |= {name: checks.number(each, -1e300, 1e300) for name, each in numbers.items() if each is not None}
+        flaws |= _flaws_of_times(self.since, self.until)
         if self.q is not None and not flaws["q"] and not subjects.words(self.q):
             flaws["q"] = "must hold a letter or a digit"
         return flaws
+
+
+def _flaws_of_times(since: datetime | None, until: datetime | None) -> dict[str, str | None]:
+    return {name: checks.moment(each) for name, each in {"from": since, "to": until}.items() if each is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +102,7 @@ _BY_MOMENT = Order(
     tie="snap.id",
 )
 
-# --- of a video, of a person, the newest ------------------------------------------------------------------------
+# --- of a video, of a person ------------------------------------------------------------------------
 
 _OF_VIDEO = """
 SELECT snap.id FROM snap
@@ -108,15 +114,6 @@ SELECT snap.id FROM snap
 _MINE = """
 SELECT snap.id FROM snap
  WHERE snap.tenant = %(tenant)s AND snap.nickname_lower = lower(%(nickname)s) AND snap.hidden_at IS NULL
- ORDER BY {order} OFFSET %(offset)s LIMIT %(limit)s + 1
-"""
-
-_RECENT = """
-SELECT snap.id FROM snap
- WHERE snap.tenant = %(tenant)s AND snap.hidden_at IS NULL
-   AND (%(status)s::text IS NULL OR %(status)s = CASE snap.ended WHEN 'CANCELLED' THEN 'FAILED'
-                                                                 ELSE coalesce(snap.ended, 'PENDING') END)
-   AND snap.created_at >= coalesce(%(since)s, '-infinity') AND snap.created_at < coalesce(%(until)s, 'infinity')
  ORDER BY {order} OFFSET %(offset)s LIMIT %(limit)s + 1
 """
 
@@ -136,33 +133,13 @@ def mine(db: Connection, tenant: str, nickname: str, window: Window = FIRST) -> 
     return _page(db, tenant, _MINE, _BY_CREATION, window, {"nickname": nickname})
 
 
-def recent(
-    db: Connection,
-    tenant: str,
-    window: Window = FIRST,
-    *,
-    status: Status | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
-) -> Page[Snap]:
-    """All of a tenant's, newest first."""
-    return _page(db, tenant, _RECENT, _BY_CREATION, window, {"status": status, "since": since, "until": until})
-
-
 def _page(
     db: Connection, tenant: str, statement: str, order: Order, window: Window, conditions: Mapping[str, Any]
 ) -> Page[Snap]:
     by, direction = order.of(window)
-    ids = _pick(db, statement.format(order=order.sql(by, direction)), tenant, window, conditions)
-    return _read(db, tenant, listing.page(ids, window, by, direction))
-
-
-def _pick(db: Connection, statement: str, tenant: str, window: Window, conditions: Mapping[str, Any]) -> list[UUID]:
     parameters = {"tenant": tenant, "offset": window.offset, "limit": window.limit, **conditions}
-    return [row[0] for row in db.exec_driver_sql(statement, parameters)]
-
-
-def _read(db: Connection, tenant: str, ids: Page[UUID]) -> Page[Snap]:
+    rows = db.exec_driver_sql(statement.format(order=order.sql(by, direction)), parameters)
+    ids = listing.page([row[0] for row in rows], window, by, direction)
     return ids.turned(lambda items: snaps.read_many(db, tenant, items))
 
 
@@ -176,6 +153,8 @@ SELECT snap.id FROM snap
    {conditions}
  ORDER BY {order} OFFSET %(offset)s LIMIT %(limit)s + 1
 """
+
+_Condition = tuple[str, dict[str, Any]]
 
 _IS_SUBJECT = "AND snap.subject_id = %(subject_id)s"
 
@@ -219,36 +198,49 @@ _UNTIL = "AND snap.created_at < %(until)s"
 
 def by_subject(db: Connection, tenant: str, criteria: Criteria, window: Window = FIRST) -> Page[Snap]:
     """Newest first."""
-    conditions: list[str] = []
-    parameters: dict[str, Any] = {}
-    for condition, its in _conditions(criteria):
-        conditions.append(condition)
-        parameters |= its
-    by, direction = _BY_CREATION.of(window)
-    statement = _SEARCH.format(conditions="\n   ".join(conditions), order=_BY_CREATION.sql(by, direction))
-    ids = _pick(db, statement, tenant, window, parameters)
-    return _read(db, tenant, listing.page(ids, window, by, direction))
+    return _search(db, tenant, [*_about(criteria), *_when(criteria.status, criteria.since, criteria.until)], window)
 
 
-def _conditions(criteria: Criteria) -> list[tuple[str, dict[str, Any]]]:
-    found: list[tuple[str, dict[str, Any]]] = []
+def recent(
+    db: Connection,
+    tenant: str,
+    window: Window = FIRST,
+    *,
+    status: Status | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> Page[Snap]:
+    """All of a tenant's, newest first."""
+    checks.insist(_flaws_of_times(since, until))
+    return _search(db, tenant, list(_when(status, since, until)), window)
+
+
+def _search(db: Connection, tenant: str, conditions: Sequence[_Condition], window: Window) -> Page[Snap]:
+    statement = _SEARCH.replace("{conditions}", "\n   ".join(condition for condition, _ in conditions))
+    parameters = ChainMap(*(its for _, its in conditions))
+    return _page(db, tenant, statement, _BY_CREATION, window, parameters)
+
+
+def _about(criteria: Criteria) -> Iterator[_Condition]:
     if criteria.subject_id is not None:
-        found.append((_IS_SUBJECT, {"subject_id": criteria.subject_id}))
+        yield _IS_SUBJECT, {"subject_id": criteria.subject_id}
     if criteria.attr_value is not None:
         number = _as_number(criteria.attr_value)
         its = {"attr_key": criteria.attr_key, "attr_value": criteria.attr_value, "number": number}
-        found.append((_HAS_TEXT if number is None else _HAS_TEXT_OR_NUMBER, its))
+        yield (_HAS_TEXT if number is None else _HAS_TEXT_OR_NUMBER), its
     if criteria.attr_min is not None or criteria.attr_max is not None:
-        found.append((_IS_IN_RANGE, {"attr_key": criteria.attr_key} | _range(criteria)))
+        yield _IS_IN_RANGE, {"attr_key": criteria.attr_key} | _range(criteria)
     if criteria.q is not None:
-        found.append((_HAS_WORDS, _words(criteria.q)))
-    if criteria.status is not None:
-        found.append((_STATUS[criteria.status], {}))
-    if criteria.since is not None:
-        found.append((_SINCE, {"since": criteria.since}))
-    if criteria.until is not None:
-        found.append((_UNTIL, {"until": criteria.until}))
-    return found
+        yield _HAS_WORDS, _words(criteria.q)
+
+
+def _when(status: Status | None, since: datetime | None, until: datetime | None) -> Iterator[_Condition]:
+    if status is not None:
+        yield _STATUS[status], {}
+    if since is not None:
+        yield _SINCE, {"since": since}
+    if until is not None:
+        yield _UNTIL, {"until": until}
 
 
 def _as_number(text: str) -> float | None:

@@ -113,13 +113,12 @@ def _rotated(db: Connection, code: str, token: str) -> bool:
     return bool(db.exec_driver_sql(_ROTATE, {"code": code, "token_hash": _hashed(token)}).fetchall())
 
 
-def has_development_token(db: Connection) -> bool:
-    """Is there a tenant whose token everybody knows?"""
+def with_development_token(db: Connection) -> str | None:
+    """The code of the tenant whose token everybody knows, if there is one."""
     try:
-        by_token(db, DEVELOPMENT_TOKEN)
+        return by_token(db, DEVELOPMENT_TOKEN).code
     except TokenWrong:
-        return False
-    return True
+        return None
 
 
 def _flaw_of_code(code: str) -> str | None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -51,7 +52,7 @@ class Upload:
             {
                 "storageKey": checks.text(self.storage_key, 1000),
                 "sizeBytes": checks.whole(self.size_bytes, 0, _LARGEST),
-                "sha256": None if len(self.sha256) == 64 else "must be 64 hex digits",
+                "sha256": None if re.fullmatch("[0-9a-f]{64}", self.sha256) else "must be 64 hex digits",
                 "fileName": None if self.file_name is None else checks.text(self.file_name, 500),
                 "contentType": None if self.content_type is None else checks.text(self.content_type, 200),
             }

@@ -39,6 +39,7 @@ COMMANDS = [
     "workers",
     "schedules",
     "limits",
+    "tenants",
     "doctor",
     "check-deploy",
     "bench",

@@ -228,6 +228,7 @@ WRONG = {
         "https://A.com",
         "null",
     ],
+    "REQUIRE_API_TOKEN": ["2", "maybe"],
     "WORKER_ENABLED": ["2", "ja", "tru", "y", "none", "-1"],
     "WORKER_ID": ["x" * 101, "a\tb", "a\x1bb", "\udcff"],
     "WORKER_QUEUES": ["a b", "ok,not ok", "q" * 201, "a\x00"],
