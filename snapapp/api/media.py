@@ -19,6 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 from snapapp.api.deps import House
 from snapapp.api.errors import may_be
 from snapapp.api.ranges import Part, Unsatisfiable, asked, last_modified, unmet
+from snapapp.monolith import Monolith
 from snapapp.storage import InvalidKey, NotStored, Reader, Storage, StorageError
 
 _log = logging.getLogger(__name__)
@@ -67,26 +68,12 @@ def answer(
     `name` is what a person saves it as (the key's last part), `kind` a key of TYPES (the name's ending). `fresh_for` is
     how long the client need not ask again: nothing for what may be taken back. It reads, so call it from a `def` route.
     """
+    name = name or key.rpartition("/")[2]
+    media_type = TYPES.get(kind or PurePosixPath(name).suffix.removeprefix(".").lower(), UNKNOWN)
     try:
         file = storage.open(key)
     except (NotStored, InvalidKey):  # whose message says the key, and that is ours
         raise HTTPException(404, "Media not found") from None
-    name = name or key.rpartition("/")[2]
-    return answer_with(file, request, name=name, kind=kind, download=download, fresh_for=fresh_for)
-
-
-def answer_with(
-    file: Reader,
-    request: Request,
-    *,
-    name: str,
-    kind: str | None = None,
-    download: bool = False,
-    fresh_for: timedelta = timedelta(0),
-    turns: CapacityLimiter | None = None,
-) -> Response:
-    """The same of a file that is open, and is closed with the answer. `turns` are the threads that read it."""
-    media_type = TYPES.get(kind or PurePosixPath(name).suffix.removeprefix(".").lower(), UNKNOWN)
     try:
         headers = _SAFE | {
             "Content-Type": media_type,
@@ -95,13 +82,13 @@ def answer_with(
             "ETag": file.stored.etag,
             "Last-Modified": last_modified(file.stored),
         }
-        return _answer(file, request, headers, turns)
+        return _answer(file, request, headers)
     except BaseException:
         file.close()
         raise
 
 
-def _answer(file: Reader, request: Request, headers: dict[str, str], turns: CapacityLimiter | None) -> Response:
+def _answer(file: Reader, request: Request, headers: dict[str, str]) -> Response:
     stored = file.stored
     if status := unmet(request.headers, stored):
         file.close()
@@ -117,7 +104,7 @@ def _answer(file: Reader, request: Request, headers: dict[str, str], turns: Capa
     if request.method == "HEAD":
         file.close()
         return Response(None, status, headers)
-    return Sending(file, part, status, headers, turns)
+    return Sending(file, part, status, headers)
 
 
 def disposition(name: str, *, download: bool) -> str:
@@ -131,10 +118,8 @@ def disposition(name: str, *, download: bool) -> str:
 class Sending(StreamingResponse):
     """Ends with the part, when the client goes, and when it does not take what it is sent."""
 
-    def __init__(
-        self, file: Reader, part: Part, status: int, headers: Mapping[str, str], turns: CapacityLimiter | None
-    ) -> None:
-        super().__init__(_blocks(file, part, turns), status, headers)
+    def __init__(self, file: Reader, part: Part, status: int, headers: Mapping[str, str]) -> None:
+        super().__init__(_blocks(file, part), status, headers)
         self._file = file
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -156,11 +141,11 @@ class Sending(StreamingResponse):
             _log.info("A file was cut: %s: its client took nothing for %g s.", self._file.stored.key, SEND_WITHIN)
 
 
-async def _blocks(file: Reader, part: Part, turns: CapacityLimiter | None) -> AsyncIterator[bytes]:
-    left, turns = part.stop - part.start, turns or _turns()
-    await to_thread.run_sync(file.seek, part.start, limiter=turns)
+async def _blocks(file: Reader, part: Part) -> AsyncIterator[bytes]:
+    left = part.stop - part.start
+    await to_thread.run_sync(file.seek, part.start, limiter=_turns())
     while left:
-        block = await to_thread.run_sync(file.read, min(BLOCK, left), limiter=turns)
+        block = await to_thread.run_sync(file.read, min(BLOCK, left), limiter=_turns())
         if not block:
             raise StorageError(f"{file.stored.key} ends before its {file.stored.size} bytes")
         left -= len(block)
@@ -187,7 +172,7 @@ _FILES: dict[int | str, dict[str, Any]] = {
     206: {"description": "The part of it that `Range` asks for.", "content": _CONTENT},
     304: {"description": "The client has it already."},
 }
-RESPONSES = _FILES | may_be(
+_RESPONSES = _FILES | may_be(
     _404="No such file, or the link was not made here.",
     _410="The link has expired.",
     _412="It is not the file that the condition names.",
@@ -195,15 +180,20 @@ RESPONSES = _FILES | may_be(
 )
 
 
-@router.get("/media/{token}/{path:path}", response_class=Response, responses=RESPONSES)
+@router.get("/media/{token}/{path:path}", response_class=Response, responses=_RESPONSES)
 @router.head("/media/{token}/{path:path}", include_in_schema=False)
-def media(
+async def media(
     token: Annotated[str, Path(description="Signed: names the files and when the link ends.")],
     path: Annotated[str, Path(description="The file's name.", examples=["frame_00001.jpg"])],
     request: Request,
     house: House,
 ) -> Response:
-    """A file of a snap or video. The link is the permission: it works without headers until it expires."""
+    """A file of a snap or video. The link is the permission: it works without headers until it expires. Async, because
+    a storage that hangs may only ever keep the threads that read."""
+    return await to_thread.run_sync(_linked, house, token, path, request, limiter=_turns())
+
+
+def _linked(house: Monolith, token: str, path: str, request: Request) -> Response:
     now = datetime.now(UTC)
     prefix, ends = house.links.opened(token, now)
     return answer(house.storage, prefix + path, request, fresh_for=ends - now)

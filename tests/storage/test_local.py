@@ -91,6 +91,28 @@ def test_nobody_else_may_read_what_is_stored(local: Local, root: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
 
 
+def test_an_object_is_on_disk_before_it_has_its_name_and_its_name_before_put_returns(
+    local: Local, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FE4: what a power cut would leave depends on the order; so do folders that were new."""
+    done: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def watched_fsync(fd: int) -> None:
+        place = Path(f"/proc/self/fd/{fd}").readlink()
+        done.append("file" if place.is_file() else str(place.relative_to(root)))
+        fsync(fd)
+
+    def watched_replace(source: Path, name: str, *, dst_dir_fd: int) -> None:
+        done.append("named")
+        replace(source, name, dst_dir_fd=dst_dir_fd)
+
+    monkeypatch.setattr("os.fsync", watched_fsync)
+    monkeypatch.setattr("os.replace", watched_replace)
+    local.put("a/b/c", b"x")
+    assert done == ["file", ".", "a", "named", "a/b"]
+
+
 def test_empty_folders_go_with_their_last_object(local: Local, root: Path) -> None:
     local.put("snaps/1/1/a", b"x")
     local.put("snaps/1/2/a", b"x")

@@ -34,7 +34,7 @@ def leftovers(folder: Path) -> list[Path]:
 @pytest.mark.parametrize("content", [b"", b"x", os.urandom(300_000)], ids=["empty", "small", "some"])
 @pytest.mark.parametrize("form", ["bytes", "path", "file"])
 def test_what_was_put_is_read(storage: Storage, tmp_path: Path, content: bytes, form: str) -> None:
-    """S32, R44: storage local or S3."""
+    """S32: storage local or S3."""
     path = tmp_path / "source"
     path.write_bytes(content)
     storage.put(KEY, {"bytes": content, "path": path, "file": io.BytesIO(content)}[form])  # type: ignore[arg-type]
