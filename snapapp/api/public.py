@@ -37,16 +37,16 @@ def _published(house: House, token: Token) -> Snap:
 
 @router.get("/{token}/media/{name}", response_class=Response, responses=media.RESPONSES | _DEAD)
 @router.head("/{token}/media/{name}", include_in_schema=False)
-def show_public_file(
+async def show_public_file(
     house: House,
     snap: Annotated[Snap, Depends(_published)],
     name: Annotated[str, Path(description="The file's name.", examples=["frame_00001.jpg"], max_length=200)],
     request: Request,
 ) -> Response:
-    """A frame, the clip, or the poster of a snap, for as long as its link works."""
+    """A frame, the clip, or the poster of a snap, for as long as its link works. Async, as all that sends files."""
     if snap.media_prefix is None or name not in names_of(snap):
         raise HTTPException(404, "Media not found")
-    return media.answer(house.storage, snap.media_prefix + name, request)
+    return await media.sent(house.storage, snap.media_prefix + name, request)
 
 
 def names_of(snap: Snap) -> set[str]:

@@ -1,7 +1,7 @@
 """/v2/videos: what is known of a video, the snaps in it, its bytes for a player, and stills for stepping through it."""
 
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
@@ -162,14 +162,10 @@ async def show_content(
         preview if preview is not None else bool(video.probe and not video.probe.get("plays_in_browsers", True))
     )
     if wants_copy:
-        return await run_in_threadpool(_copy, house, code, video, request, request_id)
+        return await _copy(house, code, video, request, request_id)
     if video.storage_key:
-        return await run_in_threadpool(_original, house, video, video.storage_key, request)
+        return await media.sent(house.storage, video.storage_key, request, name=video.file_name, kind=kind_of(video))
     return await remote.answer(house, video, request, kind=kind_of(video))
-
-
-def _original(house: Monolith, video: Video, key: str, request: Request) -> Response:
-    return media.answer(house.storage, key, request, name=video.file_name, kind=kind_of(video))
 
 
 def kind_of(video: Video) -> str:
@@ -181,11 +177,11 @@ def kind_of(video: Video) -> str:
     return next((kind for kind in ("mov", "webm", "mkv") if named.endswith(f".{kind}")), "mp4")
 
 
-def _copy(house: Monolith, code: str, video: Video, request: Request, request_id: str) -> Response:
+async def _copy(house: Monolith, code: str, video: Video, request: Request, request_id: str) -> Response:
     key = keys.of_video(code, video.id) + "preview.mp4"
-    if house.storage.exists(key):
-        return media.answer(house.storage, key, request)
-    _start(house, code, video, PREVIEW, {}, str(video.id), request_id)
+    if await media.is_there(house.storage, key):
+        return await media.sent(house.storage, key, request)
+    await run_in_threadpool(_start, house, code, video, PREVIEW, {}, str(video.id), request_id)
     raise HTTPException(503, "The preview is being made, try again", {"Retry-After": "5"})
 
 
@@ -236,18 +232,17 @@ async def show_still(
     code, video = found
     milliseconds = round(at * 1000)
     key = f"{keys.of_video(code, video.id)}still_{milliseconds:010}.jpg"
-    if not await run_in_threadpool(house.storage.exists, key):
+    if not await media.is_there(house.storage, key):
         more = {"atMs": milliseconds, "key": key}
         name = f"{video.id}:{milliseconds}"
         job_id = await run_in_threadpool(_start, house, code, video, STILL, more, name, request_id)
         await ends.wait(job_id, min(_PATIENCE, house.settings.sync_wait))
-        await run_in_threadpool(_require_still, house, key, job_id)
-    return await run_in_threadpool(media.answer, house.storage, key, request)
+        if not await media.is_there(house.storage, key):
+            await run_in_threadpool(_say_why, house, job_id)
+    return await media.sent(house.storage, key, request)
 
 
-def _require_still(house: Monolith, key: str, job_id: int) -> None:
-    if house.storage.exists(key):
-        return
+def _say_why(house: Monolith, job_id: int) -> NoReturn:
     with house.web.connect() as connection:
         failed = [job for job in board.lines(connection, [job_id]) if job.status is Status.FAILED]
     if failed:
