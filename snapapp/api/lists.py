@@ -7,6 +7,7 @@ from fastapi import Query
 from pydantic import Field
 
 from snapapp.api.schema import Digits, PageSize, Shown
+from snapapp.errors import UnsupportedSort
 from snapapp.listing import Page, Window
 
 OFFSET_MAX = 1_000_000
@@ -30,6 +31,8 @@ def windows(*names: str, direction: Literal["asc", "desc"] = "desc") -> Callable
             str | None, Query(alias="sortDir", description="Which way.", json_schema_extra=directions)
         ] = None,
     ) -> Window:
+        if sort_by == "":
+            raise UnsupportedSort("", names)
         return Window(offset, limit, sort_by, sort_dir)
 
     return window
