@@ -66,6 +66,7 @@ def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequ
         courtesy=house.courtesy,
         traffic=app.state.traffic,
         internal_token=settings.internal_token,
+        upload_max=settings.upload_max_mb * 1024 * 1024,
         is_leaving=lambda: house.is_leaving,
     )
     if settings.cors_allowed_origins:

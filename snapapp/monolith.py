@@ -137,8 +137,8 @@ class Monolith:
 
 
 def connections_needed(settings: Settings) -> int:
-    """By one process: the web's pool, the health check and the stream, and what its worker takes."""
-    return settings.web_connections + 2 + (settings.jobs("").connections if settings.worker_enabled else 0)
+    """By one process: the web's pool, the health check and the two streams, and what its worker takes."""
+    return settings.web_connections + 3 + (settings.jobs("").connections if settings.worker_enabled else 0)
 
 
 def bring_up_to_date(url: str, settings: Settings) -> None:

@@ -2,11 +2,35 @@
 
 from fastapi import FastAPI
 
-from snapapp.api import doctor, fleet, health, jobs, media, metrics, observability, queues, schedules, stream, workers
+from snapapp.api import (
+    doctor,
+    exports,
+    fleet,
+    health,
+    jobs,
+    media,
+    metrics,
+    observability,
+    public,
+    queues,
+    schedules,
+    sessions,
+    shares,
+    snap_events,
+    snaps,
+    stream,
+    templates,
+    uploads,
+    videos,
+    webhooks,
+    workers,
+)
 
-_NOUNS = (health, metrics, observability, doctor, stream, jobs, queues, workers, fleet, schedules, media)
+_PRODUCT = (exports, snaps, shares, uploads, videos, templates, snap_events, webhooks, sessions, public, media)
+_HOUSE = (health, metrics, observability, doctor, stream, jobs, queues, workers, fleet, schedules)
 
 
 def add_routes(app: FastAPI) -> None:
-    for noun in _NOUNS:
+    """In this order: a fixed path comes before the one with an id in its place."""
+    for noun in (*_PRODUCT, *_HOUSE):
         app.include_router(noun.router)

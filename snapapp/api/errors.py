@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
 from snapapp.api.schema import WHOLE
-from snapapp.errors import SnapError
+from snapapp.errors import Conflict, Invalid, NotFound, SnapError, Unauthorized
 from snapapp.jobs.errors import DuplicateKey, IllegalTransition, InvalidJob, JobsError, UnknownJob
 from snapapp.jobs.fleet.errors import InvalidCommand, UnknownPool
 from snapapp.jobs.schedule import InvalidSchedule, UnknownSchedule
@@ -44,6 +44,10 @@ class ErrorBody(BaseModel):
 
 
 STATUS_OF: Mapping[type[Exception], int] = {
+    NotFound: 404,
+    Invalid: 400,
+    Unauthorized: 401,
+    Conflict: 409,
     UnknownJob: 404,
     IllegalTransition: 409,
     DuplicateKey: 409,
@@ -92,6 +96,7 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(JobsError, _refused)  # type: ignore[arg-type]
     app.add_exception_handler(SnapError, _refused)  # type: ignore[arg-type]
     app.add_exception_handler(StorageAway, _no_storage)  # type: ignore[arg-type]
+    app.add_exception_handler(Invalid, _invalid_here)  # type: ignore[arg-type]
     app.add_exception_handler(sqlalchemy.exc.TimeoutError, _crowded)  # type: ignore[arg-type]
     app.add_exception_handler(sqlalchemy.exc.DBAPIError, _database)  # type: ignore[arg-type]
 
@@ -110,6 +115,10 @@ async def _refused(_request: Request, error: JobsError | SnapError) -> JSONRespo
 async def _no_storage(request: Request, error: StorageAway) -> JSONResponse:
     _log.warning("A request met no storage: %s: %s", asked_for(request.scope), error)
     return answer(503, "The storage is away, try again", headers=_COME_BACK)
+
+
+async def _invalid_here(_request: Request, error: Invalid) -> JSONResponse:
+    return answer(400, error.message, error.details)
 
 
 async def _crowded(_request: Request, _error: sqlalchemy.exc.TimeoutError) -> JSONResponse:

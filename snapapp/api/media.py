@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -68,12 +69,26 @@ def answer(
     `name` is what a person saves it as (the key's last part), `kind` a key of TYPES (the name's ending). `fresh_for` is
     how long the client need not ask again: nothing for what may be taken back. It reads, so call it from a `def` route.
     """
-    name = name or key.rpartition("/")[2]
-    media_type = TYPES.get(kind or PurePosixPath(name).suffix.removeprefix(".").lower(), UNKNOWN)
     try:
         file = storage.open(key)
     except (NotStored, InvalidKey):  # whose message says the key, and that is ours
         raise HTTPException(404, "Media not found") from None
+    name = name or key.rpartition("/")[2]
+    return answer_with(file, request, name=name, kind=kind, download=download, fresh_for=fresh_for)
+
+
+def answer_with(
+    file: Reader,
+    request: Request,
+    *,
+    name: str,
+    kind: str | None = None,
+    download: bool = False,
+    fresh_for: timedelta = timedelta(0),
+    turns: CapacityLimiter | None = None,
+) -> Response:
+    """The same of a file that is open, and is closed with the answer. `turns` are the threads that read it."""
+    media_type = TYPES.get(kind or PurePosixPath(name).suffix.removeprefix(".").lower(), UNKNOWN)
     try:
         headers = _SAFE | {
             "Content-Type": media_type,
@@ -82,13 +97,24 @@ def answer(
             "ETag": file.stored.etag,
             "Last-Modified": last_modified(file.stored),
         }
-        return _answer(file, request, headers)
+        return _answer(file, request, headers, turns)
     except BaseException:
         file.close()
         raise
 
 
-def _answer(file: Reader, request: Request, headers: dict[str, str]) -> Response:
+async def sent(
+    storage: Storage, key: str, request: Request, *, name: str | None = None, kind: str | None = None
+) -> Response:
+    """The same for an `async def` route: a storage that hangs may only ever keep the threads that read."""
+    return await to_thread.run_sync(partial(answer, storage, key, request, name=name, kind=kind), limiter=_turns())
+
+
+async def is_there(storage: Storage, key: str) -> bool:
+    return await to_thread.run_sync(storage.exists, key, limiter=_turns())
+
+
+def _answer(file: Reader, request: Request, headers: dict[str, str], turns: CapacityLimiter | None) -> Response:
     stored = file.stored
     if status := unmet(request.headers, stored):
         file.close()
@@ -104,7 +130,7 @@ def _answer(file: Reader, request: Request, headers: dict[str, str]) -> Response
     if request.method == "HEAD":
         file.close()
         return Response(None, status, headers)
-    return Sending(file, part, status, headers)
+    return Sending(file, part, status, headers, turns)
 
 
 def disposition(name: str, *, download: bool) -> str:
@@ -118,8 +144,10 @@ def disposition(name: str, *, download: bool) -> str:
 class Sending(StreamingResponse):
     """Ends with the part, when the client goes, and when it does not take what it is sent."""
 
-    def __init__(self, file: Reader, part: Part, status: int, headers: Mapping[str, str]) -> None:
-        super().__init__(_blocks(file, part), status, headers)
+    def __init__(
+        self, file: Reader, part: Part, status: int, headers: Mapping[str, str], turns: CapacityLimiter | None
+    ) -> None:
+        super().__init__(_blocks(file, part, turns), status, headers)
         self._file = file
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -141,11 +169,11 @@ class Sending(StreamingResponse):
             _log.info("A file was cut: %s: its client took nothing for %g s.", self._file.stored.key, SEND_WITHIN)
 
 
-async def _blocks(file: Reader, part: Part) -> AsyncIterator[bytes]:
-    left = part.stop - part.start
-    await to_thread.run_sync(file.seek, part.start, limiter=_turns())
+async def _blocks(file: Reader, part: Part, turns: CapacityLimiter | None) -> AsyncIterator[bytes]:
+    left, turns = part.stop - part.start, turns or _turns()
+    await to_thread.run_sync(file.seek, part.start, limiter=turns)
     while left:
-        block = await to_thread.run_sync(file.read, min(BLOCK, left), limiter=_turns())
+        block = await to_thread.run_sync(file.read, min(BLOCK, left), limiter=turns)
         if not block:
             raise StorageError(f"{file.stored.key} ends before its {file.stored.size} bytes")
         left -= len(block)
@@ -172,7 +200,7 @@ _FILES: dict[int | str, dict[str, Any]] = {
     206: {"description": "The part of it that `Range` asks for.", "content": _CONTENT},
     304: {"description": "The client has it already."},
 }
-_RESPONSES = _FILES | may_be(
+RESPONSES = _FILES | may_be(
     _404="No such file, or the link was not made here.",
     _410="The link has expired.",
     _412="It is not the file that the condition names.",
@@ -180,7 +208,7 @@ _RESPONSES = _FILES | may_be(
 )
 
 
-@router.get("/media/{token}/{path:path}", response_class=Response, responses=_RESPONSES)
+@router.get("/media/{token}/{path:path}", response_class=Response, responses=RESPONSES)
 @router.head("/media/{token}/{path:path}", include_in_schema=False)
 async def media(
     token: Annotated[str, Path(description="Signed: names the files and when the link ends.")],

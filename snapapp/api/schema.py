@@ -53,8 +53,9 @@ class Asked(Sent):
 def _or_null(field: dict[str, Any]) -> dict[str, Any]:
     if {"type": "null"} in field.get("anyOf", []):
         return field
-    told = {key: field[key] for key in ("title", "description", "default", "examples") if key in field}
-    return {"anyOf": [{key: field[key] for key in field.keys() - told.keys()}, {"type": "null"}], **told}
+    told = {key: value for key, value in field.items() if key in ("title", "description", "default", "examples")}
+    limits = {key: value for key, value in field.items() if key not in told}
+    return {"anyOf": [limits, {"type": "null"}], **told}
 
 
 WHOLE = "whole_request"
@@ -62,7 +63,7 @@ WHOLE = "whole_request"
 
 def whole(message: str) -> PydanticCustomError:
     """A mistake that is of no single field, and whose message clients match: it is the answer's message itself."""
-    return PydanticCustomError(WHOLE, message)  # type: ignore[arg-type]  # it wants a literal, and ours are
+    return PydanticCustomError(WHOLE, message)
 
 
 class Shown(BaseModel):

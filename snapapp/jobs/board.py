@@ -417,6 +417,14 @@ def lines(db: Db, ids: list[int]) -> list[JobSummary]:
     return _summaries(db, ids)
 
 
+_SNAPS = "SELECT id, snap_id FROM snap_processing_job WHERE id = ANY (%(ids)s::bigint[]) AND snap_id IS NOT NULL"
+
+
+def snaps(db: Db, ids: Collection[int]) -> dict[int, UUID]:
+    """The snaps that these jobs work for, by job."""
+    return {job_id: UUID(str(snap_id)) for job_id, snap_id in _run(db, _SNAPS, {"ids": list(ids)})}
+
+
 def _ids(db: Db, statement: str, which: Filter, limit: int | None) -> list[int]:
     return [row[0] for row in _run(db, statement, _conditions(which) | {"limit": limit})]
 

@@ -148,7 +148,8 @@ def test_what_is_no_number_is_none_even_if_it_looks_like_one(name: str, wrong: A
 @pytest.mark.parametrize("name", ["fps", "maxWidth", "quality", "startFrame"])
 def test_a_whole_number_may_be_written_with_a_point(name: str) -> None:
     """Dart and JavaScript do."""
-    assert read(**{name: {"fps": 5.0, "maxWidth": 640.0, "quality": 4.0, "startFrame": 9.0}[name]})
+    given = {"fps": 5.0, "maxWidth": 640.0, "quality": 4.0, "startFrame": 9.0}[name]
+    assert f'{name}":{given:.0f},' in read(**{name: given}).model_dump_json(by_alias=True)
 
 
 @pytest.mark.parametrize(("name", "least", "most"), [("fontSize", 8, 200), ("margin", 0, 500), ("padding", 0, 200)])
@@ -292,7 +293,9 @@ def test_nothing_is_drawn_unless_it_is_said(enabled: Any) -> None:
 
 @pytest.mark.parametrize("colour", ["black@0.7", "white", "red@1", "yellow@0", "#FFcc00", "#102030@0.25", "navy@1.0"])
 def test_a_colour_is_a_name_or_six_digits_and_how_opaque(colour: str) -> None:
-    assert read(overlay={"boxColor": colour, "fontColor": colour})
+    drawn = read(overlay={"enabled": True, "boxColor": colour, "fontColor": colour}).overlay_drawn
+    assert drawn
+    assert (drawn["box_color"], drawn["font_color"]) == (colour, colour)
 
 
 @pytest.mark.parametrize(
