@@ -106,13 +106,13 @@ def commands_are_there() -> bool:
 def three_commands(source: Path) -> Measured:
     card = "text=1020:x=w-tw-20:y=20:fontsize=18:fontcolor=white:box=1:boxcolor=black@0.7:boxborderw=10"
     scale = "scale='min(1280,iw)':-2"
+    frames = f"fps=5,{scale},drawtext=fontfile={FONT}:{card}"
     with tempfile.TemporaryDirectory() as folder:
         quiet = ["ffmpeg", "-v", "error", "-ss", str(MOMENT)]
         film = [*("-c:v", "libx264", "-preset", "veryfast", "-crf", "23", "-pix_fmt", "yuv420p"), "-an"]
         commands = [
             ["ffprobe", "-v", "error", "-show_format", "-show_streams", "-of", "json", str(source)],
-            [*quiet, "-t", "1", "-i", str(source), "-vf", f"fps=5,{scale},drawtext=fontfile={FONT}:{card}"]
-            + ["-q:v", "3", f"{folder}/frame_%05d.jpg"],
+            [*quiet, "-t", "1", "-i", str(source), "-vf", frames, "-q:v", "3", f"{folder}/frame_%05d.jpg"],
             [*quiet, "-t", "2", "-i", str(source), "-vf", scale, *film, "-movflags", "+faststart", f"{folder}/c.mp4"],
         ]
         each = [timed(command) for command in commands]
