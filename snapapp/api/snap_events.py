@@ -14,7 +14,6 @@ from snapapp.api.deps import House
 from snapapp.api.errors import may_be
 from snapapp.api.schema import Shown
 from snapapp.api.snap_shown import SnapStatus, told
-from snapapp.api.snaps import KIND
 from snapapp.api.stream import STREAMS_MAX, EventStream, Reader, Watcher, event
 from snapapp.api.tenancy import Claim, Claimed, visiting
 from snapapp.jobs import board
@@ -23,6 +22,7 @@ from snapapp.jobs.database import Db
 from snapapp.jobs.model import Status
 from snapapp.jobs.tail import Interest, News, Tail, What
 from snapapp.monolith import Monolith
+from snapapp.processing.orders import SNAP
 
 router = APIRouter(prefix="/v2", tags=["events"])
 
@@ -145,7 +145,7 @@ async def listen(request: Request, house: House, claim: Claimed) -> EventStream:
     if leaving.is_set() or listeners.is_full or listeners.of(code) >= OF_ONE_MAX:
         why = "The process is leaving" if leaving.is_set() else "Too many streams are open"
         raise HTTPException(503, f"{why}, try again", headers={"Retry-After": "5"})
-    return EventStream(listeners, Reader(Interest(kind=KIND, tenant=code)), leaving)
+    return EventStream(listeners, Reader(Interest(kind=SNAP, tenant=code)), leaving)
 
 
 def _identified(house: Monolith, claim: Claim) -> str:

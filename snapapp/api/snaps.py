@@ -25,6 +25,7 @@ from snapapp.jobs import board, enqueue, queue
 from snapapp.jobs.model import Status as JobStatus
 from snapapp.listing import Window
 from snapapp.monolith import Monolith
+from snapapp.processing import orders
 from snapapp.search import Criteria
 from snapapp.snaps import NewSnap, Removal, Snap
 from snapapp.storage import room_of
@@ -33,7 +34,6 @@ from snapapp.subjects import Subject
 
 router = APIRouter(prefix="/v2/snaps", tags=["snaps"], route_class=StrictRoute)
 
-KIND = "snap.process"
 
 SnapId = Annotated[UUID, Path(description="The snap's id.")]
 NO_SNAP = may_be(_404="The tenant has no such snap.")
@@ -91,13 +91,23 @@ def _mark(house: Monolith, claim: Claim, wanted: SnapRequest, key: str | None, r
             held = snaps.hold_key(visit.connection, visit.code, key, _hash(wanted), snap_id) if key else snap_id
             if held != snap_id:
                 return snaps.read(visit.connection, visit.code, held), True
-            _create(visit, wanted, snap_id, request_id)
-        _enqueue(visit, snap_id, request_id)
+            order, host = _create(visit, wanted, snap_id, request_id)
+        enqueue(  # as the house: a tenant has no right on the queue
+            visit.connection,
+            orders.SNAP,
+            order,
+            tenant=visit.code,
+            snap_id=snap_id,
+            unique_key=str(snap_id),
+            concurrency_key=host,
+            request_id=request_id,
+        )
         with visit.as_tenant():
             return snaps.read(visit.connection, visit.code, snap_id), False
 
 
-def _create(visit: Visit, wanted: SnapRequest, snap_id: UUID, request_id: str) -> None:
+def _create(visit: Visit, wanted: SnapRequest, snap_id: UUID, request_id: str) -> tuple[dict[str, Any], str | None]:
+    """What its job is told, and whose server will be asked for the video."""
     db, tenant = visit.connection, visit.code
     video = videos.resolve(db, tenant, video_id=wanted.video_id, video_url=wanted.video_url)
     new = NewSnap(
@@ -120,20 +130,7 @@ def _create(visit: Visit, wanted: SnapRequest, snap_id: UUID, request_id: str) -
         is_draft=wanted.is_draft,
         request_id=request_id,
     )
-    snaps.create(db, tenant, new)
-
-
-def _enqueue(visit: Visit, snap_id: UUID, request_id: str) -> None:
-    """As the house: a tenant has no right on the queue."""
-    enqueue(
-        visit.connection,
-        KIND,
-        {"snapId": str(snap_id)},
-        tenant=visit.code,
-        snap_id=snap_id,
-        unique_key=str(snap_id),
-        request_id=request_id,
-    )
+    return orders.of_snap(snaps.create(db, tenant, new), video), orders.host_of(video)
 
 
 def refuse_without_room(house: Monolith) -> None:
@@ -162,7 +159,7 @@ async def _finished(house: Monolith, claim: Claim, marked: Snap, ends: Ends) -> 
 
 def _is_worked(house: Monolith) -> bool:
     with house.web.connect() as connection:
-        return board.is_known(connection, KIND)
+        return board.is_known(connection, orders.SNAP)
 
 
 def _read(house: Monolith, claim: Claim, snap_id: UUID) -> Snap:

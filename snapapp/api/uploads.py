@@ -13,9 +13,10 @@ from snapapp.api.deps import House, RequestId
 from snapapp.api.errors import may_be
 from snapapp.api.incoming import Incoming, looks_like_a_video
 from snapapp.api.tenancy import Claim, Claimed, visiting
-from snapapp.api.videos import PROBE, VideoShown
+from snapapp.api.videos import VideoShown
 from snapapp.jobs import enqueue
 from snapapp.monolith import Monolith
+from snapapp.processing import orders
 from snapapp.storage import NoRoom, Received, StorageError, Upload, UploadTooLarge, keys
 from snapapp.videos import Video
 
@@ -128,11 +129,10 @@ def _keep(
             with visit.as_tenant():
                 kept = videos.add_upload(visit.connection, visit.code, upload)
             if kept.probe is None:
-                payload = {"videoId": str(kept.id)}
                 enqueue(
                     visit.connection,
-                    PROBE,
-                    payload,
+                    orders.PROBE,
+                    orders.of_video(kept),
                     tenant=visit.code,
                     unique_key=str(kept.id),
                     request_id=request_id,

@@ -22,12 +22,12 @@ from snapapp.jobs import board, enqueue
 from snapapp.jobs.model import Status
 from snapapp.listing import Window
 from snapapp.monolith import Monolith
+from snapapp.processing import orders
 from snapapp.storage import keys
 from snapapp.videos import Video
 
 router = APIRouter(prefix="/v2/videos", tags=["videos"])
 
-PROBE, PREVIEW, STILL = "video.probe", "video.preview", "video.still"
 _URGENT = 100  # somebody looks at the place where it should be
 
 VideoId = Annotated[UUID, Path(description="The video's id.")]
@@ -181,20 +181,19 @@ async def _copy(house: Monolith, code: str, video: Video, request: Request, requ
     key = keys.of_video(code, video.id) + "preview.mp4"
     if await media.is_there(house.storage, key):
         return await media.sent(house.storage, key, request)
-    await run_in_threadpool(_start, house, code, video, PREVIEW, {}, str(video.id), request_id)
+    order = orders.of_preview(video, key)
+    await run_in_threadpool(_start, house, code, orders.PREVIEW, order, str(video.id), request_id)
     raise HTTPException(503, "The preview is being made, try again", {"Retry-After": "5"})
 
 
-def _start(
-    house: Monolith, code: str, video: Video, kind: str, more: dict[str, Any], unique_key: str, request_id: str
-) -> int:
+def _start(house: Monolith, code: str, kind: str, order: dict[str, Any], unique_key: str, request_id: str) -> int:
     with house.web.begin() as connection:
         if not board.is_known(connection, kind):
             raise HTTPException(503, f"No worker that is alive does {kind}", {"Retry-After": "30"})
         job_id = enqueue(
             connection,
             kind,
-            {"videoId": str(video.id), **more},
+            order,
             priority=_URGENT,
             tenant=code,
             unique_key=unique_key,
@@ -233,9 +232,8 @@ async def show_still(
     milliseconds = round(at * 1000)
     key = f"{keys.of_video(code, video.id)}still_{milliseconds:010}.jpg"
     if not await media.is_there(house.storage, key):
-        more = {"atMs": milliseconds, "key": key}
-        name = f"{video.id}:{milliseconds}"
-        job_id = await run_in_threadpool(_start, house, code, video, STILL, more, name, request_id)
+        order, name = orders.of_still(video, milliseconds / 1000, key), f"{video.id}:{milliseconds}"
+        job_id = await run_in_threadpool(_start, house, code, orders.STILL, order, name, request_id)
         await ends.wait(job_id, min(_PATIENCE, house.settings.sync_wait))
         if not await media.is_there(house.storage, key):
             await run_in_threadpool(_say_why, house, job_id)

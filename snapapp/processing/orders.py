@@ -1,6 +1,7 @@
 """What jobs are told: everything, because a child has no database to ask. The API writes them, the darkroom reads."""
 
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from snapapp.snaps import Snap
@@ -44,6 +45,11 @@ def of_still(video: Video, at: float, key: str) -> dict[str, Any]:
 def place_of(video: Video) -> dict[str, Any]:
     """Where its bytes are: ours by key, everybody's by URL."""
     return {"key": video.storage_key} if video.storage_key else {"url": video.url}
+
+
+def host_of(video: Video) -> str | None:
+    """The key that a limit on jobs for each remote server goes by; None: the bytes are ours."""
+    return None if video.storage_key else f"host:{urlsplit(video.url or '').hostname or ''}"[:200]
 
 
 def video_of(payload: dict[str, Any]) -> UUID:
