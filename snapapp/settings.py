@@ -603,7 +603,7 @@ class Settings:
     )
 
     # How we came by them; not settings themselves, so they do not take part in comparisons.
-    origins: Mapping[str, Origin] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
+    given: Mapping[str, "Given"] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
     warnings: tuple[str, ...] = field(default=(), compare=False, repr=False)
     looked_in: tuple[str, ...] = field(default=("the environment",), compare=False, repr=False)
 
@@ -615,7 +615,7 @@ class Settings:
         return [self._explained(name, entry) for name, entry in TABLE.items()]
 
     def _explained(self, name: str, entry: Setting[Any]) -> Explained:
-        origin = self.origins.get(entry.name, Origin.DEFAULT)
+        origin = self.given[entry.name].origin if entry.name in self.given else Origin.DEFAULT
         return Explained(entry.name, entry.shown(getattr(self, name)), origin, entry.description)
 
     def retry(self) -> RetrySettings:
@@ -657,8 +657,23 @@ class Settings:
             retry=retry,
             worker_name=self.worker_id,
             prepared_statements=self.prepared_statements,
+            child_environment=MappingProxyType(self._for_children()),
         )
 
+    def _for_children(self) -> dict[str, str]:
+        """What a child needs to fetch a video and to keep what it makes of it: no token, no secret of ours but the
+        bucket's, and no file that might hold one."""
+        own = {name: self.given[name].text for name in _CHILDREN_KNOW if name in self.given}
+        return own | {f"{PREFIX}DATA_DIR": str(self.data_dir.absolute()), f"{PREFIX}ENV_FILE": os.devnull}
+
+
+_CHILDREN_KNOW = tuple(
+    f"{PREFIX}{name}"
+    for name in (
+        *("FETCH_MAX_MB", "FETCH_TIMEOUT_MS", "FETCH_ALLOWED_HOSTS", "SOURCE_CACHE_MB", "DISK_FREE_MIN_MB", "STORAGE"),
+        *("S3_ENDPOINT", "S3_BUCKET", "S3_REGION", "S3_PREFIX", "S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY"),
+    )
+)
 
 TABLE: Mapping[str, Setting[Any]] = MappingProxyType(
     {each.name: each.metadata["setting"] for each in fields(Settings) if "setting" in each.metadata}
@@ -783,7 +798,7 @@ def load(environ: Mapping[str, str], file: EnvFile | None = None) -> Settings:
             wrong.add(name)
     settings = Settings(
         **values,
-        origins=MappingProxyType({name: each.origin for name, each in given.items()}),
+        given=MappingProxyType(given),
         warnings=(*(file.warnings if file else ()), *_warnings(environ, file)),
         looked_in=("the environment", *([file.looked] if file else [])),
     )

@@ -1,5 +1,6 @@
 """How a worker behaves: frozen, with units in the types, checked at construction. Reads no environment."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from math import isfinite
@@ -48,6 +49,7 @@ class JobsSettings:
     children: int = 2  # warm child processes, one job each at a time
     child_max_jobs: int = 1000  # then a child is replaced, between two jobs
     child_max_rss_mb: int = 300  # likewise, when it is this big
+    child_environment: Mapping[str, str] = field(default_factory=dict, repr=False)  # beside what any program needs
     child_nice: int = 5  # how far children and commands stand behind the process that started them
     job_memory_mb: int = 512  # of a job in a child or a command, where its kind says nothing; 0: no limit
     memory_free_min_mb: int = 100  # kinds in processes of their own are claimed only if what they need leaves so much

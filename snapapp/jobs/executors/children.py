@@ -87,7 +87,7 @@ class Child(Runner):
                 [*argv, str(stacks[1]), *self._modules],
                 pass_fds=(ours[0], theirs[1], stacks[1]),
                 stdin=DEVNULL,
-                env=_environment(),
+                env=_environment() | dict(self._settings.child_environment),
                 stdout=PIPE,  # a job that prints must not write into our log as if it were us
                 stderr=STDOUT,
             )
