@@ -114,13 +114,9 @@ class Lender:
         self._most = most
         self._within = within
         self._free = threading.Semaphore(most)
-        self._turn = threading.Lock()  # for `_loans`
-        self._loans: dict[Job, tuple[Loan, ...]] = {}
+        self._turn = threading.Lock()  # for `loans`
+        self.loans: dict[Job, tuple[Loan, ...]] = {}  # nearly always empty; others only look
         self._is_closed = False  # what comes back now is closed: its pool may be gone
-
-    def has_lent_to(self, job: Job) -> bool:
-        """On the hot path: one look into a dictionary that is nearly always empty."""
-        return bool(self._loans) and job in self._loans
 
     @contextmanager
     def connection(self, job: Job, check: Check) -> Iterator[Connection]:
@@ -147,14 +143,14 @@ class Lender:
 
     def revoke(self, job: Job, reason: JobsError) -> None:
         """Returns at once. What runs on the job's connections is cancelled, and so is what it starts on them later."""
-        for loan in self._loans.get(job, ()):
+        for loan in self.loans.get(job, ()):
             if loan.revoked is None:
                 loan.revoked = reason
                 threading.Thread(target=loan.enforce, name="revoke", daemon=True).start()
 
     def close(self) -> None:
         self._is_closed = True
-        for job in list(self._loans):
+        for job in list(self.loans):
             self.revoke(job, JobInterrupted(f"the worker of job {job.id} has stopped"))
 
     @contextmanager
@@ -170,7 +166,7 @@ class Lender:
         loan = Loan(cast("psycopg.Connection[Any]", connection.connection.driver_connection))
         event.listen(connection, "before_cursor_execute", lambda *_: _raise_if_revoked(loan))
         with self._turn:
-            self._loans[job] = (*self._loans.get(job, ()), loan)
+            self.loans[job] = (*self.loans.get(job, ()), loan)
         return loan
 
     def _name_backend(self, job: Job, loan: Loan, backend: int) -> None:
@@ -181,10 +177,10 @@ class Lender:
     def _take_back(self, job: Job, loan: Loan, connection: Connection) -> None:
         loan.give_back()
         with self._turn:
-            self._loans[job] = tuple(other for other in self._loans[job] if other is not loan)
-            job.backends = tuple(other.backend for other in self._loans[job] if other.backend is not None)
-            if not self._loans[job]:
-                del self._loans[job]
+            self.loans[job] = tuple(other for other in self.loans[job] if other is not loan)
+            job.backends = tuple(other.backend for other in self.loans[job] if other.backend is not None)
+            if not self.loans[job]:
+                del self.loans[job]
         if loan.was_cancelled or self._is_closed:  # a late cancel would hit the next job's statement
             connection.invalidate()
 

@@ -211,11 +211,11 @@ class Rooms:
 
     def _end_what_is_left(self, job: Job) -> None:
         """An attempt that is over may have left a thread behind, in the middle of a statement."""
-        if self._lender.has_lent_to(job):
+        if job in self._lender.loans:
             self._lender.revoke(job, job.stop or LeaseLost(f"the attempt at job {job.id} is over"))
 
     def _in_thread(self, slot: int) -> Run:
-        running, wait, end_what_is_left = self._running, self._wait, self._end_what_is_left
+        running, wait, loans = self._running, self._wait, self._lender.loans
         within = self._within or None
         unmeasured_until: dict[str, float] = {}  # by kind
 
@@ -231,7 +231,8 @@ class Rooms:
                 now = monotonic()
                 is_quick = now - (job.started_at or 0.0) < _QUICK
                 unmeasured_until[job.kind] = now + _REST if is_quick else 0.0
-            end_what_is_left(job)
+            if loans:
+                self._end_what_is_left(job)
             return None if running.pop(job, None) is None else outcome
 
         return run
@@ -337,7 +338,7 @@ class Rooms:
         for job, slot in list(self._running.items()):
             if job.deadline is None or now <= job.deadline:
                 continue
-            if self._lender.has_lent_to(job):
+            if job in self._lender.loans:
                 self._lender.revoke(job, _late(job))
             if now > job.deadline + _PATIENCE:
                 self._give_up(job, slot)

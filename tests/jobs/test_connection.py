@@ -467,7 +467,7 @@ def test_two_connections_of_one_job_are_both_revoked(lender: Lender, db: Db) -> 
     ):
         work(outer, inner)
     assert len(set(held)) == 2
-    assert not lender.has_lent_to(job)
+    assert not lender.loans
 
 
 def test_a_database_that_is_away_fails_the_attempt_and_gives_the_place_back(db: Db) -> None:
