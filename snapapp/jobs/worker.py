@@ -259,11 +259,11 @@ class Worker:
             self._settler.put(Finished(job, Interrupted(), None))
 
     def _leave(self, reason: str) -> None:
-        try:
-            self.keep_accounts()
-            self._heart.leave(reason)
-        except Exception as error:  # noqa: BLE001 - the database may be away; the roster's row then expires
-            self._complain("leave", error)
+        for step in (self.keep_accounts, lambda: self._heart.leave(reason)):
+            try:
+                step()
+            except Exception as error:  # noqa: BLE001 - the database may be away; the roster's row then expires
+                self._complain("leave", error)
         for line in (self._heart, self._keeper, self._scribe_line, self._claimer, self._watch):
             line.close()
 
@@ -358,6 +358,7 @@ class Worker:
     def _claim_loop(self) -> None:
         failures = 0
         self._introduce_ourselves()
+        self._recall_costs()
         self._watch.start()
         while not self._stopping.is_set():
             self._wake.wait(self._until_due())
@@ -384,17 +385,20 @@ class Worker:
             try:
                 self.beat()
                 self.recover_neighbours()
-                self._remember_costs()
                 return
             except Exception as error:  # noqa: BLE001 - a thread's outermost edge
                 failures += 1
                 self._complain("beat", error)
                 self._stopping.wait(pause_after(failures))
 
-    def _remember_costs(self) -> None:
-        if self._admission.kinds:
-            with self._scribe_line.connection() as db:
-                self._admission.learn(costs.needs(db, self._admission.kinds))
+    def _recall_costs(self) -> None:
+        """Before the first claim: whoever was killed for want of memory must not take as much again at once."""
+        try:
+            if self._admission.kinds:
+                with self._scribe_line.connection() as db:
+                    self._admission.learn(costs.needs(db, self._admission.kinds))
+        except Exception as error:  # noqa: BLE001 - then everything is let in, until something is learned
+            self._complain("recall what jobs cost", error)
 
     def recover_neighbours(self) -> int:
         recovered = self._keeper.recover_neighbours()

@@ -126,7 +126,7 @@ class Child(Runner):
         raise AssertionError("unreachable")
 
     def _open_box(self, line: "_Line", job: Job) -> None:
-        within = min(_TELLS_IN, (job.deadline or 0.0) - monotonic())
+        within = max(0.0, min(_TELLS_IN, (job.deadline or 0.0) - monotonic()))
         dump = line.stacks(within)
         silent = f"the child does not say where it is within {within:.1f} s"
         black_box.put_down(job, "the child's stack", black_box.of_dump(dump) if dump else silent)
