@@ -51,13 +51,19 @@ def test_a_link_gives_what_is_in_the_bucket(url: str, tmp_path: Path, bucket: Bu
     assert [stored.key for stored in bare.listed()] == [f"house/{PREFIX}clip.mp4"]
 
 
-def test_a_bucket_that_is_away_is_503_and_says_no_more(url: str, tmp_path: Path, bucket: Bucket) -> None:
+def test_a_bucket_that_is_away_is_503_and_says_no_more(
+    url: str, tmp_path: Path, bucket: Bucket, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says more, but not the link: whoever reads it could use it."""
     away = in_a_bucket(bucket) | {"s3_endpoint": "http://127.0.0.1:9"}
     with served(url, tmp_path, worker_enabled=False, **away) as client:
         link = client.app.state.monolith.links.base(PREFIX, datetime.now(UTC))  # type: ignore[attr-defined]
         given = client.get(f"{link}clip.mp4")
     assert (given.status_code, given.headers["retry-after"]) == (503, "5")
     assert given.json()["message"] == "The storage is away, try again"
+    said = " ".join(record.getMessage() for record in caplog.records if record.name == "snapapp.api.errors")
+    assert f"GET /media/***/clip.mp4: The storage cannot be used for {PREFIX}clip.mp4" in said
+    assert link not in said
 
 
 def test_a_bucket_that_hangs_keeps_no_other_route(url: str, tmp_path: Path, bucket: Bucket) -> None:
