@@ -308,6 +308,7 @@ class CorrectionList(Shown):
 @router.get("/{snap_id}/corrections", responses=NO_SNAP)
 def list_corrections(own: Own, snap_id: SnapId) -> CorrectionList:
     """How the subject was corrected, in the order of time."""
+    snaps.read(own.connection, own.code, snap_id)
     found = snaps.corrections(own.connection, own.code, snap_id)
     return CorrectionList(items=[Corrected.model_validate(each) for each in found])
 

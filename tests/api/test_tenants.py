@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import sqlalchemy
-from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
 from tests.api.conftest import served
@@ -66,20 +65,14 @@ def test_where_tokens_are_required_they_are(url: str, tmp_path: Path, engine: sq
 
 
 def product_routes(client: TestClient) -> list[tuple[str, str]]:
-    """Every method and path of the product, found in the application itself: a new route cannot be forgotten."""
-    found = [
-        (method, route.path)
-        for route in _routes(client.app)
-        for method in route.methods or ()
-        if route.path.startswith(("/v2", "/public")) and method != "HEAD"
+    """Every method and path of the product, as the application describes itself: a new route cannot be forgotten."""
+    paths = client.get("/openapi.json").json()["paths"]
+    return [
+        (method.upper(), path)
+        for path, methods in paths.items()
+        for method in methods
+        if path.startswith(("/v2", "/public"))
     ]
-    return sorted(found)
-
-
-def _routes(app: Any) -> list[APIRoute]:
-    from fastapi.routing import iter_route_contexts  # type: ignore[attr-defined,unused-ignore]
-
-    return [route for route in iter_route_contexts(app.routes) if isinstance(route, APIRoute)]
 
 
 BODIES: dict[str, Any] = {
