@@ -64,7 +64,8 @@ class Child:
 class Nursery:
     """Bears children; used by the main thread only, because a child dies with the thread that is its parent."""
 
-    def __init__(self) -> None:
+    def __init__(self, entry: str) -> None:
+        self._entry = entry
         self._now: _Cradle | None = None
         self._next: _Cradle | None = None
         self._children: dict[int, Child] = {}
@@ -73,12 +74,12 @@ class Nursery:
     def open(self) -> None:
         if _CAN_ADOPT:
             nursery.adopt()
-            self._now = _Cradle()
+            self._now = _Cradle(self._entry)
 
     def bear(self, pool: str, request: Mapping[str, Any]) -> Child:
         tally, path = Tally.make()
         try:
-            pid = self._cradle().bear({**request, "pool": pool, "tally": path})
+            pid = self._cradle().bear({**request, "entry": self._entry, "pool": pool, "tally": path})
         except BaseException:
             forget(path)
             tally.close()
@@ -89,7 +90,7 @@ class Nursery:
     def renew(self) -> None:
         """New code, at its next start: `is_renewed` says when it is there."""
         if _CAN_ADOPT and self._next is None:
-            self._next = _Cradle()
+            self._next = _Cradle(self._entry)
 
     @property
     def is_renewed(self) -> bool:
@@ -131,19 +132,20 @@ class Nursery:
 
     def _cradle(self) -> "_Cradle":
         if not _CAN_ADOPT:
-            return _Cradle()
+            return _Cradle(self._entry)
         if self._now is None or self._now.is_gone:
-            self._now = _Cradle()
+            self._now = _Cradle(self._entry)
         return self._now
 
 
 class _Cradle:
     """The process of nursery.py that we talk to."""
 
-    def __init__(self) -> None:
+    def __init__(self, entry: str) -> None:
         ours, theirs = os.pipe(), os.pipe()
         self._requests, self._answers = ours[1], theirs[0]
-        argv = [sys.executable, "-m", nursery.__name__, str(ours[0]), str(theirs[1]), str(os.getpid())]
+        module = entry.partition(":")[0]
+        argv = [sys.executable, "-m", nursery.__name__, str(ours[0]), str(theirs[1]), str(os.getpid()), module]
         try:
             self._process = subprocess.Popen(
                 argv, pass_fds=(ours[0], theirs[1]), stdin=subprocess.DEVNULL, start_new_session=True

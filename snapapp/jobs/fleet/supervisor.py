@@ -46,7 +46,7 @@ class Supervisor:
         signals: Signals,
         *,
         host: str,
-        entry: str,  # "module:function" of the application, with which a worker gets its runtime
+        entry: str,  # "module:function" of the application, with which a worker gets its runtime; see hand.Entry
         connect: Connect,
         events: Events,
     ) -> None:
@@ -56,10 +56,9 @@ class Supervisor:
         self._plan = plan
         self._settings = settings
         self._signals = signals
-        self._entry = entry
         self._connect = connect
         self._events = events
-        self._nursery = Nursery()
+        self._nursery = Nursery(entry)
         self._grace = settings.shutdown_grace.total_seconds()
         self.pools = {each.name: self._pool(each) for each in plan.pools}
         self._to_roll: deque[Pool] = deque()
@@ -284,7 +283,6 @@ class Supervisor:
 
     def _bear(self, planned: Planned, is_paused: bool) -> Child:
         request: Mapping[str, Any] = {
-            "entry": self._entry,
             "url": self._settings.database_url,
             "table": planned.as_table(),
             "master": self.master.id,
