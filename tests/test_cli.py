@@ -31,6 +31,7 @@ NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
 COMMANDS = [
     "serve",
     "worker",
+    "supervisor",
     "migrate",
     "psql",
     "config",
@@ -39,6 +40,7 @@ COMMANDS = [
     "workers",
     "schedules",
     "limits",
+    "fleet",
     "doctor",
     "check-deploy",
     "bench",

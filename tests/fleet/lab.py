@@ -163,7 +163,7 @@ class Lab:
         self._troubled_since, self._troubled_until = monotonic(), float("inf")
 
     def _start_master(self) -> None:
-        file = plan(**{pool: {"max_processes": size, "children": 0, "commands": 1} for pool, size in POOLS.items()})
+        file = plan(**{pool: {"max_processes": size, "children": 0, "commands": 0} for pool, size in POOLS.items()})
         self._masters.append(Supervisor(self._folder, self._server.url, file))
         self._guard.watch(self._masters[-1].process.pid)
 

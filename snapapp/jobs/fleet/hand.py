@@ -9,7 +9,7 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from resource import getpagesize
@@ -19,6 +19,7 @@ from typing import Any
 from snapapp.jobs import crumbs, events
 from snapapp.jobs.fleet import plan
 from snapapp.jobs.fleet.tally import Reason, Tally
+from snapapp.jobs.registry import Processor, Registry
 from snapapp.jobs.runtime import Runtime
 from snapapp.jobs.settings import JobsSettings, Membership
 from snapapp.jobs.signals import ENDING, Signals
@@ -48,7 +49,8 @@ def live(request: Mapping[str, Any], supervisor: int) -> int:
         name = f"{pool.name}-{os.getpid()}"
         runtime = _entry(request["entry"])(request["url"], lambda its: pool.adapt(its, name, request["master"]))
         try:
-            hand = Hand(runtime, Tally.join(request["tally"]), signals)
+            registry = Chosen(runtime.registry, pool.leaves_out)
+            hand = Hand(runtime, registry, Tally.join(request["tally"]), signals)
             if request["is_paused"]:
                 hand.pause()
             hand.start()
@@ -63,10 +65,31 @@ def _entry(path: str) -> Entry:
     return entry
 
 
+class Chosen(Registry):
+    """What a pool's workers run. Schedules are declared by all of them, whoever runs their jobs."""
+
+    def __init__(self, whole: Registry, leaves_out: Collection[str]) -> None:
+        super().__init__()
+        self.__dict__ |= whole.__dict__
+        self._left_out = {processor.kind for processor in whole if processor.executor in leaves_out}
+
+    def __iter__(self) -> Iterator[Processor]:
+        return (processor for processor in super().__iter__() if processor.kind not in self._left_out)
+
+    def __contains__(self, kind: str) -> bool:
+        return super().__contains__(kind) and kind not in self._left_out
+
+    def __len__(self) -> int:
+        return super().__len__() - len(self._left_out)
+
+    def kinds(self) -> tuple[str, ...]:
+        return tuple(kind for kind in super().kinds() if kind not in self._left_out)
+
+
 class Hand(Worker):
     """A worker that knows its limits, and tells its supervisor how it is getting on."""
 
-    def __init__(self, runtime: Runtime, tally: Tally, signals: Signals) -> None:
+    def __init__(self, runtime: Runtime, registry: Registry, tally: Tally, signals: Signals) -> None:
         assert runtime.settings.membership
         self._its: Membership = runtime.settings.membership
         self._tally = tally
@@ -75,7 +98,7 @@ class Hand(Worker):
         self._born_at = monotonic()
         super().__init__(
             runtime.settings,
-            runtime.registry,
+            registry,
             connect=runtime.connect,
             transaction=runtime.transaction,
             events=runtime.events,

@@ -19,7 +19,7 @@ from snapapp.jobs import crumbs, events
 from snapapp.jobs.database import Connect
 from snapapp.jobs.events import Events
 from snapapp.jobs.fleet import history
-from snapapp.jobs.fleet.children import Child, Nursery
+from snapapp.jobs.fleet.children import Child, Nursery, Origin
 from snapapp.jobs.fleet.clerk import Clerk
 from snapapp.jobs.fleet.commands import Action, Order, Source
 from snapapp.jobs.fleet.errors import InvalidCommand, MasterExists
@@ -46,7 +46,7 @@ class Supervisor:
         signals: Signals,
         *,
         host: str,
-        entry: str,  # "module:function" of the application, with which a worker gets its runtime; see hand.Entry
+        origin: Origin,
         connect: Connect,
         events: Events,
     ) -> None:
@@ -58,7 +58,7 @@ class Supervisor:
         self._signals = signals
         self._connect = connect
         self._events = events
-        self._nursery = Nursery(entry)
+        self._nursery = Nursery(origin)
         self._grace = settings.shutdown_grace.total_seconds()
         self.pools = {each.name: self._pool(each) for each in plan.pools}
         self._to_roll: deque[Pool] = deque()
