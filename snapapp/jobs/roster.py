@@ -1,7 +1,7 @@
 """Every statement on the roster: who works the queue, since when, and how each of them ended."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -214,6 +214,21 @@ def beat(db: Db, member: Member, report: Report, *, lives_for: timedelta) -> Pul
 def leave(db: Db, worker: str, reason: str) -> bool:
     """Takes a worker off the roster and writes down how it ended; False: it was gone already."""
     return bool(db.execute(_LEAVE, {"id": worker, "reason": reason}).fetchall())
+
+
+_SWITCHED = """
+INSERT INTO job_tenant_switch AS known (worker_id, from_tenant, to_tenant, switches)
+SELECT %(worker)s, pair.* FROM unnest(%(since)s::text[], %(to)s::text[], %(times)s::bigint[]) AS pair
+ON CONFLICT (worker_id, from_tenant, to_tenant) DO UPDATE
+   SET switches = known.switches + excluded.switches, last_at = now()
+"""
+
+
+def switched(db: Db, worker: str, switches: Mapping[tuple[str, str], int]) -> None:
+    """Adds up how often a worker went from one tenant's jobs to another's."""
+    since, to = zip(*switches, strict=True)
+    given = {"worker": worker, "since": list(since), "to": list(to), "times": list(switches.values())}
+    db.execute(_SWITCHED, given)
 
 
 class Other(NamedTuple):

@@ -13,6 +13,7 @@ from tests.factory import Db, enqueue, row, scalar, statuses
 from tests.fleet.supervised import QUICK, Start, Supervisor, plan, until_workers, workers
 from tests.jobs.working import until
 
+ROOT = Path(__file__).parent.parent.parent
 ONE: dict[str, Any] = {"queues": ["default"], "max_processes": 1}
 TWO: dict[str, Any] = {"queues": ["default"], "max_processes": 2}
 
@@ -126,6 +127,15 @@ def test_workers_that_never_come_to_work_are_tried_again_ever_more_slowly(start:
     assert pauses[0] >= 0.9
 
 
+def test_the_way_from_tenant_to_tenant_is_counted(start: Start, db: Db) -> None:
+    """M46, M49."""
+    for tenant in ("ana", "bo", "bo", "ana"):
+        enqueue(db, "fleet.nothing", tenant=tenant)
+    start(plan(mail={**ONE, "batch_size": 1}))
+    pairs = "SELECT from_tenant, to_tenant, switches FROM job_tenant_switch ORDER BY 1"
+    until(lambda: db.execute(pairs).fetchall() == [("ana", "bo", 1), ("bo", "ana", 1)], within=40)
+
+
 def test_a_nursery_that_is_killed_is_replaced_and_its_workers_stay(start: Start, db: Db) -> None:
     it = start(plan(mail=ONE))
     [worker] = until_workers(db, 1)
@@ -230,6 +240,7 @@ def test_sigusr2_brings_the_code_that_the_link_leads_to_by_then(url: str, db: Db
         folder = tmp_path / f"release{number}"
         folder.mkdir()
         (folder / ".venv").symlink_to(Path(sys.prefix))
+        (folder / "snapapp").symlink_to(ROOT / "snapapp")
         (folder / "release.py").write_text(RELEASE.format(number=number))
     current.symlink_to(tmp_path / "release1")
     environment = os.environ | QUICK | {"SNAPAPP_DATABASE_URL": url, "SNAPAPP_PROCESSORS": "release"}

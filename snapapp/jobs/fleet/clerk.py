@@ -224,7 +224,7 @@ class Clerk:
 
 
 def _gone(pid: int, started: int) -> Fallen:
-    return Fallen(pid, started, "", (), timedelta(0), "lost: its process is gone", was_sudden=False)
+    return Fallen(pid, started, "", (), timedelta(0), "lost: its process is gone", came_to_nothing=False)
 
 
 def _end(pid: int, started: int, how: signal.Signals) -> None:

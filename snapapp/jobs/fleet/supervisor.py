@@ -172,10 +172,10 @@ class Supervisor:
     def _reap(self) -> None:
         for child in self._nursery.reap():
             pool = self.pools[child.pool]
-            was_sudden = pool.lost(child)
+            was_ours = pool.lost(child)
             level = logging.WARNING if child.code else logging.DEBUG
             self._tell(events.PROCESS_ENDED, level, pool=child.pool, pid=child.pid, why=child.end)
-            self._clerk.bury(_fallen(child, pool.planned, was_sudden=was_sudden and bool(child.code)))
+            self._clerk.bury(_fallen(child, pool.planned, was_ours and bool(child.code) and not child.is_ready))
             child.tally.close()
 
     def _roll(self) -> None:
@@ -301,6 +301,6 @@ class Supervisor:
         self._events.emit(name, level, host=self.master.host, master=self.master.id, **facts)
 
 
-def _fallen(child: Child, planned: Planned, *, was_sudden: bool) -> Fallen:
+def _fallen(child: Child, planned: Planned, came_to_nothing: bool) -> Fallen:
     age = timedelta(seconds=monotonic() - child.born_at)
-    return Fallen(child.pid, child.pid_started, planned.name, planned.queues, age, child.end, was_sudden)
+    return Fallen(child.pid, child.pid_started, planned.name, planned.queues, age, child.end, came_to_nothing)
