@@ -5,6 +5,7 @@ import platform
 import sys
 from argparse import Namespace
 from contextlib import ExitStack
+from pathlib import Path
 from signal import SIGCHLD, SIGCONT, SIGUSR1, SIGUSR2
 
 import psycopg
@@ -15,6 +16,7 @@ from snapapp.errors import SnapError
 from snapapp.jobs import foreground
 from snapapp.jobs.database import connect
 from snapapp.jobs.fleet import plan as plans
+from snapapp.jobs.fleet.children import Origin
 from snapapp.jobs.fleet.errors import InvalidPlan
 from snapapp.jobs.fleet.plan import Plan
 from snapapp.jobs.fleet.supervisor import Supervisor
@@ -51,7 +53,7 @@ def run(arguments: Namespace, settings: Settings) -> int:
             jobs,
             signals,
             host=host,
-            entry=_ENTRY,
+            origin=_origin(),
             connect=lambda name: connect(url, name=f"snapapp {name}", prepared_statements=jobs.prepared_statements),
             events=events,
         )
@@ -70,6 +72,16 @@ def _plan(arguments: Namespace, settings: Settings) -> Plan:
         return plans.load(path, settings.env)
     except InvalidPlan as error:
         raise SnapError(str(error)) from None  # all of its lines
+
+
+def _origin() -> Origin:
+    """`/opt/snapapp/current/.venv/bin/snapapp` was typed: what `current` is when a nursery starts, its workers are."""
+    typed = Path(sys.argv[0])
+    python, folder = typed.with_name("python"), typed.parent.parent.parent
+    if typed.name != "snapapp" or not typed.is_absolute() or not python.exists():
+        return Origin(_ENTRY)
+    is_here = folder.resolve() == Path.cwd()  # which Python knows by its real name only
+    return Origin(_ENTRY, str(python), folder if is_here else None)
 
 
 def _say_unreachable(why: str) -> None:

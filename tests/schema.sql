@@ -1280,6 +1280,14 @@ COMMENT ON COLUMN public.job_schedule_slot.why IS 'The reason, for everything bu
 COMMENT ON COLUMN public.job_schedule_slot.job_id IS 'The job that it enqueued.';
 COMMENT ON COLUMN public.job_schedule_slot.worker IS 'The worker (job_worker.id) that wrote this down; null: a person.';
 COMMENT ON COLUMN public.job_schedule_slot.recorded_at IS 'When this was written down.';
+CREATE TABLE public.job_tenant_switch (
+    worker_id text NOT NULL COLLATE pg_catalog."C",
+    from_tenant text NOT NULL COLLATE pg_catalog."C",
+    to_tenant text NOT NULL COLLATE pg_catalog."C",
+    switches bigint NOT NULL,
+    last_at timestamp with time zone DEFAULT now() NOT NULL
+);
+COMMENT ON TABLE public.job_tenant_switch IS 'How often each worker of a pool went from one tenant''s jobs to another''s, added up with its heartbeats; * stands for the rest.';
 CREATE TABLE public.job_worker_exit (
     id bigint NOT NULL,
     worker_id text NOT NULL,
@@ -2085,6 +2093,8 @@ ALTER TABLE ONLY public.job_schedule
     ADD CONSTRAINT job_schedule_pkey PRIMARY KEY (name);
 ALTER TABLE ONLY public.job_schedule_slot
     ADD CONSTRAINT job_schedule_slot_pkey PRIMARY KEY (schedule, slot);
+ALTER TABLE ONLY public.job_tenant_switch
+    ADD CONSTRAINT job_tenant_switch_pkey PRIMARY KEY (worker_id, from_tenant, to_tenant);
 ALTER TABLE ONLY public.job_worker_exit
     ADD CONSTRAINT job_worker_exit_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.job_worker

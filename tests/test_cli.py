@@ -31,6 +31,7 @@ NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
 COMMANDS = [
     "serve",
     "worker",
+    "supervisor",
     "migrate",
     "psql",
     "config",
@@ -40,6 +41,7 @@ COMMANDS = [
     "schedules",
     "limits",
     "tenants",
+    "fleet",
     "doctor",
     "check-deploy",
     "bench",

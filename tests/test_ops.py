@@ -26,8 +26,8 @@ from tests.conftest import EMBEDDED, PROGRAMS
 from tests.jobs.working import until
 
 BOX = Path(__file__).parent.parent / "ops" / "linode"
-SERVICES = ["snapapp-api.service", "snapapp-worker@1.service", "snapapp-migrate.service"]
-LONG_LIVED = SERVICES[:2]
+LONG_LIVED = ["snapapp-api.service", "snapapp-worker@1.service", "snapapp-supervisor.service"]
+SERVICES = [*LONG_LIVED, "snapapp-migrate.service"]
 SANDBOX = BOX / "snapapp-.service.d" / "sandbox.conf"
 EXAMPLE = BOX / "snapapp.env.example"
 TOKEN = "0123456789abcdef" * 3  # nobody's

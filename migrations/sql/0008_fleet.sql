@@ -78,6 +78,15 @@ CREATE TABLE job_scaling (
 
 CREATE INDEX job_scaling_of_pool ON job_scaling (host, pool, id);
 
+CREATE TABLE job_tenant_switch (
+    worker_id   text NOT NULL COLLATE "C",
+    from_tenant text NOT NULL COLLATE "C",
+    to_tenant   text NOT NULL COLLATE "C",
+    switches    bigint NOT NULL,
+    last_at     timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (worker_id, from_tenant, to_tenant)
+);
+
 
 -- What a host is told, whoever tells it. The host may be left out where there is only one.
 CREATE FUNCTION command_fleet(
@@ -188,6 +197,7 @@ COMMENT ON COLUMN job_command.output IS 'What came of it, in words.';
 COMMENT ON COLUMN job_command.expires_at IS 'Nobody takes it after this.';
 COMMENT ON TABLE job_scaling IS 'Every decision of the autoscaler, with what it was made from.';
 COMMENT ON COLUMN job_scaling.inputs IS 'What was measured: what is due, how fast it comes and goes, how long it takes, memory.';
+COMMENT ON TABLE job_tenant_switch IS 'How often each worker of a pool went from one tenant''s jobs to another''s, added up with its heartbeats; * stands for the rest.';
 COMMENT ON VIEW fleet_overview IS 'Every host with its pools; LOST means that its supervisor''s heartbeat stopped.';
 COMMENT ON VIEW command_overview IS 'What supervisors were told; says so when a host does not answer.';
 COMMENT ON FUNCTION command_fleet IS 'Tells the supervisor of a host: SELECT command_fleet(''scale'', ''mail-supervisor'', 4).';

@@ -44,6 +44,7 @@ PARENT_DIED = "supervisor.parent.died"
 PROCESS_BORN = "worker.process.started"
 PROCESS_ENDED = "worker.process.ended"
 COMMAND_DONE = "master.command.done"
+TENANT_CONTEXT = "tenant.context"  # a worker of a pool goes from one tenant's jobs to another's
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,6 +236,21 @@ def leave(db: Db, worker: str, reason: str) -> bool:
     return bool(db.execute(_LEAVE, {"id": worker, "reason": reason}).fetchall())
 
 
+_SWITCHED = """
+INSERT INTO job_tenant_switch AS known (worker_id, from_tenant, to_tenant, switches)
+SELECT %(worker)s, pair.* FROM unnest(%(since)s::text[], %(to)s::text[], %(times)s::bigint[]) AS pair
+ON CONFLICT (worker_id, from_tenant, to_tenant) DO UPDATE
+   SET switches = known.switches + excluded.switches, last_at = now()
+"""
+
+
+def switched(db: Db, worker: str, switches: Mapping[tuple[str, str], int]) -> None:
+    """Adds up how often a worker went from one tenant's jobs to another's."""
+    since, to = zip(*switches, strict=True)
+    given = {"worker": worker, "since": list(since), "to": list(to), "times": list(switches.values())}
+    db.execute(_SWITCHED, given)
+
+
 class Other(NamedTuple):
     """Another worker: of the same machine, so that whether it lives can be seen, or one not heard of for long."""
 

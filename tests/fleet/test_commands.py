@@ -234,12 +234,31 @@ def test_the_claims_of_a_fallen_worker_are_free_at_once_and_the_attempts_stay_ch
     member = Member("w" * 32, "mail-7", "box", its.machine, 7, 99, ["mail"], ["test"], 2)
     roster.beat(db, member, Report(), lives_for=timedelta(minutes=1))
     job = make_job(db, "RUNNING", claimed_by=member.id)
-    fallen = Fallen(7, 99, POOL, ("mail",), timedelta(seconds=3), "killed by SIGKILL", was_sudden=True)
-    assert history.bury(db, its, Fallen(7, 98, POOL, (), timedelta(0), "?", was_sudden=False)) == [], "a reused pid"
+    fallen = Fallen(7, 99, POOL, ("mail",), timedelta(seconds=3), "killed by SIGKILL", came_to_nothing=True)
+    assert history.bury(db, its, Fallen(7, 98, POOL, (), timedelta(0), "?", came_to_nothing=False)) == [], (
+        "a reused pid"
+    )
     assert history.bury(db, its, fallen) == [job]
     assert (row(db, job).status, row(db, job).attempt_count, row(db, job).suspect) == ("RETRY_WAIT", 1, True)
+    assert history.bury(db, its, fallen) == [], "the second time there is nothing left to do, and nothing to write"
     exits = db.execute("SELECT name, reason FROM job_worker_exit").fetchall()
     assert exits == [("mail-7", "killed by SIGKILL")]
+
+
+def test_a_worker_that_never_stood_on_the_roster_has_its_place_in_the_history(db: Db) -> None:
+    """M45, FD9."""
+    its = master(db)
+    history.bury(db, its, Fallen(7, 99, POOL, (), timedelta(0), "exited with code 1", came_to_nothing=True))
+    exits = db.execute("SELECT name, pool, reason FROM job_worker_exit").fetchall()
+    assert exits == [(f"{POOL}-7", POOL, "exited with code 1 before it stood on the roster")]
+
+
+def test_switches_between_tenants_are_added_up(db: Db) -> None:
+    """M46, M49: not one write a job."""
+    roster.switched(db, "w", {("ana", "bo"): 3, ("bo", "ana"): 2})
+    roster.switched(db, "w", {("ana", "bo"): 4})
+    rows = "SELECT from_tenant, to_tenant, switches FROM job_tenant_switch ORDER BY 1"
+    assert db.execute(rows).fetchall() == [("ana", "bo", 7), ("bo", "ana", 2)]
 
 
 def test_the_roster_has_the_fields_of_the_registry(db: Db) -> None:

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from snapapp.jobs import Job
 from snapapp.jobs.fleet.errors import InvalidPlan
+from snapapp.jobs.fleet.hand import Chosen
 from snapapp.jobs.fleet.plan import (
     LARGEST,
     OPTIONS,
@@ -17,6 +19,7 @@ from snapapp.jobs.fleet.plan import (
     pool_of,
     without_a_file,
 )
+from snapapp.jobs.registry import Registry
 from snapapp.jobs.settings import JobsSettings
 
 GOOD = """\
@@ -205,3 +208,21 @@ def test_the_defaults_are_those_of_the_seed() -> None:
     pool = Pool(name="x")
     assert (pool.min_processes, pool.cooldown, pool.max_shift) == (1, timedelta(seconds=3), 1)
     assert (pool.scale_up_threshold, pool.scale_down_threshold, pool.nice) == (3.0, 1.0, 0)
+
+
+def test_a_pool_without_children_leaves_their_jobs_to_others() -> None:
+    """A warm child that waits for nothing would cost as much as the worker itself."""
+    whole = Registry()
+
+    @whole.processor("in.a.thread")
+    def in_a_thread(job: Job) -> None: ...
+
+    whole.processor("in.a.child", executor="process")(child)
+    chosen = Chosen(whole, Pool(name="x", children=0).leaves_out)
+    assert (chosen.kinds(), [one.kind for one in chosen], len(chosen)) == (("in.a.thread",), ["in.a.thread"], 1)
+    assert ("in.a.child" in chosen, chosen.get("in.a.child").executor) == (False, "process")
+    assert Chosen(whole, Pool(name="x", children=2).leaves_out).kinds() == whole.kinds()
+    assert Pool(name="x").leaves_out == frozenset()
+
+
+def child(job: Job) -> None: ...

@@ -2,15 +2,18 @@
 
 import os
 import signal
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from snapapp.jobs.fleet import commands, history
 from tests.factory import Db, enqueue, row, scalar, statuses
-from tests.fleet.supervised import Start, Supervisor, plan, until_workers, workers
+from tests.fleet.supervised import QUICK, Start, Supervisor, plan, until_workers, workers
 from tests.jobs.working import until
 
+ROOT = Path(__file__).parent.parent.parent
 ONE: dict[str, Any] = {"queues": ["default"], "max_processes": 1}
 TWO: dict[str, Any] = {"queues": ["default"], "max_processes": 2}
 
@@ -124,6 +127,15 @@ def test_workers_that_never_come_to_work_are_tried_again_ever_more_slowly(start:
     assert pauses[0] >= 0.9
 
 
+def test_the_way_from_tenant_to_tenant_is_counted(start: Start, db: Db) -> None:
+    """M46, M49."""
+    for tenant in ("ana", "bo", "bo", "ana"):
+        enqueue(db, "fleet.nothing", tenant=tenant)
+    start(plan(mail={**ONE, "batch_size": 1}))
+    pairs = "SELECT from_tenant, to_tenant, switches FROM job_tenant_switch ORDER BY 1"
+    until(lambda: db.execute(pairs).fetchall() == [("ana", "bo", 1), ("bo", "ana", 1)], within=40)
+
+
 def test_a_nursery_that_is_killed_is_replaced_and_its_workers_stay(start: Start, db: Db) -> None:
     it = start(plan(mail=ONE))
     [worker] = until_workers(db, 1)
@@ -219,6 +231,47 @@ def test_sigusr2_replaces_every_worker_without_a_gap(start: Start, db: Db) -> No
     until(all_are_new, within=60)
     assert min(fewest) == 3
     assert exits(db) == ["restarted"] * 3
+
+
+def test_sigusr2_brings_the_code_that_the_link_leads_to_by_then(url: str, db: Db, tmp_path: Path) -> None:
+    """M37: a deploy changes the link `current` and reloads the supervisor."""
+    current = tmp_path / "current"
+    for number in ("1", "2"):
+        folder = tmp_path / f"release{number}"
+        folder.mkdir()
+        (folder / ".venv").symlink_to(Path(sys.prefix))
+        (folder / "snapapp").symlink_to(ROOT / "snapapp")
+        (folder / "release.py").write_text(RELEASE.format(number=number))
+    current.symlink_to(tmp_path / "release1")
+    environment = os.environ | QUICK | {"SNAPAPP_DATABASE_URL": url, "SNAPAPP_PROCESSORS": "release"}
+    argv = [str(current / ".venv/bin/snapapp"), "supervisor"]
+    with subprocess.Popen(argv, cwd=current, env=environment, start_new_session=True) as process:
+        try:
+            assert result_of(db, enqueue(db, "release.say")) == 1
+            before = until_workers(db, 1)
+            (tmp_path / "next").symlink_to(tmp_path / "release2")
+            (tmp_path / "next").rename(current)
+            process.send_signal(signal.SIGUSR2)
+            until_workers(db, 1, besides=before)
+            until(lambda: len(workers(db)) == 1)
+            assert result_of(db, enqueue(db, "release.say")) == 2
+        finally:
+            process.terminate()
+
+
+RELEASE = """
+from snapapp.jobs import processor
+
+@processor("release.say")
+def say(job):
+    return {number}
+"""
+
+
+def result_of(db: Db, job: int | None) -> Any:
+    assert job
+    until(lambda: row(db, job).status == "COMPLETED", within=40)
+    return row(db, job).result
 
 
 def test_sigusr1_pauses_all_pools_and_sigcont_resumes_them(start: Start, db: Db) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -61,10 +62,21 @@ class Child:
         return f"killed by {_named(self.code)}" if self.code < 0 else f"exited with code {self.code}"
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where worker processes come from. Where the paths lead through a link that a deploy changes, a nursery that is
+    renewed has the new code; as Python knows them by itself, they lead to where it was when it started."""
+
+    entry: str  # "module:function" of the application, with which a worker gets its runtime; see hand.Entry
+    python: str = sys.executable
+    folder: Path | None = None  # to work in; None: ours
+
+
 class Nursery:
     """Bears children; used by the main thread only, because a child dies with the thread that is its parent."""
 
-    def __init__(self) -> None:
+    def __init__(self, origin: Origin) -> None:
+        self._origin = origin
         self._now: _Cradle | None = None
         self._next: _Cradle | None = None
         self._children: dict[int, Child] = {}
@@ -73,12 +85,12 @@ class Nursery:
     def open(self) -> None:
         if _CAN_ADOPT:
             nursery.adopt()
-            self._now = _Cradle()
+            self._now = _Cradle(self._origin)
 
     def bear(self, pool: str, request: Mapping[str, Any]) -> Child:
         tally, path = Tally.make()
         try:
-            pid = self._cradle().bear({**request, "pool": pool, "tally": path})
+            pid = self._cradle().bear({**request, "entry": self._origin.entry, "pool": pool, "tally": path})
         except BaseException:
             forget(path)
             tally.close()
@@ -89,7 +101,7 @@ class Nursery:
     def renew(self) -> None:
         """New code, at its next start: `is_renewed` says when it is there."""
         if _CAN_ADOPT and self._next is None:
-            self._next = _Cradle()
+            self._next = _Cradle(self._origin)
 
     @property
     def is_renewed(self) -> bool:
@@ -131,22 +143,27 @@ class Nursery:
 
     def _cradle(self) -> "_Cradle":
         if not _CAN_ADOPT:
-            return _Cradle()
+            return _Cradle(self._origin)
         if self._now is None or self._now.is_gone:
-            self._now = _Cradle()
+            self._now = _Cradle(self._origin)
         return self._now
 
 
 class _Cradle:
     """The process of nursery.py that we talk to."""
 
-    def __init__(self) -> None:
+    def __init__(self, origin: Origin) -> None:
         ours, theirs = os.pipe(), os.pipe()
         self._requests, self._answers = ours[1], theirs[0]
-        argv = [sys.executable, "-m", nursery.__name__, str(ours[0]), str(theirs[1]), str(os.getpid())]
+        module = origin.entry.partition(":")[0]
+        argv = [origin.python, "-m", nursery.__name__, str(ours[0]), str(theirs[1]), str(os.getpid()), module]
         try:
             self._process = subprocess.Popen(
-                argv, pass_fds=(ours[0], theirs[1]), stdin=subprocess.DEVNULL, start_new_session=True
+                argv,
+                cwd=origin.folder,
+                pass_fds=(ours[0], theirs[1]),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
             )
         finally:
             os.close(ours[0])

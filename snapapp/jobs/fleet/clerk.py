@@ -224,7 +224,7 @@ class Clerk:
 
 
 def _gone(pid: int, started: int) -> Fallen:
-    return Fallen(pid, started, "", (), timedelta(0), "lost: its process is gone", was_sudden=False)
+    return Fallen(pid, started, "", (), timedelta(0), "lost: its process is gone", came_to_nothing=False)
 
 
 def _end(pid: int, started: int, how: signal.Signals) -> None:
@@ -322,10 +322,19 @@ def free_memory_mb(meminfo: Path = Path("/proc/meminfo")) -> float | None:
 
 
 def _left_of_cgroup() -> float | None:
+    """Of ours and of those around it, the one with the least left."""
     try:
         path = Path("/proc/self/cgroup").read_text(encoding="ascii").split("::", 1)[1].strip()
-        folder = Path("/sys/fs/cgroup") / path.lstrip("/")
+    except (OSError, IndexError):
+        return None
+    ours = Path("/sys/fs/cgroup") / path.lstrip("/")
+    left = [each for folder in (ours, *ours.parents) if (each := _left_of(folder)) is not None]
+    return min(left, default=None)
+
+
+def _left_of(folder: Path) -> float | None:
+    try:
         most, used = (int((folder / name).read_text(encoding="ascii")) for name in ("memory.high", "memory.current"))
-    except (OSError, ValueError, IndexError):
+    except (OSError, ValueError):  # it has no limit, which is written "max"
         return None
     return max(0.0, (most - used) / 2**20)

@@ -9,16 +9,20 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from resource import getpagesize
+from threading import Lock
 from time import monotonic
 from typing import Any
 
-from snapapp.jobs import crumbs, events
+from snapapp.jobs import crumbs, events, roster
 from snapapp.jobs.fleet import plan
 from snapapp.jobs.fleet.tally import Reason, Tally
+from snapapp.jobs.model import Job
+from snapapp.jobs.registry import Processor, Registry
 from snapapp.jobs.runtime import Runtime
 from snapapp.jobs.settings import JobsSettings, Membership
 from snapapp.jobs.signals import ENDING, Signals
@@ -31,6 +35,7 @@ PARENT_DIED = 13  # the exit code of a worker whose supervisor is gone
 _LOOK_EVERY = 0.5  # seconds
 _LAST_MOMENTS = 2.0  # seconds of the grace that the worker itself takes to hand back and leave
 _MB = 1024 * 1024
+_MOST_PAIRS = 500  # of tenants, between two beats
 _SAID = {
     Reason.NONE: "it was asked to finish and leave",
     Reason.FEWER: "scaled down",
@@ -48,7 +53,8 @@ def live(request: Mapping[str, Any], supervisor: int) -> int:
         name = f"{pool.name}-{os.getpid()}"
         runtime = _entry(request["entry"])(request["url"], lambda its: pool.adapt(its, name, request["master"]))
         try:
-            hand = Hand(runtime, Tally.join(request["tally"]), signals)
+            registry = Chosen(runtime.registry, pool.leaves_out)
+            hand = Hand(runtime, registry, Tally.join(request["tally"]), signals)
             if request["is_paused"]:
                 hand.pause()
             hand.start()
@@ -63,19 +69,41 @@ def _entry(path: str) -> Entry:
     return entry
 
 
+class Chosen(Registry):
+    """What a pool's workers run. Schedules are declared by all of them, whoever runs their jobs."""
+
+    def __init__(self, whole: Registry, leaves_out: Collection[str]) -> None:
+        super().__init__()
+        self.__dict__ |= whole.__dict__
+        self._left_out = {processor.kind for processor in whole if processor.executor in leaves_out}
+
+    def __iter__(self) -> Iterator[Processor]:
+        return (processor for processor in super().__iter__() if processor.kind not in self._left_out)
+
+    def __contains__(self, kind: str) -> bool:
+        return super().__contains__(kind) and kind not in self._left_out
+
+    def __len__(self) -> int:
+        return super().__len__() - len(self._left_out)
+
+    def kinds(self) -> tuple[str, ...]:
+        return tuple(kind for kind in super().kinds() if kind not in self._left_out)
+
+
 class Hand(Worker):
     """A worker that knows its limits, and tells its supervisor how it is getting on."""
 
-    def __init__(self, runtime: Runtime, tally: Tally, signals: Signals) -> None:
+    def __init__(self, runtime: Runtime, registry: Registry, tally: Tally, signals: Signals) -> None:
         assert runtime.settings.membership
         self._its: Membership = runtime.settings.membership
         self._tally = tally
         self._signals = signals
+        self._tenants = Tenants()
         self._is_paused = False
         self._born_at = monotonic()
         super().__init__(
             runtime.settings,
-            runtime.registry,
+            registry,
             connect=runtime.connect,
             transaction=runtime.transaction,
             events=runtime.events,
@@ -87,6 +115,12 @@ class Hand(Worker):
     def tick(self) -> None:
         super().tick()
         self._tally.ready()
+
+    def beat(self) -> None:
+        super().beat()
+        if switches := self._tenants.take():
+            with self._scribe_line.connection() as db:
+                roster.switched(db, self.id, switches)
 
     def pause(self) -> None:
         """What runs goes on; nothing is claimed."""
@@ -129,6 +163,12 @@ class Hand(Worker):
         """Why the supervisor wants us to leave."""
         return _SAID[self._tally.reason]
 
+    def _on_claimed(self, jobs: list[Job]) -> None:
+        super()._on_claimed(jobs)
+        self._tenants.follow(jobs)
+        if self.events.hears(events.TENANT_CONTEXT):
+            self.events.emit(events.TENANT_CONTEXT, worker_id=self.id, tenant=self._tenants.now)
+
     def _on_settled(self) -> None:
         super()._on_settled()
         most = self._its.max_jobs
@@ -140,6 +180,34 @@ class Hand(Worker):
         return (
             "; ".join(filter(None, ["paused by its supervisor" if self._is_paused else None, super()._note()])) or None
         )
+
+
+class Tenants:
+    """How often the claims go from one tenant to another: counted here, written down with the beats."""
+
+    def __init__(self) -> None:
+        self.now: str | None = None  # written by the claimer's thread
+        self._switches: Counter[tuple[str, str]] = Counter()  # added to by the claimer's, taken by the beat's
+        self._turn = Lock()
+
+    def follow(self, jobs: Sequence[Job]) -> None:
+        tenant = self.now
+        for job in jobs:
+            if job.tenant != tenant:
+                if tenant is not None:
+                    self._add(tenant, job.tenant)
+                tenant = job.tenant
+        self.now = tenant
+
+    def take(self) -> Counter[tuple[str, str]]:
+        with self._turn:
+            taken, self._switches = self._switches, Counter()
+        return taken
+
+    def _add(self, since: str, to: str) -> None:
+        with self._turn:
+            known = (since, to) in self._switches or len(self._switches) < _MOST_PAIRS
+            self._switches[(since, to) if known else ("*", "*")] += 1
 
 
 class Foreman:

@@ -167,9 +167,12 @@ _OF_PROCESS = """
 SELECT id, traces FROM job_worker WHERE machine = %(machine)s AND pid = %(pid)s AND pid_started = %(pid_started)s
 """
 
+# Another worker of this machine may have found it dead before us, and written that down.
 _NEVER_CAME = """
 INSERT INTO job_worker_exit (worker_id, name, host, pid, pool, queues, reason, jobs_completed, jobs_failed, started_at)
-VALUES ('', %(name)s, %(host)s, %(pid)s, %(pool)s, %(queues)s, %(reason)s, 0, 0, now() - %(age)s::interval)
+SELECT '', %(name)s, %(host)s, %(pid)s, %(pool)s, %(queues)s, %(reason)s, 0, 0, now() - %(age)s::interval
+ WHERE NOT EXISTS (SELECT FROM job_worker_exit
+                    WHERE host = %(host)s AND pid = %(pid)s AND exited_at >= now() - %(age)s::interval)
 RETURNING id
 """
 
@@ -189,7 +192,7 @@ class Fallen:
     queues: tuple[str, ...]
     age: timedelta
     end: str
-    was_sudden: bool
+    came_to_nothing: bool  # it failed before it was ready
 
 
 def bury(db: psycopg.Connection[Any], master: Master, fallen: Fallen) -> list[int]:
@@ -201,7 +204,7 @@ def bury(db: psycopg.Connection[Any], master: Master, fallen: Fallen) -> list[in
         taken += queue.release(db, worker, crumbs.read(traces))
         roster.leave(db, worker, fallen.end)
         crumbs.forget(traces)
-    if not rows and fallen.was_sudden:
+    if not rows and fallen.came_to_nothing:
         name = f"{fallen.pool}-{fallen.pid}"
         reason = f"{fallen.end} before it stood on the roster"
         about = {"name": name, "host": master.host, "pid": fallen.pid, "pool": fallen.pool, "age": fallen.age}
@@ -284,7 +287,8 @@ RETURNING id
 
 _PRUNE = """
 WITH scalings AS (DELETE FROM job_scaling WHERE at < now() - %(keep)s::interval),
-     commands AS (DELETE FROM job_command WHERE finished_at < now() - %(keep)s::interval)
+     commands AS (DELETE FROM job_command WHERE finished_at < now() - %(keep)s::interval),
+     switches AS (DELETE FROM job_tenant_switch WHERE last_at < now() - %(keep)s::interval)
 SELECT 1
 """
 

@@ -1,6 +1,7 @@
-"""Where worker processes come from: a process that has imported the engine and nothing else, and forks itself.
+"""Where worker processes come from: a process that has imported the engine and the module of the application's entry,
+but none that declares jobs, and forks itself.
 
-Started as `python -m snapapp.jobs.fleet.nursery REQUESTS ANSWERS SUPERVISOR`. A worker born here is there in some
+Started as `python -m snapapp.jobs.fleet.nursery REQUESTS ANSWERS SUPERVISOR ENTRY`. A worker born here is there in some
 milliseconds and shares the memory of what was imported; one that is started anew takes half a second of a core, each
 time. It is forked before there is any thread or connection, which is what makes forking safe, and it is forked twice,
 so that the supervisor becomes its parent: it sees the end itself, and this process may die without harm.
@@ -10,6 +11,7 @@ Where a process cannot adopt (macOS), each worker is a nursery of its own, which
 
 import ctypes
 import gc
+import importlib
 import os
 import signal
 import sys
@@ -26,8 +28,10 @@ _ADOPTED_WITHIN = 5.0  # seconds
 
 
 def main(arguments: list[str]) -> None:
-    requests, answers, supervisor = (int(argument) for argument in arguments)
+    requests, answers, supervisor = (int(argument) for argument in arguments[:3])
     die_with(supervisor, signal.SIGKILL)
+    importlib.import_module(arguments[3])
+    importlib.import_module("sqlalchemy.dialects.postgresql.psycopg")  # which the first engine would import
     if sys.platform != "linux":
         request = frames.read(requests)
         sys.exit(hand.live(request, supervisor) if request else PARENT_DIED)

@@ -152,8 +152,8 @@ class Pool:
     nice: int = option("nice", _whole(0, 19), 0, "how far it stands behind others in the queue for a core")
     concurrency: int | None = option("concurrency", _whole(1, 1000), None, "jobs in threads, of each process")
     async_concurrency: int | None = option("async_concurrency", _whole(1, 10_000), None, "`async def` jobs, likewise")
-    children: int | None = option("children", _whole(0, 256), None, "child processes, likewise")
-    commands: int | None = option("commands", _whole(1, 256), None, "programs at once, likewise")
+    children: int | None = option("children", _whole(0, 256), None, "child processes, likewise; 0: no such jobs")
+    commands: int | None = option("commands", _whole(0, 256), None, "programs at once, likewise; 0: no such jobs")
     batch_size: int | None = option("batch_size", _whole(1, 10_000), None, "the most jobs claimed at once")
 
     def adapt(self, settings: JobsSettings, name: str, master: str) -> JobsSettings:
@@ -165,8 +165,14 @@ class Pool:
             max_time=self.max_time,
             max_memory_mb=self.memory_mb,
         )
-        own = {name: value for name in _OWN if (value := getattr(self, name)) is not None}
+        own = {name: value for name in _OWN if (value := getattr(self, name))}
         return replace(settings, **own, queues=self.queues, worker_name=name, membership=membership)
+
+    @property
+    def leaves_out(self) -> frozenset[str]:
+        """The executors whose jobs it leaves to other pools: a child that waits for none costs memory all the same."""
+        of = {"process": self.children, "command": self.commands}
+        return frozenset(executor for executor, count in of.items() if count == 0)
 
     @property
     def starts_with(self) -> int:
@@ -389,7 +395,7 @@ def _path(text: str) -> tuple[str, ...]:
 def described(plan: Plan) -> Iterator[str]:
     """The plan in words, for `--check`."""
     lid = f", together at most {plan.max_processes}" if plan.max_processes else ""
-    yield f"From {plan.source}: {len(plan.pools)} pools{lid}; scaling leaves {plan.reserve_mb} MB of memory free."
+    yield f"From {plan.source}: {_count(plan)}{lid}; scaling leaves {plan.reserve_mb} MB of memory free."
     for pool in plan.pools:
         yield ""
         yield pool.name
@@ -397,6 +403,10 @@ def described(plan: Plan) -> Iterator[str]:
             value = getattr(pool, name)
             shown = "as the settings say" if value is None and name in _OWN else _shown(each, value)
             yield f"  {each.key:22} {shown:22} {each.meaning}"
+
+
+def _count(plan: Plan) -> str:
+    return "1 pool" if len(plan.pools) == 1 else f"{len(plan.pools)} pools"
 
 
 def _shown(each: Option[Any], value: Any) -> str:

@@ -19,7 +19,7 @@ from snapapp.jobs import crumbs, events
 from snapapp.jobs.database import Connect
 from snapapp.jobs.events import Events
 from snapapp.jobs.fleet import history
-from snapapp.jobs.fleet.children import Child, Nursery
+from snapapp.jobs.fleet.children import Child, Nursery, Origin
 from snapapp.jobs.fleet.clerk import Clerk
 from snapapp.jobs.fleet.commands import Action, Order, Source
 from snapapp.jobs.fleet.errors import InvalidCommand, MasterExists
@@ -46,7 +46,7 @@ class Supervisor:
         signals: Signals,
         *,
         host: str,
-        entry: str,  # "module:function" of the application, with which a worker gets its runtime
+        origin: Origin,
         connect: Connect,
         events: Events,
     ) -> None:
@@ -56,10 +56,9 @@ class Supervisor:
         self._plan = plan
         self._settings = settings
         self._signals = signals
-        self._entry = entry
         self._connect = connect
         self._events = events
-        self._nursery = Nursery()
+        self._nursery = Nursery(origin)
         self._grace = settings.shutdown_grace.total_seconds()
         self.pools = {each.name: self._pool(each) for each in plan.pools}
         self._to_roll: deque[Pool] = deque()
@@ -173,10 +172,10 @@ class Supervisor:
     def _reap(self) -> None:
         for child in self._nursery.reap():
             pool = self.pools[child.pool]
-            was_sudden = pool.lost(child)
+            was_ours = pool.lost(child)
             level = logging.WARNING if child.code else logging.DEBUG
             self._tell(events.PROCESS_ENDED, level, pool=child.pool, pid=child.pid, why=child.end)
-            self._clerk.bury(_fallen(child, pool.planned, was_sudden=was_sudden and bool(child.code)))
+            self._clerk.bury(_fallen(child, pool.planned, was_ours and bool(child.code) and not child.is_ready))
             child.tally.close()
 
     def _roll(self) -> None:
@@ -284,7 +283,6 @@ class Supervisor:
 
     def _bear(self, planned: Planned, is_paused: bool) -> Child:
         request: Mapping[str, Any] = {
-            "entry": self._entry,
             "url": self._settings.database_url,
             "table": planned.as_table(),
             "master": self.master.id,
@@ -303,6 +301,6 @@ class Supervisor:
         self._events.emit(name, level, host=self.master.host, master=self.master.id, **facts)
 
 
-def _fallen(child: Child, planned: Planned, *, was_sudden: bool) -> Fallen:
+def _fallen(child: Child, planned: Planned, came_to_nothing: bool) -> Fallen:
     age = timedelta(seconds=monotonic() - child.born_at)
-    return Fallen(child.pid, child.pid_started, planned.name, planned.queues, age, child.end, was_sudden)
+    return Fallen(child.pid, child.pid_started, planned.name, planned.queues, age, child.end, came_to_nothing)
