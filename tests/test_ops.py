@@ -165,7 +165,7 @@ def test_the_example_starts_in_prod_once_its_token_is_there() -> None:
     assert settings.warnings == ()
     assert (settings.env, settings.log_format) == (Environment.PROD, LogFormat.JSON)
     assert settings.data_dir == Path(f"/var/lib/{unit(LONG_LIVED[0])['StateDirectory'][0]}")
-    assert "SNAPAPP_PORT" in settings.origins, "a port that nobody named may become the next one"
+    assert "SNAPAPP_PORT" in settings.given, "a port that nobody named may become the next one"
 
 
 def test_the_example_does_not_start_without_its_token() -> None:
