@@ -222,8 +222,8 @@ async def show_still(
     request_id: RequestId,
     at: Annotated[
         float,
-        Decimals,
         Query(ge=0, le=1e7, allow_inf_nan=False, description="The moment, in seconds.", examples=[12.48]),
+        Decimals,
     ],
 ) -> Response:
     """What the video shows at a moment. A job takes the picture, so the first time may take a second; async because it
