@@ -156,6 +156,7 @@ BY_ID: dict[str, Call] = {
     "webhooks.remove": lambda db, who, its: webhooks.remove(db, who, its.webhook_id),
 }
 
+ONE = Window(limit=1)
 EMPTY: dict[str, Call] = {
     "snaps.read_many": lambda db, who, its: snaps.read_many(db, who, [its.snap.id, its.draft.id]),
     "snaps.corrections": lambda db, who, its: snaps.corrections(db, who, its.snap.id),
@@ -163,12 +164,12 @@ EMPTY: dict[str, Call] = {
     "snaps.fail": lambda db, who, its: snaps.fail(db, who, its.draft.id, "stolen"),
     "snaps.note_cancel": lambda db, who, its: snaps.note_cancel(db, who, its.draft.id, "thief"),
     "sharing.in_force": lambda db, who, its: sharing.in_force(db, who, its.snap.id),
+    "search.of_video, more": lambda db, who, its: search.of_video(db, who, its.snap.video_id, ONE).has_more,
     "search.of_video": lambda db, who, its: search.of_video(db, who, its.snap.video_id).items,
 }
 
 # The same words are everybody's: whose answer is it? A page of one, because what a list picks is read once more by its
 # ids: were others' among them, there would be more.
-ONE = Window(limit=1)
 OWN: dict[str, Call] = {
     "id": lambda db, who, its: search.by_subject(db, who, Criteria(subject_id="boi-7"), ONE),
     "text": lambda db, who, its: search.by_subject(db, who, Criteria(attr_key="brinco", attr_value="A1"), ONE),
@@ -267,9 +268,10 @@ def test_what_is_made_without_a_scope_is_made_of_ones_own(
 ) -> None:
     """The same e-mail, URL, bytes and key, with another tenant's beside them."""
     with engine.begin() as connection:
-        assert videos.at_url(connection, "north", "https://example.org/same.mp4").id == north.snap.video_id
-        assert videos.add_upload(connection, "north", an_upload()).id == north.upload.id
-        assert templates.resolve(connection, "north", None).id == north.template_id
+        for its in (north, south):
+            assert videos.at_url(connection, its.tenant, "https://example.org/same.mp4").id == its.snap.video_id
+            assert videos.add_upload(connection, its.tenant, an_upload()).id == its.upload.id
+            assert templates.resolve(connection, its.tenant, None).id == its.template_id
         assert snaps.hold_key(connection, "north", north.key, BODY, uuid4()) == north.snap.id
         make_snap(connection, "north", subject=subject("boi-7"))
         connection.exec_driver_sql("UPDATE idempotency SET created_at = created_at - interval '2 days'")
