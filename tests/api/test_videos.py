@@ -327,14 +327,16 @@ def test_a_still_past_the_end_says_so(url: str, tmp_path: Path, db: Db) -> None:
     assert (answer.status_code, answer.json()["message"]) == (400, "The video ends at 3.2 s.")
 
 
-def test_without_a_worker_there_is_no_still(client: TestClient, db: Db) -> None:
+def test_without_a_worker_a_still_is_asked_for_and_nobody_waits(client: TestClient, db: Db) -> None:
     path = f"{VIDEOS}/{upload(client)['videoId']}/frame"
     answer = client.get(path, params={"at": 1})
-    assert (answer.status_code, "Retry-After" in answer.headers) == (503, True)
+    assert (answer.status_code, "Retry-After" in answer.headers) == (202, True)
     assert client.get(path).json()["message"] == "Missing required parameter: at"
     for wrong in ("-1", "nan", "x", "1e9", ""):
         assert client.get(path, params={"at": wrong}).status_code == 400
-    assert scalar(db, "SELECT count(*) FROM snap_processing_job WHERE kind = 'video.still'") == 0
+    assert scalar(db, "SELECT array_agg(id) FROM snap_processing_job WHERE kind = 'video.still'") == [
+        answer.json()["jobId"]
+    ]
 
 
 def test_a_video_that_no_browser_plays_gets_a_copy(url: str, tmp_path: Path, engine: sqlalchemy.Engine, db: Db) -> None:
@@ -350,7 +352,7 @@ def test_a_video_that_no_browser_plays_gets_a_copy(url: str, tmp_path: Path, eng
         path = f"{VIDEOS}/{video}/content"
         for _ in range(2):
             answer = client.get(path)
-            assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+            assert (answer.status_code, answer.headers["Retry-After"]) == (202, "3")
         go_on.set()
         assert scalar(db, "SELECT count(*) FROM snap_processing_job WHERE kind = 'video.preview'") == 1
         house(client).storage.put(keys.of_video("default", video) + "preview.mp4", b"the copy")
