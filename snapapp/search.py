@@ -18,6 +18,7 @@ from snapapp.listing import FIRST, Order, Page, Window
 from snapapp.snaps import Snap, Status
 
 _MOST_WORDS = 8  # of a free text search
+_FEW = 5000
 _AFTER_ALL = chr(0x10FFFF)  # the last character: `cat` and what begins with it lies before `cat` + this
 
 
@@ -145,8 +146,7 @@ def _page(
 
 # --- by subject -------------------------------------------------------------------------------------------------
 
-# What each criterion adds to the WHERE. Only those that are asked for: a condition that may be switched off by a null
-# keeps every index out.
+# Put together of whole conditions, only those that are asked for: one that a null switches off keeps every index out.
 _SEARCH = """
 SELECT snap.id FROM snap
  WHERE snap.tenant = %(tenant)s AND snap.hidden_at IS NULL
@@ -158,30 +158,35 @@ _Condition = tuple[str, dict[str, Any]]
 
 _IS_SUBJECT = "AND snap.subject_id = %(subject_id)s"
 
-_HAS_TEXT = """AND snap.id IN (
+_HOW_MANY = "SELECT count(*) FROM ({having} LIMIT %(few)s) AS found"
+_IS_ONE_OF_FEW = "AND snap.id = ANY (ARRAY({having}))"
+_IS_ONE_OF_MANY = "AND snap.id IN ({having})"
+
+# What is looked for in the tables beside: the snaps that have it.
+_WITH_TEXT = """
        SELECT its.snap_id FROM subject_attribute AS its
         WHERE its.tenant = %(tenant)s AND its.key_lower = lower(%(attr_key)s) AND its.text_value IS NOT NULL
-          AND its.text_head = left(%(attr_value)s, 200) AND its.text_value = %(attr_value)s)"""
+          AND its.text_head = left(%(attr_value)s, 200) AND its.text_value = %(attr_value)s"""
 
-_HAS_TEXT_OR_NUMBER = """AND snap.id IN (
+_WITH_TEXT_OR_NUMBER = """
        SELECT its.snap_id FROM subject_attribute AS its
         WHERE its.tenant = %(tenant)s AND its.key_lower = lower(%(attr_key)s) AND its.text_value IS NOT NULL
           AND its.text_head = left(%(attr_value)s, 200) AND its.text_value = %(attr_value)s
     UNION ALL
        SELECT its.snap_id FROM subject_attribute AS its
         WHERE its.tenant = %(tenant)s AND its.key_lower = lower(%(attr_key)s) AND its.number_value IS NOT NULL
-          AND its.number_value = %(number)s)"""
+          AND its.number_value = %(number)s"""
 
-_IS_IN_RANGE = """AND snap.id IN (
+_WITHIN_RANGE = """
        SELECT its.snap_id FROM subject_attribute AS its
         WHERE its.tenant = %(tenant)s AND its.key_lower = lower(%(attr_key)s) AND its.number_value IS NOT NULL
-          AND its.number_value BETWEEN %(attr_min)s AND %(attr_max)s)"""
+          AND its.number_value BETWEEN %(attr_min)s AND %(attr_max)s"""
 
-# The longest word leads through the index, the others are looked up for each snap that has it.
-_HAS_WORDS = """AND snap.id IN (
+_WITH_WORD = """
        SELECT its.snap_id FROM subject_word AS its
-        WHERE its.tenant = %(tenant)s AND its.word >= %(word)s AND its.word < %(word_end)s)
-   AND NOT EXISTS (
+        WHERE its.tenant = %(tenant)s AND its.word >= %(word)s AND its.word < %(word_end)s"""
+
+_WITH_WORDS_TOO = """AND NOT EXISTS (
        SELECT FROM unnest(%(words)s::text[], %(word_ends)s::text[]) AS wanted (low, high)
         WHERE NOT EXISTS (SELECT FROM subject_word AS its
                            WHERE its.tenant = %(tenant)s AND its.snap_id = snap.id
@@ -198,7 +203,9 @@ _UNTIL = "AND snap.created_at < %(until)s"
 
 def by_subject(db: Connection, tenant: str, criteria: Criteria, window: Window = FIRST) -> Page[Snap]:
     """Newest first."""
-    return _search(db, tenant, [*_about(criteria), *_when(criteria.status, criteria.since, criteria.until)], window)
+    conditions = [*_about(criteria), *_when(criteria.status, criteria.since, criteria.until)]
+    conditions += [_among(db, {"tenant": tenant, **its}, having) for having, its in _beside(criteria)]
+    return _search(db, tenant, conditions, window)
 
 
 def recent(
@@ -221,17 +228,29 @@ def _search(db: Connection, tenant: str, conditions: Sequence[_Condition], windo
     return _page(db, tenant, statement, _BY_CREATION, window, parameters)
 
 
+def _among(db: Connection, parameters: dict[str, Any], having: str) -> _Condition:
+    """Few are all looked up and then sorted. Many are met soon by walking through the newest snaps; left to itself,
+    PostgreSQL walks for few as well, and past all others where those few are old."""
+    [(found,)] = db.exec_driver_sql(_HOW_MANY.replace("{having}", having), parameters | {"few": _FEW}).fetchall()
+    return (_IS_ONE_OF_FEW if found < _FEW else _IS_ONE_OF_MANY).replace("{having}", having), parameters
+
+
 def _about(criteria: Criteria) -> Iterator[_Condition]:
     if criteria.subject_id is not None:
         yield _IS_SUBJECT, {"subject_id": criteria.subject_id}
+    if criteria.q is not None:
+        yield _WITH_WORDS_TOO, _words(criteria.q)
+
+
+def _beside(criteria: Criteria) -> Iterator[_Condition]:
     if criteria.attr_value is not None:
         number = _as_number(criteria.attr_value)
         its = {"attr_key": criteria.attr_key, "attr_value": criteria.attr_value, "number": number}
-        yield (_HAS_TEXT if number is None else _HAS_TEXT_OR_NUMBER), its
+        yield (_WITH_TEXT if number is None else _WITH_TEXT_OR_NUMBER), its
     if criteria.attr_min is not None or criteria.attr_max is not None:
-        yield _IS_IN_RANGE, {"attr_key": criteria.attr_key} | _range(criteria)
+        yield _WITHIN_RANGE, {"attr_key": criteria.attr_key} | _range(criteria)
     if criteria.q is not None:
-        yield _HAS_WORDS, _words(criteria.q)
+        yield _WITH_WORD, _words(criteria.q)
 
 
 def _when(status: Status | None, since: datetime | None, until: datetime | None) -> Iterator[_Condition]:

@@ -265,12 +265,10 @@ def _operator(db: Connection, tenant: str, new: NewSnap) -> int:
 
 
 _INDEX_ATTRIBUTES = """
-INSERT INTO subject_attribute (snap_id, position, tenant, key, type, text_value, number_value, created_at)
-SELECT snap.id, its.position, snap.tenant, its.key, its.type, its.text_value, its.number_value, snap.created_at
-  FROM snap
- CROSS JOIN unnest(%(positions)s::integer[], %(keys)s::text[], %(types)s::text[], %(texts)s::text[],
-                   %(numbers)s::double precision[]) AS its (position, key, type, text_value, number_value)
- WHERE snap.tenant = %(tenant)s AND snap.id = %(id)s
+INSERT INTO subject_attribute (snap_id, tenant, position, key, type, text_value, number_value)
+SELECT %(id)s, %(tenant)s, its.*
+  FROM unnest(%(positions)s::integer[], %(keys)s::text[], %(types)s::text[], %(texts)s::text[],
+              %(numbers)s::double precision[]) AS its
 """
 
 _INDEX_WORDS = """

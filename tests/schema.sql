@@ -1447,7 +1447,6 @@ CREATE TABLE public.subject_attribute (
     text_value text,
     text_head text GENERATED ALWAYS AS ("left"(text_value, 200)) STORED COLLATE pg_catalog."C",
     number_value double precision,
-    created_at timestamp with time zone NOT NULL,
     CONSTRAINT key_is_short CHECK ((((length(key) >= 1) AND (length(key) <= 120)) AND (("position" >= 0) AND ("position" <= 999)))),
     CONSTRAINT value_is_of_its_type CHECK (((num_nonnulls(text_value, number_value) = 1) AND (type =
 CASE
@@ -1467,7 +1466,6 @@ COMMENT ON COLUMN public.subject_attribute.type IS 'string or number.';
 COMMENT ON COLUMN public.subject_attribute.text_value IS 'The value of a string.';
 COMMENT ON COLUMN public.subject_attribute.text_head IS 'Its first 200 characters, which an index can hold.';
 COMMENT ON COLUMN public.subject_attribute.number_value IS 'The value of a number, to 15 digits.';
-COMMENT ON COLUMN public.subject_attribute.created_at IS 'The snaps, so that an index has them newest first.';
 CREATE TABLE public.subject_word (
     snap_id uuid NOT NULL,
     word text NOT NULL COLLATE pg_catalog."C",
@@ -1688,10 +1686,12 @@ CREATE INDEX idempotency_of_snap ON public.idempotency USING btree (tenant, snap
 CREATE INDEX job_schedule_slot_fired ON public.job_schedule_slot USING btree (schedule, slot) WHERE (job_id IS NOT NULL);
 CREATE UNIQUE INDEX share_in_force ON public.share USING btree (snap_id) WHERE (revoked_at IS NULL);
 CREATE INDEX share_of_snap ON public.share USING btree (tenant, snap_id, created_at);
+CREATE INDEX snap_failed ON public.snap USING btree (tenant, created_at, id) WHERE ((hidden_at IS NULL) AND (ended = ANY (ARRAY['FAILED'::text, 'CANCELLED'::text])));
 CREATE INDEX snap_of_nickname ON public.snap USING btree (tenant, nickname_lower, created_at, id) WHERE (hidden_at IS NULL);
 CREATE INDEX snap_of_nickname_by_video ON public.snap USING btree (tenant, nickname_lower, video_id, created_at, id) WHERE (hidden_at IS NULL);
 CREATE INDEX snap_of_subject ON public.snap USING btree (tenant, subject_id, created_at, id) WHERE (hidden_at IS NULL);
 CREATE INDEX snap_of_video ON public.snap USING btree (tenant, video_id, resolved_start_seconds, id) WHERE (hidden_at IS NULL);
+CREATE INDEX snap_pending ON public.snap USING btree (tenant, created_at, id) WHERE ((hidden_at IS NULL) AND (ended IS NULL));
 CREATE INDEX snap_processing_job_failed ON public.snap_processing_job USING btree (id) WHERE (status = 'FAILED'::text);
 CREATE INDEX snap_processing_job_running ON public.snap_processing_job USING btree (id) WHERE (status = 'RUNNING'::text);
 CREATE INDEX snap_processing_job_snap ON public.snap_processing_job USING btree (snap_id, id) WHERE (snap_id IS NOT NULL);
@@ -1701,8 +1701,8 @@ CREATE UNIQUE INDEX snap_processing_job_unique_live ON public.snap_processing_jo
 CREATE UNIQUE INDEX snap_processing_job_unique_waiting ON public.snap_processing_job USING btree (kind, tenant, unique_key) WHERE ((unique_scope = 'waiting'::text) AND (status = 'PENDING'::text) AND (lease_seq = 0));
 CREATE INDEX snap_processing_job_waiting ON public.snap_processing_job USING btree (queue, kind, priority, lane, next_retry_at, id) WHERE ((status = ANY (ARRAY['PENDING'::text, 'RETRY_WAIT'::text])) AND (NOT suspect));
 CREATE INDEX snap_recent ON public.snap USING btree (tenant, created_at, id) WHERE (hidden_at IS NULL);
-CREATE INDEX subject_attribute_number ON public.subject_attribute USING btree (tenant, key_lower, number_value, created_at, snap_id) WHERE (number_value IS NOT NULL);
-CREATE INDEX subject_attribute_text ON public.subject_attribute USING btree (tenant, key_lower, text_head, created_at, snap_id) WHERE (text_value IS NOT NULL);
+CREATE INDEX subject_attribute_number ON public.subject_attribute USING btree (tenant, key_lower, number_value, snap_id) WHERE (number_value IS NOT NULL);
+CREATE INDEX subject_attribute_text ON public.subject_attribute USING btree (tenant, key_lower, text_head, snap_id) WHERE (text_value IS NOT NULL);
 CREATE INDEX subject_word_of_tenant ON public.subject_word USING btree (tenant, word, snap_id);
 CREATE UNIQUE INDEX template_default ON public.template USING btree (tenant) WHERE is_default;
 CREATE UNIQUE INDEX video_bytes ON public.video USING btree (tenant, sha256) WHERE ((storage_key IS NOT NULL) AND (url IS NULL));

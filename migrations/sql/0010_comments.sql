@@ -91,7 +91,6 @@ COMMENT ON COLUMN subject_attribute.type IS 'string or number.';
 COMMENT ON COLUMN subject_attribute.text_value IS 'The value of a string.';
 COMMENT ON COLUMN subject_attribute.text_head IS 'Its first 200 characters, which an index can hold.';
 COMMENT ON COLUMN subject_attribute.number_value IS 'The value of a number, to 15 digits.';
-COMMENT ON COLUMN subject_attribute.created_at IS 'The snaps, so that an index has them newest first.';
 
 COMMENT ON TABLE subject_word IS 'Every word said of a subject, in lower case without accents: what free text search looks in.';
 COMMENT ON COLUMN subject_word.snap_id IS 'Of which snap.';

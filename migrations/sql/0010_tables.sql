@@ -159,6 +159,8 @@ CREATE INDEX snap_of_nickname ON snap (tenant, nickname_lower, created_at, id) W
 CREATE INDEX snap_of_nickname_by_video ON snap (tenant, nickname_lower, video_id, created_at, id)
     WHERE hidden_at IS NULL;
 CREATE INDEX snap_recent ON snap (tenant, created_at, id) WHERE hidden_at IS NULL;
+CREATE INDEX snap_pending ON snap (tenant, created_at, id) WHERE hidden_at IS NULL AND ended IS NULL;
+CREATE INDEX snap_failed ON snap (tenant, created_at, id) WHERE hidden_at IS NULL AND ended IN ('FAILED', 'CANCELLED');
 
 
 CREATE TABLE subject_attribute (
@@ -171,7 +173,6 @@ CREATE TABLE subject_attribute (
     text_value   text,
     text_head    text COLLATE "C" GENERATED ALWAYS AS (left(text_value, 200)) STORED,
     number_value double precision,
-    created_at   timestamptz NOT NULL,
 
     PRIMARY KEY (snap_id, position),
     FOREIGN KEY (tenant, snap_id) REFERENCES snap (tenant, id) ON DELETE CASCADE,
@@ -183,9 +184,9 @@ CREATE TABLE subject_attribute (
 );
 
 -- An entry of an index may have 2,700 bytes, a value 4,000: it is found by its head.
-CREATE INDEX subject_attribute_text ON subject_attribute (tenant, key_lower, text_head, created_at, snap_id)
+CREATE INDEX subject_attribute_text ON subject_attribute (tenant, key_lower, text_head, snap_id)
     WHERE text_value IS NOT NULL;
-CREATE INDEX subject_attribute_number ON subject_attribute (tenant, key_lower, number_value, created_at, snap_id)
+CREATE INDEX subject_attribute_number ON subject_attribute (tenant, key_lower, number_value, snap_id)
     WHERE number_value IS NOT NULL;
 
 
