@@ -2,6 +2,7 @@
 what is ours to know (5xx) stays with us."""
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -82,8 +83,12 @@ def answer(
 
 
 def asked_for(scope: Scope) -> str:
-    """For a log line, in which no path may begin another one."""
-    return f"{scope['method']} {quote(scope['path'], errors='replace')}"
+    """For a log line, in which no path may begin another one, and no link may be found that opens something."""
+    path = _LINK.sub("***", quote(scope["path"], errors="replace"))
+    return f"{scope['method']} {path}"
+
+
+_LINK = re.compile(r"(?<=/media/)[^/]+|(?<=/public/snaps/)[^/]+")
 
 
 def add_handlers(app: FastAPI) -> None:

@@ -3,6 +3,7 @@
 import http.client
 import os
 import re
+import socket
 import threading
 import tracemalloc
 from collections.abc import Iterator
@@ -242,7 +243,10 @@ def test_any_file_name_makes_one_header_and_no_path(name: str) -> None:
 
 @contextmanager
 def get(port: int, path: str) -> Iterator[http.client.HTTPResponse]:
+    """Through a small pipe: else the kernel takes many MB that nobody reads."""
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+        connection.connect()
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
         connection.request("GET", path)
         with connection.getresponse() as answer:
             yield answer

@@ -13,6 +13,7 @@ import pytest
 
 from snapapp.settings import StorageKind
 from tests.api.conftest import served
+from tests.api.test_media import get
 from tests.api.test_stream import serving
 from tests.storage.conftest import Bucket
 
@@ -50,13 +51,19 @@ def test_a_link_gives_what_is_in_the_bucket(url: str, tmp_path: Path, bucket: Bu
     assert [stored.key for stored in bare.listed()] == [f"house/{PREFIX}clip.mp4"]
 
 
-def test_a_bucket_that_is_away_is_503_and_says_no_more(url: str, tmp_path: Path, bucket: Bucket) -> None:
+def test_a_bucket_that_is_away_is_503_and_says_no_more(
+    url: str, tmp_path: Path, bucket: Bucket, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says more, but not the link: whoever reads it could use it."""
     away = in_a_bucket(bucket) | {"s3_endpoint": "http://127.0.0.1:9"}
     with served(url, tmp_path, worker_enabled=False, **away) as client:
         link = client.app.state.monolith.links.base(PREFIX, datetime.now(UTC))  # type: ignore[attr-defined]
         given = client.get(f"{link}clip.mp4")
     assert (given.status_code, given.headers["retry-after"]) == (503, "5")
     assert given.json()["message"] == "The storage is away, try again"
+    said = " ".join(record.getMessage() for record in caplog.records if record.name == "snapapp.api.errors")
+    assert f"GET /media/***/clip.mp4: The storage cannot be used for {PREFIX}clip.mp4" in said
+    assert link not in said
 
 
 def test_a_bucket_that_hangs_keeps_no_other_route(url: str, tmp_path: Path, bucket: Bucket) -> None:
@@ -83,9 +90,7 @@ def test_an_object_that_goes_while_it_is_sent_is_cut_and_never_mixed(
     with serving(url, data_dir=tmp_path, **in_a_bucket(bucket)) as running:
         house = running.app.state.monolith
         house.storage.put(f"{PREFIX}clip.mp4", b"a" * size)
-        connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=20)
-        connection.request("GET", house.links.base(PREFIX, datetime.now(UTC)) + "clip.mp4")
-        with connection.getresponse() as given:
+        with get(running.port, house.links.base(PREFIX, datetime.now(UTC)) + "clip.mp4") as given:
             assert given.read(5) == b"aaaaa"
             if replaced:
                 house.storage.put(f"{PREFIX}clip.mp4", b"b" * size)
@@ -93,5 +98,4 @@ def test_an_object_that_goes_while_it_is_sent_is_cut_and_never_mixed(
                 house.storage.delete(f"{PREFIX}clip.mp4")
             with pytest.raises(http.client.IncompleteRead) as cut:
                 given.read()
-        connection.close()
         assert {*cut.value.partial} == {ord("a")}
