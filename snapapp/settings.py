@@ -277,10 +277,17 @@ def bucket_name() -> Reader[str]:
 
 
 def _is_fetch_host(text: str) -> bool:
-    found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::([0-9]{1,5}))?", text)
-    if found is None or not 1 <= int(found[2] or 1) <= 65_535:
+    found = _FETCH_HOST.fullmatch(text)
+    if found is None or not 1 <= int(found["port"] or 1) <= 65_535:
         return False
-    return not text.startswith("[") or _is_address(found[1].strip("[]"))
+    is_number = found["name"] is None or found["name"].rpartition(".")[2].isdecimal()
+    return not is_number or _is_address(found["ipv6"] or found["name"])
+
+
+_HOST_LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_FETCH_HOST = re.compile(
+    rf"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?P<name>{_HOST_LABEL}(?:\.{_HOST_LABEL})*))(?::(?P<port>[0-9]{{1,5}}))?"
+)
 
 
 def postgres_url() -> Reader[str]:

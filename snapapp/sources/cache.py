@@ -33,6 +33,7 @@ class Blocks:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._is_open = True
+        self._is_patient = True  # until it has waited in vain
 
     def has(self, index: int) -> bool:
         """Whether it was put; only `get` knows whether it is sound."""
@@ -53,8 +54,9 @@ class Blocks:
         has waited long enough fetches as well, since the same bytes twice do no harm."""
         until = time.monotonic() + within
         has_waited = False
-        while not self._is_free() and time.monotonic() < until:
+        while not self._is_free() and self._is_patient:
             has_waited = True
+            self._is_patient = time.monotonic() < until
             time.sleep(_PAUSE)
         try:
             yield has_waited

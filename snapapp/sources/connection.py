@@ -68,8 +68,19 @@ def trusted() -> ssl.SSLContext:
     return context
 
 
+class _Response(http.client.HTTPResponse):
+    def _read_next_chunk_size(self) -> int:
+        """The library takes -1 for a size, and then everything that comes into memory."""
+        size = int(super()._read_next_chunk_size())  # type: ignore[misc]  # not among what is typed
+        if size < 0:
+            raise ValueError(f"a chunk of {size} bytes")
+        return size
+
+
 class Connection(http.client.HTTPConnection):
     """To one of the given addresses. The host's name is left to TLS, which checks it, and to the Host header."""
+
+    response_class = _Response
 
     def __init__(self, place: Place, addresses: Sequence[Address], pace: Pace) -> None:
         super().__init__(place.host, place.port)

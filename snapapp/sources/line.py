@@ -16,9 +16,11 @@ from snapapp.sources.errors import Dropped, Reason, SourceRefused, SourceUnavail
 from snapapp.sources.guard import Place
 from snapapp.sources.limits import MIB, Limits
 
+_LARGEST = 1 << 40  # no video is; sparse files and loops over blocks have their limits too
 _HOPS = 5
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MAY_HAVE_EXPIRED = (400, 401, 403, 404, 410)  # what stores answer when the signature in a URL is too old
+_BROKEN_OFF = (ConnectionError, http.client.IncompleteRead, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 _PIECE = 65_536
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)", re.IGNORECASE)
 _LENGTH = re.compile(r"[0-9]{1,18}")
@@ -78,7 +80,7 @@ class Answer:
             yield piece
         if self.length is not None and count < self.length:
             raise self._line.dropped(f"it sent {count} of {self.length} bytes")
-        self._line.settle(self._response)
+        self._line.let_go()
 
 
 class Line:
@@ -97,7 +99,7 @@ class Line:
     def ask(self, start: int, stop: int | None, version: Version | None = None) -> Answer:
         """The bytes from start to before stop. With a version, only if the source still is that; a server may send
         the whole instead, and one without ranges always does. Without a stop: the whole, without Range."""
-        self.part()
+        self.let_go()
         response = self._at_last(_headers(start, stop, version))
         with self._or_hang_up():
             self._check(response, start, stop)
@@ -112,14 +114,6 @@ class Line:
             raise self._too_large()
         return piece
 
-    def settle(self, response: HTTPResponse) -> None:
-        """After the last byte that matters: keeps the connection if this was the end of the answer."""
-        if not response.isclosed():
-            with self._plainly(), self._or_hang_up():
-                response.read(1)
-        if not response.isclosed():
-            self.hang_up()
-
     def hang_up(self) -> None:
         """Twice is fine."""
         connection, self._connection = self._connection, None
@@ -129,8 +123,8 @@ class Line:
         if connection:
             connection.close()
 
-    def part(self) -> None:
-        """Hangs up on an answer that nobody will read to its end."""
+    def let_go(self) -> None:
+        """An answer that was read to its end leaves a connection for the next; any other stands in its way."""
         if self._response and not self._response.isclosed():
             self.hang_up()
 
@@ -139,7 +133,13 @@ class Line:
         if length is not None and self.bytes + length > self._limits.max_bytes:
             raise self._too_large()
 
-    def empty(self) -> SourceRefused:
+    def judge(self, size: int | None) -> None:
+        if size == 0:
+            raise self._empty()
+        if size is not None and size > _LARGEST:
+            raise SourceRefused(Reason.TOO_LARGE, f"The video at {self.origin.shown} claims to have {size} bytes.")
+
+    def _empty(self) -> SourceRefused:
         return SourceRefused(Reason.EMPTY, f"The video at {self.origin.shown} is empty.")
 
     def _too_large(self) -> SourceRefused:
@@ -209,7 +209,7 @@ class Line:
     def _check(self, response: HTTPResponse, start: int, stop: int | None) -> None:
         status, shown, host = response.status, self._place.shown, self._place.host
         if status == 200 or (status == 206 and stop is not None):
-            if (coding := response.getheader("Content-Encoding", "identity").lower()) != "identity":
+            if (coding := response.getheader("Content-Encoding", "").strip().lower()) not in ("", "identity"):
                 raise SourceRefused(
                     Reason.BROKEN, f"{host} sends the video compressed ({coding[:40]}), though asked not to."
                 )
@@ -225,7 +225,7 @@ class Line:
             raise SourceRefused(Reason.BROKEN, f"{host} answers with status {status} where a video should be.")
 
     def _beyond_the_end(self, start: int) -> SourceRefused | SourceUnavailable:
-        return self.empty() if start == 0 else self.changed()
+        return self._empty() if start == 0 else self.changed()
 
     def changed(self) -> SourceUnavailable:
         self.hang_up()
@@ -255,14 +255,16 @@ class Line:
             raise SourceRefused(
                 Reason.UNTRUSTED, f"{host} cannot prove who it is: {error.verify_message or error.reason}."
             ) from error
-        except (http.client.RemoteDisconnected, http.client.IncompleteRead, ConnectionError) as error:
-            raise _broken_off(host, error) from error
-        except http.client.HTTPException as error:
+        except ConnectionRefusedError as error:
+            raise _unreachable(host, "it refuses connections") from error
+        except _BROKEN_OFF as error:
+            raise Dropped(Reason.BROKEN, f"{host} broke off the connection.") from error
+        except ssl.SSLError as error:
+            raise _unreachable(host, f"TLS fails ({(error.reason or 'unknown').lower().replace('_', ' ')})") from error
+        except (http.client.HTTPException, ValueError) as error:
             raise SourceUnavailable(Reason.BROKEN, f"{host} does not answer in HTTP.") from error
         except OSError as error:
-            raise SourceUnavailable(
-                Reason.UNREACHABLE, f"{host} cannot be reached: {error.strerror or error}."
-            ) from error
+            raise _unreachable(host, error.strerror or str(error)) from error
 
 
 def _headers(start: int, stop: int | None, version: Version | None) -> dict[str, str]:
@@ -293,10 +295,8 @@ def _length(response: HTTPResponse) -> int | None:
     return int(found[0]) if found and not response.chunked else None
 
 
-def _broken_off(host: str, error: Exception) -> SourceUnavailable:
-    if isinstance(error, ConnectionRefusedError):
-        return SourceUnavailable(Reason.UNREACHABLE, f"{host} cannot be reached: it refuses connections.")
-    return Dropped(Reason.BROKEN, f"{host} broke off the connection.")
+def _unreachable(host: str, why: str) -> SourceUnavailable:
+    return SourceUnavailable(Reason.UNREACHABLE, f"{host} cannot be reached: {why}.")
 
 
 def _seconds(duration: timedelta) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _IN_MEMORY = 16  # blocks
 _RUNS = 8  # places where reading may go on: a container's index, its pictures, its sound
+_MOST_AHEAD = 64  # blocks
 _TRIES = 3  # of a request that brings nothing but broken connections
 _ROOM_EVERY = 64  # blocks written
 
@@ -39,8 +40,7 @@ def _opened(line: Line, cache: Cache) -> "RemoteFile":
     answer = line.ask(0, 1 if cache.has_begun(line.origin) else BLOCK)
     if answer.is_partial and (not answer.is_as_asked or answer.version.size is None):
         answer = line.ask(0, None)  # it does not know how to send a part
-    if answer.version.size == 0:
-        raise line.empty()
+    line.judge(answer.version.size)
     file = RemoteFile(line, cache, cache.blocks(line.origin, answer.version), answer.version)
     try:
         file.begin(answer)
@@ -111,10 +111,10 @@ class RemoteFile(io.RawIOBase):
 
     def read(self, size: int | None = -1, /) -> bytes:
         self._check_open()
-        rest = max(0, self.size - self._position)
-        buffer = bytearray(rest if size is None or size < 0 else min(size, rest))
-        self.readinto(buffer)
-        return bytes(buffer)
+        end = self.size if size is None or size < 0 else min(self._position + size, self.size)
+        content = b"".join(self._pieces(self._position, end))
+        self._position += len(content)
+        return content
 
     def readall(self) -> bytes:
         return self.read()
@@ -122,15 +122,12 @@ class RemoteFile(io.RawIOBase):
     def readinto(self, buffer: "WriteableBuffer", /) -> int:
         self._check_open()
         view = memoryview(buffer).cast("B")
-        begin, end = self._position, min(self._position + len(view), self.size)
-        position = begin
-        while position < end:
-            index, skipped = divmod(position, BLOCK)
-            piece = self._block(index, -(-end // BLOCK))[skipped : skipped + end - position]
-            view[position - begin : position - begin + len(piece)] = piece
-            position += len(piece)
-        self._position = position
-        return position - begin
+        count = 0
+        for piece in self._pieces(self._position, min(self._position + len(view), self.size)):
+            view[count : count + len(piece)] = piece
+            count += len(piece)
+        self._position += count
+        return count
 
     def close(self) -> None:
         """Twice is fine."""
@@ -138,6 +135,8 @@ class RemoteFile(io.RawIOBase):
             self._line.hang_up()
             self._blocks.close()
             self._recent.clear()
+            if self._written:
+                self._cache.make_room()
         super().close()
 
     def __enter__(self) -> Self:
@@ -154,6 +153,12 @@ class RemoteFile(io.RawIOBase):
             raise ValueError("the remote video is closed")
 
     # --- its blocks -----------------------------------------------------------------------------------------
+
+    def _pieces(self, position: int, end: int) -> Iterator[bytes]:
+        while position < end:
+            index, skipped = divmod(position, BLOCK)
+            yield self._block(index, -(-end // BLOCK))[skipped : skipped + end - position]
+            position = (index + 1) * BLOCK
 
     @property
     def _count(self) -> int:
@@ -184,7 +189,8 @@ class RemoteFile(io.RawIOBase):
 
     def _until(self, index: int, needed: int) -> int:
         """Where a fetch that begins here ends: before the first block that is already here."""
-        until = min(self._count, max(needed, index + ahead(self._runs.get(index, 0))))
+        wanted = max(min(needed - index, _MOST_AHEAD), ahead(self._runs.get(index, 0)))
+        until = min(index + wanted, self._count)
         return next((each for each in range(index + 1, until) if self._blocks.has(each)), until)
 
     def _fetch(self, index: int, until: int) -> None:
@@ -204,13 +210,13 @@ class RemoteFile(io.RawIOBase):
             try:
                 answer = self._line.ask(taken.position, end, self._version)
                 if not answer.is_partial:
-                    return self._take_whole(answer)
+                    self._take_whole(answer)
+                    break
                 self._take(self._judged(answer), taken)
             except Dropped:
                 fruitless = 0 if taken.position > before else fruitless + 1
                 if fruitless >= _TRIES:
                     raise
-        return None
 
     def _judged(self, answer: Answer) -> Answer:
         if not self._version.is_still(answer.version):
@@ -245,7 +251,7 @@ class RemoteFile(io.RawIOBase):
                     self._take_whole(answer)
                 elif not self._is_complete():
                     self._take_whole(self._line.ask(0, None))
-        self._line.part()
+        self._line.let_go()
 
     def _is_complete(self) -> bool:
         return self._version.size is not None and all(self._blocks.has(index) for index in range(self._count))
@@ -260,8 +266,7 @@ class RemoteFile(io.RawIOBase):
             self._version = replace(self._version, size=taken.position)
             for index, block in taken.rest():
                 self._put(index, block)
-        if self.size == 0:
-            raise self._line.empty()
+        self._line.judge(self.size)
 
 
 class _Intake:
@@ -299,4 +304,4 @@ class _Intake:
 def ahead(run: int) -> int:
     """How many blocks to fetch where as many as `run` were fetched end to end before: twice as many in all up to
     2 MiB at a time, so that a moment wastes at most its own size, then a quarter of the run up to 16 MiB."""
-    return max(1, min(run, 8), min(run // 4, 64))
+    return max(1, min(run, 8), min(run // 4, _MOST_AHEAD))

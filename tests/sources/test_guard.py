@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from snapapp.sources import Limits, Reason, SourceRefused, SourceUnavailable, guard, open_remote
 from tests.sources.conftest import Open
+from tests.sources.names import Resolver
 from tests.sources.server import Film, Listener, Server, Visit
 
 QUICK = Limits(timeout=timedelta(seconds=2), stall=timedelta(seconds=1))
@@ -218,6 +219,7 @@ def test_nothing_is_public_that_the_registries_call_private(address: Any) -> Non
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "localhost.", "LOCALHOST"])
 def test_a_listener_on_loopback_hears_nothing(host: str) -> None:
+    """D12: the address is judged before anybody connects to it, not the scheme alone."""
     with Listener() as listener:
         error = refusal(f"http://{host}:{listener.port}/v.mp4")
         assert error.reason is Reason.FORBIDDEN_ADDRESS
@@ -233,7 +235,7 @@ def test_the_listener_would_have_heard_a_connection() -> None:
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_to_loopback_is_not_followed(server: Server, opened: Open, status: int) -> None:
-    """Every hop is judged, though the first host is allowed."""
+    """D12: every hop is judged, though the first host is allowed."""
     with Listener() as listener:
         server.acts["/v"] = lambda visit: visit.say(status, Location=f"http://127.0.0.1:{listener.port}/")
         with pytest.raises(SourceRefused) as caught:
@@ -282,20 +284,6 @@ def test_an_exemption_is_for_a_host_on_usual_ports_or_for_one_port(hosts: set[st
 # --- Names that answer differently each time ----------------------------------------------------------------
 
 
-class Resolver:
-    """Somebody else's DNS, which we do not own: each lookup takes the next answer, the last one stays."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> None:
-        self.lookups = 0
-        self._answers = answers
-        monkeypatch.setattr(socket, "getaddrinfo", self)
-
-    def __call__(self, _host: str, port: int, **_: object) -> list[Any]:
-        answer = self._answers[min(self.lookups, len(self._answers) - 1)]
-        self.lookups += 1
-        return [(0, socket.SOCK_STREAM, 6, "", (address, port)) for address in answer]
-
-
 def test_the_connection_goes_to_the_address_that_was_judged_and_no_second_lookup_is_made(
     server: Server, limits: Limits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,14 +316,18 @@ def test_one_private_address_among_public_ones_condemns_the_name(
     assert refusal("http://both.example/").reason is Reason.FORBIDDEN_ADDRESS
 
 
-def test_a_kept_connection_that_breaks_is_judged_anew(
-    server: Server, limits: Limits, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("says_so", [True, False])
+def test_each_new_connection_is_judged_anew(
+    server: Server, limits: Limits, monkeypatch: pytest.MonkeyPatch, says_so: bool
 ) -> None:
     film = Film(bytes(2_000_000))
 
     def then_close(visit: Visit) -> None:
+        part = film.asked(visit)
+        assert part is not None
+        more = {"Connection": "close"} if says_so else {}
+        visit.say(206, bytes(len(part)), film.named(), Content_Range=film.of(part), **more)
         visit.close_connection = True
-        film(visit)
 
     server.acts["/v"] = then_close
     Resolver(monkeypatch, ["127.0.0.1"], ["127.0.0.1", "10.0.0.1"])
@@ -362,6 +354,9 @@ import ipaddress
 from snapapp.sources import guard
 print(guard.is_public(ipaddress.ip_address("8.8.4.4")), guard._is_ours(ipaddress.ip_address("8.8.4.4")))
 print(guard._is_ours(ipaddress.ip_address("8.8.8.8")))
+ours, other = guard.place("http://8.8.4.4/"), guard.place("http://8.8.8.8/")
+print(guard.addresses(other, [], 1), guard.addresses(ours, ["8.8.4.4"], 1))
+guard.addresses(ours, [], 1)
 """
 
 
@@ -373,6 +368,11 @@ def test_a_public_address_of_this_very_machine_is_ours() -> None:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, cwd=Path.cwd())
     except FileNotFoundError:
         pytest.skip("there is no unshare")
-    if ended.returncode:
+    if not ended.stdout:
         pytest.skip(f"no network namespace here: {ended.stderr[-200:]}")
-    assert ended.stdout.splitlines() == ["True True", "False"]
+    assert ended.stdout.splitlines() == [
+        "True True",
+        "False",
+        "[IPv4Address('8.8.8.8')] [IPv4Address('8.8.4.4')]",
+    ]
+    assert "SourceRefused: 8.8.4.4 is not a public address" in ended.stderr

@@ -6,7 +6,7 @@ import random
 import socket
 from collections.abc import Iterator
 from datetime import timedelta
-from itertools import repeat
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +241,39 @@ def test_an_endless_body_ends_at_the_cap(server: Server, opened: Open, framing: 
     assert error_of(opened, max_bytes=3_000_000).reason is Reason.TOO_LARGE
 
 
+@pytest.mark.parametrize("size", [b"-1", b"-5", b"-ffffffffffffffff", b"x", b"", b"1" * 70_000])
+def test_a_chunk_of_an_impossible_size_ends_the_body(server: Server, opened: Open, size: bytes) -> None:
+    """The library would read -1 to the end, into memory."""
+
+    def act(visit: Visit) -> None:
+        visit.head(200, Transfer_Encoding="chunked")
+        visit.drip(chain([size + b"\r\n"], repeat(bytes(100_000))), every=0)
+
+    server.acts["/v"] = act
+    error = error_of(opened, max_bytes=10_000_000)
+    assert (error.reason, isinstance(error, SourceUnavailable)) == (Reason.BROKEN, True)
+
+
+def test_a_video_that_claims_to_be_larger_than_any_is_refused(server: Server, opened: Open) -> None:
+    server.acts["/v"] = lambda visit: visit.say(206, bytes(BLOCK), Content_Range=f"bytes 0-{BLOCK - 1}/{10**17}")
+    assert error_of(opened).reason is Reason.TOO_LARGE
+
+
+def test_reading_all_of_a_video_larger_than_memory_ends_at_the_cap(server: Server, opened: Open) -> None:
+    size = 1 << 40
+
+    def act(visit: Visit) -> None:
+        start, _, last = visit.headers["Range"].removeprefix("bytes=").partition("-")
+        visit.say(206, bytes(int(last) + 1 - int(start)), Content_Range=f"bytes {start}-{last}/{size}")
+
+    server.acts["/v"] = act
+    file = opened("/v", max_bytes=100 * BLOCK)
+    for wanted in (-1, size, 10**18):
+        with pytest.raises(SourceRefused) as caught:
+            file.read(wanted)
+        assert (caught.value.reason, file.tell()) == (Reason.TOO_LARGE, 0)
+
+
 @pytest.mark.parametrize("framing", [chunked, until_closed])
 def test_a_body_of_unannounced_length_is_what_came(server: Server, opened: Open, framing: Any) -> None:
     pieces = [CONTENT[start : start + 50_000] for start in range(0, len(CONTENT), 50_000)]
@@ -347,6 +380,13 @@ def test_a_compressed_body_is_refused(server: Server, opened: Open, coding: str,
     error = error_of(opened)
     assert (error.reason, type(error), "compressed" in str(error)) == (Reason.BROKEN, SourceRefused, True)
     assert server.requests[0].headers["accept-encoding"] == "identity"
+
+
+@pytest.mark.parametrize("coding", ["", "identity", "Identity "])
+def test_a_body_that_is_said_to_be_plain_is_read(server: Server, opened: Open, coding: str) -> None:
+    film = Film(CONTENT)
+    server.acts["/v"] = lambda visit: visit.say(200, CONTENT, film.named(), Content_Encoding=coding)
+    assert opened("/v").read() == CONTENT
 
 
 def test_a_message_shows_no_query(server: Server, opened: Open) -> None:
@@ -527,6 +567,20 @@ def test_what_is_no_http_is_said_to_be_none(server: Server, opened: Open, nonsen
     assert (error.reason, isinstance(error, SourceUnavailable)) == (Reason.BROKEN, True)
 
 
+def test_a_chunked_part_is_read_and_its_missing_end_not_waited_for(server: Server, opened: Open) -> None:
+    film = Film(CONTENT)
+
+    def endless(visit: Visit) -> None:
+        part = film.asked(visit)
+        assert part is not None
+        visit.head(206, Transfer_Encoding="chunked", Content_Range=film.of(part), ETag=film.etag)
+        visit.wfile.write(b"%x\r\n%s\r\n" % (len(part), CONTENT[part.start : part.stop]))
+        visit.server.is_closing.wait()
+
+    server.acts["/v"] = endless
+    assert opened("/v").read() == CONTENT
+
+
 # --- Slow ones ----------------------------------------------------------------------------------------------
 
 
@@ -563,7 +617,11 @@ def silence(visit: Visit) -> None:
     visit.server.is_closing.wait()
 
 
-SLOW = [slow_head, slow_headers, slow_body, slow_part, slow_chunks, slow_chunk_size, silence]
+def promises(visit: Visit) -> None:
+    visit.drip(repeat(b"HTTP/1.1 100 Continue\r\n\r\n"), every=0)
+
+
+SLOW = [slow_head, slow_headers, slow_body, slow_part, slow_chunks, slow_chunk_size, silence, promises]
 
 
 @pytest.mark.parametrize("act", SLOW)
