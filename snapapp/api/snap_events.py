@@ -15,13 +15,12 @@ from snapapp.api.errors import may_be
 from snapapp.api.schema import Shown
 from snapapp.api.snap_shown import SnapStatus, told
 from snapapp.api.stream import STREAMS_MAX, EventStream, Reader, Watcher, event
-from snapapp.api.tenancy import Claim, Claimed, visiting
+from snapapp.api.tenancy import Claimed, code_of
 from snapapp.jobs import board
 from snapapp.jobs.board import JobSummary
 from snapapp.jobs.database import Db
 from snapapp.jobs.model import Status
 from snapapp.jobs.tail import Interest, News, Tail, What
-from snapapp.monolith import Monolith
 from snapapp.processing.orders import SNAP
 
 router = APIRouter(prefix="/v2", tags=["events"])
@@ -140,14 +139,9 @@ _RESPONSES = _EVENTS | may_be(_503=f"{OF_ONE_MAX} streams of the tenant are open
 @router.get("/events", response_class=EventStream, status_code=200, responses=_RESPONSES)
 async def listen(request: Request, house: House, claim: Claimed) -> EventStream:
     """What becomes of the tenant's snaps. Async, because it lasts as long as the client wants."""
-    code = await run_in_threadpool(_identified, house, claim)
+    code = await run_in_threadpool(code_of, house, claim)
     listeners, leaving = _listeners(request), request.app.state.departure.begun
     if leaving.is_set() or listeners.is_full or listeners.of(code) >= OF_ONE_MAX:
         why = "The process is leaving" if leaving.is_set() else "Too many streams are open"
         raise HTTPException(503, f"{why}, try again", headers={"Retry-After": "5"})
     return EventStream(listeners, Reader(Interest(kind=SNAP, tenant=code)), leaving)
-
-
-def _identified(house: Monolith, claim: Claim) -> str:
-    with visiting(house, claim) as visit:
-        return visit.code

@@ -102,6 +102,12 @@ def visiting(house: Monolith, claim: Claim) -> Iterator[Visit]:
         yield Visit(connection, identified(connection, house, claim))
 
 
+def code_of(house: Monolith, claim: Claim) -> str:
+    """For whoever needs no rows: it is over when this returns."""
+    with visiting(house, claim) as visit:
+        return visit.code
+
+
 def _visit(house: House, claim: Claimed) -> Iterator[Visit]:
     with visiting(house, claim) as visit:
         yield visit

@@ -12,7 +12,7 @@ from snapapp import videos
 from snapapp.api.deps import House, RequestId
 from snapapp.api.errors import may_be
 from snapapp.api.incoming import Incoming, looks_like_a_video
-from snapapp.api.tenancy import Claim, Claimed, visiting
+from snapapp.api.tenancy import Claim, Claimed, code_of, visiting
 from snapapp.api.videos import VideoShown
 from snapapp.jobs import enqueue
 from snapapp.monolith import Monolith
@@ -64,7 +64,7 @@ async def upload_video(
 ) -> VideoShown:
     """Takes a video. What it holds is found out by a job; the same file sent twice is kept once. Async, because it
     lasts as long as the client's line needs."""
-    code = await run_in_threadpool(_identified, house, claim)
+    code = await run_in_threadpool(code_of, house, claim)
     incoming = Incoming(request)
     video_id = uuid4()
     try:
@@ -77,11 +77,6 @@ async def upload_video(
     response.status_code = 201 if video.id == video_id else 200
     response.headers["Location"] = f"{router.prefix}/{video.id}"
     return VideoShown.of(video)
-
-
-def _identified(house: Monolith, claim: Claim) -> str:
-    with visiting(house, claim) as visit:
-        return visit.code
 
 
 async def _received(house: Monolith, key: str, incoming: Incoming, request: Request) -> Received:

@@ -25,6 +25,7 @@ from tests.api.product import (
     complete,
     count,
     fail,
+    house,
     job_of,
     mark,
     number,
@@ -399,6 +400,23 @@ def test_a_synchronous_answer_does_not_wait_for_ever(
         answer = client.post(SNAPS, json=body())
         assert (answer.status_code, answer.json()["status"]) == (202, "PENDING")
         go_on.set()
+
+
+def test_a_process_that_leaves_keeps_nobody_waiting(
+    url: str, tmp_path: Path, db: Db, processing: dict[str, Any]
+) -> None:
+    go_on = threading.Event()
+    processing["do"] = lambda job: go_on.wait(30)
+    answers: list[int] = []
+    with served(url, tmp_path, sync_wait=timedelta(minutes=5), **SYNC) as client:
+        until(lambda: scalar(db, IS_KNOWN))
+        waiting = threading.Thread(target=lambda: answers.append(client.post(SNAPS, json=body()).status_code))
+        waiting.start()
+        until(lambda: scalar(db, "SELECT count(*) FROM snap_processing_job WHERE status = 'RUNNING'"))
+        house(client).is_leaving = True
+        waiting.join(20)
+        go_on.set()
+    assert answers == [202]
 
 
 def test_without_a_worker_nobody_waits(url: str, tmp_path: Path) -> None:
