@@ -219,13 +219,24 @@ def test_a_limit_of_time_waits_for_the_job_that_runs(start: Start, db: Db, tmp_p
     job, file = hold(db, tmp_path)
     until_running(db, job)
     until(lambda: scalar(db, "SELECT status FROM job_worker WHERE id = %s", worker.id) == "DRAINING")
-    until_workers(db, 1)  # nobody takes its place before it leaves
+    until(lambda: len({each.id for each in workers(db)} - {worker.id}) >= 1)  # its place is not empty meanwhile
     assert row(db, job).claimed_by == worker.id
     file.touch()
     until(lambda: row(db, job).status == "COMPLETED")
     assert row(db, job).attempt_count == 1
     until(lambda: "max_time reached: " in " ".join(exits(db)))
-    until_workers(db, 1, besides=[worker])
+    until(lambda: not worker.lives)
+
+
+def test_a_worker_that_is_told_to_go_as_soon_as_it_is_born_goes_in_order(start: Start, db: Db) -> None:
+    """FD8: by default, the signal would just end it."""
+    start(plan(mail={"queues": ["default"], "max_processes": 4, "balance": "simple"}))
+    until_workers(db, 1)
+    for size in (4, 1) * 3:
+        tell(db, "scale", "mail-supervisor", amount=size)
+        tell(db, "pause" if size == 4 else "resume", "mail-supervisor")
+    until(lambda: (history.fleet(db)[0].present, history.fleet(db)[0].leaving) == (1, 0), within=40)
+    assert {*exits(db)} == {"scaled down"}
 
 
 def test_a_worker_that_is_too_big_is_replaced(start: Start, db: Db) -> None:
