@@ -45,7 +45,8 @@ class Signals:
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:
-        """In here a signal raises KeyboardInterrupt: for a start that takes long and that nobody wants any more."""
+        """In here a signal that ends raises KeyboardInterrupt: for a start that takes long and that nobody wants any
+        more."""
         self._interrupts = True
         try:
             yield
@@ -69,6 +70,6 @@ class Signals:
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         self.noted.append(signal.Signals(number))
-        if self._interrupts:
+        if self._interrupts and number in ENDING:
             self._interrupts = False
             raise KeyboardInterrupt

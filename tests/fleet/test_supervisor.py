@@ -7,11 +7,15 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
+from snapapp import postgres
+from snapapp.jobs.database import connect
 from snapapp.jobs.fleet import commands, history
+from snapapp.migrate import migrate
 from tests.factory import Db, enqueue, row, scalar, statuses
-from tests.fleet.supervised import QUICK, Start, Supervisor, plan, until_workers, workers
+from tests.fleet.supervised import QUICK, Start, Supervisor, plan, supervising, until_workers, workers
 from tests.jobs.working import until
 
 ROOT = Path(__file__).parent.parent.parent
@@ -48,7 +52,7 @@ def until_running(db: Db, job: int) -> Any:
 
 def test_the_pools_of_the_plan_come_to_work_and_stand_on_the_roster(start: Start, db: Db) -> None:
     """M2, M6, M7, M12, M15, M42, M50."""
-    start(plan(mail={"max_processes": 2, "max_jobs": 500, "max_time_s": 900, "memory_mb": 300}, reports=ONE))
+    start(plan(mail={"max_processes": 2, "max_jobs": 500, "max_time_s": 900, "memory_mb": 300, "nice": 3}, reports=ONE))
     seen = until_workers(db, 3)
     assert sorted(each.pool for each in seen) == ["mail-supervisor", "mail-supervisor", "reports-supervisor"]
     member = (
@@ -56,6 +60,8 @@ def test_the_pools_of_the_plan_come_to_work_and_stand_on_the_roster(start: Start
     )
     [mail] = db.execute(f"{member} FROM job_worker WHERE pool = 'mail-supervisor'").fetchall()
     assert mail == (os.uname().nodename, ["mail"], 500, 900, 300, True, True)
+    niceness = {each.pool: os.getpriority(os.PRIO_PROCESS, each.pid) for each in seen}
+    assert niceness["mail-supervisor"] == niceness["reports-supervisor"] + 3
     for each in seen:
         assert os.getpgid(each.pid) == each.pid, "each worker has a process group of its own"
         assert Path(f"/proc/{each.pid}/comm").read_text().strip() == each.pool[:15]
@@ -74,6 +80,21 @@ def test_without_a_plan_one_pool_works_all_queues(start: Start, db: Db) -> None:
         os.cpu_count(),
     )
     assert len(jobs) == 2
+
+
+def test_the_embedded_server_is_shared_as_by_any_command(tmp_path: Path) -> None:
+    """Its own children end while it starts, which must not look like a signal."""
+    home = tmp_path / "data"
+    with postgres.start(home, create=True) as server:
+        migrate(server.url)
+    with supervising(tmp_path, "") as start:
+        it = start(plan(mail=ONE), SNAPAPP_DATA_DIR=str(home))
+        it.hear("worker.started")
+        with postgres.start(home, create=False) as server, connect(server.url, name="test") as db:
+            until_workers(db, 1)
+        it.signal(signal.SIGTERM)
+        assert it.end() == 0, it.said()
+    assert not (home / "postgres" / "postmaster.pid").exists()
 
 
 def test_a_second_supervisor_of_a_host_is_refused_and_told_who_holds_it(start: Start, db: Db) -> None:
@@ -198,13 +219,24 @@ def test_a_limit_of_time_waits_for_the_job_that_runs(start: Start, db: Db, tmp_p
     job, file = hold(db, tmp_path)
     until_running(db, job)
     until(lambda: scalar(db, "SELECT status FROM job_worker WHERE id = %s", worker.id) == "DRAINING")
-    until_workers(db, 1)  # nobody takes its place before it leaves
+    until(lambda: len({each.id for each in workers(db)} - {worker.id}) >= 1)  # its place is not empty meanwhile
     assert row(db, job).claimed_by == worker.id
     file.touch()
     until(lambda: row(db, job).status == "COMPLETED")
     assert row(db, job).attempt_count == 1
     until(lambda: "max_time reached: " in " ".join(exits(db)))
-    until_workers(db, 1, besides=[worker])
+    until(lambda: not worker.lives)
+
+
+def test_a_worker_that_is_told_to_go_as_soon_as_it_is_born_goes_in_order(start: Start, db: Db) -> None:
+    """FD8: by default, the signal would just end it."""
+    start(plan(mail={"queues": ["default"], "max_processes": 4, "balance": "simple"}))
+    until_workers(db, 1)
+    for size in (4, 1) * 3:
+        tell(db, "scale", "mail-supervisor", amount=size)
+        tell(db, "pause" if size == 4 else "resume", "mail-supervisor")
+    until(lambda: (history.fleet(db)[0].present, history.fleet(db)[0].leaving) == (1, 0), within=40)
+    assert {*exits(db)} == {"scaled down"}
 
 
 def test_a_worker_that_is_too_big_is_replaced(start: Start, db: Db) -> None:
@@ -330,6 +362,35 @@ def test_workers_notice_the_death_of_their_supervisor_and_leave(start: Start, db
     until(lambda: it.family() == [], within=15)
     assert exits(db) == ["its supervisor died"] * 2
     assert it.said().count("supervisor.parent.died") == 2
+
+
+def test_the_exit_code_of_a_worker_without_a_supervisor_is_13(url: str, db: Db, tmp_path: Path) -> None:
+    """M9: seen by somebody who adopts whatever a dead supervisor leaves behind."""
+    file = tmp_path / "plan.toml"
+    file.write_text(plan(mail={**TWO, "children": 0, "commands": 0}))
+    argv = [sys.executable, "-c", ADOPTER, str(file)]
+    environment = os.environ | QUICK | {"SNAPAPP_DATABASE_URL": url}
+    with subprocess.Popen(argv, cwd=ROOT, env=environment, stdin=PIPE, stdout=PIPE, text=True) as adopter:
+        until_workers(db, 2)
+        said, _ = adopter.communicate("now\n", timeout=30)
+    assert said == f"{[-signal.SIGKILL, 13, 13]}\n", "the nursery is killed, the workers leave"
+
+
+ADOPTER = """
+import os, signal, subprocess, sys
+from snapapp.jobs.fleet.nursery import adopt
+adopt()
+supervisor = subprocess.Popen([sys.executable, "-m", "snapapp", "supervisor", "--plan", sys.argv[1]])
+sys.stdin.readline()
+supervisor.kill()
+supervisor.wait()
+codes = []
+try:
+    while True:
+        codes.append(os.waitstatus_to_exitcode(os.wait()[1]))
+except ChildProcessError:
+    print(sorted(codes))
+"""
 
 
 def test_a_new_supervisor_takes_a_dead_ones_place_at_once(start: Start, db: Db) -> None:

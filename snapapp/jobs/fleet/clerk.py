@@ -158,42 +158,66 @@ class Clerk:
     # --- one pass ---------------------------------------------------------------------------------------------
 
     def work(self, db: _Db) -> None:
-        """The dead first: their jobs wait for it."""
+        """The dead first: their jobs wait. What fails though the database is there keeps nothing else waiting."""
+        steps = (
+            self._bury_fallen,
+            self._send_answers,
+            self._beat_if_due,
+            self._take_orders,
+            self._write_standings,
+            self._decide_if_due,
+            self._look_for_orphans,
+            self._prune_if_due,
+        )
+        for step in steps:
+            try:
+                step(db)
+            except (psycopg.OperationalError, psycopg.InterfaceError):
+                raise
+            except Exception as error:  # noqa: BLE001 - one step of many
+                self._complain(step.__name__.strip("_").replace("_", " "), error)
+
+    def _bury_fallen(self, db: _Db) -> None:
         while self._fallen:
             taken = history.bury(db, self._master, self._fallen[0])
             fallen = self._fallen.popleft()
             if taken:
-                self._tell(events.WORKER_RECOVERED, recovered=len(taken), job_ids=taken[:20], why=f"{fallen.end}")
+                self._tell(events.WORKER_RECOVERED, recovered=len(taken), job_ids=taken[:20], why=fallen.end)
+
+    def _send_answers(self, db: _Db) -> None:
         while self._answers:
             order, output, failed = self._answers[0]
             commands.answer(db, order, self._master.id, output, failed=failed)
             self._answers.popleft()
-        if self._has_heard:
-            self._has_heard = False
-            for taken_order in commands.take(db, self._master.host, self._master.id):
-                self._on_order(taken_order)
-        now = monotonic()
-        self._beat_if_due(db, now)
-        self._write_standings(db)
-        if now >= self._decide_at:
-            self._decide_at = now + self._autoscaler.look_every
-            self._has_heard = self._autoscaler.look(db, self._standings) or self._has_heard
-        if now >= self._orphans_at:
-            self._orphans_at = now + _LOOK_FOR_ORPHANS_EVERY
-            self._look_for_orphans(db)
-        if now >= self._prune_at:
-            self._prune_at = now + _PRUNE_EVERY
-            history.prune(db, _KEEP)
 
-    def _beat_if_due(self, db: _Db, now: float) -> None:
+    def _beat_if_due(self, db: _Db) -> None:
+        now = monotonic()
         if now < self._beat_at and self._told_status == self.status:
             return
         self._beat_at, self._told_status = now + _BEAT_EVERY, self.status
         self._written.clear()
         waits = history.beat(db, self._master, status=self._told_status)
-        if waits is None:
+        if waits is None and not history.hold(db, self._master):  # the row may just be gone
             self._on_dethroned()
         self._has_heard = self._has_heard or bool(waits)
+
+    def _take_orders(self, db: _Db) -> None:
+        if self._has_heard:
+            self._has_heard = False
+            for order in commands.take(db, self._master.host, self._master.id):
+                self._on_order(order)
+
+    def _decide_if_due(self, db: _Db) -> None:
+        now = monotonic()
+        if now >= self._decide_at:
+            self._decide_at = now + self._autoscaler.look_every
+            self._has_heard = self._autoscaler.look(db, self._standings) or self._has_heard
+
+    def _prune_if_due(self, db: _Db) -> None:
+        now = monotonic()
+        if now >= self._prune_at:
+            self._prune_at = now + _PRUNE_EVERY
+            history.prune(db, _KEEP)
 
     def _write_standings(self, db: _Db) -> None:
         standings = self._standings
@@ -206,6 +230,9 @@ class Clerk:
 
     def _look_for_orphans(self, db: _Db) -> None:
         """Workers of a supervisor that is no more. They have noticed and are finishing; who does not, is ended."""
+        if monotonic() < self._orphans_at:
+            return
+        self._orphans_at = monotonic() + _LOOK_FOR_ORPHANS_EVERY
         seen = history.of_other_masters(db, self._master)
         for orphan in seen:
             pid, started = orphan

@@ -31,6 +31,7 @@ from snapapp.jobs.worker import Worker
 Adapt = Callable[[JobsSettings], JobsSettings]
 Entry = Callable[[str, Adapt], Runtime]  # of the application: a runtime on this database, its settings adapted
 
+STEERING = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
 PARENT_DIED = 13  # the exit code of a worker whose supervisor is gone
 _LOOK_EVERY = 0.5  # seconds
 _MOMENT = 0.2
@@ -47,7 +48,8 @@ _SAID = {
 
 def live(request: Mapping[str, Any], supervisor: int) -> int:
     """The whole life of a worker process; its exit code."""
-    with Signals(signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT) as signals:
+    with Signals(*STEERING) as signals:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*ENDING, *STEERING))
         if request["nice"]:
             os.setpriority(os.PRIO_PROCESS, 0, min(19, os.getpriority(os.PRIO_PROCESS, 0) + request["nice"]))
         pool = plan.pool_of(request["pool"], request["table"])
@@ -140,6 +142,9 @@ class Hand(Worker):
 
     def note(self) -> None:
         self._tally.note(self.done, memory_mb())
+
+    def leave_soon(self) -> None:
+        self._tally.leave()
 
     @property
     def done(self) -> int:
@@ -250,7 +255,8 @@ class Foreman:
         return self._is_alone
 
     def _retire(self, why: str) -> int:
-        """No hurry: what runs is never cut off by a limit or a smaller pool."""
+        """No hurry: what runs is never cut off by a limit or a smaller pool. Another worker may come meanwhile."""
+        self._hand.leave_soon()
         self._hand.stop_claiming()
         while not self._hand.is_idle:
             self._signals.wait(0.1)

@@ -21,7 +21,8 @@ from typing import Any
 
 from snapapp.jobs.executors import frames
 from snapapp.jobs.fleet import hand
-from snapapp.jobs.fleet.hand import PARENT_DIED
+from snapapp.jobs.fleet.hand import PARENT_DIED, STEERING
+from snapapp.jobs.signals import ENDING
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 _ADOPTED_WITHIN = 5.0  # seconds
@@ -30,6 +31,8 @@ _ADOPTED_WITHIN = 5.0  # seconds
 def main(arguments: list[str]) -> None:
     requests, answers, supervisor = (int(argument) for argument in arguments[:3])
     die_with(supervisor, signal.SIGKILL)
+    # until a worker can answer them: by default they would end it, and it may be told something as soon as it is born
+    signal.pthread_sigmask(signal.SIG_BLOCK, (*ENDING, *STEERING))
     importlib.import_module(arguments[3])
     importlib.import_module("sqlalchemy.dialects.postgresql.psycopg")  # which the first engine would import
     if sys.platform != "linux":

@@ -147,6 +147,7 @@ class Pool:
         """Called when something may have changed, and every now and then."""
         self._kill_overdue()
         self._notice_work()
+        self._notice_leavers()
         if not self.wanted:
             self._worn = []
         while self._worn and self._replace_one():
@@ -202,6 +203,14 @@ class Pool:
     def _retire(self, child: Child, reason: Reason) -> None:
         child.tally.reason = reason
         child.signal(signal.SIGUSR2)
+        self._let_go(child)
+
+    def _notice_leavers(self) -> None:
+        """Whoever has reached a limit may run its last jobs for long: its place need not be empty meanwhile."""
+        for child in [child for child in self._present if child.tally.is_leaving]:
+            self._let_go(child)
+
+    def _let_go(self, child: Child) -> None:
         self._present.remove(child)
         self._worn = [worn for worn in self._worn if worn is not child]
         self._leaving.append(Leaving(child, monotonic() + self._patience + self._grace + _KILL_LATE))

@@ -172,12 +172,15 @@ class Supervisor:
 
     def _reap(self) -> None:
         for child in self._nursery.reap():
-            pool = self.pools[child.pool]
-            was_ours = pool.lost(child)
-            level = logging.WARNING if child.code else logging.DEBUG
-            self._tell(events.PROCESS_ENDED, level, pool=child.pool, pid=child.pid, why=child.end)
-            self._clerk.bury(_fallen(child, pool.planned, was_ours and bool(child.code) and not child.is_ready))
-            child.tally.close()
+            self._guarded(f"see off {child.pid}", partial(self._see_off, child))
+
+    def _see_off(self, child: Child) -> None:
+        pool = self.pools[child.pool]
+        was_unasked = pool.lost(child)
+        level = logging.WARNING if child.code else logging.DEBUG
+        self._tell(events.PROCESS_ENDED, level, pool=child.pool, pid=child.pid, why=child.end)
+        self._clerk.bury(_fallen(child, pool.planned, was_unasked and bool(child.code) and not child.is_ready))
+        child.tally.close()
 
     def _roll(self) -> None:
         """The next pool begins when the one before has only new workers, and those are of new code."""

@@ -10,8 +10,7 @@ from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
 
-_WORD = 8
-_WORDS = 4
+_SIZE = 4096  # whatever is used of it: after a deploy a worker may know more numbers than its older supervisor
 
 
 class Reason(IntEnum):
@@ -27,7 +26,7 @@ class Tally:
     """Each number has one writer."""
 
     def __init__(self, handle: int) -> None:
-        self._map = mmap.mmap(handle, _WORDS * _WORD)
+        self._map = mmap.mmap(handle, _SIZE)
         os.close(handle)
         self._words = memoryview(self._map).cast("q")
 
@@ -35,7 +34,7 @@ class Tally:
     def make(cls) -> tuple["Tally", str]:
         """For a worker that is about to be started; the second value is for `join`, over there."""
         handle, path = tempfile.mkstemp(prefix="snapapp-tally-")
-        os.ftruncate(handle, _WORDS * _WORD)
+        os.ftruncate(handle, _SIZE)
         return cls(handle), path
 
     @classmethod
@@ -65,6 +64,14 @@ class Tally:
 
     def note(self, done: int, memory_mb: int) -> None:
         self._words[1], self._words[2] = done, memory_mb
+
+    @property
+    def is_leaving(self) -> bool:
+        """It has reached a limit, claims nothing more and will end; written by the worker."""
+        return bool(self._words[4])
+
+    def leave(self) -> None:
+        self._words[4] = 1
 
     @property
     def reason(self) -> Reason:
