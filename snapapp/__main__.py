@@ -107,6 +107,7 @@ def _parser(typed: Sequence[str]) -> ArgumentParser:
 
             cli.add_arguments(name, family)
     _add_tenants(commands)
+    commands.add_parser("demo", help="prepare the demo: a video and three snaps of it, for the page at /")
     _add_doctor(commands, typed)
     _add_check_deploy(commands)
     _add_bench(commands, typed)

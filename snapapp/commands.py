@@ -1,5 +1,5 @@
-"""The commands that look at things and change rows: psql, config, jobs, queues, workers, schedules, tenants, doctor,
-check-deploy. And what every command needs: its database, the declared kinds, an explanation of what went wrong."""
+"""The commands that look at things and change rows: psql, config, jobs, queues, workers, schedules, tenants, demo,
+doctor, check-deploy. And what every command needs: its database, the declared kinds, an explanation of what failed."""
 
 import dataclasses
 import json
@@ -16,7 +16,8 @@ from snapapp.errors import SnapError
 from snapapp.jobs import cli, doctor, intake, registry
 from snapapp.jobs.cli.shown import say
 from snapapp.jobs.errors import JobsError
-from snapapp.settings import LogLevel, Settings
+from snapapp.processing import demo
+from snapapp.settings import Environment, LogLevel, Settings
 from snapapp.tenants import Tenant
 
 
@@ -107,6 +108,17 @@ _TENANT_COMMANDS: dict[str, Callable[[Connection, Namespace], int]] = {
 }
 
 
+def prepare_demo(_arguments: Namespace, settings: Settings) -> int:
+    if settings.env is Environment.PROD:
+        raise SnapError("The demo is for development, and SNAPAPP_ENV is prod.")
+    processing.load(settings)
+    intake.Defaults.max_attempts = settings.job_max_attempts
+    with db.in_use(settings) as url, db.transaction(url) as connection:
+        job_id = demo.order(connection)
+    say(f"Job {job_id} prepares the demo, as soon as a worker runs; the page at / shows it.")
+    return 0
+
+
 # Both exit with 2 where they cannot look, so that a script can tell "ill" from "nobody knows".
 
 
@@ -179,6 +191,7 @@ _COMMANDS: dict[str, Callable[[Namespace, Settings], int]] = {
     "schedules": queue_command,
     "limits": queue_command,
     "tenants": tenant_command,
+    "demo": prepare_demo,
     "fleet": queue_command,
     "doctor": diagnose,
     "check-deploy": check_deploy,

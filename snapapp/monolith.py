@@ -17,6 +17,7 @@ from snapapp.jobs.courtesy import Courtesy
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.runtime import Runtime
 from snapapp.jobs.worker import Worker
+from snapapp.processing import demo
 from snapapp.settings import Environment, Settings
 from snapapp.signing import MediaLinks, secret_kept_in
 
@@ -144,7 +145,7 @@ def connections_needed(settings: Settings) -> int:
 def bring_up_to_date(url: str, settings: Settings) -> None:
     """In prod a deploy migrates, at a moment of its choosing."""
     if settings.env is Environment.DEV:
-        migrate.migrate(url)
+        migrate.migrate(url, if_new=demo.order if settings.demo else None)
     else:
         require_schema(url)
 

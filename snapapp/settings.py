@@ -601,6 +601,13 @@ class Settings:
     processors: tuple[str, ...] = setting(
         "PROCESSORS", names("dotted module names", _is_module), "", "Further modules that declare processors."
     )
+    demo: bool = setting(
+        "DEMO",
+        switch(),
+        "true",
+        "Whether a new database begins with a demo video and three snaps of it; never in prod.",
+        prod_default="false",
+    )
 
     # How we came by them; not settings themselves, so they do not take part in comparisons.
     given: Mapping[str, "Given"] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
@@ -885,6 +892,8 @@ def _dangers(settings: Settings, wrong: set[str], given: Mapping[str, Given]) ->
         yield f"{PREFIX}SIGNING_SECRET is required in prod, it signs media links: try `openssl rand -hex 32`"
     if _is_in_the_clear(settings.s3_endpoint) and "s3_endpoint" not in wrong:
         yield f"{_as_set(TABLE['s3_endpoint'], settings.env, given)} must be https:// in prod, or on this machine"
+    if settings.demo and "demo" not in wrong:
+        yield f"{_as_set(TABLE['demo'], settings.env, given)} is for development: the demo is never shown in prod"
     for name, entry in TABLE.items():
         if name not in wrong and isinstance(getattr(settings, name), Path) and not _is_absolute(entry, given):
             yield f"{_as_set(entry, settings.env, given)} must be an absolute path in prod"

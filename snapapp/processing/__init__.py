@@ -1,7 +1,7 @@
 """What this application does with jobs: the only place that knows both worlds, the queue and the snaps.
 
 Read `orders` (what a job is told), `kinds` (the processors and what their ends change), `darkroom` (what a child does
-with a video), `scratch` (where it does it), `hooks` (telling others), `sweep` (cleaning up).
+with a video), `scratch` (where it does it), `hooks` (telling others), `sweep` (cleaning up), `demo` (a beginning).
 """
 
 import sys
@@ -15,7 +15,8 @@ from snapapp.jobs.runtime import Runtime
 from snapapp.jobs.settings import JobsSettings
 from snapapp.settings import Settings
 
-_OURS = ("snapapp.processing.kinds", "snapapp.processing.hooks", "snapapp.processing.sweep", "snapapp.demo")
+_OURS = ("snapapp.processing.kinds", "snapapp.processing.hooks", "snapapp.processing.sweep")
+_DEMO = ("snapapp.processing.demo", "snapapp.demo")
 
 
 def load(settings: Settings) -> None:
@@ -23,7 +24,7 @@ def load(settings: Settings) -> None:
     here = str(Path.cwd())  # where people keep the modules they name; children look there as well
     if here not in sys.path:
         sys.path.append(here)
-    for module in (*settings.processors, *_OURS):
+    for module in (*settings.processors, *_OURS, *_DEMO):
         try:
             registry.load((module,))
         except ImportError as error:
