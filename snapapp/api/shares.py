@@ -8,12 +8,13 @@ from pydantic import Field
 
 from snapapp import sharing, snaps
 from snapapp.api.body import StrictRoute
-from snapapp.api.deps import House
+from snapapp.api.deps import House, RequestId
 from snapapp.api.errors import may_be
 from snapapp.api.places import url_of_link
 from snapapp.api.schema import Asked, Moment, Shown
 from snapapp.api.snaps import NO_SNAP, SnapId
-from snapapp.api.tenancy import Own
+from snapapp.api.tenancy import Own, Visiting
+from snapapp.processing import hooks
 from snapapp.sharing import Share
 
 router = APIRouter(prefix="/v2/snaps", tags=["snaps"], route_class=StrictRoute)
@@ -34,9 +35,21 @@ class Shared(Shown):
 
 
 @router.post("/{snap_id}/share", responses=NO_SNAP | may_be(_409="It is a draft."))
-def share_snap(own: Own, house: House, snap_id: SnapId, request: Request, wanted: Sharing | None = None) -> Shared:
+def share_snap(
+    visit: Visiting,
+    house: House,
+    snap_id: SnapId,
+    request: Request,
+    request_id: RequestId,
+    wanted: Sharing | None = None,
+) -> Shared:
     """Makes a link, or gives the one there is. A snap that is not finished may be shared too."""
-    share = sharing.share(own.connection, own.code, snap_id, expires_at=wanted.expires_at if wanted else None)
+    db, code = visit.connection, visit.code
+    with visit.as_tenant():
+        had = sharing.in_force(db, code, snap_id)
+        share = sharing.share(db, code, snap_id, expires_at=wanted.expires_at if wanted else None)
+    if had is None:
+        hooks.announce(db, code, snap_id, "snap.shared", request_id)
     return _shown(snap_id, share, url_of_link(request, house, share.token))
 
 

@@ -23,13 +23,13 @@ KIND = "snap.webhook"
 _WITHIN = timedelta(seconds=15)  # for an answer
 
 
-def announce(db: Connection, job: Job, event: str) -> None:
+def announce(db: Connection, tenant: str, snap_id: UUID, event: str, request_id: str | None) -> None:
     """In the transaction in which it happened, so nobody is told of what was rolled back."""
-    with scope(db, job.tenant):
-        wanting = webhooks.wanting(db, job.tenant, event)
+    with scope(db, tenant):
+        wanting = webhooks.wanting(db, tenant, event)
     for webhook, _secret in wanting:
-        payload = {"webhook_id": webhook.id, "event": event, "snap_id": str(job.snap_id)}
-        enqueue(db, KIND, payload, tenant=job.tenant, request_id=job.request_id)
+        payload = {"webhook_id": webhook.id, "event": event, "snap_id": str(snap_id)}
+        enqueue(db, KIND, payload, tenant=tenant, request_id=request_id)
 
 
 @processor(

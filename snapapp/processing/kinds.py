@@ -22,7 +22,7 @@ def publish(db: Connection, job: Job, evidence: dict[str, Any]) -> None:
     with scope(db, job.tenant):
         was_published = snaps.complete(db, job.tenant, job.snap_id, snaps.Evidence(**evidence))
     if was_published:
-        hooks.announce(db, job, "snap.completed")
+        hooks.announce(db, job.tenant, job.snap_id, "snap.completed", job.request_id)
 
 
 def give_up(db: Connection, job: Job, failure: Failure) -> None:
@@ -30,7 +30,7 @@ def give_up(db: Connection, job: Job, failure: Failure) -> None:
     with scope(db, job.tenant):
         is_news = snaps.fail(db, job.tenant, job.snap_id, failure.error)
     if is_news:
-        hooks.announce(db, job, "snap.failed")
+        hooks.announce(db, job.tenant, job.snap_id, "snap.failed", job.request_id)
 
 
 @processor(orders.SNAP, queue=_HEAVY, executor="process", timeout=timedelta(minutes=5), commit=publish, failed=give_up)

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from snapapp import snaps, storage, tenants, videos
 from snapapp.db import scope
-from snapapp.jobs import Job, processor, scheduled
+from snapapp.jobs import Job, scheduled
 from snapapp.processing import scratch
 from snapapp.settings import Settings
 from snapapp.storage import Storage, keys
@@ -26,8 +26,7 @@ def sweep_scratch() -> None:
     scratch.sweep(_settings().data_dir / "scratch")
 
 
-@scheduled(cron="30 3 * * *")
-@processor(KIND, queue="light", timeout=timedelta(hours=1))
+@scheduled(cron="30 3 * * *", name=KIND)
 def sweep_storage(job: Job) -> dict[str, Any]:
     """Compares rows and objects, both ways, after what is too old has gone."""
     now, store = datetime.now(UTC), storage.from_settings(_settings())

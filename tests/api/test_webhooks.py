@@ -1,10 +1,12 @@
 """/v2/webhooks: whom a tenant wants told of what."""
 
+import json
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
+from tests.api.product import mark
 from tests.factory import Db, scalar
 
 HOOKS = "/v2/webhooks"
@@ -22,6 +24,16 @@ def test_a_secret_is_shown_once(client: TestClient) -> None:
     assert client.get(HOOKS).json() == {"items": [made]}
     changed = client.patch(f"{HOOKS}/{made['id']}", json={"isActive": False})
     assert secret not in changed.text + client.get(HOOKS).text
+
+
+def test_the_first_share_is_told_and_the_next_is_the_same_link(client: TestClient, db: Db) -> None:
+    client.post(HOOKS, json=HOOK | {"events": ["snap.shared"]})
+    snap = mark(client)
+    for _ in range(2):
+        client.post(f"/v2/snaps/{snap['snapId']}/share")
+    [(payload,)] = db.execute("SELECT payload::text FROM snap_processing_job WHERE kind = 'snap.webhook'").fetchall()
+    told = json.loads(payload)
+    assert (told["event"], told["snap_id"]) == ("snap.shared", snap["snapId"])
 
 
 def test_a_change_names_what_it_changes(client: TestClient, db: Db) -> None:
