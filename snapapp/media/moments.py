@@ -18,8 +18,8 @@ from snapapp.media.errors import PastTheEnd, Unreadable
 # rate leads behind the moment in 20 of 1,000 cases.
 _FURTHER_BACK = (0, 1 * SECOND, 4 * SECOND, 16 * SECOND, 64 * SECOND)
 
-# Frames that no other frame needs are not decoded until this long before the moment.
-_SURE = SECOND // 2
+# Frames that no other frame needs are not decoded until so many frames' time before the moment.
+_SURE = 3
 _CAN_SKIP = {"h264", "hevc"}
 _ORDINARY_RATE = 240  # frames a second; what a file claims beyond is rather a lie than a camera
 
@@ -84,7 +84,7 @@ def _first(video: Video, moment: int) -> tuple[Shown, Iterator[Shown]]:
     last: Shown | None = None
     starts = [moment - back for back in _FURTHER_BACK if moment > back]
     for start in [*starts, None]:
-        skipping = [moment - _SURE, None] if codec_name(video.stream) in _CAN_SKIP else [None]
+        skipping = [_skip_before(video, moment), None] if codec_name(video.stream) in _CAN_SKIP else [None]
         for skip_before in skipping:
             _seek(video, start)
             frames = _shown(video, skip_before)
@@ -101,6 +101,10 @@ def _first(video: Video, moment: int) -> tuple[Shown, Iterator[Shown]]:
                 return last, frames
             raise PastTheEnd(_past(video, moment, last))
     raise Unreadable("the file contains no picture that can be decoded: it is damaged, or was cut off")
+
+
+def _skip_before(video: Video, moment: int) -> int:
+    return moment - round(_SURE * SECOND / (video.stream.average_rate or 25))
 
 
 def _seek(video: Video, start: int | None) -> None:

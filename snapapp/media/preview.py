@@ -10,6 +10,7 @@ from snapapp.media.container import SECOND, Video, codec_name, opened
 from snapapp.media.errors import Unreadable
 from snapapp.media.limits import Limits
 from snapapp.media.moments import all_frames, duration
+from snapapp.media.probe import probe
 from snapapp.media.progress import Progress, unheard
 from snapapp.media.studio import studio
 
@@ -32,7 +33,13 @@ def preview(
     limits = limits or Limits()
     try:
         with opened(source, limits) as video:
-            return _moved(video, target, progress) if _fits(video) else _coded(video, target, progress)
+            if not _fits(video):
+                return _coded(video, target, progress)
+            moved = _moved(video, target, progress)
+        if _plays(target, limits):
+            return moved
+        with opened(source, limits) as video:
+            return _coded(video, target, progress)
     except BaseException:
         with suppress(FileNotFoundError):
             target.unlink()
@@ -42,6 +49,12 @@ def preview(
 def _fits(video: Video) -> bool:
     """Browsers play what is inside; only the Matroska around it is too much for them."""
     return video.kind == "mkv" and codec_name(video.stream) == "h264" and video.stream.pix_fmt == "yuv420p"
+
+
+def _plays(target: Path, limits: Limits) -> bool:
+    """What was damaged may be decoded on, and yet be worth nothing when only moved."""
+    with target.open("rb") as file:
+        return probe(file, limits).plays_in_browsers
 
 
 def _moved(video: Video, target: Path, progress: Progress) -> Preview:

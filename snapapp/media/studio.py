@@ -1,13 +1,14 @@
 """Frames as they leave: upright, square pixels, even sizes, never larger than they came."""
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from av.filter import Graph
 from av.video.frame import VideoFrame
 from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
 from PIL import Image
 
-from snapapp.media.container import Video
+from snapapp.media.container import SECOND, Video
 from snapapp.media.probe import clockwise
 
 _TURNS: dict[int, list[tuple[str, str | None]]] = {
@@ -44,11 +45,12 @@ class Studio:
             dst_colorspace=colors,
             interpolation=Interpolation.BILINEAR,
             dst_color_range=ColorRange.MPEG,
+            threads=1,
         )
         return self._turned(scaled) if self.rotation else scaled
 
     def image(self, picture: VideoFrame) -> Image.Image:
-        painted = self._painter.reformat(picture, format="rgb24", dst_color_range=ColorRange.JPEG)
+        painted = self._painter.reformat(picture, format="rgb24", dst_color_range=ColorRange.JPEG, threads=1)
         plane = painted.planes[0]
         size = (painted.width, painted.height)
         return Image.frombuffer("RGB", size, plane, "raw", "RGB", plane.line_size, 1)  # type: ignore[arg-type]
@@ -86,7 +88,8 @@ def _colors(frame: VideoFrame) -> Colorspace | None:
 
 def _turner(frame: VideoFrame, rotation: int) -> Graph:
     graph = Graph()
-    nodes = [graph.add_buffer(width=frame.width, height=frame.height, format=frame.format, time_base=frame.time_base)]
+    ticks = Fraction(1, SECOND)  # of no meaning here: times are given later
+    nodes = [graph.add_buffer(width=frame.width, height=frame.height, format=frame.format, time_base=ticks)]
     nodes += [graph.add(name, argument) for name, argument in _TURNS[rotation]]
     graph.link_nodes(*nodes, graph.add("buffersink")).configure()
     return graph

@@ -44,12 +44,15 @@ class Recipe:
     audio_from: float | None = None
     shift: int = 0
     """Added to every time of the finished packets: what becomes negative is hidden by an edit list."""
+    hidden: frozenset[int] = frozenset()
+    """Packets of VP8 whose frames are made to be used and not shown."""
     paint: Callable[[int, tuple[int, int]], Image.Image] | None = None
 
 
 X264 = {"preset": "ultrafast", "bf": "2", "g": "25", "threads": "1"}
 PYRAMID = {"preset": "veryfast", "bf": "5", "b-pyramid": "normal", "b_strategy": "0", "g": "40", "threads": "1"}
 OPEN_GOP = PYRAMID | {"x264-params": "open-gop=1:keyint=24:min-keyint=24"}
+VP8 = {"deadline": "realtime", "cpu-used": "8", "g": "24"}
 X265 = {"preset": "ultrafast", "x265-params": "log-level=none:keyint=20:bframes=3:pools=none:frame-threads=1"}
 
 
@@ -82,9 +85,8 @@ GOOD: dict[str, Recipe] = {
     "mkv": Recipe(suffix=".mkv", options=PYRAMID, times=irregular()),
     "mkv_without_index": Recipe(suffix=".mkv", options=PYRAMID, muxing={"live": "1"}),
     "webm_vp9": Recipe(".webm", "libvpx-vp9", options={"deadline": "realtime", "cpu-used": "8", "g": "20"}),
-    "webm_vp8": Recipe(
-        ".webm", "libvpx", options={"deadline": "good", "cpu-used": "5", "auto-alt-ref": "1", "lag-in-frames": "10"}
-    ),
+    "webm_vp8": Recipe(".webm", "libvpx", options=VP8),
+    "webm_vp8_hidden": Recipe(".webm", "libvpx", options=VP8, hidden=frozenset({7, 30, 31, 60})),
     "hevc": Recipe(codec="libx265", options=X265),
     "hevc_10_bit": Recipe(codec="libx265", options=X265, pix_fmt="yuv420p10le"),
     "h264_10_bit": Recipe(pix_fmt="yuv420p10le"),
@@ -139,7 +141,8 @@ def _encode(file: OutputContainer, recipe: Recipe) -> None:
         image = (recipe.paint or numbered)(number, upright)
         frame = VideoFrame.from_image(image.transpose(TURNS[recipe.rotation]) if recipe.rotation else image)
         frame.pts, frame.time_base = time, Fraction(1, TICKS)
-        _mux(file, stream.encode(frame), recipe.shift)
+        packets = stream.encode(frame)
+        _mux(file, [_hidden(packet) for packet in packets] if number in recipe.hidden else packets, recipe.shift)
     _mux(file, stream.encode(), recipe.shift)
 
 
@@ -161,6 +164,14 @@ def _mux(file: OutputContainer, packets: Sequence[Any], shift: int) -> None:
             ticks = round(shift / TICKS / packet.time_base)
             packet.pts, packet.dts = packet.pts + ticks, packet.dts + ticks
         file.mux(packet)
+
+
+def _hidden(packet: Any) -> Any:
+    data = bytes(packet)
+    copy = av.Packet(bytes([data[0] & ~0x10]) + data[1:])
+    copy.pts, copy.dts, copy.time_base, copy.duration = packet.pts, packet.dts, packet.time_base, packet.duration
+    copy.stream = packet.stream
+    return copy
 
 
 def _muxing(recipe: Recipe) -> dict[str, str]:
