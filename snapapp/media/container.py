@@ -232,15 +232,15 @@ def video_stream(container: InputContainer) -> VideoStream | None:
 
 def why_not(stream: VideoStream, limits: Limits) -> MediaError | None:
     """What stands against decoding this stream, if anything."""
-    context = stream.codec_context
+    context, most = stream.codec_context, f"{limits.max_pixels / 1e6:.1f} million pixels"
     if codec_name(stream) not in _CODECS:
         name = codec_name(stream) or "something we do not know"
         return UnsupportedCodec(f"the video is coded as {name}; we read {', '.join(sorted(_CODECS))}")
     if not context.width or not context.height:
-        return Unreadable("the video does not say how large its picture is: it is damaged, or cut off")
+        # FFmpeg forgets a size beyond the limit, for some codecs
+        return Unreadable(f"its picture has no size that can be read: it is damaged, or larger than {most}")
     if context.width * context.height > limits.max_pixels:
-        most = limits.max_pixels / 1e6
-        return TooLarge(f"the picture has {context.width}×{context.height} pixels; we read up to {most:.1f} million")
+        return TooLarge(f"the picture has {context.width}×{context.height} pixels; we read up to {most}")
     return None
 
 
@@ -257,7 +257,7 @@ def in_words(reading: Reading) -> Iterator[None]:
     except av.FFmpegError as error:
         reading.check()
         if isinstance(error, MemoryError):
-            raise OutOfMemory("there was not enough memory to read this video") from error
+            raise OutOfMemory("the video asks for more memory than there is; it may be damaged") from error
         raise Unreadable(f"the video cannot be read; it is damaged, or was cut off: {_words(error)}") from error
     except MemoryError as error:
         raise OutOfMemory("there was not enough memory for this video") from error

@@ -1,9 +1,13 @@
 """A copy that every browser plays, whose times are those of the original: what is marked on it holds there."""
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+from av.packet import Packet
+from av.video.stream import VideoStream
 
 from snapapp.media.clip import ClipWriter, film
 from snapapp.media.container import SECOND, Video, codec_name, opened
@@ -15,6 +19,7 @@ from snapapp.media.progress import Progress, unheard
 from snapapp.media.studio import studio
 
 _MAX_WIDTH = 1280
+_MOST_REORDERED = 20  # packets; H.264 allows 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,7 @@ def preview(
             if not _fits(video):
                 return _coded(video, target, progress)
             moved = _moved(video, target, progress)
-        if _plays(target, limits):
+        if moved and _plays(target, limits):
             return moved
         with opened(source, limits) as video:
             return _coded(video, target, progress)
@@ -57,20 +62,37 @@ def _plays(target: Path, limits: Limits) -> bool:
         return probe(file, limits).plays_in_browsers
 
 
-def _moved(video: Video, target: Path, progress: Progress) -> Preview:
+def _moved(video: Video, target: Path, progress: Progress) -> Preview | None:
     """Packet by packet into an MP4: seconds instead of minutes."""
     told, ends, count = _Told(video, progress), 0, 0
     with film(target) as file:
         stream = file.add_stream_from_template(video.stream, opaque=True)
-        for packet in video.packets():
-            if packet.dts is None or packet.pts is None:
-                continue
+        for packet in _ordered(video.packets()):
+            assert packet.pts is not None
+            assert packet.dts is not None
             told.reached(begins := video.time(packet.pts))
             ends, count = max(ends, begins + round((packet.duration or 0) * packet.time_base * SECOND)), count + 1
             packet.pts, packet.dts = packet.pts - video.pts(0), packet.dts - video.pts(0)
             packet.stream = stream
             file.mux(packet)
-    return _made(ends, count)
+    return Preview(ends / SECOND, count) if count else None
+
+
+def _ordered(packets: "Iterator[Packet[VideoStream]]") -> "Iterator[Packet[VideoStream]]":
+    """Matroska has no decoding times; FFmpeg finds them, but not for the first packets. There any do that rise and are
+    early enough."""
+    waiting: list[Packet[VideoStream]] = []
+    for packet in packets:
+        if packet.pts is None:
+            continue
+        waiting.append(packet)
+        if packet.dts is None and len(waiting) < _MOST_REORDERED:
+            continue
+        dts = packet.dts if packet.dts is not None else packet.pts
+        for before, one in enumerate(reversed(waiting)):
+            one.dts = dts - before
+        yield from waiting
+        waiting.clear()
 
 
 def _coded(video: Video, target: Path, progress: Progress) -> Preview:
@@ -88,13 +110,9 @@ def _coded(video: Video, target: Path, progress: Progress) -> Preview:
     finally:
         if writer:
             writer.abandon()
-    return _made(writer.ends, writer.frame_count) if writer else _made(0, 0)
-
-
-def _made(ends: int, count: int) -> Preview:
-    if not count:
+    if not writer:
         raise Unreadable("the file contains no picture that can be decoded: it is damaged, or was cut off")
-    return Preview(ends / SECOND, count)
+    return Preview(writer.ends / SECOND, writer.frame_count)
 
 
 class _Told:

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import av
 from av.audio.frame import AudioFrame
 from av.container import OutputContainer
 from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
 from PIL import Image, ImageDraw
 
 os.environ.setdefault("SVT_LOG", "1")  # its encoder speaks to stderr otherwise
@@ -23,6 +24,13 @@ os.environ.setdefault("SVT_LOG", "1")  # its encoder speaks to stderr otherwise
 TICKS = 90_000
 BITS = 10
 TURNS = {90: Image.Transpose.ROTATE_90, 180: Image.Transpose.ROTATE_180, 270: Image.Transpose.ROTATE_270}
+
+
+X264 = {"preset": "ultrafast", "bf": "2", "g": "25", "threads": "1"}
+PYRAMID = {"preset": "veryfast", "bf": "5", "b-pyramid": "normal", "b_strategy": "0", "g": "40", "threads": "1"}
+OPEN_GOP = PYRAMID | {"x264-params": "open-gop=1:keyint=24:min-keyint=24"}
+VP8 = {"deadline": "realtime", "cpu-used": "8", "g": "24"}
+X265 = {"preset": "ultrafast", "x265-params": "log-level=none:keyint=20:bframes=3:pools=none:frame-threads=1"}
 
 
 @dataclass(frozen=True)
@@ -47,13 +55,6 @@ class Recipe:
     hidden: frozenset[int] = frozenset()
     """Packets of VP8 whose frames are made to be used and not shown."""
     paint: Callable[[int, tuple[int, int]], Image.Image] | None = None
-
-
-X264 = {"preset": "ultrafast", "bf": "2", "g": "25", "threads": "1"}
-PYRAMID = {"preset": "veryfast", "bf": "5", "b-pyramid": "normal", "b_strategy": "0", "g": "40", "threads": "1"}
-OPEN_GOP = PYRAMID | {"x264-params": "open-gop=1:keyint=24:min-keyint=24"}
-VP8 = {"deadline": "realtime", "cpu-used": "8", "g": "24"}
-X265 = {"preset": "ultrafast", "x265-params": "log-level=none:keyint=20:bframes=3:pools=none:frame-threads=1"}
 
 
 def irregular(count: int = 75, seed: int = 5) -> tuple[int, ...]:
@@ -123,14 +124,18 @@ def numbered(number: int, size: tuple[int, int]) -> Image.Image:
     return image
 
 
+def frame_of(image: Image.Image) -> VideoFrame:
+    return cast(VideoFrame, VideoFrame.from_image(image))  # type: ignore[no-untyped-call]
+
+
 def _encode(file: OutputContainer, recipe: Recipe) -> None:
-    stream = file.add_stream(recipe.codec, rate=25, options=recipe.options)
+    stream = cast(VideoStream, file.add_stream(recipe.codec, rate=25, options=recipe.options))
     upright = recipe.size if recipe.rotation % 180 == 0 else (recipe.size[1], recipe.size[0])
     stream.width, stream.height = recipe.size
     stream.pix_fmt = recipe.pix_fmt
     stream.codec_context.time_base = Fraction(1, recipe.clock)
     if recipe.aspect:
-        stream.codec_context.sample_aspect_ratio = recipe.aspect  # type: ignore[misc]
+        stream.codec_context.sample_aspect_ratio = recipe.aspect
     if recipe.rotation:
         stream.set_display_rotation(-recipe.rotation)
     sound = file.add_stream("aac", rate=48_000) if recipe.audio_from is not None else None
@@ -139,7 +144,7 @@ def _encode(file: OutputContainer, recipe: Recipe) -> None:
         _encode_silence(file, sound, recipe)
     for number, time in enumerate(recipe.times):
         image = (recipe.paint or numbered)(number, upright)
-        frame = VideoFrame.from_image(image.transpose(TURNS[recipe.rotation]) if recipe.rotation else image)
+        frame = frame_of(image.transpose(TURNS[recipe.rotation]) if recipe.rotation else image)
         frame.pts, frame.time_base = time, Fraction(1, TICKS)
         packets = stream.encode(frame)
         _mux(file, [_hidden(packet) for packet in packets] if number in recipe.hidden else packets, recipe.shift)
@@ -207,21 +212,39 @@ def subtitled_picture(path: Path) -> Path:
 
 
 def giant(path: Path, side: int = 16_384) -> Path:
-    """One small JPEG that says it has this many pixels each way, and the header says so as well."""
+    """A small picture that says it has this many pixels each way, and the container says so as well."""
+    is_vp9 = path.suffix == ".webm"
+    data = _small_vp9(side) if is_vp9 else _small_jpeg(side)
+    with av.open(str(path), "w") as file:
+        stream = file.add_mux_stream("vp9" if is_vp9 else "mjpeg", width=side, height=side)
+        stream.time_base = Fraction(1, TICKS)
+        for number in range(3):
+            packet = av.Packet(data)
+            packet.stream, packet.time_base, packet.is_keyframe = stream, Fraction(1, TICKS), True
+            packet.pts = packet.dts = number * 3600
+            file.mux(packet)
+    return path
+
+
+def _small_jpeg(side: int) -> bytes:
     small = io.BytesIO()
     Image.new("RGB", (64, 64), "green").save(small, "JPEG")
     data = bytearray(small.getvalue())
     place = data.index(b"\xff\xc0") + 5
     data[place : place + 4] = struct.pack(">HH", side, side)
-    with av.open(str(path), "w") as file:
-        stream = file.add_mux_stream("mjpeg", width=side, height=side)
-        stream.time_base = Fraction(1, TICKS)
-        for number in range(3):
-            packet = av.Packet(bytes(data))
-            packet.stream, packet.time_base, packet.is_keyframe = stream, Fraction(1, TICKS), True
-            packet.pts = packet.dts = number * 3600
-            file.mux(packet)
-    return path
+    return bytes(data)
+
+
+def _small_vp9(side: int) -> bytes:
+    """A keyframe of VP9 has its size, less one, from the 37th bit on."""
+    encoder = av.CodecContext.create("libvpx-vp9", "w")
+    encoder.width, encoder.height, encoder.pix_fmt = 64, 64, "yuv420p"
+    encoder.time_base = Fraction(1, 25)
+    packets = [*encoder.encode(VideoFrame(64, 64, "yuv420p")), *encoder.encode()]
+    bits = int.from_bytes(bytes(packets[0])[:9], "big")
+    size = (side - 1) << 16 | (side - 1)
+    bits = bits >> 36 << 36 | size << 4 | bits & 0xF
+    return bits.to_bytes(9, "big") + bytes(packets[0])[9:]
 
 
 def patched(data: bytes, box: bytes, offset: int, value: bytes, *, which: int = 0) -> bytes:
@@ -285,6 +308,6 @@ def moments(intervals: Sequence[Interval], count: int, seed: int) -> Iterator[fl
 
 
 def _upright(frame: VideoFrame, rotation: int) -> Image.Image:
-    image: Image.Image = frame.to_image()
+    image: Image.Image = frame.to_image()  # type: ignore[no-untyped-call]
     back = {90: Image.Transpose.ROTATE_270, 180: Image.Transpose.ROTATE_180, 270: Image.Transpose.ROTATE_90}
     return image.transpose(back[rotation]) if rotation else image

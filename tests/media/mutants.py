@@ -164,7 +164,7 @@ def use(data: bytes, number: int, folder: Path) -> None:
     else:
         overlay = media.Overlay(("São João", "412.5"), mode=media.Mode.SUBJECT_AND_BOTH)
         moment = {"start_frame": 12} if number % 4 == 2 else {"start_seconds": 0.7}
-        wanted = media.Wanted(**moment, clip_seconds=0.6, overlay=overlay)  # type: ignore[arg-type]
+        wanted = media.Wanted(**moment, clip_seconds=0.6, overlay=overlay)
         made_of_it = media.extract(io.BytesIO(data), wanted, folder)
         names = {artefact.file_name for artefact in made_of_it.artefacts}
         assert names == {path.name for path in folder.iterdir()}

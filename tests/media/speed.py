@@ -64,7 +64,7 @@ def shown(measured: list[Measured]) -> str:
 
 
 def ratio(theirs: list[Measured], ours: list[Measured], name: str) -> float:
-    return median(getattr(one, name) for one in theirs) / median(getattr(one, name) for one in ours)
+    return float(median(getattr(one, name) for one in theirs) / median(getattr(one, name) for one in ours))
 
 
 # --- ours ------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from av.video.frame import VideoFrame
 from PIL import Image, ImageChops
 
 from snapapp import media
-from tests.media.material import numbered
+from tests.media.material import frame_of, numbered
 
 FPS, SECONDS, UNIQUE = 30, 60, 4  # so many seconds are encoded, and repeated
 X264 = {"preset": "veryfast", "g": str(FPS)}
@@ -39,7 +39,7 @@ def make(target: Path, height: int) -> None:
 
 
 def _grainy(image: Image.Image, grain: Image.Image) -> VideoFrame:
-    return VideoFrame.from_image(ImageChops.overlay(image, grain))
+    return frame_of(ImageChops.overlay(image, grain))
 
 
 def work(source: Path, moment: float) -> None:

@@ -3,6 +3,7 @@
 import io
 from pathlib import Path
 
+import av
 import pytest
 
 from snapapp import media
@@ -22,9 +23,9 @@ def test_a_moment_marked_on_the_copy_is_that_moment_of_the_original(
     with video(kind).open("rb") as file:
         made = media.preview(file, target)
     copied = decoded_whole_from_zero(target)
-    wanted = [(one.number, pytest.approx(one.begins, abs=0.001)) for one in whole(kind)]
-    assert copied == wanted
-    assert made.frame_count == len(wanted)
+    assert [number for number, _ in copied] == [one.number for one in whole(kind)]
+    assert [begins for _, begins in copied] == pytest.approx([one.begins for one in whole(kind)], abs=0.001)
+    assert made.frame_count == len(copied)
     assert made.duration_seconds == pytest.approx(whole(kind)[-1].ends, abs=0.05)
     with target.open("rb") as file:
         found = media.probe(file)
@@ -35,8 +36,6 @@ def test_a_moment_marked_on_the_copy_is_that_moment_of_the_original(
 
 def decoded_whole_from_zero(path: Path) -> list[tuple[int, float]]:
     """A player counts from 0, whenever the first frame comes."""
-    import av
-
     with av.open(str(path)) as file:
         start = (file.start_time or 0) / 1e6
     return [(one.number, one.begins + start) for one in decoded_whole(path)]
@@ -45,10 +44,12 @@ def decoded_whole_from_zero(path: Path) -> list[tuple[int, float]]:
 def test_what_h264_is_in_a_matroska_file_is_moved_and_not_coded_again(video: Video, tmp_path: Path) -> None:
     with video("mkv").open("rb") as file:
         media.preview(file, tmp_path / "preview.mp4")
-    packet = video("mkv").read_bytes()
-    copied = (tmp_path / "preview.mp4").read_bytes()
-    middle = copied.index(b"mdat") + 3000
-    assert copied[middle : middle + 200] in packet
+    assert packets_of(tmp_path / "preview.mp4") == packets_of(video("mkv"))
+
+
+def packets_of(path: Path) -> list[bytes]:
+    with av.open(str(path)) as file:
+        return [bytes(packet) for packet in file.demux(file.streams.video[0]) if packet.size]
 
 
 def test_a_copy_that_failed_leaves_no_file(video: Video, tmp_path: Path) -> None:
