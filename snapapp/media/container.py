@@ -76,9 +76,9 @@ class Reading:
         self._source = source
         self._allowance = allowance
         self._left = allowance
+        self._place = 0
         self.size = source.seek(0, os.SEEK_END)
         self.failure: BaseException | None = None
-        source.seek(0)
 
     def allow(self, allowance: int) -> None:
         """As much may be read from here on until the next call."""
@@ -88,9 +88,11 @@ class Reading:
         if self.failure:
             return b""
         try:
+            self._source.seek(self._place)
             data = bytes(self._source.read(size))
             # PyAV copies what it gets, however long, into a buffer of the size it asked for
             assert len(data) <= size, f"the source returned {len(data)} bytes when asked for {size}"
+            self._place += len(data)
             self._take(len(data))
         except BaseException as failure:  # noqa: BLE001 - check() raises it
             self.failure = failure
@@ -98,11 +100,12 @@ class Reading:
         return data
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._source.tell(), os.SEEK_END: self.size}[whence]
-        return self._source.seek(max(0, base + offset))
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self.size}[whence]
+        self._place = max(0, base + offset)
+        return self._place
 
     def tell(self) -> int:
-        return self._source.tell()
+        return self._place
 
     def check(self) -> None:
         if self.failure:

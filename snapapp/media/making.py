@@ -88,10 +88,12 @@ class Making:
         self._folder = folder
         self._signboard = Signboard(wanted.overlay) if wanted.overlay else None
         self._clip = ClipWriter(folder / CLIP, studio.size, video.stream.average_rate, video.limits.threads)
+        self._seen: Shown | None = None
         self._last: _Still | None = None
         self._best: tuple[float, _Still, int] | None = None
 
     def take(self, shown: Shown) -> None:
+        self._seen = shown
         in_clip, due = shown.begins < self.schedule.clip_end, self._due(shown.ends)
         if not in_clip and not due:
             return
@@ -106,8 +108,11 @@ class Making:
 
     def complete(self, *, repeat_last: bool) -> None:
         """After the last frame: where the end is near enough, it stands for those that are still due."""
-        while repeat_last and self._last and len(self.frames) < len(self.schedule.times):
-            self._frame(self._last)
+        due = len(self.schedule.times) - len(self.frames)
+        if repeat_last and due and self._seen:
+            still = self._still(self._seen, self.studio.image(self.studio.picture(self._seen.frame)))
+            for _ in range(due):
+                self._frame(still)
         self._clip.close()
         self._note(CLIP, (self._folder / CLIP).read_bytes())
         assert self._best
@@ -142,6 +147,8 @@ class Making:
         return sum(time < ends for time in self.schedule.times[len(self.frames) :])
 
     def _still(self, shown: Shown, image: Image.Image) -> _Still:
+        if self._last and self._last.begins == shown.begins:
+            return self._last
         grey = quality.grey(image)
         measured = quality.measured(grey, self._last.grey if self._last else None)
         self._last = _Still(shown.begins, image, self._encoded(image), grey, measured)

@@ -81,30 +81,38 @@ def duration(video: Video) -> int | None:
 
 
 def _first(video: Video, moment: int) -> tuple[Shown, Iterator[Shown]]:
-    last: Shown | None = None
+    """The frame shown at the moment, and those after it."""
     starts = [moment - back for back in _FURTHER_BACK if moment > back]
     for start in [*starts, None]:
-        skipping = [_skip_before(video, moment), None] if codec_name(video.stream) in _CAN_SKIP else [None]
-        for skip_before in skipping:
+        for skip_before in _skipping(video, moment):
             _seek(video, start)
             frames = _shown(video, skip_before)
-            first = None
-            for shown in frames:
-                first, last = first or shown, shown
-                if moment < shown.ends:
-                    break
+            first, last = _up_to(frames, moment)
             if first is None or last is None or (first.begins > moment and start is not None):
                 break  # too late: further back
             if skip_before is not None and (last.begins < skip_before or moment >= last.ends):
                 continue  # one that was skipped may have been it
-            if moment <= last.ends:
-                return last, frames
-            raise PastTheEnd(_past(video, moment, last))
+            if moment > last.ends:
+                raise PastTheEnd(_past(video, moment, last))
+            return last, frames
     raise Unreadable("the file contains no picture that can be decoded: it is damaged, or was cut off")
 
 
-def _skip_before(video: Video, moment: int) -> int:
-    return moment - round(_SURE * SECOND / (video.stream.average_rate or 25))
+def _up_to(frames: Iterator[Shown], moment: int) -> tuple[Shown | None, Shown | None]:
+    """The first frame, and the one that is shown at the moment or is the last."""
+    first = last = None
+    for last in frames:
+        first = first or last
+        if moment < last.ends:
+            break
+    return first, last
+
+
+def _skipping(video: Video, moment: int) -> list[int | None]:
+    """Until when frames are skipped that no other needs, in turn; None decodes all."""
+    if codec_name(video.stream) not in _CAN_SKIP:
+        return [None]
+    return [moment - round(_SURE * SECOND / (video.stream.average_rate or 25)), None]
 
 
 def _seek(video: Video, start: int | None) -> None:

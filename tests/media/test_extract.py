@@ -4,6 +4,7 @@ import base64
 import hashlib
 import io
 import json
+import os
 import threading
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -131,6 +132,7 @@ def test_an_end_a_quarter_of_a_second_past_the_video_is_complete(video: Video, t
     """S28: the last frame stands in."""
     made = extracted(video(kind), tmp_path, 2.24)
     assert (made.frame_count, made.missing_seconds) == (5, 0)
+    assert [frame.timestamp_seconds for frame in made.frames] == [2.24, 2.44, 2.64, 2.84, 2.96]
     assert made.snapshot_video.duration_seconds == pytest.approx(0.76, abs=0.001)
 
 
@@ -258,7 +260,7 @@ def test_progress_rises_and_what_it_raises_ends_the_work(video: Video, tmp_path:
 
 
 class Unsteady(io.BytesIO):
-    """Breaks off at the n-th reading, as a network does."""
+    """Breaks off at the n-th reading or seeking, as a network does."""
 
     def __init__(self, data: bytes, readings: int, failure: BaseException) -> None:
         super().__init__(data)
@@ -266,10 +268,17 @@ class Unsteady(io.BytesIO):
         self.failure = failure
 
     def read(self, size: int | None = -1, /) -> bytes:
+        self._count()
+        return super().read(size)
+
+    def seek(self, place: int, whence: int = os.SEEK_SET, /) -> int:
+        self._count()
+        return super().seek(place, whence)
+
+    def _count(self) -> None:
         self.readings -= 1
         if self.readings < 0:
             raise self.failure
-        return super().read(size)
 
 
 @pytest.mark.parametrize("kind", ["plain", "later_alone", "mjpeg_odd"])
