@@ -1,14 +1,16 @@
 """Black, frozen, blurred, and which frame is best."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import av
 import pytest
 from PIL import Image, ImageDraw, ImageFilter
 
 from snapapp import media
 from snapapp.media import Extracted, Wanted
-from tests.media.material import X264, Recipe, make
+from tests.media.material import X264, X265, Recipe, make
 
 Paint = Callable[[int, tuple[int, int]], Image.Image]
 SIZE = (640, 360)
@@ -92,3 +94,27 @@ def test_a_slow_video_is_not_frozen_because_it_shows_one_frame_for_long(tmp_path
         made = media.extract(file, Wanted(0.0, fps=10), tmp_path)
     assert len({frame.timestamp_seconds for frame in made.frames}) == 4
     assert not any(frame.quality.frozen for frame in made.frames)
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        Recipe(),
+        Recipe(".mov", "mjpeg", pix_fmt="yuvj420p", options={"q:v": "2"}),
+        Recipe(".webm", "libvpx-vp9", options={"deadline": "realtime", "cpu-used": "8"}),
+        Recipe(codec="libx265", options=X265, pix_fmt="yuv420p10le"),
+        Recipe(pix_fmt="yuv444p", rotation=90),
+    ],
+)
+@pytest.mark.parametrize("color", [(200, 60, 40), (0, 0, 0), (255, 255, 255), (30, 90, 200)])
+def test_colours_stay_what_they_were(tmp_path: Path, recipe: Recipe, color: tuple[int, int, int]) -> None:
+    """Limited and full range, 8 and 10 bits, in the pictures and in the clip."""
+    plain = replace(recipe, paint=lambda number, size: Image.new("RGB", size, color), times=recipe.times[:10])
+    path = make(plain, tmp_path / ("v" + recipe.suffix))
+    with path.open("rb") as file:
+        made = media.extract(file, Wanted(0.1, duration_seconds=0.2), tmp_path)
+    with av.open(str(tmp_path / made.snapshot_video.file_name)) as clip:
+        filmed = next(clip.decode(video=0)).to_image()  # type: ignore[no-untyped-call]
+    with Image.open(tmp_path / made.poster) as image:
+        for seen in (image.convert("RGB").getpixel((50, 50)), filmed.getpixel((50, 50))):
+            assert seen == pytest.approx(color, abs=8)
