@@ -46,6 +46,8 @@ class ClipWriter:
         tick = _tick(begins)
         if tick <= self._tick:
             return
+        if not self.frame_count:
+            self._tell_colors(picture)
         picture.pts, picture.time_base = tick, Fraction(1, _TICKS)
         picture.pict_type = 0  # else the encoder copies the source's choice of keyframes
         self._tick, self._lasts[tick] = tick, _tick(ends) - tick
@@ -63,6 +65,12 @@ class ClipWriter:
             self._closed = True
             with writing():
                 self._file.close()
+
+    def _tell_colors(self, picture: VideoFrame) -> None:
+        """Else a player guesses them by the size, and wrongly where a large video became a small film."""
+        context = self._stream.codec_context
+        context.colorspace, context.color_range = picture.colorspace, picture.color_range
+        context.color_primaries, context.color_trc = picture.color_primaries, picture.color_trc
 
     def _mux(self, picture: VideoFrame | None) -> None:
         with writing():

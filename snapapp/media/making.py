@@ -19,6 +19,7 @@ from snapapp.media.wanted import Format, Wanted
 CLIP = "snapshot.mp4"
 POSTER = "poster.jpg"
 THUMBNAIL = "thumbnail.jpg"
+_BRIEF = SECOND // 25  # of a moment at the very end, which has no length of its own
 _TYPES = {".jpg": "image/jpeg", ".png": "image/png", ".mp4": "video/mp4"}
 
 
@@ -102,14 +103,16 @@ class Making:
         if in_clip:
             # what is shown at the moment began before it, or, where the video begins later, after it
             begins = shown.begins - self.schedule.start if self._clip.frame_count else 0
-            self._clip.add(picture, begins, min(shown.ends, self.schedule.clip_end) - self.schedule.start)
+            ends = min(shown.ends, self.schedule.clip_end) - self.schedule.start
+            self._clip.add(picture, begins, ends if ends > begins else begins + _BRIEF)
         for _ in range(due):
             self._frame(still)
 
     def complete(self, *, repeat_last: bool) -> None:
-        """After the last frame: where the end is near enough, it stands for those that are still due."""
-        due = len(self.schedule.times) - len(self.frames)
-        if repeat_last and due and self._seen:
+        """After the last frame: where the end is near enough, it stands for those that are still due; at the very end
+        it is the only one."""
+        due = len(self.schedule.times) - len(self.frames) if repeat_last else int(not self.frames)
+        if due and self._seen:
             still = self._still(self._seen, self.studio.image(self.studio.picture(self._seen.frame)))
             for _ in range(due):
                 self._frame(still)

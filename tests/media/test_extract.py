@@ -143,6 +143,17 @@ def test_an_end_further_past_the_video_makes_less_and_says_so(video: Video, tmp_
     assert made.snapshot_video.duration_seconds == pytest.approx(0.5, abs=0.001)
 
 
+@pytest.mark.parametrize("kind", ["b_frames", "mkv_without_index", "late", "one_frame"])
+def test_the_very_end_makes_one_frame_and_a_clip_of_it(video: Video, whole: Whole, tmp_path: Path, kind: str) -> None:
+    """Where a player stands that has played to the end."""
+    last = whole(kind)[-1]
+    made = extracted(video(kind), tmp_path, round(last.ends, 6))
+    assert [frame.timestamp_seconds for frame in made.frames] == [pytest.approx(last.begins, abs=1e-6)]
+    assert made.snapshot_video.frame_count == 1
+    assert made.missing_seconds == pytest.approx(1.0, abs=1e-5)
+    assert [one.number for one in decoded_whole(tmp_path / "snapshot.mp4")] == [last.number]
+
+
 def test_a_moment_past_the_end_leaves_no_file(video: Video, tmp_path: Path) -> None:
     with pytest.raises(PastTheEnd):
         extracted(video("b_frames"), tmp_path, 3.5)

@@ -96,6 +96,16 @@ def test_a_slow_video_is_not_frozen_because_it_shows_one_frame_for_long(tmp_path
     assert not any(frame.quality.frozen for frame in made.frames)
 
 
+def test_a_small_film_of_a_large_video_says_which_colours_it_has(tmp_path: Path) -> None:
+    """A player takes what says nothing for BT.709 when it is large and for BT.601 when it is small."""
+    path = make(Recipe(size=(1280, 720), times=(0, 3600, 7200)), tmp_path / "v.mp4")
+    with path.open("rb") as file:
+        made = media.extract(file, Wanted(0.0, duration_seconds=0.1, max_width=320), tmp_path)
+    with av.open(str(tmp_path / made.snapshot_video.file_name)) as clip:
+        context = clip.streams.video[0].codec_context
+        assert (context.width, context.colorspace, context.color_range) == (320, 1, 1)  # BT.709, limited
+
+
 @pytest.mark.parametrize(
     "recipe",
     [
