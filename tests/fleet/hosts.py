@@ -23,7 +23,7 @@ max_connections = 250
 listen_addresses = '{addresses}'
 hba_file = '{hba}'
 """
-_HBA = "local all all trust\nhost all all 10.99.0.0/16 trust\n"
+_HBA = "local all all trust\nhost all all 10.0.0.0/8 trust\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,13 @@ class Host:
     name: str
     namespace: str
     link: str  # our end of it
-    url: str
+    address: str  # of the database, as it sees it
 
     def supervise(self, folder: Path, plan: str) -> Supervisor:
         enter = ("ip", "netns", "exec", self.namespace, "unshare", "--uts")
         rename = ("sh", "-c", f'hostname {self.name}; exec "$@"', "sh")
         named = type("Elsewhere", (Supervisor,), {"within": (*enter, *rename)})
-        started: Supervisor = named(folder, self.url, plan)
+        started: Supervisor = named(folder, f"postgresql://postgres@{self.address}:5432/snapapp", plan)
         return started
 
     def cut(self) -> None:
@@ -51,7 +51,7 @@ class Host:
 def two_hosts() -> Iterator[tuple[Path, Db, list[Host]]]:
     """A folder, a connection of our own, and the hosts."""
     _skip_where_it_cannot_be()
-    mark = f"{os.getpid() % 10_000}"
+    mark = os.getpid() % 10_000  # others may be at the same on this machine
     with ExitStack() as stack:
         folder, _ = stack.enter_context(guarded_folder())
         hosts = [stack.enter_context(_host(mark, number)) for number in (1, 2)]
@@ -60,7 +60,7 @@ def two_hosts() -> Iterator[tuple[Path, Db, list[Host]]]:
         folder.chmod(0o755)  # the server may run as somebody else
         hba = folder / "hba.conf"
         hba.write_text(_HBA)
-        addresses = ",".join(f"10.99.{number}.1" for number in (1, 2))
+        addresses = ",".join(host.address for host in hosts)
         (home / "postgres.local.conf").write_text(_DATABASE.format(addresses=addresses, hba=hba))
         server = stack.enter_context(postgres.start(home, create=True))
         migrate(server.url)
@@ -69,18 +69,19 @@ def two_hosts() -> Iterator[tuple[Path, Db, list[Host]]]:
 
 
 @contextmanager
-def _host(mark: str, number: int) -> Iterator[Host]:
+def _host(mark: int, number: int) -> Iterator[Host]:
     namespace, ours, theirs = f"snapapp-{mark}-{number}", f"sa{mark}{number}a", f"sa{mark}{number}b"
+    net = f"10.{100 + mark // 100}.{mark % 100}."
+    address, its_address = f"{net}{4 * number + 1}", f"{net}{4 * number + 2}"
     _ip("netns", "add", namespace)
     try:
         _ip("link", "add", ours, "type", "veth", "peer", "name", theirs, "netns", namespace)
-        _ip("addr", "add", f"10.99.{number}.1/30", "dev", ours)
+        _ip("addr", "add", f"{address}/30", "dev", ours)
         _ip("link", "set", ours, "up")
-        for words in (["addr", "add", f"10.99.{number}.2/30", "dev", theirs], ["link", "set", theirs, "up"]):
+        for words in (["addr", "add", f"{its_address}/30", "dev", theirs], ["link", "set", theirs, "up"]):
             _ip("-n", namespace, *words)
         _ip("-n", namespace, "link", "set", "lo", "up")
-        url = f"postgresql://postgres@10.99.{number}.1:5432/snapapp"
-        yield Host(f"box-{number}", namespace, ours, url)
+        yield Host(f"box-{number}", namespace, ours, address)
     finally:
         _ip("netns", "delete", namespace)  # and with it the link
 
