@@ -353,6 +353,13 @@ def test_prod_refuses_what_is_for_development_and_names_it_all() -> None:
     assert of(**PROD).env is Environment.PROD
 
 
+def test_prod_shows_no_demo() -> None:
+    assert of().demo
+    assert not of(**PROD).demo
+    [mistake] = mistakes(**PROD, DEMO="true")
+    assert mistake.startswith("SNAPAPP_DEMO='true' is for development")
+
+
 def test_prod_does_not_ask_for_a_database_url_that_is_there_but_wrong() -> None:
     assert len(mistakes(**PROD | {"DATABASE_URL": "mysql://h/d"})) == 1
 

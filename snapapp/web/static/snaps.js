@@ -9,6 +9,7 @@ const LONG = 4000; // ms without a start after which somebody wants to know why
 const film = at("film");
 const snaps = new Map(); // by id, as the API shows them
 const cards = new Map(); // by id
+const followed = new Set(); // ids that are asked for until they are finished
 let video = null; // the one in the player
 let listening = null;
 let opened = null; // the id of the snap in the dialog
@@ -38,7 +39,7 @@ async function begin() {
 }
 
 async function showVideo() {
-  const found = (await ask("/v2/videos?sortBy=createdAt&sortDir=asc&limit=1")).items;
+  const found = (await ask("/v2/videos?sortBy=createdAt&sortDir=asc&limit=20")).items;
   const demo = found.find((each) => each.videoId === film.dataset.demo);
   if (demo) return play(demo, Number(film.dataset.pause));
   const newest = (await ask("/v2/videos?limit=1")).items[0];
@@ -230,14 +231,16 @@ function wordOf(snap) {
 
 /** Asks until it is finished: events tell sooner, and this what they leave out. */
 async function follow(id) {
+  if (followed.has(id)) return;
+  followed.add(id);
   const began = Date.now();
-  while (snaps.has(id)) {
+  while (snaps.get(id)?.status === "PENDING") {
     await pause(LOOK_EVERY);
     if (!document.hidden) await refresh(id);
-    const snap = snaps.get(id);
-    if (!snap || snap.status !== "PENDING") return;
-    if (snap.job?.status === "PENDING" && Date.now() - began > LONG) await sayWhy(snap.job.jobId);
+    const job = snaps.get(id)?.job;
+    if (job?.status === "PENDING" && Date.now() - began > LONG) await sayWhy(job.jobId);
   }
+  followed.delete(id);
 }
 
 async function sayWhy(jobId) {
@@ -248,6 +251,7 @@ async function sayWhy(jobId) {
 async function refresh(id) {
   try {
     learn(await ask(`/v2/snaps/${id}`));
+    if (snaps.get(id)?.status === "PENDING") void follow(id);
   } catch (error) {
     if (error.status === 404) forget(id);
   }
@@ -260,7 +264,8 @@ function forget(id) {
 }
 
 function listen() {
-  listening ??= new EventSource("/v2/events");
+  if (listening) return;
+  listening = new EventSource("/v2/events");
   for (const name of ["created", "started", "progress", "retried", "waiting", "completed", "failed", "cancelled"]) {
     listening.addEventListener(`snap.${name}`, hear);
   }
