@@ -559,7 +559,7 @@ SELECT media_prefix, ARRAY(SELECT its ->> 'file_name' FROM jsonb_array_elements(
 # The record stays, with the hash of each file: what was kept elsewhere can still be proven.
 _EXPIRE = """
 UPDATE snap
-   SET media_prefix = NULL, frames = NULL, frame_count = 0, clip = NULL, updated_at = now(),
+   SET media_prefix = NULL, frames = '[]', frame_count = 0, clip = NULL, updated_at = now(),
        extras = extras - 'poster' - 'thumbnail'
  WHERE tenant = %(tenant)s AND media_prefix IS NOT NULL AND processed_at < %(before)s
    AND NOT EXISTS (SELECT FROM share WHERE share.tenant = snap.tenant AND share.snap_id = snap.id)

@@ -368,7 +368,7 @@ def test_an_orphan_that_stays_is_reported_with_the_servers_last_words(
             os.kill(orphan, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("noted", [str(os.getpid()), "", "4194305"])
+@pytest.mark.parametrize("noted", [str(os.getpid()), "", "4194305"], ids=["alive", "nothing", "dead"])
 def test_stale_lock_files_do_not_keep_the_server_down(data_dir: Path, noted: str) -> None:
     socket_lock = sockets.path_in(data_dir / "postgres").with_suffix(".5432.lock")
     for lock in (data_dir / "postgres" / "postmaster.pid", socket_lock):

@@ -55,7 +55,7 @@ STATUS_OF: Mapping[type[Exception], int] = {
     InvalidJob: 400,
     UnknownSchedule: 404,
     UnknownPool: 404,
-    InvalidCommand: 400,
+    InvalidCommand: 409,  # each part is as it should be, but nobody can do the whole
     InvalidSchedule: 409,  # it is not the client's: another release declared it
     ForgedLink: 404,
     ExpiredLink: 410,

@@ -115,6 +115,12 @@ class _Found:
     keys: dict[str, None] = field(default_factory=dict)  # of attributes, in the order in which they were met
     files: list[tuple[UUID, str, tuple[str, ...]]] = field(default_factory=list)  # snap, prefix, names
 
+    def add(self, snap: Snap, line: SnapLine) -> None:
+        self.lines.write(line.model_dump_json(by_alias=True).encode() + b"\n")
+        self.keys |= dict.fromkeys(attribute.key for attribute in snap.subject.attributes)
+        if snap.media_prefix:
+            self.files.append((snap.id, snap.media_prefix, tuple(sorted(names_of(snap)))))
+
     def rows(self) -> Iterator[SnapLine]:
         self.lines.seek(0)
         return (SnapLine.model_validate_json(line) for line in self.lines)
@@ -138,17 +144,17 @@ class _Found:
 
 def _gathered(pages: Iterable[Page[Snap]], places: Places, most: int) -> _Found:
     found = _Found(tempfile.SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - closed when it has been sent
-    count = 0
-    for page in pages:
-        count += len(page.items)
-        if count > most:
-            found.close()
-            raise HTTPException(400, f"More than {most} snaps match: narrow the search, by time for example")
-        for snap in page.items:
-            found.lines.write(line_of(snap, places).model_dump_json(by_alias=True).encode() + b"\n")
-            found.keys |= dict.fromkeys(attribute.key for attribute in snap.subject.attributes)
-            if snap.media_prefix:
-                found.files.append((snap.id, snap.media_prefix, tuple(sorted(names_of(snap)))))
+    try:
+        count = 0
+        for page in pages:
+            count += len(page.items)
+            if count > most:
+                raise HTTPException(400, f"More than {most} snaps match: narrow the search, by time for example")
+            for snap in page.items:
+                found.add(snap, line_of(snap, places))
+    except BaseException:
+        found.close()
+        raise
     return found
 
 

@@ -106,6 +106,10 @@ class DecisionList(Shown):
     next: int | None = Field(description="`before` of the next page; null: there is none.")
 
 
+_REFUSED = may_be(
+    _404="There is no such host or pool.",
+    _409="Nobody can do that: scale wants a pool, stop wants none, several hosts want a name.",
+)
 Before = Annotated[Id | None, Query(description="`next` of the page before.")]
 Limit = Annotated[PageSize, Query(description="How many at most.")]
 
@@ -116,7 +120,7 @@ def list_pools(db: Reading) -> PoolList:
     return PoolList(items=[PoolLine.model_validate(each) for each in history.fleet(db)])
 
 
-@router.post("/commands", status_code=202, responses=may_be(_404="There is no such host or pool."))
+@router.post("/commands", status_code=202, responses=_REFUSED)
 def tell_supervisor(db: Writing, wanted: Telling) -> CommandLine:
     """Tells the supervisor of a host, which takes it up within a second; look at the command for what came of it."""
     command = commands.send(

@@ -12,7 +12,7 @@ from snapapp.listing import Page, Window
 
 OFFSET_MAX = 1_000_000
 
-Offset = Annotated[int, Digits, Query(ge=0, le=OFFSET_MAX, description="How many to skip.")]
+Offset = Annotated[int, Query(ge=0, le=OFFSET_MAX, description="How many to skip."), Digits]
 
 
 def windows(*names: str, direction: Literal["asc", "desc"] = "desc") -> Callable[..., Awaitable[Window]]:

@@ -44,7 +44,7 @@ VideoUrl = Annotated[
 ]
 SubjectId = Annotated[str, at_most(200), Field(examples=["BR-1042"])]
 Key = Annotated[str, at_most(120), Said, Field(min_length=1, examples=["peso_referencia"])]
-Duration = Annotated[float, Real, Field(ge=DURATION_MIN, le=DURATION_MAX)]
+Duration = Annotated[float, Field(ge=DURATION_MIN, le=DURATION_MAX), Real]
 
 
 # --- the subject ------------------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ class Attribute(Asked):
     key: Key
     type: AttributeType
     string_value: Annotated[str, at_most(1000), Field(examples=["Nelore"])] | None = None
-    number_value: Annotated[float, Real, Field(ge=-_HIGHEST_NUMBER, le=_HIGHEST_NUMBER, examples=[412.5])] | None = None
+    number_value: Annotated[float, Field(ge=-_HIGHEST_NUMBER, le=_HIGHEST_NUMBER, examples=[412.5]), Real] | None = None
 
     @model_validator(mode="after")
     def _has_a_value_of_its_type(self) -> Self:
@@ -143,11 +143,11 @@ class Overlay(Asked):
     enabled: StrictBool = Field(False, description="Drawn only when this is true.")
     mode: Mode = Field(Mode.SUBJECT, description="FRAME_NUMBER, TIMESTAMP and BOTH are other names of SUBJECT_AND_….")
     position: Position = Position.TOP_RIGHT
-    font_size: Annotated[int, Number, Field(ge=8, le=200)] = 18
+    font_size: Annotated[int, Field(ge=8, le=200), Number] = 18
     box_color: Colour = "black@0.7"
     font_color: Colour = "white"
-    margin: Annotated[int, Number, Field(ge=0, le=500)] = 20
-    padding: Annotated[int, Number, Field(ge=0, le=200)] = 10
+    margin: Annotated[int, Field(ge=0, le=500), Number] = 20
+    padding: Annotated[int, Field(ge=0, le=200), Number] = 10
 
     def as_drawn(self) -> dict[str, Any] | None:
         """With every default in it; None: nothing is drawn."""
@@ -210,22 +210,22 @@ class Marked(Asked):
     """A moment of a video, and what is wanted of it."""
 
     data_filmagem: Moment = Field(description="When it was filmed.")
-    start_seconds: Annotated[float, Real, Field(ge=0, le=_LATEST_START)] | None = Field(
+    start_seconds: Annotated[float, Field(ge=0, le=_LATEST_START), Real] | None = Field(
         None, description="From the beginning of the video.", examples=[12.48]
     )
-    start_frame: Annotated[int, Number, Field(ge=0, le=_LATEST_FRAME)] | None = Field(
+    start_frame: Annotated[int, Field(ge=0, le=_LATEST_FRAME), Number] | None = Field(
         None, description="The n-th frame as it is shown, from 0. It goes before `startSeconds`.", examples=[374]
     )
     duration_seconds: Duration = Field(description="How long frames are taken.", examples=[1.0])
     snapshot_duration_seconds: Duration | None = Field(
         None, description="How long the clip is; else `durationSeconds`.", examples=[2.0]
     )
-    fps: Annotated[int, Number, Field(ge=1, le=10)] = Field(5, description="Frames taken of a second.")
-    max_width: Annotated[int, Number, Field(ge=320, le=1280)] = Field(
+    fps: Annotated[int, Field(ge=1, le=10), Number] = Field(5, description="Frames taken of a second.")
+    max_width: Annotated[int, Field(ge=320, le=1280), Number] = Field(
         1280, description="Larger pictures are made as small; smaller ones stay as they are."
     )
     format: Literal["jpg", "png"] = "jpg"
-    quality: Annotated[int, Number, Field(ge=2, le=10)] | None = Field(
+    quality: Annotated[int, Field(ge=2, le=10), Number] | None = Field(
         None, description="2 is the best, 10 the smallest; else 3. Of jpg only."
     )
     overlay: Overlay | None = None
@@ -261,7 +261,7 @@ class SnapRequest(Marked):
 
     video_id: UUID | None = Field(None, description="A video that is known here. It goes before `videoUrl`.")
     video_url: VideoUrl | None = None
-    subject_template_id: Annotated[int, Number, Field(ge=1, le=HIGHEST_ID)] | None = Field(
+    subject_template_id: Annotated[int, Field(ge=1, le=HIGHEST_ID), Number] | None = Field(
         None,
         description="The template that the subject must follow; else the tenant's default, which requires nothing.",
     )

@@ -170,7 +170,7 @@ Wanted = Annotated[SnapStatus | None, Query(description="Only snaps in this stat
 Since = Annotated[Moment | None, Query(alias="from", description="Only snaps marked at that time or later.")]
 Until = Annotated[Moment | None, Query(alias="to", description="Only snaps marked before.")]
 Value = Annotated[str, Query(max_length=1000, pattern=r"^[^\x00]*$")]
-Bound = Annotated[float, Decimals, Query(allow_inf_nan=False)]
+Bound = Annotated[float, Query(allow_inf_nan=False), Decimals]
 
 
 @dataclass(frozen=True, slots=True)

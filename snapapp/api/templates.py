@@ -1,8 +1,8 @@
 """/v2/templates: what a tenant wants to know of its subjects."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Path
 from pydantic import Field
 
 from snapapp import templates
@@ -11,6 +11,9 @@ from snapapp.api.schema import Id, Shown
 from snapapp.api.tenancy import Own
 
 router = APIRouter(prefix="/v2/templates", tags=["templates"])
+
+
+TemplateId = Annotated[Id, Path(description="The template's id.", examples=[2])]
 
 
 class FieldShown(Shown):
@@ -44,6 +47,6 @@ def list_templates(own: Own) -> TemplateList:
 
 
 @router.get("/{template_id}", responses=may_be(_404="The tenant has no such template."))
-def show_template(own: Own, template_id: Id) -> TemplateShown:
+def show_template(own: Own, template_id: TemplateId) -> TemplateShown:
     """One of them."""
     return TemplateShown.model_validate(templates.read(own.connection, own.code, template_id))

@@ -1,10 +1,11 @@
 """/v2/videos: what is known of a video, the snaps in it, its bytes for a player, and stills for stepping through it."""
 
 from datetime import datetime, timedelta
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
+from fastapi.responses import JSONResponse
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
@@ -139,7 +140,21 @@ def _found(house: House, claim: Claimed, video_id: VideoId) -> tuple[str, Video]
 
 
 Found = Annotated[tuple[str, Video], Depends(_found)]
-_CONTENT = media.RESPONSES | NO_VIDEO | may_be(_503="The preview is being made, or what is needed is away.")
+
+
+class Making(Shown):
+    """It is being made; ask again in `Retry-After` seconds."""
+
+    message: str = Field(examples=["The preview is being made, ask again"])
+    job_id: int = Field(examples=[42])
+
+
+_BEING_MADE: dict[int | str, dict[str, Any]] = {
+    202: {"model": Making, "description": "It is being made; ask again in `Retry-After` seconds."}
+}
+_CONTENT = (
+    media.RESPONSES | NO_VIDEO | _BEING_MADE | may_be(_502="The other server does not give it; the message says why.")
+)
 
 
 @router.get("/{video_id}/content", response_class=Response, responses=_CONTENT)
@@ -155,7 +170,7 @@ async def show_content(
     ] = None,
 ) -> Response:
     """The video for a player, in ranges. The copy has the same timestamps as the original; it is made when it is first
-    asked for, and until then the answer is 503 with `Retry-After`. Async, because a remote video has threads of its
+    asked for, and until then the answer is 202 with `Retry-After`. Async, because a remote video has threads of its
     own."""
     code, video = found
     wants_copy = (
@@ -182,14 +197,13 @@ async def _copy(house: Monolith, code: str, video: Video, request: Request, requ
     if await media.is_there(house.storage, key):
         return await media.sent(house.storage, key, request)
     order = orders.of_preview(video, key)
-    await run_in_threadpool(_start, house, code, orders.PREVIEW, order, str(video.id), request_id)
-    raise HTTPException(503, "The preview is being made, try again", {"Retry-After": "5"})
+    job_id = await run_in_threadpool(_start, house, code, orders.PREVIEW, order, str(video.id), request_id)
+    return _making("preview", job_id)
 
 
 def _start(house: Monolith, code: str, kind: str, order: dict[str, Any], unique_key: str, request_id: str) -> int:
+    """The job that makes it; the one there is, where somebody asked before."""
     with house.web.begin() as connection:
-        if not board.is_known(connection, kind):
-            raise HTTPException(503, f"No worker that is alive does {kind}", {"Retry-After": "30"})
         job_id = enqueue(
             connection,
             kind,
@@ -203,6 +217,11 @@ def _start(house: Monolith, code: str, kind: str, order: dict[str, Any], unique_
     return job_id
 
 
+def _making(what: str, job_id: int) -> JSONResponse:
+    told = Making(message=f"The {what} is being made, ask again", job_id=job_id)
+    return JSONResponse(told.model_dump(by_alias=True), 202, {"Retry-After": "3", "Cache-Control": "no-store"})
+
+
 # --- a still ----------------------------------------------------------------------------------------------------
 
 _PATIENCE = timedelta(seconds=20)
@@ -212,7 +231,7 @@ _STILL: dict[int | str, dict[str, Any]] = {200: {"description": "The still.", "c
 @router.get(
     "/{video_id}/frame",
     response_class=Response,
-    responses=_STILL | NO_VIDEO | may_be(_503="It is not ready yet, or no worker makes stills."),
+    responses=_STILL | NO_VIDEO | _BEING_MADE | may_be(_400="The video has no such moment; the message says why."),
 )
 async def show_still(
     house: House,
@@ -222,8 +241,8 @@ async def show_still(
     request_id: RequestId,
     at: Annotated[
         float,
-        Decimals,
         Query(ge=0, le=1e7, allow_inf_nan=False, description="The moment, in seconds.", examples=[12.48]),
+        Decimals,
     ],
 ) -> Response:
     """What the video shows at a moment. A job takes the picture, so the first time may take a second; async because it
@@ -234,15 +253,21 @@ async def show_still(
     if not await media.is_there(house.storage, key):
         order, name = orders.of_still(video, milliseconds / 1000, key), f"{video.id}:{milliseconds}"
         job_id = await run_in_threadpool(_start, house, code, orders.STILL, order, name, request_id)
-        await ends.wait(job_id, min(_PATIENCE, house.settings.sync_wait))
+        if await run_in_threadpool(_is_worked, house, orders.STILL):
+            await ends.wait(job_id, min(_PATIENCE, house.settings.sync_wait))
         if not await media.is_there(house.storage, key):
-            await run_in_threadpool(_say_why, house, job_id)
+            await run_in_threadpool(_refuse_if_failed, house, job_id)
+            return _making("still", job_id)
     return await media.sent(house.storage, key, request)
 
 
-def _say_why(house: Monolith, job_id: int) -> NoReturn:
+def _is_worked(house: Monolith, kind: str) -> bool:
+    with house.web.connect() as connection:
+        return board.is_known(connection, kind)
+
+
+def _refuse_if_failed(house: Monolith, job_id: int) -> None:
     with house.web.connect() as connection:
         failed = [job for job in board.lines(connection, [job_id]) if job.status is Status.FAILED]
     if failed:
         raise HTTPException(400, told(failed[0].last_error))
-    raise HTTPException(503, "The still is not ready yet, try again", {"Retry-After": "2"})

@@ -35,7 +35,20 @@ _DECODERS = ",".join(sorted(_CODECS | {"libdav1d"}))
 _DAMAGED_PACKETS = 300  # in one pass; a cut or a lost block damages a few
 _BUFFER = 64 * 1024
 
-_MP4_BOXES = {b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"moof", b"styp", b"sidx", b"pnot"}
+_MP4_BOXES = {
+    b"ftyp",
+    b"moov",
+    b"mdat",
+    b"free",
+    b"skip",
+    b"wide",
+    b"moof",
+    b"styp",
+    b"sidx",
+    b"pnot",
+    b"uuid",
+    b"pdin",
+}
 _OTHERS = {
     b"RIFF": "an AVI or WAV file",
     b"OggS": "an Ogg file",
@@ -193,14 +206,8 @@ def opened(source: BinaryIO, limits: Limits) -> Iterator[Video]:
             raise NoVideo("the file has no video stream, only " + _what_is_in(container))
         if problem := why_not(stream, limits):
             raise problem
-        context = stream.codec_context
-        context.thread_count = limits.threads
-        context.thread_type = "AUTO"
-        # options given when the file was opened do not reach its decoders
-        context.options = {"max_pixels": str(limits.max_pixels), "codec_whitelist": _DECODERS}
-        video = Video(container, stream, kind, reading, limits, container.start_time or 0, limits.max_decoded_pixels)
         with in_words(reading):
-            yield video
+            yield made_ready(container, stream, kind, reading, limits)
 
 
 @contextmanager
@@ -222,6 +229,15 @@ def opened_unchecked(source: BinaryIO, limits: Limits) -> Iterator[tuple[InputCo
         # to invent missing timestamps FFmpeg would keep packets until it knows, perhaps all
         container.flags &= ~cast(int, Flags.gen_pts.value)
         yield container, kind, reading
+
+
+def made_ready(container: InputContainer, stream: VideoStream, kind: str, reading: Reading, limits: Limits) -> Video:
+    context = stream.codec_context
+    context.thread_count = limits.threads
+    context.thread_type = "AUTO"
+    # options given when the file was opened do not reach its decoders
+    context.options = {"max_pixels": str(limits.max_pixels), "codec_whitelist": _DECODERS}
+    return Video(container, stream, kind, reading, limits, container.start_time or 0, limits.max_decoded_pixels)
 
 
 def video_stream(container: InputContainer) -> VideoStream | None:

@@ -1,6 +1,7 @@
 """The files of a moment, made from its frames as they come by."""
 
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -114,7 +115,9 @@ class Making:
         self.frames[best] = replace(self.frames[best], is_best=True)
 
     def close(self) -> None:
-        self._clip.abandon()
+        """Nothing is left open; whatever went wrong before is the thing to tell."""
+        with suppress(OSError):
+            self._clip.abandon()
 
     def film(self) -> Clip:
         width, height = self.studio.size

@@ -109,7 +109,8 @@ def _coded(video: Video, target: Path, progress: Progress) -> Preview:
             writer.close()
     finally:
         if writer:
-            writer.abandon()
+            with suppress(OSError):  # whatever went wrong before is the thing to tell
+                writer.abandon()
     if not writer:
         raise Unreadable("the file contains no picture that can be decoded: it is damaged, or was cut off")
     return Preview(writer.ends / SECOND, writer.frame_count)

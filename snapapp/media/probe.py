@@ -6,8 +6,17 @@ from typing import BinaryIO
 from av.container import InputContainer
 from av.video.stream import VideoStream
 
-from snapapp.media.container import SECOND, Video, codec_name, opened, opened_unchecked, video_stream, why_not
-from snapapp.media.errors import MediaError, NoVideo, OutOfMemory
+from snapapp.media.container import (
+    SECOND,
+    Video,
+    codec_name,
+    in_words,
+    made_ready,
+    opened_unchecked,
+    video_stream,
+    why_not,
+)
+from snapapp.media.errors import MediaError, NoVideo, Unusable
 from snapapp.media.limits import Limits
 from snapapp.media.moments import frames_from
 
@@ -48,12 +57,13 @@ class Probe:
 def probe(source: BinaryIO, limits: Limits | None = None) -> Probe:
     """Raises when the file cannot be opened; what can be opened and not used is described, with the reason."""
     limits = limits or Limits()
-    with opened_unchecked(source, limits) as (container, kind, _):
+    with opened_unchecked(source, limits) as (container, kind, reading):
         stream = video_stream(container)
-        problem = NoVideo("the file has no video stream") if stream is None else why_not(stream, limits)
-        if problem:
-            return _description(container, kind, stream, rotation=0, problem=problem)
-    return _decoded(source, limits)
+        if stream is None:
+            return _description(container, kind, None, problem=NoVideo("the file has no video stream"))
+        if problem := why_not(stream, limits):
+            return _description(container, kind, stream, problem=problem)
+        return _decoded(made_ready(container, stream, kind, reading, limits))
 
 
 def described(video: Video, rotation: int) -> Probe:
@@ -65,23 +75,21 @@ def clockwise(counterclockwise: float) -> int:
     return round(-counterclockwise / 90) % 4 * 90
 
 
-def _decoded(source: BinaryIO, limits: Limits) -> Probe:
+def _decoded(video: Video) -> Probe:
     """With one frame decoded: only that proves it can be, and tells how it is turned."""
-    with opened(source, limits) as video:
-        try:
+    try:
+        with in_words(video.reading):
             first = next(frames_from(video, 0, 0))
-        except OutOfMemory:
-            raise
-        except MediaError as problem:
-            return _description(video.container, video.kind, video.stream, rotation=0, problem=problem)
-        return described(video, clockwise(first.frame.rotation))
+    except Unusable as problem:
+        return _description(video.container, video.kind, video.stream, problem=problem)
+    return described(video, clockwise(first.frame.rotation))
 
 
 def _description(
     container: InputContainer,
     kind: str,
     stream: VideoStream | None,
-    rotation: int,
+    rotation: int = 0,
     problem: MediaError | None = None,
 ) -> Probe:
     context = stream.codec_context if stream else None

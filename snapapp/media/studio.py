@@ -17,6 +17,7 @@ _TURNS: dict[int, list[tuple[str, str | None]]] = {
     270: [("transpose", "cclock")],
 }
 _UNSPECIFIED = 2
+_TALLEST = 4  # widths; a strip of 16 × 65,000 pixels is coded easily, and no JPEG
 _HD = 720  # lines; from there on a video that does not say has the colours of BT.709, as players take it
 
 
@@ -72,7 +73,8 @@ def studio(video: Video, frame: VideoFrame, max_width: int) -> Studio:
     elif 1 < ratio <= 4:
         width *= float(ratio)
     upright_width = height if rotation in (90, 270) else width
-    shrink = min(1.0, max_width / upright_width)
+    upright_height = width if rotation in (90, 270) else height
+    shrink = min(1.0, max_width / upright_width, _TALLEST * max_width / upright_height)
     return Studio(rotation, (_even(width * shrink), _even(height * shrink)))
 
 

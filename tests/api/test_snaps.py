@@ -410,7 +410,12 @@ def test_without_a_worker_nobody_waits(url: str, tmp_path: Path) -> None:
 def test_however_many_wait_others_are_served(url: str, tmp_path: Path, db: Db, processing: dict[str, Any]) -> None:
     """A web process has 40 threads; 45 that wait take none of them."""
     go_on = threading.Event()
-    processing["do"] = lambda job: go_on.wait(60) and _fail("as told")
+
+    def process(job: Job) -> None:
+        go_on.wait(60)
+        raise RuntimeError("as told")
+
+    processing["do"] = process
     answers: list[int] = []
     with served(url, tmp_path, sync_wait=timedelta(seconds=60), web_connections=10, **SYNC) as client:
         until(lambda: scalar(db, IS_KNOWN))

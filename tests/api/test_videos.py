@@ -7,7 +7,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -31,8 +30,8 @@ VIDEOS = "/v2/videos"
 FILM = b"\0\0\0\x18ftypmp42\0\0\0\0mp42isom" + bytes(range(256)) * 64
 
 
-def upload(client: TestClient, content: bytes = FILM, **headers: str) -> dict[str, Any]:
-    answer = client.post(VIDEOS, content=content, headers=headers)
+def upload(client: TestClient, content: bytes = FILM, name: str = "") -> dict[str, Any]:
+    answer = client.post(VIDEOS, content=content, headers={"X-File-Name": name})
     assert answer.status_code in (200, 201), answer.text
     made: dict[str, Any] = answer.json()
     return made
@@ -217,7 +216,7 @@ def test_a_database_that_refuses_costs_no_orphan(client: TestClient, db: Db) -> 
 
 
 def test_an_upload_is_played_in_ranges(client: TestClient) -> None:
-    video = upload(client, **{"X-File-Name": "a.html"})
+    video = upload(client, name="a.html")
     whole = client.get(video["contentPath"])
     assert (whole.status_code, whole.content) == (200, FILM)
     assert whole.headers["Content-Type"] == "video/mp4", "never what the upload says of itself"
@@ -328,32 +327,37 @@ def test_a_still_past_the_end_says_so(url: str, tmp_path: Path, db: Db) -> None:
     assert (answer.status_code, answer.json()["message"]) == (400, "The video ends at 3.2 s.")
 
 
-def test_without_a_worker_there_is_no_still(client: TestClient, db: Db) -> None:
+def test_without_a_worker_a_still_is_asked_for_and_nobody_waits(client: TestClient, db: Db) -> None:
     path = f"{VIDEOS}/{upload(client)['videoId']}/frame"
     answer = client.get(path, params={"at": 1})
-    assert (answer.status_code, "Retry-After" in answer.headers) == (503, True)
+    assert (answer.status_code, "Retry-After" in answer.headers) == (202, True)
     assert client.get(path).json()["message"] == "Missing required parameter: at"
     for wrong in ("-1", "nan", "x", "1e9", ""):
         assert client.get(path, params={"at": wrong}).status_code == 400
-    assert scalar(db, "SELECT count(*) FROM snap_processing_job WHERE kind = 'video.still'") == 0
+    assert scalar(db, "SELECT array_agg(id) FROM snap_processing_job WHERE kind = 'video.still'") == [
+        answer.json()["jobId"]
+    ]
 
 
 def test_a_video_that_no_browser_plays_gets_a_copy(url: str, tmp_path: Path, engine: sqlalchemy.Engine, db: Db) -> None:
-    wait = threading.Event()
-    with known("video.preview", lambda job: wait.wait(20) and None):
-        with working(url, tmp_path, db, "video.preview", sync_wait=timedelta(seconds=1)) as client:
-            video = UUID(upload(client)["videoId"])
-            with as_tenant(engine) as connection:
-                videos.set_probe(connection, "default", video, {"compatible": True, "plays_in_browsers": False})
-            path = f"{VIDEOS}/{video}/content"
-            for _ in range(2):
-                answer = client.get(path)
-                assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
-            wait.set()
-            assert scalar(db, "SELECT count(*) FROM snap_processing_job WHERE kind = 'video.preview'") == 1
-            house(client).storage.put(keys.of_video("default", video) + "preview.mp4", b"the copy")
-            assert client.get(path).content == b"the copy"
-            assert client.get(path, params={"preview": "false"}).content == FILM
+    go_on = threading.Event()
+
+    def preview(job: Job) -> None:
+        go_on.wait(20)
+
+    with known("video.preview", preview), working(url, tmp_path, db, "video.preview") as client:
+        video = UUID(upload(client)["videoId"])
+        with as_tenant(engine) as connection:
+            videos.set_probe(connection, "default", video, {"compatible": True, "plays_in_browsers": False})
+        path = f"{VIDEOS}/{video}/content"
+        for _ in range(2):
+            answer = client.get(path)
+            assert (answer.status_code, answer.headers["Retry-After"]) == (202, "3")
+        go_on.set()
+        assert scalar(db, "SELECT count(*) FROM snap_processing_job WHERE kind = 'video.preview'") == 1
+        house(client).storage.put(keys.of_video("default", video) + "preview.mp4", b"the copy")
+        assert client.get(path).content == b"the copy"
+        assert client.get(path, params={"preview": "false"}).content == FILM
 
 
 def test_nothing_is_known_of_a_video_that_is_not_there(client: TestClient) -> None:

@@ -4,7 +4,7 @@ left behind, or when a dead worker was not replaced within two seconds (99 of 10
 import argparse
 import sys
 
-from tests.fleet import lab
+from tests.fleet import lab, measure
 
 
 def main() -> int:
@@ -12,7 +12,12 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=0.0, help="that each job takes")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--measure", action="store_true", help="what it costs and gains, instead")
     arguments = parser.parse_args()
+    if arguments.measure:
+        for line in measure.report():
+            print(line, flush=True)
+        return 0
     report = lab.run(arguments.jobs, seconds=arguments.seconds, seed=arguments.seed)
     for problem in report.problems:
         print(problem)

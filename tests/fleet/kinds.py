@@ -24,6 +24,14 @@ def count(job: Job) -> None:
 def nothing(job: Job) -> None: ...
 
 
+@processor("fleet.spin")
+def spin(job: Job) -> None:
+    """5 ms of a core."""
+    ends_at = time.thread_time() + 0.005
+    while time.thread_time() < ends_at:
+        pass
+
+
 @processor("fleet.hold", commit=put_effect)
 def hold(job: Job) -> dict[str, int]:
     """Runs until its file is there, and does not look at whether somebody wants it to end."""

@@ -1,6 +1,7 @@
 """A real supervisor: it starts, replaces, restarts, pauses and stops real worker processes."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -125,6 +126,33 @@ def test_workers_that_never_come_to_work_are_tried_again_ever_more_slowly(start:
     pauses = [(later - sooner).total_seconds() for (sooner,), (later,) in pairwise(ended[1:])]
     assert pauses, "the first second try is at once; from then on it waits"
     assert pauses[0] >= 0.9
+
+
+def test_a_supervisor_that_cannot_start_workers_says_why_and_goes_on(start: Start, db: Db, tmp_path: Path) -> None:
+    """M5: what fails is reported, and tried again."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    it = start(plan(mail=TWO), TMPDIR=str(folder))
+    seen = until_workers(db, 2)
+    shutil.rmtree(folder)
+    os.kill(seen[0].pid, signal.SIGKILL)
+    until(lambda: "No such file or directory" in (history.fleet(db)[0].note or ""))
+    assert [each.id for each in workers(db)] == [seen[1].id]
+    folder.mkdir()
+    until_workers(db, 2)
+    assert it.process.poll() is None
+
+
+def test_every_look_is_an_event_for_whoever_listens(start: Start, db: Db) -> None:
+    """M3, M8, M58: with the seed's names; DEBUG listens."""
+    it = start(plan(mail=ONE), SNAPAPP_LOG_LEVEL="DEBUG")
+    until_workers(db, 1)
+    it.hear("master.supervisor.looped")
+    it.hear('supervisor.looped pool="mail-supervisor"')
+    it.hear("worker.started")
+    it.signal(signal.SIGTERM)
+    assert it.end() == 0
+    assert "worker.stopping" in it.said()
 
 
 def test_the_way_from_tenant_to_tenant_is_counted(start: Start, db: Db) -> None:

@@ -206,7 +206,7 @@ def running(db: Db, kind: str) -> int:
 def test_jobs_that_do_not_fit_run_one_after_the_other_and_the_roster_says_why(url: str, db: Db) -> None:
     """Sidekiq was asked for it, and has it not."""
     learned(db, "spend.child", 10_000_000)
-    made = [put(db, "spend.child", payload={"rest": 0.3}) for _ in range(4)]
+    made = [put(db, "spend.child", payload={"rest": 0.5}) for _ in range(4)]
     seen: set[int] = set()
     with working(url, spending.registry, children=3):
         until(lambda: "spend.child" in held(db))
@@ -221,7 +221,7 @@ def test_jobs_that_do_not_fit_run_one_after_the_other_and_the_roster_says_why(ur
         until(are_done)
     assert seen <= {0, 1}
     assert free > 0
-    assert note == "memory is short, held back: spend.child"
+    assert "memory is short, held back: spend.child" in note
     assert "95 of 100 attempts stay within 10000000 MB" in explained
     assert "it is next" not in explained
 

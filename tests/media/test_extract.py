@@ -16,7 +16,7 @@ from thumbhash import thumb_hash_to_approximate_aspect_ratio
 from snapapp import media
 from snapapp.media import Extracted, Format, InvalidWish, Overlay, PastTheEnd, Wanted
 from tests.media.conftest import Video, Whole
-from tests.media.material import GOOD, decoded_whole, number_on, shown_at
+from tests.media.material import GOOD, Recipe, decoded_whole, make, number_on, shown_at
 
 KINDS = [
     *("b_frames", "irregular", "rotated", "edit_list", "negative", "late", "with_sound", "fragmented", "mkv"),
@@ -100,6 +100,13 @@ def test_outputs_are_upright_even_and_no_larger_than_the_video(
     assert (made.snapshot_video.width, made.snapshot_video.height) == size
     assert (made.probe.width, made.probe.height) == GOOD[kind].size
     assert made.probe.rotation == GOOD[kind].rotation
+
+
+def test_a_strip_is_made_no_taller_than_a_picture_can_be(tmp_path: Path) -> None:
+    """16 × 65,000 pixels are few enough to be decoded; a JPEG has at most 65,500 lines, and nobody looks at them."""
+    recipe = Recipe(".mov", "mjpeg", (16, 8000), (0, 3600, 7200), {}, pix_fmt="yuvj420p")
+    made = extracted(make(recipe, tmp_path / "strip.mov"), tmp_path, 0.0, max_width=320)
+    assert (made.width, made.height) == (2, 1280)
 
 
 @pytest.mark.parametrize("kind", ["hevc_10_bit", "h264_444_odd", "webm_vp9", "with_sound", "rotated"])

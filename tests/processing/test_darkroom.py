@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -16,9 +15,9 @@ from snapapp.jobs import Job, Permanent
 from snapapp.media import probe
 from snapapp.processing.darkroom import Darkroom
 from snapapp.sources import Limits, SourceUnavailable
-from snapapp.storage import Local, Room, keys
+from snapapp.storage import Local, keys
 from tests.media import material
-from tests.sources.server import Film, Server, serving
+from tests.sources.server import Film, Server
 
 SNAP = UUID("0f8fad5b-d9cb-469f-a165-70867728950e")
 WANTED: dict[str, Any] = {
@@ -43,19 +42,8 @@ OVERLAY = {
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Local:
-    return Local(tmp_path / "media", Room(tmp_path, 0))
-
-
-@pytest.fixture
 def room(tmp_path: Path, store: Local) -> Darkroom:
     return Darkroom(store, Limits(), tmp_path / "scratch")
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with serving(Server()) as running:
-        yield running
 
 
 def job(payload: dict[str, Any], lease_seq: int = 1) -> Job:
@@ -104,14 +92,14 @@ def test_an_overlay_leaves_a_clean_copy_beside_each_frame(room: Darkroom, store:
     assert room.snap(job(order(store, overlay=OVERLAY), 2))["extras"]["settings"]["overlay"]["cards"] == ["BR-1"]
 
 
-def test_a_remote_video_is_read_where_it_is(room: Darkroom, store: Local, server: Server, tmp_path: Path) -> None:
+def test_a_remote_video_is_read_where_it_is(room: Darkroom, store: Local, remote: Server, tmp_path: Path) -> None:
     film = Film(material.make(material.GOOD["faststart"], tmp_path / "film.mp4").read_bytes())
-    server.acts["/film.mp4"] = film
-    nearby = replace(room, fetching=Limits(allowed_hosts=frozenset({f"127.0.0.1:{server.port}"})))
-    made = nearby.snap(job(order(store, video={"url": server.url("/film.mp4")})))
+    remote.acts["/film.mp4"] = film
+    nearby = replace(room, fetching=Limits(allowed_hosts=frozenset({f"127.0.0.1:{remote.port}"})))
+    made = nearby.snap(job(order(store, video={"url": remote.url("/film.mp4")})))
     assert made["probe"]["compatible"]
     with pytest.raises(Permanent, match="address"):
-        room.snap(job(order(store, video={"url": server.url("/film.mp4")})))
+        room.snap(job(order(store, video={"url": remote.url("/film.mp4")})))
 
 
 @pytest.mark.parametrize(
@@ -133,12 +121,12 @@ def test_what_no_attempt_can_mend_is_permanent_and_says_what_a_person_can_do(
     assert not room.scratch.exists() or not list(room.scratch.iterdir())
 
 
-def test_a_server_that_is_busy_is_worth_another_attempt(room: Darkroom, store: Local, server: Server) -> None:
+def test_a_server_that_is_busy_is_worth_another_attempt(room: Darkroom, store: Local, remote: Server) -> None:
     """D8."""
-    server.acts["/busy.mp4"] = lambda visit: visit.say(503)
-    nearby = replace(room, fetching=Limits(allowed_hosts=frozenset({f"127.0.0.1:{server.port}"})))
+    remote.acts["/busy.mp4"] = lambda visit: visit.say(503)
+    nearby = replace(room, fetching=Limits(allowed_hosts=frozenset({f"127.0.0.1:{remote.port}"})))
     with pytest.raises(SourceUnavailable):
-        nearby.snap(job(order(store, video={"url": server.url("/busy.mp4")})))
+        nearby.snap(job(order(store, video={"url": remote.url("/busy.mp4")})))
 
 
 def test_a_probe_a_preview_and_a_still(room: Darkroom, store: Local) -> None:

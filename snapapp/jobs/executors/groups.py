@@ -33,7 +33,7 @@ class Group:
         self._guard = guard
         self._lock = Lock()  # a kill must not meet a number that was reaped, and is somebody else's by now
         self._is_over = False
-        self._cpu_before = 0.0  # seconds, for attempts before this one
+        self._cpu, self._cpu_before = 0.0, 0.0  # seconds, as of the last attempt's end and of this one's beginning
         self._peak_is_its_own = True  # is the kernel's mark of this attempt?
         self._rusage: resource.struct_rusage | None = None
         self._our_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -81,13 +81,15 @@ class Group:
 
     def begin(self) -> None:
         """Another attempt begins: what was used until now is not its own."""
-        self._cpu_before = self._cpu()
+        self._cpu_before = self._cpu  # between two attempts it waits
         self._peak_is_its_own = _forget_peak(self.pid)
 
     def used(self, job: Job, seen: int) -> None:
-        """Writes onto the job what it has used; `seen` is the most memory that anybody saw."""
+        """Writes onto the job what it has used; `seen` is the most memory that anybody saw, 0 where it was so short
+        that nobody looked: then what it may have left running is left out, for looking around takes 0.1 ms."""
         if sys.platform == "linux":
-            job.cpu = max(0.0, self._cpu() - self._cpu_before)
+            self._cpu = sum(map(_cpu_of, self.family() if seen else [self.pid]))
+            job.cpu = max(0.0, self._cpu - self._cpu_before)
             job.peak = max(seen, _high_water(self.pid) if self._peak_is_its_own else 0) or None
 
     def used_until_its_end(self, job: Job) -> None:
@@ -131,10 +133,6 @@ class Group:
                 room = (2 * megabytes + 256) * MB if megabytes else hard
                 soft = room if hard == resource.RLIM_INFINITY else min(room, hard)
                 resource.prlimit(self.pid, resource.RLIMIT_DATA, (soft, hard))
-
-    def _cpu(self) -> float:
-        """Seconds, of all of it."""
-        return sum(map(_cpu_of, self.family()))
 
     def _reap(self) -> int:
         if self.process.returncode is None:
@@ -235,7 +233,7 @@ def _cpu_of(pid: int) -> float:
     """Of all its threads, to the nanosecond, and of the descendants that it waited for, to the tick."""
     try:
         own = clock_gettime((~pid << 3) | 2)  # as clock_getcpuclockid makes it
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rsplit(")", 1)[1].split()
+        fields = _read(f"/proc/{pid}/stat").rsplit(b")", 1)[1].split()
     except OSError:
         return 0.0
     return own + (int(fields[13]) + int(fields[14])) * _TICK
@@ -243,7 +241,11 @@ def _cpu_of(pid: int) -> float:
 
 def _forget_peak(pid: int) -> bool:
     try:
-        Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
+        handle = os.open(f"/proc/{pid}/clear_refs", os.O_WRONLY)
+        try:
+            os.write(handle, b"5")
+        finally:
+            os.close(handle)
     except OSError:
         return False
     return True
@@ -252,12 +254,19 @@ def _forget_peak(pid: int) -> bool:
 def _high_water(pid: int) -> int:
     """The most bytes resident that the kernel has seen; 0 where it does not say, as of a process that has ended."""
     try:
-        for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
+        _, found, line = _read(f"/proc/{pid}/status").partition(b"VmHWM:")
     except OSError:
-        pass
-    return 0
+        return 0
+    return int(line.split(maxsplit=1)[0]) * 1024 if found else 0
+
+
+def _read(path: str) -> bytes:
+    """A small file of /proc, in a fifth of the time that Path takes."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(handle, 8192)
+    finally:
+        os.close(handle)
 
 
 def _children(pid: int) -> list[int]:

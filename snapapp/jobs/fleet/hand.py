@@ -15,7 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from resource import getpagesize
 from threading import Lock
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 from snapapp.jobs import crumbs, events, roster
@@ -33,6 +33,7 @@ Entry = Callable[[str, Adapt], Runtime]  # of the application: a runtime on this
 
 PARENT_DIED = 13  # the exit code of a worker whose supervisor is gone
 _LOOK_EVERY = 0.5  # seconds
+_MOMENT = 0.2
 _LAST_MOMENTS = 2.0  # seconds of the grace that the worker itself takes to hand back and leave
 _MB = 1024 * 1024
 _MOST_PAIRS = 500  # of tenants, between two beats
@@ -241,6 +242,13 @@ class Foreman:
         """A pid may be somebody else's by now; when its process started is not."""
         return os.getppid() != self._supervisor or crumbs.started(self._supervisor) != self._supervisor_started
 
+    def _turns_out_alone(self) -> bool:
+        """The kernel sends its SIGTERM a moment before the supervisor is gone."""
+        deadline = monotonic() + _MOMENT
+        while not self._is_alone and monotonic() < deadline:
+            sleep(0.01)
+        return self._is_alone
+
     def _retire(self, why: str) -> int:
         """No hurry: what runs is never cut off by a limit or a smaller pool."""
         self._hand.stop_claiming()
@@ -264,7 +272,7 @@ class Foreman:
         return self._leave(timedelta(seconds=last), why)
 
     def _leave(self, grace: timedelta, why: str) -> int:
-        died = self._is_alone
+        died = self._turns_out_alone() if why == signal.SIGTERM.name else self._is_alone
         self._hand.note()
         if died:
             self._hand.events.emit(events.PARENT_DIED, worker_id=self._hand.id, supervisor=self._supervisor)

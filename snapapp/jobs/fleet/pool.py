@@ -2,7 +2,7 @@
 
 import logging
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from time import monotonic
@@ -47,7 +47,6 @@ class Standing:
     leaving: int
     note: str | None
     memory_mb: tuple[int, ...] = field(default=(), compare=False)  # of each worker
-    is_ready: bool = False  # nothing is being started, replaced or waited for
 
 
 class Pool:
@@ -130,7 +129,6 @@ class Pool:
 
     @property
     def standing(self) -> Standing:
-        ready = all(child.is_ready for child in self._present)
         return Standing(
             planned=self.planned,
             state=self.state,
@@ -141,12 +139,7 @@ class Pool:
             leaving=len(self._leaving),
             note=self._note(),
             memory_mb=tuple(child.tally.memory_mb for child in self._present),
-            is_ready=ready and len(self._present) == self.wanted and not (self._leaving or self._worn),
         )
-
-    def __iter__(self) -> Iterator[Child]:
-        yield from self._present
-        yield from (leaving.child for leaving in self._leaving)
 
     # --- one look ---------------------------------------------------------------------------------------------
 

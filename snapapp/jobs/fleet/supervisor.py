@@ -12,6 +12,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from time import monotonic, sleep
 from typing import Any
 
@@ -140,7 +141,7 @@ class Supervisor:
     def look(self, noted: Sequence[signal.Signals] = ()) -> None:
         """Everything once. What fails is reported, and the rest is done all the same."""
         for number in noted:
-            self._guarded(f"answer {number.name}", lambda number=number: self._answer(number))  # type: ignore[misc]
+            self._guarded(f"answer {number.name}", partial(self._answer, number))
         self._guarded("reap", self._reap)
         while self._orders:
             self._obey(self._orders.popleft())
