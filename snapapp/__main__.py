@@ -108,6 +108,7 @@ def _parser(typed: Sequence[str]) -> ArgumentParser:
             cli.add_arguments(name, family)
     _add_tenants(commands)
     commands.add_parser("demo", help="prepare the demo: a video and three snaps of it, for the page at /")
+    _add_import_legacy(commands)
     _add_doctor(commands, typed)
     _add_check_deploy(commands)
     _add_bench(commands, typed)
@@ -158,6 +159,21 @@ def _add_tenants(commands: "_SubParsersAction[ArgumentParser]") -> None:
     adding.add_argument("--name", metavar="NAME", help="for people (default: its code)")
     what = "give a tenant a new token, shown once; the old one is dead at once"
     family.add_parser("rotate-token", help=what, description=f"{what.capitalize()}.", parents=[code, shared])
+
+
+def _add_import_legacy(commands: "_SubParsersAction[ArgumentParser]") -> None:
+    importing = commands.add_parser(
+        "import-legacy",
+        help="bring over the old service's database",
+        description="Brings over what snap-player-api kept: tenants with their tokens, templates, users, videos, snaps "
+        "and links, all with the ids that they had, or nothing at all. Stop the old service first: what waits there is "
+        "done here. Typed again, it brings what is new. Nothing is written to the old database.",
+    )
+    importing.add_argument("dsn", metavar="DSN", help="of the old database: postgresql://… or jdbc:postgresql://…")
+    importing.add_argument(
+        "--media", metavar="DIR|s3://BUCKET/PREFIX", help="where the old files lie (default: their URLs are kept)"
+    )
+    importing.add_argument("--json", action="store_true", help="for programs")
 
 
 def _add_psql(commands: "_SubParsersAction[ArgumentParser]") -> None:

@@ -119,6 +119,29 @@ def prepare_demo(_arguments: Namespace, settings: Settings) -> int:
     return 0
 
 
+def import_legacy(arguments: Namespace, settings: Settings) -> int:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from snapapp import legacy
+    from snapapp.legacy import files, old
+
+    archive = files.archive_of(arguments.media, settings) if arguments.media else None
+    console = Console(stderr=True)
+    with (
+        db.in_use(settings) as url,
+        old.opened(arguments.dsn) as theirs,
+        Progress(console=console, transient=True, disable=not console.is_terminal) as bar,
+    ):
+        steps = bar.add_task("Snaps", total=theirs.count() * (2 if archive else 1))
+        moved = legacy.move(theirs, url, archive, lambda: bar.advance(steps))
+    if arguments.json:
+        cli.show_json(dataclasses.asdict(moved))
+    else:
+        _say_lines(moved.in_words())
+    return 0
+
+
 # Both exit with 2 where they cannot look, so that a script can tell "ill" from "nobody knows".
 
 
@@ -192,6 +215,7 @@ _COMMANDS: dict[str, Callable[[Namespace, Settings], int]] = {
     "limits": queue_command,
     "tenants": tenant_command,
     "demo": prepare_demo,
+    "import-legacy": import_legacy,
     "fleet": queue_command,
     "doctor": diagnose,
     "check-deploy": check_deploy,

@@ -248,7 +248,7 @@ def create(db: Connection, tenant: str, new: NewSnap) -> Snap:
         "subject": json.dumps(subject.as_json()),
     }
     db.exec_driver_sql(_CREATE, values)
-    _index(db, tenant, new.id, subject)
+    index(db, tenant, new.id, subject)
     return read(db, tenant, new.id)
 
 
@@ -277,7 +277,8 @@ SELECT %(id)s, word, %(tenant)s FROM unnest(%(words)s::text[]) AS word
 """
 
 
-def _index(db: Connection, tenant: str, snap_id: UUID, subject: Subject) -> None:
+def index(db: Connection, tenant: str, snap_id: UUID, subject: Subject) -> None:
+    """So that a search finds it."""
     of_snap = {"tenant": tenant, "id": snap_id}
     its = subject.attributes
     if its:
@@ -505,7 +506,7 @@ def correct(db: Connection, tenant: str, snap_id: UUID, subject: Subject, *, by:
     db.exec_driver_sql(_AUDIT, of_snap | {"by": by, "before": before, "after": after})
     db.exec_driver_sql(_UNINDEX_ATTRIBUTES, of_snap)
     db.exec_driver_sql(_UNINDEX_WORDS, of_snap)
-    _index(db, tenant, snap_id, subject)
+    index(db, tenant, snap_id, subject)
     return read(db, tenant, snap_id)
 
 

@@ -41,6 +41,7 @@ COMMANDS = [
     "schedules",
     "limits",
     "tenants",
+    "import-legacy",
     "fleet",
     "doctor",
     "check-deploy",

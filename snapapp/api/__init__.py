@@ -6,6 +6,7 @@ from snapapp.api import (
     doctor,
     exports,
     fleet,
+    frames,
     health,
     jobs,
     media,
@@ -26,7 +27,7 @@ from snapapp.api import (
     workers,
 )
 
-_PRODUCT = (exports, snaps, shares, uploads, videos, templates, snap_events, webhooks, sessions, public, media)
+_PRODUCT = (exports, snaps, shares, uploads, videos, templates, snap_events, webhooks, sessions, public, media, frames)
 _HOUSE = (health, metrics, observability, doctor, stream, jobs, queues, workers, fleet, schedules)
 
 

@@ -30,6 +30,9 @@ class Endings:
         self._waiting: dict[int, set[asyncio.Future[bool]]] = {}
         self._task: asyncio.Task[None] | None = None
 
+    async def wait_for_all(self, job_ids: Iterable[int], within: timedelta) -> None:
+        await asyncio.gather(*(self.wait(job_id, within) for job_id in job_ids))
+
     async def wait(self, job_id: int, within: timedelta) -> bool:
         """Whether the job has ended. False: the time is up, the process leaves, or too many wait already."""
         if len(self._waiting) >= WAITING_MAX:
@@ -78,6 +81,12 @@ class Endings:
             db = connection.execution_options(isolation_level="AUTOCOMMIT")
             live = {job.id for job in board.lines(db, sorted(ids)) if job.status in _LIVE}
         return set(ids) - live
+
+
+def is_worked(house: Monolith, kind: str) -> bool:
+    """Whether there is anybody to wait for."""
+    with house.web.connect() as connection:
+        return board.is_known(connection, kind)
 
 
 async def _endings(request: Request) -> Endings:

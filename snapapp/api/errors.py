@@ -161,8 +161,16 @@ async def _invalid(_request: Request, error: RequestValidationError) -> JSONResp
 
 def _detail(mistake: Mapping[str, Any]) -> str:
     place = ".".join(str(part) for part in mistake["loc"][1:]) or str(mistake["loc"][0])
-    reason = str(mistake["msg"]).removeprefix("Value error, ")
-    return f"{place}: {reason}"
+    return f"{place}: {_reason(mistake)}"
+
+
+def reasons(mistakes: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The same of what is only a part of a request."""
+    return [_clean(": ".join(filter(None, [".".join(map(str, each["loc"])), _reason(each)]))) for each in mistakes]
+
+
+def _reason(mistake: Mapping[str, Any]) -> str:
+    return str(mistake["msg"]).removeprefix("Value error, ")
 
 
 # --- documentation ----------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ Operation = dict[str, Any]
 
 _TAGS = {
     "snaps": "Moments of videos, marked by somebody: their state, their evidence, and how they are found again.",
+    "frames": "The first version: frames of up to ten moments at once, and the answer waits for them.",
     "videos": "What snaps are taken from: known by a URL, or uploaded.",
     "templates": "What a tenant wants to know of its subjects.",
     "public": "What a link shows, to whoever has it.",

@@ -13,8 +13,12 @@ from snapapp.monolith import Monolith
 def for_tenant(house: Monolith) -> Places:
     """Signed, and ending some day: `/media/…`, behind the public address where one is set."""
     now = datetime.now(UTC)
-    base = house.settings.public_base_url or ""
-    return Places(lambda snap: base + house.links.base(snap.media_prefix or "", now))
+    return Places(lambda snap: signed(house, snap.media_prefix or "", now))
+
+
+def signed(house: Monolith, prefix: str, now: datetime) -> str:
+    """To be followed by the name of a file below the prefix."""
+    return (house.settings.public_base_url or "") + house.links.base(prefix, now)
 
 
 def for_link(house: Monolith, token: str) -> Places:

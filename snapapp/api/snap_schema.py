@@ -206,19 +206,9 @@ EXAMPLE: dict[str, Any] = {
 }
 
 
-class SnapRequest(Asked):
-    """A moment of a video, and what it shows."""
+class Marked(Asked):
+    """A moment of a video, and what is wanted of it."""
 
-    model_config = ConfigDict(json_schema_extra={**_AGREEING, "examples": [EXAMPLE]})
-
-    video_id: UUID | None = Field(None, description="A video that is known here. It goes before `videoUrl`.")
-    video_url: VideoUrl | None = None
-    subject_template_id: Annotated[int, Field(ge=1, le=HIGHEST_ID), Number] | None = Field(
-        None,
-        description="The template that the subject must follow; else the tenant's default, which requires nothing.",
-    )
-    nickname: Nickname = Field(description="Who marks the moment.")
-    email: Email
     data_filmagem: Moment = Field(description="When it was filmed.")
     start_seconds: Annotated[float, Field(ge=0, le=_LATEST_START), Real] | None = Field(
         None, description="From the beginning of the video.", examples=[12.48]
@@ -238,10 +228,6 @@ class SnapRequest(Asked):
     quality: Annotated[int, Field(ge=2, le=10), Number] | None = Field(
         None, description="2 is the best, 10 the smallest; else 3. Of jpg only."
     )
-    is_draft: StrictBool = Field(False, description="Marked now, described later: see `PATCH …/subject`.")
-    subject: Subject | None = Field(
-        None, validate_default=True, description="What it shows. Only a draft may go without."
-    )
     overlay: Overlay | None = None
 
     @field_validator("quality")
@@ -250,21 +236,6 @@ class SnapRequest(Asked):
         if given is not None and info.data.get("format") == "png":
             raise ValueError("png has no quality: leave it out, or ask for jpg")
         return given
-
-    @field_validator("subject")
-    @classmethod
-    def _only_drafts_go_without(cls, given: Subject | None, info: ValidationInfo) -> Subject | None:
-        if given is None and not info.data.get("is_draft"):
-            raise ValueError("Field required, unless isDraft is true")
-        return given
-
-    @model_validator(mode="after")
-    def _says_where_and_when(self) -> Self:
-        if self.video_id is None and self.video_url is None:
-            raise whole("Provide at least one of videoId or videoUrl")
-        if self.start_seconds is None and self.start_frame is None:
-            raise whole("Provide at least one of startSeconds or startFrame")
-        return self
 
     @property
     def quality_used(self) -> int | None:
@@ -277,6 +248,62 @@ class SnapRequest(Asked):
     @property
     def overlay_drawn(self) -> dict[str, Any] | None:
         return self.overlay.as_drawn() if self.overlay else None
+
+    def insist_on_a_start(self) -> None:
+        if self.start_seconds is None and self.start_frame is None:
+            raise whole("Provide at least one of startSeconds or startFrame")
+
+
+class SnapRequest(Marked):
+    """A moment of a video, and what it shows."""
+
+    model_config = ConfigDict(json_schema_extra={**_AGREEING, "examples": [EXAMPLE]})
+
+    video_id: UUID | None = Field(None, description="A video that is known here. It goes before `videoUrl`.")
+    video_url: VideoUrl | None = None
+    subject_template_id: Annotated[int, Field(ge=1, le=HIGHEST_ID), Number] | None = Field(
+        None,
+        description="The template that the subject must follow; else the tenant's default, which requires nothing.",
+    )
+    nickname: Nickname = Field(description="Who marks the moment.")
+    email: Email
+    is_draft: StrictBool = Field(False, description="Marked now, described later: see `PATCH …/subject`.")
+    subject: Subject | None = Field(
+        None, validate_default=True, description="What it shows. Only a draft may go without."
+    )
+
+    @field_validator("subject")
+    @classmethod
+    def _only_drafts_go_without(cls, given: Subject | None, info: ValidationInfo) -> Subject | None:
+        if given is None and not info.data.get("is_draft"):
+            raise ValueError("Field required, unless isDraft is true")
+        return given
+
+    @model_validator(mode="after")
+    def _says_where_and_when(self) -> Self:
+        if self.video_id is None and self.video_url is None:
+            raise whole("Provide at least one of videoId or videoUrl")
+        self.insist_on_a_start()
+        return self
+
+
+class NamedSubject(Subject):
+    """A subject that has its id from whoever asks: there is no snap whose id it could take."""
+
+    id: Annotated[SubjectId, Said]
+
+
+class FramesRequest(Marked):
+    """An item of the first version's list. It is nobody's, so it knows no tenant's videos or templates, and who asks
+    is not kept."""
+
+    video_url: VideoUrl
+    subject: NamedSubject
+
+    @model_validator(mode="after")
+    def _says_when(self) -> Self:
+        self.insist_on_a_start()
+        return self
 
 
 class Correction(Asked):

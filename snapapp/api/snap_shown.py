@@ -178,10 +178,11 @@ class PublicSnap(Shown):
 class Places:
     """Where the files of snaps are found by whoever is asking."""
 
-    of: Callable[[Snap], str]  # the snap's own part of it, to be followed by a file's name
+    of: Callable[[Snap], str]
 
-    def __call__(self, snap: Snap, name: str) -> str:
-        return self.of(snap) + name
+    def __call__(self, snap: Snap) -> str | None:
+        """To be followed by a file's name; None: it has none."""
+        return self.of(snap) if snap.media_prefix else None
 
 
 def line_of(snap: Snap, places: Places) -> SnapLine:
@@ -204,7 +205,8 @@ def public_of(snap: Snap, token: str, places: Places) -> PublicSnap:
 
 
 def _fields(snap: Snap, places: Places) -> dict[str, Any]:
-    hashes = {file["file_name"]: file["sha256"] for file in snap.extras.get("artefacts", ())}
+    base = places(snap)
+    hashes = hashes_of(snap.extras)
     return {
         "snap_id": snap.id,
         "video_id": snap.video_id,
@@ -226,15 +228,15 @@ def _fields(snap: Snap, places: Places) -> dict[str, Any]:
         "format": snap.format,
         "quality": snap.quality,
         "video_probe": ProbeShown.model_validate(snap.probe) if snap.probe else None,
-        "snapshot_video": _clip_of(snap, places, hashes),
+        "snapshot_video": clip_of(snap.clip, base, hashes) if snap.clip else None,
         "frame_count": snap.frame_count,
-        "frames": [_frame_of(snap, frame, places, hashes) for frame in snap.frames or ()],
+        "frames": [frame_of(frame, base, hashes) for frame in snap.frames or ()],
         "error": told(snap.error),
         "created_at": snap.created_at,
         "processed_at": snap.processed_at,
         "is_draft": snap.is_draft,
-        "poster_path": _path_of(snap, snap.extras.get("poster"), places),
-        "thumbnail_path": _path_of(snap, snap.extras.get("thumbnail"), places),
+        "poster_path": _path_of(snap.extras.get("poster"), base),
+        "thumbnail_path": _path_of(snap.extras.get("thumbnail"), base),
         "thumbhash": snap.extras.get("thumbhash"),
     }
 
@@ -249,25 +251,28 @@ def _attribute_of(attribute: Attribute) -> AttributeShown:
     return AttributeShown(key=attribute.key, type=AttributeType(attribute.type), string_value=text, number_value=number)
 
 
-def _clip_of(snap: Snap, places: Places, hashes: Mapping[str, str]) -> ClipShown | None:
-    if not snap.clip:
-        return None
+def hashes_of(extras: Mapping[str, Any]) -> dict[str, str]:
+    """By the file's name."""
+    return {file["file_name"]: file["sha256"] for file in extras.get("artefacts", ())}
+
+
+def clip_of(clip: Mapping[str, Any], base: str | None, hashes: Mapping[str, str]) -> ClipShown:
     return ClipShown(
-        file_name=snap.clip["file_name"],
-        path=_path_of(snap, snap.clip, places) or "",
-        duration_seconds=snap.clip.get("duration_seconds"),
-        sha256=hashes.get(snap.clip["file_name"]),
+        file_name=clip["file_name"],
+        path=_path_of(clip, base) or "",
+        duration_seconds=clip.get("duration_seconds"),
+        sha256=hashes.get(clip["file_name"]),
     )
 
 
-def _frame_of(snap: Snap, frame: Mapping[str, Any], places: Places, hashes: Mapping[str, str]) -> FrameShown:
+def frame_of(frame: Mapping[str, Any], base: str | None, hashes: Mapping[str, str]) -> FrameShown:
     quality = frame.get("quality") or {}
     return FrameShown(
         index=frame["index"],
         timestamp_seconds=frame.get("timestamp_seconds"),
         file_name=frame["file_name"],
-        path=_path_of(snap, frame, places) or "",
-        clean_path=_path_of(snap, frame.get("clean_file_name"), places),
+        path=_path_of(frame, base) or "",
+        clean_path=_path_of(frame.get("clean_file_name"), base),
         is_black=quality.get("black"),
         is_frozen=quality.get("frozen"),
         is_blurred=quality.get("blurred"),
@@ -276,12 +281,12 @@ def _frame_of(snap: Snap, frame: Mapping[str, Any], places: Places, hashes: Mapp
     )
 
 
-def _path_of(snap: Snap, file: Any, places: Places) -> str | None:
+def _path_of(file: Any, base: str | None) -> str | None:
     """A file is told by its name, or is a value with one. What came from the old service may have a URL instead."""
     name, url = (file.get("file_name"), file.get("url")) if isinstance(file, Mapping) else (file, None)
     if url:
         return str(url)
-    return places(snap, str(name)) if name and snap.media_prefix else None
+    return f"{base}{name}" if name and base else None
 
 
 def _job_of(job: SnapJob) -> JobShown:

@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from snapapp import search, snaps, templates, videos
 from snapapp.api.body import StrictRoute
 from snapapp.api.deps import House, RequestId
-from snapapp.api.endings import Ends
+from snapapp.api.endings import Ends, is_worked
 from snapapp.api.errors import may_be
 from snapapp.api.lists import listed, windows
 from snapapp.api.places import Placed
@@ -21,7 +21,7 @@ from snapapp.api.schema import Asked, Decimals, Label, Moment, Shown
 from snapapp.api.snap_schema import Attribute, Correction, Nickname, SnapRequest
 from snapapp.api.snap_shown import MySnapList, SnapList, SnapStatus, SnapWhole, lines_of, whole_of
 from snapapp.api.tenancy import Claim, Claimed, Own, Visit, Visiting, visiting
-from snapapp.jobs import board, enqueue, queue
+from snapapp.jobs import enqueue, queue
 from snapapp.jobs.model import Status as JobStatus
 from snapapp.listing import Window
 from snapapp.monolith import Monolith
@@ -116,7 +116,7 @@ def _create(visit: Visit, wanted: SnapRequest, snap_id: UUID, request_id: str) -
         template=templates.resolve(db, tenant, wanted.subject_template_id),
         nickname=wanted.nickname,
         email=wanted.email,
-        subject=_subject(wanted.subject.id, wanted.subject.attributes) if wanted.subject else Subject(None, ()),
+        subject=subject_meant(wanted.subject.id, wanted.subject.attributes) if wanted.subject else Subject(None, ()),
         filmed_at=wanted.data_filmagem,
         start_seconds=wanted.start_seconds,
         start_frame=wanted.start_frame,
@@ -139,7 +139,7 @@ def refuse_without_room(house: Monolith) -> None:
         raise HTTPException(507, why)
 
 
-def _subject(subject_id: str | None, attributes: list[Attribute]) -> Subject:
+def subject_meant(subject_id: str | None, attributes: list[Attribute]) -> Subject:
     """A field that was left empty says nothing."""
     said = (Said(each.key, each.value) for each in attributes if each.value is not None)
     return Subject(subject_id, tuple(said))
@@ -151,15 +151,10 @@ def _hash(wanted: SnapRequest) -> bytes:
 
 async def _finished(house: Monolith, claim: Claim, marked: Snap, ends: Ends) -> Snap:
     """As it is when its job has ended, or when there is no more waiting for that."""
-    if marked.ended is not None or marked.job is None or not await run_in_threadpool(_is_worked, house):
+    if marked.ended is not None or marked.job is None or not await run_in_threadpool(is_worked, house, orders.SNAP):
         return marked
     await ends.wait(marked.job.id, house.settings.sync_wait)
     return await run_in_threadpool(_read, house, claim, marked.id)
-
-
-def _is_worked(house: Monolith) -> bool:
-    with house.web.connect() as connection:
-        return board.is_known(connection, orders.SNAP)
 
 
 def _read(house: Monolith, claim: Claim, snap_id: UUID) -> Snap:
@@ -286,7 +281,7 @@ def show_snap(own: Own, places: Placed, snap_id: SnapId) -> SnapWhole:
 def correct_subject(own: Own, places: Placed, snap_id: SnapId, wanted: Correction) -> SnapWhole:
     """Mends what was typed, and keeps what it was before; describes a draft."""
     snap = snaps.read(own.connection, own.code, snap_id)
-    meant = _subject(wanted.id or snap.subject.id, wanted.attributes or [])
+    meant = subject_meant(wanted.id or snap.subject.id, wanted.attributes or [])
     if wanted.attributes is None:
         meant = Subject(meant.id, snap.subject.attributes)
     return whole_of(snaps.correct(own.connection, own.code, snap_id, meant, by=wanted.nickname), places)

@@ -34,12 +34,11 @@ class Darkroom:
     def snap(self, job: Job) -> dict[str, Any]:
         """The evidence of a moment, under a prefix that no other attempt writes to."""
         assert job.snap_id is not None
-        order, prefix = job.payload, keys.of_attempt(job.snap_id, job.lease_seq)
-        with judged(), self._video(order["video"]) as video, scratch.folder(self.scratch) as folder:
-            made = media.extract(video, wanted_of(order), folder, job.update_progress)
-            for artefact in made.artefacts:
-                self.storage.put(prefix + artefact.file_name, folder / artefact.file_name)
-        return evidence_of(made, prefix)
+        return self._evidence(job, keys.of_attempt(job.snap_id, job.lease_seq))
+
+    def frames(self, job: Job) -> dict[str, Any]:
+        """The same of a moment that is no snap."""
+        return self._evidence(job, f"{job.payload['folder']}{job.lease_seq}/")
 
     def probe(self, job: Job) -> dict[str, Any]:
         with judged(), self._video(job.payload["video"]) as video:
@@ -55,6 +54,14 @@ class Darkroom:
     def still(self, job: Job) -> None:
         with judged(), self._video(job.payload["video"]) as video:
             self.storage.put(job.payload["key"], media.still(video, job.payload["at"]))
+
+    def _evidence(self, job: Job, prefix: str) -> dict[str, Any]:
+        order = job.payload
+        with judged(), self._video(order["video"]) as video, scratch.folder(self.scratch) as folder:
+            made = media.extract(video, wanted_of(order), folder, job.update_progress)
+            for artefact in made.artefacts:
+                self.storage.put(prefix + artefact.file_name, folder / artefact.file_name)
+        return evidence_of(made, prefix)
 
     @contextmanager
     def _video(self, place: dict[str, str]) -> Iterator[BinaryIO]:

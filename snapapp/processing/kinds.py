@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import Connection
+from tenacity import wait_fixed
 
 from snapapp import snaps, videos
 from snapapp.db import scope
@@ -39,6 +40,16 @@ def process_snap(job: Job) -> dict[str, Any]:
     from snapapp.processing import darkroom
 
     return darkroom.here().snap(job)
+
+
+@processor(
+    orders.EXTRACT, queue=_HEAVY, executor="process", timeout=timedelta(minutes=1), max_attempts=2, wait=wait_fixed(1)
+)
+def extract_frames(job: Job) -> dict[str, Any]:
+    """The evidence of a moment for somebody who waits for it, so a second attempt comes soon, and a third never."""
+    from snapapp.processing import darkroom
+
+    return darkroom.here().frames(job)
 
 
 def keep_probe(db: Connection, job: Job, probe: dict[str, Any]) -> None:

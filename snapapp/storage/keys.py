@@ -9,6 +9,7 @@ from snapapp.storage.errors import InvalidKey
 
 LONGEST = 800  # of the 1,024 that S3 takes; a prefix of the bucket comes before it
 LONGEST_SEGMENT = 200
+FRAMES = "frames/"
 
 _SEGMENT = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9._=-]*")
 
@@ -52,3 +53,8 @@ def of_video(tenant: str, video_id: UUID) -> str:
 def of_attempt(snap_id: UUID, lease_seq: int) -> str:
     """The prefix of what one attempt makes of a snap; no other attempt ever writes there."""
     return f"snaps/{snap_id}/{lease_seq}/"
+
+
+def of_request(request_id: UUID) -> str:
+    """The prefix of frames that belong to no snap: nothing refers to them, so the sweep removes them after a day."""
+    return f"{FRAMES}{request_id}/"

@@ -77,6 +77,13 @@ def test_evidence_lies_below_the_attempts_own_prefix_with_the_hash_of_each_file(
     assert json.loads(json.dumps(first)) == first  # a result travels as JSON
 
 
+def test_frames_of_no_snap_lie_below_the_folder_that_was_ordered(room: Darkroom, store: Local) -> None:
+    payload = order(store, folder="frames/r/0/")
+    made = room.frames(job(payload, lease_seq=3))
+    assert made["media_prefix"] == "frames/r/0/3/"
+    assert names(store, "frames/r/0/3/") == {each["file_name"] for each in made["extras"]["artefacts"]}
+
+
 def test_an_overlay_leaves_a_clean_copy_beside_each_frame(room: Darkroom, store: Local) -> None:
     """S30: one card per value, the id when there is none."""
     made = room.snap(job(order(store, overlay=OVERLAY, values=["BR-1042", 412.5, None])))

@@ -64,11 +64,13 @@ class Sweep:
 def test_what_no_row_names_goes_when_it_is_a_day_old(swept: Sweep, store: Local) -> None:
     _, prefix = swept.published(store)
     loser, young = (f"{keys.of_attempt(uuid4(), 3)}frame_00001.jpg" for _ in range(2))
-    for key in (loser, young):
+    old, fresh = (f"{keys.of_request(uuid4())}0/1/frame_00001.jpg" for _ in range(2))
+    for key in (loser, young, old, fresh):
         store.put(key, b"x")
     swept.age(loser)
-    assert swept() == {"deleted": 1, "missing": 0, "uploads": 0}
-    assert (store.exists(loser), store.exists(young)) == (False, True)
+    swept.age(old)
+    assert swept() == {"deleted": 2, "missing": 0, "uploads": 0}
+    assert [store.exists(key) for key in (loser, young, old, fresh)] == [False, True, False, True]
     assert store.exists(f"{prefix}frame_00001.jpg")
 
 
