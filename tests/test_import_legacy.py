@@ -318,7 +318,7 @@ def test_files_are_brought_along_from_a_bucket(
     call: Call, lived_in: Lived, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = {"DATA_DIR": str(tmp_path / "var"), "S3_ENDPOINT": bucket.endpoint, "S3_REGION": "us-east-1"}
-    named |= {"S3_ACCESS_KEY_ID": "somebody", "S3_SECRET_ACCESS_KEY": "who has a secret"}
+    named |= {"S3_ACCESS_KEY_ID": "somebody", "S3_SECRET_ACCESS_KEY": "who-has-a-secret"}
     for name, value in named.items():
         monkeypatch.setenv(f"SNAPAPP_{name}", value)
     theirs = bucket.storage(tmp_path / "spool", prefix="old/player")
