@@ -23,9 +23,10 @@ from tests.api.conftest import served
 from tests.conftest import Postgres
 from tests.domain.making import acting, make_snap
 from tests.factory import Db, scalar
+from tests.storage.conftest import Bucket, bucket, s3_endpoint
 from tests.test_cli import Call, bare_call, call
 
-__all__ = ["bare_call", "call"]  # the fixtures
+__all__ = ["bare_call", "bucket", "call", "s3_endpoint"]  # the fixtures
 
 SHAPE = (Path(__file__).parent / "legacy.sql").read_text()
 OLD_LINK = "0f8fad5bd9cb469fa16570867728950e"
@@ -311,6 +312,21 @@ def test_files_are_brought_along_now_or_later(
         public = client.get(f"/public/snaps/{OLD_LINK}").json()
         assert client.get(public["snapshotVideo"]["path"]).content == b"clip"
     assert call("import-legacy", lived_in.old.url, "--media", str(archive)).code == 0
+
+
+def test_files_are_brought_along_from_a_bucket(
+    call: Call, lived_in: Lived, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = {"DATA_DIR": str(tmp_path / "var"), "S3_ENDPOINT": bucket.endpoint, "S3_REGION": "us-east-1"}
+    named |= {"S3_ACCESS_KEY_ID": "somebody", "S3_SECRET_ACCESS_KEY": "who-has-a-secret"}
+    for name, value in named.items():
+        monkeypatch.setenv(f"SNAPAPP_{name}", value)
+    theirs = bucket.storage(tmp_path / "spool", prefix="old/player")
+    theirs.put(f"snapshots/{lived_in.done}/snapshot.mp4", b"clip")
+    media = f"s3://{bucket.name}/old/player/"
+    assert call("import-legacy", lived_in.old.url, "--media", media, "--json").json["files"] == 1
+    ours = storage.from_settings(Settings.from_environment())
+    assert ours.read(f"snaps/{lived_in.done}/0/snapshot.mp4", 0, 10) == b"clip"
 
 
 @pytest.mark.parametrize("media", ["/nowhere/at/all", "s3://", "s3://bucket/prefix"])

@@ -115,7 +115,9 @@ def test_the_server_does_what_it_says_whatever_is_asked(
         "--exclude-path=/internal/observability/http-metrics",
         *manner,
     ]
-    with served(url, tmp_path, SNAPAPP_INTERNAL_TOKEN=TOKEN, SNAPAPP_WORKER_CHILDREN="0") as at:
+    with served(
+        url, tmp_path, SNAPAPP_INTERNAL_TOKEN=TOKEN, SNAPAPP_WORKER_CHILDREN="0", SNAPAPP_SYNC_WAIT_MS="200"
+    ) as at:
         asked = subprocess.run([*argv, f"{at}/openapi.json"], cwd=tmp_path, capture_output=True, text=True, check=False)
     log = (tmp_path / "serve.log").read_text()
     assert asked.returncode == 0, asked.stdout + asked.stderr
