@@ -42,6 +42,7 @@ COMMANDS = [
     "limits",
     "fleet",
     "tenants",
+    "demo",
     "import-legacy",
     "doctor",
     "check-deploy",

@@ -1,4 +1,5 @@
 import string
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -46,7 +47,26 @@ def test_an_empty_environment_gives_the_defaults() -> None:
 
 
 def test_the_defaults_are_those_of_the_queue() -> None:
-    assert Settings().jobs("postgresql://db") == JobsSettings(database_url="postgresql://db")
+    assert queues_part(Settings()) == JobsSettings(database_url="postgresql://db")
+
+
+def queues_part(settings: Settings) -> JobsSettings:
+    return replace(settings.jobs("postgresql://db"), child_environment={})
+
+
+def test_a_child_is_told_what_it_needs_and_no_secret_of_ours() -> None:
+    told = of(
+        DATA_DIR="/srv/snaps",
+        INTERNAL_TOKEN="i" * 16,
+        SIGNING_SECRET="s" * 32,
+        DATABASE_URL="postgresql://u:secret@h/d",
+        FETCH_ALLOWED_HOSTS="camera.lan:8080",
+    ).jobs("postgresql://u:secret@h/d")
+    assert dict(told.child_environment) == {
+        "SNAPAPP_DATA_DIR": "/srv/snaps",
+        "SNAPAPP_ENV_FILE": "/dev/null",
+        "SNAPAPP_FETCH_ALLOWED_HOSTS": "camera.lan:8080",
+    }
 
 
 def test_every_setting_of_the_queue_reaches_it() -> None:
@@ -80,7 +100,7 @@ def test_every_setting_of_the_queue_reaches_it() -> None:
         SHUTDOWN_GRACE_MS="0",
         PREPARED_STATEMENTS="off",
     )
-    assert settings.jobs("postgresql://db") == JobsSettings(
+    assert queues_part(settings) == JobsSettings(
         database_url="postgresql://db",
         queues=("media", "default"),
         concurrency=3,

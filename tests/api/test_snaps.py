@@ -63,7 +63,7 @@ def test_a_marked_moment_is_accepted_at_once_with_its_job(client: TestClient, db
     assert (snap["job"]["status"], snap["job"]["attempts"], snap["job"]["maxAttempts"]) == ("PENDING", 0, 3)
     job = row(db, job_of(snap))
     assert (job.kind, job.tenant, job.snap_id) == ("snap.process", "default", UUID(snap["snapId"]))
-    assert (job.request_id, job.payload) == ("from-the-field", {"snapId": snap["snapId"]})
+    assert (job.request_id, job.payload["video"]) == ("from-the-field", {"url": snap["videoUrl"]})
 
 
 def test_what_was_answered_is_committed(client: TestClient, url: str) -> None:

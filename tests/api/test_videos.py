@@ -59,7 +59,7 @@ def test_a_raw_upload_becomes_a_video(client: TestClient, db: Db) -> None:
     assert (video["videoUrl"], video["videoProbe"]) == (None, None)
     assert stored(client) == [keys.of_video("default", UUID(video["videoId"])) + "source"]
     [(kind, payload)] = db.execute("SELECT kind, payload::text FROM snap_processing_job").fetchall()
-    assert (kind, json.loads(payload)) == ("video.probe", {"videoId": video["videoId"]})
+    assert (kind, json.loads(payload)["video_id"]) == ("video.probe", video["videoId"])
     assert client.get(f"{VIDEOS}/{video['videoId']}").json() == video
 
 
@@ -315,7 +315,7 @@ def test_a_still_is_made_by_a_job_and_kept(url: str, tmp_path: Path, db: Db) -> 
             answer = client.get(f"{VIDEOS}/{video}/frame", params={"at": at})
             assert (answer.status_code, answer.content) == (200, b"a picture"), answer.text
             assert answer.headers["Content-Type"] == "image/jpeg"
-    assert [(each["videoId"], each["atMs"]) for each in made] == [(video, 12480)]
+    assert [(each["video_id"], each["at"]) for each in made] == [(video, 12.48)]
 
 
 def test_a_still_past_the_end_says_so(url: str, tmp_path: Path, db: Db) -> None:
