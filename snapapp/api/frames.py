@@ -110,7 +110,7 @@ _FULL = may_be(_507="The disk is nearly full: no new work is taken.")
 
 
 @router.post("/process", responses=_FULL)
-@router.post("/mvp/process", responses=_FULL)
+@router.post("/mvp/process", responses=_FULL, summary="Process frames, by its first name")
 async def process_frames(house: House, items: Items, ends: Ends, request_id: RequestId) -> Batch:
     """Takes frames and a clip of each moment, and answers when all have ended, or `SNAPAPP_SYNC_WAIT_MS` is over: what
     is not finished then is cancelled, and failed. The files can be fetched for a day. Async because it waits, and must
