@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format psql bench chaos peers docs lock clean
+.PHONY: help setup run test check format demo psql bench chaos peers docs lock clean
 
 VENV := .venv
 PYTHON_BIN := $(VENV)/bin/python
@@ -35,6 +35,9 @@ check: $(READY) ## lint, formatting, types, import contracts
 format: $(READY) ## put the code into shape
 	$(PYTHON_BIN) -m ruff check --fix
 	$(PYTHON_BIN) -m ruff format
+
+demo: $(READY) ## prepare the demo video and its three snaps anew, where they are missing
+	@exec $(VENV)/bin/snapapp demo $(ARGS)
 
 psql: $(READY) ## open psql on the database in use
 	@exec $(VENV)/bin/snapapp psql $(ARGS)

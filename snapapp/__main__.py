@@ -18,6 +18,7 @@ _FAMILIES = {
     "workers": "list the workers",
     "schedules": "list, preview, pause or run schedules",
     "limits": "list, set or remove limits of queues and keys",
+    "fleet": "list, scale, restart, pause, resume, drain or stop pools of worker processes",
 }
 
 
@@ -61,6 +62,10 @@ def _run(arguments: Namespace) -> int:
     try:
         settings = Settings.from_environment()
         level = settings.log_level
+        if arguments.command == "supervisor":
+            from snapapp import supervisor
+
+            return supervisor.run(arguments, settings)
         if arguments.command not in _HOUSEKEEPING:
             return commands.run(arguments, settings)
         from snapapp import service
@@ -91,6 +96,7 @@ def _parser(typed: Sequence[str]) -> ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     commands.add_parser("serve", help="start everything, in the foreground")
     _add_worker(commands)
+    _add_supervisor(commands)
     _add_migrate(commands)
     _add_psql(commands)
     _add_config(commands)
@@ -100,6 +106,9 @@ def _parser(typed: Sequence[str]) -> ArgumentParser:
             from snapapp.jobs import cli
 
             cli.add_arguments(name, family)
+    _add_tenants(commands)
+    commands.add_parser("demo", help="prepare the demo: a video and three snaps of it, for the page at /")
+    _add_import_legacy(commands)
     _add_doctor(commands, typed)
     _add_check_deploy(commands)
     _add_bench(commands, typed)
@@ -121,9 +130,50 @@ def _add_worker(commands: "_SubParsersAction[ArgumentParser]") -> None:
     until.add_argument("--once", action="store_true", help="look at the queue once, run what was claimed, stop")
 
 
+def _add_supervisor(commands: "_SubParsersAction[ArgumentParser]") -> None:
+    supervisor = commands.add_parser(
+        "supervisor",
+        help="keep pools of worker processes running",
+        description="Keeps pools of worker processes running until a signal: TERM and INT end it gracefully, USR2 "
+        "restarts the pools one by one, USR1 pauses and CONT resumes them.",
+    )
+    supervisor.add_argument("--plan", type=_as("fleet_plan"), metavar="FILE", help="TOML (default: one pool for all)")
+    supervisor.add_argument("--check", action="store_true", help="read the plan, print it, start nothing")
+
+
 def _add_migrate(commands: "_SubParsersAction[ArgumentParser]") -> None:
     migrate = commands.add_parser("migrate", help="bring the database to the newest schema")
     migrate.add_argument("--check", action="store_true", help="change nothing; exit 1 if there is something to do")
+
+
+def _add_tenants(commands: "_SubParsersAction[ArgumentParser]") -> None:
+    what = "list or add tenants, give one a new token"
+    tenants = commands.add_parser("tenants", help=what, description=f"{what.capitalize()}.")
+    family = tenants.add_subparsers(dest="act", metavar="COMMAND", required=True)
+    shared = ArgumentParser(add_help=False)
+    shared.add_argument("--json", action="store_true", help="for programs")
+    code = ArgumentParser(add_help=False)
+    code.add_argument("code", metavar="CODE", help="what X-Assinatura-Codigo says")
+    family.add_parser("list", help="list the tenants", parents=[shared])
+    adding = family.add_parser("add", help="add a tenant and show its token, once", parents=[code, shared])
+    adding.add_argument("--name", metavar="NAME", help="for people (default: its code)")
+    what = "give a tenant a new token, shown once; the old one is dead at once"
+    family.add_parser("rotate-token", help=what, description=f"{what.capitalize()}.", parents=[code, shared])
+
+
+def _add_import_legacy(commands: "_SubParsersAction[ArgumentParser]") -> None:
+    importing = commands.add_parser(
+        "import-legacy",
+        help="bring over the old service's database",
+        description="Brings over what snap-player-api kept: tenants with their tokens, templates, users, videos, snaps "
+        "and links, all with the ids that they had, or nothing at all. Stop the old service first: what waits there is "
+        "done here. Typed again, it brings what is new. Nothing is written to the old database.",
+    )
+    importing.add_argument("dsn", metavar="DSN", help="of the old database: postgresql://… or jdbc:postgresql://…")
+    importing.add_argument(
+        "--media", metavar="DIR|s3://BUCKET/PREFIX", help="where the old files lie (default: their URLs are kept)"
+    )
+    importing.add_argument("--json", action="store_true", help="for programs")
 
 
 def _add_psql(commands: "_SubParsersAction[ArgumentParser]") -> None:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 
 from snapapp import __version__, api, logs, web
 from snapapp.api import errors, openapi
@@ -65,8 +66,18 @@ def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequ
         courtesy=house.courtesy,
         traffic=app.state.traffic,
         internal_token=settings.internal_token,
+        upload_max=settings.upload_max_mb * 1024 * 1024,
         is_leaving=lambda: house.is_leaving,
     )
+    if settings.cors_allowed_origins:
+        # around everything, so that a page can read refusals too; no credentials: a cookie is for our own pages
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_allowed_origins,
+            allow_methods=["GET", "HEAD", "POST", "PATCH", "PUT", "DELETE"],
+            allow_headers=["*"],
+            expose_headers=["X-Request-Id", "Content-Range", "Content-Disposition", "ETag", "Retry-After"],
+        )
     return app
 
 

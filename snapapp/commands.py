@@ -1,5 +1,5 @@
-"""The commands that look at things and change rows: psql, config, jobs, queues, workers, schedules, doctor,
-check-deploy. And what every command needs: its database, the declared kinds, an explanation of what went wrong."""
+"""The commands that look at things and change rows: psql, config, jobs, queues, workers, schedules, tenants, demo,
+doctor, check-deploy. And what every command needs: its database, the declared kinds, an explanation of what failed."""
 
 import dataclasses
 import json
@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterable
 
 import psycopg
 import sqlalchemy.exc
+from sqlalchemy import Connection
 
-from snapapp import db, logs, postgres, processing
+from snapapp import db, logs, postgres, processing, tenants
 from snapapp.errors import SnapError
 from snapapp.jobs import cli, doctor, intake, registry
 from snapapp.jobs.cli.shown import say
 from snapapp.jobs.errors import JobsError
-from snapapp.settings import LogLevel, Settings
+from snapapp.processing import demo
+from snapapp.settings import Environment, LogLevel, Settings
+from snapapp.tenants import Tenant
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
@@ -58,6 +61,85 @@ def queue_command(arguments: Namespace, settings: Settings) -> int:
         intake.Defaults.max_attempts = settings.job_max_attempts
     with db.in_use(settings) as url:
         return cli.run(url, arguments)
+
+
+def tenant_command(arguments: Namespace, settings: Settings) -> int:
+    with db.in_use(settings) as url, db.transaction(url) as connection:
+        return _TENANT_COMMANDS[arguments.act](connection, arguments)
+
+
+def list_tenants(connection: Connection, arguments: Namespace) -> int:
+    found = tenants.every(connection)
+    if arguments.json:
+        cli.show_json([dataclasses.asdict(tenant) for tenant in found])
+    elif found:
+        cli.show_table(["code", "status", "token", "added", "name"], [_line(tenant) for tenant in found])
+    else:
+        say("There is no tenant.")
+    return 0
+
+
+def _line(tenant: Tenant) -> list[str]:
+    token = f"since {tenant.token_changed_at:%Y-%m-%d}" if tenant.has_token else "none"
+    return [tenant.code, tenant.status, token, f"{tenant.created_at:%Y-%m-%d}", tenant.name]
+
+
+def add_tenant(connection: Connection, arguments: Namespace) -> int:
+    tenant, token = tenants.add(connection, arguments.code, arguments.name or arguments.code)
+    return _show_token(arguments, tenant.code, token)
+
+
+def rotate_token(connection: Connection, arguments: Namespace) -> int:
+    return _show_token(arguments, arguments.code, tenants.rotate_token(connection, arguments.code))
+
+
+def _show_token(arguments: Namespace, code: str, token: str) -> int:
+    if arguments.json:
+        cli.show_json({"code": code, "token": token})
+    else:
+        say(f"The token of {code}, which is kept nowhere and not shown again:\n{token}")
+    return 0
+
+
+_TENANT_COMMANDS: dict[str, Callable[[Connection, Namespace], int]] = {
+    "list": list_tenants,
+    "add": add_tenant,
+    "rotate-token": rotate_token,
+}
+
+
+def prepare_demo(_arguments: Namespace, settings: Settings) -> int:
+    if settings.env is Environment.PROD:
+        raise SnapError("The demo is for development, and SNAPAPP_ENV is prod.")
+    processing.load(settings)
+    intake.Defaults.max_attempts = settings.job_max_attempts
+    with db.in_use(settings) as url, db.transaction(url) as connection:
+        job_id = demo.order(connection)
+    say(f"Job {job_id} prepares the demo, as soon as a worker runs; the page at / shows it.")
+    return 0
+
+
+def import_legacy(arguments: Namespace, settings: Settings) -> int:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from snapapp import legacy
+    from snapapp.legacy import files, old
+
+    archive = files.archive_of(arguments.media, settings) if arguments.media else None
+    console = Console(stderr=True)
+    with (
+        db.in_use(settings) as url,
+        old.opened(arguments.dsn) as theirs,
+        Progress(console=console, transient=True, disable=not console.is_terminal) as bar,
+    ):
+        steps = bar.add_task("Snaps", total=theirs.count() * (2 if archive else 1))
+        moved = legacy.move(theirs, url, archive, lambda: bar.advance(steps))
+    if arguments.json:
+        cli.show_json(dataclasses.asdict(moved))
+    else:
+        _say_lines(moved.in_words())
+    return 0
 
 
 # Both exit with 2 where they cannot look, so that a script can tell "ill" from "nobody knows".
@@ -131,6 +213,10 @@ _COMMANDS: dict[str, Callable[[Namespace, Settings], int]] = {
     "workers": queue_command,
     "schedules": queue_command,
     "limits": queue_command,
+    "tenants": tenant_command,
+    "demo": prepare_demo,
+    "import-legacy": import_legacy,
+    "fleet": queue_command,
     "doctor": diagnose,
     "check-deploy": check_deploy,
 }

@@ -1,7 +1,6 @@
 """What each part of the process says of itself. Asking never takes longer than a moment, whatever is broken."""
 
 import asyncio
-import shutil
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from time import monotonic
@@ -11,6 +10,7 @@ import psycopg
 
 from snapapp.jobs.database import Line, connect
 from snapapp.monolith import Monolith
+from snapapp.storage import room_of
 
 _ANSWER_WITHIN = 2.0  # seconds
 _FRESH_FOR = 0.5  # seconds; many askers at once cost one question
@@ -63,14 +63,12 @@ class Health:
         ]
 
     def _disk(self) -> Part:
-        settings = self._monolith.settings
+        room = room_of(self._monolith.settings)
         try:
-            folder = next(each for each in (settings.data_dir, *settings.data_dir.parents) if each.exists())
-            free = shutil.disk_usage(folder).free // 2**20
+            free = room.free_mb()
         except OSError as error:  # a folder that is closed to us
             return Part("disk", is_up=False, facts={"error": str(error)})
-        floor = settings.disk_free_min_mb
-        return Part("disk", is_up=free >= floor, facts={"freeMb": free, "floorMb": floor})
+        return Part("disk", is_up=free >= room.floor_mb, facts={"freeMb": free, "floorMb": room.floor_mb})
 
     def is_worth_a_restart(self) -> str | None:
         """Why only a new process would help; None while this one can mend itself."""

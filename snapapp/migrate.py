@@ -1,5 +1,6 @@
 """Brings a database to the schema that this code needs: Alembic, one transaction, an advisory lock around it."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
@@ -23,8 +24,15 @@ def migrations_folder() -> Path:
     raise MigrationError(f"the folder migrations/ is missing beside {package}")
 
 
-def migrate(url: str, target: str = "head", *, down: bool = False) -> str | None:
-    """Runs what is missing and returns the revision reached. Two callers at once are fine: the second finds it done."""
+def migrate(
+    url: str,
+    target: str = "head",
+    *,
+    down: bool = False,
+    if_new: Callable[[sqlalchemy.Connection], object] | None = None,
+) -> str | None:
+    """Runs what is missing and returns the revision reached. Two callers at once are fine: the second finds it done.
+    What a database that was empty is to begin with, `if_new` adds in the same transaction."""
     engine = sqlalchemy.create_engine(sqlalchemy_url(url), poolclass=sqlalchemy.NullPool)
     config = Config()
     config.set_main_option("script_location", str(migrations_folder()).replace("%", "%%"))
@@ -33,7 +41,7 @@ def migrate(url: str, target: str = "head", *, down: bool = False) -> str | None
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
         # DDL that waits behind a long query makes everybody else wait behind it: give up soon, try again later
         connection.exec_driver_sql("SET LOCAL lock_timeout = '5s'")
-        _refuse_unknown(connection, config)
+        is_new = _refuse_unknown(connection, config) is None
         config.attributes["connection"] = connection
         try:
             (command.downgrade if down else command.upgrade)(config, target)
@@ -43,6 +51,12 @@ def migrate(url: str, target: str = "head", *, down: bool = False) -> str | None
                     "a table is in use by a long transaction; nothing was changed, try again"
                 ) from error
             raise
+        except sqlalchemy.exc.ProgrammingError as error:
+            if isinstance(error.orig, psycopg.errors.InsufficientPrivilege):
+                raise MigrationError(f"{error.orig.diag.message_primary}; nothing was changed") from error
+            raise
+        if is_new and if_new:
+            if_new(connection)
         return MigrationContext.configure(connection).get_current_revision()
 
 
@@ -60,7 +74,8 @@ def sqlalchemy_url(url: str) -> str:
     return url.replace("postgresql://", "postgresql+psycopg://", 1)
 
 
-def _refuse_unknown(connection: sqlalchemy.Connection, config: Config) -> None:
+def _refuse_unknown(connection: sqlalchemy.Connection, config: Config) -> str | None:
+    """The revision that it has; None: it is empty."""
     current = MigrationContext.configure(connection).get_current_revision()
     if current is not None and current not in {
         script.revision for script in ScriptDirectory.from_config(config).walk_revisions()
@@ -73,3 +88,4 @@ def _refuse_unknown(connection: sqlalchemy.Connection, config: Config) -> None:
             "the database already holds a table snap_processing_job that is not ours (the old service's?): "
             "use an empty database, and bring the old one's rows over with `snapapp import-legacy DSN`"
         )
+    return current

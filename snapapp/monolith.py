@@ -4,19 +4,22 @@ the database is away, says what it waits for, and goes on by itself."""
 import logging
 import threading
 from contextlib import ExitStack
+from functools import cached_property
 
 import psycopg
 import sqlalchemy.exc
 from sqlalchemy import Engine
 
-from snapapp import db, logs, migrate, processing
+from snapapp import db, logs, migrate, processing, storage, tenants
 from snapapp.errors import MigrationError, SnapError
 from snapapp.jobs import intake
 from snapapp.jobs.courtesy import Courtesy
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.runtime import Runtime
 from snapapp.jobs.worker import Worker
+from snapapp.processing import demo
 from snapapp.settings import Environment, Settings
+from snapapp.signing import MediaLinks, secret_kept_in
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +40,7 @@ class Monolith:
         self.settings = settings
         self.events = logs.events_to_log(settings)
         self.courtesy = Courtesy()
+        self.storage = storage.from_settings(settings)
         self.worker: Worker | None = None  # these two are written by the opening thread
         self.waits_for: str | None = "the database was not asked yet"
         self.is_leaving = False
@@ -64,6 +68,11 @@ class Monolith:
         if self._failure:
             self.stop()
             raise self._failure
+
+    @cached_property
+    def links(self) -> MediaLinks:
+        secrets = self.settings.signing_secret or (secret_kept_in(self.settings.data_dir),)
+        return MediaLinks(secrets, self.settings.media_url_ttl)
 
     def leave(self, reason: str = "stopped", *, hurry: bool = False) -> None:
         """Claim no more, let running jobs finish within the grace, hand back the rest. Requests are still served."""
@@ -110,6 +119,8 @@ class Monolith:
     def _begin(self) -> None:
         db.check_budget(self.url, connections_needed(self.settings))
         bring_up_to_date(self.url, self.settings)
+        if self.settings.env is Environment.PROD:
+            refuse_known_token(self.url, self.settings)
         if not self.settings.worker_enabled:
             _log.info("The worker is off: SNAPAPP_WORKER_ENABLED is false.")
             return
@@ -128,16 +139,29 @@ class Monolith:
 
 
 def connections_needed(settings: Settings) -> int:
-    """By one process: the web's pool, the health check and the stream, and what its worker takes."""
-    return settings.web_connections + 2 + (settings.jobs("").connections if settings.worker_enabled else 0)
+    """By one process: the web's pool, the health check and the two streams, and what its worker takes."""
+    return settings.web_connections + 3 + (settings.jobs("").connections if settings.worker_enabled else 0)
 
 
 def bring_up_to_date(url: str, settings: Settings) -> None:
     """In prod a deploy migrates, at a moment of its choosing."""
     if settings.env is Environment.DEV:
-        migrate.migrate(url)
+        migrate.migrate(url, if_new=demo.order if settings.demo else None)
     else:
         require_schema(url)
+
+
+def refuse_known_token(url: str, settings: Settings) -> None:
+    if not settings.require_api_token:
+        _log.warning("Whoever knows a tenant's code may act as that tenant: SNAPAPP_REQUIRE_API_TOKEN is false.")
+        return
+    with db.transaction(url) as connection:
+        code = tenants.with_development_token(connection)
+    if code is not None:
+        raise SnapError(
+            f"The tenant {code} still has the token that everybody knows, and SNAPAPP_REQUIRE_API_TOKEN is true: "
+            f"type `snapapp tenants rotate-token {code}`."
+        )
 
 
 def require_schema(url: str) -> None:

@@ -23,11 +23,11 @@ from snapapp.commands import one_line, set_up_log
 from snapapp.errors import SnapError
 from snapapp.jobs import bench as measured
 from snapapp.jobs import foreground
-from snapapp.jobs.foreground import Signals
 from snapapp.jobs.runtime import Runtime
 from snapapp.jobs.settings import JobsSettings
+from snapapp.jobs.signals import Signals
 from snapapp.monolith import Monolith, require_schema
-from snapapp.settings import LogLevel, Origin, Settings
+from snapapp.settings import LogLevel, Settings
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ def _server(app: FastAPI) -> uvicorn.Server:
 def _bound_socket(settings: Settings) -> socket.socket:
     """Before anything is started, so that a port that is taken is said at once. A port nobody chose may be the next."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    is_chosen = settings.origins.get("SNAPAPP_PORT", Origin.DEFAULT) is not Origin.DEFAULT
+    is_chosen = "SNAPAPP_PORT" in settings.given
     ports = [settings.port] if is_chosen else range(settings.port, settings.port + _PORTS_TRIED)
     for port in ports:
         listening = socket.socket(family, socket.SOCK_STREAM)

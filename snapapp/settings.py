@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
+from urllib.parse import urlsplit
 
 from snapapp.errors import SettingsError
 from snapapp.jobs.settings import JobsSettings, RetrySettings
@@ -45,6 +46,11 @@ class LogLevel(StrEnum):
     WARNING = "WARNING"
     ERROR = "ERROR"
     CRITICAL = "CRITICAL"
+
+
+class StorageKind(StrEnum):
+    LOCAL = "local"
+    S3 = "s3"
 
 
 class Origin(StrEnum):
@@ -104,6 +110,16 @@ def hours(low: int, high: int) -> Reader[timedelta]:
     return Reader(f"{count.accepts} (hours)", lambda text: count.read(text) * unit, lambda value: str(value // unit))
 
 
+def seconds(low: int, high: int) -> Reader[timedelta]:
+    count, unit = whole(low, high), timedelta(seconds=1)
+    return Reader(f"{count.accepts} (seconds)", lambda text: count.read(text) * unit, lambda value: str(value // unit))
+
+
+def days(low: int, high: int) -> Reader[timedelta]:
+    count, unit = whole(low, high), timedelta(days=1)
+    return Reader(f"{count.accepts} (days)", lambda text: count.read(text) * unit, lambda value: str(value // unit))
+
+
 def switch() -> Reader[bool]:
     words = {
         "true": True,
@@ -155,6 +171,16 @@ def token(shortest: int) -> Reader[str]:
     return Reader(f"a secret of {shortest} to 200 characters", read)
 
 
+def tokens(shortest: int) -> Reader[tuple[str, ...]]:
+    """Several secrets, so that one can be replaced while what the old one did still counts."""
+    each = token(shortest)
+
+    def read(text: str) -> tuple[str, ...]:
+        return tuple(each.read(item.strip()) for item in text.split(",") if item.strip())
+
+    return Reader(f"{each.accepts}, or several separated by commas", read, mask=lambda value: "***" if value else "")
+
+
 def path() -> Reader[Path]:
     def read(text: str) -> Path:
         if text.startswith("~"):
@@ -204,6 +230,64 @@ def _is_module(name: str) -> bool:
 
 def _is_program(name: str) -> bool:
     return name.startswith("/") or "/" not in name
+
+
+def _is_fetch_host(text: str) -> bool:
+    found = _FETCH_HOST.fullmatch(text)
+    if found is None or not 1 <= int(found["port"] or 1) <= 65_535:
+        return False
+    is_number = found["name"] is None or found["name"].rpartition(".")[2].isdecimal()
+    return not is_number or _is_address(found["ipv6"] or found["name"])
+
+
+_HOST_LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_FETCH_HOST = re.compile(
+    rf"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?P<name>{_HOST_LABEL}(?:\.{_HOST_LABEL})*))(?::(?P<port>[0-9]{{1,5}}))?"
+)
+
+
+def web_address() -> Reader[str]:
+    def read(text: str) -> str:
+        if not _is_web_address(text):
+            raise UnreadableError
+        return text.rstrip("/")
+
+    return Reader("an http:// or https:// address without user, query or fragment", read)
+
+
+def _is_web_address(text: str) -> bool:
+    if not re.fullmatch(r"https?://[^\s/?#@\\]+(/[^\s?#\\]*)?", text):
+        return False
+    try:
+        parts = urlsplit(text)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none, half an IPv6 address
+        return False
+
+
+def _is_origin(text: str) -> bool:
+    return text == "*" or (_is_web_address(text) and text.count("/") == 2 and text == text.lower())
+
+
+def key_prefix() -> Reader[str]:
+    def read(text: str) -> str:
+        trimmed = text.strip("/")
+        if len(trimmed) > 150 or not re.fullmatch(r"[A-Za-z0-9_=-][A-Za-z0-9._=-]*", trimmed.replace("/", "")):
+            raise UnreadableError
+        if any(segment in ("", ".", "..") for segment in trimmed.split("/")):
+            raise UnreadableError
+        return trimmed
+
+    return Reader("at most 150 letters, digits and ._=- between slashes", lambda text: read(text) if text else "")
+
+
+def bucket_name() -> Reader[str]:
+    def read(text: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]", text):
+            raise UnreadableError
+        return text
+
+    return Reader("a bucket's name, 3 to 63 letters, digits, dots and hyphens", read)
 
 
 def postgres_url() -> Reader[str]:
@@ -328,6 +412,9 @@ class Settings:
         "What `X-Internal-Token` must hold for /internal; without it, /internal answers only to localhost.",
         secret=True,
     )
+    require_api_token: bool = setting(
+        "REQUIRE_API_TOKEN", switch(), "false", "Whether a tenant must prove itself with its token."
+    )
     web_connections: int = setting(
         "WEB_CONNECTIONS", whole(1, 200), "10", "Connections to the database that requests share."
     )
@@ -335,7 +422,71 @@ class Settings:
         "WEB_FIRST", switch(), "true", "Whether the embedded worker pauses while a request is being answered."
     )
     disk_free_min_mb: int = setting(
-        "DISK_FREE_MIN_MB", whole(0, 10_000_000), "500", "Less free disk than this is a failing health part."
+        "DISK_FREE_MIN_MB",
+        whole(0, 10_000_000),
+        "500",
+        "Under this much free disk, uploads and heavy work are refused and health says so.",
+    )
+    storage: StorageKind = setting(
+        "STORAGE", choice(StorageKind), "local", "Where videos and what is made of them are kept: DATA_DIR or S3."
+    )
+    s3_endpoint: str | None = setting(
+        "S3_ENDPOINT", optional(web_address()), "", "Of what speaks S3 and is not Amazon's."
+    )
+    s3_bucket: str | None = setting("S3_BUCKET", optional(bucket_name()), "", "The bucket; it must be there.")
+    s3_region: str = setting("S3_REGION", label(60), "us-east-1", "The region, as requests are signed with it.")
+    s3_prefix: str = setting("S3_PREFIX", key_prefix(), "", "What all keys begin with, in a bucket with others in it.")
+    s3_access_key_id: str | None = setting("S3_ACCESS_KEY_ID", optional(token(3)), "", "Who we are to S3.")
+    s3_secret_access_key: str | None = setting(
+        "S3_SECRET_ACCESS_KEY", optional(token(8)), "", "And what proves it.", secret=True
+    )
+    media_retention: timedelta | None = setting(
+        "MEDIA_RETENTION_DAYS",
+        optional(days(1, 36_500)),
+        "",
+        "How long the files of a snap that nobody shared are kept; none: for ever.",
+    )
+    upload_max_mb: int = setting("UPLOAD_MAX_MB", whole(1, 1_048_576), "1024", "The largest video that is taken.")
+    signing_secret: tuple[str, ...] = setting(
+        "SIGNING_SECRET",
+        tokens(32),
+        "",
+        "Signs media links and cookies; of several the first, and the others still count. In dev made and kept in "
+        "DATA_DIR.",
+        secret=True,
+    )
+    media_url_ttl: timedelta = setting(
+        "MEDIA_URL_TTL_S", seconds(60, 31_536_000), "86400", "How long a media link works, at least."
+    )
+    public_base_url: str | None = setting(
+        "PUBLIC_BASE_URL", optional(web_address()), "", "What links that leave the house begin with."
+    )
+    cors_allowed_origins: tuple[str, ...] = setting(
+        "CORS_ALLOWED_ORIGINS",
+        names("origins (https://app.example.com)", _is_origin),
+        "",
+        "Whose pages in a browser may call the API; * is everybody's.",
+    )
+    fetch_max_mb: int = setting(
+        "FETCH_MAX_MB", whole(1, 1_000_000), "1024", "The most that one job downloads of a remote video."
+    )
+    fetch_timeout: timedelta = setting(
+        "FETCH_TIMEOUT_MS",
+        milliseconds(100, DAY_MS),
+        "120000",
+        "How long one job waits for the bytes of a remote video, in all.",
+    )
+    fetch_allowed_hosts: tuple[str, ...] = setting(
+        "FETCH_ALLOWED_HOSTS",
+        names("hosts (host or host:port)", _is_fetch_host),
+        "",
+        "Hosts whose videos are fetched although their address is private; all others must be public.",
+    )
+    source_cache_mb: int = setting(
+        "SOURCE_CACHE_MB",
+        whole(0, 10_000_000),
+        "2048",
+        "The disk for parts of remote videos, kept for the next snap of the same video; 0 keeps none.",
     )
     log_format: LogFormat = setting(
         "LOG_FORMAT", choice(LogFormat), "console", "How log lines look.", prod_default="json"
@@ -343,6 +494,18 @@ class Settings:
     log_level: LogLevel = setting("LOG_LEVEL", choice(LogLevel), "INFO", "The least important lines to log.")
     prepared_statements: bool = setting(
         "PREPARED_STATEMENTS", switch(), "true", "Off behind a PgBouncer older than 1.21 in transaction mode."
+    )
+    async_create: bool = setting(
+        "ASYNC_CREATE",
+        switch(),
+        "true",
+        "Whether a new snap is answered at once, with 202; else when it is finished, with 201.",
+    )
+    sync_wait: timedelta = setting(
+        "SYNC_WAIT_MS",
+        milliseconds(1, 600_000),
+        "60000",
+        "How long an answer waits for its snap, or its still; then it is 202 after all.",
     )
     worker_enabled: bool = setting("WORKER_ENABLED", switch(), "true", "Whether `serve` works the queue as well.")
     worker_id: str | None = setting(
@@ -394,6 +557,15 @@ class Settings:
         "512",
         "The memory of a job in a child or a command, where its kind says nothing; 0: no limit.",
     )
+    job_connections: int = setting(
+        "JOB_CONNECTIONS", whole(0, 200), "2", "Connections to the database that running jobs share; 0: none."
+    )
+    memory_free_min_mb: int = setting(
+        "MEMORY_FREE_MIN_MB",
+        whole(0, 1_048_576),
+        "100",
+        "What jobs in children and commands leave free: a kind that needs more than the rest is held back.",
+    )
     child_max_jobs: int = setting(
         "CHILD_MAX_JOBS", whole(1, 1_000_000), "1000", "Jobs that a child runs before it is replaced."
     )
@@ -423,12 +595,22 @@ class Settings:
     shutdown_grace: timedelta = setting(
         "SHUTDOWN_GRACE_MS", milliseconds(0, DAY_MS), "20000", "How long running jobs may finish at a stop."
     )
+    fleet_plan: Path | None = setting(
+        "FLEET_PLAN", optional(path()), "", "The plan of `snapapp supervisor`; none: one pool over all queues."
+    )
     processors: tuple[str, ...] = setting(
         "PROCESSORS", names("dotted module names", _is_module), "", "Further modules that declare processors."
     )
+    demo: bool = setting(
+        "DEMO",
+        switch(),
+        "true",
+        "Whether a new database begins with a demo video and three snaps of it; never in prod.",
+        prod_default="false",
+    )
 
     # How we came by them; not settings themselves, so they do not take part in comparisons.
-    origins: Mapping[str, Origin] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
+    given: Mapping[str, "Given"] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
     warnings: tuple[str, ...] = field(default=(), compare=False, repr=False)
     looked_in: tuple[str, ...] = field(default=("the environment",), compare=False, repr=False)
 
@@ -440,7 +622,7 @@ class Settings:
         return [self._explained(name, entry) for name, entry in TABLE.items()]
 
     def _explained(self, name: str, entry: Setting[Any]) -> Explained:
-        origin = self.origins.get(entry.name, Origin.DEFAULT)
+        origin = self.given[entry.name].origin if entry.name in self.given else Origin.DEFAULT
         return Explained(entry.name, entry.shown(getattr(self, name)), origin, entry.description)
 
     def retry(self) -> RetrySettings:
@@ -465,6 +647,8 @@ class Settings:
             child_max_rss_mb=self.child_max_rss_mb,
             child_nice=self.child_nice,
             job_memory_mb=self.job_memory_mb,
+            job_connections=self.job_connections,
+            memory_free_min_mb=self.memory_free_min_mb,
             commands=self.worker_commands,
             command_allow=self.command_allow,
             max_stuck=self.worker_max_stuck,
@@ -480,8 +664,23 @@ class Settings:
             retry=retry,
             worker_name=self.worker_id,
             prepared_statements=self.prepared_statements,
+            child_environment=MappingProxyType(self._for_children()),
         )
 
+    def _for_children(self) -> dict[str, str]:
+        """What a child needs to fetch a video and to keep what it makes of it: no token, no secret of ours but the
+        bucket's, and no file that might hold one."""
+        own = {name: self.given[name].text for name in _CHILDREN_KNOW if name in self.given}
+        return own | {f"{PREFIX}DATA_DIR": str(self.data_dir.absolute()), f"{PREFIX}ENV_FILE": os.devnull}
+
+
+_CHILDREN_KNOW = tuple(
+    f"{PREFIX}{name}"
+    for name in (
+        *("FETCH_MAX_MB", "FETCH_TIMEOUT_MS", "FETCH_ALLOWED_HOSTS", "SOURCE_CACHE_MB", "DISK_FREE_MIN_MB", "STORAGE"),
+        *("S3_ENDPOINT", "S3_BUCKET", "S3_REGION", "S3_PREFIX", "S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY"),
+    )
+)
 
 TABLE: Mapping[str, Setting[Any]] = MappingProxyType(
     {each.name: each.metadata["setting"] for each in fields(Settings) if "setting" in each.metadata}
@@ -606,11 +805,12 @@ def load(environ: Mapping[str, str], file: EnvFile | None = None) -> Settings:
             wrong.add(name)
     settings = Settings(
         **values,
-        origins=MappingProxyType({name: each.origin for name, each in given.items()}),
+        given=MappingProxyType(given),
         warnings=(*(file.warnings if file else ()), *_warnings(environ, file)),
         looked_in=("the environment", *([file.looked] if file else [])),
     )
     mistakes += _clashes(settings, wrong, given)
+    mistakes += _gaps(settings, wrong)
     mistakes += _dangers(settings, wrong, given)
     if mistakes:
         raise SettingsError(mistakes)
@@ -672,6 +872,14 @@ def _refusals(construct: Callable[[], object]) -> list[str]:
     return []
 
 
+def _gaps(settings: Settings, wrong: set[str]) -> Iterator[str]:
+    """What one setting makes another one need."""
+    if settings.storage is StorageKind.S3:
+        for name in ("s3_bucket", "s3_access_key_id", "s3_secret_access_key"):
+            if name not in wrong and getattr(settings, name) is None:
+                yield f"{TABLE[name].name} is required with {PREFIX}STORAGE=s3"
+
+
 def _dangers(settings: Settings, wrong: set[str], given: Mapping[str, Given]) -> Iterator[str]:
     """What production refuses to start on."""
     if settings.env is not Environment.PROD:
@@ -680,9 +888,21 @@ def _dangers(settings: Settings, wrong: set[str], given: Mapping[str, Given]) ->
         yield f"{PREFIX}DATABASE_URL is required in prod: the embedded PostgreSQL is for development"
     if settings.internal_token is None and "internal_token" not in wrong:
         yield f"{PREFIX}INTERNAL_TOKEN is required in prod, it guards /internal: try `openssl rand -hex 24`"
+    if not settings.signing_secret and "signing_secret" not in wrong:
+        yield f"{PREFIX}SIGNING_SECRET is required in prod, it signs media links: try `openssl rand -hex 32`"
+    if _is_in_the_clear(settings.s3_endpoint) and "s3_endpoint" not in wrong:
+        yield f"{_as_set(TABLE['s3_endpoint'], settings.env, given)} must be https:// in prod, or on this machine"
+    if settings.demo and "demo" not in wrong:
+        yield f"{_as_set(TABLE['demo'], settings.env, given)} is for development: the demo is never shown in prod"
     for name, entry in TABLE.items():
         if name not in wrong and isinstance(getattr(settings, name), Path) and not _is_absolute(entry, given):
             yield f"{_as_set(entry, settings.env, given)} must be an absolute path in prod"
+
+
+def _is_in_the_clear(address: str | None) -> bool:
+    if address is None or not address.startswith("http://"):
+        return False
+    return urlsplit(address).hostname not in ("localhost", "127.0.0.1", "::1")
 
 
 def _is_absolute(entry: Setting[Any], given: Mapping[str, Given]) -> bool:

@@ -22,6 +22,48 @@ BEGIN
     RETURN job.status;
 END $$;
 COMMENT ON FUNCTION public.cancel_job(job_id bigint) IS 'Ends a waiting job, asks a running one to stop; returns the status it found or made.';
+CREATE FUNCTION public.command_fleet(action text, pool text DEFAULT NULL::text, amount integer DEFAULT NULL::integer, reason text DEFAULT NULL::text, host text DEFAULT NULL::text, source text DEFAULT 'sql'::text, expires_in interval DEFAULT '00:01:00'::interval) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+DECLARE
+    hosts text[] := ARRAY(SELECT its.host FROM job_master AS its ORDER BY its.host);
+    addressed text := coalesce(command_fleet.host, CASE WHEN cardinality(hosts) = 1 THEN hosts[1] END);
+    new_id bigint;
+BEGIN
+    IF (command_fleet.action IN ('scale', 'restart', 'pause', 'resume', 'drain', 'stop')) IS NOT TRUE THEN
+        RAISE EXCEPTION 'a fleet can be told to scale, restart, pause, resume, drain or stop, not to %',
+            coalesce(command_fleet.action, 'null') USING ERRCODE = '22023';
+    ELSIF command_fleet.action = 'scale' AND command_fleet.pool IS NULL THEN
+        RAISE EXCEPTION 'say which pool to scale' USING ERRCODE = '22023';
+    ELSIF command_fleet.action = 'stop' AND command_fleet.pool IS NOT NULL THEN
+        RAISE EXCEPTION 'stop ends the whole supervisor of a host; to empty the pool % alone, drain it', command_fleet.pool
+            USING ERRCODE = '22023';
+    ELSIF command_fleet.amount IS NOT NULL AND command_fleet.action <> 'scale' THEN
+        RAISE EXCEPTION 'only scale takes a number of processes' USING ERRCODE = '22023';
+    ELSIF command_fleet.amount < 0 THEN
+        RAISE EXCEPTION 'there cannot be % processes', command_fleet.amount USING ERRCODE = '22023';
+    ELSIF cardinality(hosts) = 0 THEN
+        RAISE EXCEPTION 'no supervisor has been seen on any host' USING ERRCODE = 'P0002';
+    ELSIF addressed IS NULL THEN
+        RAISE EXCEPTION 'say which host: there are %', array_to_string(hosts, ', ') USING ERRCODE = '22023';
+    ELSIF addressed <> ALL (hosts) THEN
+        RAISE EXCEPTION 'no supervisor has been seen on the host %; there are %', addressed, array_to_string(hosts, ', ')
+            USING ERRCODE = 'P0002';
+    ELSIF command_fleet.pool IS NOT NULL
+          AND NOT EXISTS (SELECT FROM job_pool AS its WHERE its.host = addressed AND its.name = command_fleet.pool) THEN
+        RAISE EXCEPTION 'there is no pool % on the host %; there are %', command_fleet.pool, addressed, coalesce(
+            (SELECT string_agg(its.name, ', ' ORDER BY its.name) FROM job_pool AS its WHERE its.host = addressed), 'none')
+            USING ERRCODE = 'P0002';
+    END IF;
+    INSERT INTO job_command (host, action, pool, amount, reason, source, expires_at)
+    VALUES (addressed, command_fleet.action, command_fleet.pool, command_fleet.amount, command_fleet.reason,
+            command_fleet.source, clock_timestamp() + command_fleet.expires_in)
+    RETURNING id INTO new_id;
+    PERFORM pg_notify('snapapp_fleet', addressed);
+    RETURN new_id;
+END $$;
+COMMENT ON FUNCTION public.command_fleet(action text, pool text, amount integer, reason text, host text, source text, expires_in interval) IS 'Tells the supervisor of a host: SELECT command_fleet(''scale'', ''mail-supervisor'', 4).';
 CREATE FUNCTION public.enqueue_job(kind text, payload jsonb DEFAULT '{}'::jsonb, queue text DEFAULT 'default'::text, priority integer DEFAULT 0, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, unique_key text DEFAULT NULL::text, max_attempts integer DEFAULT 3, delay interval DEFAULT NULL::interval, unique_scope text DEFAULT NULL::text, on_conflict text DEFAULT 'existing'::text, concurrency_key text DEFAULT NULL::text, timeout_ms integer DEFAULT NULL::integer, tenant text DEFAULT ''::text, snap_id uuid DEFAULT NULL::uuid, request_id text DEFAULT NULL::text, replay_of bigint DEFAULT NULL::bigint) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
@@ -354,16 +396,35 @@ BEGIN
             RETURN NEXT;
         END IF;
     END LOOP;
+    RETURN QUERY SELECT * FROM explain_memory_of_job(job);
 END $$;
-COMMENT ON FUNCTION public.explain_limits_of_job(job public.snap_processing_job, OUT said text, OUT is_shut boolean) IS 'Which limits hold back a job that waits; see explain_job(id).';
+COMMENT ON FUNCTION public.explain_limits_of_job(job public.snap_processing_job, OUT said text, OUT is_shut boolean) IS 'Which limits, and which want of memory, hold back a job that waits; see explain_job(id).';
+CREATE FUNCTION public.explain_memory_of_job(job public.snap_processing_job, OUT said text, OUT is_shut boolean) RETURNS SETOF record
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT format('Worker %s holds its kind back, as of %s ago: %s.', name, job_span(clock_timestamp() - beat_at), why),
+           everywhere
+      FROM (SELECT name, beat_at, held_kinds ->> job.kind AS why, bool_and(held_kinds ? job.kind) OVER () AS everywhere
+              FROM job_worker
+             WHERE expires_at > clock_timestamp() AND status = 'ACTIVE' AND job.kind = ANY (kinds)
+               AND (queues = '{}' OR job.queue = ANY (queues))) AS worker
+     WHERE why IS NOT NULL
+     ORDER BY name
+$$;
+COMMENT ON FUNCTION public.explain_memory_of_job(job public.snap_processing_job, OUT said text, OUT is_shut boolean) IS 'Which workers hold back a job for want of memory; see explain_job(id).';
 CREATE FUNCTION public.explain_place_of_job(job public.snap_processing_job) RETURNS SETOF text
     LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
     most CONSTANT integer := 10000;
+    most_lanes CONSTANT integer := 1000;
+    take_turns CONSTANT boolean := EXISTS (SELECT FROM job_limit) OR EXISTS (SELECT FROM job_queue WHERE fair);
     above bigint;   -- due, of its kind and queue, with a higher priority
     beside bigint;  -- likewise with its priority, in lanes that are visited before its own
     before bigint;  -- likewise in its own lane
+    lanes text[];   -- those besides its own, where they take turns
+    rivals bigint;  -- likewise, with something due
+    is_more boolean;
     ahead bigint;
     head bigint;
     ended bigint;
@@ -373,27 +434,67 @@ BEGIN
         SELECT next_retry_at FROM snap_processing_job
          WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect
            AND queue = job.queue AND kind = job.kind AND priority > job.priority LIMIT most + 1) AS higher;
-    SELECT count(*) FILTER (WHERE next_retry_at <= clock_timestamp()) INTO beside FROM (
-        SELECT next_retry_at FROM snap_processing_job
-         WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect
-           AND queue = job.queue AND kind = job.kind AND priority = job.priority AND lane < job.lane
-         LIMIT most + 1) AS others;
     SELECT count(*), min(id) INTO before, head FROM (
         SELECT id FROM snap_processing_job
          WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect
            AND queue = job.queue AND kind = job.kind AND priority = job.priority AND lane = job.lane
            AND (next_retry_at, id) < (job.next_retry_at, job.id)
          ORDER BY next_retry_at, id LIMIT most + 1) AS earlier;
+    IF take_turns THEN
+        WITH RECURSIVE walk AS (
+            (SELECT lane FROM snap_processing_job
+              WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect
+                AND queue = job.queue AND kind = job.kind AND priority = job.priority
+              ORDER BY lane LIMIT 1)
+          UNION ALL
+            SELECT next.lane FROM walk CROSS JOIN LATERAL (
+                SELECT other.lane FROM snap_processing_job AS other
+                 WHERE other.status IN ('PENDING', 'RETRY_WAIT') AND NOT other.suspect
+                   AND other.queue = job.queue AND other.kind = job.kind AND other.priority = job.priority
+                   AND other.lane > walk.lane
+                 ORDER BY other.lane LIMIT 1) AS next
+        )
+        SELECT array_agg(lane) INTO lanes FROM (SELECT lane FROM walk LIMIT most_lanes) AS each WHERE lane <> job.lane;
+        -- each of them has as many turns as this one until the job is reached
+        SELECT coalesce(sum(due.jobs), 0), count(*) FILTER (WHERE due.jobs > 0) INTO beside, rivals
+          FROM unnest(lanes) AS its (lane)
+         CROSS JOIN LATERAL (
+            SELECT count(*) AS jobs FROM (
+                SELECT FROM snap_processing_job AS other
+                 WHERE other.status IN ('PENDING', 'RETRY_WAIT') AND NOT other.suspect
+                   AND other.queue = job.queue AND other.kind = job.kind AND other.priority = job.priority
+                   AND other.lane = its.lane AND other.next_retry_at <= clock_timestamp()
+                 ORDER BY other.next_retry_at, other.id
+                 LIMIT least(before + 1, most / greatest(1, cardinality(lanes)) + 1)) AS seen) AS due;
+        is_more := greatest(before, above) > most OR cardinality(lanes) >= most_lanes - 1
+                   OR before > most / greatest(1, coalesce(cardinality(lanes), 0));
+    ELSE
+        SELECT count(*) FILTER (WHERE next_retry_at <= clock_timestamp()) INTO beside FROM (
+            SELECT next_retry_at FROM snap_processing_job
+             WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect
+               AND queue = job.queue AND kind = job.kind AND priority = job.priority AND lane < job.lane
+             LIMIT most + 1) AS others;
+        is_more := greatest(before, beside, above) > most;
+    END IF;
     ahead := above + beside + before;
     IF ahead = 0 THEN
         RETURN NEXT 'Nobody of its kind stands before it: it is next.';
         RETURN;
     END IF;
-    RETURN NEXT format('%s of its kind stand before it: %s in its lane, %s in lanes that come first, %s of a higher priority.',
-        CASE WHEN greatest(before, beside, above) > most THEN 'More than ' || most ELSE ahead::text END,
-        CASE WHEN before > most THEN 'more than ' || most ELSE before::text END,
-        CASE WHEN beside > most THEN 'more than ' || most ELSE beside::text END,
-        CASE WHEN above > most THEN 'more than ' || most ELSE above::text END);
+    IF take_turns THEN
+        RETURN NEXT format('Lanes take turns: it is number %s of its own%s, beside %s others with work; so %s of its kind'
+                           || ' run before it, %s of them of a higher priority.',
+            CASE WHEN before > most THEN 'more than ' || most ELSE (before + 1)::text END,
+            ' (' || nullif(job.lane, '') || ')', CASE WHEN cardinality(lanes) >= most_lanes - 1 THEN 'at least ' ELSE '' END || rivals,
+            CASE WHEN is_more THEN 'more than ' || least(ahead, most) ELSE 'up to ' || ahead END,
+            CASE WHEN above > most THEN 'more than ' || most ELSE above::text END);
+    ELSE
+        RETURN NEXT format('%s of its kind stand before it: %s in its lane, %s in lanes that come first, %s of a higher priority.',
+            CASE WHEN is_more THEN 'More than ' || most ELSE ahead::text END,
+            CASE WHEN before > most THEN 'more than ' || most ELSE before::text END,
+            CASE WHEN beside > most THEN 'more than ' || most ELSE beside::text END,
+            CASE WHEN above > most THEN 'more than ' || most ELSE above::text END);
+    END IF;
     -- what ended lately stands, by id, just before what runs next: no need to look at the whole table
     SELECT count(*), count(*) / greatest(1, extract(epoch FROM clock_timestamp() - min(finished_at)))
       INTO ended, per_second
@@ -404,7 +505,7 @@ BEGIN
         RETURN NEXT 'When its turn comes is unknown: hardly any of its kind ended in the last 10 minutes.';
     ELSE
         RETURN NEXT format('Its turn comes in %s %s, at %s a second as in the last 10 minutes.',
-            CASE WHEN greatest(before, beside, above) > most THEN 'more than' ELSE 'about' END,
+            CASE WHEN is_more THEN 'more than' ELSE 'about' END,
             job_span(make_interval(secs => ahead / per_second)), round(per_second::numeric, 1));
     END IF;
 END $$;
@@ -438,43 +539,78 @@ BEGIN
     ELSE
         RETURN NEXT format('It waits and has been due for %s.', job_span(clock - job.next_retry_at));
     END IF;
-    SELECT paused_at, paused_reason INTO seen FROM job_queue WHERE name = job.queue AND paused_at IS NOT NULL;
+    SELECT paused_at, paused_reason, paused_by INTO seen
+      FROM job_queue WHERE name = job.queue AND paused_at IS NOT NULL;
     IF FOUND THEN
         is_held := true;
-        RETURN NEXT format('Its queue %s has been paused for %s, %s: resume_queue(%L) opens it.', job.queue,
-            job_span(clock - seen.paused_at), coalesce('because: ' || seen.paused_reason, 'without a reason'), job.queue);
+        RETURN NEXT format('Its queue %s has been paused for %s%s, %s: resume_queue(%L) opens it.', job.queue,
+            job_span(clock - seen.paused_at), ' by ' || seen.paused_by,
+            coalesce('because: ' || seen.paused_reason, 'without a reason'), job.queue);
     END IF;
     FOR seen IN SELECT * FROM explain_limits_of_job(job) LOOP
         is_held := is_held OR seen.is_shut;
         RETURN NEXT seen.said;
     END LOOP;
+    FOR seen IN SELECT * FROM explain_workers_of_job(job) LOOP
+        is_held := is_held OR seen.is_held;
+        RETURN NEXT seen.said;
+    END LOOP;
+    IF is_due AND NOT is_held THEN
+        RETURN QUERY SELECT explain_place_of_job(job);
+    END IF;
+END $$;
+COMMENT ON FUNCTION public.explain_waiting_job(job public.snap_processing_job) IS 'What holds back a job that waits; explain_job(id) is what people call.';
+CREATE FUNCTION public.explain_workers_of_job(job public.snap_processing_job, OUT said text, OUT is_held boolean) RETURNS SETOF record
+    LANGUAGE plpgsql STABLE
+    AS $$
+DECLARE
+    clock timestamptz := clock_timestamp();
+    seen record;
+BEGIN
+    is_held := false;
     SELECT count(*) AS alive,
            count(*) FILTER (WHERE job.kind = ANY (kinds)) AS knowing,
            count(*) FILTER (WHERE serves) AS serving,
-           count(*) FILTER (WHERE serves AND status = 'ACTIVE') AS taking,
-           sum(slots) FILTER (WHERE serves AND status = 'ACTIVE') AS slots,
-           sum(cardinality(current_jobs)) FILTER (WHERE serves AND status = 'ACTIVE') AS busy,
-           bool_and(cardinality(current_jobs) = 0) FILTER (WHERE serves AND status = 'ACTIVE') AS are_idle,
+           count(*) FILTER (WHERE takes) AS taking,
+           sum(its_slots) FILTER (WHERE takes) AS slots,
+           sum(least(its_slots, busy)) FILTER (WHERE takes) AS busy,
+           bool_and(cardinality(current_jobs) = 0) FILTER (WHERE takes) AS are_idle,
+           count(*) FILTER (WHERE takes AND alone IS NOT NULL) AS occupied,
+           string_agg(name || ' runs job ' || alone, ', ') FILTER (WHERE takes AND alone IS NOT NULL) AS alone,
            string_agg(DISTINCT name || ' says: ' || note, '; ') FILTER (WHERE serves AND note IS NOT NULL) AS notes
       INTO seen
       FROM (SELECT *, job.kind = ANY (kinds) AND (queues = '{}' OR job.queue = ANY (queues)) AS serves
-              FROM job_worker WHERE expires_at > clock) AS worker;
+              FROM job_worker WHERE expires_at > clock) AS worker
+     CROSS JOIN LATERAL (SELECT serves AND status = 'ACTIVE' AS takes) AS now_taking
+      LEFT JOIN LATERAL (
+        SELECT value FROM jsonb_each(rooms) WHERE value->'kinds' ? job.kind LIMIT 1) AS room ON serves
+     CROSS JOIN LATERAL (
+        SELECT coalesce((room.value->>'slots')::integer, slots) AS its_slots,
+               CASE WHEN room.value IS NULL THEN cardinality(current_jobs)
+                    ELSE (SELECT count(*) FROM snap_processing_job AS other
+                           WHERE other.status = 'RUNNING' AND other.claimed_by = worker.id
+                             AND room.value->'kinds' ? other.kind) END AS busy,
+               -- in a child of its own a suspect is alone without keeping anybody away
+               (SELECT min(other.id) FROM snap_processing_job AS other
+                 WHERE other.status = 'RUNNING' AND other.suspect AND other.claimed_by = worker.id
+                   AND NOT coalesce(rooms#>'{process,kinds}' ? other.kind, false)) AS alone) AS load;
     IF seen.taking = 0 THEN
         is_held := true;
         IF seen.alive = 0 THEN
-            RETURN NEXT 'No worker is alive.';
+            said := 'No worker is alive.';
         ELSIF seen.knowing = 0 THEN
-            RETURN NEXT format('No worker that is alive knows the kind %s; they know: %s.', job.kind, (
+            said := format('No worker that is alive knows the kind %s; they know: %s.', job.kind, (
                 SELECT left(coalesce(string_agg(DISTINCT kind, ', '), 'none at all'), 300)
                   FROM job_worker CROSS JOIN unnest(kinds) AS kind WHERE expires_at > clock));
         ELSIF seen.serving = 0 THEN
-            RETURN NEXT format('The workers that know the kind %s do not work the queue %s, but: %s.', job.kind, job.queue, (
+            said := format('The workers that know the kind %s do not work the queue %s, but: %s.', job.kind, job.queue, (
                 SELECT left(string_agg(DISTINCT queue, ', '), 300) FROM job_worker CROSS JOIN unnest(queues) AS queue
                  WHERE expires_at > clock AND job.kind = ANY (kinds)));
         ELSE
-            RETURN NEXT format('Every worker that knows the kind %s is stopping.', job.kind);
+            said := format('Every worker that knows the kind %s is stopping.', job.kind);
         END IF;
-        RETURN NEXT coalesce(
+        RETURN NEXT;
+        said := coalesce(
             (SELECT format('Last heard of one that knows it: %s, %s ago.', name, job_span(clock - beat_at))
                FROM job_worker WHERE expires_at <= clock AND job.kind = ANY (kinds) ORDER BY beat_at DESC LIMIT 1),
             (SELECT format('The last worker to leave was %s, %s ago: %s.', name, job_span(clock - exited_at), reason)
@@ -482,23 +618,25 @@ BEGIN
             'No worker has been seen yet.');
     ELSIF job.suspect THEN
         is_held := true;
-        RETURN NEXT 'It ran when its worker died, so it runs next with nothing beside it: '
+        said := 'It ran when its worker died, so it runs next with nothing beside it: '
             || CASE WHEN seen.are_idle THEN 'a worker takes it as soon as it looks.'
                     ELSE 'a worker takes it when its other jobs have ended.' END;
+    ELSIF seen.occupied = seen.taking THEN
+        is_held := true;
+        said := format('%s, which ran when its worker died, and so with nothing beside it: until that ends nothing else begins.',
+                       seen.alone);
     ELSIF seen.busy >= seen.slots THEN
-        RETURN NEXT format('All %s slots of the workers that know its kind are busy.', seen.slots);
+        said := format('All %s slots of the workers that know its kind are busy.', seen.slots);
     ELSE
-        RETURN NEXT format('Workers that know its kind: %s, with %s of %s slots busy.',
-                           seen.taking, seen.busy, seen.slots);
+        said := format('Workers that know its kind: %s, with %s of %s slots busy.', seen.taking, seen.busy, seen.slots);
     END IF;
+    RETURN NEXT;
     IF seen.notes IS NOT NULL THEN
-        RETURN NEXT seen.notes || '.';
-    END IF;
-    IF is_due AND NOT is_held THEN
-        RETURN QUERY SELECT explain_place_of_job(job);
+        said := seen.notes || '.';
+        RETURN NEXT;
     END IF;
 END $$;
-COMMENT ON FUNCTION public.explain_waiting_job(job public.snap_processing_job) IS 'What holds back a job that waits; explain_job(id) is what people call.';
+COMMENT ON FUNCTION public.explain_workers_of_job(job public.snap_processing_job, OUT said text, OUT is_held boolean) IS 'Which workers could take a job that waits, and what keeps them; see explain_job(id).';
 CREATE FUNCTION public.job_after_insert() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -534,7 +672,8 @@ CREATE FUNCTION public.job_limit_room(its_key text, running bigint, full_at time
     LANGUAGE sql STABLE
     AS $$
     SELECT CASE WHEN max_running IS NOT NULL THEN greatest(0, max_running - running) END,  -- greatest() skips nulls
-           floor(left_over + 1e-9)::bigint, greatest(0, 1 - left_over) / rate
+           CASE WHEN left_over IS NOT NULL THEN greatest(0, floor(left_over + 1e-9)) END::bigint,
+           greatest(0, 1 - left_over) / rate
       FROM (SELECT *, burst - rate * greatest(0, extract(epoch FROM full_at - clock_timestamp())::float8) AS left_over
               FROM job_limit_of(its_key)) AS its
 $$;
@@ -566,6 +705,16 @@ CREATE FUNCTION public.job_next_due(kinds text[], queues text[] DEFAULT NULL::te
        AND NOT EXISTS (SELECT FROM job_queue WHERE name = lane.queue AND paused_at IS NOT NULL)
 $$;
 COMMENT ON FUNCTION public.job_next_due(kinds text[], queues text[]) IS 'When the next waiting job of these kinds may run; the workers ask it to know how long they may sleep.';
+CREATE FUNCTION public.job_percentiles(amounts double precision[], weights integer[], OUT p50 double precision, OUT p95 double precision, OUT p99 double precision) RETURNS record
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT min(amount) FILTER (WHERE part >= 0.50), min(amount) FILTER (WHERE part >= 0.95),
+           min(amount) FILTER (WHERE part >= 0.99)
+      FROM (SELECT amount, sum(weight) OVER (ORDER BY amount ROWS UNBOUNDED PRECEDING) / sum(weight) OVER () AS part
+              FROM unnest(amounts, weights::double precision[]) AS it (amount, weight)
+             WHERE amount IS NOT NULL) AS ranked
+$$;
+COMMENT ON FUNCTION public.job_percentiles(amounts double precision[], weights integer[], OUT p50 double precision, OUT p95 double precision, OUT p99 double precision) IS 'The 50th, 95th and 99th percentile of amounts that stand for several each.';
 CREATE FUNCTION public.job_rules_changed() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -599,13 +748,15 @@ BEGIN
     RETURN sha256(convert_to(concat_ws(chr(10), kind, queue, tenant, payload_text), 'UTF8'));
 END $$;
 COMMENT ON FUNCTION public.job_spec_hash(kind text, queue text, tenant text, payload jsonb) IS 'SHA-256 of what makes a job what it is; lines of kind, queue, tenant and payload.';
-CREATE FUNCTION public.pause_queue(name text, reason text DEFAULT NULL::text) RETURNS void
+CREATE FUNCTION public.pause_queue(name text, reason text DEFAULT NULL::text, by text DEFAULT NULL::text) RETURNS void
     LANGUAGE sql
     AS $$
-    INSERT INTO job_queue AS q (name, paused_at, paused_reason) VALUES (pause_queue.name, now(), reason)
-    ON CONFLICT (name) DO UPDATE SET paused_at = coalesce(q.paused_at, now()), paused_reason = excluded.paused_reason
+    INSERT INTO job_queue AS q (name, paused_at, paused_reason, paused_by)
+    VALUES (pause_queue.name, now(), reason, coalesce(pause_queue.by, session_user))
+    ON CONFLICT (name) DO UPDATE SET paused_at = coalesce(q.paused_at, now()), paused_reason = excluded.paused_reason,
+        paused_by = excluded.paused_by
 $$;
-COMMENT ON FUNCTION public.pause_queue(name text, reason text) IS 'No worker claims from this queue until resume_queue(name).';
+COMMENT ON FUNCTION public.pause_queue(name text, reason text, by text) IS 'Lets no worker claim from a queue: SELECT pause_queue(''mail'', ''the server is away''). What runs goes on.';
 CREATE FUNCTION public.pause_schedule(name text, reason text DEFAULT NULL::text) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -637,7 +788,7 @@ COMMENT ON FUNCTION public.replay_job(job_id bigint) IS 'Runs a copy of a job; r
 CREATE FUNCTION public.resume_queue(name text) RETURNS void
     LANGUAGE sql
     AS $$
-    UPDATE job_queue SET paused_at = NULL, paused_reason = NULL WHERE job_queue.name = resume_queue.name;
+    UPDATE job_queue SET paused_at = NULL, paused_reason = NULL, paused_by = NULL WHERE job_queue.name = resume_queue.name;
     SELECT pg_notify('snapapp_job', resume_queue.name);
 $$;
 COMMENT ON FUNCTION public.resume_queue(name text) IS 'The opposite of pause_queue.';
@@ -703,9 +854,336 @@ BEGIN
     RETURN new_job;
 END $$;
 COMMENT ON FUNCTION public.run_schedule(name text) IS 'Enqueues its job now, besides its slots and even while it is paused; returns the job''s id.';
+CREATE FUNCTION public.snap_ends_with_its_job() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    outside CONSTANT text := coalesce(current_setting('snapapp.tenant', true), '');
+BEGIN
+    PERFORM set_config('snapapp.tenant', NEW.tenant, true);
+    UPDATE snap
+       SET ended = NEW.status, processed_at = NEW.finished_at, updated_at = now(),
+           error = CASE NEW.status WHEN 'FAILED' THEN coalesce(NEW.last_error, 'Failed without a reason')
+                                   ELSE 'Cancelled' || coalesce(' by ' || cancelled_by, '') END
+     WHERE tenant = NEW.tenant AND id = NEW.snap_id AND ended IS NULL
+       AND NOT EXISTS (SELECT FROM snap_processing_job AS newer WHERE newer.snap_id = NEW.snap_id
+                          AND newer.kind = NEW.kind AND newer.id > NEW.id);
+    PERFORM set_config('snapapp.tenant', outside, true);
+    RETURN NULL;
+END $$;
+COMMENT ON FUNCTION public.snap_ends_with_its_job() IS 'Copies how a job FAILED or was CANCELLED to its snap, unless the snap has evidence already.';
+CREATE FUNCTION public.snap_waits_with_its_job() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    outside CONSTANT text := coalesce(current_setting('snapapp.tenant', true), '');
+BEGIN
+    PERFORM set_config('snapapp.tenant', NEW.tenant, true);
+    UPDATE snap SET ended = NULL, error = NULL, cancelled_by = NULL, processed_at = NULL, updated_at = now()
+     WHERE tenant = NEW.tenant AND id = NEW.snap_id AND ended IN ('FAILED', 'CANCELLED');
+    PERFORM set_config('snapapp.tenant', outside, true);
+    RETURN NULL;
+END $$;
+COMMENT ON FUNCTION public.snap_waits_with_its_job() IS 'A snap whose job is retried or replayed waits again.';
+CREATE FUNCTION public.tenant_begins_with_templates() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    outside CONSTANT text := coalesce(current_setting('snapapp.tenant', true), '');
+BEGIN
+    PERFORM set_config('snapapp.tenant', NEW.code, true);
+    INSERT INTO template (tenant, slug, name, is_default, fields) VALUES
+        (NEW.code, 'default', 'Default', true, '[
+            {"key": "id", "type": "string", "required": false, "order": 1},
+            {"key": "observacoes", "type": "string", "required": false, "order": 2}]'),
+        (NEW.code, 'gado', 'Gado', false, '[
+            {"key": "brinco", "type": "string", "required": true, "order": 1},
+            {"key": "raca", "type": "string", "required": false, "order": 2},
+            {"key": "sexo", "type": "string", "required": false, "order": 3},
+            {"key": "peso_referencia", "type": "number", "required": false, "order": 4},
+            {"key": "condicao_corporal", "type": "string", "required": false, "order": 5},
+            {"key": "lote", "type": "string", "required": false, "order": 6},
+            {"key": "pasto", "type": "string", "required": false, "order": 7},
+            {"key": "observacoes", "type": "string", "required": false, "order": 8}]');
+    PERFORM set_config('snapapp.tenant', outside, true);
+    RETURN NULL;
+END $$;
+COMMENT ON FUNCTION public.tenant_begins_with_templates() IS 'Gives a new tenant the templates default and gado.';
 CREATE TABLE public.alembic_version (
     version_num character varying(32) NOT NULL
 );
+CREATE TABLE public.job_command (
+    id bigint NOT NULL,
+    host text NOT NULL COLLATE pg_catalog."C",
+    action text NOT NULL,
+    pool text,
+    amount integer,
+    reason text,
+    source text DEFAULT 'sql'::text NOT NULL,
+    status text DEFAULT 'PENDING'::text NOT NULL,
+    output text,
+    master text COLLATE pg_catalog."C",
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    expires_at timestamp with time zone DEFAULT (now() + '00:01:00'::interval) NOT NULL,
+    taken_at timestamp with time zone,
+    finished_at timestamp with time zone,
+    CONSTRAINT ended_means_finished CHECK (((finished_at IS NOT NULL) = (status = ANY (ARRAY['EXECUTED'::text, 'FAILED'::text, 'EXPIRED'::text])))),
+    CONSTRAINT job_command_output_check CHECK ((length(output) <= 4000)),
+    CONSTRAINT job_command_reason_check CHECK ((length(reason) <= 500)),
+    CONSTRAINT job_command_source_check CHECK ((source = ANY (ARRAY['sql'::text, 'cli'::text, 'api'::text, 'autoscaler'::text]))),
+    CONSTRAINT job_command_status_check CHECK ((status = ANY (ARRAY['PENDING'::text, 'TAKEN'::text, 'EXECUTED'::text, 'FAILED'::text, 'EXPIRED'::text]))),
+    CONSTRAINT taken_means_by_a_master CHECK (((status <> ALL (ARRAY['TAKEN'::text, 'EXECUTED'::text])) OR (num_nonnulls(master, taken_at) = 2)))
+);
+COMMENT ON TABLE public.job_command IS 'What supervisors were told, and what came of it; SELECT command_fleet(''pause'', ''mail-supervisor'') tells one.';
+COMMENT ON COLUMN public.job_command.pool IS 'Which pool; null: all pools of the host.';
+COMMENT ON COLUMN public.job_command.amount IS 'Of scale: how many processes; null gives the decision back to the pool''s balance.';
+COMMENT ON COLUMN public.job_command.status IS 'PENDING, TAKEN (by the master that stands in it), EXECUTED, FAILED or EXPIRED; each is executed at most once.';
+COMMENT ON COLUMN public.job_command.output IS 'What came of it, in words.';
+COMMENT ON COLUMN public.job_command.expires_at IS 'Nobody takes it after this.';
+CREATE TABLE public.job_master (
+    host text NOT NULL COLLATE pg_catalog."C",
+    id text NOT NULL COLLATE pg_catalog."C",
+    machine text NOT NULL,
+    pid integer NOT NULL,
+    pid_started bigint NOT NULL,
+    status text DEFAULT 'ACTIVE'::text NOT NULL,
+    note text,
+    started_at timestamp with time zone DEFAULT now() NOT NULL,
+    beat_at timestamp with time zone DEFAULT now() NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    CONSTRAINT job_master_host_check CHECK (((length(host) >= 1) AND (length(host) <= 200))),
+    CONSTRAINT job_master_status_check CHECK ((status = ANY (ARRAY['ACTIVE'::text, 'STOPPING'::text])))
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='200');
+COMMENT ON TABLE public.job_master IS 'The supervisors: one a host; `snapapp supervisor` is such a process.';
+COMMENT ON COLUMN public.job_master.host IS 'The name of its host, by which it is told things.';
+COMMENT ON COLUMN public.job_master.id IS 'Fresh at every start.';
+COMMENT ON COLUMN public.job_master.machine IS 'Boot id and process namespace: on the same one, a dead pid is known to be dead.';
+COMMENT ON COLUMN public.job_master.pid_started IS 'When its process started, in the kernel''s ticks: a reused pid is not mistaken for it.';
+COMMENT ON COLUMN public.job_master.note IS 'What a person should know about it.';
+COMMENT ON COLUMN public.job_master.expires_at IS 'Taken for lost after this, if no heartbeat comes.';
+CREATE VIEW public.command_overview AS
+ SELECT command.id,
+    command.host,
+    command.action,
+    command.pool,
+    command.amount,
+    command.reason,
+    command.source,
+        CASE
+            WHEN ((command.status = 'PENDING'::text) AND (command.expires_at <= now())) THEN 'EXPIRED'::text
+            ELSE command.status
+        END AS status,
+    COALESCE(command.output,
+        CASE
+            WHEN ((command.status = ANY (ARRAY['PENDING'::text, 'TAKEN'::text])) AND COALESCE((master.expires_at < now()), true)) THEN ((('the host '::text || command.host) || ' does not answer'::text) || COALESCE(((': last heard of '::text || public.job_span((now() - master.beat_at))) || ' ago'::text), ''::text))
+            WHEN ((command.status = 'PENDING'::text) AND (command.expires_at <= now())) THEN 'nobody took it in time'::text
+            ELSE NULL::text
+        END) AS output,
+    command.created_at,
+    command.expires_at,
+    command.taken_at,
+    command.finished_at
+   FROM (public.job_command command
+     LEFT JOIN public.job_master master USING (host));
+COMMENT ON VIEW public.command_overview IS 'What supervisors were told; says so when a host does not answer.';
+CREATE TABLE public.correction (
+    id bigint NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    snap_id uuid NOT NULL,
+    by text NOT NULL,
+    at timestamp with time zone DEFAULT now() NOT NULL,
+    before jsonb NOT NULL,
+    after jsonb NOT NULL,
+    CONSTRAINT by_is_short CHECK (((length(by) >= 1) AND (length(by) <= 320)))
+);
+ALTER TABLE ONLY public.correction FORCE ROW LEVEL SECURITY;
+COMMENT ON TABLE public.correction IS 'How subjects were corrected before they were shared; nothing here is ever changed.';
+COMMENT ON COLUMN public.correction.id IS 'Identity.';
+COMMENT ON COLUMN public.correction.tenant IS 'Whose.';
+COMMENT ON COLUMN public.correction.snap_id IS 'Of which snap.';
+COMMENT ON COLUMN public.correction.by IS 'Who corrected it.';
+COMMENT ON COLUMN public.correction.at IS 'When.';
+COMMENT ON COLUMN public.correction.before IS 'The subject before.';
+COMMENT ON COLUMN public.correction.after IS 'The subject after.';
+ALTER TABLE public.correction ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.correction_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE TABLE public.job_pool (
+    host text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL COLLATE pg_catalog."C",
+    queues text[] NOT NULL,
+    balance text NOT NULL,
+    min_processes integer NOT NULL,
+    max_processes integer NOT NULL,
+    state text DEFAULT 'ACTIVE'::text NOT NULL,
+    state_reason text,
+    fixed_at integer,
+    wanted integer DEFAULT 0 NOT NULL,
+    present integer DEFAULT 0 NOT NULL,
+    leaving integer DEFAULT 0 NOT NULL,
+    note text,
+    seen_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT job_pool_balance_check CHECK ((balance = ANY (ARRAY['off'::text, 'simple'::text, 'auto'::text]))),
+    CONSTRAINT job_pool_fixed_at_check CHECK ((fixed_at >= 0)),
+    CONSTRAINT job_pool_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    CONSTRAINT job_pool_state_check CHECK ((state = ANY (ARRAY['ACTIVE'::text, 'PAUSED'::text, 'DRAINED'::text]))),
+    CONSTRAINT pool_bounds_are_sane CHECK (((min_processes >= 0) AND (max_processes >= GREATEST(1, min_processes))))
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='200');
+COMMENT ON TABLE public.job_pool IS 'The pools of every host: what was planned, what a person changed, and how it stands as of seen_at.';
+COMMENT ON COLUMN public.job_pool.queues IS 'The queues it works; none named: all of them.';
+COMMENT ON COLUMN public.job_pool.balance IS 'off (always max_processes), simple (by what waits) or auto.';
+COMMENT ON COLUMN public.job_pool.state IS 'ACTIVE, PAUSED (its workers live and claim nothing) or DRAINED (it has none).';
+COMMENT ON COLUMN public.job_pool.state_reason IS 'Why somebody paused or drained it.';
+COMMENT ON COLUMN public.job_pool.fixed_at IS 'A person fixed it at so many processes; null: balance decides.';
+COMMENT ON COLUMN public.job_pool.wanted IS 'How many processes it should have now.';
+COMMENT ON COLUMN public.job_pool.present IS 'How many it has that do not leave.';
+COMMENT ON COLUMN public.job_pool.leaving IS 'How many are finishing their last jobs.';
+COMMENT ON COLUMN public.job_pool.note IS 'What holds it back, if anything does.';
+CREATE TABLE public.job_worker (
+    id text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL,
+    host text NOT NULL,
+    machine text NOT NULL,
+    pid integer NOT NULL,
+    pid_started bigint NOT NULL,
+    queues text[] NOT NULL,
+    kinds text[] NOT NULL,
+    slots integer NOT NULL,
+    status text DEFAULT 'ACTIVE'::text NOT NULL,
+    note text,
+    traces text,
+    memory_mb integer DEFAULT 0 NOT NULL,
+    current_jobs bigint[] DEFAULT '{}'::bigint[] NOT NULL,
+    jobs_claimed bigint DEFAULT 0 NOT NULL,
+    jobs_completed bigint DEFAULT 0 NOT NULL,
+    jobs_failed bigint DEFAULT 0 NOT NULL,
+    jobs_retried bigint DEFAULT 0 NOT NULL,
+    jobs_recovered bigint DEFAULT 0 NOT NULL,
+    busy_ms bigint DEFAULT 0 NOT NULL,
+    started_at timestamp with time zone DEFAULT now() NOT NULL,
+    beat_at timestamp with time zone DEFAULT now() NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    free_mb integer,
+    held_kinds jsonb DEFAULT '{}'::jsonb NOT NULL,
+    rooms jsonb DEFAULT '{}'::jsonb NOT NULL,
+    context_switches bigint DEFAULT 0 NOT NULL,
+    context_failures bigint DEFAULT 0 NOT NULL,
+    pool text,
+    master text COLLATE pg_catalog."C",
+    max_jobs integer,
+    max_seconds integer,
+    max_memory_mb integer,
+    CONSTRAINT job_worker_status_check CHECK ((status = ANY (ARRAY['ACTIVE'::text, 'DRAINING'::text])))
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='200');
+COMMENT ON TABLE public.job_worker IS 'The roster: every process that works the queue, as of its last heartbeat.';
+COMMENT ON COLUMN public.job_worker.machine IS 'Boot id and process namespace: on the same one, a dead pid is known to be dead.';
+COMMENT ON COLUMN public.job_worker.note IS 'What holds it back, if anything does.';
+COMMENT ON COLUMN public.job_worker.traces IS 'The file in which the process marks what it is running, read by whoever finds it dead.';
+COMMENT ON COLUMN public.job_worker.free_mb IS 'Memory that jobs may still take, as of the last beat, the reserve left out; null: cannot be known here.';
+COMMENT ON COLUMN public.job_worker.held_kinds IS 'Kinds that it does not claim for want of memory, each with the reason.';
+COMMENT ON COLUMN public.job_worker.rooms IS 'Where jobs run in it: thread, async, process, command, each with its slots and kinds.';
+COMMENT ON COLUMN public.job_worker.context_switches IS 'How often the application''s context (its tenant) was entered for a job, hooks included.';
+COMMENT ON COLUMN public.job_worker.context_failures IS 'How often that failed; the attempt then fails with ContextFailed.';
+COMMENT ON COLUMN public.job_worker.pool IS 'The pool it belongs to; null: it was started by itself.';
+COMMENT ON COLUMN public.job_worker.master IS 'The supervisor that started it (job_master.id).';
+COMMENT ON COLUMN public.job_worker.max_jobs IS 'After so many jobs it is replaced, between two jobs; null: never for that.';
+COMMENT ON COLUMN public.job_worker.max_seconds IS 'Likewise after so long.';
+COMMENT ON COLUMN public.job_worker.max_memory_mb IS 'Likewise when it is bigger than this.';
+CREATE VIEW public.fleet_overview AS
+ SELECT master.host,
+        CASE
+            WHEN (master.expires_at < now()) THEN 'LOST'::text
+            ELSE master.status
+        END AS master,
+    pool.name AS pool,
+    pool.state,
+    pool.state_reason,
+    pool.queues,
+    pool.balance,
+    pool.fixed_at,
+    pool.min_processes,
+    pool.max_processes,
+    pool.wanted,
+    pool.present,
+    pool.leaving,
+    workers.slots,
+    workers.running,
+    workers.memory_mb,
+    workers.jobs_completed,
+    workers.jobs_failed,
+    COALESCE(pool.note, master.note) AS note,
+    master.pid,
+    master.started_at,
+    master.beat_at
+   FROM ((public.job_master master
+     LEFT JOIN public.job_pool pool USING (host))
+     LEFT JOIN LATERAL ( SELECT sum(job_worker.slots) AS slots,
+            sum(cardinality(job_worker.current_jobs)) AS running,
+            sum(job_worker.memory_mb) AS memory_mb,
+            sum(job_worker.jobs_completed) AS jobs_completed,
+            sum(job_worker.jobs_failed) AS jobs_failed
+           FROM public.job_worker
+          WHERE ((job_worker.host = master.host) AND (job_worker.pool = pool.name) AND (job_worker.expires_at > now()))) workers ON (true))
+  ORDER BY master.host, pool.name;
+COMMENT ON VIEW public.fleet_overview IS 'Every host with its pools; LOST means that its supervisor''s heartbeat stopped.';
+CREATE TABLE public.idempotency (
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    key text NOT NULL COLLATE pg_catalog."C",
+    body_hash bytea NOT NULL,
+    snap_id uuid NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT body_is_hashed CHECK ((octet_length(body_hash) = 32)),
+    CONSTRAINT key_is_short CHECK (((length(key) >= 1) AND (length(key) <= 200)))
+);
+ALTER TABLE ONLY public.idempotency FORCE ROW LEVEL SECURITY;
+COMMENT ON TABLE public.idempotency IS 'Idempotency keys of the last 24 hours, and the snaps that they made.';
+COMMENT ON COLUMN public.idempotency.tenant IS 'Whose.';
+COMMENT ON COLUMN public.idempotency.key IS 'As sent.';
+COMMENT ON COLUMN public.idempotency.body_hash IS 'SHA-256 of the request: another one with this key is refused.';
+COMMENT ON COLUMN public.idempotency.snap_id IS 'What it made.';
+COMMENT ON COLUMN public.idempotency.created_at IS 'When.';
+ALTER TABLE public.job_command ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.job_command_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE TABLE public.job_cost (
+    job_id bigint NOT NULL,
+    lease_seq bigint NOT NULL,
+    attempt integer NOT NULL,
+    kind text NOT NULL COLLATE pg_catalog."C",
+    outcome text NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    wait_ms double precision,
+    wall_ms double precision NOT NULL,
+    cpu_ms double precision,
+    peak_mb double precision,
+    stands_for integer DEFAULT 1 NOT NULL,
+    CONSTRAINT job_cost_stands_for_check CHECK ((stands_for > 0))
+);
+COMMENT ON TABLE public.job_cost IS 'What attempts cost: SELECT * FROM job_cost WHERE job_id = 42. The view kind_costs has percentiles. Rows go with their jobs.';
+COMMENT ON COLUMN public.job_cost.job_id IS 'The job.';
+COMMENT ON COLUMN public.job_cost.lease_seq IS 'Under which lease the attempt ran; attempts that were given back share their number, leases never do.';
+COMMENT ON COLUMN public.job_cost.attempt IS 'Which attempt it was, as the row counted it then.';
+COMMENT ON COLUMN public.job_cost.kind IS 'The job''s kind.';
+COMMENT ON COLUMN public.job_cost.outcome IS 'The status that it led to; PENDING: handed back or snoozed; LEASE_LOST: its result was dropped.';
+COMMENT ON COLUMN public.job_cost.started_at IS 'When it began to run.';
+COMMENT ON COLUMN public.job_cost.wait_ms IS 'From when it was due to when it began.';
+COMMENT ON COLUMN public.job_cost.wall_ms IS 'How long it ran, by the clock on the wall.';
+COMMENT ON COLUMN public.job_cost.cpu_ms IS 'Processor time: of its thread; of its process or program with all that it started and waited for. Null: not known, as for async.';
+COMMENT ON COLUMN public.job_cost.peak_mb IS 'The most memory that its process or program had resident; null for threads and async, who share theirs.';
+COMMENT ON COLUMN public.job_cost.stands_for IS 'Of so many quick attempts this one was written down.';
 CREATE TABLE public.job_limit (
     key_pattern text NOT NULL COLLATE pg_catalog."C",
     max_running integer,
@@ -754,10 +1232,33 @@ CREATE TABLE public.job_queue (
     name text NOT NULL COLLATE pg_catalog."C",
     fair boolean DEFAULT false NOT NULL,
     paused_at timestamp with time zone,
-    paused_reason text
+    paused_reason text,
+    paused_by text
 );
 COMMENT ON TABLE public.job_queue IS 'Queues that are paused or shared out fairly by tenant; a queue needs no row here to exist.';
 COMMENT ON COLUMN public.job_queue.fair IS 'Lanes take turns, and a job without a concurrency key has its tenant for a lane (from when it is enqueued).';
+COMMENT ON COLUMN public.job_queue.paused_by IS 'Who paused it, as they say; else the role of their session.';
+CREATE TABLE public.job_scaling (
+    id bigint NOT NULL,
+    at timestamp with time zone DEFAULT now() NOT NULL,
+    host text NOT NULL COLLATE pg_catalog."C",
+    pool text NOT NULL COLLATE pg_catalog."C",
+    balance text NOT NULL,
+    present integer NOT NULL,
+    wanted integer NOT NULL,
+    reason text NOT NULL,
+    inputs jsonb NOT NULL
+);
+COMMENT ON TABLE public.job_scaling IS 'Every decision of the autoscaler, with what it was made from.';
+COMMENT ON COLUMN public.job_scaling.inputs IS 'What was measured: what is due, how fast it comes and goes, how long it takes, memory.';
+ALTER TABLE public.job_scaling ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.job_scaling_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
 CREATE TABLE public.job_schedule_slot (
     schedule text NOT NULL COLLATE pg_catalog."C",
     slot timestamp with time zone NOT NULL,
@@ -779,37 +1280,14 @@ COMMENT ON COLUMN public.job_schedule_slot.why IS 'The reason, for everything bu
 COMMENT ON COLUMN public.job_schedule_slot.job_id IS 'The job that it enqueued.';
 COMMENT ON COLUMN public.job_schedule_slot.worker IS 'The worker (job_worker.id) that wrote this down; null: a person.';
 COMMENT ON COLUMN public.job_schedule_slot.recorded_at IS 'When this was written down.';
-CREATE TABLE public.job_worker (
-    id text NOT NULL COLLATE pg_catalog."C",
-    name text NOT NULL,
-    host text NOT NULL,
-    machine text NOT NULL,
-    pid integer NOT NULL,
-    pid_started bigint NOT NULL,
-    queues text[] NOT NULL,
-    kinds text[] NOT NULL,
-    slots integer NOT NULL,
-    status text DEFAULT 'ACTIVE'::text NOT NULL,
-    note text,
-    traces text,
-    memory_mb integer DEFAULT 0 NOT NULL,
-    current_jobs bigint[] DEFAULT '{}'::bigint[] NOT NULL,
-    jobs_claimed bigint DEFAULT 0 NOT NULL,
-    jobs_completed bigint DEFAULT 0 NOT NULL,
-    jobs_failed bigint DEFAULT 0 NOT NULL,
-    jobs_retried bigint DEFAULT 0 NOT NULL,
-    jobs_recovered bigint DEFAULT 0 NOT NULL,
-    busy_ms bigint DEFAULT 0 NOT NULL,
-    started_at timestamp with time zone DEFAULT now() NOT NULL,
-    beat_at timestamp with time zone DEFAULT now() NOT NULL,
-    expires_at timestamp with time zone NOT NULL,
-    CONSTRAINT job_worker_status_check CHECK ((status = ANY (ARRAY['ACTIVE'::text, 'DRAINING'::text])))
-)
-WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='200');
-COMMENT ON TABLE public.job_worker IS 'The roster: every process that works the queue, as of its last heartbeat.';
-COMMENT ON COLUMN public.job_worker.machine IS 'Boot id and process namespace: on the same one, a dead pid is known to be dead.';
-COMMENT ON COLUMN public.job_worker.note IS 'What holds it back, if anything does.';
-COMMENT ON COLUMN public.job_worker.traces IS 'The file in which the process marks what it is running, read by whoever finds it dead.';
+CREATE TABLE public.job_tenant_switch (
+    worker_id text NOT NULL COLLATE pg_catalog."C",
+    from_tenant text NOT NULL COLLATE pg_catalog."C",
+    to_tenant text NOT NULL COLLATE pg_catalog."C",
+    switches bigint NOT NULL,
+    last_at timestamp with time zone DEFAULT now() NOT NULL
+);
+COMMENT ON TABLE public.job_tenant_switch IS 'How often each worker of a pool went from one tenant''s jobs to another''s, added up with its heartbeats; * stands for the rest.';
 CREATE TABLE public.job_worker_exit (
     id bigint NOT NULL,
     worker_id text NOT NULL,
@@ -821,9 +1299,11 @@ CREATE TABLE public.job_worker_exit (
     jobs_completed bigint NOT NULL,
     jobs_failed bigint NOT NULL,
     started_at timestamp with time zone NOT NULL,
-    exited_at timestamp with time zone DEFAULT now() NOT NULL
+    exited_at timestamp with time zone DEFAULT now() NOT NULL,
+    pool text
 );
 COMMENT ON TABLE public.job_worker_exit IS 'How each worker ended.';
+COMMENT ON COLUMN public.job_worker_exit.pool IS 'The pool it belonged to.';
 ALTER TABLE public.job_worker_exit ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME public.job_worker_exit_id_seq
     START WITH 1
@@ -832,6 +1312,67 @@ ALTER TABLE public.job_worker_exit ALTER COLUMN id ADD GENERATED ALWAYS AS IDENT
     NO MAXVALUE
     CACHE 1
 );
+CREATE VIEW public.kind_costs AS
+ WITH RECURSIVE known AS (
+        ( SELECT job_cost.kind
+           FROM public.job_cost
+          ORDER BY job_cost.kind
+         LIMIT 1)
+        UNION ALL
+         SELECT next.kind
+           FROM (known known_1
+             CROSS JOIN LATERAL ( SELECT job_cost.kind
+                   FROM public.job_cost
+                  WHERE (job_cost.kind > known_1.kind)
+                  ORDER BY job_cost.kind
+                 LIMIT 1) next)
+        )
+ SELECT known.kind,
+    its.attempts,
+    its.measured,
+    its.since,
+    wait.p50 AS wait_p50_ms,
+    wait.p95 AS wait_p95_ms,
+    wait.p99 AS wait_p99_ms,
+    wall.p50 AS wall_p50_ms,
+    wall.p95 AS wall_p95_ms,
+    wall.p99 AS wall_p99_ms,
+    cpu.p50 AS cpu_p50_ms,
+    cpu.p95 AS cpu_p95_ms,
+    cpu.p99 AS cpu_p99_ms,
+    peak.p50 AS peak_p50_mb,
+    peak.p95 AS peak_p95_mb,
+    peak.p99 AS peak_p99_mb
+   FROM (((((known
+     CROSS JOIN LATERAL ( SELECT sum(newest.stands_for) AS attempts,
+            count(*) AS measured,
+            min(newest.started_at) AS since,
+            array_agg(newest.stands_for) AS weights,
+            array_agg(newest.wait_ms) AS waits,
+            array_agg(newest.wall_ms) AS walls,
+            array_agg(newest.cpu_ms) AS cpus,
+            array_agg(newest.peak_mb) AS peaks
+           FROM ( SELECT job_cost.job_id,
+                    job_cost.lease_seq,
+                    job_cost.attempt,
+                    job_cost.kind,
+                    job_cost.outcome,
+                    job_cost.started_at,
+                    job_cost.wait_ms,
+                    job_cost.wall_ms,
+                    job_cost.cpu_ms,
+                    job_cost.peak_mb,
+                    job_cost.stands_for
+                   FROM public.job_cost
+                  WHERE (job_cost.kind = known.kind)
+                  ORDER BY job_cost.started_at DESC
+                 LIMIT 1000) newest) its)
+     CROSS JOIN LATERAL public.job_percentiles(its.waits, its.weights) wait(p50, p95, p99))
+     CROSS JOIN LATERAL public.job_percentiles(its.walls, its.weights) wall(p50, p95, p99))
+     CROSS JOIN LATERAL public.job_percentiles(its.cpus, its.weights) cpu(p50, p95, p99))
+     CROSS JOIN LATERAL public.job_percentiles(its.peaks, its.weights) peak(p50, p95, p99))
+  ORDER BY known.kind;
+COMMENT ON VIEW public.kind_costs IS 'What attempts of each kind wait, take and need, in percentiles of the newest 1,000 rows of job_cost.';
 CREATE VIEW public.limit_overview AS
 SELECT
     NULL::text COLLATE pg_catalog."C" AS key_pattern,
@@ -842,6 +1383,33 @@ SELECT
     NULL::bigint AS running,
     NULL::bigint AS keys_full;
 COMMENT ON VIEW public.limit_overview IS 'Every limit, how many jobs run under it, and how many of its keys are full.';
+CREATE TABLE public.operator (
+    id bigint NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    email text NOT NULL,
+    email_lower text GENERATED ALWAYS AS (lower(email)) STORED NOT NULL,
+    nickname text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT names_are_short CHECK ((((length(email) >= 1) AND (length(email) <= 320)) AND ((length(nickname) >= 1) AND (length(nickname) <= 120))))
+);
+ALTER TABLE ONLY public.operator FORCE ROW LEVEL SECURITY;
+COMMENT ON TABLE public.operator IS 'Who marks moments, known by e-mail within a tenant.';
+COMMENT ON COLUMN public.operator.id IS 'Identity.';
+COMMENT ON COLUMN public.operator.tenant IS 'Whose.';
+COMMENT ON COLUMN public.operator.email IS 'As last sent; its case does not matter.';
+COMMENT ON COLUMN public.operator.email_lower IS 'email in lower case: one row for each of a tenant.';
+COMMENT ON COLUMN public.operator.nickname IS 'As last sent; each snap keeps the one it was marked under.';
+COMMENT ON COLUMN public.operator.created_at IS 'When first seen.';
+COMMENT ON COLUMN public.operator.updated_at IS 'When last changed.';
+ALTER TABLE public.operator ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY (
+    SEQUENCE NAME public.operator_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
 CREATE VIEW public.queue_dead_letters AS
  SELECT id,
     queue,
@@ -1181,8 +1749,287 @@ CREATE VIEW public.schedule_overview AS
      LEFT JOIN public.snap_processing_job job ON ((job.id = fired.job_id)))
   ORDER BY its.name;
 COMMENT ON VIEW public.schedule_overview IS 'Every schedule with its last slot and its last job; workers = 0 means that nobody alive declares it, so nothing fires.';
+CREATE TABLE public.share (
+    token text NOT NULL COLLATE pg_catalog."C",
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    snap_id uuid NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    expires_at timestamp with time zone,
+    revoked_at timestamp with time zone,
+    CONSTRAINT token_can_be_in_a_path CHECK ((token ~ '^[A-Za-z0-9_-]{16,200}$'::text))
+);
+COMMENT ON TABLE public.share IS 'Public links. One of a snap is in force at a time; the others are dead for ever.';
+COMMENT ON COLUMN public.share.token IS 'The secret part of the link.';
+COMMENT ON COLUMN public.share.tenant IS 'Whose.';
+COMMENT ON COLUMN public.share.snap_id IS 'Of which snap.';
+COMMENT ON COLUMN public.share.created_at IS 'When it was made.';
+COMMENT ON COLUMN public.share.expires_at IS 'Until when it works; null: for ever.';
+COMMENT ON COLUMN public.share.revoked_at IS 'When it was revoked.';
+CREATE TABLE public.snap (
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    video_id uuid NOT NULL,
+    operator_id bigint NOT NULL,
+    template_id bigint NOT NULL,
+    nickname text NOT NULL,
+    nickname_lower text GENERATED ALWAYS AS (lower(nickname)) STORED NOT NULL,
+    email text NOT NULL,
+    kind text NOT NULL,
+    is_draft boolean DEFAULT false NOT NULL,
+    filmed_at timestamp with time zone,
+    start_seconds double precision,
+    start_frame bigint,
+    resolved_start_seconds double precision,
+    duration_seconds double precision NOT NULL,
+    clip_seconds double precision NOT NULL,
+    fps integer NOT NULL,
+    max_width integer NOT NULL,
+    format text NOT NULL,
+    quality integer,
+    "overlay" jsonb,
+    subject_id text NOT NULL,
+    subject jsonb NOT NULL,
+    ended text,
+    error text,
+    cancelled_by text,
+    probe jsonb,
+    clip jsonb,
+    frames jsonb,
+    frame_count integer DEFAULT 0 NOT NULL,
+    extras jsonb DEFAULT '{}'::jsonb NOT NULL,
+    media_prefix text,
+    request_id text,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    processed_at timestamp with time zone,
+    hidden_at timestamp with time zone,
+    CONSTRAINT completed_means_evidence CHECK (((ended IS DISTINCT FROM 'COMPLETED'::text) OR ((frames IS NOT NULL) AND (error IS NULL)))),
+    CONSTRAINT ended_is_known CHECK ((ended = ANY (ARRAY['COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text]))),
+    CONSTRAINT ended_means_processed CHECK (((ended IS NULL) = (processed_at IS NULL))),
+    CONSTRAINT failed_means_a_reason CHECK ((((ended = ANY (ARRAY['FAILED'::text, 'CANCELLED'::text])) IS NOT TRUE) OR (error IS NOT NULL))),
+    CONSTRAINT format_is_known CHECK (((format = ANY (ARRAY['jpg'::text, 'png'::text])) AND ((format = 'jpg'::text) OR (quality IS NULL)))),
+    CONSTRAINT it_starts_somewhere CHECK ((num_nonnulls(start_seconds, start_frame) > 0)),
+    CONSTRAINT kind_is_known CHECK ((kind = ANY (ARRAY['INSTANT'::text, 'INTERVAL'::text]))),
+    CONSTRAINT moments_are_sane CHECK ((((start_seconds >= (0)::double precision) AND (start_seconds <= ('10000000'::numeric)::double precision)) AND ((start_frame >= 0) AND ((start_frame)::numeric <= '10000000000'::numeric)) AND ((resolved_start_seconds >= (0)::double precision) AND (resolved_start_seconds <= ('10000000'::numeric)::double precision)) AND ((duration_seconds >= (0)::double precision) AND (duration_seconds <= (60)::double precision)) AND ((clip_seconds >= (0)::double precision) AND (clip_seconds <= (60)::double precision)))),
+    CONSTRAINT picture_is_sane CHECK ((((fps >= 1) AND (fps <= 60)) AND ((max_width >= 16) AND (max_width <= 8192)) AND ((quality >= 1) AND (quality <= 31)) AND (frame_count >= 0))),
+    CONSTRAINT texts_are_short CHECK ((((length(nickname) >= 1) AND (length(nickname) <= 120)) AND ((length(email) >= 1) AND (length(email) <= 320)) AND ((length(subject_id) >= 1) AND (length(subject_id) <= 200)) AND (length(error) <= 4000) AND (length(cancelled_by) <= 120) AND (length(media_prefix) <= 1000) AND (length(request_id) <= 200))),
+    CONSTRAINT values_are_capped CHECK (((pg_column_size("overlay") <= 100000) AND (pg_column_size(subject) <= 2000000) AND (pg_column_size(probe) <= 1000000) AND (pg_column_size(clip) <= 100000) AND (pg_column_size(frames) <= 2000000) AND (pg_column_size(extras) <= 2000000)))
+);
+ALTER TABLE ONLY public.snap FORCE ROW LEVEL SECURITY;
+COMMENT ON TABLE public.snap IS 'A marked moment of a video about a subject, and the evidence made of it. What processes it is in snap_job.';
+COMMENT ON COLUMN public.snap.id IS 'What snapId names.';
+COMMENT ON COLUMN public.snap.tenant IS 'Whose.';
+COMMENT ON COLUMN public.snap.video_id IS 'Of which video.';
+COMMENT ON COLUMN public.snap.operator_id IS 'Who marked it.';
+COMMENT ON COLUMN public.snap.template_id IS 'The template that applied.';
+COMMENT ON COLUMN public.snap.nickname IS 'The operators, as it was then.';
+COMMENT ON COLUMN public.snap.nickname_lower IS 'nickname in lower case, for lists.';
+COMMENT ON COLUMN public.snap.email IS 'The operators, as it was then; never shown in public.';
+COMMENT ON COLUMN public.snap.kind IS 'INSTANT (up to 1 s) or INTERVAL.';
+COMMENT ON COLUMN public.snap.is_draft IS 'Marked, but not described yet.';
+COMMENT ON COLUMN public.snap.filmed_at IS 'When it was filmed, as the operator says.';
+COMMENT ON COLUMN public.snap.start_seconds IS 'The moment as asked for, in seconds.';
+COMMENT ON COLUMN public.snap.start_frame IS 'The moment as asked for, as a frame; wins over start_seconds.';
+COMMENT ON COLUMN public.snap.resolved_start_seconds IS 'The moment actually used.';
+COMMENT ON COLUMN public.snap.duration_seconds IS 'How much of it becomes frames.';
+COMMENT ON COLUMN public.snap.clip_seconds IS 'How much of it becomes the clip.';
+COMMENT ON COLUMN public.snap.fps IS 'Frames a second.';
+COMMENT ON COLUMN public.snap.max_width IS 'The widest that a frame may be.';
+COMMENT ON COLUMN public.snap.format IS 'jpg or png.';
+COMMENT ON COLUMN public.snap.quality IS '2 best, 10 smallest; null for png.';
+COMMENT ON COLUMN public.snap."overlay" IS 'What is drawn on the frames, as sent.';
+COMMENT ON COLUMN public.snap.subject_id IS 'What it is about: the id sent, else the snaps own.';
+COMMENT ON COLUMN public.snap.subject IS '{"id", "attributes": […]} as sent, or as last corrected.';
+COMMENT ON COLUMN public.snap.ended IS 'COMPLETED, FAILED or CANCELLED; null: see its job in snap_job.';
+COMMENT ON COLUMN public.snap.error IS 'Why it ended without evidence.';
+COMMENT ON COLUMN public.snap.cancelled_by IS 'Who wanted it to stop.';
+COMMENT ON COLUMN public.snap.probe IS 'What was found in the video.';
+COMMENT ON COLUMN public.snap.clip IS 'The clip that was published.';
+COMMENT ON COLUMN public.snap.frames IS 'The frames that were published, in order.';
+COMMENT ON COLUMN public.snap.frame_count IS 'How many they are.';
+COMMENT ON COLUMN public.snap.extras IS 'What else was published: poster, thumbnail, flags, hashes, the settings used.';
+COMMENT ON COLUMN public.snap.media_prefix IS 'Below which its files lie in storage; each attempt writes below its own.';
+COMMENT ON COLUMN public.snap.request_id IS 'The request that made it.';
+COMMENT ON COLUMN public.snap.created_at IS 'When it was marked.';
+COMMENT ON COLUMN public.snap.updated_at IS 'When the row was last changed.';
+COMMENT ON COLUMN public.snap.processed_at IS 'When it ended.';
+COMMENT ON COLUMN public.snap.hidden_at IS 'Since when its tenant does not see it any more; its links go on.';
+CREATE VIEW public.snap_job WITH (security_barrier='true') AS
+ SELECT DISTINCT ON (snap_id) snap_id,
+    tenant,
+    id,
+    status,
+    attempt_count,
+    max_attempts,
+    next_retry_at,
+    started_at,
+    finished_at,
+    last_error,
+    progress,
+    cancel_requested_at,
+    created_at
+   FROM public.snap_processing_job
+  WHERE ((snap_id IS NOT NULL) AND (kind = 'snap.process'::text) AND (tenant = NULLIF(current_setting('snapapp.tenant'::text, true), ''::text)))
+  ORDER BY snap_id, id DESC;
+COMMENT ON VIEW public.snap_job IS 'The newest job of each snap, of the tenant in the setting snapapp.tenant only.';
 ALTER TABLE public.snap_processing_job ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME public.snap_processing_job_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE TABLE public.subject_attribute (
+    snap_id uuid NOT NULL,
+    "position" integer NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    key text NOT NULL,
+    key_lower text GENERATED ALWAYS AS (lower(key)) STORED NOT NULL,
+    type text NOT NULL,
+    text_value text,
+    text_head text GENERATED ALWAYS AS ("left"(text_value, 200)) STORED COLLATE pg_catalog."C",
+    number_value double precision,
+    CONSTRAINT key_is_short CHECK ((((length(key) >= 1) AND (length(key) <= 120)) AND (("position" >= 0) AND ("position" <= 999)))),
+    CONSTRAINT value_is_of_its_type CHECK (((num_nonnulls(text_value, number_value) = 1) AND (type =
+CASE
+    WHEN (number_value IS NULL) THEN 'string'::text
+    ELSE 'number'::text
+END))),
+    CONSTRAINT value_is_sane CHECK (((length(text_value) <= 1000) AND ((number_value >= ('-1000000000000000'::numeric)::double precision) AND (number_value <= ('1000000000000000'::numeric)::double precision))))
+);
+ALTER TABLE ONLY public.subject_attribute FORCE ROW LEVEL SECURITY;
+COMMENT ON TABLE public.subject_attribute IS 'The attributes of snaps, one a row, for searching: snap.subject has them as sent.';
+COMMENT ON COLUMN public.subject_attribute.snap_id IS 'Of which snap.';
+COMMENT ON COLUMN public.subject_attribute."position" IS 'Its place among them, from 0.';
+COMMENT ON COLUMN public.subject_attribute.tenant IS 'Whose.';
+COMMENT ON COLUMN public.subject_attribute.key IS 'As sent.';
+COMMENT ON COLUMN public.subject_attribute.key_lower IS 'key in lower case.';
+COMMENT ON COLUMN public.subject_attribute.type IS 'string or number.';
+COMMENT ON COLUMN public.subject_attribute.text_value IS 'The value of a string.';
+COMMENT ON COLUMN public.subject_attribute.text_head IS 'Its first 200 characters, which an index can hold.';
+COMMENT ON COLUMN public.subject_attribute.number_value IS 'The value of a number, to 15 digits.';
+CREATE TABLE public.subject_word (
+    snap_id uuid NOT NULL,
+    word text NOT NULL COLLATE pg_catalog."C",
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    CONSTRAINT word_is_short CHECK (((length(word) >= 1) AND (length(word) <= 60)))
+);
+ALTER TABLE ONLY public.subject_word FORCE ROW LEVEL SECURITY;
+COMMENT ON TABLE public.subject_word IS 'Every word said of a subject, in lower case without accents: what free text search looks in.';
+COMMENT ON COLUMN public.subject_word.snap_id IS 'Of which snap.';
+COMMENT ON COLUMN public.subject_word.word IS 'A word of its id or attributes.';
+COMMENT ON COLUMN public.subject_word.tenant IS 'Whose.';
+CREATE TABLE public.template (
+    id bigint NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    slug text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL,
+    fields jsonb DEFAULT '[]'::jsonb NOT NULL,
+    is_default boolean DEFAULT false NOT NULL,
+    is_active boolean DEFAULT true NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT default_is_active CHECK ((is_active OR (NOT is_default))),
+    CONSTRAINT fields_are_a_list CHECK (((jsonb_typeof(fields) = 'array'::text) AND (pg_column_size(fields) <= 100000))),
+    CONSTRAINT names_are_short CHECK ((((length(slug) >= 1) AND (length(slug) <= 120)) AND ((length(name) >= 1) AND (length(name) <= 200))))
+);
+ALTER TABLE ONLY public.template FORCE ROW LEVEL SECURITY;
+COMMENT ON TABLE public.template IS 'Which attributes a subject should have.';
+COMMENT ON COLUMN public.template.id IS 'What subjectTemplateId names.';
+COMMENT ON COLUMN public.template.tenant IS 'Whose.';
+COMMENT ON COLUMN public.template.slug IS 'Its name for programs.';
+COMMENT ON COLUMN public.template.name IS 'For people.';
+COMMENT ON COLUMN public.template.fields IS 'A list of {key, type: string or number, required, order, default}.';
+COMMENT ON COLUMN public.template.is_default IS 'Used where a snap names none; one a tenant.';
+COMMENT ON COLUMN public.template.is_active IS 'Whether it can still be named.';
+COMMENT ON COLUMN public.template.created_at IS 'When it was added.';
+COMMENT ON COLUMN public.template.updated_at IS 'When it was last changed.';
+ALTER TABLE public.template ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY (
+    SEQUENCE NAME public.template_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE TABLE public.tenant (
+    code text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL,
+    token_hash bytea,
+    status text DEFAULT 'ACTIVE'::text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    token_changed_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT code_can_be_in_a_path CHECK ((((length(code) >= 1) AND (length(code) <= 100)) AND (code !~ '[[:cntrl:]/\\]'::text) AND (code = btrim(code)) AND (code <> ALL (ARRAY['.'::text, '..'::text])))),
+    CONSTRAINT name_is_short CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    CONSTRAINT status_is_known CHECK ((status = ANY (ARRAY['ACTIVE'::text, 'INACTIVE'::text]))),
+    CONSTRAINT token_is_hashed CHECK ((octet_length(token_hash) = 32))
+);
+COMMENT ON TABLE public.tenant IS 'A customer (assinatura). Its code is its key everywhere; adding one gives it its templates.';
+COMMENT ON COLUMN public.tenant.code IS 'What X-Assinatura-Codigo says.';
+COMMENT ON COLUMN public.tenant.name IS 'For people.';
+COMMENT ON COLUMN public.tenant.token_hash IS 'SHA-256 of its token, which is kept nowhere; null: it has none.';
+COMMENT ON COLUMN public.tenant.status IS 'ACTIVE, or INACTIVE: then it is as if it did not exist.';
+COMMENT ON COLUMN public.tenant.created_at IS 'When it was added.';
+COMMENT ON COLUMN public.tenant.token_changed_at IS 'When it last got a token.';
+CREATE TABLE public.video (
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    url text,
+    url_hash bytea,
+    storage_key text,
+    file_name text,
+    size_bytes bigint,
+    sha256 bytea,
+    content_type text,
+    probe jsonb,
+    created_by bigint,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT an_upload_is_described CHECK (((storage_key IS NULL) OR (url IS NOT NULL) OR (num_nonnulls(size_bytes, sha256) = 2))),
+    CONSTRAINT it_has_a_source CHECK ((num_nonnulls(url, storage_key) > 0)),
+    CONSTRAINT numbers_are_sane CHECK (((size_bytes >= 0) AND (octet_length(sha256) = 32))),
+    CONSTRAINT probe_is_capped CHECK ((pg_column_size(probe) <= 1000000)),
+    CONSTRAINT texts_are_short CHECK ((((length(url) >= 1) AND (length(url) <= 4096)) AND (length(storage_key) <= 1000) AND (length(file_name) <= 500) AND (length(content_type) <= 200))),
+    CONSTRAINT url_is_hashed CHECK ((((url IS NULL) = (url_hash IS NULL)) AND (octet_length(url_hash) = 32)))
+);
+ALTER TABLE ONLY public.video FORCE ROW LEVEL SECURITY;
+COMMENT ON TABLE public.video IS 'A source of snaps: known by its URL, or uploaded.';
+COMMENT ON COLUMN public.video.id IS 'What videoId names.';
+COMMENT ON COLUMN public.video.tenant IS 'Whose.';
+COMMENT ON COLUMN public.video.url IS 'Where it lies, as sent; null for an upload.';
+COMMENT ON COLUMN public.video.url_hash IS 'SHA-256 of url: one row for each tenant and URL.';
+COMMENT ON COLUMN public.video.storage_key IS 'Where the uploaded bytes are kept; null: they are fetched from url.';
+COMMENT ON COLUMN public.video.file_name IS 'What the uploader called it; shown, never used as a path.';
+COMMENT ON COLUMN public.video.size_bytes IS 'How large the upload is.';
+COMMENT ON COLUMN public.video.sha256 IS 'Of the uploaded bytes: the same ones are kept once.';
+COMMENT ON COLUMN public.video.content_type IS 'What the uploader said it is; not believed.';
+COMMENT ON COLUMN public.video.probe IS 'What was found in it.';
+COMMENT ON COLUMN public.video.created_by IS 'Who brought it.';
+COMMENT ON COLUMN public.video.created_at IS 'When it came.';
+CREATE TABLE public.webhook (
+    id bigint NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    url text NOT NULL,
+    secret text NOT NULL,
+    events text[] NOT NULL,
+    is_active boolean DEFAULT true NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT events_are_few CHECK (((cardinality(events) >= 1) AND (cardinality(events) <= 20))),
+    CONSTRAINT url_is_short CHECK ((((length(url) >= 1) AND (length(url) <= 4096)) AND ((length(secret) >= 16) AND (length(secret) <= 200))))
+);
+ALTER TABLE ONLY public.webhook FORCE ROW LEVEL SECURITY;
+COMMENT ON TABLE public.webhook IS 'Whom to tell when something happened.';
+COMMENT ON COLUMN public.webhook.id IS 'Identity.';
+COMMENT ON COLUMN public.webhook.tenant IS 'Whose.';
+COMMENT ON COLUMN public.webhook.url IS 'Where to.';
+COMMENT ON COLUMN public.webhook.secret IS 'Signs what is sent, so it is kept readable; shown once.';
+COMMENT ON COLUMN public.webhook.events IS 'What of.';
+COMMENT ON COLUMN public.webhook.is_active IS 'Whether anything is sent.';
+COMMENT ON COLUMN public.webhook.created_at IS 'When it was added.';
+COMMENT ON COLUMN public.webhook.updated_at IS 'When it was last changed.';
+ALTER TABLE public.webhook ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY (
+    SEQUENCE NAME public.webhook_id_seq
     START WITH 1
     INCREMENT BY 1
     NO MINVALUE
@@ -1220,25 +2067,89 @@ CREATE VIEW public.worker_overview AS
 COMMENT ON VIEW public.worker_overview IS 'The roster as people read it; LOST means its heartbeat stopped.';
 ALTER TABLE ONLY public.alembic_version
     ADD CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num);
+ALTER TABLE ONLY public.correction
+    ADD CONSTRAINT correction_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.idempotency
+    ADD CONSTRAINT idempotency_pkey PRIMARY KEY (tenant, key);
+ALTER TABLE ONLY public.job_command
+    ADD CONSTRAINT job_command_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.job_cost
+    ADD CONSTRAINT job_cost_pkey PRIMARY KEY (job_id, lease_seq);
 ALTER TABLE ONLY public.job_limit_key
     ADD CONSTRAINT job_limit_key_pkey PRIMARY KEY (key);
 ALTER TABLE ONLY public.job_limit
     ADD CONSTRAINT job_limit_pkey PRIMARY KEY (key_pattern);
 ALTER TABLE ONLY public.job_log
     ADD CONSTRAINT job_log_pkey PRIMARY KEY (job_id, id);
+ALTER TABLE ONLY public.job_master
+    ADD CONSTRAINT job_master_pkey PRIMARY KEY (host);
+ALTER TABLE ONLY public.job_pool
+    ADD CONSTRAINT job_pool_pkey PRIMARY KEY (host, name);
 ALTER TABLE ONLY public.job_queue
     ADD CONSTRAINT job_queue_pkey PRIMARY KEY (name);
+ALTER TABLE ONLY public.job_scaling
+    ADD CONSTRAINT job_scaling_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.job_schedule
     ADD CONSTRAINT job_schedule_pkey PRIMARY KEY (name);
 ALTER TABLE ONLY public.job_schedule_slot
     ADD CONSTRAINT job_schedule_slot_pkey PRIMARY KEY (schedule, slot);
+ALTER TABLE ONLY public.job_tenant_switch
+    ADD CONSTRAINT job_tenant_switch_pkey PRIMARY KEY (worker_id, from_tenant, to_tenant);
 ALTER TABLE ONLY public.job_worker_exit
     ADD CONSTRAINT job_worker_exit_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.job_worker
     ADD CONSTRAINT job_worker_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.operator
+    ADD CONSTRAINT operator_email UNIQUE (tenant, email_lower);
+ALTER TABLE ONLY public.operator
+    ADD CONSTRAINT operator_of_tenant UNIQUE (tenant, id);
+ALTER TABLE ONLY public.operator
+    ADD CONSTRAINT operator_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.share
+    ADD CONSTRAINT share_pkey PRIMARY KEY (token);
+ALTER TABLE ONLY public.snap
+    ADD CONSTRAINT snap_of_tenant UNIQUE (tenant, id);
+ALTER TABLE ONLY public.snap
+    ADD CONSTRAINT snap_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.snap_processing_job
     ADD CONSTRAINT snap_processing_job_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.subject_attribute
+    ADD CONSTRAINT subject_attribute_pkey PRIMARY KEY (snap_id, "position");
+ALTER TABLE ONLY public.subject_word
+    ADD CONSTRAINT subject_word_pkey PRIMARY KEY (snap_id, word);
+ALTER TABLE ONLY public.template
+    ADD CONSTRAINT template_of_tenant UNIQUE (tenant, id);
+ALTER TABLE ONLY public.template
+    ADD CONSTRAINT template_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.template
+    ADD CONSTRAINT template_slug UNIQUE (tenant, slug);
+ALTER TABLE ONLY public.tenant
+    ADD CONSTRAINT tenant_pkey PRIMARY KEY (code);
+ALTER TABLE ONLY public.tenant
+    ADD CONSTRAINT tenant_token_hash_key UNIQUE (token_hash);
+ALTER TABLE ONLY public.video
+    ADD CONSTRAINT video_of_tenant UNIQUE (tenant, id);
+ALTER TABLE ONLY public.video
+    ADD CONSTRAINT video_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.video
+    ADD CONSTRAINT video_url UNIQUE (tenant, url_hash);
+ALTER TABLE ONLY public.webhook
+    ADD CONSTRAINT webhook_pkey PRIMARY KEY (id);
+CREATE INDEX correction_of_snap ON public.correction USING btree (tenant, snap_id, id);
+CREATE INDEX idempotency_by_age ON public.idempotency USING btree (tenant, created_at);
+CREATE INDEX idempotency_of_snap ON public.idempotency USING btree (tenant, snap_id);
+CREATE INDEX job_command_open ON public.job_command USING btree (host, id) WHERE (status = ANY (ARRAY['PENDING'::text, 'TAKEN'::text]));
+CREATE INDEX job_cost_of_kind ON public.job_cost USING btree (kind, started_at);
+CREATE INDEX job_scaling_of_pool ON public.job_scaling USING btree (host, pool, id);
 CREATE INDEX job_schedule_slot_fired ON public.job_schedule_slot USING btree (schedule, slot) WHERE (job_id IS NOT NULL);
+CREATE UNIQUE INDEX share_in_force ON public.share USING btree (snap_id) WHERE (revoked_at IS NULL);
+CREATE INDEX share_of_snap ON public.share USING btree (tenant, snap_id, created_at);
+CREATE INDEX snap_failed ON public.snap USING btree (tenant, created_at, id) WHERE ((hidden_at IS NULL) AND (ended = ANY (ARRAY['FAILED'::text, 'CANCELLED'::text])));
+CREATE INDEX snap_of_nickname ON public.snap USING btree (tenant, nickname_lower, created_at, id) WHERE (hidden_at IS NULL);
+CREATE INDEX snap_of_nickname_by_video ON public.snap USING btree (tenant, nickname_lower, video_id, created_at, id) WHERE (hidden_at IS NULL);
+CREATE INDEX snap_of_subject ON public.snap USING btree (tenant, subject_id, created_at, id) WHERE (hidden_at IS NULL);
+CREATE INDEX snap_of_video ON public.snap USING btree (tenant, video_id, resolved_start_seconds, id) WHERE (hidden_at IS NULL);
+CREATE INDEX snap_pending ON public.snap USING btree (tenant, created_at, id) WHERE ((hidden_at IS NULL) AND (ended IS NULL));
 CREATE INDEX snap_processing_job_failed ON public.snap_processing_job USING btree (id) WHERE (status = 'FAILED'::text);
 CREATE INDEX snap_processing_job_running ON public.snap_processing_job USING btree (id) WHERE (status = 'RUNNING'::text);
 CREATE INDEX snap_processing_job_snap ON public.snap_processing_job USING btree (snap_id, id) WHERE (snap_id IS NOT NULL);
@@ -1247,6 +2158,14 @@ CREATE UNIQUE INDEX snap_processing_job_unique_ever ON public.snap_processing_jo
 CREATE UNIQUE INDEX snap_processing_job_unique_live ON public.snap_processing_job USING btree (kind, tenant, unique_key) WHERE ((unique_scope = 'live'::text) AND (status = ANY (ARRAY['PENDING'::text, 'RETRY_WAIT'::text, 'RUNNING'::text])));
 CREATE UNIQUE INDEX snap_processing_job_unique_waiting ON public.snap_processing_job USING btree (kind, tenant, unique_key) WHERE ((unique_scope = 'waiting'::text) AND (status = 'PENDING'::text) AND (lease_seq = 0));
 CREATE INDEX snap_processing_job_waiting ON public.snap_processing_job USING btree (queue, kind, priority, lane, next_retry_at, id) WHERE ((status = ANY (ARRAY['PENDING'::text, 'RETRY_WAIT'::text])) AND (NOT suspect));
+CREATE INDEX snap_recent ON public.snap USING btree (tenant, created_at, id) WHERE (hidden_at IS NULL);
+CREATE INDEX subject_attribute_number ON public.subject_attribute USING btree (tenant, key_lower, number_value, snap_id) WHERE (number_value IS NOT NULL);
+CREATE INDEX subject_attribute_text ON public.subject_attribute USING btree (tenant, key_lower, text_head, snap_id) WHERE (text_value IS NOT NULL);
+CREATE INDEX subject_word_of_tenant ON public.subject_word USING btree (tenant, word, snap_id);
+CREATE UNIQUE INDEX template_default ON public.template USING btree (tenant) WHERE is_default;
+CREATE UNIQUE INDEX video_bytes ON public.video USING btree (tenant, sha256) WHERE ((storage_key IS NOT NULL) AND (url IS NULL));
+CREATE INDEX video_recent ON public.video USING btree (tenant, created_at, id);
+CREATE INDEX webhook_of_tenant ON public.webhook USING btree (tenant, id);
 CREATE OR REPLACE VIEW public.limit_overview AS
  WITH running AS (
          SELECT its_1.key,
@@ -1277,5 +2196,76 @@ CREATE TRIGGER job_rules_begun AFTER INSERT ON public.job_queue FOR EACH ROW WHE
 CREATE TRIGGER job_rules_changed AFTER INSERT OR DELETE OR UPDATE ON public.job_limit FOR EACH STATEMENT EXECUTE FUNCTION public.job_rules_changed();
 CREATE TRIGGER job_rules_changed AFTER UPDATE OF fair ON public.job_queue FOR EACH ROW EXECUTE FUNCTION public.job_rules_changed();
 CREATE TRIGGER job_rules_ended AFTER DELETE ON public.job_queue FOR EACH ROW WHEN (old.fair) EXECUTE FUNCTION public.job_rules_changed();
+CREATE TRIGGER snap_ends_with_its_job AFTER UPDATE OF status ON public.snap_processing_job FOR EACH ROW WHEN (((new.snap_id IS NOT NULL) AND (new.kind = 'snap.process'::text) AND (new.status = ANY (ARRAY['FAILED'::text, 'CANCELLED'::text])) AND (old.status <> ALL (ARRAY['FAILED'::text, 'CANCELLED'::text])))) EXECUTE FUNCTION public.snap_ends_with_its_job();
+CREATE TRIGGER snap_waits_with_its_job AFTER UPDATE OF status ON public.snap_processing_job FOR EACH ROW WHEN (((new.snap_id IS NOT NULL) AND (new.kind = 'snap.process'::text) AND (new.status = 'PENDING'::text) AND (old.status = ANY (ARRAY['FAILED'::text, 'CANCELLED'::text])))) EXECUTE FUNCTION public.snap_waits_with_its_job();
+CREATE TRIGGER snap_waits_with_its_replay AFTER INSERT ON public.snap_processing_job FOR EACH ROW WHEN (((new.replay_of IS NOT NULL) AND (new.snap_id IS NOT NULL) AND (new.kind = 'snap.process'::text))) EXECUTE FUNCTION public.snap_waits_with_its_job();
+CREATE TRIGGER tenant_begins_with_templates AFTER INSERT ON public.tenant FOR EACH ROW EXECUTE FUNCTION public.tenant_begins_with_templates();
+ALTER TABLE ONLY public.correction
+    ADD CONSTRAINT correction_tenant_snap_id_fkey FOREIGN KEY (tenant, snap_id) REFERENCES public.snap(tenant, id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.idempotency
+    ADD CONSTRAINT idempotency_tenant_snap_id_fkey FOREIGN KEY (tenant, snap_id) REFERENCES public.snap(tenant, id) ON DELETE CASCADE DEFERRABLE INITIALLY DEFERRED;
 ALTER TABLE ONLY public.job_schedule_slot
     ADD CONSTRAINT job_schedule_slot_schedule_fkey FOREIGN KEY (schedule) REFERENCES public.job_schedule(name) ON UPDATE CASCADE ON DELETE CASCADE;
+ALTER TABLE ONLY public.operator
+    ADD CONSTRAINT operator_tenant_fkey FOREIGN KEY (tenant) REFERENCES public.tenant(code);
+ALTER TABLE ONLY public.share
+    ADD CONSTRAINT share_tenant_snap_id_fkey FOREIGN KEY (tenant, snap_id) REFERENCES public.snap(tenant, id);
+ALTER TABLE ONLY public.snap
+    ADD CONSTRAINT snap_tenant_fkey FOREIGN KEY (tenant) REFERENCES public.tenant(code);
+ALTER TABLE ONLY public.snap
+    ADD CONSTRAINT snap_tenant_operator_id_fkey FOREIGN KEY (tenant, operator_id) REFERENCES public.operator(tenant, id);
+ALTER TABLE ONLY public.snap
+    ADD CONSTRAINT snap_tenant_template_id_fkey FOREIGN KEY (tenant, template_id) REFERENCES public.template(tenant, id);
+ALTER TABLE ONLY public.snap
+    ADD CONSTRAINT snap_tenant_video_id_fkey FOREIGN KEY (tenant, video_id) REFERENCES public.video(tenant, id);
+ALTER TABLE ONLY public.subject_attribute
+    ADD CONSTRAINT subject_attribute_tenant_snap_id_fkey FOREIGN KEY (tenant, snap_id) REFERENCES public.snap(tenant, id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.subject_word
+    ADD CONSTRAINT subject_word_tenant_snap_id_fkey FOREIGN KEY (tenant, snap_id) REFERENCES public.snap(tenant, id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.template
+    ADD CONSTRAINT template_tenant_fkey FOREIGN KEY (tenant) REFERENCES public.tenant(code);
+ALTER TABLE ONLY public.video
+    ADD CONSTRAINT video_tenant_created_by_fkey FOREIGN KEY (tenant, created_by) REFERENCES public.operator(tenant, id);
+ALTER TABLE ONLY public.video
+    ADD CONSTRAINT video_tenant_fkey FOREIGN KEY (tenant) REFERENCES public.tenant(code);
+ALTER TABLE ONLY public.webhook
+    ADD CONSTRAINT webhook_tenant_fkey FOREIGN KEY (tenant) REFERENCES public.tenant(code);
+ALTER TABLE public.correction ENABLE ROW LEVEL SECURITY;
+ALTER TABLE public.idempotency ENABLE ROW LEVEL SECURITY;
+CREATE POLICY its_own ON public.correction USING ((tenant = NULLIF(current_setting('snapapp.tenant'::text, true), ''::text)));
+CREATE POLICY its_own ON public.idempotency USING ((tenant = NULLIF(current_setting('snapapp.tenant'::text, true), ''::text)));
+CREATE POLICY its_own ON public.operator USING ((tenant = NULLIF(current_setting('snapapp.tenant'::text, true), ''::text)));
+CREATE POLICY its_own ON public.share USING ((tenant = NULLIF(current_setting('snapapp.tenant'::text, true), ''::text)));
+CREATE POLICY its_own ON public.snap USING ((tenant = NULLIF(current_setting('snapapp.tenant'::text, true), ''::text)));
+COMMENT ON POLICY its_own ON public.snap IS 'Only rows of the tenant in the setting snapapp.tenant; none where it is not set. So on every table here.';
+CREATE POLICY its_own ON public.subject_attribute USING ((tenant = NULLIF(current_setting('snapapp.tenant'::text, true), ''::text)));
+CREATE POLICY its_own ON public.subject_word USING ((tenant = NULLIF(current_setting('snapapp.tenant'::text, true), ''::text)));
+CREATE POLICY its_own ON public.template USING ((tenant = NULLIF(current_setting('snapapp.tenant'::text, true), ''::text)));
+CREATE POLICY its_own ON public.tenant USING ((code = NULLIF(current_setting('snapapp.tenant'::text, true), ''::text)));
+CREATE POLICY its_own ON public.video USING ((tenant = NULLIF(current_setting('snapapp.tenant'::text, true), ''::text)));
+CREATE POLICY its_own ON public.webhook USING ((tenant = NULLIF(current_setting('snapapp.tenant'::text, true), ''::text)));
+ALTER TABLE public.operator ENABLE ROW LEVEL SECURITY;
+ALTER TABLE public.share ENABLE ROW LEVEL SECURITY;
+ALTER TABLE public.snap ENABLE ROW LEVEL SECURITY;
+ALTER TABLE public.subject_attribute ENABLE ROW LEVEL SECURITY;
+ALTER TABLE public.subject_word ENABLE ROW LEVEL SECURITY;
+ALTER TABLE public.template ENABLE ROW LEVEL SECURITY;
+ALTER TABLE public.tenant ENABLE ROW LEVEL SECURITY;
+ALTER TABLE public.video ENABLE ROW LEVEL SECURITY;
+ALTER TABLE public.webhook ENABLE ROW LEVEL SECURITY;
+GRANT SELECT,INSERT ON TABLE public.correction TO snapapp_tenant;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.idempotency TO snapapp_tenant;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.operator TO snapapp_tenant;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.share TO snapapp_tenant;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.snap TO snapapp_tenant;
+GRANT SELECT ON TABLE public.snap_job TO snapapp_tenant;
+GRANT SELECT,INSERT,DELETE ON TABLE public.subject_attribute TO snapapp_tenant;
+GRANT SELECT,INSERT,DELETE ON TABLE public.subject_word TO snapapp_tenant;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.template TO snapapp_tenant;
+GRANT SELECT(code) ON TABLE public.tenant TO snapapp_tenant;
+GRANT SELECT(name) ON TABLE public.tenant TO snapapp_tenant;
+GRANT SELECT(status) ON TABLE public.tenant TO snapapp_tenant;
+GRANT SELECT(created_at) ON TABLE public.tenant TO snapapp_tenant;
+GRANT SELECT(token_changed_at) ON TABLE public.tenant TO snapapp_tenant;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.video TO snapapp_tenant;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.webhook TO snapapp_tenant;

@@ -31,6 +31,7 @@ NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
 COMMANDS = [
     "serve",
     "worker",
+    "supervisor",
     "migrate",
     "psql",
     "config",
@@ -39,6 +40,10 @@ COMMANDS = [
     "workers",
     "schedules",
     "limits",
+    "fleet",
+    "tenants",
+    "demo",
+    "import-legacy",
     "doctor",
     "check-deploy",
     "bench",
@@ -260,6 +265,7 @@ def test_a_database_without_the_schema_names_the_command_to_type(
     monkeypatch.setenv("SNAPAPP_DATABASE_URL", empty_url)
     monkeypatch.setenv("SNAPAPP_ENV", environment)
     monkeypatch.setenv("SNAPAPP_INTERNAL_TOKEN", "a-token-for-the-tests")
+    monkeypatch.setenv("SNAPAPP_SIGNING_SECRET", "a-secret-of-the-tests-that-signs-links")
     monkeypatch.setenv("SNAPAPP_DATA_DIR", str(tmp_path))
     answer = bare_call(*typed.split())
     assert (answer.code, answer.out) == (1, "")

@@ -145,6 +145,9 @@ def test_everything_that_people_see_in_psql_is_explained(db: Db) -> None:
         UNION ALL
         SELECT attname FROM pg_attribute WHERE attrelid = 'snap_processing_job'::regclass AND attnum > 0
            AND NOT attisdropped AND col_description(attrelid, attnum) IS NULL
+        UNION ALL
+        SELECT relname || '.' || attname FROM pg_class AS it JOIN pg_attribute ON attrelid = it.oid
+         WHERE relrowsecurity AND attnum > 0 AND NOT attisdropped AND col_description(attrelid, attnum) IS NULL
         """
     ).fetchall()
     assert silent == []

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from snapapp import monolith, postgres
+from snapapp import db as database
+from snapapp import monolith, postgres, tenants
 from snapapp.jobs.database import connect
 from snapapp.migrate import migrate
 from snapapp.monolith import Monolith
@@ -157,7 +158,11 @@ def test_prod_refuses_to_leave_internal_open(url: str, serve: Serve) -> None:
     assert "SNAPAPP_INTERNAL_TOKEN is required in prod" in served.said()
 
 
-PROD: dict[str, Any] = {"SNAPAPP_ENV": "prod", "SNAPAPP_INTERNAL_TOKEN": "a-token-for-the-tests"}
+PROD: dict[str, Any] = {
+    "SNAPAPP_ENV": "prod",
+    "SNAPAPP_INTERNAL_TOKEN": "a-token-for-the-tests",
+    "SNAPAPP_SIGNING_SECRET": "a-secret-of-the-tests-that-signs-links",
+}
 
 
 def test_a_house_that_is_told_to_leave_before_it_begins_does_not_wait(url: str, tmp_path: Path) -> None:
@@ -236,3 +241,18 @@ def test_while_every_request_waits_for_the_database_we_still_say_that_we_live(ur
         took = monotonic() - began
     assert statuses == [200, 200, 200, 404]
     assert took < 2, "by threads it would be at least the 5 s that a request waits for a connection"
+
+
+def test_prod_refuses_the_token_that_everybody_knows(url: str, serve: Serve) -> None:
+    """S34: where tokens are required, the seeded one must be gone."""
+    served = serve(url, **PROD, SNAPAPP_REQUIRE_API_TOKEN="true")
+    assert served.end() == 1
+    assert "type `snapapp tenants rotate-token default`" in served.said()
+    with database.transaction(url) as connection:
+        tenants.rotate_token(connection, "default")
+    serve(url, **PROD, SNAPAPP_REQUIRE_API_TOKEN="true").until_up()
+
+
+def test_prod_warns_where_no_token_is_required(url: str, serve: Serve) -> None:
+    served = serve(url, **PROD).until_up()
+    served.hear("SNAPAPP_REQUIRE_API_TOKEN is false")

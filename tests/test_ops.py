@@ -26,8 +26,8 @@ from tests.conftest import EMBEDDED, PROGRAMS
 from tests.jobs.working import until
 
 BOX = Path(__file__).parent.parent / "ops" / "linode"
-SERVICES = ["snapapp-api.service", "snapapp-worker@1.service", "snapapp-migrate.service"]
-LONG_LIVED = SERVICES[:2]
+LONG_LIVED = ["snapapp-api.service", "snapapp-worker@1.service", "snapapp-supervisor.service"]
+SERVICES = [*LONG_LIVED, "snapapp-migrate.service"]
 SANDBOX = BOX / "snapapp-.service.d" / "sandbox.conf"
 EXAMPLE = BOX / "snapapp.env.example"
 TOKEN = "0123456789abcdef" * 3  # nobody's
@@ -56,8 +56,10 @@ def megabytes(text: str) -> int:
 
 
 def filled() -> str:
-    """The example with its one gap filled in."""
-    return EXAMPLE.read_text().replace("\nSNAPAPP_INTERNAL_TOKEN=\n", f"\nSNAPAPP_INTERNAL_TOKEN={TOKEN}\n")
+    """The example with its gaps filled in."""
+    return re.sub(
+        r"^(SNAPAPP_(?:INTERNAL_TOKEN|SIGNING_SECRET)=)$", rf"\g<1>{TOKEN}", EXAMPLE.read_text(), flags=re.MULTILINE
+    )
 
 
 def example(**changes: str) -> Settings:
@@ -163,13 +165,16 @@ def test_the_example_starts_in_prod_once_its_token_is_there() -> None:
     assert settings.warnings == ()
     assert (settings.env, settings.log_format) == (Environment.PROD, LogFormat.JSON)
     assert settings.data_dir == Path(f"/var/lib/{unit(LONG_LIVED[0])['StateDirectory'][0]}")
-    assert "SNAPAPP_PORT" in settings.origins, "a port that nobody named may become the next one"
+    assert "SNAPAPP_PORT" in settings.given, "a port that nobody named may become the next one"
 
 
 def test_the_example_does_not_start_without_its_token() -> None:
     with pytest.raises(SettingsError) as caught:
         load({}, EnvFile.parse(EXAMPLE.read_bytes(), "example"))
-    assert [mistake.split()[0] for mistake in caught.value.mistakes] == ["SNAPAPP_INTERNAL_TOKEN"]
+    assert [mistake.split()[0] for mistake in caught.value.mistakes] == [
+        "SNAPAPP_INTERNAL_TOKEN",
+        "SNAPAPP_SIGNING_SECRET",
+    ]
 
 
 def test_systemd_reads_the_example_as_we_do(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import string
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,6 +17,7 @@ PROD = {
     "DATABASE_URL": "postgresql://db/snaps",
     "DATA_DIR": "/srv/snapapp",
     "INTERNAL_TOKEN": "a-token-for-the-tests",
+    "SIGNING_SECRET": "a-secret-of-the-tests-that-signs-links",
 }
 
 
@@ -45,7 +47,26 @@ def test_an_empty_environment_gives_the_defaults() -> None:
 
 
 def test_the_defaults_are_those_of_the_queue() -> None:
-    assert Settings().jobs("postgresql://db") == JobsSettings(database_url="postgresql://db")
+    assert queues_part(Settings()) == JobsSettings(database_url="postgresql://db")
+
+
+def queues_part(settings: Settings) -> JobsSettings:
+    return replace(settings.jobs("postgresql://db"), child_environment={})
+
+
+def test_a_child_is_told_what_it_needs_and_no_secret_of_ours() -> None:
+    told = of(
+        DATA_DIR="/srv/snaps",
+        INTERNAL_TOKEN="i" * 16,
+        SIGNING_SECRET="s" * 32,
+        DATABASE_URL="postgresql://u:secret@h/d",
+        FETCH_ALLOWED_HOSTS="camera.lan:8080",
+    ).jobs("postgresql://u:secret@h/d")
+    assert dict(told.child_environment) == {
+        "SNAPAPP_DATA_DIR": "/srv/snaps",
+        "SNAPAPP_ENV_FILE": "/dev/null",
+        "SNAPAPP_FETCH_ALLOWED_HOSTS": "camera.lan:8080",
+    }
 
 
 def test_every_setting_of_the_queue_reaches_it() -> None:
@@ -66,6 +87,7 @@ def test_every_setting_of_the_queue_reaches_it() -> None:
         JOB_MAX_ATTEMPTS="5",
         JOB_TIMEOUT_MS="6000",
         JOB_MEMORY_MB="64",
+        MEMORY_FREE_MIN_MB="30",
         CHILD_MAX_JOBS="10",
         CHILD_MAX_RSS_MB="200",
         CHILD_NICE="0",
@@ -78,7 +100,7 @@ def test_every_setting_of_the_queue_reaches_it() -> None:
         SHUTDOWN_GRACE_MS="0",
         PREPARED_STATEMENTS="off",
     )
-    assert settings.jobs("postgresql://db") == JobsSettings(
+    assert queues_part(settings) == JobsSettings(
         database_url="postgresql://db",
         queues=("media", "default"),
         concurrency=3,
@@ -88,6 +110,7 @@ def test_every_setting_of_the_queue_reaches_it() -> None:
         child_max_rss_mb=200,
         child_nice=0,
         job_memory_mb=64,
+        memory_free_min_mb=30,
         commands=5,
         command_allow=("ffmpeg", "/usr/bin/file"),
         max_stuck=9,
@@ -200,6 +223,34 @@ WRONG = {
         "+",
         "NaN",
     ],
+    "STORAGE": ["disk", "s3://bucket"],
+    "S3_ENDPOINT": [
+        "s3.example.com",
+        "ftp://h",
+        "http://",
+        "http://u:p@h",
+        "https://h?x=1",
+        "https://h:x",
+        "https://[::1",
+    ],
+    "S3_BUCKET": ["a", "a/b", "-abc", "b" * 64],
+    "S3_REGION": ["r" * 61],
+    "S3_PREFIX": ["a b", "../up", "a//b", ".hidden", "é", "p" * 151],
+    "S3_ACCESS_KEY_ID": ["x"],
+    "S3_SECRET_ACCESS_KEY": ["short", "with a blank in it"],
+    "MEDIA_RETENTION_DAYS": ["0", "-1", "36501", "1.5"],
+    "UPLOAD_MAX_MB": ["0", "1048577", "1GB"],
+    "SIGNING_SECRET": ["x" * 31, f"{'x' * 32},short", "x" * 201, "a secret with blanks in it, which is long enough"],
+    "MEDIA_URL_TTL_S": ["59", "31536001", "1d"],
+    "PUBLIC_BASE_URL": ["snaps.example.com", "https://", "https://u@h", "https://h/#x", "javascript://h/%0aalert(1)"],
+    "CORS_ALLOWED_ORIGINS": [
+        "app.example.com",
+        "https://app.example.com/",
+        "https://a.com,*.b.com",
+        "https://A.com",
+        "null",
+    ],
+    "REQUIRE_API_TOKEN": ["2", "maybe"],
     "WORKER_ENABLED": ["2", "ja", "tru", "y", "none", "-1"],
     "WORKER_ID": ["x" * 101, "a\tb", "a\x1bb", "\udcff"],
     "WORKER_QUEUES": ["a b", "ok,not ok", "q" * 201, "a\x00"],
@@ -219,6 +270,27 @@ WRONG = {
     "RETRY_JITTER": ["-0.1", "1.1", "NaN", "20%", "1e-9999"],
     "SHUTDOWN_GRACE_MS": ["-1", "20s"],
     "PROCESSORS": ["my-module", "a..b", ".a", "a.", "a b", "class", "a.import", "1a", "a/b", "a:b", "a;b"],
+    "FETCH_MAX_MB": ["0", "1000001", "1 GB"],
+    "FETCH_TIMEOUT_MS": ["99", "86400001", "2m"],
+    "FETCH_ALLOWED_HOSTS": [
+        "http://nas",
+        "nas:0",
+        "nas:65536",
+        "nas:",
+        "nas/videos",
+        "::1",
+        "[x]",
+        "[1.2.3.4.5]",
+        "me@nas",
+        "10.0.0.0/8",
+        "*",
+        "*.example",
+        "127.1",
+        "a..b",
+        "-a",
+        "bücher.example",
+    ],
+    "SOURCE_CACHE_MB": ["-1", "10000001"],
     "LOG_FORMAT": ["text", "json,console"],
     "LOG_LEVEL": ["loud", "10"],
     "PREPARED_STATEMENTS": ["maybe"],
@@ -294,14 +366,45 @@ def test_prod_refuses_what_is_for_development_and_names_it_all() -> None:
     assert [mistake.split()[0] for mistake in found] == [
         "SNAPAPP_DATABASE_URL",
         "SNAPAPP_INTERNAL_TOKEN",
+        "SNAPAPP_SIGNING_SECRET",
         "SNAPAPP_ENV_FILE='etc/snapapp.env'",
         "SNAPAPP_DATA_DIR=./var",
     ]
     assert of(**PROD).env is Environment.PROD
 
 
+def test_prod_shows_no_demo() -> None:
+    assert of().demo
+    assert not of(**PROD).demo
+    [mistake] = mistakes(**PROD, DEMO="true")
+    assert mistake.startswith("SNAPAPP_DEMO='true' is for development")
+
+
 def test_prod_does_not_ask_for_a_database_url_that_is_there_but_wrong() -> None:
     assert len(mistakes(**PROD | {"DATABASE_URL": "mysql://h/d"})) == 1
+
+
+def test_s3_needs_a_bucket_and_keys_and_names_what_lacks() -> None:
+    assert mistakes(STORAGE="s3", S3_ACCESS_KEY_ID="someone") == [
+        "SNAPAPP_S3_BUCKET is required with SNAPAPP_STORAGE=s3",
+        "SNAPAPP_S3_SECRET_ACCESS_KEY is required with SNAPAPP_STORAGE=s3",
+    ]
+    assert len(mistakes(STORAGE="s3", S3_BUCKET="/", S3_ACCESS_KEY_ID="someone", S3_SECRET_ACCESS_KEY="s" * 20)) == 1
+
+
+def test_prod_sends_nothing_to_s3_in_the_clear() -> None:
+    [mistake] = mistakes(**PROD, S3_ENDPOINT="http://s3.example.com")
+    assert mistake.startswith("SNAPAPP_S3_ENDPOINT='http://s3.example.com' must be https://")
+    for fine in ("https://s3.example.com/", "http://localhost:9000"):
+        assert of(**PROD, S3_ENDPOINT=fine).s3_endpoint == fine.rstrip("/")
+
+
+def test_secrets_are_several_and_shown_nowhere() -> None:
+    settings = of(SIGNING_SECRET=f"{'new' * 12}, {'old' * 12}", S3_SECRET_ACCESS_KEY="hunter2hunter2")
+    assert settings.signing_secret == ("new" * 12, "old" * 12)
+    shown = repr(settings) + repr(settings.explain())
+    assert not any(secret in shown for secret in ("newnew", "oldold", "hunter2"))
+    assert "hunter2" not in str(mistakes(S3_SECRET_ACCESS_KEY="hunter2 hunter2"))
 
 
 TROUBLE = string.printable + "\x00\x1b\u00a0\u2028\udcff٣²…é"

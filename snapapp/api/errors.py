@@ -2,6 +2,7 @@
 what is ours to know (5xx) stays with us."""
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -18,8 +19,13 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
+from snapapp.api.schema import WHOLE
+from snapapp.errors import Conflict, Invalid, NotFound, SnapError, Unauthorized
 from snapapp.jobs.errors import DuplicateKey, IllegalTransition, InvalidJob, JobsError, UnknownJob
+from snapapp.jobs.fleet.errors import InvalidCommand, UnknownPool
 from snapapp.jobs.schedule import InvalidSchedule, UnknownSchedule
+from snapapp.signing import ExpiredLink, ForgedLink
+from snapapp.storage import NoRoom, StorageAway, UploadTooLarge
 
 _log = logging.getLogger(__name__)
 
@@ -39,12 +45,22 @@ class ErrorBody(BaseModel):
 
 
 STATUS_OF: Mapping[type[Exception], int] = {
+    NotFound: 404,
+    Invalid: 400,
+    Unauthorized: 401,
+    Conflict: 409,
     UnknownJob: 404,
     IllegalTransition: 409,
     DuplicateKey: 409,
     InvalidJob: 400,
     UnknownSchedule: 404,
+    UnknownPool: 404,
+    InvalidCommand: 409,  # each part is as it should be, but nobody can do the whole
     InvalidSchedule: 409,  # it is not the client's: another release declared it
+    ForgedLink: 404,
+    ExpiredLink: 410,
+    UploadTooLarge: 413,
+    NoRoom: 507,
 }
 
 
@@ -70,8 +86,12 @@ def answer(
 
 
 def asked_for(scope: Scope) -> str:
-    """For a log line, in which no path may begin another one."""
-    return f"{scope['method']} {quote(scope['path'], errors='replace')}"
+    """For a log line, in which no path may begin another one, and no link may be found that opens something."""
+    path = _LINK.sub("***", quote(scope["path"], errors="replace"))
+    return f"{scope['method']} {path}"
+
+
+_LINK = re.compile(r"(?<=/media/)[^/]+|(?<=/public/snaps/)[^/]+")
 
 
 def add_handlers(app: FastAPI) -> None:
@@ -79,6 +99,9 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _http)  # type: ignore[arg-type]  # starlette types these for Exception
     app.add_exception_handler(RequestValidationError, _invalid)  # type: ignore[arg-type]
     app.add_exception_handler(JobsError, _refused)  # type: ignore[arg-type]
+    app.add_exception_handler(SnapError, _refused)  # type: ignore[arg-type]
+    app.add_exception_handler(StorageAway, _no_storage)  # type: ignore[arg-type]
+    app.add_exception_handler(Invalid, _invalid_here)  # type: ignore[arg-type]
     app.add_exception_handler(sqlalchemy.exc.TimeoutError, _crowded)  # type: ignore[arg-type]
     app.add_exception_handler(sqlalchemy.exc.DBAPIError, _database)  # type: ignore[arg-type]
 
@@ -87,11 +110,20 @@ async def _http(_request: Request, error: HTTPException) -> JSONResponse:
     return answer(error.status_code, str(error.detail), headers=error.headers)
 
 
-async def _refused(_request: Request, error: JobsError) -> JSONResponse:
+async def _refused(_request: Request, error: JobsError | SnapError) -> JSONResponse:
     for kind, status in STATUS_OF.items():
         if isinstance(error, kind):
             return answer(status, str(error))
     raise error
+
+
+async def _no_storage(request: Request, error: StorageAway) -> JSONResponse:
+    _log.warning("A request met no storage: %s: %s", asked_for(request.scope), error)
+    return answer(503, "The storage is away, try again", headers=_COME_BACK)
+
+
+async def _invalid_here(_request: Request, error: Invalid) -> JSONResponse:
+    return answer(400, error.message, error.details)
 
 
 async def _crowded(_request: Request, _error: sqlalchemy.exc.TimeoutError) -> JSONResponse:
@@ -120,6 +152,8 @@ async def _invalid(_request: Request, error: RequestValidationError) -> JSONResp
     for mistake in mistakes:
         if mistake["type"] == "json_invalid":
             return answer(400, "Malformed JSON request", [str(mistake.get("ctx", {}).get("error", ""))])
+        if mistake["type"] == WHOLE:
+            return answer(400, mistake["msg"])
         if mistake["type"] == "missing" and mistake["loc"][0] == "query":
             return answer(400, f"Missing required parameter: {mistake['loc'][-1]}")
     return answer(400, "Validation failed", [_detail(mistake) for mistake in mistakes])
@@ -127,8 +161,16 @@ async def _invalid(_request: Request, error: RequestValidationError) -> JSONResp
 
 def _detail(mistake: Mapping[str, Any]) -> str:
     place = ".".join(str(part) for part in mistake["loc"][1:]) or str(mistake["loc"][0])
-    reason = str(mistake["msg"]).removeprefix("Value error, ")
-    return f"{place}: {reason}"
+    return f"{place}: {_reason(mistake)}"
+
+
+def reasons(mistakes: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The same of what is only a part of a request."""
+    return [_clean(": ".join(filter(None, [".".join(map(str, each["loc"])), _reason(each)]))) for each in mistakes]
+
+
+def _reason(mistake: Mapping[str, Any]) -> str:
+    return str(mistake["msg"]).removeprefix("Value error, ")
 
 
 # --- documentation ----------------------------------------------------------------------------------------------

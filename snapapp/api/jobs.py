@@ -12,7 +12,7 @@ from snapapp.api.body import StrictRoute
 from snapapp.api.deps import Reading, RequestId, Writing
 from snapapp.api.errors import may_be
 from snapapp.api.schema import Id, Json, Label, Moment, Name, Number, PageSize, Sent, Shown, Text
-from snapapp.jobs import board, bulk, queue
+from snapapp.jobs import board, bulk, costs, queue
 from snapapp.jobs.board import Arrival, Filter, JobSummary
 from snapapp.jobs.intake import OnConflict, Scope, enqueue
 from snapapp.jobs.model import Status
@@ -85,6 +85,20 @@ class LogLine(Shown):
     at: datetime
 
 
+class AttemptCost(Shown):
+    """What an attempt waited, took and needed."""
+
+    attempt: int
+    lease_seq: int
+    outcome: str = Field(description="The status that it led to.", examples=["COMPLETED"])
+    started_at: datetime
+    wait_ms: float | None = Field(description="From when it was due to when it began.")
+    wall_ms: float = Field(description="How long it ran.")
+    cpu_ms: float | None = Field(description="Processor time; null: not known, as for async.")
+    peak_mb: float | None = Field(description="The most memory its process had; null where it had none of its own.")
+    stands_for: int = Field(description="Of so many quick attempts of its kind this one was written down.")
+
+
 class JobPage(JobWhole):
     """All that is known of a job."""
 
@@ -94,6 +108,7 @@ class JobPage(JobWhole):
     )
     waited_ms: float | None = Field(description="From when it was enqueued to the start of its last attempt.")
     ran_ms: float | None = Field(description="How long its last attempt ran, where it has ended.")
+    costs: list[AttemptCost] = Field(description="What its last attempts cost, as far as they were written down.")
     logs: list[LogLine] = Field(description="The last 20 lines it said, in the order it said them.")
 
 
@@ -158,6 +173,7 @@ def show_job(db: Reading, job_id: JobId) -> JobPage:
         explain=board.explain(db, job_id),
         waited_ms=_milliseconds(job.created_at, job.started_at),
         ran_ms=_milliseconds(job.started_at, job.finished_at),
+        costs=[AttemptCost.model_validate(cost) for cost in costs.of_job(db, job_id)],
         logs=[LogLine.model_validate(line) for line in logs],
     )
 

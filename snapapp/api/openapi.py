@@ -10,19 +10,30 @@ from fastapi.responses import JSONResponse
 from pydantic.alias_generators import to_camel
 from starlette.exceptions import HTTPException
 
+from snapapp.api import cookies
 from snapapp.api.errors import ErrorBody, answer
 from snapapp.api.requests import BODY_MAX
 
 Operation = dict[str, Any]
 
 _TAGS = {
+    "snaps": "Moments of videos, marked by somebody: their state, their evidence, and how they are found again.",
+    "frames": "The first version: frames of up to ten moments at once, and the answer waits for them.",
+    "videos": "What snaps are taken from: known by a URL, or uploaded.",
+    "templates": "What a tenant wants to know of its subjects.",
+    "public": "What a link shows, to whoever has it.",
+    "events": "What becomes of snaps, live.",
+    "webhooks": "Whom to tell when something has become of one.",
+    "session": "A browser signs in, and out.",
     "actuator": "Is it up? For load balancers, systemd and people.",
     "metrics": "What happened in this process, and how deep the queue is: for people and for Prometheus.",
     "observability": "The same, as dashboards and alerts want it.",
     "jobs": "What waits, runs and failed, and what a person may do about it.",
     "queues": "How full the queues are, how fast they go, and the switch that each has.",
     "workers": "The processes that work the queue, and how others ended.",
+    "fleet": "Supervisors and their pools, what they are told, and why they were scaled.",
     "schedules": "What fires again and again, when next, and what became of every slot.",
+    "media": "Frames, clips and videos, by links that need no headers.",
 }
 
 _TOKEN = {
@@ -30,6 +41,27 @@ _TOKEN = {
     "in": "header",
     "name": "X-Internal-Token",
     "description": "What `SNAPAPP_INTERNAL_TOKEN` holds. Where that is not set, only this machine may ask.",
+}
+
+_OF_TENANTS: dict[str, dict[str, Any]] = {
+    "AssinaturaToken": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "X-Assinatura-Token",
+        "description": "The tenant's token. Not looked at where `SNAPAPP_REQUIRE_API_TOKEN` is off.",
+    },
+    "AssinaturaCodigo": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "X-Assinatura-Codigo",
+        "description": "The tenant's code. Without it: whoever the token is of; without that, `default`.",
+    },
+    "Session": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": cookies.NAME,
+        "description": "What `POST /v2/session` gave a browser.",
+    },
 }
 
 _UNAUTHORIZED = {
@@ -76,13 +108,15 @@ def _described(app: FastAPI) -> dict[str, Any]:
     used = {tag for _, operation in _operations(schema) for tag in operation.get("tags", [])}
     schema["tags"] = [{"name": tag, "description": _TAGS[tag]} for tag in _TAGS if tag in used]
     components = schema.setdefault("components", {})
-    components["securitySchemes"] = {"InternalToken": _TOKEN}
+    components["securitySchemes"] = {"InternalToken": _TOKEN, **_OF_TENANTS}
     schemas = components.setdefault("schemas", {})
     schemas["Unauthorized"] = _UNAUTHORIZED
     schemas.setdefault("ErrorBody", ErrorBody.model_json_schema())
     for name in ("HTTPValidationError", "ValidationError"):  # FastAPI's; invalid input is 400 here
         schemas.pop(name, None)
-    for path, operation in _operations(schema):
+    for path, method, operation in _methods_of(schema):
+        if path.startswith("/v2"):
+            _say_who_may(method, operation)
         _say_what_the_middleware_does(path, operation)
         for parameter in operation.get("parameters", []):
             parameter["schema"] = _without_null(parameter["schema"])
@@ -101,9 +135,24 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _operations(schema: dict[str, Any]) -> Iterator[tuple[str, Operation]]:
+    return ((path, operation) for path, _, operation in _methods_of(schema))
+
+
+def _methods_of(schema: dict[str, Any]) -> Iterator[tuple[str, str, Operation]]:
     for path, methods in schema["paths"].items():
-        for operation in methods.values():
-            yield path, operation
+        for method, operation in methods.items():
+            yield path, method, operation
+
+
+def _say_who_may(method: str, operation: Operation) -> None:
+    """Nothing, where tokens are not required: then it is the tenant `default`."""
+    both: dict[str, list[str]] = {"AssinaturaCodigo": [], "AssinaturaToken": []}
+    operation["security"] = [{}, {"AssinaturaToken": []}, both, {"AssinaturaCodigo": []}, {"Session": []}]
+    responses = operation["responses"]
+    responses.setdefault("401", _answer("The tenant's token is required, or wrong."))
+    responses.setdefault("404", _answer("There is no such tenant."))
+    if method not in ("get", "head"):
+        responses.setdefault("403", _answer("A page of another site asks."))
 
 
 def _say_what_the_middleware_does(path: str, operation: Operation) -> None:
@@ -116,7 +165,7 @@ def _say_what_the_middleware_does(path: str, operation: Operation) -> None:
         responses["401"] = _answer("The token is missing or wrong.", "Unauthorized")
         responses["403"] = _answer("No token is set, and the request does not come from this machine.")
     if "requestBody" in operation:
-        responses["413"] = _answer(f"The body has more than {BODY_MAX} bytes.")
+        responses.setdefault("413", _answer(f"The body has more than {BODY_MAX} bytes."))
     operation["responses"] = dict(sorted(responses.items()))
 
 

@@ -90,7 +90,7 @@ def show_throughput(db: Reading) -> ThroughputList:
 @router.post("/{name:path}/pause", responses=_NO_PATH)
 def pause_queue(db: Writing, name: QueueName, wanted: Pausing | None = None) -> Switch:
     """No worker claims from the queue until it is resumed; what runs goes on."""
-    board.pause(db, name, wanted.reason if wanted else None)
+    board.pause(db, name, wanted.reason if wanted else None, by="/internal")
     return _switch(db, name)
 
 

@@ -36,9 +36,11 @@ class Requests:
         courtesy: Courtesy,
         traffic: Traffic,
         internal_token: str | None,
+        upload_max: int,
         is_leaving: Callable[[], bool],
     ) -> None:
         self._app = app
+        self._upload_max = upload_max
         self._courtesy = courtesy
         self._traffic = traffic
         self._token = None if internal_token is None else internal_token.encode()
@@ -49,10 +51,11 @@ class Requests:
             await self._app(scope, receive, send)
             return
         headers = _headers(scope)
-        exchange = _Exchange(scope, receive, send, self._courtesy, headers, is_leaving=self._is_leaving)
+        most = self._upload_max + BODY_MAX if _is_upload(scope) else BODY_MAX  # a form is longer than its file
+        exchange = _Exchange(scope, receive, send, self._courtesy, headers, most=most, is_leaving=self._is_leaving)
         request_id.set(exchange.id)
         try:
-            if refusal := self._refusal(scope, headers):
+            if refusal := self._refusal(scope, headers, most):
                 await exchange.answer(*refusal, close=refusal[0] == 413)  # or all of it would still be read
             else:
                 await self._app(scope, exchange.receive, exchange.send)
@@ -66,10 +69,10 @@ class Requests:
             exchange.depart()
             self._traffic.count(scope, exchange.status or 500, exchange.took())
 
-    def _refusal(self, scope: Scope, headers: dict[bytes, bytes]) -> tuple[int, dict[str, Any]] | None:
+    def _refusal(self, scope: Scope, headers: dict[bytes, bytes], most: int) -> tuple[int, dict[str, Any]] | None:
         length = headers.get(b"content-length", b"0")
-        if not length.isdigit() or int(length) > BODY_MAX:
-            return 413, body_of(413, f"The body is larger than {BODY_MAX} bytes")
+        if not length.isdigit() or int(length) > most:
+            return 413, body_of(413, f"The body is larger than {most} bytes")
         if not _is_internal(scope):
             return None
         if self._token is not None:
@@ -86,8 +89,8 @@ class TooLarge(HTTPException):
     """The body has more bytes than were announced, or than anything here accepts. An HTTPException, because FastAPI
     makes a 400 of whatever else happens while it reads a body."""
 
-    def __init__(self) -> None:
-        super().__init__(413, f"The body is larger than {BODY_MAX} bytes", {"Connection": "close"})
+    def __init__(self, most: int) -> None:
+        super().__init__(413, f"The body is larger than {most} bytes", {"Connection": "close"})
 
 
 class _Exchange:
@@ -101,6 +104,7 @@ class _Exchange:
         courtesy: Courtesy,
         headers: dict[bytes, bytes],
         *,
+        most: int,
         is_leaving: Callable[[], bool],
     ) -> None:
         self.began = monotonic()
@@ -111,6 +115,7 @@ class _Exchange:
         self._receive = receive
         self._send = send
         self._courtesy = courtesy
+        self._most = most
         self._is_leaving = is_leaving
         self._is_guest = False
         self._received = 0
@@ -122,8 +127,8 @@ class _Exchange:
         message = await self._receive()
         if message["type"] == "http.request":
             self._received += len(message.get("body", b""))
-            if self._received > BODY_MAX:
-                raise TooLarge
+            if self._received > self._most:
+                raise TooLarge(self._most)
             if not message.get("more_body"):
                 self._arrive()  # not before: a client may take its time, and the worker need not wait for it
         return message
@@ -176,9 +181,18 @@ def _clean_id(given: bytes) -> str:
 
 
 def _is_internal(scope: Scope) -> bool:
+    path: str = scope["path"]
+    return path.startswith("/internal") or _routed(scope).startswith("/internal")
+
+
+def _is_upload(scope: Scope) -> bool:
+    return scope["method"] == "POST" and _routed(scope) == "/v2/videos"
+
+
+def _routed(scope: Scope) -> str:
     """As the routes see the path: behind `uvicorn --root-path /app` it comes with that before it."""
     path: str = scope["path"]
-    return path.startswith("/internal") or path.removeprefix(scope.get("root_path", "")).startswith("/internal")
+    return path.removeprefix(scope.get("root_path", ""))
 
 
 def may_know(scope: Scope, internal_token: str | None) -> bool:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from time import monotonic
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import psycopg
 from fastapi import APIRouter, HTTPException, Query, Request
@@ -23,7 +23,7 @@ from snapapp.api.jobs import JobLine, LogLine
 from snapapp.api.schema import Id, Label, Name, Shown
 from snapapp.jobs import board
 from snapapp.jobs.board import Filter, LogEntry
-from snapapp.jobs.database import Line, Row, connect
+from snapapp.jobs.database import Db, Line, Row, connect, run
 from snapapp.jobs.tail import IDS_MAX, Change, Interest, News, Tail, What
 
 _log = logging.getLogger(__name__)
@@ -64,15 +64,37 @@ class Said(LogLine):
 
 def told(news: News) -> bytes:
     """The events of one look."""
-    parts = [_event(_NAMES[change.what], _job(change)) for change in news.changes]
-    parts += [_event("job.log", _line(line.job_id, line.entry)) for line in news.lines]
+    parts = [event(_NAMES[change.what], _job(change)) for change in news.changes]
+    parts += [event("job.log", _line(line.job_id, line.entry)) for line in news.lines]
     if news.skipped:
-        parts.append(_event("stream.skipped", f'{{"atMost":{news.skipped}}}'))
+        parts.append(event("stream.skipped", f'{{"atMost":{news.skipped}}}'))
     return b"".join(parts)
 
 
-def _event(name: str, data: str) -> bytes:
+def event(name: str, data: str) -> bytes:
     return f"event: {name}\ndata: {data}\n\n".encode()
+
+
+class Voice(Protocol):
+    """How what was seen is told to those who watch."""
+
+    def told(self, db: Db, news: News) -> bytes:
+        """The events of one look; empty where there is nothing to tell."""
+        ...
+
+    def snapshot(self, db: Db, tail: Tail) -> bytes:
+        """What a newcomer is told first."""
+        ...
+
+
+class OfJobs:
+    """To whoever runs the house: jobs as they are."""
+
+    def told(self, _db: Db, news: News) -> bytes:
+        return told(news)
+
+    def snapshot(self, db: Db, tail: Tail) -> bytes:
+        return event("snapshot", _snapshot(db, tail).model_dump_json(by_alias=True))
 
 
 def _job(change: Change) -> str:
@@ -83,8 +105,8 @@ def _line(job_id: int, entry: LogEntry) -> str:
     return Said(job_id=job_id, **asdict(entry)).model_dump_json(by_alias=True)
 
 
-_AWAY = _event("database.away", '{"message":"The database is away; the stream goes on when it is back."}')
-_BACK = _event("database.back", "{}")
+_AWAY = event("database.away", '{"message":"The database is away; the stream goes on when it is back."}')
+_BACK = event("database.back", "{}")
 
 
 # --- who watches ------------------------------------------------------------------------------------------------
@@ -134,10 +156,11 @@ class Reader:
 
 
 class Watcher:
-    """Looks at the database while somebody reads. One a process, made by the first who asks."""
+    """Looks at the database while somebody reads. One a process and voice, made by the first who asks."""
 
-    def __init__(self, url: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, url: str, loop: asyncio.AbstractEventLoop, voice: Voice | None = None) -> None:
         self._loop = loop
+        self._voice = voice or OfJobs()
         self._line = Line(lambda: _connect(url))
         self._lock = threading.Lock()  # readers come on the loop's thread, and are looked for on ours
         self._readers: list[Reader] = []
@@ -150,6 +173,11 @@ class Watcher:
     @property
     def is_full(self) -> bool:
         return len(self._readers) >= STREAMS_MAX
+
+    @property
+    def readers(self) -> list[Reader]:
+        with self._lock:
+            return list(self._readers)
 
     @property
     def is_watching(self) -> bool:
@@ -190,10 +218,10 @@ class Watcher:
         self, db: psycopg.Connection[Row], interest: Interest, group: list[Reader], newcomers: set[Reader]
     ) -> None:
         tail = self._tails.setdefault(interest, Tail(interest))
-        if events := told(tail.look(db)):
+        if events := self._voice.told(db, tail.look(db)):
             self._tell([reader for reader in group if reader not in newcomers], events)
         if fresh := [reader for reader in group if reader in newcomers]:
-            self._tell(fresh, _event("snapshot", _snapshot(db, tail).model_dump_json(by_alias=True)))
+            self._tell(fresh, self._voice.snapshot(db, tail))
 
     def _lose(self, error: psycopg.Error, readers: list[Reader]) -> None:
         """When the database is back everybody gets a snapshot: what happened meanwhile is more than a look tells."""
@@ -250,12 +278,12 @@ def _hand_out(readers: list[Reader], events: bytes) -> None:
         reader.tell(events)
 
 
-def _snapshot(db: psycopg.Connection[Row], tail: Tail) -> Snapshot:
+def _snapshot(db: Db, tail: Tail) -> Snapshot:
     """Read after the tail's look, so whatever it misses comes as a change."""
     it = tail.interest
     running = [job for job in tail.jobs if job.status == "RUNNING"]
     if it.ids:
-        [(now,)] = db.execute("SELECT clock_timestamp()").fetchall()
+        [(now,)] = run(db, "SELECT clock_timestamp()", {})
         return _shown(tail.jobs, [], None, now)
     page = board.jobs(db, Filter(kind=it.kind, queue=it.queue, tenant=it.tenant), limit=_PAGE)
     listed = {job.id for job in page.jobs}

@@ -35,6 +35,10 @@ class WorkerLine(Shown):
     mean_ms: float | None = Field(description="The mean duration of its jobs.")
     up_for_seconds: Seconds = Field(validation_alias="up_for")
     last_beat_seconds: Seconds = Field(validation_alias="last_beat", description="How long ago its last heartbeat was.")
+    pool: str | None = Field(description="Its pool; null: it was started by itself.", examples=["mail-supervisor"])
+    max_jobs: int | None = Field(description="After so many jobs it is replaced, between two of them.")
+    max_seconds: int | None = Field(description="Likewise after so long.")
+    max_memory_mb: int | None = Field(description="Likewise when it is bigger than this.")
 
 
 class WorkerList(Shown):
@@ -49,6 +53,7 @@ class ExitLine(Shown):
     name: str
     host: str
     pid: int
+    pool: str | None
     queues: list[str]
     reason: str = Field(examples=["the process is stopping"])
     jobs_completed: int

@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from tenacity.wait import wait_base
 
 from snapapp.jobs import queue
+from snapapp.jobs.context import Within
 from snapapp.jobs.errors import InvalidJob, JobCancelled, JobInterrupted, JobTimeout, LeaseLost, Permanent, Snooze
 from snapapp.jobs.model import (
     Buried,
@@ -35,27 +36,39 @@ from snapapp.jobs.retry import delay_after
 WORKER_LOST = Failure("worker lost")
 _NOTHING = Succeeded(None)
 
+_ANYBODY = Within()
+
 Transaction = Callable[[Job], AbstractContextManager[Connection]]
 
 
-def run(job: Job, processor: Processor, wait: wait_base) -> Outcome:
+class CommitFailed(Exception):
+    """The `commit` hook raised, so nothing landed: `finished` is what the attempt has come to instead."""
+
+    def __init__(self, finished: Finished) -> None:
+        self.finished = finished
+        super().__init__(finished.job.id)
+
+
+def run(job: Job, processor: Processor, wait: wait_base, within: Within | None = None) -> Outcome:
     """Runs the processor here and now. Nothing that it raises gets past this function."""
     if job.exhausted:
         return Buried(WORKER_LOST, ran=False)
     try:
-        result = processor.function(job)
+        result = processor.function(job) if within is None else within.run(job, processor.function)
         return _NOTHING if result is None else Succeeded(to_json(result, what="result"))
     except BaseException as error:  # noqa: BLE001 - SystemExit in a processor fails its job, not the worker
         return judge(job, error, processor.wait or wait)
 
 
-async def run_async(job: Job, processor: Processor, wait: wait_base, timeout: float) -> Outcome:
+async def run_async(
+    job: Job, processor: Processor, wait: wait_base, timeout: float, within: Within | None = None
+) -> Outcome:
     """The same on an event loop, where a deadline and a cancel can bite."""
     if job.exhausted:
         return Buried(WORKER_LOST, ran=False)
     try:
         async with asyncio.timeout(timeout):
-            result = await processor.function(job)
+            result = await (processor.function(job) if within is None else within.wait(job, processor.function))
         return _NOTHING if result is None else Succeeded(to_json(result, what="result"))
     except asyncio.CancelledError as error:
         return judge(job, job.stop or error, processor.wait or wait)
@@ -105,26 +118,28 @@ def settle_with_hook(
     transaction: Transaction,
     notes: Notes,
     wait: wait_base,
+    within: Within = _ANYBODY,
     *,
     was_unsure: bool = False,
 ) -> tuple[Finished, Status | None]:
-    """Settles and runs the hook in one transaction, the fence first. A `commit` that raises fails the attempt.
+    """Settles and runs the hook in one transaction, the fence first. CommitFailed: the attempt has failed, settle that.
 
     `was_unsure`: an earlier call lost its connection, perhaps after its commit, so look before believing in a loss.
     """
     job = finished.job
     try:
-        return finished, _settle(finished, processor, transaction, notes)
+        return finished, _settle(finished, processor, transaction, notes, within)
     except LeaseLost:
         return finished, _landed_already(job, transaction) if was_unsure else None
     except Exception as error:
         if not isinstance(finished.outcome, Succeeded) or queue_is_away(error):
             raise
-        failed = finished._replace(outcome=judge(job, error, processor.wait or wait))
-        return failed, _settle(failed, processor, transaction, notes)
+        raise CommitFailed(finished._replace(outcome=judge(job, error, processor.wait or wait))) from error
 
 
-def _settle(finished: Finished, processor: Processor, transaction: Transaction, notes: Notes) -> Status | None:
+def _settle(
+    finished: Finished, processor: Processor, transaction: Transaction, notes: Notes, within: Within
+) -> Status | None:
     job = finished.job
     with transaction(job) as db:
         notes.write(db, job.lease)
@@ -132,9 +147,11 @@ def _settle(finished: Finished, processor: Processor, transaction: Transaction, 
         if status is None:
             raise LeaseLost(f"job {job.id} is no longer ours at lease {job.lease_seq}")
         if status is Status.COMPLETED and processor.commit and isinstance(finished.outcome, Succeeded):
-            processor.commit(db, job, _decoded(finished.outcome))
+            with within(job, db):
+                processor.commit(db, job, _decoded(finished.outcome))
         elif status is Status.FAILED and processor.failed and isinstance(finished.outcome, Buried):
-            processor.failed(db, job, finished.outcome.failure)
+            with within(job, db):
+                processor.failed(db, job, finished.outcome.failure)
     return status
 
 

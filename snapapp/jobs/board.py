@@ -177,6 +177,10 @@ class WorkerSummary:
     mean_ms: float | None
     up_for: timedelta
     last_beat: timedelta
+    pool: str | None  # of a supervisor; None: it was started by itself
+    max_jobs: int | None
+    max_seconds: int | None
+    max_memory_mb: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +192,7 @@ class WorkerExit:
     name: str
     host: str
     pid: int
+    pool: str | None
     queues: list[str]
     reason: str
     jobs_completed: int
@@ -412,6 +417,14 @@ def lines(db: Db, ids: list[int]) -> list[JobSummary]:
     return _summaries(db, ids)
 
 
+_SNAPS = "SELECT id, snap_id FROM snap_processing_job WHERE id = ANY (%(ids)s::bigint[]) AND snap_id IS NOT NULL"
+
+
+def snaps(db: Db, ids: Collection[int]) -> dict[int, UUID]:
+    """The snaps that these jobs work for, by job."""
+    return {job_id: UUID(str(snap_id)) for job_id, snap_id in _run(db, _SNAPS, {"ids": list(ids)})}
+
+
 def _ids(db: Db, statement: str, which: Filter, limit: int | None) -> list[int]:
     return [row[0] for row in _run(db, statement, _conditions(which) | {"limit": limit})]
 
@@ -493,7 +506,8 @@ SELECT queue, kind, sum(completed)::bigint, sum(failed)::bigint, sum(cancelled):
 _WORKERS = """
 SELECT seen.id, seen.name, seen.host, seen.pid, seen.status, seen.note, seen.queues, member.kinds, seen.slots,
        seen.current_jobs, seen.memory_mb, seen.jobs_claimed, seen.jobs_completed, seen.jobs_failed,
-       seen.jobs_retried, seen.jobs_recovered, seen.mean_ms::float8, seen.up_for, seen.last_beat
+       seen.jobs_retried, seen.jobs_recovered, seen.mean_ms::float8, seen.up_for, seen.last_beat, member.pool,
+       member.max_jobs, member.max_seconds, member.max_memory_mb
   FROM worker_overview AS seen JOIN job_worker AS member USING (id)
  ORDER BY seen.host, seen.name, seen.id
 """
@@ -513,7 +527,7 @@ def workers(db: Db) -> list[WorkerSummary]:
 
 
 _EXITS = """
-SELECT id, worker_id, name, host, pid, queues, reason, jobs_completed, jobs_failed, started_at, exited_at
+SELECT id, worker_id, name, host, pid, pool, queues, reason, jobs_completed, jobs_failed, started_at, exited_at
   FROM job_worker_exit WHERE id < %(before)s ORDER BY id DESC LIMIT %(limit)s
 """
 
@@ -549,9 +563,10 @@ def is_drained(db: Db, worker: str, kinds: Collection[str], queues: Collection[s
 # --- the switch -------------------------------------------------------------------------------------------------
 
 
-def pause(db: Db, queue: str, reason: str | None = None) -> None:
-    """No worker claims from the queue until it is resumed; what runs goes on."""
-    _run(db, "SELECT pause_queue(%(queue)s, %(reason)s)", {"queue": queue, "reason": reason})
+def pause(db: Db, queue: str, reason: str | None = None, *, by: str | None = None) -> None:
+    """No worker claims from the queue until it is resumed; what runs goes on. `by` is for whoever asks explain_job."""
+    statement = "SELECT pause_queue(%(queue)s, %(reason)s, %(by)s)"
+    _run(db, statement, {"queue": queue, "reason": reason, "by": by})
 
 
 def resume(db: Db, queue: str) -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import psycopg
 
 from snapapp.jobs import queue
+from snapapp.jobs.admission import Admission
 from snapapp.jobs.courtesy import Courtesy
 from snapapp.jobs.database import Line, Row
 from snapapp.jobs.executors import Room
@@ -27,6 +28,7 @@ class _Ask(NamedTuple):
     kinds: list[str]
     limit: int
     free: int
+    is_partial: bool = False  # others of the room's kinds could come in as well
 
 
 class _Trail:
@@ -58,6 +60,7 @@ class Claimer:
         pace: Pace,
         counts: Counts,
         courtesy: Courtesy,
+        admission: Admission,
         *,
         batch_size: int,
         interruptions_allowed: int,
@@ -72,6 +75,7 @@ class Claimer:
         self._pace = pace
         self._counts = counts
         self._courtesy = courtesy
+        self._admission = admission
         self._batch_size = batch_size
         self._interruptions_allowed = interruptions_allowed
         self._on_claimed = on_claimed
@@ -97,7 +101,8 @@ class Claimer:
         if self._answer_was_lost:
             self._give_back_unheard()
         self._quick_are_out.clear()
-        self._owes_a_look = self._owes_a_look or has_news or self._held_back is not None
+        opened = self._admission.look()
+        self._owes_a_look = self._owes_a_look or has_news or opened or self._held_back is not None
         self._woken = woken
         while not self.paused.is_set():
             if self._serve_suspects():
@@ -121,8 +126,8 @@ class Claimer:
     @property
     def wants_to_know(self) -> bool:
         """Is the next settle worth a tick, whatever the rooms say? A suspect waits for the last of them, and what a
-        limit held back for any."""
-        return self._suspect is not None or self._held_back is not None
+        limit or the want of memory held back for any."""
+        return self._suspect is not None or self._held_back is not None or bool(self._admission.held)
 
     def unpark(self) -> list[Job]:
         """The suspect that has not begun, if there is one, for a worker that stops."""
@@ -149,9 +154,10 @@ class Claimer:
         free = {name: room.slots - room.load() for name, room in self._rooms.items()}
         roomy = [name for name in free if free[name] > 0]
         self._backlog |= free.keys() - roomy  # nobody looked for them
-        if roomy:
-            limit = min(self._batch_size, *(free[name] for name in roomy))
-            ask = _Ask([kind for name in roomy for kind in self._kinds_of[name]], limit, limit)
+        kinds = self._admission.let_in([kind for name in roomy for kind in self._kinds_of[name]])
+        if kinds:
+            limit = self._admission.at_most(kinds, min(self._batch_size, *(free[name] for name in roomy)))
+            ask = _Ask(kinds, limit, limit)
             if len(self._claim(ask, self._everywhere)) >= limit:
                 self._backlog |= set(roomy)
             else:
@@ -166,14 +172,14 @@ class Claimer:
                 continue
             if len(self._claim(ask, self._trails[name])) >= ask.limit:
                 is_worth_more = True
-            elif len(ask.kinds) == len(self._kinds_of[name]):
+            elif not ask.is_partial:
                 self._backlog.discard(name)
             else:
                 self._quick_are_out.add(name)  # of these kinds nothing waits; others may, for a free slot
         return is_worth_more
 
     def _ask_of(self, name: str) -> _Ask | None:
-        room, kinds = self._rooms[name], self._kinds_of[name]
+        room, kinds = self._rooms[name], self._admission.let_in(self._kinds_of[name])
         free = room.slots - room.load()
         quick: list[str] = []
         if room.prefetches and name not in self._quick_are_out:
@@ -181,8 +187,10 @@ class Claimer:
         if quick and (free <= 0 or len(quick) == len(kinds)):
             space = self._space_for_quick(room, free)
             if space:
-                return _Ask(quick, min(space, self._batch_size), max(free, 0))
-        return _Ask(kinds, min(free, self._batch_size), free) if free > 0 else None
+                return _Ask(quick, min(space, self._batch_size), max(free, 0), is_partial=len(quick) < len(kinds))
+        if free <= 0 or not kinds:
+            return None
+        return _Ask(kinds, self._admission.at_most(kinds, min(free, self._batch_size)), free)
 
     def _space_for_quick(self, room: Room, free: int) -> int:
         ahead = self._pace.ahead(room.slots, 2 * self._batch_size)
@@ -281,6 +289,7 @@ class Claimer:
         self._holdings.add(jobs, sent_at)
         self._counts.claimed += len(jobs)
         self._on_claimed(jobs)
+        self._admission.took(jobs)
 
     def _serve_suspects(self) -> bool:
         """A job that was running when a worker died runs with nothing beside it. True: claim nothing else now."""
@@ -299,7 +308,7 @@ class Claimer:
         sent_at = monotonic()
         children = self._rooms.get("process")
         has_child = children is not None and children.load() < children.slots
-        kinds = [kind for kind, room in self._kinds.items() if room != "process" or has_child]
+        kinds = self._admission.let_in([kind for kind, room in self._kinds.items() if room != "process" or has_child])
         self._answer_was_lost = True
         with self._line.connection() as db:
             job = self._claim_suspect(db, kinds)

@@ -51,6 +51,14 @@ class ChildDied(JobsError):
     """The child process that ran the attempt ended before it answered."""
 
 
+class NoConnection(JobsError):
+    """`job.connection()` was called where jobs have none: in a child process, on the event loop, after the attempt."""
+
+
+class ContextFailed(JobsError):
+    """The application's context could not be entered or left, or is not that of the job's tenant."""
+
+
 class Permanent(JobsError):
     """Raise it in a processor: this will never succeed, do not try again."""
 

@@ -29,11 +29,22 @@ JOB_LOST = "job.lease.lost"
 JOBS_CLAIMED = "job.fetched"
 JOBS_PRUNED = "queue.cleaned"
 HOOK_DROPPED = "job.hook.dropped"
+TENANT_CONTEXT = "tenant.context"  # entered for a job
+TENANT_CONTEXT_VALIDATED = "tenant.context.validated"  # and found to be that of its tenant
 SCHEDULE_FIRED = "schedule.fired"
 SCHEDULE_SKIPPED = "schedule.skipped"
 SCHEDULE_DECLARED = "schedule.declared"
 SCHEDULE_SUPERSEDED = "schedule.superseded"
 ROUTINE_SKIPPED = "schedule.process.skipped"  # the call before had not ended
+MASTER_LOOPED = "master.supervisor.looped"
+MASTER_ERROR = "master.supervisor.error"
+POOL_LOOPED = "supervisor.looped"
+POOL_CHANGED = "supervisor.changed"
+PARENT_DIED = "supervisor.parent.died"
+PROCESS_BORN = "worker.process.started"
+PROCESS_ENDED = "worker.process.ended"
+COMMAND_DONE = "master.command.done"
+TENANT_CONTEXT = "tenant.context"  # a worker of a pool goes from one tenant's jobs to another's
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +88,12 @@ class Events:
 class LogLines:
     """Writes events as log lines. Per-job lines below WARNING are off: they would cost most of the speed."""
 
-    QUIET = frozenset({JOB_ACTIVE, JOB_PROCESSED, JOB_COMPLETED, JOBS_CLAIMED, SCHEDULE_FIRED})
+    QUIET = frozenset(
+        {
+            *(JOB_ACTIVE, JOB_PROCESSED, JOB_COMPLETED, JOBS_CLAIMED, SCHEDULE_FIRED),
+            *(TENANT_CONTEXT, TENANT_CONTEXT_VALIDATED, MASTER_LOOPED, POOL_LOOPED),
+        }
+    )
     NAMES = (  # the fields every line has, and what the events call them
         ("workerId", "worker_id"),
         ("jobId", "job_id"),
@@ -105,7 +121,10 @@ class LogLines:
                 JOB_RETRIED,
             ),
             *(JOB_SNOOZED, JOB_CANCELLED, JOB_LOST, JOBS_CLAIMED, JOBS_PRUNED, HOOK_DROPPED),
+            *(TENANT_CONTEXT, TENANT_CONTEXT_VALIDATED),
             *(SCHEDULE_FIRED, SCHEDULE_SKIPPED, SCHEDULE_DECLARED, SCHEDULE_SUPERSEDED, ROUTINE_SKIPPED),
+            *(MASTER_LOOPED, MASTER_ERROR, POOL_LOOPED, POOL_CHANGED, PARENT_DIED, PROCESS_BORN, PROCESS_ENDED),
+            COMMAND_DONE,
         ):
             if name not in self._quiet:
                 events.on(name, self)

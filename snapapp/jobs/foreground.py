@@ -1,15 +1,10 @@
 """A worker as a process of its own: it runs until a signal, until nothing is due, or for one look at the queue."""
 
-import os
-import select
-import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from time import monotonic, sleep
-from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Any
 
 import psycopg
 
@@ -18,63 +13,13 @@ from snapapp.jobs.database import Line
 from snapapp.jobs.model import Job
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.runtime import Runtime
+from snapapp.jobs.signals import Signals
 from snapapp.jobs.worker import Worker
-
-Handler = Callable[[int, FrameType | None], Any] | int | signal.Handlers | None
 
 _LAST_MOMENTS = 2.0  # seconds of the grace that the worker itself takes to hand back and leave
 _LOOK_EVERY = 0.1
 _LOOK_AT_HEALTH_EVERY = 2.0
 _SAY_AGAIN = 20  # failures: about once a minute
-
-
-class Signals:
-    """Notes SIGTERM, SIGINT and SIGHUP, nothing else: the main thread asks for them where it can answer."""
-
-    def __init__(self) -> None:
-        self.noted: list[signal.Signals] = []  # written by the handler only
-        self._interrupts = False
-        self._before: dict[signal.Signals, Handler] = {}
-
-    def __enter__(self) -> Self:
-        # The kernel may give a signal to any thread, and the handler runs when the main one wakes up: this wakes it.
-        self._ear, self._bell = os.pipe()
-        os.set_blocking(self._bell, False)
-        self._bell_before = signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
-                continue  # nohup's wish
-            self._before[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(self._bell_before)
-        os.close(self._ear)
-        os.close(self._bell)
-
-    @contextmanager
-    def interrupting(self) -> Iterator[None]:
-        """In here a signal raises KeyboardInterrupt: for a start that takes long and that nobody wants any more."""
-        self._interrupts = True
-        try:
-            yield
-        finally:
-            self._interrupts = False
-
-    def wait(self, seconds: float | None = None) -> None:
-        """Returns early for a signal, also for one that came since the last wait."""
-        if select.select([self._ear], [], [], seconds)[0]:
-            os.read(self._ear, 1)
-
-    def _note(self, number: int, _frame: FrameType | None) -> None:
-        self.noted.append(signal.Signals(number))
-        if self._interrupts:
-            self._interrupts = False
-            raise KeyboardInterrupt
 
 
 class Visitor(Worker):
@@ -105,6 +50,8 @@ def visitor(runtime: Runtime, *, once: bool = False) -> Visitor:
         transaction=runtime.transaction,
         events=runtime.events,
         courtesy=runtime.courtesy,
+        lent=runtime.lent,
+        context=runtime.context,
         once=once,
     )
 

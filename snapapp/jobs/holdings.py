@@ -1,10 +1,14 @@
 """The jobs that this worker holds, and whether it may still believe that it does."""
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from time import monotonic
 
+from sqlalchemy import Connection
+
 from snapapp.jobs.errors import JobTimeout, LeaseLost
+from snapapp.jobs.lender import Lender
 from snapapp.jobs.model import Job
 from snapapp.jobs.notes import Notes
 
@@ -52,10 +56,11 @@ class Holdings:
 class Desk:
     """The channel of jobs that run in this process."""
 
-    def __init__(self, notes: Notes, holdings: Holdings) -> None:
+    def __init__(self, notes: Notes, holdings: Holdings, lender: Lender) -> None:
         self.progress = notes.progress
         self.log = notes.log
         self._holdings = holdings
+        self._lender = lender
 
     def check(self, job: Job) -> None:
         now = monotonic()
@@ -67,3 +72,12 @@ class Desk:
             )
         if not self._holdings.is_sure(job, now):
             raise LeaseLost(f"the lease of job {job.id} has not been confirmed for too long")
+
+    def connection(self, job: Job) -> AbstractContextManager[Connection]:
+        return self._lender.connection(job, self._check_held)
+
+    def _check_held(self, job: Job) -> None:
+        """A thread that an attempt has left behind gets nothing any more."""
+        self.check(job)
+        if self._holdings.get(job.id) is not job:
+            raise LeaseLost(f"the attempt at job {job.id} is over")

@@ -13,6 +13,7 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from snapapp.jobs import crumbs, events, queue, roster, schedule_ledger
+from snapapp.jobs.admission import Admission
 from snapapp.jobs.database import Line, Row
 from snapapp.jobs.errors import JobCancelled, JobsError, LeaseLost
 from snapapp.jobs.events import Events
@@ -39,6 +40,7 @@ class Heart:
         *,
         interrupt: Interrupt,
         note: Callable[[], str | None],
+        admission: Admission,
     ) -> None:
         self._settings = settings
         self._member = member
@@ -47,6 +49,7 @@ class Heart:
         self._counts = counts
         self._interrupt = interrupt
         self._note = note
+        self._admission = admission
         self.status = "ACTIVE"  # DRAINING while the worker stops
         self._turn = threading.Lock()  # one beat at a time, and none after we left the roster
         self._has_left = False
@@ -105,6 +108,8 @@ class Heart:
             memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
             status=self.status,
             note=self._note(),
+            free_mb=self._admission.free_mb(),
+            held_kinds=self._admission.held,
         )
 
 

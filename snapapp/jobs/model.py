@@ -4,13 +4,16 @@ import json
 import re
 import traceback
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
-from snapapp.jobs.errors import InvalidJob, JobsError
+from sqlalchemy import Connection
+
+from snapapp.jobs.errors import InvalidJob, JobsError, NoConnection
 
 JSON_CAP = 1024 * 1024
 PROGRESS_CAP = 64 * 1024
@@ -38,7 +41,7 @@ class Lease(NamedTuple):
 
 
 class Channel(Protocol):
-    """Where a running job's words go: to the database from this process, over a pipe from a child."""
+    """What connects a running job to its worker: in this process, or over a pipe from a child."""
 
     def progress(self, job: "Job", value: str) -> None: ...
 
@@ -47,6 +50,8 @@ class Channel(Protocol):
     def check(self, job: "Job") -> None:
         """Raises JobCancelled, LeaseLost or JobTimeout when the attempt should stop."""
         ...
+
+    def connection(self, job: "Job") -> AbstractContextManager[Connection]: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -66,12 +71,17 @@ class Job:
     timeout_ms: int | None
     request_id: str | None
     suspect: bool  # it was running when its worker died: it runs with nothing beside it
+    due_at: datetime | None = field(default=None, repr=False)  # by the database's clock
     channel: Channel | None = field(default=None, repr=False)
     claimed_at: float = field(default=0.0, repr=False)  # monotonic, when the claim was sent
     started_at: float | None = field(default=None, repr=False)  # monotonic; written by the slot that runs it
     deadline: float | None = field(default=None, repr=False)  # monotonic; written by the slot that runs it
     stop: JobsError | None = field(default=None, repr=False)  # why it should end; written by the beat
     lines_left: int = field(default=1000, repr=False)  # a flood of log lines must not fill the disk
+    cpu: float | None = field(default=None, repr=False)  # seconds, when it has run; written by the slot that runs it
+    peak: int | None = field(default=None, repr=False)  # bytes, so far; None in a thread or on a loop; likewise
+    is_measured: bool = field(default=True, repr=False)  # False: so quick that only some of its kind are; likewise
+    backends: tuple[int, ...] = field(default=(), repr=False)  # server processes that run its statements
 
     @property
     def lease(self) -> Lease:
@@ -112,6 +122,17 @@ class Job:
         """Call it where stopping is safe: raises when somebody cancelled the job or its lease is gone."""
         if self.channel:
             self.channel.check(self)
+
+    def connection(self) -> AbstractContextManager[Connection]:
+        """`with job.connection() as db:` is a transaction, committed at the end of the block, rolled back by an error.
+
+        A statement that runs when the job is cancelled, out of time, taken away or stopped ends at once with that
+        reason. For functions on threads; one connection at a time, or two jobs may wait for each other's second. What
+        must be written exactly once belongs into the commit hook, for this block may run again.
+        """
+        if self.channel is None:
+            raise NoConnection(f"{self.kind} job {self.id} does not run")
+        return self.channel.connection(self)
 
 
 @dataclass(frozen=True, slots=True)

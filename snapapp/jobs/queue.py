@@ -69,6 +69,7 @@ def enqueue_many(db: Db, specs_json: str) -> list[int | None]:
 # `head` finds the distinct (queue, kind, priority) with waiting rows by a loose index scan: a million rows of a kind
 # that we do not know cost one probe. `lane` walks each head's lanes the same way, only as far as the LIMIT pulls it.
 # A locking CTE is never inlined, so LIMIT is applied once; the ARRAY keeps the generic plan on the primary key.
+# psycopg cannot read the -infinity that people may write into a run_at: an answer with one was lost, batch and all.
 # While there is any rule (a limit, a fair queue) it claims nothing: who does not know yet of a rule cannot break it.
 _CLAIM = """
 WITH RECURSIVE head AS (
@@ -117,7 +118,7 @@ UPDATE snap_processing_job AS job
  WHERE id = ANY (ARRAY(SELECT id FROM picked))
 RETURNING id, kind, queue, tenant, priority,
     CASE WHEN pg_column_size(payload) <= 65536 THEN payload END, snap_id, attempt_count, max_attempts, lease_seq,
-    timeout_ms, request_id, suspect, lane, next_retry_at
+    timeout_ms, request_id, suspect, greatest(next_retry_at, '1900-01-01Z'), lane
 """
 
 # The same from where the last full batch ended, within one head: it skips the entries that vacuum cannot remove yet
@@ -152,7 +153,7 @@ UPDATE snap_processing_job AS job
  WHERE id = ANY (ARRAY(SELECT id FROM picked))
 RETURNING id, kind, queue, tenant, priority,
     CASE WHEN pg_column_size(payload) <= 65536 THEN payload END, snap_id, attempt_count, max_attempts, lease_seq,
-    timeout_ms, request_id, suspect, lane, next_retry_at
+    timeout_ms, request_id, suspect, greatest(next_retry_at, '1900-01-01Z'), lane
 """
 
 _CLAIM_SUSPECT = """
@@ -171,7 +172,7 @@ UPDATE snap_processing_job AS job
  WHERE id = ANY (ARRAY(SELECT id FROM picked))
 RETURNING id, kind, queue, tenant, priority,
     CASE WHEN pg_column_size(payload) <= 65536 THEN payload END, snap_id, attempt_count, max_attempts, lease_seq,
-    timeout_ms, request_id, suspect, lane, next_retry_at
+    timeout_ms, request_id, suspect, greatest(next_retry_at, '1900-01-01Z'), lane
 """
 
 
@@ -222,7 +223,7 @@ def claim_suspect(db: Db, by: Claimant, kinds: Collection[str]) -> Job | None:
 
 
 def _jobs(rows: Rows) -> list[Job]:
-    jobs = [Job(*row[:13]) for row in rows]
+    jobs = [Job(*row[:14]) for row in rows]
     decoded = next((row[5] for row in rows if row[5] is not None), None)
     if isinstance(decoded, dict):  # not a worker's connection: this one decodes JSON
         for job in jobs:
@@ -238,7 +239,7 @@ def _end_of(rows: Rows) -> Bookmark | None:
     if len(heads) > 1:
         return None
     queue, kind, priority = heads.pop()
-    lane, next_retry_at, job_id = max((row[13], row[14], row[0]) for row in rows)
+    lane, next_retry_at, job_id = max((row[14], row[13], row[0]) for row in rows)
     return Bookmark(queue, kind, priority, lane, next_retry_at, job_id)
 
 
@@ -391,7 +392,7 @@ UPDATE snap_processing_job AS job
  WHERE id = ANY (ARRAY(SELECT id FROM picked))
 RETURNING id, kind, queue, tenant, priority,
     CASE WHEN pg_column_size(payload) <= 65536 THEN payload END, snap_id, attempt_count, max_attempts, lease_seq,
-    timeout_ms, request_id, suspect, lane, next_retry_at
+    timeout_ms, request_id, suspect, greatest(next_retry_at, '1900-01-01Z'), lane
 """
 
 _SUSPECTS = """
@@ -416,7 +417,7 @@ UPDATE snap_processing_job AS job
  WHERE id = ANY (ARRAY(SELECT id FROM picked))
 RETURNING id, kind, queue, tenant, priority,
     CASE WHEN pg_column_size(payload) <= 65536 THEN payload END, snap_id, attempt_count, max_attempts, lease_seq,
-    timeout_ms, request_id, suspect, lane, next_retry_at
+    timeout_ms, request_id, suspect, greatest(next_retry_at, '1900-01-01Z'), lane
 """
 
 _SPEND = """
@@ -601,7 +602,7 @@ def _columns(lanes: Sequence[Lane], shares: Sequence[int]) -> dict[str, Any]:
 
 def _in_turns(rows: Rows) -> Rows:
     """The first of each lane, the second of each lane, …; higher priorities before."""
-    rows = sorted(rows, key=lambda row: (row[14], row[0]))
+    rows = sorted(rows, key=lambda row: (row[13], row[0]))
     turns: Counter[tuple[Any, ...]] = Counter()
     placed = []
     for row in rows:
@@ -611,7 +612,7 @@ def _in_turns(rows: Rows) -> Rows:
 
 
 def _lane_of(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    return row[2], row[1], row[4], row[13]
+    return row[2], row[1], row[4], row[14]
 
 
 # --- beaten -----------------------------------------------------------------------------------------------------
@@ -973,6 +974,8 @@ WITH page AS MATERIALIZED (
     RETURNING id
 ), logs AS (
     DELETE FROM job_log WHERE job_id = ANY (ARRAY(SELECT id FROM gone))
+), costs AS (
+    DELETE FROM job_cost WHERE job_id = ANY (ARRAY(SELECT id FROM gone))
 )
 SELECT (SELECT count(*) FROM gone), (SELECT max(id) FROM page WHERE created_at < now() - %(keep)s::interval)
 """

@@ -3,16 +3,19 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from time import monotonic
+from collections.abc import Callable, Iterator, Sequence
+from time import monotonic, thread_time
+from typing import Any
 
 from tenacity.wait import wait_base
 
-from snapapp.jobs import attempt, events, queue
+from snapapp.jobs import attempt, black_box, events, queue
 from snapapp.jobs.attempt import Transaction
+from snapapp.jobs.context import Within
 from snapapp.jobs.courtesy import Courtesy
 from snapapp.jobs.crumbs import Crumbs
-from snapapp.jobs.errors import JobCancelled, JobInterrupted, JobsError, JobTimeout
+from snapapp.jobs.database import Line
+from snapapp.jobs.errors import JobCancelled, JobInterrupted, JobsError, JobTimeout, LeaseLost
 from snapapp.jobs.events import Events
 from snapapp.jobs.executors import Room, Work
 from snapapp.jobs.executors.aio import AsyncRoom
@@ -22,6 +25,7 @@ from snapapp.jobs.executors.guard import Guard
 from snapapp.jobs.executors.runners import Runner, RunnerRoom
 from snapapp.jobs.executors.threads import ThreadRoom
 from snapapp.jobs.holdings import Holdings
+from snapapp.jobs.lender import Lender
 from snapapp.jobs.model import Dropped, Failure, Finished, Interrupted, Job, Outcome, Stopped
 from snapapp.jobs.notes import Notes
 from snapapp.jobs.registry import Processor, Registry
@@ -33,6 +37,8 @@ Run = Callable[[Job, Processor], Outcome | None]  # None: it took so long that s
 
 _PATIENCE = 1.0  # seconds in which a job in a thread may still notice that its time is over
 _LOOK_EVERY = 0.25  # seconds
+_QUICK = 0.001  # seconds: a kind for which two looks at the thread's clock, 1 µs, are much
+_REST = 0.01  # seconds in which a slot then measures no other of that kind
 
 
 class Rooms:
@@ -50,14 +56,20 @@ class Rooms:
         notes: Notes,
         events: Events,
         courtesy: Courtesy,
+        lender: Lender,
+        within: Within,
+        line: Line,
     ) -> None:
         self._worker = worker
         self._courtesy = courtesy
+        self._line = line  # to look at the statements of jobs that take too long
         self._transaction = transaction
         self._settler = settler
         self._holdings = holdings
         self._notes = notes
         self._events = events
+        self._lender = lender
+        self._within = within
         self._closed = threading.Event()
         self._wait: wait_base = wait_spread(settings.retry)
         self._processors = {one.kind: one for one in registry}
@@ -65,6 +77,8 @@ class Rooms:
         self.room_of: dict[str, str] = {one.kind: one.executor for one in registry}
         self._guard = Guard()
         self._running: dict[Job, int] = {}  # jobs in threads -> slot; whoever takes one out concludes it
+        self._boxed: set[Job] = set()  # jobs on threads and on the loop whose black box was written; by the warden
+        self._awaiting: dict[Job, asyncio.Task[Any]] = {}  # jobs on the loop; written there
         self._stuck: dict[Job, bool] = {}  # jobs whose thread was given up and still hangs -> has its slot another one?
         self._max_stuck = settings.max_stuck or settings.concurrency
         self.by_name = self._open(settings)
@@ -85,23 +99,26 @@ class Rooms:
             works = [self._work(slot, self._in_thread(slot)) for slot in range(threads)]
             self._thread_room = rooms["thread"] = ThreadRoom(threads, works)
         if children:
-            modules = sorted(
-                {one.function.__module__ for one in self._processors.values() if one.executor == "process"}
-            )
-            started = [Child(tuple(modules), settings, self._guard) for _ in range(children)]
+            in_children = [one.function for one in self._processors.values() if one.executor == "process"]
+            wanted_there = [*in_children, self._within.hook] if self._within.hook else in_children
+            modules = sorted({function.__module__ for function in wanted_there})
+            started = [Child(tuple(modules), settings, self._guard, self._within) for _ in range(children)]
             rooms["process"] = self._runner_room(started, "child", first_mark=threads)
         if commands:
-            programs = [Command(settings, self._guard) for _ in range(commands)]
+            programs = [Command(settings, self._guard, self._within) for _ in range(commands)]
             rooms["command"] = self._runner_room(programs, "command", first_mark=threads + children)
         if coroutines:
-            rooms["async"] = AsyncRoom(coroutines, self._work_async)
+            self._async_room = rooms["async"] = AsyncRoom(coroutines, self._work_async)
         return rooms
 
     def start(self) -> None:
         for room in self.by_name.values():
             room.start()
-        if "thread" in self.by_name:
+        if self.by_name.keys() & {"thread", "async"}:
             self._warden.start()
+
+    def kinds_of(self, name: str) -> list[str]:
+        return sorted(kind for kind, room in self.room_of.items() if room == name)
 
     def take_back(self) -> list[Job]:
         return [job for room in self.by_name.values() for job in room.take_back()]
@@ -109,6 +126,7 @@ class Rooms:
     def interrupt(self, job: Job, reason: JobsError) -> None:
         """Asks a job to stop, and makes it stop where its room can."""
         job.stop = reason
+        self._lender.revoke(job, reason)
         self.by_name[self.room_of[job.kind]].interrupt(job, reason)
 
     def stop(self) -> None:
@@ -159,7 +177,8 @@ class Rooms:
         return work
 
     async def _work_async(self, job: Job) -> None:
-        mark_at = self._free_marks.pop()
+        mark_at, task = self._free_marks.pop(), asyncio.current_task()
+        assert task
         concluding = False  # a thread does that, and goes on when this task is cancelled
         try:
             needs_the_database = job.suspect or job.payload_json is None  # and must not hold up the loop for it
@@ -170,7 +189,9 @@ class Rooms:
             if self._events.hears(events.JOB_ACTIVE):
                 self._tell_active(job)
             timeout = (job.deadline or 0.0) - (job.started_at or 0.0)
-            outcome = await attempt.run_async(job, processor, self._wait, timeout)
+            self._awaiting[job] = task
+            outcome = await attempt.run_async(job, processor, self._wait, timeout, self._within or None)
+            self._end_what_is_left(job)
             concluding = True
             if attempt.needs_a_hook(processor, outcome):
                 await asyncio.shield(asyncio.to_thread(self._conclude, job, processor, outcome))
@@ -179,6 +200,7 @@ class Rooms:
         except BaseException as error:  # noqa: BLE001 - the task's outermost edge
             self._events.complain(self._worker, "work", error) if concluding else self._let_go(job, error)
         finally:
+            self._awaiting.pop(job, None)
             self.crumbs.mark(mark_at, 0)
             self._free_marks.append(mark_at)
 
@@ -187,12 +209,30 @@ class Rooms:
         self._events.complain(self._worker, "work", error)
         self._settler.put(Finished(job, Dropped(), None))
 
+    def _end_what_is_left(self, job: Job) -> None:
+        """An attempt that is over may have left a thread behind, in the middle of a statement."""
+        if job in self._lender.loans:
+            self._lender.revoke(job, job.stop or LeaseLost(f"the attempt at job {job.id} is over"))
+
     def _in_thread(self, slot: int) -> Run:
-        running, wait = self._running, self._wait
+        running, wait, loans = self._running, self._wait, self._lender.loans
+        within = self._within or None
+        unmeasured_until: dict[str, float] = {}  # by kind
 
         def run(job: Job, processor: Processor) -> Outcome | None:
             running[job] = slot
-            outcome = attempt.run(job, processor, wait)
+            if (job.started_at or 0.0) < unmeasured_until.get(job.kind, 0.0):
+                job.is_measured = False
+                outcome = attempt.run(job, processor, wait, within)
+            else:
+                began = thread_time()
+                outcome = attempt.run(job, processor, wait, within)
+                job.cpu = thread_time() - began
+                now = monotonic()
+                is_quick = now - (job.started_at or 0.0) < _QUICK
+                unmeasured_until[job.kind] = now + _REST if is_quick else 0.0
+            if loans:
+                self._end_what_is_left(job)
             return None if running.pop(job, None) is None else outcome
 
         return run
@@ -239,10 +279,18 @@ class Rooms:
         while not self._closed.is_set():
             try:
                 settled, status = attempt.settle_with_hook(
-                    finished, processor, self._transaction, self._notes, self._wait, was_unsure=failures > 0
+                    finished,
+                    processor,
+                    self._transaction,
+                    self._notes,
+                    self._wait,
+                    self._within,
+                    was_unsure=failures > 0,
                 )
                 self._settler.settled_elsewhere(settled, status)
                 return
+            except attempt.CommitFailed as refused:
+                finished = refused.finished  # for good: if its `failed` hook has to be dropped, it is still no success
             except Exception as error:  # noqa: BLE001 - the hook's edge
                 failures += 1
                 self._events.complain(self._worker, "settle with hook", error)
@@ -260,20 +308,48 @@ class Rooms:
         )
         self._settler.put(finished)
 
-    # --- threads that ignore their deadline -------------------------------------------------------------------
+    # --- jobs that take too long -------------------------------------------------------------------
+
+    def look_for_late(self) -> None:
+        """Says of jobs on threads and on the loop, once, what they are doing when most of their time has passed."""
+        late = [*self._late()]
+        for job, told in late:
+            black_box.put_down(job, "its stack", told)
+        for job, _ in late:
+            if job.backends:
+                with self._line.connection() as db:
+                    black_box.put_down(job, "its SQL", black_box.of_backends(db, job.backends))
+
+    def _late(self) -> Iterator[tuple[Job, str]]:
+        now, running, awaiting = monotonic(), dict(self._running), dict(self._awaiting)
+        self._boxed &= running.keys() | awaiting.keys()
+        late = {job for job in (*running, *awaiting) if now >= black_box.opens_at(job)} - self._boxed
+        self._boxed |= late
+        for job in late:
+            if job in awaiting:
+                yield job, black_box.of_task(awaiting[job], self._async_room.ident)
+                continue
+            told = black_box.of_thread(self._thread_room.ident(running[job]))
+            if job in self._running:  # else its thread is with another one by now
+                yield job, told
 
     def look_for_overdue(self) -> None:
         now = monotonic()
         for job, slot in list(self._running.items()):
-            if job.deadline is not None and now > job.deadline + _PATIENCE:
+            if job.deadline is None or now <= job.deadline:
+                continue
+            if job in self._lender.loans:
+                self._lender.revoke(job, _late(job))
+            if now > job.deadline + _PATIENCE:
                 self._give_up(job, slot)
 
     def _warden_loop(self) -> None:
         while not self._closed.wait(_LOOK_EVERY):
-            try:
-                self.look_for_overdue()
-            except Exception as error:  # noqa: BLE001 - a thread's outermost edge
-                self._events.complain(self._worker, "look for overdue jobs", error)
+            for look in (self.look_for_late, self.look_for_overdue):
+                try:
+                    look()
+                except Exception as error:  # noqa: BLE001 - a thread's outermost edge
+                    self._events.complain(self._worker, "look for jobs that take too long", error)
 
     def _give_up(self, job: Job, slot: int) -> None:
         """A thread cannot be killed. Its job is settled without it, and its slot gets another thread, unless too many
@@ -283,10 +359,7 @@ class Rooms:
         if self._running.pop(job, None) is None:
             del self._stuck[job]  # it has just come back by itself
             return
-        late = JobTimeout(
-            f"{job.kind} job {job.id} ran longer than its {(job.deadline or 0.0) - (job.started_at or 0.0):g} s"
-            " and did not stop; its thread was given up"
-        )
+        late = JobTimeout(f"{_late(job)} and did not stop; its thread was given up")
         self._events.complain(self._worker, "run", late)
         if gets_another:
             self._thread_room.replace(slot, lambda: self._conclude_without(job, late))
@@ -317,6 +390,11 @@ class Rooms:
             status="RUNNING",
             request_id=job.request_id,
         )
+
+
+def _late(job: Job) -> JobTimeout:
+    allowed = (job.deadline or 0.0) - (job.started_at or 0.0)
+    return JobTimeout(f"{job.kind} job {job.id} ran longer than its {allowed:g} s")
 
 
 def _unbegun(job: Job) -> Outcome:

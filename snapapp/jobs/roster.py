@@ -1,7 +1,8 @@
 """Every statement on the roster: who works the queue, since when, and how each of them ended."""
 
+import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from snapapp.jobs.model import Finished, Interrupted, Status
+from snapapp.jobs.settings import Membership
 
 Db = psycopg.Connection[Any]
 
@@ -27,6 +29,8 @@ class Member:
     kinds: Sequence[str]
     slots: int
     traces: str | None = None
+    rooms: Mapping[str, Any] = field(default_factory=dict)  # name -> its slots, and the kinds that run there
+    membership: Membership | None = None
 
 
 @dataclass(slots=True)
@@ -55,6 +59,8 @@ class Counts:
     interrupted: int = 0
     lost: int = 0  # leases that were somebody else's by the time the result came
     recovered: int = 0  # written by the keeper
+    context_switches: int = 0  # how often the application's context was entered for a job
+    context_failures: int = 0
     busy_ms: float = 0.0  # of those that completed or failed
     by_kind: dict[str, Ended] = field(default_factory=dict)
     # the settler adds whole batches, the slots those that they settle with a hook: once a batch costs nothing
@@ -77,6 +83,11 @@ class Counts:
                     self.lost += len(batch)
                 case _:
                     self._come_back(status, batch)
+
+    def add_context(self, *, entered: bool, failed: bool) -> None:
+        with self._turn:
+            self.context_switches += entered
+            self.context_failures += failed
 
     def _end(self, batch: Sequence[Finished], *, completed: int = 0, failed: int = 0, cancelled: int = 0) -> float:
         by_kind, total = self.by_kind, 0.0
@@ -116,6 +127,8 @@ class Report:
     memory_mb: int = 0
     status: str = "ACTIVE"
     note: str | None = None
+    free_mb: int | None = None
+    held_kinds: Mapping[str, str] = field(default_factory=dict)  # for want of memory, each with the reason
 
 
 class Pulse(NamedTuple):
@@ -135,17 +148,23 @@ _BEAT = """
 WITH beaten AS (
     INSERT INTO job_worker AS member (
         id, name, host, machine, pid, pid_started, queues, kinds, slots, traces, status, note, memory_mb,
-        current_jobs, jobs_claimed, jobs_completed, jobs_failed, jobs_retried, jobs_recovered, busy_ms, expires_at)
+        current_jobs, jobs_claimed, jobs_completed, jobs_failed, jobs_retried, jobs_recovered, busy_ms,
+        rooms, context_switches, context_failures, free_mb, held_kinds, pool, master, max_jobs, max_seconds,
+        max_memory_mb, expires_at)
     VALUES (
         %(id)s, %(name)s, %(host)s, %(machine)s, %(pid)s, %(pid_started)s, %(queues)s, %(kinds)s, %(slots)s,
         %(traces)s, %(status)s, %(note)s, %(memory_mb)s, %(current_jobs)s, %(claimed)s, %(completed)s, %(failed)s,
-        %(retried)s, %(recovered)s, %(busy_ms)s, now() + %(lives_for)s)
+        %(retried)s, %(recovered)s, %(busy_ms)s, %(rooms)s::jsonb, %(context_switches)s, %(context_failures)s,
+        %(free_mb)s, %(held_kinds)s::jsonb,
+        %(pool)s, %(master)s, %(max_jobs)s, %(max_seconds)s, %(max_memory_mb)s, now() + %(lives_for)s)
     ON CONFLICT (id) DO UPDATE
        SET status = excluded.status, note = excluded.note, memory_mb = excluded.memory_mb,
            current_jobs = excluded.current_jobs, jobs_claimed = excluded.jobs_claimed,
            jobs_completed = excluded.jobs_completed, jobs_failed = excluded.jobs_failed,
            jobs_retried = excluded.jobs_retried, jobs_recovered = excluded.jobs_recovered,
-           busy_ms = excluded.busy_ms, beat_at = now(), expires_at = excluded.expires_at
+           busy_ms = excluded.busy_ms, context_switches = excluded.context_switches,
+           context_failures = excluded.context_failures, free_mb = excluded.free_mb, held_kinds = excluded.held_kinds,
+           beat_at = now(), expires_at = excluded.expires_at
     RETURNING id
 )
 SELECT extract(epoch FROM job_next_due(%(kinds)s, %(only_queues)s) - clock_timestamp())::float8,
@@ -159,8 +178,9 @@ SELECT extract(epoch FROM job_next_due(%(kinds)s, %(only_queues)s) - clock_times
 
 _LEAVE = """
 WITH gone AS (DELETE FROM job_worker WHERE id = %(id)s RETURNING *)
-INSERT INTO job_worker_exit (worker_id, name, host, pid, queues, reason, jobs_completed, jobs_failed, started_at)
-SELECT id, name, host, pid, queues, %(reason)s, jobs_completed, jobs_failed, started_at FROM gone
+INSERT INTO job_worker_exit (
+    worker_id, name, host, pid, pool, queues, reason, jobs_completed, jobs_failed, started_at)
+SELECT id, name, host, pid, pool, queues, %(reason)s, jobs_completed, jobs_failed, started_at FROM gone
 RETURNING id
 """
 
@@ -171,7 +191,7 @@ def channel_of(worker: str) -> str:
 
 
 def beat(db: Db, member: Member, report: Report, *, lives_for: timedelta) -> Pulse:
-    counts = report.counts
+    counts, its = report.counts, member.membership
     parameters = {
         "id": member.id,
         "name": member.name,
@@ -194,7 +214,17 @@ def beat(db: Db, member: Member, report: Report, *, lives_for: timedelta) -> Pul
         "retried": counts.retried,
         "recovered": counts.recovered,
         "busy_ms": int(counts.busy_ms),
+        "free_mb": report.free_mb,
+        "held_kinds": json.dumps(dict(report.held_kinds)),
+        "pool": its and its.pool,
+        "master": its and its.master,
+        "max_jobs": its and its.max_jobs,
+        "max_seconds": its and its.max_time and int(its.max_time.total_seconds()),
+        "max_memory_mb": its and its.max_memory_mb,
         "lives_for": lives_for,
+        "rooms": json.dumps(member.rooms),
+        "context_switches": counts.context_switches,
+        "context_failures": counts.context_failures,
         "channel": channel_of(member.id),
     }
     next_due_in, suspects_wait, has_rules, _ = db.execute(_BEAT, parameters).fetchall()[0]
@@ -204,6 +234,21 @@ def beat(db: Db, member: Member, report: Report, *, lives_for: timedelta) -> Pul
 def leave(db: Db, worker: str, reason: str) -> bool:
     """Takes a worker off the roster and writes down how it ended; False: it was gone already."""
     return bool(db.execute(_LEAVE, {"id": worker, "reason": reason}).fetchall())
+
+
+_SWITCHED = """
+INSERT INTO job_tenant_switch AS known (worker_id, from_tenant, to_tenant, switches)
+SELECT %(worker)s, pair.* FROM unnest(%(since)s::text[], %(to)s::text[], %(times)s::bigint[]) AS pair
+ON CONFLICT (worker_id, from_tenant, to_tenant) DO UPDATE
+   SET switches = known.switches + excluded.switches, last_at = now()
+"""
+
+
+def switched(db: Db, worker: str, switches: Mapping[tuple[str, str], int]) -> None:
+    """Adds up how often a worker went from one tenant's jobs to another's."""
+    since, to = zip(*switches, strict=True)
+    given = {"worker": worker, "since": list(since), "to": list(to), "times": list(switches.values())}
+    db.execute(_SWITCHED, given)
 
 
 class Other(NamedTuple):

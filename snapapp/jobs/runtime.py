@@ -1,30 +1,31 @@
 """What a process needs to work the queue: settings, a registry, an engine for the hooks, and one worker."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 import psycopg
 import sqlalchemy
 from sqlalchemy import Connection
 
+from snapapp.jobs import context as contexts
 from snapapp.jobs import registry as registries
 from snapapp.jobs.courtesy import Courtesy
 from snapapp.jobs.database import Row, connect
 from snapapp.jobs.events import Events
 from snapapp.jobs.intake import Defaults
+from snapapp.jobs.lender import job_engine
 from snapapp.jobs.model import Job
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.worker import Worker
 
-Scope = Callable[[Connection, Job], AbstractContextManager[None]]
-
 _HOOK_DEADLINE = timedelta(seconds=30)
 
 
 class Runtime:
-    """Builds workers. `scope` is the application's one hook around every commit and failed hook: its tenant, say."""
+    """Builds workers. `context` is the application's one hook around every attempt, commit and failed hook: its tenant,
+    say. See `docs/context.md`."""
 
     def __init__(
         self,
@@ -32,14 +33,17 @@ class Runtime:
         *,
         registry: Registry | None = None,
         events: Events | None = None,
-        scope: Scope | None = None,
+        context: contexts.Hook | None = None,
         courtesy: Courtesy | None = None,
     ) -> None:
         self.settings = settings
         self.courtesy = courtesy or Courtesy()
         self.registry = registries.default if registry is None else registry
         self.events = events or Events()
-        self._scope = scope
+        self.context = context
+        if context and any(one.executor == "process" for one in self.registry):
+            contexts.check_importable(context)
+        self.lent = job_engine(settings)
         self._engine = sqlalchemy.create_engine(
             settings.database_url.replace("postgresql://", "postgresql+psycopg://", 1),
             pool_size=settings.concurrency + settings.children + settings.commands,
@@ -59,6 +63,8 @@ class Runtime:
             transaction=self.transaction,
             events=self.events,
             courtesy=self.courtesy,
+            lent=self.lent,
+            context=self.context,
         )
 
     def connect(self, purpose: str) -> psycopg.Connection[Row]:
@@ -69,7 +75,7 @@ class Runtime:
         )
 
     @contextmanager
-    def transaction(self, job: Job) -> Iterator[Connection]:
+    def transaction(self, _job: Job) -> Iterator[Connection]:
         """The transaction in which a job is settled and its hook runs, with a deadline that the server keeps."""
         with self._engine.begin() as connection:
             deadline = int(_HOOK_DEADLINE.total_seconds() * 1000)
@@ -78,11 +84,8 @@ class Runtime:
                 f"SELECT set_config('statement_timeout', '{deadline}', true),"
                 f" set_config('idle_in_transaction_session_timeout', '{deadline}', true)"
             )
-            if self._scope:
-                with self._scope(connection, job):
-                    yield connection
-            else:
-                yield connection
+            yield connection
 
     def close(self) -> None:
         self._engine.dispose()
+        self.lent.dispose()

@@ -1,5 +1,6 @@
 """How a worker behaves: frozen, with units in the types, checked at construction. Reads no environment."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from math import isfinite
@@ -27,6 +28,17 @@ class RetrySettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """Of a worker that a supervisor started: whose it is, and when it makes room for a new one, between two jobs."""
+
+    pool: str
+    master: str
+    max_jobs: int | None = None
+    max_time: timedelta | None = None
+    max_memory_mb: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobsSettings:
     """Everything a worker is told. The defaults are meant for production on a small box."""
 
@@ -37,10 +49,13 @@ class JobsSettings:
     children: int = 2  # warm child processes, one job each at a time
     child_max_jobs: int = 1000  # then a child is replaced, between two jobs
     child_max_rss_mb: int = 300  # likewise, when it is this big
+    child_environment: Mapping[str, str] = field(default_factory=dict, repr=False)  # beside what any program needs
     child_nice: int = 5  # how far children and commands stand behind the process that started them
     job_memory_mb: int = 512  # of a job in a child or a command, where its kind says nothing; 0: no limit
+    memory_free_min_mb: int = 100  # kinds in processes of their own are claimed only if what they need leaves so much
     commands: int = 2  # programs of `command` jobs at once
     command_allow: tuple[str, ...] = ()  # empty: only what the code itself names
+    job_connections: int = 2  # lent to running jobs; 0: none
     max_stuck: int | None = None  # threads that ignore their deadline before a restart is wanted; None: concurrency
     batch_size: int = 100
     poll_delay: timedelta = timedelta(seconds=1)
@@ -55,12 +70,14 @@ class JobsSettings:
     max_interruptions: int = 20
     retry: RetrySettings = field(default_factory=RetrySettings)
     worker_name: str | None = None  # a label for people; the worker's id is fresh at every start
+    membership: Membership | None = None  # of a pool; None: the worker was started by itself
     prepared_statements: bool = True  # off behind a PgBouncer older than 1.21 in transaction mode
 
     @property
     def connections(self) -> int:
-        """To the database, at most: claim, settle, beat, keep, notes, listen and schedules, and one for each hook."""
-        return 7 + self.concurrency + self.children + self.commands
+        """To the database, at most: claim, settle, beat, keep, notes, listen and schedules, one for each hook, and
+        those that jobs borrow."""
+        return 7 + self.concurrency + self.children + self.commands + self.job_connections
 
     def __post_init__(self) -> None:
         _raise_all(
@@ -75,6 +92,11 @@ class JobsSettings:
                 (self.child_max_rss_mb < 1, f"a child needs at least 1 MB, not {self.child_max_rss_mb}"),
                 (not 0 <= self.child_nice <= 19, f"niceness must lie between 0 and 19, not {self.child_nice}"),
                 (self.job_memory_mb < 0, f"a job's memory must not be negative: {self.job_memory_mb}"),
+                (self.job_connections < 0, f"job connections must not be negative: {self.job_connections}"),
+                (
+                    self.memory_free_min_mb < 0,
+                    f"memory to be left free must not be negative: {self.memory_free_min_mb}",
+                ),
                 (self.commands < 1, f"commands must be at least 1, not {self.commands}"),
                 (
                     self.max_stuck is not None and self.max_stuck < 1,

@@ -9,6 +9,7 @@ import psycopg
 
 from snapapp.jobs import events, queue
 from snapapp.jobs.attempt import queue_is_away
+from snapapp.jobs.costs import Ledger
 from snapapp.jobs.courtesy import Courtesy
 from snapapp.jobs.database import Line
 from snapapp.jobs.events import Events
@@ -42,6 +43,7 @@ class Settler:
         notes: Notes,
         holdings: Holdings,
         counts: Counts,
+        ledger: Ledger,
         pace: Pace,
         events: Events,
         courtesy: Courtesy,
@@ -55,6 +57,7 @@ class Settler:
         self._notes = notes
         self._holdings = holdings
         self._counts = counts
+        self._ledger = ledger
         self._pace = pace
         self._events = events
         self._courtesy = courtesy
@@ -186,6 +189,7 @@ class Settler:
         for one in batch:
             self._holdings.remove(one.job)
         self._counts.add(status, batch)
+        self._ledger.add(batch, status)
         if status is Status.COMPLETED and not self._events.hears(events.JOB_COMPLETED):
             return
         for one in batch:

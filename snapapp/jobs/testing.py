@@ -4,47 +4,63 @@ def test_a_welcome_mail_is_sent(session):
     register(session, "ana@example.org")
     assert_enqueued(session, "mail.send", to="ana@example.org")
     assert run_due(session) == ["mail.send: COMPLETED"]
+
+docs/testing.md takes you there from nothing.
 """
 
 import asyncio
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import timedelta
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from time import monotonic
 from typing import Any
 
 import sqlalchemy
 from sqlalchemy.orm import Session
 
 from snapapp.jobs import attempt, queue, registry
-from snapapp.jobs.model import Finished, Job, Outcome
+from snapapp.jobs.context import Hook, Within
+from snapapp.jobs.errors import NoConnection
+from snapapp.jobs.executors.children import Child
+from snapapp.jobs.executors.command import Command
+from snapapp.jobs.executors.guard import Guard
+from snapapp.jobs.executors.runners import Runner
+from snapapp.jobs.model import Finished, Job, Outcome, Status
 from snapapp.jobs.notes import Notes
+from snapapp.jobs.queue import Claimant, Turn
 from snapapp.jobs.registry import Processor, Registry
 from snapapp.jobs.retry import wait_spread
-from snapapp.jobs.settings import RetrySettings
+from snapapp.jobs.settings import JobsSettings
 
 SqlDb = sqlalchemy.Connection | Session
 
-_AT_ONCE = timedelta(minutes=10)
 
-
-def run_due(db: SqlDb, known: Registry = registry.default, *, at_most: int = 1000) -> list[str]:
+def run_due(
+    db: SqlDb,
+    known: Registry = registry.default,
+    *,
+    at_most: int = 1000,
+    in_children: bool = False,
+    command_allow: Sequence[str] = (),
+    context: Hook | None = None,
+) -> list[str]:
     """Runs jobs that are due, here and now, one after the other, hooks included, until nothing is due any more.
 
     All of it happens in the transaction of `db`, so a test that rolls back leaves no trace. Returns a line for each
-    attempt: its kind and the status it led to.
+    attempt: its kind and the status it led to. Limits, fair turns, snoozes and retries hold as they do for a worker:
+    what is not due, or what a limit holds back, stays where it is.
+
+    A `command` is run as the program that it is; `command_allow` is SNAPAPP_COMMAND_ALLOW. A `process` kind is called
+    in the test's own process, where breakpoints and patches work; with `in_children` it runs in a child process, as in
+    a worker. `context` is what the application gives its Runtime.
     """
     connection = db.connection() if isinstance(db, Session) else db
-    claimant = queue.Claimant("testing", _AT_ONCE)
-    lines: list[str] = []
-    while len(lines) < at_most:
-        jobs, _ = queue.claim(connection, claimant, known.kinds(), 1)
-        suspect = None if jobs else queue.claim_suspect(connection, claimant, known.kinds())
-        jobs += [suspect] if suspect else []
-        if not jobs:
-            break
-        lines += [f"{job.kind}: {_run(connection, job, known.get(job.kind))}" for job in jobs]
-    return lines
+    settings = JobsSettings(database_url="", command_allow=tuple(command_allow))
+    with _Bench(connection, known, settings, Within(context), in_children=in_children) as bench:
+        lines: list[str] = []
+        while len(lines) < at_most and (job := bench.claim()):
+            lines.append(f"{job.kind}: {bench.run(job)}")
+        return lines
 
 
 def enqueued(db: queue.Db, kind: str, **payload: Any) -> list[int]:
@@ -63,31 +79,117 @@ def make_due(db: queue.Db, job_id: int) -> None:
     queue.make_due(db, job_id)
 
 
-def _run(connection: sqlalchemy.Connection, job: Job, processor: Processor) -> str:
+class _Bench(ExitStack):
+    """A worker of one slot, in the test's thread and transaction."""
+
+    def __init__(
+        self,
+        connection: sqlalchemy.Connection,
+        known: Registry,
+        settings: JobsSettings,
+        within: Within,
+        *,
+        in_children: bool,
+    ) -> None:
+        super().__init__()
+        self._connection = connection
+        self._known = known
+        self._settings = settings
+        self._within = within
+        self._in_children = in_children
+        self._wait = wait_spread(settings.retry)
+        self._claimant = Claimant("testing", settings.timeout)
+        self._after = ""  # the lane whose turn was last
+        self._guard = Guard()
+        self.callback(self._guard.stop)
+        self._runners: dict[str, Runner] = {}
+
+    def claim(self) -> Job | None:
+        kinds = self._known.kinds()
+        if queue.has_rules(self._connection):
+            return self._take_turn() or queue.claim_suspect_by_rules(self._connection, self._claimant, kinds)
+        jobs, _ = queue.claim(self._connection, self._claimant, kinds, 1)
+        return jobs[0] if jobs else queue.claim_suspect(self._connection, self._claimant, kinds)
+
+    def _take_turn(self) -> Job | None:
+        """One claim looks at some lanes only: on until one has something, or all of them were looked at."""
+        looked_after: set[str] = set()
+        while self._after not in looked_after:
+            looked_after.add(self._after)
+            turn: Turn = queue.claim_by_rules(self._connection, self._claimant, self._known.kinds(), 1, 1, self._after)
+            self._after = turn.after
+            if turn.jobs:
+                return turn.jobs[0]
+        return None
+
+    def run(self, job: Job) -> str:
+        processor = self._known.get(job.kind)
+        notes = Notes(on_news=lambda: None)
+        job.channel = _Desk(self, notes, has_connections=processor.executor != "process")
+        if job.payload_json is None:
+            job.payload_json = queue.payload(self._connection, job.lease)
+        job.started_at = monotonic()
+        timeout = (
+            job.timeout_ms / 1000 if job.timeout_ms else (processor.timeout or self._settings.timeout).total_seconds()
+        )
+        job.deadline = job.started_at + timeout
+        finished = Finished(job, self._outcome(job, processor, timeout), monotonic() - job.started_at)
+        try:
+            status = self._settle(finished, processor, notes)
+        except attempt.CommitFailed as refused:
+            status = self._settle(refused.finished, processor, notes)
+        return status.value if status else "LEASE_LOST"
+
+    def _settle(self, finished: Finished, processor: Processor, notes: Notes) -> Status | None:
+        settle = attempt.settle_with_hook
+        return settle(finished, processor, self.transaction, notes, self._wait, self._within)[1]
+
+    def _outcome(self, job: Job, processor: Processor, timeout: float) -> Outcome:
+        within = self._within or None
+        if processor.executor == "async":
+            return asyncio.run(attempt.run_async(job, processor, self._wait, timeout, within))
+        if processor.executor == "command" or (processor.executor == "process" and self._in_children):
+            return self._runner(processor).run(job, processor, self._wait)
+        return attempt.run(job, processor, self._wait, within)
+
+    def _runner(self, processor: Processor) -> Runner:
+        runner = self._runners.get(processor.executor)
+        if runner is None:
+            runner = self._runners[processor.executor] = self._new_runner(processor.executor)
+            self.callback(runner.close)
+        runner.prepare()
+        return runner
+
+    def _new_runner(self, executor: str) -> Runner:
+        if executor == "command":
+            return Command(self._settings, self._guard, self._within)
+        modules = {one.function.__module__ for one in self._known if one.executor == executor}
+        return Child(tuple(sorted(modules)), self._settings, self._guard, self._within)
+
     @contextmanager
-    def transaction(_job: Job) -> Iterator[sqlalchemy.Connection]:
-        with connection.begin_nested():  # a hook that raises undoes its own work, not the test's
-            yield connection
+    def transaction(self, _job: Job) -> Iterator[sqlalchemy.Connection]:
+        with self._connection.begin_nested():  # a hook that raises undoes its own work, not the test's
+            yield self._connection
 
-    notes = Notes(on_news=lambda: None)
-    job.channel = _Desk(notes)
-    wait = wait_spread(RetrySettings())
-    outcome = _outcome(job, processor)
-    _, status = attempt.settle_with_hook(Finished(job, outcome, 0.0), processor, transaction, notes, wait)
-    return status.value if status else "LEASE_LOST"
-
-
-def _outcome(job: Job, processor: Processor) -> Outcome:
-    wait = wait_spread(RetrySettings())
-    if processor.executor == "async":
-        return asyncio.run(attempt.run_async(job, processor, wait, timeout=_AT_ONCE.total_seconds()))
-    return attempt.run(job, processor, wait)
+    @contextmanager
+    def lend(self, job: Job) -> Iterator[sqlalchemy.Connection]:
+        with self.transaction(job), self._within(job, self._connection):
+            yield self._connection
 
 
 class _Desk:
-    def __init__(self, notes: Notes) -> None:
+    """The channel of a job in a test: its words go into the test's transaction, and so does what it borrows."""
+
+    def __init__(self, bench: _Bench, notes: Notes, *, has_connections: bool) -> None:
         self.progress = notes.progress
         self.log = notes.log
+        self._bench = bench
+        self._has_connections = has_connections
 
     def check(self, job: Job) -> None:
         """Nobody else can see a job inside the test's transaction, so nobody can have stopped it."""
+
+    def connection(self, job: Job) -> AbstractContextManager[sqlalchemy.Connection]:
+        if not self._has_connections:
+            raise NoConnection(f"{job.kind} job {job.id} asks for a connection, and a child process has no database")
+        return self._bench.lend(job)

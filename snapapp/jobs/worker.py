@@ -13,14 +13,20 @@ from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
 
-from snapapp.jobs import crumbs, events
+from sqlalchemy import Engine
+
+from snapapp.jobs import context as contexts
+from snapapp.jobs import costs, crumbs, events
+from snapapp.jobs.admission import Admission
 from snapapp.jobs.attempt import Transaction
 from snapapp.jobs.claimer import Claimer
+from snapapp.jobs.costs import Ledger
 from snapapp.jobs.courtesy import Courtesy
 from snapapp.jobs.database import Connect, Line
 from snapapp.jobs.errors import JobInterrupted
 from snapapp.jobs.events import Events
 from snapapp.jobs.holdings import Desk, Holdings
+from snapapp.jobs.lender import Lender
 from snapapp.jobs.maintenance import Duties, Heart, Keeper
 from snapapp.jobs.model import Finished, Interrupted, Job
 from snapapp.jobs.notes import Notes
@@ -38,6 +44,8 @@ from snapapp.jobs.settler import Settler
 from snapapp.jobs.wakeup import Listener
 
 _FLOOR_WHILE_LISTENING = timedelta(seconds=5)
+_CONTEXT_EVENTS = {contexts.ENTERED: events.TENANT_CONTEXT, contexts.VALIDATED: events.TENANT_CONTEXT_VALIDATED}
+_ACCOUNTS_EVERY = timedelta(seconds=1)
 _LAST_MOMENTS = 2.0  # seconds of the grace kept for handing back and leaving
 
 
@@ -67,6 +75,8 @@ class Worker:
         transaction: Transaction,
         events: Events,
         courtesy: Courtesy,
+        lent: Engine,
+        context: contexts.Hook | None,
     ) -> None:
         self.id = (
             uuid.uuid4().hex
@@ -91,13 +101,18 @@ class Worker:
         self._beaten_at = float("-inf")
         self._due_at: float | None = None
         self._notes = Notes(on_news=self._news.set)
-        self._desk = Desk(self._notes, self._holdings)
+        within = contexts.Within(context, self._tell_context)
+        self._lender = Lender(lent, settings.job_connections, within)
+        self._desk = Desk(self._notes, self._holdings, self._lender)
+        self._ledger = Ledger()
+        self._scribe_line = self._line("notes")
         self._settler = Settler(
             self.id,
             self._line("settle"),
             self._notes,
             self._holdings,
             self.counts,
+            self._ledger,
             self._pace,
             events,
             courtesy,
@@ -115,7 +130,12 @@ class Worker:
             notes=self._notes,
             events=events,
             courtesy=courtesy,
+            lender=self._lender,
+            within=within,
+            line=self._scribe_line,
         )
+        apart = [kind for kind, room in self._rooms.room_of.items() if room in ("process", "command")]
+        self._admission = Admission(apart, self._holdings, reserve_mb=settings.memory_free_min_mb)
         member = self._introduce()
         self._claimer = Claimer(
             self._line("claim"),
@@ -126,6 +146,7 @@ class Worker:
             self._pace,
             self.counts,
             courtesy,
+            self._admission,
             batch_size=settings.batch_size,
             interruptions_allowed=settings.max_interruptions,
             on_claimed=self._on_claimed,
@@ -138,6 +159,7 @@ class Worker:
             self.counts,
             interrupt=self._rooms.interrupt,
             note=self._note,
+            admission=self._admission,
         )
         self._keeper = Keeper(settings, member, self._line("keep"), self.counts, events)
         self._listener = Listener(
@@ -149,7 +171,6 @@ class Worker:
             events=events,
         )
         self._watch = Watch(self.id, self._line("schedules"), self._declarations(), events)
-        self._scribe_line = self._line("notes")
         self._duties = Duties(self._complain)
         self._threads = [
             threading.Thread(target=self._claim_loop, name="claimer", daemon=True),
@@ -171,6 +192,7 @@ class Worker:
         self._duties.add("heartbeat", self.beat_if_due, min(settings.beat_every / 4, timedelta(seconds=1)))
         self._duties.add("recover", self.recover, settings.recover_every)
         self._duties.add("prune", self.prune, settings.prune_every)
+        self._duties.add("costs", self.keep_accounts, _ACCOUNTS_EVERY)
         for routine in self._registry.routines():
             self._add_routine(routine)
         self._duties.start()
@@ -195,6 +217,7 @@ class Worker:
         self._settler.stop(timeout=_LAST_MOMENTS)
         self._listener.stop()
         self._rooms.stop()
+        self._lender.close()
         leaving = threading.Thread(target=self._leave, args=[reason], name="leave", daemon=True)
         leaving.start()
         leaving.join(_LAST_MOMENTS)  # the database may be away
@@ -236,10 +259,11 @@ class Worker:
             self._settler.put(Finished(job, Interrupted(), None))
 
     def _leave(self, reason: str) -> None:
-        try:
-            self._heart.leave(reason)
-        except Exception as error:  # noqa: BLE001 - the database may be away; the roster's row then expires
-            self._complain("leave", error)
+        for step in (self.keep_accounts, lambda: self._heart.leave(reason)):
+            try:
+                step()
+            except Exception as error:  # noqa: BLE001 - the database may be away; the roster's row then expires
+                self._complain("leave", error)
         for line in (self._heart, self._keeper, self._scribe_line, self._claimer, self._watch):
             line.close()
 
@@ -320,11 +344,21 @@ class Worker:
     def prune(self) -> int:
         return self._keeper.prune()
 
+    def keep_accounts(self) -> None:
+        """Writes down what attempts have cost, and learns from it; where there was none, that takes no statement."""
+        if self._ledger:
+            with self._scribe_line.connection() as db:
+                if self._ledger.write(db):
+                    self._admission.learn(costs.needs(db, self._admission.kinds))
+        if self._admission.held:
+            self.ask(has_news=False)  # nobody tells us that memory is free again
+
     # --- threads ----------------------------------------------------------------------------------------------
 
     def _claim_loop(self) -> None:
         failures = 0
         self._introduce_ourselves()
+        self._recall_costs()
         self._watch.start()
         while not self._stopping.is_set():
             self._wake.wait(self._until_due())
@@ -356,6 +390,15 @@ class Worker:
                 failures += 1
                 self._complain("beat", error)
                 self._stopping.wait(pause_after(failures))
+
+    def _recall_costs(self) -> None:
+        """Before the first claim: whoever was killed for want of memory must not take as much again at once."""
+        try:
+            if self._admission.kinds:
+                with self._scribe_line.connection() as db:
+                    self._admission.learn(costs.needs(db, self._admission.kinds))
+        except Exception as error:  # noqa: BLE001 - then everything is let in, until something is learned
+            self._complain("recall what jobs cost", error)
 
     def recover_neighbours(self) -> int:
         recovered = self._keeper.recover_neighbours()
@@ -414,6 +457,12 @@ class Worker:
         self._woken = True
         self.ask()
 
+    def _tell_context(self, job: Job, step: str) -> None:
+        self.counts.add_context(failed=step == contexts.FAILED, entered=step == contexts.VALIDATED)
+        name = _CONTEXT_EVENTS.get(step)
+        if name and self.events.hears(name):
+            self.events.emit(name, worker_id=self.id, job_id=job.id, kind=job.kind, tenant=job.tenant)
+
     def _complain(self, doing: str, error: BaseException) -> None:
         self.events.complain(self.id, doing, error)
 
@@ -427,6 +476,10 @@ class Worker:
         if stuck := self._rooms.stuck:
             named = ", ".join(f"{job.kind} {job.id}" for job in stuck[:5])
             notes.append(f"threads that ignore their deadline: {len(stuck)} ({named})")
+        if held := self._admission.held:
+            notes.append(f"memory is short, held back: {', '.join(sorted(held)[:5])}")
+        if self._rooms.is_worn_out:
+            notes.append("it wants a restart")
         return "; ".join(notes) or None
 
     def _add_routine(self, routine: Routine) -> None:
@@ -459,4 +512,9 @@ class Worker:
             kinds=self._registry.kinds(),
             slots=sum(room.slots for room in self._rooms.by_name.values()),
             traces=str(self._rooms.crumbs.path),
+            rooms={
+                name: {"slots": room.slots, "kinds": self._rooms.kinds_of(name)}
+                for name, room in self._rooms.by_name.items()
+            },
+            membership=settings.membership,
         )

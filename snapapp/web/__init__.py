@@ -1,4 +1,4 @@
-"""The pages: files as they lie here, no build step. They get what they show from /internal, as any client does. Their
+"""The pages: files as they lie here, no build step. They get what they show from the API, as any client does. Their
 routes are async: what lies in memory need not wait for a thread."""
 
 import hashlib
@@ -20,7 +20,8 @@ _TYPES = {
 _HEADERS = {
     "Cache-Control": "no-cache",  # ask every time; the answer is mostly 304
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "media-src 'self'; connect-src 'self'; "
         "form-action 'none'; base-uri 'none'; frame-ancestors 'none'; "
         "require-trusted-types-for 'script'; trusted-types 'none'"  # text cannot become HTML by mistake
     ),
@@ -54,7 +55,7 @@ _PAGES = {path.name: _read(path) for path in _HERE.iterdir() if path.suffix in _
 
 @router.api_route("/", methods=["GET", "HEAD"])
 async def home(request: Request) -> Response:
-    """What this is, and the queue, live."""
+    """What this is: a video to mark moments in, and the queue, live."""
     return _answer(request, "index.html")
 
 

@@ -64,11 +64,22 @@ def address(log: Path, process: subprocess.Popen[bytes]) -> str:
     raise AssertionError(f"it does not start: {log.read_text()}")
 
 
-# Ids are learnt from answers, and that of an enqueue that met a held key is null: the job "null" may be refused.
+# Ids are learnt from answers, and that of an enqueue that met a held key is null: the job "null" may be refused. And
+# JSON Schema can say neither that keys are distinct, nor that a URL's path is one, nor what a film begins with, nor
+# what goes together in a search. Bytes of a remote video are a 502 where there is no such server.
 CONFIG = """
 [[operations]]
 include-path-regex = "^/internal/jobs/.job_id"
 checks.positive_data_acceptance.enabled = false
+
+[[operations]]
+include-path-regex = "^/v2/(snaps|videos)"
+checks.positive_data_acceptance.enabled = false
+
+[[operations]]
+include-path-regex = "^/v2/videos/.video_id./content"
+checks.positive_data_acceptance.enabled = false
+checks.not_a_server_error.enabled = false
 """
 
 
@@ -98,12 +109,15 @@ def test_the_server_does_what_it_says_whatever_is_asked(
         f"--max-examples={EXAMPLES}",
         f"--max-time={SECONDS}",
         "--seed=1",
-        "--exclude-path=/internal/jobs/stream",  # it never ends; tests/api/test_stream.py has it
+        "--exclude-path=/internal/jobs/stream",  # these never end; tests/api/test_stream.py has them,
+        "--exclude-path=/v2/events",  # and test_snap_events.py
         # its answer names every path, and schemathesis takes /internal/jobs/bulk for a job with the id "bulk"
         "--exclude-path=/internal/observability/http-metrics",
         *manner,
     ]
-    with served(url, tmp_path, SNAPAPP_INTERNAL_TOKEN=TOKEN, SNAPAPP_WORKER_CHILDREN="0") as at:
+    with served(
+        url, tmp_path, SNAPAPP_INTERNAL_TOKEN=TOKEN, SNAPAPP_WORKER_CHILDREN="0", SNAPAPP_SYNC_WAIT_MS="200"
+    ) as at:
         asked = subprocess.run([*argv, f"{at}/openapi.json"], cwd=tmp_path, capture_output=True, text=True, check=False)
     log = (tmp_path / "serve.log").read_text()
     assert asked.returncode == 0, asked.stdout + asked.stderr

@@ -8,8 +8,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from snapapp.jobs import roster
+from snapapp.jobs.costs import Ledger
+from snapapp.jobs.model import Finished, Status, Succeeded
 from snapapp.jobs.roster import Member, Report
-from tests.factory import Db, ago, make_job, make_jobs, move, row, statuses
+from tests.factory import Db, ago, make_job, make_jobs, move, row, running_job, statuses
 from tests.jobs.working import until
 
 JOBS = "/internal/jobs"
@@ -442,3 +444,21 @@ def test_a_method_that_is_not_there_is_answered_with_those_that_are(client: Test
         answer = client.request(method, path)
         assert (answer.status_code, answer.json()["error"]) == (405, "Method Not Allowed"), path
         assert {*answer.headers["Allow"].split(", ")} == {*allowed.split(", ")}, path
+
+
+# --- costs ------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_tells_what_its_attempts_cost(client: TestClient, db: Db) -> None:
+    mine, ledger = running_job(db), Ledger()
+    mine.cpu, mine.peak, mine.due_at = 1.5, 300 * 1024 * 1024, ago(seconds=5)
+    ledger.add([Finished(mine, Succeeded(None), 2.0)], Status.RETRY_WAIT)
+    ledger.write(db)
+    [cost] = client.get(f"{JOBS}/{mine.id}").json()["costs"]
+    assert (cost["attempt"], cost["outcome"], cost["wallMs"]) == (1, "RETRY_WAIT", 2000)
+    assert (cost["cpuMs"], cost["peakMb"], cost["standsFor"]) == (1500, 300, 1)
+    assert 2900 < cost["waitMs"] < 10_000
+
+
+def test_a_job_that_has_not_run_has_cost_nothing(client: TestClient, db: Db) -> None:
+    assert client.get(f"{JOBS}/{make_job(db)}").json()["costs"] == []

@@ -16,6 +16,7 @@ from tenacity import wait_none
 
 from snapapp import postgres
 from snapapp.jobs import enqueue, queue
+from snapapp.jobs.context import Within
 from snapapp.jobs.executors.children import Child
 from snapapp.jobs.executors.command import Command
 from snapapp.jobs.executors.guard import Guard
@@ -31,7 +32,9 @@ _SETTINGS = JobsSettings(database_url="", child_nice=0)  # else a busy machine w
 
 def report() -> list[str]:
     guard = Guard()
-    child, command = Child(("tests.executors.kinds",), _SETTINGS, guard), Command(_SETTINGS, guard)
+    nobody = Within()
+    child = Child(("tests.executors.kinds",), _SETTINGS, guard, nobody)
+    command = Command(_SETTINGS, guard, nobody)
     child.prepare()
     try:
         overhead = sorted(timed(lambda: run(child, "process.good")) for _ in range(500))

@@ -20,6 +20,12 @@ def echo(job: Job) -> dict[str, Any]:
     return {"pid": os.getpid(), "payload": job.payload, "attempt": job.attempt}
 
 
+@registry.processor("child.borrow", executor="process")
+def borrow(job: Job) -> None:
+    with job.connection():
+        pass
+
+
 @registry.processor("child.exit", executor="process")
 def leave(job: Job) -> None:
     sys.stderr.write("famous last words\n")

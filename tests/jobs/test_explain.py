@@ -1,15 +1,27 @@
 """explain_job(id): each reason why a job is where it is, in words, and quick behind a million others."""
 
+import re
+import threading
 from datetime import timedelta
 from time import perf_counter
 from typing import Any
 
 import pytest
+import sqlalchemy
+from psycopg import sql
 
-from snapapp.jobs import board, roster
+from snapapp.jobs import board, queue, roster
+from snapapp.jobs.courtesy import Courtesy
 from snapapp.jobs.errors import UnknownJob
+from snapapp.jobs.registry import Registry
 from snapapp.jobs.roster import Member, Report
-from tests.factory import Db, ago, hence, make_job, make_jobs, move
+from snapapp.jobs.runtime import Runtime
+from snapapp.jobs.testing import run_due
+from snapapp.migrate import sqlalchemy_url
+from tests.factory import Db, ago, hence, make_job, make_jobs, move, row
+from tests.jobs import crashing
+from tests.jobs.test_executors import put
+from tests.jobs.working import quick_settings, until, until_status, working
 from tests.test_cli import Call, bare_call, call
 
 __all__ = ["bare_call", "call"]  # the fixtures
@@ -100,11 +112,58 @@ def test_used_up_attempts_and_shutdowns_are_told(db: Db) -> None:
 def test_a_paused_queue_is_told_with_its_reason_and_the_way_out(db: Db, reason: str | None, words: str) -> None:
     worker(db)
     job_id = make_job(db, queue="mail's")
-    board.pause(db, "mail's", reason)
+    board.pause(db, "mail's", reason, by="ana")
     db.execute("UPDATE job_queue SET paused_at = now() - interval '3 minutes'")
     _, paused, workers = said(db, job_id)
-    assert paused == f"Its queue mail's has been paused for 3 min, {words}: resume_queue('mail''s') opens it."
+    assert paused == f"Its queue mail's has been paused for 3 min by ana, {words}: resume_queue('mail''s') opens it."
     assert workers.startswith("Workers that know its kind")
+
+
+def test_who_paused_a_queue_in_psql_is_told_by_role(db: Db) -> None:
+    worker(db)
+    job_id = make_job(db)
+    db.execute("SELECT pause_queue('default', 'lunch')")
+    assert " by postgres, because: lunch: resume_queue('default') opens it." in said(db, job_id)[1]
+    db.execute("SELECT resume_queue('default')")
+    assert db.execute("SELECT paused_by FROM job_queue").fetchall() == [(None,)]
+
+
+def test_people_who_pause_on_the_command_line_are_named(call: Call, db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker(db)
+    job_id = make_job(db)
+    monkeypatch.setenv("SUDO_USER", "ana")
+    assert call("queues", "pause", "default", "--reason", "lunch").code == 0
+    assert " by ana, because: lunch" in said(db, job_id)[1]
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        (
+            {"max_running": 2},
+            "The limit key:camera:* lets 2 of key:camera:7 run at once, and 2 run: it waits for one of them to end.",
+        ),
+        ({"max_running": 0}, "The limit key:camera:* lets nothing of key:camera:7 run."),
+        ({"rate": 0.5}, "The limit key:camera:* lets 0.5 of key:camera:7 start a second, after a burst of 1: "),
+    ],
+)
+def test_a_limit_that_is_reached_is_told(db: Db, limit: dict[str, float], words: str) -> None:
+    """R40."""
+    worker(db)
+    (name, most), *_ = limit.items()
+    db.execute(
+        sql.SQL("INSERT INTO job_limit (key_pattern, {}) VALUES ('key:camera:*', %s)").format(sql.Identifier(name)),
+        [most],
+    )
+    db.execute("INSERT INTO job_limit_key VALUES ('key:camera:7', now() + interval '100 s')")
+    keyed: dict[str, Any] = {"concurrency_key": "camera:7", "lane": "camera:7"}
+    job_id = make_job(db, **keyed)
+    if "max_running" in limit:
+        for _ in range(2):
+            make_job(db, "RUNNING", **keyed)
+    assert said(db, job_id)[1].startswith(words)
+    other = make_job(db, concurrency_key="other", lane="other")
+    assert not any("limit" in line for line in said(db, other))
 
 
 def test_without_workers_the_last_one_is_named(db: Db) -> None:
@@ -159,6 +218,82 @@ def test_a_suspect_runs_alone(db: Db, running: tuple[int, ...], words: str) -> N
     ]
 
 
+def test_a_room_that_is_full_is_told_though_others_of_the_worker_are_empty(db: Db) -> None:
+    rooms = {"thread": {"slots": 4, "kinds": ["quick"]}, "process": {"slots": 2, "kinds": ["big", "test"]}}
+    worker(db, slots=6, kinds=["quick", "big", "test"], rooms=rooms)
+    waiting, quick = make_job(db), make_job(db, kind="quick")
+    make_job(db, "RUNNING", kind="big", claimed_by=MEMBER["id"])
+    assert said(db, waiting)[1] == "Workers that know its kind: 1, with 1 of 2 slots busy."
+    make_job(db, "RUNNING", claimed_by=MEMBER["id"])
+    make_job(db, "RUNNING", kind="quick", claimed_by="another")
+    assert said(db, waiting)[1] == "All 2 slots of the workers that know its kind are busy."
+    assert said(db, quick)[1] == "Workers that know its kind: 1, with 0 of 4 slots busy."
+
+
+def test_a_worker_that_runs_a_suspect_begins_nothing_beside_it(db: Db) -> None:
+    rooms = {"thread": {"slots": 4, "kinds": ["test"]}, "process": {"slots": 2, "kinds": ["big"]}}
+    worker(db, kinds=["test", "big"], rooms=rooms)
+    waiting = make_job(db)
+    in_a_child = make_job(db, "RUNNING", kind="big", suspect=True, claimed_by=MEMBER["id"])
+    assert said(db, waiting)[2] == "Nobody of its kind stands before it: it is next."
+    alone = make_job(db, "RUNNING", suspect=True, claimed_by=MEMBER["id"])
+    assert in_a_child < alone
+    assert said(db, waiting)[1:] == [
+        f"box-1 runs job {alone}, which ran when its worker died, and so with nothing beside it: until that ends"
+        " nothing else begins."
+    ]
+    worker(db, id="b" * 32, name="box-2")
+    assert said(db, waiting)[1].startswith("Workers that know its kind: 2")
+
+
+# --- what real workers say --------------------------------------------------------------------------------------
+
+
+def test_all_children_busy_is_told_of_a_real_worker(url: str, db: Db) -> None:
+    with working(url, crashing.registry, children=1):
+        running = put(db, "child.spin")
+        until(lambda: row(db, running).status == "RUNNING")
+        waiting = put(db, "child.echo")
+        until(lambda: "All 1 slots of the workers that know its kind are busy." in said(db, waiting))
+        queue.cancel(db, running)
+        until_status(db, waiting, "COMPLETED")
+
+
+def test_threads_that_hang_are_told_of_a_real_worker(url: str, db: Db) -> None:
+    registry, released = Registry(), threading.Event()
+    registry.processor("hang", timeout=timedelta(milliseconds=50))(lambda job: released.wait(60))
+    with working(url, registry, concurrency=1, max_stuck=1):
+        try:
+            hanging = [until_status(db, put(db, "hang", max_attempts=1), "FAILED").id for _ in range(2)]
+            waiting = put(db, "hang")
+            named = ", ".join(f"hang {job_id}" for job_id in hanging)
+            told = f" says: threads that ignore their deadline: 2 ({named}); it wants a restart."
+            until(lambda: any(line.endswith(told) for line in said(db, waiting)))
+        finally:
+            released.set()
+
+
+def test_a_worker_that_the_web_holds_back_is_told(url: str, db: Db) -> None:
+    registry, courtesy = Registry(), Courtesy(patience=0.01)
+    registry.processor("quick")(lambda job: None)
+    runtime = Runtime(quick_settings(url, beat_every=timedelta(milliseconds=50)), registry=registry, courtesy=courtesy)
+    worker = runtime.worker()
+    worker.start()
+    waiting = make_job(db, kind="quick", next_retry_at=hence(hours=1))
+    try:
+
+        def a_guest_comes_and_it_is_told() -> bool:
+            courtesy.arrive()
+            courtesy.give_way()
+            courtesy.depart()
+            return any("says: held back by the web: " in line for line in said(db, waiting))
+
+        until(a_guest_comes_and_it_is_told)
+    finally:
+        worker.stop(timedelta(seconds=1))
+        runtime.close()
+
+
 # --- its place --------------------------------------------------------------------------------------------------
 
 
@@ -180,6 +315,63 @@ def test_those_before_it_are_counted_by_what_puts_them_there(db: Db) -> None:
     assert said(db, keyed)[2] == (
         "10 of its kind stand before it: 0 in its lane, 7 in lanes that come first, 3 of a higher priority."
     )
+
+
+def test_where_lanes_take_turns_its_turn_is_told(db: Db) -> None:
+    """FE1: nobody waits for the whole of another's backlog."""
+    worker(db)
+    db.execute("INSERT INTO job_queue (name, fair) VALUES ('default', true)")
+    for tenant, jobs in {"ana": 50, "bob": 3, "eva": 1}.items():
+        make_jobs(db, jobs, tenant=tenant, lane=tenant)
+    make_job(db, tenant="late", lane="late", next_retry_at=hence(hours=1))
+    make_jobs(db, 2, priority=5)
+    assert said(db, make_job(db, tenant="bob", lane="bob"))[2] == (
+        "Lanes take turns: it is number 4 of its own (bob), beside 2 others with work; so up to 10 of its kind run"
+        " before it, 2 of them of a higher priority."
+    )
+    assert said(db, make_job(db, tenant="zoe", lane="zoe"))[2] == (
+        "Lanes take turns: it is number 1 of its own (zoe), beside 3 others with work; so up to 5 of its kind run"
+        " before it, 2 of them of a higher priority."
+    )
+
+
+def test_turns_are_told_truly(url: str, db: Db) -> None:
+    """As many run before a job as was said, at most, whoever's turn is first."""
+    registry, ran = Registry(), []
+    registry.processor("test")(lambda job: ran.append(job.id))
+    worker(db)
+    db.execute("INSERT INTO job_queue (name, fair) VALUES ('default', true)")
+    for tenant, jobs in {"ana": 20, "bob": 5, "eva": 2}.items():
+        make_jobs(db, jobs, tenant=tenant, lane=tenant)
+    waiting = db.execute("SELECT id FROM snap_processing_job").fetchall()
+    promised = {}
+    for (job_id,) in waiting:
+        found = re.search(r"so up to (\d+) of its kind", "".join(said(db, job_id)))
+        promised[job_id] = int(found[1]) if found else 0
+    engine = sqlalchemy.create_engine(sqlalchemy_url(url))
+    with engine.begin() as connection:
+        run_due(connection, registry)
+    engine.dispose()
+    assert len(ran) == 27
+    assert all(ran.index(job_id) <= most for job_id, most in promised.items())
+    assert sum(most - ran.index(job_id) for job_id, most in promised.items()) <= 3 * len(ran)
+
+
+def test_behind_thousands_of_lanes_it_is_quick(db: Db) -> None:
+    worker(db)
+    db.execute("INSERT INTO job_queue (name, fair) VALUES ('default', true)")
+    db.execute(
+        "INSERT INTO snap_processing_job (kind, lane, tenant, spec_hash, next_retry_at)"
+        " SELECT 'test', 'tenant ' || its % 3000, 'tenant ' || its % 3000, '\\x00', now() - interval '1 hour'"
+        " FROM generate_series(1, 60000) AS its"
+    )
+    job_id = make_job(db, lane="tenant 7", tenant="tenant 7")
+    began = perf_counter()
+    lines = said(db, job_id)
+    took = perf_counter() - began
+    assert lines[2].startswith("Lanes take turns: it is number 21 of its own (tenant 7), beside at least 1000 others")
+    assert "so more than 10000 of its kind run before it" in lines[2]
+    assert took < 1
 
 
 def test_when_its_turn_comes_follows_from_what_ended_lately(db: Db) -> None:

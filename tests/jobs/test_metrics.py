@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from snapapp.jobs import Job, Permanent, Snooze, enqueue, enqueue_many, events, queue
+from snapapp.jobs.costs import Ledger
 from snapapp.jobs.courtesy import Courtesy
 from snapapp.jobs.database import Line, connect
 from snapapp.jobs.events import Event, Events
@@ -137,6 +138,7 @@ def test_what_landed_is_counted_once_though_another_of_its_batch_has_to_come_aga
         Notes(on_news=lambda: None),
         Holdings(timedelta(minutes=1), timedelta(seconds=1)),
         counts,
+        Ledger(),
         Pace(),
         told,
         Courtesy(),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapapp.jobs.errors import InvalidJob, JobCancelled
+from snapapp.jobs.errors import InvalidJob, JobCancelled, NoConnection
 from snapapp.jobs.model import (
     JSON_CAP,
     PROGRESS_CAP,
@@ -41,6 +41,9 @@ class Ear:
 
     def check(self, job: Job) -> None:
         raise JobCancelled
+
+    def connection(self, job: Job) -> NoReturn:
+        raise NoConnection
 
 
 def make(**fields: Any) -> Job:

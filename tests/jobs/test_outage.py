@@ -84,7 +84,7 @@ def test_a_stop_while_the_database_is_away_keeps_to_its_grace(home: Path, regist
     with postgres.start(home, create=True) as server:
         prepare(server.url, 200)
         brief = {"beat_every": timedelta(seconds=1), "lease_for": timedelta(seconds=4)}
-        with working(server.url, registry, scope=None, **brief) as (worker, heard):
+        with working(server.url, registry, context=None, **brief) as (worker, heard):
             until(lambda: worker.counts.completed > 10)
             server.stop()
             heard.wait_for(events.WORKER_ERROR)

@@ -317,6 +317,23 @@ def test_failed_runs_once_with_the_reason_when_the_job_is_buried(url: str, db: D
     assert effects(db) == [(job_id, "ValueError: no")]
 
 
+def test_a_commit_that_raises_is_no_success_though_the_failed_hook_raises_as_well(
+    url: str, db: Db, registry: Registry
+) -> None:
+    """Dropping the `failed` hook must not settle what the `commit` has refused."""
+
+    def refuse(*_: Any) -> None:
+        raise ValueError("no")
+
+    registry.processor("refused", commit=refuse, failed=refuse)(lambda job: "a result")
+    with working(url, registry) as (_, heard):
+        job_id = enqueue(db, "refused", max_attempts=1)
+        assert job_id
+        dead = until_status(db, job_id, "COMPLETED", "FAILED")
+        heard.wait_for(events.HOOK_DROPPED)
+    assert (dead.status, dead.result, dead.last_error) == ("FAILED", None, "ValueError: no")
+
+
 def test_a_failed_hook_that_keeps_raising_is_dropped_with_an_event(url: str, db: Db, registry: Registry) -> None:
     def failed(connection: Connection, job: Job, failure: Failure) -> None:
         raise RuntimeError("the hook is broken too")
@@ -635,9 +652,12 @@ def test_the_application_can_wrap_every_hook(url: str, db: Db, registry: Registr
     make_effects(db)
 
     @contextmanager
-    def scope(connection: Connection, job: Job) -> Iterator[None]:
-        connection.execute(sqlalchemy.text("SELECT set_config('app.tenant', :tenant, true)"), {"tenant": job.tenant})
-        yield
+    def context(job: Job, connection: Connection | None) -> Iterator[str]:
+        if connection is None:
+            yield job.tenant
+        else:
+            setting = sqlalchemy.text("SELECT set_config('app.tenant', :tenant, true)")
+            yield str(connection.execute(setting, {"tenant": job.tenant}).scalar())
 
     def commit(connection: Connection, job: Job, result: Any) -> None:
         put_effect(
@@ -645,7 +665,7 @@ def test_the_application_can_wrap_every_hook(url: str, db: Db, registry: Registr
         )
 
     registry.processor("mine", commit=commit)(lambda job: None)
-    with working(url, registry, scope=scope):
+    with working(url, registry, context=context):
         job_id = enqueue(db, "mine", tenant="fazenda")
         assert job_id
         until_status(db, job_id, "COMPLETED")

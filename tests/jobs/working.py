@@ -10,9 +10,10 @@ from typing import Any
 import sqlalchemy
 
 from snapapp.jobs import Job
+from snapapp.jobs.context import Hook
 from snapapp.jobs.events import Event, Events
 from snapapp.jobs.registry import Registry
-from snapapp.jobs.runtime import Runtime, Scope
+from snapapp.jobs.runtime import Runtime
 from snapapp.jobs.settings import JobsSettings, RetrySettings
 from snapapp.jobs.worker import Worker
 from tests.factory import Db, row
@@ -59,11 +60,11 @@ class Heard:
 
 @contextmanager
 def working(
-    url: str, registry: Registry, *, scope: Scope | None = None, **changes: Any
+    url: str, registry: Registry, *, context: Hook | None = None, **changes: Any
 ) -> Iterator[tuple[Worker, Heard]]:
     events = Events()
     heard = Heard(events)
-    runtime = Runtime(quick_settings(url, **changes), registry=registry, events=events, scope=scope)
+    runtime = Runtime(quick_settings(url, **changes), registry=registry, events=events, context=context)
     worker = runtime.worker()
     worker.start()
     try:

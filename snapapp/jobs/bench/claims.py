@@ -11,6 +11,7 @@ from time import perf_counter
 import psycopg
 
 from snapapp.jobs import queue
+from snapapp.jobs.admission import Admission
 from snapapp.jobs.bench.ground import Db, Ground, connect, fill
 from snapapp.jobs.bench.plan import KIND, Plan, Step
 from snapapp.jobs.bench.report import Measurement, Target
@@ -164,6 +165,7 @@ class Drain:
             Pace(),
             Counts(),
             Courtesy(),
+            Admission((), self._holdings),
             batch_size=_BATCH,
             interruptions_allowed=20,
             on_claimed=lambda _: None,

@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 
-from snapapp.jobs.cli import jobs, limits, queues, schedules, tail
+from snapapp.jobs.cli import fleet, jobs, limits, queues, schedules, tail
 from snapapp.jobs.cli.shown import show_json, show_table
 from snapapp.jobs.cli.typed import Act, Add
 
@@ -24,6 +24,7 @@ _FAMILIES: dict[str, Callable[[Add], None]] = {
     "workers": queues.add_worker_commands,
     "schedules": schedules.add_commands,
     "limits": limits.add_commands,
+    "fleet": fleet.add_commands,
 }
 
 

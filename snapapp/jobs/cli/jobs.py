@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from snapapp.jobs import board, bulk, queue
+from snapapp.jobs import board, bulk, costs, queue
 from snapapp.jobs.board import Filter, JobDetail, JobSummary
 from snapapp.jobs.bulk import Answers
 from snapapp.jobs.cli.queues import show_queues
@@ -30,6 +30,7 @@ from snapapp.jobs.cli.shown import (
     whisper,
 )
 from snapapp.jobs.cli.typed import Add, Db, duration, moment, text, whole
+from snapapp.jobs.costs import AttemptCost, KindCost
 from snapapp.jobs.errors import InvalidJob
 from snapapp.jobs.intake import enqueue
 from snapapp.jobs.model import Status
@@ -58,7 +59,7 @@ def add_commands(add: Add) -> None:
     replaying.add_argument("id", type=whole(1, 2**63 - 1), metavar="ID")
     cancelling = add("cancel", cancel_jobs, "end waiting jobs, ask running ones to stop")
     _add_many(cancelling, "--waiting", "every waiting job that matches")
-    add("stats", show_stats, "count what waits, runs and failed, and what the last hour did")
+    add("stats", show_stats, "count what waits, runs and failed, what the last hour did, and what each kind costs")
 
 
 def _add_enqueue(add: Add) -> None:
@@ -140,9 +141,10 @@ def _note(job: JobSummary) -> str:
 def show_job(db: Db, arguments: Namespace) -> int:
     job = board.job(db, arguments.id)
     logs = board.logs(db, job.id, limit=arguments.logs)
+    spent = costs.of_job(db, job.id)
     if arguments.json:
-        explained = {"explain": board.explain(db, job.id)}
-        show_json(asdict(job) | explained | {"logs": [asdict(entry) for entry in logs]})
+        told = {"costs": [asdict(cost) for cost in spent], "logs": [asdict(entry) for entry in logs]}
+        show_json(asdict(job) | {"explain": board.explain(db, job.id)} | told)
         return 0
     [(now,)] = db.execute("SELECT clock_timestamp()").fetchall()
     show_table([], [[name, words] for name, words in _in_words(job, now)])
@@ -150,6 +152,10 @@ def show_job(db: Db, arguments: Namespace) -> int:
     for error in job.errors:
         say(f"\nattempt {error.get('attempt')}{_ran(error)} failed: {error.get('error')}")
         say(str(error.get("trace") or "").rstrip())
+    if spent:
+        say("")
+        headers = ["attempt", "led to", "started", "waited", "ran", "cpu", "memory"]
+        show_table(headers, [_cost(cost) for cost in spent], numbers={3, 4, 5, 6})
     if logs:
         say("\nlog")
         show_table([], [[local(entry.at), f"#{entry.attempt}", entry.level, entry.message] for entry in logs])
@@ -200,6 +206,19 @@ def _holder(job: JobDetail, now: datetime) -> str:
     left = job.lock_expires_at - now
     lease = f"lease ends in {span(left)}" if left > timedelta(0) else f"lease ended {span(-left)} ago"
     return f"worker {job.claimed_by}, last heartbeat {span(now - job.locked_at)} ago, {lease}"
+
+
+def _cost(cost: AttemptCost) -> list[str]:
+    amounts = map(_duration, (cost.wait_ms, cost.wall_ms, cost.cpu_ms))
+    return [f"#{cost.attempt}", cost.outcome, local(cost.started_at), *amounts, _memory(cost.peak_mb)]
+
+
+def _duration(milliseconds: float | None) -> str:
+    return "?" if milliseconds is None else f"{milliseconds:.0f}ms" if milliseconds >= 10 else f"{milliseconds:.2g}ms"
+
+
+def _memory(megabytes: float | None) -> str:
+    return "" if megabytes is None else f"{megabytes:.0f}MB"
 
 
 def _ran(error: dict[str, Any]) -> str:
@@ -352,20 +371,40 @@ def _count(jobs: int) -> str:
 
 
 def show_stats(db: Db, arguments: Namespace) -> int:
-    queues, throughput = board.queues(db), board.throughput(db)
+    queues, throughput, kinds = board.queues(db), board.throughput(db), costs.of_kinds(db)
     if arguments.json:
-        show_json({"queues": [asdict(one) for one in queues], "last_hour": [asdict(one) for one in throughput]})
+        hour, spent = [asdict(one) for one in throughput], [asdict(one) for one in kinds]
+        show_json({"queues": [asdict(one) for one in queues], "last_hour": hour, "costs": spent})
         return 0
     show_queues(queues)
     say("")
-    if not throughput:
+    if throughput:
+        headers = ["last hour", "queue", "completed", "failed", "cancelled", "ms", "waited ms"]
+        show_table(headers, [_last_hour(each) for each in throughput], numbers={2, 3, 4, 5, 6})
+    else:
         say("No job ended within the last hour.")
-        return 0
-    headers = ["last hour", "queue", "completed", "failed", "cancelled", "ms", "waited ms"]
-    show_table(headers, [_last_hour(each) for each in throughput], numbers={2, 3, 4, 5, 6})
+    if kinds:
+        say("")
+        headers = ["costs, p50/p95/p99", "attempts", "waited ms", "ran ms", "cpu ms", "memory MB"]
+        show_table(headers, [_costs(each) for each in kinds], numbers={1, 2, 3, 4, 5})
     return 0
 
 
 def _last_hour(each: board.Throughput) -> list[str]:
     counts = map(str, (each.completed, each.failed, each.cancelled))
     return [each.kind, each.queue, *counts, number(each.mean_ms), number(each.mean_wait_ms)]
+
+
+def _costs(each: KindCost) -> list[str]:
+    return [
+        each.kind,
+        str(each.attempts),
+        _percentiles(each.wait_p50_ms, each.wait_p95_ms, each.wait_p99_ms),
+        _percentiles(each.wall_p50_ms, each.wall_p95_ms, each.wall_p99_ms),
+        _percentiles(each.cpu_p50_ms, each.cpu_p95_ms, each.cpu_p99_ms),
+        _percentiles(each.peak_p50_mb, each.peak_p95_mb, each.peak_p99_mb),
+    ]
+
+
+def _percentiles(*amounts: float | None) -> str:
+    return "" if None in amounts else " / ".join(f"{amount:.3g}" for amount in amounts)

@@ -1,6 +1,9 @@
 """`queues …` and `workers …`: list them, pause and resume queues."""
 
+import getpass
+import os
 from argparse import Namespace
+from contextlib import suppress
 from dataclasses import asdict
 
 from snapapp.jobs import board
@@ -47,8 +50,15 @@ def _queue_line(each: board.QueueSummary) -> list[str]:
 
 
 def pause_queue(db: Db, arguments: Namespace) -> int:
-    board.pause(db, arguments.queue, arguments.reason)
+    board.pause(db, arguments.queue, arguments.reason, by=_person())
     return _said_of_queue(f"The queue {arguments.queue} is paused; what runs goes on.", arguments, is_paused=True)
+
+
+def _person() -> str | None:
+    """Whoever typed this, if the system knows."""
+    with suppress(KeyError, OSError):
+        return os.environ.get("SUDO_USER") or getpass.getuser()
+    return None
 
 
 def resume_queue(db: Db, arguments: Namespace) -> int:
@@ -73,7 +83,12 @@ def list_workers(db: Db, arguments: Namespace) -> int:
         say("No worker is on the roster.")
         return 0
     rows = [_worker_line(each) for each in workers]
-    show_table(["id", "status", "busy", "done", "failed", "beat", "name"], rows, numbers={2, 3, 4})
+    headers = ["id", "status", "busy", "done", "failed", "beat", "name"]
+    if any(each.pool for each in workers):
+        headers.insert(-1, "pool")
+        for row, each in zip(rows, workers, strict=True):
+            row.insert(-1, each.pool or "")
+    show_table(headers, rows, numbers={2, 3, 4})
     return 0
 
 

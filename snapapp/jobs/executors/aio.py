@@ -25,6 +25,11 @@ class AsyncRoom:
         self._loop = asyncio.new_event_loop()
         self._thread.start()
 
+    @property
+    def ident(self) -> int:
+        """Of the loop's thread; 0 before it was started."""
+        return self._thread.ident or 0
+
     def load(self) -> int:
         return self._entered - self._left
 

@@ -1,7 +1,7 @@
 """The other side of a `process` slot: a warm child that runs one job at a time and knows no database.
 
-Started as `python -m snapapp.jobs.executors.child REQUESTS ANSWERS PARENT MODULE...`: two pipes, the parent's pid,
-and what to import before the first job comes.
+Started as `python -m snapapp.jobs.executors.child REQUESTS ANSWERS PARENT STACKS MODULE...`: two pipes, the parent's
+pid, a pipe for what it is doing when it is asked in vain, and what to import before the first job comes.
 """
 
 import ctypes
@@ -11,10 +11,11 @@ import os
 import signal
 import sys
 from threading import Lock
-from typing import Any
+from typing import Any, NoReturn
 from uuid import UUID
 
-from snapapp.jobs.errors import InvalidJob, Permanent, Snooze
+from snapapp.jobs.context import Within, found
+from snapapp.jobs.errors import InvalidJob, NoConnection, Permanent, Snooze
 from snapapp.jobs.executors import frames
 from snapapp.jobs.model import Failure, Job, to_json
 
@@ -43,20 +44,30 @@ class Pipe:
     def check(self, job: Job) -> None:
         """Nothing to check: whoever wants this attempt to end kills the child."""
 
+    def connection(self, job: Job) -> NoReturn:
+        raise NoConnection(
+            f"{job.kind} job {job.id} asks for a connection, and a child process has no database: compute here, write "
+            "in the commit hook, or let the kind run on a thread"
+        )
+
+    def context(self, job: Job, step: str) -> None:
+        self.say({"context": step}, job)
+
 
 def main(arguments: list[str]) -> None:
-    requests, answers, parent = (int(argument) for argument in arguments[:3])
+    requests, answers, parent, stacks = (int(argument) for argument in arguments[:4])
     _die_with(parent)
     faulthandler.enable()  # the last words of a crash: where in Python it happened
+    faulthandler.register(frames.STACKS, file=stacks)  # answers in C, whatever the interpreter is busy with
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, which then decides about us
-    for module in arguments[3:]:
+    for module in arguments[4:]:
         importlib.import_module(module)
     pipe = Pipe(answers)
     pipe.say({"ready": os.getpid()})
     while request := frames.read(requests):
         job = _job(request["job"], pipe)
         pipe.say({"begun": True}, job)
-        pipe.say(_answer(request["path"], job), job)
+        pipe.say(_answer(request, job, pipe), job)
 
 
 def _die_with(parent: int) -> None:
@@ -66,9 +77,10 @@ def _die_with(parent: int) -> None:
         os._exit(1)
 
 
-def _answer(path: str, job: Job) -> dict[str, Any]:
+def _answer(request: dict[str, Any], job: Job, pipe: Pipe) -> dict[str, Any]:
     try:
-        result = _function(path)(job)
+        function, context = found(request["path"]), request["context"]
+        result = Within(found(context), pipe.context).run(job, function) if context else function(job)
         return {"done": None if result is None else to_json(result, what="result")}
     except Snooze as error:
         return {"snooze": error.delay.total_seconds()}
@@ -76,14 +88,6 @@ def _answer(path: str, job: Job) -> dict[str, Any]:
         failure = Failure.of(error)
         permanent = isinstance(error, Permanent | InvalidJob)
         return {"failed": {"error": failure.error, "trace": failure.trace, "permanent": permanent}}
-
-
-def _function(path: str) -> Any:
-    module, _, name = path.partition(":")
-    found: Any = importlib.import_module(module)
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found
 
 
 def _job(fields: dict[str, Any], pipe: Pipe) -> Job:

@@ -5,6 +5,7 @@ import os
 import selectors
 import sys
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT
 from time import monotonic
@@ -12,7 +13,8 @@ from typing import Any
 
 from tenacity.wait import wait_base
 
-from snapapp.jobs import attempt
+from snapapp.jobs import attempt, black_box
+from snapapp.jobs.context import STEPS, Tell, Within
 from snapapp.jobs.errors import ChildDied, JobTimeout
 from snapapp.jobs.executors import frames
 from snapapp.jobs.executors.groups import MB, Group, Watch, signal_name
@@ -24,18 +26,22 @@ from snapapp.jobs.settings import JobsSettings
 
 _STARTS_IN = 30.0  # seconds a child may take to import its modules
 _ENDS_IN = 1.0  # seconds a child may take to end once it has let go of its pipes
+_TELLS_IN = 0.5  # seconds a child may take to say where it is
+_QUIET = 0.03  # seconds of silence after which it has said all
 _LAST_WORDS = 8192  # bytes of what it printed; they often say why it died
 _LAST_LINES = 20
+_STACKS_CAP = 65536  # bytes
 _KEPT = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"})
 
 
 class Child(Runner):
     """One process, one job at a time. Used by its slot's thread only; `interrupt` and `shut` may come from any."""
 
-    def __init__(self, modules: tuple[str, ...], settings: JobsSettings, guard: Guard) -> None:
+    def __init__(self, modules: tuple[str, ...], settings: JobsSettings, guard: Guard, within: Within) -> None:
         super().__init__(guard, settings.child_nice)
         self._modules = modules
         self._settings = settings
+        self._within = within
         self._line: _Line | None = None
         self._jobs = 0  # that this process has run
 
@@ -74,26 +80,26 @@ class Child(Runner):
         return code or 0
 
     def _start(self) -> None:
-        ours, theirs = os.pipe(), os.pipe()
-        argv = [sys.executable, "-m", "snapapp.jobs.executors.child", str(ours[0]), str(theirs[1]), str(os.getpid())]
+        ours, theirs, stacks = os.pipe(), os.pipe(), os.pipe()
+        argv = [sys.executable, "-m", "snapapp.jobs.executors.child", *map(str, (ours[0], theirs[1], os.getpid()))]
         try:
             group = self._launch(
-                [*argv, *self._modules],
-                pass_fds=(ours[0], theirs[1]),
+                [*argv, str(stacks[1]), *self._modules],
+                pass_fds=(ours[0], theirs[1], stacks[1]),
                 stdin=DEVNULL,
-                env=_environment(),
+                env=_environment() | dict(self._settings.child_environment),
                 stdout=PIPE,  # a job that prints must not write into our log as if it were us
                 stderr=STDOUT,
             )
         except BaseException:
-            os.close(ours[1])
-            os.close(theirs[0])
+            for pipe in (ours[1], theirs[0], stacks[0]):
+                os.close(pipe)
             raise
         finally:
-            os.close(ours[0])
-            os.close(theirs[1])
+            for pipe in (ours[0], theirs[1], stacks[1]):
+                os.close(pipe)
         group.go_first()
-        self._line = _Line(group, requests=ours[1], answers=theirs[0])
+        self._line = _Line(group, self._within.tell, requests=ours[1], answers=theirs[0], stacks=stacks[0])
 
     def _attempt(self, job: Job, processor: Processor, wait: wait_base) -> Outcome:
         """A child that died while it waited for work has cost the job nothing: another one gets it."""
@@ -104,15 +110,26 @@ class Child(Runner):
             self._group.allow_data(limit)
             self._jobs += 1
             timeout = JobTimeout(f"{job.kind} job {job.id} was killed at its time limit")
-            watch = Watch(self._group, job, job.deadline or monotonic(), timeout, limit)
-            line.ask({"path": processor.path, "job": _fields(job)})
-            answer = line.listen(watch, {"done", "failed", "snooze"}, job)
+            box = partial(self._open_box, line, job)
+            watch = Watch(self._group, job, job.deadline or monotonic(), timeout, limit, on_soft_deadline=box)
+            self._group.begin()
+            line.ask({"path": processor.path, "context": self._within.path, "job": _fields(job)})
+            try:
+                answer = line.listen(watch, {"done", "failed", "snooze"}, job)
+            finally:
+                watch.account()
             if answer is not None:
                 return _outcome(job, answer, wait, watch)
             if is_last or line.has_begun or job.stop:
                 raise self._death()
             self.close()
         raise AssertionError("unreachable")
+
+    def _open_box(self, line: "_Line", job: Job) -> None:
+        within = max(0.0, min(_TELLS_IN, (job.deadline or 0.0) - monotonic()))
+        dump = line.stacks(within)
+        silent = f"the child does not say where it is within {within:.1f} s"
+        black_box.put_down(job, "the child's stack", black_box.of_dump(dump) if dump else silent)
 
     def _is_worn_out(self, group: Group) -> bool:
         has_left_something = len(group.family()) > 1  # a job started it and did not wait for its end
@@ -132,16 +149,18 @@ class Child(Runner):
 class _Line:
     """What connects us to one child: requests, answers, what it prints, and the news of its end."""
 
-    def __init__(self, group: Group, *, requests: int, answers: int) -> None:
+    def __init__(self, group: Group, tell: Tell, *, requests: int, answers: int, stacks: int) -> None:
         assert group.process.stdout
         self._group = group
+        self._tell = tell
         self._requests, self._answers, self._printed = requests, answers, group.process.stdout.fileno()
+        self._stacks = stacks
         self._inbox = frames.Inbox(answers)
         self._unsent = memoryview(b"")
         self._said = b""
         self.has_begun = False
         self._selector = selectors.DefaultSelector()
-        for pipe in (self._requests, self._answers, self._printed):
+        for pipe in (self._requests, self._answers, self._printed, self._stacks):
             os.set_blocking(pipe, False)
         for ear in (self._answers, self._printed, group.ear):
             if ear >= 0:
@@ -175,6 +194,25 @@ class _Line:
             if self._inbox.is_closed or (self._group.ear in ready and self._answers not in ready):
                 return None
 
+    def stacks(self, within: float) -> str:
+        """Where the child's threads are, as faulthandler tells it: also those that are in C and let nobody else run."""
+        self._read_stacks()  # what came too late for an earlier job
+        self._group.nudge(frames.STACKS)
+        deadline, said = monotonic() + within, b""
+        with selectors.PollSelector() as selector:
+            selector.register(self._stacks, selectors.EVENT_READ)
+            while (left := deadline - monotonic()) > 0 and len(said) < _STACKS_CAP:
+                if not selector.select(min(left, _QUIET) if said else left) or not (part := self._read_stacks()):
+                    break
+                said += part
+        return said.decode(errors="replace")
+
+    def _read_stacks(self) -> bytes:
+        try:
+            return os.read(self._stacks, _STACKS_CAP)
+        except BlockingIOError:
+            return b""
+
     def last_words(self) -> str:
         for _ in range(4):  # what was still in the pipe
             self._keep()
@@ -183,7 +221,7 @@ class _Line:
 
     def close(self) -> None:
         self._selector.close()
-        for pipe in (self._requests, self._answers):
+        for pipe in (self._requests, self._answers, self._stacks):
             os.close(pipe)
         assert self._group.process.stdout
         self._group.process.stdout.close()
@@ -214,6 +252,8 @@ class _Line:
         elif job and "log" in message:
             level, text = message["log"]
             job.log(text, level=level)
+        elif job and message.get("context") in STEPS:
+            self._tell(job, message["context"])
 
 
 def _environment() -> dict[str, str]:

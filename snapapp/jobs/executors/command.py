@@ -9,6 +9,7 @@ import selectors
 import shutil
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from subprocess import PIPE
 from tempfile import mkdtemp
 from time import monotonic
@@ -16,7 +17,8 @@ from typing import Any
 
 from tenacity.wait import wait_base
 
-from snapapp.jobs import attempt
+from snapapp.jobs import attempt, black_box
+from snapapp.jobs.context import Within
 from snapapp.jobs.errors import JobTimeout
 from snapapp.jobs.executors.errors import (
     CommandAnswerInvalid,
@@ -34,6 +36,7 @@ from snapapp.jobs.settings import JobsSettings
 
 _OUTPUT_CAP = JSON_CAP + 4096  # the result and the envelope around it
 _LAST_LINES = 20
+_FIRST_LOOK = 0.005  # seconds: of what ends sooner only a need beyond our own is known
 _SHOWN = 200  # characters of an answer that is none
 _KEPT = frozenset({"PATH", "LANG", "TZ"})
 _ANY_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -42,9 +45,10 @@ _ANY_PATH = "/usr/local/bin:/usr/bin:/bin"
 class Command(Runner):
     """A slot of the room for commands."""
 
-    def __init__(self, settings: JobsSettings, guard: Guard) -> None:
+    def __init__(self, settings: JobsSettings, guard: Guard, within: Within) -> None:
         super().__init__(guard, settings.child_nice)
         self._settings = settings
+        self._within = within
         self._environment = _environment()
         self._folder: str | None = None  # of the job that runs, or of the next one
 
@@ -76,16 +80,24 @@ class Command(Runner):
             group.allow_data(limit)
             talk = _Talk(group, job)
             late = JobTimeout(f"{job.kind} job {job.id} was killed at its time limit")
-            talk.listen(Watch(group, job, job.deadline or monotonic(), late, limit))
+            box = partial(_open_box, talk, job)
+            watch = Watch(
+                group, job, job.deadline or monotonic(), late, limit, first_look=_FIRST_LOOK, on_soft_deadline=box
+            )
+            try:
+                talk.listen(watch)
+            finally:
+                watch.account()
         finally:
             code = self._end_group() or 0
+            group.used_until_its_end(job)
             _close_pipes(group)
         return _outcome(job, argv[0], code, talk, wait)
 
     def _argv(self, job: Job, processor: Processor) -> list[str]:
         """What to run, with the program's path. A program that the code names is allowed unless there is a list; one
         that is computed, perhaps from a payload, only if it is on the list."""
-        argv = list(processor.command or processor.function(job))
+        argv = list(processor.command or self._within.run(job, processor.function))
         if not argv or not all(isinstance(part, str) and part and "\0" not in part for part in argv):
             raise CommandNotAllowed(f"{job.kind} job {job.id}: a command is a list of texts that are not empty")
         program, allowed = argv[0], self._settings.command_allow
@@ -205,6 +217,11 @@ class _Talk:
         if text:
             self._job.log(text)  # which knows how many are too many
             self.lines.append(text[:300])
+
+
+def _open_box(talk: _Talk, job: Job) -> None:
+    lines = "".join(f"\n{line}" for line in talk.lines)
+    black_box.put_down(job, "the end of its standard error", lines.strip() or "it has written nothing")
 
 
 def _input(job: Job) -> bytes:

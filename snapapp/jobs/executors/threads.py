@@ -53,6 +53,10 @@ class ThreadRoom:
         self._threads[number] = successor
         successor.start()
 
+    def ident(self, number: int) -> int:
+        """Of the thread that a slot has now; 0 before it was started."""
+        return self._threads[number].ident or 0
+
     def stop(self) -> None:
         for _ in self._threads:
             self._buffer.put(None)

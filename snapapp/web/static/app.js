@@ -18,19 +18,19 @@ const STATES = {
 const FINAL = new Set(["COMPLETED", "FAILED", "CANCELLED"]);
 const EVENTS_OF_JOBS = /^job\.(added|active|progress|stopping|retried|waiting|completed|failed|cancelled)$/;
 
-const at = (id) => document.getElementById(id);
+export const at = (id) => document.getElementById(id);
 
-function make(tag, properties = {}, ...children) {
+export function make(tag, properties = {}, ...children) {
   const element = Object.assign(document.createElement(tag), properties);
   element.append(...children.filter((child) => child !== null && child !== undefined));
   return element;
 }
 
-function put(element, text) {
+export function put(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-function pause(milliseconds, signal) {
+export function pause(milliseconds, signal) {
   return new Promise((done) => {
     const timer = setTimeout(done, milliseconds);
     signal?.addEventListener("abort", () => (clearTimeout(timer), done()), { once: true });
@@ -51,7 +51,7 @@ function headers(more = {}) {
   return token ? { ...more, "X-Internal-Token": token } : more;
 }
 
-async function send(path, options = {}) {
+export async function send(path, options = {}) {
   const answer = await fetch(path, { ...options, headers: headers(options.headers), cache: "no-store" });
   if (answer.ok) return answer;
   const body = await answer.json().catch(() => ({}));
@@ -59,9 +59,9 @@ async function send(path, options = {}) {
   throw new Refused(answer.status, [body.message ?? `status ${answer.status}`, details].filter(Boolean).join(": "));
 }
 
-const ask = async (path) => (await send(path, { signal: AbortSignal.timeout(10_000) })).json();
+export const ask = async (path) => (await send(path, { signal: AbortSignal.timeout(10_000) })).json();
 
-async function change(path, body) {
+export async function change(path, body) {
   const json = body && { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
   return (await send(path, { method: "POST", signal: AbortSignal.timeout(10_000), ...json })).json();
 }

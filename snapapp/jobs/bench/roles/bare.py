@@ -43,7 +43,7 @@ class Loop:
         else:
             rows = self._walk()
         if len(rows) == self._batch:
-            lane, next_retry_at, job_id = max((row[13], row[14], row[0]) for row in rows)
+            lane, next_retry_at, job_id = max((row[14], row[13], row[0]) for row in rows)
             head = {"queue": rows[0][2], "kind": rows[0][1], "priority": rows[0][4]}
             self._after = head | {"lane": lane, "next_retry_at": next_retry_at, "id": job_id}
         return rows

@@ -1,0 +1,192 @@
+"""What a supervisor can be told, from anywhere: rows of job_command, announced by NOTIFY. Each is executed at most
+once, and what came of it stands in its row."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+import psycopg
+import sqlalchemy.exc
+
+from snapapp.jobs.database import Db, run
+from snapapp.jobs.fleet.errors import InvalidCommand, UnknownPool
+
+CHANNEL = "snapapp_fleet"
+EXPIRES_IN = timedelta(minutes=1)
+_HIGHEST = 2**63 - 1
+
+
+class Action(StrEnum):
+    SCALE = "scale"
+    RESTART = "restart"
+    PAUSE = "pause"
+    RESUME = "resume"
+    DRAIN = "drain"
+    STOP = "stop"
+
+
+class Source(StrEnum):
+    SQL = "sql"
+    CLI = "cli"
+    API = "api"
+    AUTOSCALER = "autoscaler"
+
+
+class CommandStatus(StrEnum):
+    PENDING = "PENDING"
+    TAKEN = "TAKEN"
+    EXECUTED = "EXECUTED"
+    FAILED = "FAILED"
+    EXPIRED = "EXPIRED"
+
+    @property
+    def is_final(self) -> bool:
+        return self in (CommandStatus.EXECUTED, CommandStatus.FAILED, CommandStatus.EXPIRED)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A command as the supervisor that took it sees it. Rows can be written by anybody: nothing in it is trusted."""
+
+    id: int
+    action: str
+    pool: str | None
+    amount: int | None
+    reason: str | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A command as people look at it."""
+
+    id: int
+    host: str
+    action: str
+    pool: str | None
+    amount: int | None
+    reason: str | None
+    source: str
+    status: CommandStatus
+    output: str | None
+    created_at: datetime
+    expires_at: datetime
+    taken_at: datetime | None
+    finished_at: datetime | None
+
+
+# --- sent -------------------------------------------------------------------------------------------------------
+
+_SEND = """
+SELECT command_fleet(%(action)s::text, %(pool)s::text, %(amount)s::integer, %(reason)s::text, %(host)s::text,
+                     %(source)s::text, %(expires_in)s::interval)
+"""
+
+
+def send(
+    db: Db,
+    action: str,
+    *,
+    host: str | None = None,
+    pool: str | None = None,
+    amount: int | None = None,
+    reason: str | None = None,
+    source: Source = Source.SQL,
+    expires_in: timedelta = EXPIRES_IN,
+) -> int:
+    """Its id; it is announced at commit. InvalidCommand and UnknownPool end the caller's transaction. The host may be
+    left out where there is only one; without an amount, scale gives the decision back to the pool's balance."""
+    given = {"action": action, "host": host, "pool": pool, "amount": amount, "reason": reason}
+    try:
+        [(command,)] = run(db, _SEND, {**given, "source": str(source), "expires_in": expires_in})
+    except psycopg.Error as error:
+        raise _ours(error) from None
+    except sqlalchemy.exc.DBAPIError as error:
+        if not isinstance(error.orig, psycopg.Error):
+            raise
+        raise _ours(error.orig) from None
+    return int(command)
+
+
+def _ours(error: psycopg.Error) -> Exception:
+    said = error.diag.message_primary or str(error)
+    match error.sqlstate:
+        case "22023" | "22003" | "23514":
+            return InvalidCommand(said)
+        case "P0002":
+            return UnknownPool(said)
+    return error
+
+
+# --- looked at --------------------------------------------------------------------------------------------------
+
+_SHOW = """
+SELECT id, host, action, pool, amount, reason, source, status, output, created_at, expires_at, taken_at, finished_at
+  FROM command_overview
+ WHERE id < %(before)s AND (%(only)s::bigint IS NULL OR id = %(only)s) AND (%(host)s::text IS NULL OR host = %(host)s)
+   AND (%(people)s IS FALSE OR source <> 'autoscaler')
+ ORDER BY id DESC LIMIT %(limit)s
+"""
+
+
+def sent(
+    db: Db, *, before: int | None = None, host: str | None = None, limit: int = 50, by_people: bool = False
+) -> list[Sent]:
+    """The newest first; `before` is the id of one. A host that does not answer shows in the output."""
+    given = {"before": before or _HIGHEST, "only": None, "host": host, "limit": limit, "people": by_people}
+    return [_sent(row) for row in run(db, _SHOW, given)]
+
+
+def one(db: Db, command: int) -> Sent:
+    given = {"before": _HIGHEST, "only": command, "host": None, "limit": 1, "people": False}
+    rows = run(db, _SHOW, given)
+    if not rows:
+        raise UnknownPool(f"there is no command {command}")
+    return _sent(rows[0])
+
+
+def _sent(row: Sequence[Any]) -> Sent:
+    values = dict(zip(Sent.__dataclass_fields__, row, strict=True))
+    return Sent(**values | {"status": CommandStatus(values["status"])})
+
+
+# --- taken and answered, by a supervisor ------------------------------------------------------------------------
+
+# What one master took and could not answer for, the next one closes: nobody knows how far it came.
+_TAKE = """
+WITH expired AS (
+    UPDATE job_command SET status = 'EXPIRED', finished_at = now(), output = 'nobody took it in time'
+     WHERE host = %(host)s AND status = 'PENDING' AND expires_at <= now()
+), abandoned AS (
+    UPDATE job_command SET status = 'FAILED', finished_at = now(),
+           output = 'the supervisor that took it ended before it could say what came of it'
+     WHERE host = %(host)s AND status = 'TAKEN' AND master <> %(master)s
+), taken AS (
+    UPDATE job_command SET status = 'TAKEN', master = %(master)s, taken_at = now()
+     WHERE id = ANY (ARRAY(SELECT id FROM job_command
+                            WHERE host = %(host)s AND status = 'PENDING' AND expires_at > now()
+                            ORDER BY id LIMIT 100 FOR UPDATE SKIP LOCKED))
+    RETURNING id, action, pool, amount, reason, source
+)
+SELECT * FROM taken ORDER BY id
+"""
+
+_ANSWER = """
+UPDATE job_command SET status = %(status)s, output = left(%(output)s, 4000), finished_at = now()
+ WHERE id = %(id)s AND status = 'TAKEN' AND master = %(master)s
+RETURNING id
+"""
+
+
+def take(db: Db, host: str, master: str) -> list[Order]:
+    """What this host was told and nobody took yet, oldest first; it is ours from now on."""
+    return [Order(*row) for row in run(db, _TAKE, {"host": host, "master": master})]
+
+
+def answer(db: Db, order: int, master: str, output: str, *, failed: bool = False) -> bool:
+    """False: it was not ours any more."""
+    status = CommandStatus.FAILED if failed else CommandStatus.EXECUTED
+    given = {"id": order, "master": master, "status": str(status), "output": output}
+    return bool(run(db, _ANSWER, given))

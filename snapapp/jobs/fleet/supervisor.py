@@ -1,0 +1,310 @@
+"""The master: one process a host and database. Its main thread has the processes, the clerk has the database.
+
+TERM INT HUP   all workers finish within the grace, then it ends; a second one: at once
+USR2           restarts the pools one by one, with new code, without a gap
+USR1 CONT      pauses all pools; resumes them
+"""
+
+import logging
+import os
+import signal
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from time import monotonic, sleep
+from typing import Any
+
+from snapapp.jobs import crumbs, events
+from snapapp.jobs.database import Connect
+from snapapp.jobs.events import Events
+from snapapp.jobs.fleet import history
+from snapapp.jobs.fleet.children import Child, Nursery, Origin
+from snapapp.jobs.fleet.clerk import Clerk
+from snapapp.jobs.fleet.commands import Action, Order, Source
+from snapapp.jobs.fleet.errors import InvalidCommand, MasterExists
+from snapapp.jobs.fleet.history import Fallen, Master
+from snapapp.jobs.fleet.plan import Balance, Plan
+from snapapp.jobs.fleet.plan import Pool as Planned
+from snapapp.jobs.fleet.pool import Pool, State
+from snapapp.jobs.settings import JobsSettings
+from snapapp.jobs.signals import ENDING, Signals
+
+_LOOK_EVERY = 0.5  # seconds
+_STRAYS_EVERY = 5.0
+_LAST_MOMENTS = 5.0  # seconds in which the clerk may write what is left
+_LONGEST_STOP = 15.0  # seconds beyond the grace in which a stop ends, whatever hangs
+
+
+class Supervisor:
+    """`run` it, or `start` it and `look` as often as you like, on the main thread."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        settings: JobsSettings,
+        signals: Signals,
+        *,
+        host: str,
+        origin: Origin,
+        connect: Connect,
+        events: Events,
+    ) -> None:
+        pid = os.getpid()
+        self.master = Master(uuid.uuid4().hex, host, crumbs.machine(), pid, crumbs.started(pid) or 0)
+        self.why: str | None = None  # it ended, if not because somebody wished it
+        self._plan = plan
+        self._settings = settings
+        self._signals = signals
+        self._connect = connect
+        self._events = events
+        self._nursery = Nursery(origin)
+        self._grace = settings.shutdown_grace.total_seconds()
+        self.pools = {each.name: self._pool(each) for each in plan.pools}
+        self._to_roll: deque[Pool] = deque()
+        self._orders: deque[Order] = deque()  # written by the clerk, taken by the main thread
+        self._is_dethroned = False  # written by the clerk
+        self._stop_by: float | None = None
+        self._strays_at = 0.0
+        self._clerk = Clerk(
+            self.master,
+            plan,
+            connect=connect,
+            events=events,
+            patience=self._grace + 10.0,
+            on_order=self._receive,
+            on_dethroned=self._dethrone,
+        )
+
+    def _pool(self, planned: Planned) -> Pool:
+        patience = (planned.timeout or self._settings.timeout).total_seconds()
+        return Pool(planned, self._bear, self._events, patience=patience, grace=self._grace)
+
+    # --- life and death ---------------------------------------------------------------------------------------
+
+    def run(self) -> str | None:
+        """Until a signal or a command ends it; why, where only a mishap does."""
+        self.start()
+        while not self.is_over:
+            self._signals.wait(_LOOK_EVERY)
+            self.look(self._signals.take())
+        self.stop()
+        return self.why
+
+    def start(self) -> None:
+        """MasterExists where this host has a supervisor. What a person made of the pools is as it was left."""
+        with self._connect("supervisor start") as db:
+            self._hold(
+                lambda instead: history.hold(db, self.master, instead), lambda: history.holder(db, self.master.host)
+            )
+            for kept in history.kept(db, self.master.host):
+                if pool := self.pools.get(kept.name):
+                    pool.state, pool.state_reason = kept.state, kept.reason
+                    self._fix(pool, kept.fixed_at)
+            history.forget_pools(db, self.master.host, list(self.pools))
+        self._nursery.open()
+        self._clerk.start()
+        self.look([])
+
+    def stop(self) -> None:
+        self._nursery.close()
+        self._clerk.stop(within=_LAST_MOMENTS)
+
+    @property
+    def is_over(self) -> bool:
+        if self._stop_by is None:
+            return False
+        return monotonic() >= self._stop_by or all(pool.is_empty for pool in self.pools.values())
+
+    def _hold(self, hold: Callable[[str | None], bool], ask: Callable[[], history.Holder | None]) -> None:
+        """One that is dead here is replaced at once; of one that cannot be seen from here we wait for a beat."""
+        heard: timedelta | None = None
+        deadline = monotonic() + 2 * history.LIVES_FOR.total_seconds()
+        while not hold(None):
+            its = ask()
+            if its is None:
+                continue
+            is_here = its.machine == self.master.machine
+            if is_here and crumbs.is_gone(its.pid, its.pid_started):
+                if hold(its.id):
+                    return
+                continue
+            has_beaten = heard is not None and its.last_beat < heard
+            if is_here or has_beaten or monotonic() > deadline or self._signals.noted:
+                raise MasterExists(its.said(self.master.host))
+            heard = its.last_beat
+            sleep(0.5)
+
+    # --- one pass ---------------------------------------------------------------------------------------------
+
+    def look(self, noted: Sequence[signal.Signals] = ()) -> None:
+        """Everything once. What fails is reported, and the rest is done all the same."""
+        for number in noted:
+            self._guarded(f"answer {number.name}", partial(self._answer, number))
+        self._guarded("reap", self._reap)
+        while self._orders:
+            self._obey(self._orders.popleft())
+        if self._is_dethroned and self._stop_by is None:
+            self.why = f"another supervisor has taken the host {self.master.host}"
+            self.end()
+        self._guarded("restart pools", self._roll)
+        for pool in self.pools.values():
+            self._guarded(f"look after {pool.planned.name}", pool.look)
+        if monotonic() >= self._strays_at:
+            self._strays_at = monotonic() + _STRAYS_EVERY
+            self._guarded("end strays", self._nursery.end_strays)
+        self._clerk.stands([pool.standing for pool in self.pools.values()])
+        if self._events.hears(events.MASTER_LOOPED):
+            self._tell(events.MASTER_LOOPED)
+
+    def _answer(self, number: signal.Signals) -> None:
+        if number in ENDING:
+            self.end()
+        elif number is signal.SIGUSR2:
+            self.restart(list(self.pools.values()))
+        elif number is signal.SIGUSR1:
+            for pool in self.pools.values():
+                pool.pause("SIGUSR1")
+        elif number is signal.SIGCONT:
+            for pool in self.pools.values():
+                pool.resume()
+
+    def _reap(self) -> None:
+        for child in self._nursery.reap():
+            self._guarded(f"see off {child.pid}", partial(self._see_off, child))
+
+    def _see_off(self, child: Child) -> None:
+        pool = self.pools[child.pool]
+        was_unasked = pool.lost(child)
+        level = logging.WARNING if child.code else logging.DEBUG
+        self._tell(events.PROCESS_ENDED, level, pool=child.pool, pid=child.pid, why=child.end)
+        self._clerk.bury(_fallen(child, pool.planned, was_unasked and bool(child.code) and not child.is_ready))
+        child.tally.close()
+
+    def _roll(self) -> None:
+        """The next pool begins when the one before has only new workers, and those are of new code."""
+        if not self._to_roll or not self._nursery.is_renewed or any(pool.is_rolling for pool in self.pools.values()):
+            return
+        self._to_roll.popleft().restart()
+
+    # --- what it is told --------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """Begins to end; called again, it hurries."""
+        self._to_roll.clear()
+        self._clerk.status = "STOPPING"
+        wait = 1.0 if self._stop_by is not None else self._grace
+        self._stop_by = monotonic() + wait + _LONGEST_STOP
+        for pool in self.pools.values():
+            pool.stop()
+
+    def restart(self, pools: Sequence[Pool]) -> None:
+        if self._stop_by is None:
+            self._nursery.renew()
+            self._to_roll.extend(pool for pool in pools if pool not in self._to_roll)
+
+    def _receive(self, order: Order) -> None:
+        self._orders.append(order)
+        self._signals.ring()
+
+    def _dethrone(self) -> None:
+        self._is_dethroned = True
+        self._signals.ring()
+
+    def _obey(self, order: Order) -> None:
+        failed = True
+        try:
+            output = self.obey(order)
+            failed = False
+        except InvalidCommand as error:
+            output = str(error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, whoever gave the order should know
+            output = f"{type(error).__name__}: {error}"
+        level = logging.WARNING if failed else logging.INFO
+        self._tell(events.COMMAND_DONE, level, command=order.id, action=order.action, pool=order.pool, output=output)
+        self._clerk.answer(order.id, output, failed=failed)
+
+    def obey(self, order: Order) -> str:
+        """Does what a command says; what came of it, in words. InvalidCommand where it cannot."""
+        if order.action not in list(Action):
+            raise InvalidCommand(f"there is no action {order.action!r}: there are {', '.join(Action)}")
+        if self._stop_by is not None:
+            raise InvalidCommand("this supervisor is stopping")
+        if order.pool is not None and order.pool not in self.pools:
+            raise InvalidCommand(f"there is no pool {order.pool} here; there are {', '.join(self.pools)}")
+        pools = [self.pools[order.pool]] if order.pool else list(self.pools.values())
+        named = ", ".join(pool.planned.name for pool in pools)
+        match Action(order.action):
+            case Action.SCALE:
+                if not order.pool:
+                    raise InvalidCommand("say which pool to scale")
+                return self._scale(pools[0], order)
+            case Action.RESTART:
+                self.restart(pools)
+                return f"restarting {named}, one worker after the other"
+            case Action.PAUSE:
+                for pool in pools:
+                    pool.pause(order.reason)
+                return f"paused {named}: what runs goes on, nothing is claimed"
+            case Action.RESUME:
+                for pool in pools:
+                    pool.resume()
+                return f"resumed {named}"
+            case Action.DRAIN:
+                for pool in pools:
+                    pool.drain(order.reason)
+                return f"draining {named}: workers finish what they run and leave"
+            case Action.STOP:
+                if order.pool:
+                    raise InvalidCommand(f"stop ends the whole supervisor; to empty {order.pool} alone, drain it")
+                self.end()
+                return f"stopping, within {self._grace:g} s"
+
+    def _scale(self, pool: Pool, order: Order) -> str:
+        name, planned, before = pool.planned.name, pool.planned, pool.wanted
+        if order.source == Source.AUTOSCALER:
+            if pool.fixed_at is not None or pool.state is not State.ACTIVE or order.amount is None:
+                raise InvalidCommand(f"{name} is not balanced at the moment")
+            pool.scale(order.amount)
+            return f"{name}: {before} -> {order.amount}"
+        if order.amount is not None and not 0 <= order.amount <= planned.max_processes:
+            raise InvalidCommand(f"{name} may have 0 to {planned.max_processes} processes, not {order.amount}")
+        self._fix(pool, order.amount)
+        if order.amount is None:
+            return f"{name}: balance {planned.balance} decides again"
+        until = "" if planned.balance is Balance.OFF else "; it stays so until it is scaled without a number"
+        return f"{name}: {before} -> {order.amount}{until}"
+
+    def _fix(self, pool: Pool, processes: int | None) -> None:
+        if processes is not None:
+            pool.scale(processes)
+        elif pool.fixed_at is not None and pool.planned.balance is Balance.OFF:
+            pool.scale(pool.planned.max_processes)
+        pool.fixed_at = processes
+
+    # --- parts ------------------------------------------------------------------------------------------------
+
+    def _bear(self, planned: Planned, is_paused: bool) -> Child:
+        request: Mapping[str, Any] = {
+            "url": self._settings.database_url,
+            "table": planned.as_table(),
+            "master": self.master.id,
+            "nice": planned.nice,
+            "is_paused": is_paused,
+        }
+        return self._nursery.bear(planned.name, request)
+
+    def _guarded(self, doing: str, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except Exception as error:  # noqa: BLE001 - the next pass comes in half a second
+            self._tell(events.MASTER_ERROR, logging.ERROR, doing=doing, error=f"{type(error).__name__}: {error}")
+
+    def _tell(self, name: str, level: int = logging.INFO, **facts: Any) -> None:
+        self._events.emit(name, level, host=self.master.host, master=self.master.id, **facts)
+
+
+def _fallen(child: Child, planned: Planned, came_to_nothing: bool) -> Fallen:
+    age = timedelta(seconds=monotonic() - child.born_at)
+    return Fallen(child.pid, child.pid_started, planned.name, planned.queues, age, child.end, came_to_nothing)

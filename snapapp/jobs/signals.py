@@ -1,0 +1,75 @@
+"""Notes signals, nothing else: the main thread asks for them where it can answer."""
+
+import os
+import select
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+Handler = Callable[[int, FrameType | None], Any] | int | signal.Handlers | None
+
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Signals:
+    """SIGTERM, SIGINT and SIGHUP, and those that are named besides."""
+
+    def __init__(self, *besides: signal.Signals) -> None:
+        self.noted: list[signal.Signals] = []  # written by the handler, and by `take`, which runs on the same thread
+        self._numbers = (*ENDING, *besides)
+        self._interrupts = False
+        self._before: dict[signal.Signals, Handler] = {}
+
+    def __enter__(self) -> Self:
+        # The kernel may give a signal to any thread, and the handler runs when the main one wakes up: this wakes it.
+        self._ear, self._bell = os.pipe()
+        os.set_blocking(self._bell, False)
+        self._bell_before = signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False)
+        for number in self._numbers:
+            if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue  # nohup's wish
+            self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._bell_before)
+        bell, self._bell = self._bell, -1
+        os.close(self._ear)
+        os.close(bell)
+
+    @contextmanager
+    def interrupting(self) -> Iterator[None]:
+        """In here a signal that ends raises KeyboardInterrupt: for a start that takes long and that nobody wants any
+        more."""
+        self._interrupts = True
+        try:
+            yield
+        finally:
+            self._interrupts = False
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Returns early for a signal or a ring, also for one that came since the last wait."""
+        if select.select([self._ear], [], [], seconds)[0]:
+            os.read(self._ear, 4096)
+
+    def take(self) -> list[signal.Signals]:
+        """What was noted since the last call, in order."""
+        taken, self.noted = self.noted, []
+        return taken
+
+    def ring(self) -> None:
+        """Ends a wait, from any thread."""
+        with suppress(OSError):  # the pipe is full, so it rings already; or nobody waits any more
+            os.write(self._bell, b"!")
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self.noted.append(signal.Signals(number))
+        if self._interrupts and number in ENDING:
+            self._interrupts = False
+            raise KeyboardInterrupt

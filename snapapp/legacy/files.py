@@ -1,0 +1,125 @@
+"""Frames and clips of the old service: copied from its folder or bucket into our storage, or left where their URLs
+point."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+from uuid import UUID
+
+from snapapp import storage
+from snapapp.legacy import shapes
+from snapapp.legacy.errors import LegacyError
+from snapapp.settings import Settings, StorageKind
+from snapapp.storage import S3, Local, Room, Storage, keys
+
+_BEFORE_ANY_ATTEMPT = 0
+_BLOCK = 2**20
+
+
+Artefact = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """A snap's files as its row has them."""
+
+    frames: list[dict[str, Any]]
+    clip: dict[str, Any] | None
+    artefacts: list[Artefact]
+    media_prefix: str | None
+    lost: int  # neither here nor anywhere that a URL would lead to
+
+
+def files_of(snap: shapes.Row, artefacts: list[Artefact]) -> Files:
+    """Those that were copied have a name below the prefix, the others the URL that they had."""
+    frames, clip = shapes.frames_of(snap), shapes.clip_of(snap)
+    copied, lost = {each["file_name"] for each in artefacts}, 0
+    for file in _every(frames, clip):
+        path = file.pop("path")
+        if file["file_name"] in copied:
+            continue
+        if _is_url(path):
+            file["url"] = path
+        else:
+            lost += 1
+    return Files(frames, clip, artefacts, _prefix(snap["id"]) if artefacts else None, lost)
+
+
+def _every(frames: list[dict[str, Any]], clip: dict[str, Any] | None) -> list[dict[str, Any]]:
+    return [*frames, clip] if clip else frames
+
+
+def _prefix(snap_id: UUID) -> str:
+    return keys.of_attempt(snap_id, _BEFORE_ANY_ATTEMPT)
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """Where the old files lie, and where they go."""
+
+    old: Storage
+    ours: Storage
+
+    def copied(self, snap: shapes.Row) -> list[Artefact]:
+        """Those that are there. What was copied before is not copied again."""
+        every = _every(shapes.frames_of(snap), shapes.clip_of(snap))
+        return [made for file in every if (made := self._copied(file, snap["id"]))]
+
+    def _copied(self, file: dict[str, Any], snap_id: UUID) -> Artefact | None:
+        if not keys.is_segment(file["file_name"]):
+            return None
+        for key in _candidates(file["path"], snap_id):
+            if self.old.exists(key):
+                return self._put(key, _prefix(snap_id), file["file_name"])
+        return None
+
+    def _put(self, key: str, prefix: str, name: str) -> Artefact:
+        digest = hashlib.sha256()
+        with self.old.open(key) as source:
+            while block := source.read(_BLOCK):
+                digest.update(block)
+            source.seek(0)
+            if not self.ours.exists(prefix + name):
+                self.ours.put(prefix + name, source)
+            return {"file_name": name, "sha256": digest.hexdigest(), "size_bytes": source.stored.size}
+
+
+def archive_of(media: str, settings: Settings) -> Archive:
+    ours = storage.from_settings(settings)
+    if media.startswith("s3://"):
+        return Archive(_bucket(media, settings), ours)
+    if not Path(media).is_dir():
+        raise LegacyError(f"--media {media} is no folder. Nothing was brought over.")
+    return Archive(Local(Path(media), Room(Path(media), 0)), ours)
+
+
+def _bucket(media: str, settings: Settings) -> S3:
+    """With the credentials of the settings: there is one provider, mostly."""
+    bucket, _, prefix = media.removeprefix("s3://").partition("/")
+    if not bucket or not settings.s3_access_key_id or not settings.s3_secret_access_key:
+        raise LegacyError(
+            "--media s3://BUCKET/PREFIX needs SNAPAPP_S3_ACCESS_KEY_ID and SNAPAPP_S3_SECRET_ACCESS_KEY, and perhaps "
+            "SNAPAPP_S3_ENDPOINT. Nothing was brought over."
+        )
+    found = storage.from_settings(
+        replace(settings, storage=StorageKind.S3, s3_bucket=bucket, s3_prefix=prefix.strip("/"))
+    )
+    assert isinstance(found, S3)
+    return found
+
+
+def _candidates(path: str, snap_id: UUID) -> Iterator[str]:
+    """Keys below the old root, whose own name nobody tells us: the longest end of the path first. Each has the snap's
+    id in it, so that no snap ever gets the files of another."""
+    steps = [step for step in unquote(urlsplit(path).path if _is_url(path) else path).split("/") if step]
+    if all(keys.is_segment(step) for step in steps):
+        for start in range(len(steps)):
+            if str(snap_id) in steps[start:-1]:
+                yield "/".join(steps[start:])
+
+
+def _is_url(path: str) -> bool:
+    return path.lower().startswith(("http://", "https://"))

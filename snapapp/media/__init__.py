@@ -1,0 +1,60 @@
+"""Pictures and clips out of videos: pure functions over a seekable binary file, PyAV and Pillow; no network, no rows.
+
+A moment is counted in whole microseconds from the file's second 0, and the frame of a moment is the one shown then.
+Read `wanted` (what can be asked for), `container` (a file opened safely), `moments` (which frame), `extract` (the one
+pass that makes everything), then what it uses: `studio` (size and upright), `clip`, `pictures`, `overlay`, `quality`.
+"""
+
+from snapapp.media.as_json import as_json
+from snapapp.media.errors import (
+    InvalidWish,
+    MediaError,
+    NoVideo,
+    OutOfMemory,
+    PastTheEnd,
+    TooLarge,
+    Unreadable,
+    UnsupportedCodec,
+    UnsupportedContainer,
+    Unusable,
+)
+from snapapp.media.extract import Extracted, extract
+from snapapp.media.limits import Limits
+from snapapp.media.making import Artefact, Clip, Frame
+from snapapp.media.preview import Preview, preview
+from snapapp.media.probe import Probe, probe
+from snapapp.media.quality import Quality
+from snapapp.media.still import still
+from snapapp.media.wanted import Format, Mode, Overlay, Position, Wanted, cards
+
+__all__ = [
+    "Artefact",
+    "Clip",
+    "Extracted",
+    "Format",
+    "Frame",
+    "InvalidWish",
+    "Limits",
+    "MediaError",
+    "Mode",
+    "NoVideo",
+    "OutOfMemory",
+    "Overlay",
+    "PastTheEnd",
+    "Position",
+    "Preview",
+    "Probe",
+    "Quality",
+    "TooLarge",
+    "Unreadable",
+    "UnsupportedCodec",
+    "UnsupportedContainer",
+    "Unusable",
+    "Wanted",
+    "as_json",
+    "cards",
+    "extract",
+    "preview",
+    "probe",
+    "still",
+]

@@ -1,0 +1,306 @@
+"""A video opened so that a hostile one can do no harm: few formats, few codecs, bounded memory, errors in words.
+
+FFmpeg gets a file object and never a name: a name may be an address or a playlist, and it would follow it.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import BinaryIO, cast
+
+import av
+from av.container import Flags, InputContainer
+from av.packet import Packet
+from av.stream import Disposition
+from av.video.codeccontext import VideoCodecContext
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from snapapp.media.errors import (
+    MediaError,
+    NoVideo,
+    OutOfMemory,
+    TooLarge,
+    Unreadable,
+    UnsupportedCodec,
+    UnsupportedContainer,
+)
+from snapapp.media.limits import MB, Limits
+
+SECOND = 1_000_000  # microseconds; all times here are whole numbers of them
+
+_CODECS = {"h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mjpeg", "prores"}
+_DECODERS = ",".join(sorted(_CODECS | {"libdav1d"}))
+_DAMAGED_PACKETS = 300  # in one pass; a cut or a lost block damages a few
+_BUFFER = 64 * 1024
+
+_MP4_BOXES = {
+    b"ftyp",
+    b"moov",
+    b"mdat",
+    b"free",
+    b"skip",
+    b"wide",
+    b"moof",
+    b"styp",
+    b"sidx",
+    b"pnot",
+    b"uuid",
+    b"pdin",
+}
+_OTHERS = {
+    b"RIFF": "an AVI or WAV file",
+    b"OggS": "an Ogg file",
+    b"FLV": "a Flash video",
+    b"G@": "an MPEG transport stream",
+    b"\x00\x00\x01\xba": "an MPEG program stream",
+    b"\x30\x26\xb2\x75": "a Windows Media file",
+    b"\x89PNG": "a PNG picture",
+    b"\xff\xd8\xff": "a JPEG picture",
+    b"GIF8": "a GIF picture",
+    b"ID3": "an MP3 file",
+    b"%PDF": "a PDF document",
+    b"PK": "a ZIP archive",
+    b"<": "a web page or other text",
+    b"#EXTM3U": "a playlist",
+    b"ffconcat": "a playlist",
+}
+
+
+class Reading:
+    """The source as FFmpeg may have it. Nothing raised may cross its C code: a failure waits here, and what FFmpeg sees
+    is the end of the file."""
+
+    def __init__(self, source: BinaryIO, allowance: int) -> None:
+        self._source = source
+        self._allowance = allowance
+        self._left = allowance
+        self._place = 0
+        self.size = source.seek(0, os.SEEK_END)
+        self.failure: BaseException | None = None
+
+    def allow(self, allowance: int) -> None:
+        """As much may be read from here on until the next call."""
+        self._allowance = self._left = allowance
+
+    def read(self, size: int) -> bytes:
+        if self.failure:
+            return b""
+        try:
+            self._source.seek(self._place)
+            data = bytes(self._source.read(size))
+            # PyAV copies what it gets, however long, into a buffer of the size it asked for
+            assert len(data) <= size, f"the source returned {len(data)} bytes when asked for {size}"
+            self._place += len(data)
+            self._take(len(data))
+        except BaseException as failure:  # noqa: BLE001 - check() raises it
+            self.failure = failure
+            return b""
+        return data
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self.size}[whence]
+        self._place = max(0, base + offset)
+        return self._place
+
+    def tell(self) -> int:
+        return self._place
+
+    def check(self) -> None:
+        if self.failure:
+            raise self.failure
+
+    def _take(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise TooLarge(f"the video has a part of more than {self._allowance // MB} MB, which is not read at once")
+
+
+@dataclass(slots=True)
+class Video:
+    """An open file and its one video stream. Frames are counted, so that the work stays within its limit."""
+
+    container: InputContainer
+    stream: VideoStream
+    kind: str
+    reading: Reading
+    limits: Limits
+    begins: int
+    """Second 0, on the stream's own clock."""
+    pixels_left: int
+    packets_damaged: int = field(default=0)
+
+    def time(self, pts: int) -> int:
+        """Since second 0."""
+        base = self.stream.time_base
+        assert base
+        return round(pts * SECOND * base) - self.begins
+
+    def pts(self, time: int) -> int:
+        """The last tick of the stream's clock that is not after this time."""
+        base = self.stream.time_base
+        assert base
+        return int((time + self.begins) // (SECOND * base))
+
+    def seek(self, time: int | None) -> None:
+        """To a keyframe at or before this time, as far as the container knows; None is the beginning."""
+        self.reading.allow(self.limits.max_header_bytes)
+        target = self.pts(time) if time is not None else min(0, self.stream.start_time or 0)
+        self.container.seek(target, stream=self.stream)
+        self.reading.check()
+
+    def packets(self) -> "Iterator[Packet[VideoStream]]":
+        """From here to the end. Where the file breaks off is its end."""
+        packets = self.container.demux()
+        while True:
+            self.reading.allow(self.limits.max_packet_bytes)
+            try:
+                packet = next(packets)
+            except StopIteration:
+                break
+            except av.FFmpegError as error:
+                self.reading.check()
+                self._count_damage(error)
+                break
+            self.reading.check()
+            if packet.stream_index == self.stream.index and packet.size:
+                yield cast("Packet[VideoStream]", packet)
+
+    def decode(self, packet: "Packet[VideoStream] | None") -> list[VideoFrame]:
+        """What the decoder has ready after this packet; without one, all that is left in it."""
+        try:
+            frames = self.stream.codec_context.decode(packet)
+        except av.MemoryError as error:
+            raise OutOfMemory("there was not enough memory to decode this video") from error
+        except av.FFmpegError as error:
+            self._count_damage(error)
+            return []
+        for frame in frames:
+            self.pixels_left -= frame.width * frame.height
+        if self.pixels_left < 0:
+            raise self._too_much()
+        return frames
+
+    def afford(self, frames: float) -> None:
+        """Refuses work that is known to be too much before any of it is done."""
+        if frames * self.stream.codec_context.width * self.stream.codec_context.height > self.pixels_left:
+            raise self._too_much()
+
+    def _too_much(self) -> TooLarge:
+        context = self.stream.codec_context
+        return TooLarge(
+            f"too many frames of {context.width}×{context.height} would have to be decoded for this moment;"
+            f" a smaller copy of the video, or one with more keyframes, will do"
+        )
+
+    def _count_damage(self, error: av.FFmpegError) -> None:
+        self.packets_damaged += 1
+        if self.packets_damaged > _DAMAGED_PACKETS:
+            raise Unreadable(f"the video is damaged: {_words(error)}") from error
+
+
+@contextmanager
+def opened(source: BinaryIO, limits: Limits) -> Iterator[Video]:
+    """The video stream, checked against the lists and limits: what comes out of here can be decoded."""
+    with opened_unchecked(source, limits) as (container, kind, reading):
+        stream = video_stream(container)
+        if stream is None:
+            raise NoVideo("the file has no video stream, only " + _what_is_in(container))
+        if problem := why_not(stream, limits):
+            raise problem
+        with in_words(reading):
+            yield made_ready(container, stream, kind, reading, limits)
+
+
+@contextmanager
+def opened_unchecked(source: BinaryIO, limits: Limits) -> Iterator[tuple[InputContainer, str, Reading]]:
+    """The container, whatever is in it; only for looking at."""
+    reading = Reading(source, limits.max_header_bytes)
+    kind = _kind(reading)
+    with in_words(reading):
+        container = av.open(
+            reading,
+            "r",
+            container_options={"format_whitelist": "mov,matroska"},
+            # FFmpeg decodes while it looks for what the header does not say; a 16k × 16k file took 621 MB there
+            options={"max_pixels": str(limits.max_pixels), "codec_whitelist": _DECODERS, "threads": "1"},
+            metadata_errors="replace",
+            buffer_size=_BUFFER,
+        )
+    with container:
+        # to invent missing timestamps FFmpeg would keep packets until it knows, perhaps all
+        container.flags &= ~cast(int, Flags.gen_pts.value)
+        yield container, kind, reading
+
+
+def made_ready(container: InputContainer, stream: VideoStream, kind: str, reading: Reading, limits: Limits) -> Video:
+    context = stream.codec_context
+    context.thread_count = limits.threads
+    context.thread_type = "AUTO"
+    # options given when the file was opened do not reach its decoders
+    context.options = {"max_pixels": str(limits.max_pixels), "codec_whitelist": _DECODERS}
+    return Video(container, stream, kind, reading, limits, container.start_time or 0, limits.max_decoded_pixels)
+
+
+def video_stream(container: InputContainer) -> VideoStream | None:
+    """The first that moves: a cover picture is a stream as well."""
+    moving = (stream for stream in container.streams.video if not stream.disposition & Disposition.attached_pic)
+    return next(moving, None)
+
+
+def why_not(stream: VideoStream, limits: Limits) -> MediaError | None:
+    """What stands against decoding this stream, if anything."""
+    context, most = stream.codec_context, f"{limits.max_pixels / 1e6:.1f} million pixels"
+    if codec_name(stream) not in _CODECS:
+        name = codec_name(stream) or "something we do not know"
+        return UnsupportedCodec(f"the video is coded as {name}; we read {', '.join(sorted(_CODECS))}")
+    if not context.width or not context.height:
+        # FFmpeg forgets a size beyond the limit, for some codecs
+        return Unreadable(f"its picture has no size that can be read: it is damaged, or larger than {most}")
+    if context.width * context.height > limits.max_pixels:
+        return TooLarge(f"the picture has {context.width}×{context.height} pixels; we read up to {most}")
+    return None
+
+
+def codec_name(stream: VideoStream) -> str | None:
+    context: VideoCodecContext | None = stream.codec_context  # none where FFmpeg has no decoder
+    return context.codec.canonical_name if context else None
+
+
+@contextmanager
+def in_words(reading: Reading) -> Iterator[None]:
+    """FFmpeg's errors as ours. What the source itself raised comes first: it is the cause."""
+    try:
+        yield
+    except av.FFmpegError as error:
+        reading.check()
+        if isinstance(error, MemoryError):
+            raise OutOfMemory("the video asks for more memory than there is; it may be damaged") from error
+        raise Unreadable(f"the video cannot be read; it is damaged, or was cut off: {_words(error)}") from error
+    except MemoryError as error:
+        raise OutOfMemory("there was not enough memory for this video") from error
+    reading.check()
+
+
+def _kind(reading: Reading) -> str:
+    """mp4, mov, mkv or webm, by the first bytes; a name or a Content-Type proves nothing."""
+    head = reading.read(64)
+    reading.check()
+    reading.seek(0)
+    if not head:
+        raise Unreadable("the file is empty")
+    if head.startswith(b"\x1aE\xdf\xa3"):
+        return "webm" if b"webm" in head else "mkv"
+    if head[4:8] in _MP4_BOXES:
+        return "mp4" if head[4:8] in (b"ftyp", b"styp", b"sidx", b"moof") and head[8:10] != b"qt" else "mov"
+    what = next((name for start, name in _OTHERS.items() if head.startswith(start)), "something else")
+    raise UnsupportedContainer(f"this is {what}; we read MP4, MOV, MKV and WebM")
+
+
+def _what_is_in(container: InputContainer) -> str:
+    return " and ".join(sorted({stream.type for stream in container.streams})) or "nothing"
+
+
+def _words(error: av.FFmpegError) -> str:
+    return (error.strerror or "unknown error").lower()

@@ -1,0 +1,55 @@
+"""A second thread for what follows decoding: FFmpeg and Pillow let go of the interpreter, so both cores work."""
+
+import threading
+from collections.abc import Callable
+from queue import Queue
+from types import TracebackType
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Conveyor(Generic[T]):
+    """What is put on it is worked on in order. It is short, because each item is a whole frame."""
+
+    def __init__(self, work: Callable[[T], None], length: int) -> None:
+        self._work = work
+        self._items: Queue[list[T]] = Queue(length)  # an empty list is the end
+        self._failure: BaseException | None = None  # written by the thread, once
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="conveyor", daemon=True)
+
+    def put(self, item: T) -> None:
+        self._check()
+        self._items.put([item])
+
+    def finish(self) -> None:
+        """Waits for the last item."""
+        self._items.put([])
+        self._thread.join()
+        self._check()
+
+    def __enter__(self) -> "Conveyor[T]":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._thread.is_alive():
+            self._stopping = True
+            self._items.put([])
+            self._thread.join()
+
+    def _check(self) -> None:
+        if self._failure:
+            raise self._failure
+
+    def _run(self) -> None:
+        while item := self._items.get():
+            if self._failure or self._stopping:
+                continue  # emptied, so that nobody waits for room
+            try:
+                self._work(item[0])
+            except BaseException as failure:  # noqa: BLE001 - raised where the next item is put
+                self._failure = failure

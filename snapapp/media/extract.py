@@ -1,0 +1,126 @@
+"""Frames, clip, poster, thumbnail and verdicts of a moment, in one decoding pass."""
+
+import math
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from snapapp.media.container import SECOND, Video, opened
+from snapapp.media.conveyor import Conveyor
+from snapapp.media.limits import Limits
+from snapapp.media.making import Artefact, Clip, Frame, Making, Schedule
+from snapapp.media.moments import Shown, frames_from, of_frame, of_second
+from snapapp.media.probe import Probe, clockwise, described
+from snapapp.media.progress import Progress, unheard
+from snapapp.media.studio import studio
+from snapapp.media.wanted import Wanted
+
+_AHEAD = 2  # decoded frames that wait; at 4K each takes 12 MB
+_TOLERATED = SECOND // 4  # an end so little past the video's counts as complete
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    probe: Probe
+    resolved_start_seconds: float
+    frames: tuple[Frame, ...]
+    frame_count: int
+    snapshot_video: Clip
+    width: int
+    height: int
+    poster: str
+    thumbnail: str
+    thumbhash: str
+    best_index: int
+    black: bool
+    frozen: bool
+    blurred: bool
+    missing_seconds: float
+    """How much of what was wanted lies past the end; 0 when all of it was made."""
+    damaged_packets: int
+    artefacts: tuple[Artefact, ...]
+    settings: Wanted
+
+
+def extract(
+    source: BinaryIO,
+    wanted: Wanted,
+    folder: Path,
+    progress: Progress = unheard,
+    limits: Limits | None = None,
+) -> Extracted:
+    """Writes the files into the folder, which is the attempt's own, and tells what they are."""
+    with opened(source, limits or Limits()) as video:
+        progress(1, "finding the moment")
+        schedule = scheduled(wanted, _start(video, wanted))
+        frames = frames_from(video, schedule.start, schedule.until)
+        first = next(frames)
+        with closing(Making(video, studio(video, first.frame, wanted.max_width), schedule, wanted, folder)) as making:
+            ends = _pass_on(first, frames, making, progress)
+            missing = schedule.until - ends
+            making.complete(repeat_last=missing <= _TOLERATED)
+            progress(95, "poster and verdicts")
+            return _extracted(video, first, making, 0 if missing <= _TOLERATED else missing)
+
+
+def scheduled(wanted: Wanted, start: int) -> Schedule:
+    count = max(1, math.ceil(round(wanted.duration_seconds * wanted.fps, 6)))
+    return Schedule(
+        start=start,
+        times=tuple(start + round(place * SECOND / wanted.fps) for place in range(count)),
+        frames_end=start + of_second(wanted.duration_seconds),
+        clip_end=start + of_second(wanted.clip_duration),
+    )
+
+
+def _start(video: Video, wanted: Wanted) -> int:
+    if wanted.start_frame is not None:
+        return of_frame(video, wanted.start_frame)
+    assert wanted.start_seconds is not None
+    return of_second(wanted.start_seconds)
+
+
+def _pass_on(first: Shown, rest: Iterator[Shown], making: Making, progress: Progress) -> int:
+    """Decodes here and makes there, until all is there or the video ends; returns where that was."""
+    until, begin = making.schedule.until, making.schedule.start
+    with Conveyor(making.take, _AHEAD) as conveyor:
+        shown, told = first, 0
+        while True:
+            conveyor.put(shown)
+            done = 5 + min(85, 85 * (shown.ends - begin) // (until - begin))
+            if done >= told + 10:
+                told = done
+                progress(done, "frames and clip")
+            if shown.ends >= until or (following := next(rest, None)) is None:
+                break
+            shown = following
+        conveyor.finish()
+    return shown.ends
+
+
+def _extracted(video: Video, first: Shown, making: Making, missing: int) -> Extracted:
+    frames = tuple(making.frames)
+    seen = [frame.quality for frame in frames]
+    width, height = making.studio.size
+    return Extracted(
+        probe=described(video, clockwise(first.frame.rotation)),
+        resolved_start_seconds=making.schedule.start / SECOND,
+        frames=frames,
+        frame_count=len(frames),
+        snapshot_video=making.film(),
+        width=width,
+        height=height,
+        poster=making.poster(),
+        thumbnail=making.thumbnail(),
+        thumbhash=making.thumbhash(),
+        best_index=next(frame.index for frame in frames if frame.is_best),
+        black=all(quality.black for quality in seen),
+        frozen=len(seen) > 1 and all(quality.frozen for quality in seen[1:]),
+        blurred=all(quality.blurred for quality in seen),
+        missing_seconds=missing / SECOND,
+        damaged_packets=video.packets_damaged,
+        artefacts=tuple(making.artefacts),
+        settings=making.wanted,
+    )

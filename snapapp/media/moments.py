@@ -1,0 +1,204 @@
+"""Which frame a moment is. Variable rates, edit lists, negative starts and B-frames are ordinary phone footage, so a
+frame is found by the times in the file, never by counting at a rate."""
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import av
+from av.packet import Packet
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from snapapp.media.container import SECOND, Video, codec_name
+from snapapp.media.errors import PastTheEnd, Unreadable
+
+# How far before the moment decoding begins, in turn: an MP4 seeks by decoding time, which with B-frames and a variable
+# rate leads behind the moment in 20 of 1,000 cases.
+_FURTHER_BACK = (0, 1 * SECOND, 4 * SECOND, 16 * SECOND, 64 * SECOND)
+
+# Frames that no other frame needs are not decoded until so many frames' time before the moment.
+_SURE = 3
+_CAN_SKIP = {"h264", "hevc"}
+_ORDINARY_RATE = 240  # frames a second; what a file claims beyond is rather a lie than a camera
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A frame and when it is shown, since second 0."""
+
+    frame: VideoFrame
+    begins: int
+    ends: int
+
+
+def of_second(seconds: float) -> int:
+    return round(seconds * SECOND)
+
+
+def of_frame(video: Video, number: int) -> int:
+    """When the frame with this number, from 0, begins."""
+    listed = _listed(video)
+    if listed and number >= len(listed):
+        raise PastTheEnd(_no_frame(video, number, len(listed)))
+    if listed:
+        video.container.seek(listed[number], stream=video.stream)
+    times: list[int] = []
+    before = 0  # frames shown before those that are read
+    for packet in video.packets():
+        if listed and not times and packet.dts is not None:
+            before = bisect_left(listed, packet.dts)
+        if packet.is_keyframe and before + len(times) > number:
+            break  # what comes later in the file is shown later, except within a group of frames
+        if packet.pts is not None and not packet.is_discard and _is_shown(video, packet):
+            times.append(video.time(packet.pts))
+    if not before <= number < before + len(times):
+        raise PastTheEnd(_no_frame(video, number, before + len(times)))
+    return sorted(times)[number - before]
+
+
+def frames_from(video: Video, moment: int, until: int) -> Iterator[Shown]:
+    """From the frame shown at the moment on; whoever has enough at `until` stops."""
+    video.afford(_expected_frames(video, moment, until))
+    first, rest = _first(video, moment)
+    yield first
+    yield from rest
+
+
+def all_frames(video: Video) -> Iterator[Shown]:
+    """Of a file that was just opened, from its first to its last."""
+    return _shown(video, None)
+
+
+def duration(video: Video) -> int | None:
+    """As the file says: until the end of its longest stream."""
+    if video.container.duration:
+        return int(video.container.duration)
+    if video.stream.duration and video.stream.time_base:
+        return round(video.stream.duration * video.stream.time_base * SECOND)
+    return None
+
+
+def _first(video: Video, moment: int) -> tuple[Shown, Iterator[Shown]]:
+    """The frame shown at the moment, and those after it."""
+    starts = [moment - back for back in _FURTHER_BACK if moment > back]
+    for start in [*starts, None]:
+        for skip_before in _skipping(video, moment):
+            _seek(video, start)
+            frames = _shown(video, skip_before)
+            first, last = _up_to(frames, moment)
+            if first is None or last is None or (first.begins > moment and start is not None):
+                break  # too late: further back
+            if skip_before is not None and (last.begins < skip_before or moment >= last.ends):
+                continue  # one that was skipped may have been it
+            if moment > last.ends:
+                raise PastTheEnd(_past(video, moment, last))
+            return last, frames
+    raise Unreadable("the file contains no picture that can be decoded: it is damaged, or was cut off")
+
+
+def _up_to(frames: Iterator[Shown], moment: int) -> tuple[Shown | None, Shown | None]:
+    """The first frame, and the one that is shown at the moment or is the last."""
+    first = last = None
+    for last in frames:
+        first = first or last
+        if moment < last.ends:
+            break
+    return first, last
+
+
+def _skipping(video: Video, moment: int) -> list[int | None]:
+    """Until when frames are skipped that no other needs, in turn; None decodes all."""
+    if codec_name(video.stream) not in _CAN_SKIP:
+        return [None]
+    return [moment - round(_SURE * SECOND / (video.stream.average_rate or 25)), None]
+
+
+def _seek(video: Video, start: int | None) -> None:
+    try:
+        video.seek(start)
+    except av.FFmpegError:
+        # Matroska cannot seek before its first or without an index; from where it stands everything may still come
+        video.reading.check()
+
+
+def _shown(video: Video, skip_before: int | None) -> Iterator[Shown]:
+    """Each frame with its end, which is the beginning of the next."""
+    held: tuple[VideoFrame, int] | None = None
+    for frame in _decoded(video, skip_before):
+        stamp = frame.pts if frame.pts is not None else frame.dts
+        if stamp is None:
+            continue
+        begins = video.time(stamp)
+        if held and begins < held[1]:
+            continue
+        if held and begins > held[1]:
+            yield Shown(held[0], held[1], begins)
+        held = frame, begins
+    if held:
+        yield Shown(held[0], held[1], held[1] + _lasts(video, held[0]))
+
+
+def _decoded(video: Video, skip_before: int | None) -> Iterator[VideoFrame]:
+    context = video.stream.codec_context
+    for packet in video.packets():
+        if skip_before is not None:
+            early = packet.pts is not None and video.time(packet.pts) < skip_before
+            context.skip_frame = "NONREF" if early else "DEFAULT"
+        yield from video.decode(packet)
+    yield from video.decode(None)
+
+
+def _lasts(video: Video, frame: VideoFrame) -> int:
+    """The last frame has no next one: as long as it says, else as long as an average one."""
+    if frame.duration and video.stream.time_base:
+        return max(1, round(frame.duration * video.stream.time_base * SECOND))
+    return round(SECOND / (video.stream.average_rate or 25))
+
+
+# --- frames by number ------------------------------------------------------------------------------------------
+
+
+def _listed(video: Video) -> list[int] | None:
+    """The decoding times of all frames that are shown, where the index has them all."""
+    if not _lists_all_frames(video):
+        return None
+    return [entry.timestamp for entry in video.stream.index_entries if not entry.is_discard]
+
+
+def _lists_all_frames(video: Video) -> bool:
+    """An MP4 or MOV that is not fragmented; Matroska's index has some keyframes only."""
+    return video.kind in ("mp4", "mov") and video.stream.frames > 0 and len(video.stream.index_entries) > 0
+
+
+def _is_shown(video: Video, packet: "Packet[VideoStream]") -> bool:
+    """VP8 has packets that only prepare later frames."""
+    return codec_name(video.stream) != "vp8" or bool(memoryview(packet)[0] & 0x10)
+
+
+# --- words and estimates ---------------------------------------------------------------------------------------
+
+
+def _expected_frames(video: Video, moment: int, until: int) -> float:
+    """From the keyframe before the moment, where the index says which; else of the moment alone."""
+    entries = video.stream.index_entries
+    if _lists_all_frames(video):
+        begin = entries.search_timestamp(video.pts(moment))
+        end = entries.search_timestamp(video.pts(until), any_frame=True)
+        if 0 <= begin <= end:
+            return end - begin + 1
+    rate = float(video.stream.average_rate or 25)
+    return math.ceil((until - moment) / SECOND * min(rate, _ORDINARY_RATE))
+
+
+def _past(video: Video, moment: int, last: Shown) -> str:
+    claimed = duration(video) or 0
+    cut = f" (it says {claimed / SECOND:.2f} s: it was cut off)" if claimed > last.ends + SECOND else ""
+    return f"the moment {moment / SECOND:g} s is past the end: the video lasts {last.ends / SECOND:.2f} s{cut}"
+
+
+def _no_frame(video: Video, number: int, count: int) -> str:
+    lasts = duration(video)
+    long = f" and lasts {lasts / SECOND:.2f} s" if lasts else ""
+    return f"frame {number} is past the end: the video has {count} frames{long}"

@@ -1,0 +1,47 @@
+"""What a frame is worth as evidence: black, frozen or blurred, measured on a small grey copy."""
+
+from dataclasses import dataclass
+
+from PIL import Image, ImageChops, ImageFilter, ImageStat
+
+_WIDTH = 320
+_EDGES = ImageFilter.Kernel((3, 3), (0, 1, 0, 1, -4, 1, 0, 1, 0), scale=1, offset=128)
+_DARK = 32  # of 255
+_BLACK_SHARE = 0.98
+_FROZEN_BELOW = 0.255  # mean difference of 255: one in a thousand, as FFmpeg's freezedetect has it
+_BLURRED_BELOW = 40.0
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    brightness: float
+    """Mean, of 255."""
+    sharpness: float
+    """Variance of the Laplacian: how much of the picture is edges."""
+    change: float | None
+    """Mean difference to the frame before, of 255; none for the first."""
+    black: bool
+    frozen: bool
+    blurred: bool
+
+
+def grey(image: Image.Image) -> Image.Image:
+    height = max(3, round(image.height * _WIDTH / image.width))
+    return image.convert("L").resize((_WIDTH, height), Image.Resampling.BOX)
+
+
+def measured(picture: Image.Image, before: Image.Image | None) -> Quality:
+    """Of grey copies."""
+    histogram = picture.histogram()
+    dark = sum(histogram[:_DARK]) / (picture.width * picture.height)
+    sharpness = ImageStat.Stat(picture.filter(_EDGES)).var[0]
+    change = ImageStat.Stat(ImageChops.difference(picture, before)).mean[0] if before else None
+    black = dark >= _BLACK_SHARE
+    return Quality(
+        brightness=round(ImageStat.Stat(picture).mean[0], 2),
+        sharpness=round(sharpness, 2),
+        change=None if change is None else round(change, 3),
+        black=black,
+        frozen=change is not None and change < _FROZEN_BELOW,
+        blurred=not black and sharpness < _BLURRED_BELOW,
+    )

@@ -1,0 +1,97 @@
+"""Frames as they leave: upright, square pixels, even sizes, never larger than they came."""
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from av.filter import Graph
+from av.video.frame import VideoFrame
+from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
+from PIL import Image
+
+from snapapp.media.container import SECOND, Video
+from snapapp.media.probe import clockwise
+
+_TURNS: dict[int, list[tuple[str, str | None]]] = {
+    90: [("transpose", "clock")],
+    180: [("hflip", None), ("vflip", None)],
+    270: [("transpose", "cclock")],
+}
+_UNSPECIFIED = 2
+_TALLEST = 4  # widths; a strip of 16 × 65,000 pixels is coded easily, and no JPEG
+_HD = 720  # lines; from there on a video that does not say has the colours of BT.709, as players take it
+
+
+@dataclass(slots=True)
+class Studio:
+    rotation: int
+    coded_size: tuple[int, int]
+    """What the decoded frame is scaled to, before it is turned."""
+    _scaler: VideoReformatter = field(default_factory=VideoReformatter)
+    _painter: VideoReformatter = field(default_factory=VideoReformatter)
+    _turner: Graph | None = None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        width, height = self.coded_size
+        return (height, width) if self.rotation in (90, 270) else (width, height)
+
+    def picture(self, frame: VideoFrame) -> VideoFrame:
+        """Scaled and turned, as a clip wants it: yuv420p."""
+        colors = _colors(frame)
+        scaled = self._scaler.reformat(
+            frame,
+            *self.coded_size,
+            "yuv420p",
+            src_colorspace=colors,
+            dst_colorspace=colors,
+            interpolation=Interpolation.BILINEAR,
+            dst_color_range=ColorRange.MPEG,
+            threads=1,
+        )
+        return self._turned(scaled) if self.rotation else scaled
+
+    def image(self, picture: VideoFrame) -> Image.Image:
+        painted = self._painter.reformat(picture, format="rgb24", dst_color_range=ColorRange.JPEG, threads=1)
+        plane = painted.planes[0]
+        size = (painted.width, painted.height)
+        return Image.frombuffer("RGB", size, plane, "raw", "RGB", plane.line_size, 1)  # type: ignore[arg-type]
+
+    def _turned(self, frame: VideoFrame) -> VideoFrame:
+        if self._turner is None:
+            self._turner = _turner(frame, self.rotation)
+        self._turner.vpush(frame)
+        return self._turner.vpull()
+
+
+def studio(video: Video, frame: VideoFrame, max_width: int) -> Studio:
+    """For the frames of this video, by its first."""
+    rotation = clockwise(frame.rotation)
+    ratio = video.stream.sample_aspect_ratio or 1
+    width, height = float(frame.width), float(frame.height)
+    if 0.25 <= ratio < 1:
+        height /= float(ratio)
+    elif 1 < ratio <= 4:
+        width *= float(ratio)
+    upright_width = height if rotation in (90, 270) else width
+    upright_height = width if rotation in (90, 270) else height
+    shrink = min(1.0, max_width / upright_width, _TALLEST * max_width / upright_height)
+    return Studio(rotation, (_even(width * shrink), _even(height * shrink)))
+
+
+def _even(length: float) -> int:
+    return max(2, round(length / 2) * 2 if round(length / 2) * 2 <= length + 0.001 else int(length / 2) * 2)
+
+
+def _colors(frame: VideoFrame) -> Colorspace | None:
+    if frame.colorspace != _UNSPECIFIED:
+        return None
+    return Colorspace.ITU709 if frame.height >= _HD else Colorspace.ITU601
+
+
+def _turner(frame: VideoFrame, rotation: int) -> Graph:
+    graph = Graph()
+    ticks = Fraction(1, SECOND)  # of no meaning here: times are given later
+    nodes = [graph.add_buffer(width=frame.width, height=frame.height, format=frame.format, time_base=ticks)]
+    nodes += [graph.add(name, argument) for name, argument in _TURNS[rotation]]
+    graph.link_nodes(*nodes, graph.add("buffersink")).configure()
+    return graph

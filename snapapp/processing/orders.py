@@ -1,0 +1,71 @@
+"""What jobs are told: everything, because a child has no database to ask. The API writes them, the darkroom reads."""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from snapapp.snaps import Snap
+from snapapp.subjects import Subject
+from snapapp.videos import Video
+
+SNAP, PROBE, PREVIEW, STILL, EXTRACT = "snap.process", "video.probe", "video.preview", "video.still", "frames.extract"
+
+# Of a moment, as media.Wanted has it.
+WANTED = (
+    *("start_seconds", "start_frame", "duration_seconds", "clip_seconds"),
+    *("fps", "max_width", "format", "quality"),
+)
+
+
+def of_snap(snap: Snap, video: Video) -> dict[str, Any]:
+    wanted = {name: getattr(snap, name) for name in WANTED}
+    return {"video": place_of(video)} | _developed(wanted, snap.overlay, snap.subject)
+
+
+def of_frames(
+    url: str, wanted: Mapping[str, Any], overlay: Mapping[str, Any] | None, subject: Subject, folder: str
+) -> dict[str, Any]:
+    """The same without a snap; `folder` is where attempts have their prefixes."""
+    return {"video": {"url": url}, "folder": folder} | _developed(wanted, overlay, subject)
+
+
+def _developed(wanted: Mapping[str, Any], overlay: Mapping[str, Any] | None, subject: Subject) -> dict[str, Any]:
+    return {
+        "wanted": wanted,
+        "overlay": overlay,
+        "subject_id": subject.id,
+        "values": [attribute.value for attribute in subject.attributes],
+    }
+
+
+def of_video(video: Video) -> dict[str, Any]:
+    return {"video": place_of(video), "video_id": str(video.id)}
+
+
+def of_preview(video: Video, key: str) -> dict[str, Any]:
+    """`key`: where the copy will lie."""
+    return of_video(video) | {"key": key}
+
+
+def of_still(video: Video, at: float, key: str) -> dict[str, Any]:
+    return of_video(video) | {"at": at, "key": key}
+
+
+def place_of(video: Video) -> dict[str, Any]:
+    """Where its bytes are: ours by key, everybody's by URL."""
+    return {"key": video.storage_key} if video.storage_key else {"url": video.url}
+
+
+def host_of(video: Video) -> str | None:
+    """None: the bytes are ours."""
+    return None if video.storage_key else host_at(video.url or "")
+
+
+def host_at(url: str) -> str:
+    """The key that a limit on jobs for each remote server goes by."""
+    return f"host:{urlsplit(url).hostname or ''}"[:200]
+
+
+def video_of(payload: dict[str, Any]) -> UUID:
+    return UUID(payload["video_id"])

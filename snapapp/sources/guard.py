@@ -1,0 +1,253 @@
+"""Where a URL leads and whether we go there. A name is looked up once for each connection, every address it has is
+judged, and the connection goes to one of those very addresses: a second lookup could answer differently."""
+
+import ipaddress
+import re
+import socket
+import threading
+import unicodedata
+from collections.abc import Collection
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+from urllib.parse import quote, urljoin, urlsplit
+
+from snapapp.sources.errors import Reason, SourceRefused, SourceUnavailable
+
+Address = IPv4Address | IPv6Address
+
+LONGEST_URL = 4_096
+PORTS = {"http": 80, "https": 443}
+
+_HOST_AND_PORT = re.compile(r"(\[(?P<ipv6>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(:(?P<port>[0-9]{0,5}))?")
+_LABEL = r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
+_HOST = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_UNQUOTED = "!$%&'()*+,/:;=?@[]~"
+
+# What browsers refuse above the reserved ports: NFS, SIP, X11, IRC and their kin.
+_NOT_FOR_HTTP = frozenset(
+    [1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6566, *range(6665, 6670), 6679, 6697, 10080]
+)
+
+# Written out, because what Python calls global has changed between its releases.
+_FORBIDDEN = tuple(
+    map(
+        ipaddress.ip_network,
+        [
+            "0.0.0.0/8",  # this network
+            "10.0.0.0/8",
+            "100.64.0.0/10",  # behind a carrier's NAT
+            "127.0.0.0/8",
+            "168.63.129.16/32",  # Azure's own services, at a public address
+            "169.254.0.0/16",  # link-local, and the clouds' metadata
+            "172.16.0.0/12",
+            "192.0.0.0/24",
+            "192.0.2.0/24",  # documentation
+            "192.88.99.0/24",  # 6to4 relays
+            "192.168.0.0/16",
+            "198.18.0.0/15",  # benchmarks
+            "198.51.100.0/24",  # documentation
+            "203.0.113.0/24",  # documentation
+            "224.0.0.0/4",  # multicast
+            "240.0.0.0/4",  # reserved, and broadcast
+            "2001::/23",  # Teredo, which wraps IPv4, and other protocols' own
+            "2001:db8::/32",  # documentation
+            "2002::/16",  # 6to4 wraps IPv4
+            "3fff::/20",  # documentation
+        ],
+    )
+)
+# All that is public in IPv6 lies in here; mapped IPv4, NAT64, unique local, link-local and multicast do not.
+_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+_ISATAP = (0x00005EFE, 0x02005EFE)  # wraps IPv4 under any prefix
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A URL taken apart: the host in ASCII and lower case, the path with its query as a request line takes it."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    @property
+    def host_and_port(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://{self.host_and_port}{self.path}"
+
+    @property
+    def shown(self) -> str:
+        """For messages: without the query, where signatures are."""
+        text = self.url.partition("?")[0]
+        return text if len(text) <= 200 else f"{text[:200]}…"
+
+    def beyond(self, location: str) -> "Place":
+        """Where a redirect from here leads. Headers are bytes, whatever they mean: those beyond ASCII are quoted."""
+        try:
+            return place(urljoin(self.url, quote(location.encode("latin-1"), safe=_UNQUOTED + "#")))
+        except ValueError:
+            raise _refused_url(f"{self.shown} redirects to what is not a URL") from None
+
+
+def place(url: str) -> Place:
+    """Takes a URL apart, or says what is wrong with it."""
+    url = url.strip(" ")
+    if len(url) > LONGEST_URL:
+        raise _refused_url(f"The URL has {len(url)} characters, more than {LONGEST_URL}")
+    if not url.isprintable():
+        raise _refused_url("The URL holds a character that cannot be printed")
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise _refused_url("The host of the URL cannot be read") from None
+    if parts.scheme not in PORTS or not parts.netloc:
+        raise _refused_url("The URL must begin with http:// or https:// and a host")
+    if "@" in parts.netloc:
+        raise _refused_url("The URL holds a user name or a password; remove what stands before the @")
+    host, port = _host_and_port(parts.netloc)
+    path = quote(parts.path or "/", safe=_UNQUOTED) + (f"?{quote(parts.query, safe=_UNQUOTED)}" if parts.query else "")
+    return Place(parts.scheme, host, port or PORTS[parts.scheme], path)
+
+
+def _host_and_port(text: str) -> tuple[str, int | None]:
+    found = _HOST_AND_PORT.fullmatch(text)  # urlsplit reads [::1]x as ::1
+    if not found or not 1 <= int(found["port"] or 1) <= 65_535:
+        raise _refused_url(f"The URL's host or port cannot be read in {_cut(text)!r}")
+    host = str(_literal(IPv6Address, found["ipv6"])) if found["ipv6"] is not None else _host(found["name"])
+    return host, int(found["port"]) if found["port"] else None
+
+
+def _host(text: str) -> str:
+    host = _ascii(text).removesuffix(".")
+    if not _HOST.fullmatch(host):
+        raise _refused_url(f"The URL's host {_cut(text)!r} cannot be one")
+    if _NUMBER.fullmatch(host.rpartition(".")[2]):
+        return str(_literal(IPv4Address, host))
+    return host
+
+
+def _literal(kind: type[IPv4Address] | type[IPv6Address], text: str) -> Address:
+    """Only the plain spelling: 2130706433, 0x7f.1 and 0177.0.0.1 are loopback to some and nothing to others."""
+    try:
+        address = kind(text)
+    except ValueError:
+        raise _refused_url(f"The URL's host {_cut(text)!r} is neither a name nor an address") from None
+    if isinstance(address, IPv6Address) and address.scope_id is not None:
+        raise _refused_url(f"The URL's host {_cut(text)!r} names a network interface")
+    return address
+
+
+def _ascii(text: str) -> str:
+    """A name in other letters as DNS knows it. One that becomes another name on the way (full-width digits, ß) is
+    refused: what a person reads would not be where we go."""
+    if text.isascii():
+        return text.lower()
+    name = unicodedata.normalize("NFC", text).lower()
+    try:
+        encoded = name.encode("idna")
+        if encoded.decode("idna") != name:
+            raise _refused_url(f"The URL's host {_cut(text)!r} can be read in two ways; write it in its plain form")
+    except UnicodeError:
+        raise _refused_url(f"The URL's host {_cut(text)!r} cannot be one") from None
+    return encoded.decode("ascii")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def _refused_url(message: str) -> SourceRefused:
+    return SourceRefused(Reason.BAD_URL, f"{message}.")
+
+
+# --- Addresses ----------------------------------------------------------------------------------------------
+
+
+def addresses(place: Place, allowed_hosts: Collection[str], within: float) -> list[Address]:
+    """The addresses that a connection may go to. One that is forbidden condemns its host: a name that is public and
+    private at once is a trap."""
+    is_allowed = is_among(place, allowed_hosts)
+    if not is_allowed and not is_usual(place.port):
+        raise _forbidden(f"Port {place.port} of {place.host} is not one that videos are fetched from.")
+    found = _looked_up(place, within)
+    if not is_allowed and not all(is_public(address) and not _is_ours(address) for address in found):
+        raise _forbidden(f"{place.host} is not a public address; videos are fetched from public addresses only.")
+    return found
+
+
+def is_among(place: Place, hosts: Collection[str]) -> bool:
+    """`host` stands for its usual ports, `host:port` for that one."""
+    exempt = [_host_and_port(host) for host in hosts]
+    return (place.host, place.port) in exempt or ((place.host, None) in exempt and is_usual(place.port))
+
+
+def is_usual(port: int) -> bool:
+    return port in PORTS.values() or (port >= 1024 and port not in _NOT_FOR_HTTP)
+
+
+def is_public(address: Address) -> bool:
+    if isinstance(address, IPv6Address) and not _is_plain_ipv6(address):
+        return False
+    return not any(address in network for network in _FORBIDDEN)
+
+
+def _is_plain_ipv6(address: IPv6Address) -> bool:
+    is_isatap = (int(address) >> 32 & 0xFFFFFFFF) in _ISATAP
+    return address in _GLOBAL_UNICAST and not is_isatap and address.scope_id is None
+
+
+def _is_ours(address: Address) -> bool:
+    """Whether this machine itself has the address: behind it are doors that the firewall keeps shut to others.
+    The kernel, asked for a way to an own address, names that address as the sender's. No packet is sent."""
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as way:
+            way.connect((str(address), 9))
+            return bool(way.getsockname()[0] == str(address))
+    except OSError:
+        return False  # there is no way to it at all, as connecting will tell
+
+
+def _looked_up(place: Place, within: float) -> list[Address]:
+    try:
+        return [ipaddress.ip_address(place.host)]
+    except ValueError:
+        pass
+    answers = _resolved(place, within)
+    if isinstance(answers, OSError):
+        # whether a name does not exist or the resolver is away looks the same on some systems: both may pass
+        raise _unreachable(place, f"its name cannot be resolved ({answers.strerror})") from answers
+    if not answers:
+        raise _unreachable(place, f"its name was not resolved within {within:.0f} s")
+    return list(dict.fromkeys(answers))
+
+
+def _resolved(place: Place, within: float) -> list[Address] | OSError:
+    """In a thread, as the system's resolver knows no deadline."""
+    answers: list[list[Address] | OSError] = []
+
+    def look_up() -> None:
+        try:
+            found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            answers.append(error)
+        else:
+            answers.append([ipaddress.ip_address(each[4][0]) for each in found])
+
+    thread = threading.Thread(target=look_up, name="resolve", daemon=True)
+    thread.start()
+    thread.join(within)
+    return answers[0] if answers else []
+
+
+def _unreachable(place: Place, why: str) -> SourceUnavailable:
+    return SourceUnavailable(Reason.UNREACHABLE, f"{place.host} cannot be reached: {why}.")
+
+
+def _forbidden(message: str) -> SourceRefused:
+    return SourceRefused(Reason.FORBIDDEN_ADDRESS, message)

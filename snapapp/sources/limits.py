@@ -1,0 +1,40 @@
+"""What fetching one video may cost: bytes, time, disk; and which hosts may be fetched although they are not public."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from snapapp.settings import Settings
+
+MIB = 1_048_576
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The defaults are those of the settings, without a cache."""
+
+    max_bytes: int = 1024 * MIB  # over the network, for one open; a larger video is fine if less of it is needed
+    max_requests: int = 5_000
+    timeout: timedelta = timedelta(minutes=2)  # of waiting for the network, for one open; decoding does not count
+    stall: timedelta = timedelta(seconds=15)  # without a single byte
+    allowed_hosts: frozenset[str] = frozenset()  # host or host:port
+    folder: Path | None = None  # for the cache and for temporary files: the system's may be in memory
+    cache_bytes: int = 0  # none is shared
+
+    def __post_init__(self) -> None:
+        if self.max_bytes < 1 or self.max_requests < 1 or self.cache_bytes < 0:
+            raise ValueError(f"limits must allow something: {self}")
+        if min(self.timeout, self.stall) <= timedelta(0):
+            raise ValueError(f"limits must leave time: {self}")
+        if self.cache_bytes and self.folder is None:
+            raise ValueError("a cache needs a folder")
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Limits":
+        return cls(
+            max_bytes=settings.fetch_max_mb * MIB,
+            timeout=settings.fetch_timeout,
+            allowed_hosts=frozenset(settings.fetch_allowed_hosts),
+            folder=settings.data_dir / "cache" / "sources",
+            cache_bytes=settings.source_cache_mb * MIB,
+        )

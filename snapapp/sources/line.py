@@ -1,0 +1,303 @@
+"""Requests to one source over one connection that is kept: redirects followed and judged hop by hop, statuses and
+headers turned into an `Answer` or into an error for a person."""
+
+import http.client
+import re
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from http.client import HTTPResponse
+
+from snapapp.sources import guard
+from snapapp.sources.connection import Connection, Pace
+from snapapp.sources.errors import Dropped, Reason, SourceRefused, SourceUnavailable
+from snapapp.sources.guard import Place
+from snapapp.sources.limits import MIB, Limits
+
+_LARGEST = 1 << 40  # no video is; sparse files and loops over blocks have their limits too
+_HOPS = 5
+_REDIRECTS = (301, 302, 303, 307, 308)
+_MAY_HAVE_EXPIRED = (400, 401, 403, 404, 410)  # what stores answer when the signature in a URL is too old
+_BROKEN_OFF = (ConnectionError, http.client.IncompleteRead, ssl.SSLEOFError, ssl.SSLZeroReturnError)
+_PIECE = 65_536
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)", re.IGNORECASE)
+_LENGTH = re.compile(r"[0-9]{1,18}")
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What tells one state of a file from the next, as far as its server says."""
+
+    size: int | None
+    etag: str | None
+    last_modified: str | None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is enough to tell it from another."""
+        return self.size is not None and bool(self.etag or self.last_modified)
+
+    @property
+    def validator(self) -> str | None:
+        """For If-Range, which takes no weak ETag."""
+        is_strong = self.etag is not None and not self.etag.startswith("W/")
+        return self.etag if is_strong else self.last_modified
+
+    def is_still(self, other: "Version") -> bool:
+        if None not in (self.size, other.size) and self.size != other.size:
+            return False
+        if self.etag and other.etag:
+            return self.etag == other.etag
+        return not (self.last_modified and other.last_modified) or self.last_modified == other.last_modified
+
+
+class Answer:
+    """The beginning of an answer; its bytes come with `pieces`. What is left over costs the connection."""
+
+    def __init__(self, line: "Line", response: HTTPResponse, start: int, stop: int | None) -> None:
+        self._line = line
+        self._response = response
+        self.is_partial = response.status == http.client.PARTIAL_CONTENT
+        span = _span(response) if self.is_partial else None
+        self.is_as_asked = span is not None and span.start == start
+        size = _total(response) if self.is_partial else _length(response)
+        self.version = Version(size, response.getheader("ETag"), response.getheader("Last-Modified"))
+        self.length = size  # None: only the end will tell
+        if span and stop is not None:
+            self.length = min(len(span), stop - start)
+
+    def pieces(self) -> Iterator[bytes]:
+        """Every byte there is, or `Dropped` where fewer come than were announced."""
+        count = 0
+        while self.length is None or count < self.length:
+            wanted = _PIECE if self.length is None else min(_PIECE, self.length - count)
+            piece = self._line.read(self._response, wanted)
+            if not piece:
+                break
+            count += len(piece)
+            yield piece
+        if self.length is not None and count < self.length:
+            raise self._line.dropped(f"it sent {count} of {self.length} bytes")
+        self._line.let_go()
+
+
+class Line:
+    """Lives as long as its source is read, on one thread. Ask for one thing at a time."""
+
+    def __init__(self, origin: Place, limits: Limits) -> None:
+        self.origin = origin
+        self.pace = Pace(limits.timeout, limits.stall)
+        self.requests = 0
+        self.bytes = 0
+        self._limits = limits
+        self._place = origin  # behind the redirects
+        self._connection: Connection | None = None
+        self._response: HTTPResponse | None = None
+
+    def ask(self, start: int, stop: int | None, version: Version | None = None) -> Answer:
+        """The bytes from start to before stop. With a version, only if the source still is that; a server may send
+        the whole instead, and one without ranges always does. Without a stop: the whole, without Range."""
+        self.let_go()
+        response = self._at_last(_headers(start, stop, version))
+        with self._or_hang_up():
+            self._check(response, start, stop)
+            return Answer(self, response, start, stop)
+
+    def read(self, response: HTTPResponse, size: int) -> bytes:
+        with self._plainly(), self._or_hang_up():
+            piece = response.read(size)
+        self.bytes += len(piece)
+        if self.bytes > self._limits.max_bytes:
+            self.hang_up()
+            raise self._too_large()
+        return piece
+
+    def hang_up(self) -> None:
+        """Twice is fine."""
+        connection, self._connection = self._connection, None
+        response, self._response = self._response, None
+        if response:
+            response.close()  # it outlives a connection that the server wanted closed
+        if connection:
+            connection.close()
+
+    def let_go(self) -> None:
+        """An answer that was read to its end leaves a connection for the next; any other stands in its way."""
+        if self._response and not self._response.isclosed():
+            self.hang_up()
+
+    def afford(self, length: int | None) -> None:
+        """Before a download whose length is known."""
+        if length is not None and self.bytes + length > self._limits.max_bytes:
+            raise self._too_large()
+
+    def judge(self, size: int | None) -> None:
+        if size == 0:
+            raise self._empty()
+        if size is not None and size > _LARGEST:
+            raise SourceRefused(Reason.TOO_LARGE, f"The video at {self.origin.shown} claims to have {size} bytes.")
+
+    def _empty(self) -> SourceRefused:
+        return SourceRefused(Reason.EMPTY, f"The video at {self.origin.shown} is empty.")
+
+    def _too_large(self) -> SourceRefused:
+        most = self._limits.max_bytes / MIB
+        return SourceRefused(
+            Reason.TOO_LARGE,
+            f"The video at {self.origin.shown} needs more than the {most:g} MB that may be downloaded of one.",
+        )
+
+    def dropped(self, how: str) -> Dropped:
+        self.hang_up()
+        return Dropped(Reason.BROKEN, f"{self._place.host} broke off while sending the video: {how}.")
+
+    # --- one request ----------------------------------------------------------------------------------------
+
+    def _at_last(self, headers: dict[str, str]) -> HTTPResponse:
+        """The answer behind all redirects. Where they led before is tried first; that may have expired."""
+        was_elsewhere = self._place != self.origin
+        response = self._followed(self._place, headers)
+        if was_elsewhere and response.status in _MAY_HAVE_EXPIRED:
+            self.hang_up()
+            response = self._followed(self.origin, headers)
+        return response
+
+    def _followed(self, place: Place, headers: dict[str, str]) -> HTTPResponse:
+        for _ in range(_HOPS + 1):
+            response = self._sent(place, headers)
+            location = response.getheader("Location")
+            if response.status not in _REDIRECTS or location is None:
+                self._place = place
+                return response
+            self.hang_up()  # cheaper than to read what a redirect says besides
+            place = place.beyond(location)
+        raise SourceRefused(Reason.BROKEN, f"{self.origin.shown} redirects more than {_HOPS} times.")
+
+    def _sent(self, place: Place, headers: dict[str, str]) -> HTTPResponse:
+        is_kept = self._connection is not None and self._connection.leads_to(place)
+        try:
+            return self._send(place, headers)
+        except Dropped:
+            if not is_kept:
+                raise
+            return self._send(place, headers)  # servers close kept connections when they like
+
+    def _send(self, place: Place, headers: dict[str, str]) -> HTTPResponse:
+        if self.requests >= self._limits.max_requests:
+            raise SourceRefused(
+                Reason.BROKEN, f"{place.host} sends the video in pieces too small to read it ({self.requests} so far)."
+            )
+        with self._plainly(place), self._or_hang_up():
+            connection = self._connected(place)
+            self.requests += 1
+            connection.hurry()
+            connection.request("GET", place.path, headers=headers)
+            self._response = connection.getresponse()
+        return self._response
+
+    def _connected(self, place: Place) -> Connection:
+        if self._connection and self._connection.leads_to(place):
+            return self._connection
+        self.hang_up()
+        addresses = guard.addresses(place, self._limits.allowed_hosts, self.pace.allowance())
+        self._connection = Connection(place, addresses, self.pace)
+        self._connection.connect()
+        return self._connection
+
+    def _check(self, response: HTTPResponse, start: int, stop: int | None) -> None:
+        status, shown, host = response.status, self._place.shown, self._place.host
+        if status == 200 or (status == 206 and stop is not None):
+            if (coding := response.getheader("Content-Encoding", "").strip().lower()) not in ("", "identity"):
+                raise SourceRefused(
+                    Reason.BROKEN, f"{host} sends the video compressed ({coding[:40]}), though asked not to."
+                )
+        elif status in (404, 410):
+            raise SourceRefused(Reason.NOT_FOUND, f"There is nothing at {shown} (status {status}).")
+        elif status in (401, 402, 403, 407, 451):
+            raise SourceRefused(Reason.DENIED, f"{host} refuses access to {shown} (status {status}).")
+        elif status == 416:
+            raise self._beyond_the_end(start)
+        elif status in (408, 425, 429) or status >= 500:
+            raise SourceUnavailable(Reason.BUSY, f"{host} cannot answer now (status {status}).")
+        else:
+            raise SourceRefused(Reason.BROKEN, f"{host} answers with status {status} where a video should be.")
+
+    def _beyond_the_end(self, start: int) -> SourceRefused | SourceUnavailable:
+        return self._empty() if start == 0 else self.changed()
+
+    def changed(self) -> SourceUnavailable:
+        self.hang_up()
+        return SourceUnavailable(Reason.CHANGED, f"The video at {self.origin.shown} changed while it was being read.")
+
+    @contextmanager
+    def _or_hang_up(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.hang_up()
+            raise
+
+    @contextmanager
+    def _plainly(self, place: Place | None = None) -> Iterator[None]:
+        """Whatever the network can raise, as one of our errors."""
+        host = (place or self._place).host
+        try:
+            yield
+        except TimeoutError as error:
+            raise SourceUnavailable(
+                Reason.TOO_SLOW,
+                f"{host} is too slow: it may take {_seconds(self._limits.timeout)} in all"
+                f" and be silent for {_seconds(self._limits.stall)}.",
+            ) from error
+        except ssl.SSLCertVerificationError as error:
+            raise SourceRefused(
+                Reason.UNTRUSTED, f"{host} cannot prove who it is: {error.verify_message or error.reason}."
+            ) from error
+        except ConnectionRefusedError as error:
+            raise _unreachable(host, "it refuses connections") from error
+        except _BROKEN_OFF as error:
+            raise Dropped(Reason.BROKEN, f"{host} broke off the connection.") from error
+        except ssl.SSLError as error:
+            raise _unreachable(host, f"TLS fails ({(error.reason or 'unknown').lower().replace('_', ' ')})") from error
+        except (http.client.HTTPException, ValueError) as error:
+            raise SourceUnavailable(Reason.BROKEN, f"{host} does not answer in HTTP.") from error
+        except OSError as error:
+            raise _unreachable(host, error.strerror or str(error)) from error
+
+
+def _headers(start: int, stop: int | None, version: Version | None) -> dict[str, str]:
+    headers = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "snapapp"}
+    if stop is not None:
+        headers["Range"] = f"bytes={start}-{stop - 1}"
+        if version and version.validator:
+            headers["If-Range"] = version.validator
+    return headers
+
+
+def _span(response: HTTPResponse) -> range | None:
+    found = _CONTENT_RANGE.fullmatch(response.getheader("Content-Range", "").strip())
+    if not found:
+        return None
+    start, last = int(found[1]), int(found[2])
+    is_sound = start <= last and (found[3] == "*" or last < int(found[3]))
+    return range(start, last + 1) if is_sound else None
+
+
+def _total(response: HTTPResponse) -> int | None:
+    found = _CONTENT_RANGE.fullmatch(response.getheader("Content-Range", "").strip())
+    return int(found[3]) if found and found[3] != "*" else None
+
+
+def _length(response: HTTPResponse) -> int | None:
+    found = _LENGTH.fullmatch(response.getheader("Content-Length", "").strip())
+    return int(found[0]) if found and not response.chunked else None
+
+
+def _unreachable(host: str, why: str) -> SourceUnavailable:
+    return SourceUnavailable(Reason.UNREACHABLE, f"{host} cannot be reached: {why}.")
+
+
+def _seconds(duration: timedelta) -> str:
+    return f"{duration.total_seconds():g} s"

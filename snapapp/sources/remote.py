@@ -1,0 +1,307 @@
+"""A remote video as a file: what is read is fetched, in blocks, with as much ahead as the reading so far promises."""
+
+import io
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from snapapp.sources import guard
+from snapapp.sources.cache import BLOCK, Blocks, Cache
+from snapapp.sources.errors import Dropped, Reason, SourceUnavailable
+from snapapp.sources.limits import Limits
+from snapapp.sources.line import Answer, Line, Version
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+_IN_MEMORY = 16  # blocks
+_RUNS = 8  # places where reading may go on: a container's index, its pictures, its sound
+_MOST_AHEAD = 64  # blocks
+_TRIES = 3  # of a request that brings nothing but broken connections
+_ROOM_EVERY = 64  # blocks written
+
+
+def open_remote(url: str, limits: Limits) -> "RemoteFile":
+    """The video at a URL, ready to be read; `SourceRefused` or `SourceUnavailable` say why not. One request, or two
+    where the video is known already and has changed; servers without ranges send the whole of it here."""
+    line = Line(guard.place(url), limits)
+    try:
+        with line.pace.running():
+            return _opened(line, Cache(limits))
+    except BaseException:
+        line.hang_up()
+        raise
+
+
+def _opened(line: Line, cache: Cache) -> "RemoteFile":
+    answer = line.ask(0, 1 if cache.has_begun(line.origin) else BLOCK)
+    if answer.is_partial and (not answer.is_as_asked or answer.version.size is None):
+        answer = line.ask(0, None)  # it does not know how to send a part
+    line.judge(answer.version.size)
+    file = RemoteFile(line, cache, cache.blocks(line.origin, answer.version), answer.version)
+    try:
+        file.begin(answer)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+class RemoteFile(io.RawIOBase):
+    """Seekable bytes for one reader on one thread. A read gives all that was asked for or ends the file; one that
+    raises leaves the position where it was. Every read may raise `SourceRefused` or `SourceUnavailable`."""
+
+    def __init__(self, line: Line, cache: Cache, blocks: Blocks, version: Version) -> None:
+        super().__init__()
+        self._line = line
+        self._cache = cache
+        self._blocks = blocks
+        self._version = version
+        self._position = 0
+        self._recent: OrderedDict[int, bytes] = OrderedDict()
+        self._runs: OrderedDict[int, int] = OrderedDict()  # the block where each would go on, and its length
+        self._written = 0
+
+    @property
+    def size(self) -> int:
+        assert self._version.size is not None
+        return self._version.size
+
+    @property
+    def etag(self) -> str | None:
+        return self._version.etag
+
+    @property
+    def last_modified(self) -> str | None:
+        return self._version.last_modified
+
+    @property
+    def bytes_fetched(self) -> int:
+        """Of the video, over the network, since it was opened."""
+        return self._line.bytes
+
+    @property
+    def requests(self) -> int:
+        return self._line.requests
+
+    # --- the file -------------------------------------------------------------------------------------------
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        self._check_open()
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        self._check_open()
+        if whence not in (io.SEEK_SET, io.SEEK_CUR, io.SEEK_END):
+            raise ValueError(f"whence is {whence}")
+        position = offset + (0, self._position, self.size)[whence]
+        if position < 0:
+            raise ValueError(f"there is nothing at {position}")
+        self._position = position
+        return position
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self._check_open()
+        end = self.size if size is None or size < 0 else min(self._position + size, self.size)
+        content = b"".join(self._pieces(self._position, end))
+        self._position += len(content)
+        return content
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        self._check_open()
+        view = memoryview(buffer).cast("B")
+        count = 0
+        for piece in self._pieces(self._position, min(self._position + len(view), self.size)):
+            view[count : count + len(piece)] = piece
+            count += len(piece)
+        self._position += count
+        return count
+
+    def close(self) -> None:
+        """Twice is fine."""
+        if not self.closed:
+            self._line.hang_up()
+            self._blocks.close()
+            self._recent.clear()
+            if self._written:
+                self._cache.make_room()
+        super().close()
+
+    def __enter__(self) -> Self:
+        self._check_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError("the remote video is closed")
+
+    # --- its blocks -----------------------------------------------------------------------------------------
+
+    def _pieces(self, position: int, end: int) -> Iterator[bytes]:
+        while position < end:
+            index, skipped = divmod(position, BLOCK)
+            yield self._block(index, -(-end // BLOCK))[skipped : skipped + end - position]
+            position = (index + 1) * BLOCK
+
+    @property
+    def _count(self) -> int:
+        return -(-self.size // BLOCK)
+
+    def _length(self, index: int) -> int:
+        return min(BLOCK, self.size - index * BLOCK)
+
+    def _block(self, index: int, needed: int) -> bytes:
+        """This block; the blocks before `needed` are going to be asked for next."""
+        block = self._recent.pop(index, None) or self._blocks.get(index, self._length(index))
+        if block is None:
+            block = self._fetched(index, needed)
+        self._recent[index] = block
+        if len(self._recent) > _IN_MEMORY:
+            self._recent.popitem(last=False)
+        return block
+
+    def _fetched(self, index: int, needed: int) -> bytes:
+        with self._line.pace.running(), self._blocks.turn(self._line.pace.left / 2):
+            block = self._blocks.get(index, self._length(index))
+            if block is None:
+                self._fetch(index, self._until(index, needed))
+                block = self._blocks.get(index, self._length(index))
+        if block is None:
+            raise SourceUnavailable(Reason.NO_ROOM, "Our disk does not keep what is written to it.")
+        return block
+
+    def _until(self, index: int, needed: int) -> int:
+        """Where a fetch that begins here ends: before the first block that is already here."""
+        wanted = max(min(needed - index, _MOST_AHEAD), ahead(self._runs.get(index, 0)))
+        until = min(index + wanted, self._count)
+        return next((each for each in range(index + 1, until) if self._blocks.has(each)), until)
+
+    def _fetch(self, index: int, until: int) -> None:
+        run = self._runs.pop(index, 0)
+        self._request(index, until)
+        self._runs[until] = run + until - index
+        if len(self._runs) > _RUNS:
+            self._runs.popitem(last=False)
+
+    def _request(self, index: int, until: int) -> None:
+        """Goes on where a broken connection left off, as long as each try brings something."""
+        end = min(until * BLOCK, self.size)
+        taken = _Intake(index * BLOCK, end)
+        fruitless = 0
+        while not taken.is_done:
+            before = taken.position
+            try:
+                answer = self._line.ask(taken.position, end, self._version)
+                if not answer.is_partial:
+                    self._take_whole(answer)
+                    break
+                self._take(self._judged(answer), taken)
+            except Dropped:
+                fruitless = 0 if taken.position > before else fruitless + 1
+                if fruitless >= _TRIES:
+                    raise
+
+    def _judged(self, answer: Answer) -> Answer:
+        if not self._version.is_still(answer.version):
+            raise self._line.changed()
+        if not answer.is_as_asked:
+            raise self._line.dropped("it sent another part than was asked for")
+        return answer
+
+    def _take(self, answer: Answer, taken: "_Intake") -> None:
+        for piece in answer.pieces():
+            for index, block in taken.add(piece):
+                self._put(index, block)
+
+    def _put(self, index: int, block: bytes) -> None:
+        self._blocks.put(index, block)
+        self._written += 1
+        if self._written % _ROOM_EVERY == 0:
+            self._cache.make_room()
+
+    # --- whole, from servers without ranges -----------------------------------------------------------------
+
+    def begin(self, answer: Answer) -> None:
+        """The first answer told the version. Its bytes are the first block, one byte of a block that is here, or
+        everything; others who read the same do not fetch everything as well."""
+        if answer.is_partial:
+            with suppress(Dropped):  # whoever reads will ask again
+                self._take(answer, _Intake(0, self._length(0)))
+            self._runs[1] = 1
+        elif not self._is_complete():
+            with self._blocks.turn(self._line.pace.left / 2) as has_waited:
+                if not has_waited:
+                    self._take_whole(answer)
+                elif not self._is_complete():
+                    self._take_whole(self._line.ask(0, None))
+        self._line.let_go()
+
+    def _is_complete(self) -> bool:
+        return self._version.size is not None and all(self._blocks.has(index) for index in range(self._count))
+
+    def _take_whole(self, answer: Answer) -> None:
+        if not self._version.is_still(answer.version):
+            raise self._line.changed()
+        self._line.afford(answer.length)
+        taken = _Intake(0, answer.length)
+        self._take(answer, taken)
+        if self._version.size is None:
+            self._version = replace(self._version, size=taken.position)
+            for index, block in taken.rest():
+                self._put(index, block)
+        self._line.judge(self.size)
+
+
+class _Intake:
+    """Pieces as they come, blocks as they fill up."""
+
+    def __init__(self, position: int, end: int | None) -> None:
+        self.position = position
+        self.end = end  # None: nobody knows
+        self._index = position // BLOCK
+        self._open = bytearray()
+
+    @property
+    def is_done(self) -> bool:
+        return self.position == self.end
+
+    def add(self, piece: bytes) -> Iterator[tuple[int, bytes]]:
+        self._open += piece
+        self.position += len(piece)
+        while len(self._open) >= BLOCK:
+            yield self._cut()
+        if self.is_done:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[tuple[int, bytes]]:
+        if self._open:
+            yield self._cut()
+
+    def _cut(self) -> tuple[int, bytes]:
+        block = bytes(self._open[:BLOCK])
+        del self._open[:BLOCK]
+        self._index += 1
+        return self._index - 1, block
+
+
+def ahead(run: int) -> int:
+    """How many blocks to fetch where as many as `run` were fetched end to end before: twice as many in all up to
+    2 MiB at a time, so that a moment wastes at most its own size, then a quarter of the run up to 16 MiB."""
+    return max(1, min(run, 8), min(run // 4, _MOST_AHEAD))

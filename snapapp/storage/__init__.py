@@ -1,0 +1,63 @@
+"""Bytes by key, in a folder or in a bucket, behind one interface.
+
+To be read in this order: `keys` (what a key may be), `model` (the interface), `uploads` (how bytes come in), `room`
+(when they may not), `local` and `s3` (the two storages), `sweep` (rows and objects compared)."""
+
+from snapapp.settings import Settings, StorageKind
+from snapapp.storage.errors import (
+    Changed,
+    InvalidKey,
+    NoRoom,
+    NotStored,
+    StorageAway,
+    StorageError,
+    UploadTooLarge,
+)
+from snapapp.storage.local import Local
+from snapapp.storage.model import Reader, Source, Storage, Stored
+from snapapp.storage.room import Room
+from snapapp.storage.s3 import S3
+from snapapp.storage.uploads import Received, Upload
+
+__all__ = [
+    "S3",
+    "Changed",
+    "InvalidKey",
+    "Local",
+    "NoRoom",
+    "NotStored",
+    "Reader",
+    "Received",
+    "Room",
+    "Source",
+    "Storage",
+    "StorageAway",
+    "StorageError",
+    "Stored",
+    "Upload",
+    "UploadTooLarge",
+    "from_settings",
+    "room_of",
+]
+
+
+def from_settings(settings: Settings) -> Storage:
+    """Opens nothing and makes no folder: a storage that is away is met by whoever uses it."""
+    room = room_of(settings)
+    if settings.storage is StorageKind.LOCAL:
+        return Local(settings.data_dir / "media", room)
+    return S3(
+        bucket=settings.s3_bucket or "",
+        endpoint=settings.s3_endpoint,
+        region=settings.s3_region,
+        access_key_id=settings.s3_access_key_id or "",
+        secret_access_key=settings.s3_secret_access_key or "",
+        prefix=settings.s3_prefix,
+        spool=settings.data_dir / "incoming",
+        room=room,
+    )
+
+
+def room_of(settings: Settings) -> Room:
+    """Whether new heavy work is taken: `room_of(settings).refusal()` says why not."""
+    return Room(settings.data_dir, settings.disk_free_min_mb)

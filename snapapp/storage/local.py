@@ -1,0 +1,192 @@
+"""Objects as files below one folder. Every step down is taken from an open folder and through no symbolic link, so no
+key and nobody who may write there leads us out of it. A file appears whole, by a rename, and survives a power cut."""
+
+import errno
+import io
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from snapapp.storage import keys, uploads
+from snapapp.storage.errors import InvalidKey, NotStored, StorageAway
+from snapapp.storage.model import Reader, Source, Stored
+from snapapp.storage.room import MB, Room
+from snapapp.storage.uploads import Upload
+
+_INCOMING = ".incoming"  # no key begins with a dot
+_BLOCK = 128 * 1024  # bytes read ahead
+_TRIES = 10  # to enter a folder that somebody who deletes finds empty at the same moment
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe that somebody left there keeps nobody
+_ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.EISDIR}
+
+
+class Local:
+    """`root` may be a link of the operator's; below it none is followed."""
+
+    def __init__(self, root: Path, room: Room) -> None:
+        self._root = root
+        self._room = room
+
+    def put(self, key: str, source: Source) -> None:
+        with Upload(keys.checked(key), self._root / _INCOMING, self._publish) as upload:
+            for block in _blocks(source):
+                upload.write(block)
+            upload.finish()
+
+    def upload(self, key: str, *, max_bytes: int | None = None, announced: int | None = None) -> Upload:
+        keys.checked(key)
+        folder = self._root / _INCOMING
+        return Upload(key, folder, self._publish, room=self._room, max_bytes=max_bytes, announced=announced)
+
+    def open(self, key: str) -> Reader:
+        *folders, name = keys.checked(key).split("/")
+        with _absent_is_not_stored(key), self._folder(folders) as folder:
+            file = io.FileIO(os.open(name, _FILE, dir_fd=folder))
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                file.close()
+                raise NotStored(key)
+            return Reader(file, _stored(key, found), block=_BLOCK)
+
+    def read(self, key: str, start: int, length: int) -> bytes:
+        with self.open(key) as file:
+            file.seek(start)
+            return file.read(length)
+
+    def stat(self, key: str) -> Stored:
+        *folders, name = keys.checked(key).split("/")
+        with _absent_is_not_stored(key), self._folder(folders) as folder:
+            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if not stat.S_ISREG(found.st_mode):
+            raise NotStored(key)
+        return _stored(key, found)
+
+    def exists(self, key: str) -> bool:
+        try:
+            self.stat(key)
+        except NotStored:
+            return False
+        return True
+
+    def listed(self, prefix: str = "") -> Iterator[Stored]:
+        folders = keys.checked_prefix(prefix).split("/")[:-1] if prefix else []
+        with suppress(NotStored), _absent_is_not_stored(prefix), self._folder(folders) as folder:
+            yield from _walk(folder, prefix)
+
+    def delete(self, key: str) -> None:
+        *folders, name = keys.checked(key).split("/")
+        with suppress(NotStored), _absent_is_not_stored(key), self._folder(folders) as folder:
+            os.unlink(name, dir_fd=folder)
+        self._prune(folders)
+
+    def delete_prefix(self, prefix: str) -> int:
+        found = [stored.key for stored in self.listed(keys.checked_prefix(prefix))]
+        for key in found:
+            self.delete(key)
+        return len(found)
+
+    def forget_uploads(self, before: datetime) -> int:
+        return uploads.forget(self._root / _INCOMING, before)
+
+    # --- folders ----------------------------------------------------------------------------------------------
+
+    def _publish(self, written: Path, key: str) -> None:
+        *folders, name = key.split("/")
+        for attempt in range(_TRIES):
+            try:
+                with self._folder(folders, make=True) as folder:
+                    os.replace(written, name, dst_dir_fd=folder)
+                    os.fsync(folder)
+                    return
+            except FileNotFoundError as error:
+                if attempt == _TRIES - 1:
+                    raise StorageAway(key, error) from error
+            except OSError as error:
+                if error.errno in _ABSENT:
+                    raise InvalidKey(key, f"something else has that name: {error.strerror}") from error
+                raise
+
+    @contextmanager
+    def _folder(self, names: Sequence[str], *, make: bool = False) -> Iterator[int]:
+        folder = os.open(self._root, _FOLDER & ~os.O_NOFOLLOW)
+        try:
+            for name in names:
+                inner = _entered(folder, name, make=make)
+                os.close(folder)
+                folder = inner
+            yield folder
+        finally:
+            os.close(folder)
+
+    def _prune(self, folders: list[str]) -> None:
+        """Removes folders that became empty, the deepest first."""
+        with suppress(OSError):  # it is not empty, or gone already
+            while folders:
+                *folders, name = folders
+                with self._folder(folders) as folder:
+                    os.rmdir(name, dir_fd=folder)
+
+
+def _entered(folder: int, name: str, *, make: bool) -> int:
+    try:
+        return os.open(name, _FOLDER, dir_fd=folder)
+    except FileNotFoundError:
+        if not make:
+            raise
+    with suppress(FileExistsError):
+        os.mkdir(name, 0o700, dir_fd=folder)
+    os.fsync(folder)  # also where another made it: our file must not be lost with it
+    return os.open(name, _FOLDER, dir_fd=folder)
+
+
+def _walk(folder: int, prefix: str) -> Iterator[Stored]:
+    """Files and folders in one order: that of whole keys, in which a folder's name ends with its slash."""
+    with os.scandir(folder) as entries:
+        names = sorted(
+            f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name
+            for entry in entries
+            if keys.is_segment(entry.name)
+        )
+    for name in names:
+        with suppress(NotStored), _absent_is_not_stored(prefix + name):  # it went away, or is a link
+            if not name.endswith("/"):
+                found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                if stat.S_ISREG(found.st_mode):
+                    yield _stored(prefix + name, found)
+                continue
+            inner = os.open(name[:-1], _FOLDER, dir_fd=folder)
+            try:
+                yield from _walk(inner, prefix + name)
+            finally:
+                os.close(inner)
+
+
+@contextmanager
+def _absent_is_not_stored(key: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _ABSENT:
+            raise NotStored(key) from error
+        raise StorageAway(key, error.strerror) from error
+
+
+def _stored(key: str, found: os.stat_result) -> Stored:
+    # a new content is a new file; its number tells apart what was written within one tick of the clock
+    etag = f'"{found.st_ino:x}-{found.st_size:x}-{found.st_mtime_ns:x}"'
+    return Stored(key, found.st_size, etag, datetime.fromtimestamp(found.st_mtime, UTC))
+
+
+def _blocks(source: Source) -> Iterator[bytes]:
+    if isinstance(source, bytes):
+        yield source
+    elif isinstance(source, Path):
+        with source.open("rb") as file:
+            yield from _blocks(file)
+    else:
+        while block := source.read(MB):
+            yield block

@@ -1,0 +1,173 @@
+"""Objects in a bucket of whatever speaks S3. Reading is by ranges, each of them of the same content or none."""
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import obstore
+from obstore.exceptions import BaseError, PreconditionError
+from obstore.store import S3Store
+
+from snapapp.storage import keys, uploads
+from snapapp.storage.errors import Changed, NotStored, StorageAway
+from snapapp.storage.model import Reader, Source, Stored
+from snapapp.storage.room import MB, Room
+from snapapp.storage.uploads import Upload
+
+_BLOCK = MB // 2  # bytes asked for at once; a request is a round trip, and costs
+_PART = 8 * MB  # of a multipart upload; 10,000 of them are 78 GB
+_PARTS_AT_ONCE = 2  # all that is in memory of a large object
+_PAGE = 1000  # what S3 lists and deletes with one request
+_ANSWER_WITHIN = timedelta(seconds=30)
+_TRY_FOR = timedelta(seconds=20)
+_RETRIES = 4
+
+
+class S3:
+    """`spool` is a local folder where uploads stay until they are whole."""
+
+    def __init__(
+        self,
+        *,
+        bucket: str,
+        endpoint: str | None,
+        region: str,
+        access_key_id: str,
+        secret_access_key: str,
+        prefix: str,
+        spool: Path,
+        room: Room,
+    ) -> None:
+        self._spool = spool
+        self._room = room
+        named: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
+        self._store = S3Store(
+            bucket,
+            prefix=prefix or None,
+            region=region,
+            access_key_id=access_key_id,
+            secret_access_key=secret_access_key,
+            client_options={
+                "allow_http": bool(endpoint and endpoint.startswith("http://")),
+                "connect_timeout": timedelta(seconds=5),
+                "timeout": _ANSWER_WITHIN,
+            },
+            retry_config={"max_retries": _RETRIES, "retry_timeout": _TRY_FOR},
+            **named,
+        )
+
+    def put(self, key: str, source: Source) -> None:
+        keys.checked(key)
+        if isinstance(source, Path):
+            with source.open("rb") as file:
+                self.put(key, file)
+            return
+        with _translated(key):
+            obstore.put(self._store, key, source, chunk_size=_PART, max_concurrency=_PARTS_AT_ONCE)
+
+    def upload(self, key: str, *, max_bytes: int | None = None, announced: int | None = None) -> Upload:
+        keys.checked(key)
+        return Upload(key, self._spool, self._publish, room=self._room, max_bytes=max_bytes, announced=announced)
+
+    def open(self, key: str) -> Reader:
+        stored = self.stat(key)
+        return Reader(_Ranges(self._store, stored), stored, block=_BLOCK)
+
+    def read(self, key: str, start: int, length: int) -> bytes:
+        with self.open(key) as file:
+            file.seek(start)
+            return file.read(length)
+
+    def stat(self, key: str) -> Stored:
+        with _translated(keys.checked(key)):
+            return _stored(obstore.head(self._store, key))
+
+    def exists(self, key: str) -> bool:
+        try:
+            self.stat(key)
+        except NotStored:
+            return False
+        return True
+
+    def listed(self, prefix: str = "") -> Iterator[Stored]:
+        if prefix:
+            keys.checked_prefix(prefix)
+        with _translated(prefix):
+            for page in obstore.list(self._store, prefix or None, chunk_size=_PAGE):
+                yield from map(_stored, page)
+
+    def delete(self, key: str) -> None:
+        with _translated(keys.checked(key)):
+            obstore.delete(self._store, key)
+
+    def delete_prefix(self, prefix: str) -> int:
+        found = [stored.key for stored in self.listed(keys.checked_prefix(prefix))]
+        with _translated(prefix):
+            for start in range(0, len(found), _PAGE):
+                obstore.delete(self._store, found[start : start + _PAGE])
+        return len(found)
+
+    def forget_uploads(self, before: datetime) -> int:
+        return uploads.forget(self._spool, before)
+
+    def _publish(self, written: Path, key: str) -> None:
+        self.put(key, written)
+        written.unlink()
+
+
+class _Ranges(io.RawIOBase):
+    """An object as a file, for the buffer around it."""
+
+    def __init__(self, store: S3Store, stored: Stored) -> None:
+        self._store = store
+        self._stored = stored
+        self._at = 0
+
+    def readinto(self, target: Any) -> int:
+        stop = min(self._at + len(target), self._stored.size)
+        if stop <= self._at:
+            return 0
+        with _translated(self._stored.key):
+            content = obstore.get(
+                self._store,
+                self._stored.key,
+                options={"range": (self._at, stop), "if_match": self._stored.etag},
+            ).bytes()
+        target[: len(content)] = content
+        self._at += len(content)
+        return len(content)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._stored.size}[whence]
+        if base + offset < 0:
+            raise ValueError(f"There is nothing before the first byte: {base + offset}")
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+
+@contextmanager
+def _translated(key: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NotStored(key) from error
+    except PreconditionError as error:
+        raise Changed(key) from error
+    except (BaseError, OSError) as error:
+        raise StorageAway(key, error) from error
+
+
+def _stored(found: Any) -> Stored:
+    return Stored(found["path"], found["size"], found["e_tag"], found["last_modified"])

@@ -1,0 +1,248 @@
+"""What may still be done to a snap that is marked: correct, share, revoke, hide, cancel, try again."""
+
+from typing import Any
+
+import pytest
+import sqlalchemy
+from starlette.testclient import TestClient
+
+from tests.api.product import NOBODY, SNAPS, complete, count, fail, job_of, mark, number, shown, text
+from tests.factory import Db, move, row
+
+BY = {"nickname": "bia"}
+
+
+def at(snap: dict[str, Any], verb: str = "") -> str:
+    return f"{SNAPS}/{snap['snapId']}{verb}"
+
+
+def share(client: TestClient, snap: dict[str, Any], **wanted: Any) -> dict[str, Any]:
+    answer = client.post(at(snap, "/share"), json=wanted or None)
+    assert answer.status_code == 200, answer.text
+    shared: dict[str, Any] = answer.json()
+    return shared
+
+
+# --- corrections ------------------------------------------------------------------------------------------------
+
+
+def test_a_typing_error_is_mended_and_remembered(client: TestClient) -> None:
+    """S33: and it is found by what it is now."""
+    snap = mark(client, subject={"id": "BR-1", "attributes": [text("raca", "Nelroe")]})
+    mended = client.patch(at(snap, "/subject"), json=BY | {"attributes": [text("raca", "Nelore")]}).json()
+    assert (mended["subject"]["id"], mended["subject"]["attributes"][0]["stringValue"]) == ("BR-1", "Nelore")
+    moved = client.patch(at(snap, "/subject"), json=BY | {"id": "BR-2"}).json()
+    assert moved["subject"]["attributes"] == mended["subject"]["attributes"], "what is left out stays"
+    corrections = client.get(at(snap, "/corrections")).json()["items"]
+    assert [(each["by"], each["before"]["id"], each["after"]["id"]) for each in corrections] == [
+        ("bia", "BR-1", "BR-1"),
+        ("bia", "BR-1", "BR-2"),
+    ]
+    found = [client.get(f"{SNAPS}/search", params={"subjectId": name}).json()["total"] for name in ("BR-1", "BR-2")]
+    assert found == [0, 1]
+
+
+def test_a_draft_is_described_later(client: TestClient) -> None:
+    draft = mark(client, isDraft=True, subject=...)
+    assert (draft["isDraft"], draft["subject"]["id"]) == (True, draft["snapId"])
+    described = client.patch(at(draft, "/subject"), json=BY | {"id": "BR-9", "attributes": [number("peso", 4)]}).json()
+    assert (described["isDraft"], described["subject"]["id"]) == (False, "BR-9")
+
+
+def test_a_template_holds_for_corrections_and_for_drafts_that_are_described(client: TestClient) -> None:
+    """S35."""
+    [cattle] = [each["id"] for each in client.get("/v2/templates").json()["items"] if each["slug"] == "gado"]
+    draft = mark(client, isDraft=True, subject=..., subjectTemplateId=cattle)
+    refused = client.patch(at(draft, "/subject"), json=BY | {"id": "BR-9"})
+    assert (refused.status_code, refused.json()["details"]) == (400, ["subject.attributes.brinco: is required"])
+    assert client.get(at(draft, "/corrections")).json()["items"] == []
+
+
+def test_what_was_shared_is_not_changed_any_more(client: TestClient) -> None:
+    """S33."""
+    snap = mark(client)
+    share(client, snap)
+    client.post(at(snap, "/revoke"))
+    refused = client.patch(at(snap, "/subject"), json=BY | {"id": "BR-2"})
+    assert (refused.status_code, refused.json()["error"]) == (409, "Conflict")
+    assert shown(client, snap)["subject"]["id"] == "BR-1042"
+
+
+@pytest.mark.parametrize("wrong", [{}, {"id": "x"}, {"id": "x" * 201} | BY, {"attributes": [{}]} | BY, [], None])
+def test_a_correction_that_says_nothing_is_refused(client: TestClient, wrong: Any) -> None:
+    assert client.patch(at(mark(client), "/subject"), json=wrong).status_code == 400
+
+
+# --- links ------------------------------------------------------------------------------------------------------
+
+PUBLIC = {  # http.md's, word for word
+    *("snapId", "publicShareToken", "status", "tipoSnap", "nickname", "dataFilmagem", "subject"),
+    *("resolvedStartSeconds", "durationSeconds", "snapshotDurationSeconds", "frameCount", "videoProbe"),
+    *("snapshotVideo", "frames", "createdAt", "processedAt"),
+}
+
+
+def test_a_snap_is_shared_once_however_often(client: TestClient) -> None:
+    """S23."""
+    snap = mark(client)
+    first, again = share(client, snap), share(client, snap)
+    assert first == again
+    assert first.keys() >= {"snapId", "isPublic", "publicShareToken", "publicUrl"}
+    assert (first["isPublic"], len(first["publicShareToken"])) == (True, 32)
+    assert int(first["publicShareToken"], 16)
+    assert first["publicUrl"] == f"http://localhost/public/snaps/{first['publicShareToken']}"
+    assert client.get(at(snap, "/share")).json() == first
+
+
+def test_a_link_shows_the_evidence_and_nothing_of_the_house(
+    client: TestClient, engine: sqlalchemy.Engine, db: Db
+) -> None:
+    """S23: no headers, no e-mail, no errors, no paths of ours."""
+    snap = mark(client)
+    token = share(client, snap)["publicShareToken"]
+    stranger = TestClient(client.app, base_url="http://snaps.example", client=("192.0.2.7", 4711))
+    pending = stranger.get(f"/public/snaps/{token}").json()
+    assert (pending.keys(), pending["status"]) == (PUBLIC, "PENDING")
+    complete(client, engine, db, snap)
+    answer = stranger.get(f"/public/snaps/{token}", headers={"X-Assinatura-Codigo": "nobody"})
+    seen = answer.json()
+    assert (seen.keys(), seen["status"], seen["publicShareToken"]) == (PUBLIC, "COMPLETED", token)
+    assert "ana@fazenda.example" not in answer.text
+    files = [seen["frames"][0]["path"], seen["snapshotVideo"]["path"]]
+    assert files[0] == f"/public/snaps/{token}/media/frame_00001.jpg"
+    assert [stranger.get(path).text for path in files] == [f"the bytes of {path.split('/')[-1]}" for path in files]
+    assert stranger.get(files[1], headers={"Range": "bytes=4-8"}).text == "bytes"
+
+
+def test_a_failure_is_not_told_to_strangers(client: TestClient, db: Db) -> None:
+    """S23."""
+    snap = mark(client)
+    token = share(client, snap)["publicShareToken"]
+    fail(db, snap)
+    seen = client.get(f"/public/snaps/{token}")
+    assert (seen.json()["status"], "3.2 s" in seen.text) == ("FAILED", False)
+
+
+def test_a_dead_link_is_dead_with_every_file_below_it(client: TestClient, engine: sqlalchemy.Engine, db: Db) -> None:
+    snap = mark(client)
+    complete(client, engine, db, snap)
+    old = share(client, snap)["publicShareToken"]
+    file = f"/public/snaps/{old}/media/frame_00001.jpg"
+    assert client.get(file).status_code == 200
+    revoked = client.post(at(snap, "/revoke")).json()
+    assert (revoked["isPublic"], revoked["publicShareToken"], revoked["publicUrl"]) == (False, None, None)
+    for path in (f"/public/snaps/{old}", file):
+        answer = client.get(path)
+        assert (answer.status_code, answer.json()["message"]) == (404, f"Public snap not found: {old}")
+    new = share(client, snap)["publicShareToken"]
+    assert new != old
+    assert client.get(f"/public/snaps/{old}").status_code == 404
+    assert client.get(f"/public/snaps/{new}").status_code == 200
+
+
+def test_a_link_may_end_by_itself(client: TestClient, db: Db) -> None:
+    snap = mark(client)
+    shared = share(client, snap, expiresAt="2090-01-01T00:00:00Z")
+    assert shared["expiresAt"].startswith("2090-01-01")
+    db.execute("UPDATE share SET expires_at = now() - interval '1 second'")
+    assert client.get(f"/public/snaps/{shared['publicShareToken']}").status_code == 404
+    assert share(client, snap)["publicShareToken"] != shared["publicShareToken"]
+
+
+@pytest.mark.parametrize("name", ["source", "frame_00002.jpg", "%2e%2e%2fsource", "clean_00001.jpg", ""])
+def test_a_link_opens_what_was_published_and_nothing_beside_it(
+    client: TestClient, engine: sqlalchemy.Engine, db: Db, name: str
+) -> None:
+    snap = mark(client)
+    complete(client, engine, db, snap)
+    token = share(client, snap)["publicShareToken"]
+    assert client.get(f"/public/snaps/{token}/media/{name}").status_code == 404
+
+
+@pytest.mark.parametrize("token", ["0" * 32, "x", "' OR 1=1 --", "%00", "a" * 200, "\u00e7"])
+def test_a_token_that_nobody_made_is_not_found(client: TestClient, token: str) -> None:
+    answer = client.get(f"/public/snaps/{token}")
+    assert answer.status_code == 404
+    assert answer.json()["message"].startswith("Public snap not found: ")
+
+
+# --- removing ---------------------------------------------------------------------------------------------------
+
+
+def test_a_snap_is_deleted_with_all_that_is_its_own(client: TestClient, db: Db) -> None:
+    snap = mark(client)
+    assert client.delete(at(snap)).json() == {"snapId": snap["snapId"], "removal": "DELETED"}
+    assert client.get(at(snap)).status_code == 404
+    assert [count(db, table) for table in ("snap", "subject_attribute", "subject_word")] == [0, 0, 0]
+    assert row(db, job_of(snap)).status == "CANCELLED", "nobody works for it any more"
+
+
+def test_a_shared_snap_is_only_hidden(client: TestClient) -> None:
+    """S33: the link goes on."""
+    snap = mark(client)
+    token = share(client, snap)["publicShareToken"]
+    assert client.delete(at(snap)).json()["removal"] == "HIDDEN"
+    assert client.get(at(snap)).status_code == 404
+    assert client.get(SNAPS).json()["items"] == []
+    assert client.get(f"/public/snaps/{token}").status_code == 200
+
+
+# --- its job ----------------------------------------------------------------------------------------------------
+
+
+def test_a_snap_that_waits_is_cancelled_at_once_and_says_by_whom(client: TestClient) -> None:
+    snap = mark(client)
+    cancelled = client.post(at(snap, "/cancel"), json=BY)
+    assert (cancelled.status_code, cancelled.json()["status"]) == (200, "FAILED")
+    assert (cancelled.json()["error"], cancelled.json()["job"]["status"]) == ("Cancelled by bia", "CANCELLED")
+    assert client.post(at(snap, "/cancel")).json()["error"] == "Cancelled by bia", "the first one counts"
+
+
+def test_a_finished_snap_is_not_cancelled(client: TestClient, engine: sqlalchemy.Engine, db: Db) -> None:
+    snap = mark(client)
+    complete(client, engine, db, snap)
+    assert client.post(at(snap, "/cancel")).status_code == 409
+    assert shown(client, snap)["status"] == "COMPLETED"
+
+
+def test_a_snap_that_runs_is_asked_to_stop(client: TestClient, db: Db) -> None:
+    snap = mark(client)
+    move(
+        db,
+        job_of(snap),
+        status="RUNNING",
+        claimed_by="w",
+        locked_at="now",
+        lock_expires_at="2090-01-01Z",
+        lease_seq=1,
+        attempt_count=1,
+    )
+    answer = client.post(at(snap, "/cancel"))
+    assert (answer.status_code, answer.json()["status"], answer.json()["job"]["status"]) == (202, "PENDING", "RUNNING")
+    assert row(db, job_of(snap)).cancel_requested_at
+
+
+def test_a_failed_snap_is_tried_again(client: TestClient, db: Db) -> None:
+    snap = mark(client)
+    refused = client.post(at(snap, "/retry"))
+    assert refused.status_code == 409, "it has not failed"
+    fail(db, snap)
+    answer = client.post(at(snap, "/retry"))
+    assert (answer.status_code, answer.json()["status"], answer.json()["processedAt"]) == (202, "PENDING", None)
+    assert answer.json()["error"] == "The video ends at 3.2 s.", "the last failure, until something newer is known"
+    assert (answer.json()["job"]["status"], answer.json()["job"]["attempts"]) == ("PENDING", 0)
+
+
+def test_what_has_no_job_any_more_is_not_tried_again(client: TestClient, db: Db) -> None:
+    snap = mark(client)
+    fail(db, snap)
+    db.execute("DELETE FROM snap_processing_job")
+    for verb in ("/retry", "/cancel"):
+        answer = client.post(at(snap, verb))
+        assert (answer.status_code, answer.json()["message"]) == (409, f"Snap has no job any more: {snap['snapId']}")
+
+
+def test_nothing_can_be_done_to_a_snap_that_is_not_there(client: TestClient) -> None:
+    for verb in ("/share", "/revoke", "/cancel", "/retry"):
+        answer = client.post(f"{SNAPS}/{NOBODY}{verb}")
+        assert (answer.status_code, answer.json()["message"]) == (404, f"Snap not found: {NOBODY}"), verb

@@ -1,0 +1,194 @@
+"""Values that no row can hold, and people who send them: a refusal in our own words, and a transaction that goes on."""
+
+import math
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import sqlalchemy
+from hypothesis import given
+from hypothesis import strategies as some
+from sqlalchemy import Connection
+
+from snapapp import search, snaps, subjects, templates, videos, webhooks
+from snapapp.errors import Conflict, Invalid, NotFound
+from snapapp.search import Criteria
+from snapapp.snaps import Snap
+from snapapp.subjects import Attribute, Subject
+from tests.domain.making import BODY, acting, make_snap, new_snap, subject
+
+OWN = "default"
+UNSTORABLE = ["\0", "a\0b", "\ud800", "\udfff", "a\ud83d"]
+NO_NUMBERS = [math.nan, math.inf, -math.inf, 10**400, -(10**400), 1e308, True, "1", None]
+
+
+@pytest.fixture
+def own(engine: sqlalchemy.Engine) -> Iterator[Connection]:
+    with acting(engine, OWN) as connection:
+        yield connection
+        assert connection.exec_driver_sql("SELECT 1").scalar() == 1, "the transaction goes on"
+
+
+def refused(make: Any, *arguments: Any, **given: Any) -> tuple[str, ...]:
+    with pytest.raises(Invalid) as raised:
+        make(*arguments, **given)
+    return raised.value.details
+
+
+@pytest.mark.parametrize("field", ["nickname", "email", "request_id"])
+@pytest.mark.parametrize("text", [*UNSTORABLE, "x" * 100_000, 7, None, b"x"])
+def test_a_text_that_cannot_be_kept_is_refused(own: Connection, field: str, text: Any) -> None:
+    if field == "request_id" and text is None:
+        return
+    [detail] = refused(new_snap, own, OWN, **{field: text})
+    assert detail.startswith({"request_id": "requestId"}.get(field, field) + ": ")
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    {
+        "start_seconds": [*NO_NUMBERS[:-1], -0.001, 1e8],
+        "start_frame": [*NO_NUMBERS[:-1], -1, 2**63, 1.5],
+        "duration_seconds": [*NO_NUMBERS, -1, 5.001],
+        "clip_seconds": [*NO_NUMBERS, -1, 5.001],
+        "fps": [*NO_NUMBERS, 0, 11, 2.5],
+        "max_width": [*NO_NUMBERS, 319, 1281],
+        "quality": [*NO_NUMBERS, 1, 11],
+        "format": ["gif", "JPG", "", None, "jpg\0"],
+        "filmed_at": [datetime(2026, 1, 1), datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC)],  # noqa: DTZ001
+        "overlay": [{"a": math.nan}, {"a": "\0"}, {"a": "\ud800"}, {"a": "x" * 20_000}, {"a": {1, 2}}],
+    }.items(),
+)
+def test_a_value_out_of_its_range_is_refused(own: Connection, field: str, values: list[Any]) -> None:
+    for value in values:
+        assert len(refused(new_snap, own, OWN, **{field: value})) == 1, value
+
+
+def test_quality_is_not_for_png(own: Connection) -> None:
+    assert refused(new_snap, own, OWN, format="png", quality=3) == ("quality: is not for png",)
+
+
+def test_every_flaw_is_named_at_once(own: Connection) -> None:
+    details = refused(new_snap, own, OWN, nickname="", email="\0", fps=99, duration_seconds=math.nan)
+    assert [detail.split(":")[0] for detail in details] == ["nickname", "email", "durationSeconds", "fps"]
+
+
+@pytest.mark.parametrize("text", UNSTORABLE)
+def test_a_subject_that_cannot_be_kept_is_refused(text: str) -> None:
+    assert refused(Subject, text)[0].startswith("subject.id: ")
+    assert refused(Subject, "x", (Attribute(text, "x"),))[0].startswith("subject.attributes[0].key: ")
+    assert refused(Subject, "x", (Attribute("x", text),))[0].startswith("subject.attributes[0].stringValue: ")
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, 10**400, 1e16, True, None])
+def test_a_number_that_cannot_be_kept_is_refused(number: Any) -> None:
+    assert refused(Subject, "x", (Attribute("x", number),))[0].startswith("subject.attributes[0].numberValue: ")
+
+
+def test_attributes_are_few_distinct_and_short() -> None:
+    """S28."""
+    many = tuple(Attribute(f"k{number}", "") for number in range(101))
+    assert refused(Subject, None, many) == ("subject.attributes: must be at most 100",)
+    twice = (Attribute("k", "1"), Attribute("k", "2"))
+    assert refused(Subject, None, twice) == ("subject.attributes[1].key: is there twice",)
+    long = (Attribute("k" * 121, "x"), Attribute("k", "x" * 1001), Attribute("", "x"))
+    assert len(refused(Subject, "i" * 201, long)) == 4
+
+
+def test_the_largest_subject_can_be_kept_found_and_corrected(own: Connection) -> None:
+    """Whatever index it enters: 4 bytes a character, nothing that could be compressed."""
+    everything = [chr(0x10000 + (number * 7919) % 0x8000) for number in range(1000)]
+    attributes = tuple(
+        Attribute(f"{number:03}{''.join(everything[:117])}", "".join(everything)) for number in range(100)
+    )
+    largest = Subject("".join(everything[:200]), attributes)
+    snap = make_snap(own, OWN, subject=largest, nickname="".join(everything[:120]), email="".join(everything[:320]))
+    assert snap.subject == largest
+    assert found(own, Criteria(subject_id=largest.id)) == [snap.id]
+    assert found(own, Criteria(attr_key=attributes[99].key, attr_value="".join(everything))) == [snap.id]
+    assert snaps.correct(own, OWN, snap.id, largest, by="".join(everything[:320])).subject == largest
+
+
+def found(own: Connection, criteria: Criteria) -> list[Any]:
+    return [snap.id for snap in search.by_subject(own, OWN, criteria).items]
+
+
+# Everything that text can be, what no row can hold included.
+texts = some.text(max_size=40) | some.sampled_from(UNSTORABLE)
+values = texts | some.floats() | some.integers() | some.booleans()
+
+
+@given(subject_id=some.none() | texts, attributes=some.lists(some.tuples(texts, values), max_size=5))
+def test_whatever_is_said_of_a_subject_it_is_kept_as_it_is_or_refused(
+    engine: sqlalchemy.Engine, subject_id: str | None, attributes: list[tuple[str, Any]]
+) -> None:
+    with acting(engine, OWN) as connection:
+        try:
+            said = Subject(subject_id, tuple(Attribute(key, value) for key, value in attributes))
+        except Invalid:
+            return
+        snap: Snap = make_snap(connection, OWN, subject=said)
+        assert snap.subject.attributes == said.attributes
+        for key, value in attributes:
+            if isinstance(value, str):
+                assert snap.id in found(connection, Criteria(attr_key=key, attr_value=value))
+            elif -1e300 < value < 1e300:
+                assert snap.id in found(connection, Criteria(attr_key=key, attr_min=value, attr_max=value))
+        connection.exec_driver_sql("DELETE FROM snap")
+
+
+@given(
+    texts=some.fixed_dictionaries(
+        {}, optional={name: some.text(max_size=30) for name in ("subject_id", "attr_key", "attr_value", "q")}
+    ),
+    numbers=some.fixed_dictionaries({}, optional={name: some.floats() for name in ("attr_min", "attr_max")}),
+)
+def test_whatever_is_searched_for_is_answered_or_refused(
+    engine: sqlalchemy.Engine, texts: dict[str, Any], numbers: dict[str, Any]
+) -> None:
+    with acting(engine, OWN) as connection:
+        try:
+            criteria = Criteria(**texts, **numbers)
+        except Invalid:
+            return
+        assert search.by_subject(connection, OWN, criteria).items == []
+
+
+@given(some.text())
+def test_words_are_few_short_and_without_accents(text: str) -> None:
+    words = subjects.words(text)
+    assert len(set(words)) == len(words)
+    assert all(0 < len(word) <= subjects.WORD_LONGEST and word.isalnum() for word in words)
+    assert subjects.words(" ".join(words)) == words or any(len(word) == subjects.WORD_LONGEST for word in words)
+
+
+@pytest.mark.parametrize("text", UNSTORABLE)
+def test_no_function_takes_a_text_that_cannot_be_kept(own: Connection, text: str) -> None:
+    snap = make_snap(own, OWN)
+    for call in (
+        lambda: videos.at_url(own, OWN, text),
+        lambda: snaps.hold_key(own, OWN, text, BODY, snap.id),
+        lambda: snaps.correct(own, OWN, snap.id, subject(), by=text),
+        lambda: search.mine(own, OWN, text),
+        lambda: search.videos_mine(own, OWN, text),
+        lambda: search.of_video(own, OWN, snap.video_id, nickname=text),
+        lambda: webhooks.add(own, OWN, text, ["snap.completed"]),
+        lambda: webhooks.add(own, OWN, "https://example.org/", [text]),
+    ):
+        refused(call)
+    snaps.note_cancel(own, OWN, snap.id, text)
+
+
+@pytest.mark.parametrize("number", [0, -1, 2**63, 10**400])
+def test_an_id_that_no_row_can_have_is_not_found(own: Connection, number: int) -> None:
+    for call in (templates.resolve, templates.read, webhooks.read, webhooks.remove):
+        with pytest.raises(NotFound, match=str(number)):
+            call(own, OWN, number)
+
+
+def test_webhooks_are_few(own: Connection) -> None:
+    for number in range(webhooks.MOST):
+        webhooks.add(own, OWN, f"https://example.org/{number}", ["snap.completed", "snap.completed"])
+    with pytest.raises(Conflict):
+        webhooks.add(own, OWN, "https://example.org/", ["snap.completed"])

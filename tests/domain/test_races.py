@@ -1,0 +1,182 @@
+"""Two at once: real connections, real locks. Each test runs its race several times, because once proves little."""
+
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+import sqlalchemy
+
+from snapapp import db as tenancy
+from snapapp import sharing, snaps, videos
+from snapapp.errors import KeyReused, SnapIsShared, SnapNotFound
+from snapapp.snaps import Removal
+from tests.domain.making import BODY, EVIDENCE, acting, an_upload, make_snap, process, subject
+from tests.factory import Db, at_once, scalar
+from tests.jobs.working import until
+
+OWN = "default"
+ROUNDS = range(5)
+
+
+def committed(engine: sqlalchemy.Engine, **given: Any) -> UUID:
+    with acting(engine, OWN) as connection:
+        return make_snap(connection, OWN, **given).id
+
+
+def test_of_many_that_name_a_url_at_once_one_makes_the_video(engine: sqlalchemy.Engine) -> None:
+    """S31."""
+
+    def name(round_: int) -> UUID:
+        with acting(engine, OWN) as connection:
+            return videos.at_url(connection, OWN, f"https://example.org/{round_}.mp4").id
+
+    for round_ in ROUNDS:
+        assert len(set(at_once(*[partial(name, round_)] * 4))) == 1
+
+
+def test_of_many_that_upload_the_same_bytes_at_once_one_makes_the_video(engine: sqlalchemy.Engine) -> None:
+    """FE3."""
+
+    def upload(content: bytes) -> UUID:
+        with acting(engine, OWN) as connection:
+            return videos.add_upload(connection, OWN, an_upload(content)).id
+
+    for round_ in ROUNDS:
+        assert len(set(at_once(*[partial(upload, bytes([round_]))] * 4))) == 1
+
+
+def test_of_many_operators_with_one_email_at_once_there_is_one(engine: sqlalchemy.Engine, db: Db) -> None:
+    """S31."""
+
+    def mark(email: str) -> None:
+        with acting(engine, OWN) as connection:
+            make_snap(connection, OWN, email=email, nickname=f"As {email}")
+
+    for round_ in ROUNDS:
+        email = f"ana{round_}@example.org"
+        at_once(*[partial(mark, email), partial(mark, email.upper())] * 2)
+        assert scalar(db, "SELECT count(*) FROM operator WHERE email_lower = %s", email) == 1
+
+
+def test_of_many_requests_with_one_key_at_once_one_makes_a_snap_and_its_job(engine: sqlalchemy.Engine, db: Db) -> None:
+    """FE3."""
+    for round_ in ROUNDS:
+        key = f"key {round_}"
+        made = at_once(*[partial(post, engine, key)] * 8)
+        assert len(set(made)) == 1
+        assert scalar(db, "SELECT count(*) FROM snap") == scalar(db, "SELECT count(*) FROM snap_processing_job")
+        assert scalar(db, "SELECT count(*) FROM snap") == round_ + 1
+
+
+def post(engine: sqlalchemy.Engine, key: str, body: bytes = BODY) -> UUID:
+    """As the HTTP layer does it."""
+    snap_id = uuid4()
+    with engine.begin() as connection:
+        with tenancy.scope(connection, OWN):
+            held = snaps.hold_key(connection, OWN, key, body, snap_id)
+            if held != snap_id:
+                return snaps.read(connection, OWN, held).id
+            make_snap(connection, OWN, id=snap_id)
+        process(connection, OWN, snap_id)
+    return snap_id
+
+
+def test_of_two_requests_with_one_key_and_different_bodies_at_once_one_is_refused(engine: sqlalchemy.Engine) -> None:
+    def ask(key: str, body: bytes) -> object:
+        try:
+            return post(engine, key, body)
+        except KeyReused:
+            return KeyReused
+
+    for round_ in ROUNDS:
+        answers = at_once(*[partial(ask, f"key {round_}", body * 32) for body in (b"a", b"b")])
+        assert answers.count(KeyReused) == 1
+
+
+def test_of_two_requests_with_a_key_of_yesterday_at_once_one_takes_it(engine: sqlalchemy.Engine, db: Db) -> None:
+    for round_ in ROUNDS:
+        post(engine, f"key {round_}")
+        db.execute("UPDATE idempotency SET created_at = created_at - interval '25 hours'")
+        assert len(set(at_once(*[partial(post, engine, f"key {round_}")] * 3))) == 1
+
+
+def test_shared_twice_at_once_there_is_one_link(engine: sqlalchemy.Engine) -> None:
+    """S23."""
+    for _ in ROUNDS:
+        snap_id = committed(engine)
+        [token] = set(at_once(*[partial(share, engine, snap_id)] * 4))
+        assert re.fullmatch("[0-9a-f]{32}", str(token))
+
+
+def share(engine: sqlalchemy.Engine, snap_id: UUID) -> object:
+    with acting(engine, OWN) as connection:
+        try:
+            return sharing.share(connection, OWN, snap_id).token
+        except SnapNotFound as error:
+            return type(error)
+
+
+def correct(engine: sqlalchemy.Engine, snap_id: UUID) -> object:
+    with acting(engine, OWN) as connection:
+        try:
+            return snaps.correct(connection, OWN, snap_id, subject("corrected"), by="Ana").subject.id
+        except SnapIsShared as error:
+            return type(error)
+
+
+def remove(engine: sqlalchemy.Engine, snap_id: UUID) -> object:
+    with acting(engine, OWN) as connection:
+        return snaps.remove(connection, OWN, snap_id)
+
+
+def complete(engine: sqlalchemy.Engine, snap_id: UUID) -> object:
+    with acting(engine, OWN) as connection:
+        return snaps.complete(connection, OWN, snap_id, EVIDENCE)
+
+
+@pytest.mark.parametrize(
+    ("change", "too_late"),
+    [(correct, SnapIsShared), (remove, Removal.HIDDEN), (complete, False)],
+    ids=["correct", "remove", "complete again"],
+)
+def test_whoever_waits_while_a_snap_is_shared_sees_that_it_was(
+    engine: sqlalchemy.Engine, db: Db, change: Callable[[sqlalchemy.Engine, UUID], object], too_late: object
+) -> None:
+    """S33: a statement that waited for a lock still sees what was there before it waited."""
+    snap_id = committed(engine)
+    complete(engine, snap_id)
+    with engine.connect() as first:
+        with tenancy.scope(first, OWN):
+            sharing.share(first, OWN, snap_id)
+        with ThreadPoolExecutor(1) as thread:
+            waiting = thread.submit(change, engine, snap_id)
+            until_somebody_waits(db)
+            first.commit()
+            assert waiting.result(timeout=30) == too_late
+
+
+def until_somebody_waits(db: Db) -> None:
+    until(lambda: bool(scalar(db, "SELECT count(*) FROM pg_locks WHERE NOT granted")))
+
+
+def test_whoever_waits_to_share_while_a_snap_is_deleted_finds_none(engine: sqlalchemy.Engine, db: Db) -> None:
+    snap_id = committed(engine)
+    with engine.connect() as first:
+        with tenancy.scope(first, OWN):
+            snaps.remove(first, OWN, snap_id)
+        with ThreadPoolExecutor(1) as thread:
+            waiting = thread.submit(share, engine, snap_id)
+            until_somebody_waits(db)
+            first.commit()
+            assert waiting.result(timeout=30) is SnapNotFound
+
+
+def test_what_is_deleted_is_not_shared_and_what_is_shared_is_not_deleted(engine: sqlalchemy.Engine) -> None:
+    for _ in ROUNDS:
+        snap_id = committed(engine)
+        shared, removed = at_once(partial(share, engine, snap_id), partial(remove, engine, snap_id))
+        assert (shared is SnapNotFound) == (removed is Removal.DELETED)

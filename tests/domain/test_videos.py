@@ -1,0 +1,95 @@
+"""Videos: one for each URL of a tenant, one for the same bytes."""
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import sqlalchemy
+from sqlalchemy import Connection
+
+from snapapp import videos
+from snapapp.errors import Invalid, VideoNotFound
+from snapapp.listing import Window
+from tests.domain.making import acting, an_upload
+from tests.factory import ago
+
+OWN = "default"
+URL = "https://example.org/a.mp4"
+
+
+@pytest.fixture
+def own(engine: sqlalchemy.Engine) -> Iterator[Connection]:
+    with acting(engine, OWN) as connection:
+        yield connection
+
+
+def test_a_url_is_one_video_however_often_it_is_named(own: Connection) -> None:
+    """S31."""
+    video = videos.resolve(own, OWN, video_id=None, video_url=URL)
+    assert (video.url, video.is_upload, video.probe) == (URL, False, None)
+    assert videos.resolve(own, OWN, video_id=None, video_url=URL) == video
+    assert videos.resolve(own, OWN, video_id=video.id, video_url="https://example.org/other.mp4") == video
+    assert videos.at_url(own, OWN, URL + "?x").id != video.id
+
+
+@pytest.mark.parametrize("given", [None, ""])
+def test_a_video_must_be_named_somehow(own: Connection, given: str | None) -> None:
+    with pytest.raises(Invalid, match=r"^Provide at least one of videoId or videoUrl$"):
+        videos.resolve(own, OWN, video_id=None, video_url=given)
+
+
+def test_a_video_that_is_not_there_is_named(own: Connection) -> None:
+    nowhere = uuid4()
+    for touch in (lambda: videos.read(own, OWN, nowhere), lambda: videos.set_probe(own, OWN, nowhere, {})):
+        with pytest.raises(VideoNotFound) as raised:
+            touch()
+        assert str(raised.value) == f"Video not found: {nowhere}"
+
+
+def test_what_was_found_in_a_video_is_kept(own: Connection) -> None:
+    video = videos.at_url(own, OWN, URL)
+    videos.set_probe(own, OWN, video.id, {"width": 1920, "reason": None})
+    assert videos.read(own, OWN, video.id).probe == {"width": 1920, "reason": None}
+
+
+def test_the_same_bytes_are_kept_once(own: Connection) -> None:
+    """FE3."""
+    upload = an_upload(b"film", file_name="../../etc/passwd", content_type="text/html")
+    video = videos.add_upload(own, OWN, upload)
+    assert (video.id, video.size_bytes, video.sha256) == (upload.id, 4, upload.sha256)
+    assert (video.url, video.is_upload, video.file_name) == (None, True, "../../etc/passwd")
+    assert videos.add_upload(own, OWN, an_upload(b"film")) == video
+    assert videos.add_upload(own, OWN, an_upload(b"other")).id != video.id
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"size_bytes": -1},
+        {"size_bytes": 2**63},
+        {"size_bytes": True},
+        {"sha256": "abc"},
+        {"sha256": "g" * 64},
+        {"file_name": "\0"},
+        {"file_name": "x" * 501},
+        {"content_type": "\ud800"},
+        {"storage_key": ""},
+    ],
+)
+def test_an_upload_that_no_row_could_hold_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(Invalid):
+        an_upload(**given)
+
+
+def test_videos_are_listed_newest_first(own: Connection) -> None:
+    made = [videos.at_url(own, OWN, f"https://example.org/{name}.mp4").id for name in "abc"]
+    for minutes, video_id in enumerate(made):
+        values = {"at": ago(minutes=minutes), "id": video_id}
+        own.exec_driver_sql("UPDATE video SET created_at = %(at)s WHERE id = %(id)s", values)
+    page = videos.page(own, OWN, Window(limit=2))
+    assert ([video.id for video in page.items], page.has_more) == (made[:2], True)
+    rest = videos.page(own, OWN, Window(offset=2))
+    assert ([video.id for video in rest.items], rest.has_more) == (made[2:], False)
+    for sort_by in ("createdAt", "fileName", "sizeBytes"):
+        assert len(videos.page(own, OWN, Window(sort_by=sort_by)).items) == 3

@@ -1,0 +1,407 @@
+"""Two walls keep a foreign tenant out: the condition on tenant in every statement, and row level security. Each is
+tried here without the other."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+import sqlalchemy
+from sqlalchemy import Connection
+
+from snapapp import db, search, sharing, snaps, templates, videos, webhooks
+from snapapp.errors import NotFound
+from snapapp.listing import Window
+from snapapp.search import Criteria
+from snapapp.snaps import Status
+from tests.domain.making import BODY, EVIDENCE, Everything, acting, an_upload, make_snap, new_snap, subject
+
+TABLES = [
+    *("operator", "template", "video", "snap", "subject_attribute", "subject_word"),
+    *("share", "correction", "idempotency", "webhook"),
+]
+DOORS = {"tenant", "share"}  # where the owner finds out who somebody is
+
+
+def tenants_seen(connection: Connection, table: str) -> set[str]:
+    column = "code" if table == "tenant" else "tenant"
+    columns = "code" if table == "tenant" else "*"
+    connection.exec_driver_sql(f"SELECT {columns} FROM {table}").fetchall()  # all that may be seen can be read
+    return {name for (name,) in connection.exec_driver_sql(f"SELECT DISTINCT {column} FROM {table}")}
+
+
+@contextmanager
+def refused(connection: Connection, why: type[Exception] = psycopg.errors.InsufficientPrivilege) -> Iterator[None]:
+    with pytest.raises(sqlalchemy.exc.DBAPIError) as raised, connection.begin_nested():
+        yield
+    assert isinstance(raised.value.orig, why)
+
+
+# --- row level security alone -----------------------------------------------------------------------------------
+
+
+def test_every_table_that_belongs_to_tenants_has_its_wall(engine: sqlalchemy.Engine) -> None:
+    """S24: also a table that somebody adds one day."""
+    with engine.connect() as connection:
+        rows = connection.exec_driver_sql(
+            """
+            SELECT relname, relrowsecurity, relforcerowsecurity,
+                   (SELECT count(*) FROM pg_policy WHERE polrelid = it.oid)
+              FROM pg_class AS it
+             WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
+               AND (relname = 'tenant' OR relname NOT LIKE '%%job%%'
+                   AND EXISTS (SELECT FROM pg_attribute WHERE attrelid = it.oid AND attname = 'tenant'))
+            """
+        ).fetchall()
+    assert {row[0] for row in rows} == {*TABLES, "tenant"}
+    assert [row for row in rows if row[1:] != (True, row[0] not in DOORS, 1)] == []
+
+
+@pytest.mark.parametrize("table", ["tenant", *TABLES])
+def test_within_a_scope_a_statement_without_a_condition_sees_one_tenant(
+    engine: sqlalchemy.Engine, north: Everything, south: Everything, table: str
+) -> None:
+    """S24."""
+    with acting(engine, "north") as connection:
+        assert tenants_seen(connection, table) == {"north"}
+    with engine.connect() as connection:
+        assert tenants_seen(connection, table) >= {"north", "south"}
+
+
+@pytest.mark.parametrize("table", [name for name in TABLES if name != "correction"])
+def test_within_a_scope_nothing_of_another_tenant_can_be_changed(
+    engine: sqlalchemy.Engine, north: Everything, south: Everything, table: str
+) -> None:
+    with acting(engine, "north") as connection:
+        if table not in ("subject_attribute", "subject_word"):  # which are only made and deleted
+            changed = connection.exec_driver_sql(f"UPDATE {table} SET tenant = tenant WHERE tenant = 'south'")
+            assert changed.rowcount == 0
+        if table in ("snap", "subject_attribute", "subject_word", "idempotency", "webhook"):
+            assert connection.exec_driver_sql(f"DELETE FROM {table} WHERE tenant = 'south'").rowcount == 0
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO operator (tenant, email, nickname) VALUES ('south', 'x@example.org', 'X')",
+        "INSERT INTO template (tenant, slug, name) VALUES ('south', 'x', 'X')",
+        "INSERT INTO video (tenant, url, url_hash) VALUES ('south', 'x', sha256('x'))",
+        "INSERT INTO webhook (tenant, url, secret, events) VALUES ('south', 'x', repeat('x', 16), '{x}')",
+        "INSERT INTO idempotency (tenant, key, body_hash, snap_id) SELECT 'south', 'x', '', gen_random_uuid()",
+        "INSERT INTO correction (tenant, snap_id, by, before, after) SELECT 'south', gen_random_uuid(), '', '{}', '{}'",
+        "INSERT INTO subject_word (tenant, snap_id, word) VALUES ('south', gen_random_uuid(), 'x')",
+        "INSERT INTO share (tenant, snap_id, token) VALUES ('south', gen_random_uuid(), repeat('a', 32))",
+        "UPDATE operator SET tenant = 'south'",
+        "UPDATE webhook SET tenant = 'south'",
+    ],
+)
+def test_within_a_scope_nothing_can_be_written_for_another_tenant(
+    engine: sqlalchemy.Engine, north: Everything, south: Everything, statement: str
+) -> None:
+    with acting(engine, "north") as connection, refused(connection):
+        connection.exec_driver_sql(statement)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT FROM snap_processing_job",
+        "SELECT FROM job_log",
+        "SELECT token_hash FROM tenant",
+        "INSERT INTO tenant (code, name) VALUES ('x', 'X')",
+        "UPDATE tenant SET name = 'X'",
+        "DELETE FROM share",
+        "UPDATE correction SET by = 'nobody'",
+        "DELETE FROM correction",
+        "SELECT enqueue_job('snap.process')",
+        "DROP TABLE snap",
+    ],
+)
+def test_the_tenant_role_may_do_what_its_functions_need_and_no_more(
+    engine: sqlalchemy.Engine, north: Everything, statement: str
+) -> None:
+    with acting(engine, "north") as connection, refused(connection):
+        connection.exec_driver_sql(statement)
+
+
+def test_a_tenant_sees_the_jobs_of_its_own_snaps_only(
+    engine: sqlalchemy.Engine, north: Everything, south: Everything
+) -> None:
+    """S18: through a view, with the owner's rights."""
+    with acting(engine, "north") as connection:
+        seen = connection.exec_driver_sql("SELECT tenant, snap_id FROM snap_job").fetchall()
+    assert seen == [("north", north.draft.id)]
+
+
+# --- every function, with one wall only -------------------------------------------------------------------------
+
+Call = Callable[[Connection, str, Everything], Any]
+
+# What each does with the ids of somebody else; a list is expected to be empty, everything else not to be found.
+BY_ID: dict[str, Call] = {
+    "videos.read": lambda db, who, its: videos.read(db, who, its.snap.video_id),
+    "videos.resolve": lambda db, who, its: videos.resolve(db, who, video_id=its.snap.video_id, video_url=None),
+    "videos.set_probe": lambda db, who, its: videos.set_probe(db, who, its.snap.video_id, {"stolen": True}),
+    "templates.read": lambda db, who, its: templates.read(db, who, its.template_id),
+    "templates.resolve": lambda db, who, its: templates.resolve(db, who, its.template_id),
+    "snaps.read": lambda db, who, its: snaps.read(db, who, its.snap.id),
+    "snaps.correct": lambda db, who, its: snaps.correct(db, who, its.draft.id, subject(), by="thief"),
+    "snaps.remove": lambda db, who, its: snaps.remove(db, who, its.draft.id),
+    "sharing.share": lambda db, who, its: sharing.share(db, who, its.snap.id),
+    "sharing.revoke": lambda db, who, its: sharing.revoke(db, who, its.snap.id),
+    "webhooks.read": lambda db, who, its: webhooks.read(db, who, its.webhook_id),
+    "webhooks.change": lambda db, who, its: webhooks.change(db, who, its.webhook_id, is_active=False),
+    "webhooks.remove": lambda db, who, its: webhooks.remove(db, who, its.webhook_id),
+}
+
+ONE = Window(limit=1)
+EMPTY: dict[str, Call] = {
+    "snaps.read_many": lambda db, who, its: snaps.read_many(db, who, [its.snap.id, its.draft.id]),
+    "snaps.corrections": lambda db, who, its: snaps.corrections(db, who, its.snap.id),
+    "snaps.complete": lambda db, who, its: snaps.complete(db, who, its.draft.id, EVIDENCE),
+    "snaps.fail": lambda db, who, its: snaps.fail(db, who, its.draft.id, "stolen"),
+    "snaps.note_cancel": lambda db, who, its: snaps.note_cancel(db, who, its.draft.id, "thief"),
+    "sharing.in_force": lambda db, who, its: sharing.in_force(db, who, its.snap.id),
+    "search.of_video, more": lambda db, who, its: search.of_video(db, who, its.snap.video_id, ONE).has_more,
+    "search.of_video": lambda db, who, its: search.of_video(db, who, its.snap.video_id).items,
+}
+
+# The same words are everybody's: whose answer is it? A page of one, because what a list picks is read once more by its
+# ids: were others' among them, there would be more.
+OWN: dict[str, Call] = {
+    "id": lambda db, who, its: search.by_subject(db, who, Criteria(subject_id="boi-7"), ONE),
+    "text": lambda db, who, its: search.by_subject(db, who, Criteria(attr_key="brinco", attr_value="A1"), ONE),
+    "number": lambda db, who, its: search.by_subject(
+        db, who, Criteria(attr_key="peso_referencia", attr_value="450.5"), ONE
+    ),
+    "range": lambda db, who, its: search.by_subject(db, who, Criteria(attr_key="peso_referencia", attr_min=400), ONE),
+    "words": lambda db, who, its: search.by_subject(db, who, Criteria(q="boi a1"), ONE),
+    "completed": lambda db, who, its: search.recent(db, who, ONE, status=Status.COMPLETED),
+    "nickname": lambda db, who, its: search.mine(db, who, "only one", ONE),
+}
+
+
+def ids(page: Any) -> set[Any]:
+    return {snap.id for snap in page.items}
+
+
+def state(engine: sqlalchemy.Engine, tenant: str) -> list[Any]:
+    """All that a tenant has."""
+    with engine.connect() as connection:
+        return [
+            sorted(str(row) for row in connection.exec_driver_sql(f"SELECT * FROM {table} WHERE tenant = '{tenant}'"))
+            for table in TABLES
+        ]
+
+
+WALLS = {
+    # the scope is north's, the statements are told that it is south who asks for what is south's
+    "row level security alone": ("north", "south"),
+    # no scope, and a superuser at that: only the statements' own condition is left
+    "the condition alone": (None, "north"),
+}
+
+
+@pytest.fixture(params=WALLS)
+def wall(
+    request: pytest.FixtureRequest, engine: sqlalchemy.Engine, north: Everything, south: Everything
+) -> Iterator[tuple[Connection, str]]:
+    """A connection with one of the walls, and as whom the functions are called. What was not there before is not there
+    afterwards either, and what was is as it was."""
+    scope, caller = WALLS[request.param]
+    before = state(engine, "south")
+    with engine.begin() as connection, db.scope(connection, scope) if scope else nullcontext():
+        yield connection, caller
+    assert state(engine, "south") == before
+
+
+@pytest.mark.parametrize("name", BY_ID)
+def test_what_is_anothers_is_not_found(wall: tuple[Connection, str], south: Everything, name: str) -> None:
+    """S24: with the words of an id that never existed."""
+    connection, caller = wall
+    with pytest.raises(NotFound, match="not found: "):
+        BY_ID[name](connection, caller, south)
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_of_what_is_anothers_there_is_nothing(wall: tuple[Connection, str], south: Everything, name: str) -> None:
+    connection, caller = wall
+    assert not EMPTY[name](connection, caller, south)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_search_without_a_scope_finds_ones_own(
+    engine: sqlalchemy.Engine, north: Everything, south: Everything, name: str
+) -> None:
+    with engine.begin() as connection:
+        for its in (north, south):
+            values = {"id": its.snap.id, "name": "Only One"}
+            connection.exec_driver_sql("UPDATE snap SET nickname = %(name)s WHERE id = %(id)s", values)
+        found = OWN[name](connection, "north", north)
+    assert (ids(found), found.has_more) == ({north.snap.id}, False)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_search_that_claims_to_be_another_finds_nothing_within_a_scope(
+    engine: sqlalchemy.Engine, north: Everything, south: Everything, name: str
+) -> None:
+    with acting(engine, "north") as connection:
+        assert OWN[name](connection, "south", south).items == []
+
+
+def test_lists_without_a_scope_hold_ones_own(engine: sqlalchemy.Engine, north: Everything, south: Everything) -> None:
+    with engine.begin() as connection:
+        assert ids(search.mine(connection, "north", "ana")) == {north.snap.id, north.draft.id}
+        assert ids(search.recent(connection, "north")) == {north.snap.id, north.draft.id}
+        assert [it.video_id for it in search.videos_mine(connection, "north", "ana").items] == [north.snap.video_id]
+        assert {it.id for it in videos.page(connection, "north").items} == {north.snap.video_id, north.upload.id}
+        assert {it.id for it in webhooks.every(connection, "north")} == {north.webhook_id}
+        assert north.template_id in {it.id for it in templates.every(connection, "north")}
+        assert south.template_id not in {it.id for it in templates.every(connection, "north")}
+        assert [it.id for it, _ in webhooks.wanting(connection, "north", "snap.completed")] == [north.webhook_id]
+
+
+def test_what_is_made_without_a_scope_is_made_of_ones_own(
+    engine: sqlalchemy.Engine, north: Everything, south: Everything
+) -> None:
+    """The same e-mail, URL, bytes and key, with another tenant's beside them."""
+    with engine.begin() as connection:
+        for its in (north, south):
+            assert videos.at_url(connection, its.tenant, "https://example.org/same.mp4").id == its.snap.video_id
+            assert videos.add_upload(connection, its.tenant, an_upload()).id == its.upload.id
+            assert templates.resolve(connection, its.tenant, None).id == its.template_id
+        assert snaps.hold_key(connection, "north", north.key, BODY, uuid4()) == north.snap.id
+        make_snap(connection, "north", subject=subject("boi-7"))
+        connection.exec_driver_sql("UPDATE idempotency SET created_at = created_at - interval '2 days'")
+        assert snaps.forget_keys(connection, "north") == 1
+    with engine.connect() as connection:
+        assert tenants_seen(connection, "idempotency") == {"south"}
+        whose = "SELECT DISTINCT snap.tenant, operator.tenant FROM snap JOIN operator ON operator.id = operator_id"
+        assert set(connection.exec_driver_sql(whose)) == {("north", "north"), ("south", "south")}
+
+
+def test_lists_that_claim_to_be_another_are_empty_within_a_scope(
+    engine: sqlalchemy.Engine, north: Everything, south: Everything
+) -> None:
+    with acting(engine, "north") as connection:
+        assert search.mine(connection, "south", "ana").items == []
+        assert search.recent(connection, "south").items == []
+        assert search.videos_mine(connection, "south", "ana").items == []
+        assert videos.page(connection, "south").items == []
+        assert webhooks.every(connection, "south") == []
+        assert templates.every(connection, "south") == []
+        assert webhooks.wanting(connection, "south", "snap.completed") == []
+        assert snaps.forget_keys(connection, "south") == 0
+
+
+def test_what_is_made_for_another_tenant_is_refused_by_row_level_security(
+    engine: sqlalchemy.Engine, north: Everything, south: Everything
+) -> None:
+    with acting(engine, "south") as connection:
+        new = new_snap(connection, "south")
+    with acting(engine, "north") as connection:
+        with refused(connection):
+            snaps.create(connection, "south", new)
+        with refused(connection):
+            videos.at_url(connection, "south", "https://example.org/new.mp4")
+        with refused(connection):
+            videos.add_upload(connection, "south", an_upload(b"new"))
+        with refused(connection):
+            webhooks.add(connection, "south", "https://example.org/", ["snap.failed"])
+        with refused(connection):
+            snaps.hold_key(connection, "south", "new", b"x" * 32, uuid4())
+
+
+def test_a_snap_cannot_point_at_what_is_anothers(
+    engine: sqlalchemy.Engine, north: Everything, south: Everything
+) -> None:
+    """The third wall: every reference names the tenant."""
+    with engine.begin() as connection:  # without a scope
+        new = new_snap(connection, "north", video_id=south.snap.video_id)
+        with refused(connection, psycopg.errors.ForeignKeyViolation):
+            snaps.create(connection, "north", new)
+
+
+def test_the_same_key_the_same_url_and_the_same_bytes_are_each_tenants_own(
+    north: Everything, south: Everything
+) -> None:
+    assert north.snap.id != south.snap.id
+    assert north.snap.video_id != south.snap.video_id
+    assert north.upload.id != south.upload.id
+    assert north.share.token != south.share.token
+
+
+# --- the scope --------------------------------------------------------------------------------------------------
+
+
+def whoami(connection: Connection) -> tuple[str, str]:
+    [row] = connection.exec_driver_sql("SELECT current_user, coalesce(current_setting('snapapp.tenant', true), '')")
+    return row[0], row[1]
+
+
+def test_a_scope_ends_where_it_was_left(engine: sqlalchemy.Engine, north: Everything) -> None:
+    with engine.begin() as connection:
+        outside = whoami(connection)
+        with db.scope(connection, "north"):
+            assert whoami(connection) == ("snapapp_tenant", "north")
+            with db.scope(connection, "default"):
+                assert whoami(connection) == ("snapapp_tenant", "default")
+            assert whoami(connection) == ("snapapp_tenant", "north")
+        assert whoami(connection) == outside
+
+
+def test_within_a_scope_every_plan_is_made_for_its_values(engine: sqlalchemy.Engine, north: Everything) -> None:
+    """By the sixth execution a search for what half of all have would otherwise go the way of what one has."""
+    with engine.begin() as connection:
+        with db.scope(connection, "north"):
+            assert connection.exec_driver_sql("SHOW plan_cache_mode").scalar() == "force_custom_plan"
+        assert connection.exec_driver_sql("SHOW plan_cache_mode").scalar() == "auto"
+
+
+def test_an_error_within_a_scope_leaves_it(engine: sqlalchemy.Engine, north: Everything) -> None:
+    with engine.begin() as connection:
+        outside = whoami(connection)
+        with pytest.raises(NotFound), db.scope(connection, "north"):
+            snaps.read(connection, "north", uuid4())
+        assert whoami(connection) == outside
+
+
+def test_a_refusal_of_the_database_within_a_scope_is_what_its_caller_hears(
+    engine: sqlalchemy.Engine, north: Everything
+) -> None:
+    with engine.connect() as connection:
+        outside = whoami(connection)
+        with pytest.raises(sqlalchemy.exc.DataError), db.scope(connection, "north"):
+            connection.exec_driver_sql("SELECT 1 / 0")
+        connection.rollback()
+        assert whoami(connection) == outside
+
+
+def test_a_transaction_that_is_over_takes_its_scope_with_it(engine: sqlalchemy.Engine, north: Everything) -> None:
+    with engine.connect() as connection:
+        outside = whoami(connection)
+        with db.scope(connection, "north"):
+            connection.rollback()
+            assert whoami(connection) == outside
+        connection.commit()
+        assert whoami(connection) == outside
+
+
+def test_a_scope_needs_a_transaction_and_a_tenant(engine: sqlalchemy.Engine) -> None:
+    with engine.connect() as connection:
+        with pytest.raises(ValueError, match="somebody"), db.scope(connection, ""):
+            pass
+        alone = connection.execution_options(isolation_level="AUTOCOMMIT")
+        with pytest.raises(ValueError, match="commits by itself"), db.scope(alone, "north"):
+            pass
+
+
+def test_a_pooled_connection_forgets_whose_it_was(engine: sqlalchemy.Engine, north: Everything) -> None:
+    with engine.connect() as connection:
+        outside = whoami(connection)
+    with acting(engine, "north"):
+        pass
+    with engine.connect() as connection:  # the pool has one
+        assert whoami(connection) == outside

@@ -1,0 +1,344 @@
+"""What is made of a moment: frames, clip, poster, thumbnail, and what is said of them."""
+
+import base64
+import hashlib
+import io
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import av
+import pytest
+from PIL import Image
+from thumbhash import thumb_hash_to_approximate_aspect_ratio
+
+from snapapp import media
+from snapapp.media import Extracted, Format, InvalidWish, Overlay, PastTheEnd, Wanted
+from tests.media.conftest import Video, Whole
+from tests.media.material import GOOD, Recipe, decoded_whole, make, number_on, shown_at
+
+KINDS = [
+    *("b_frames", "irregular", "rotated", "edit_list", "negative", "late", "with_sound", "fragmented", "mkv"),
+    *("mkv_without_index", "webm_vp9", "hevc_10_bit", "av1", "h264_444_odd", "mjpeg_odd", "slow", "fast", "open_gop"),
+]
+
+
+def extracted(path: Path, folder: Path, start_seconds: float | None = 1.0, **wanted: Any) -> Extracted:
+    with path.open("rb") as file:
+        return media.extract(file, Wanted(start_seconds, **wanted), folder)
+
+
+def picture(folder: Path, name: str) -> Image.Image:
+    return Image.open(folder / name).convert("RGB")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_frames_are_those_shown_at_their_times_and_say_their_real_times(
+    video: Video, whole: Whole, tmp_path: Path, kind: str
+) -> None:
+    """S27, S29: the originals guessed start + i / fps."""
+    start = whole(kind)[0].begins + 0.31
+    made = extracted(video(kind), tmp_path, start, duration_seconds=0.6, fps=10)
+    assert [frame.index for frame in made.frames] == [1, 2, 3, 4, 5, 6]
+    for frame in made.frames:
+        wanted = shown_at(whole(kind), round(start + (frame.index - 1) / 10, 6))
+        assert number_on(picture(tmp_path, frame.file_name)) == wanted.number
+        assert frame.timestamp_seconds == pytest.approx(wanted.begins, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_clip_shows_at_every_time_what_the_video_shows_then(
+    video: Video, whole: Whole, tmp_path: Path, kind: str
+) -> None:
+    """S29: so it starts at the moment, whose frame is its first; times are the video's, shifted."""
+    start = round(whole(kind)[0].begins + 0.47, 6)
+    made = extracted(video(kind), tmp_path, start, duration_seconds=0.1, clip_seconds=0.5)
+    frames = decoded_whole(tmp_path / made.snapshot_video.file_name)
+    assert frames[0].begins == 0
+    assert made.snapshot_video.frame_count == len(frames)
+    assert made.snapshot_video.duration_seconds == pytest.approx(0.5) == pytest.approx(frames[-1].ends, abs=0.001)
+    for number, frame in enumerate(frames):
+        wanted = shown_at(whole(kind), start + frame.begins + 0.0001)
+        assert frame.number == wanted.number
+        if number:
+            assert start + frame.begins == pytest.approx(wanted.begins, abs=0.001)
+
+
+@pytest.mark.parametrize(("duration", "fps", "count"), [(1, 5, 5), (1.01, 5, 6), (0.1, 5, 1), (0.3, 10, 3), (2, 1, 2)])
+def test_there_are_as_many_frames_as_fit_and_at_least_one(
+    video: Video, tmp_path: Path, duration: float, fps: float, count: int
+) -> None:
+    """S28: 0.3 × 10 is 3, whatever a computer makes of it."""
+    made = extracted(video("plain"), tmp_path, 0.2, duration_seconds=duration, fps=fps)
+    assert made.frame_count == len(made.frames) == count
+
+
+def test_a_moment_given_by_its_frame_is_when_that_frame_begins(video: Video, whole: Whole, tmp_path: Path) -> None:
+    """S27: and the frame wins over the seconds."""
+    made = extracted(video("irregular"), tmp_path, 0.1, start_frame=40)
+    assert made.resolved_start_seconds == pytest.approx(whole("irregular")[40].begins, abs=1e-6)
+    assert number_on(picture(tmp_path, "frame_00001.jpg")) == whole("irregular")[40].number
+
+
+@pytest.mark.parametrize(
+    ("kind", "width", "size"),
+    [
+        ("plain", 1280, (320, 180)),  # never larger than it came
+        ("rotated", 1280, (180, 320)),
+        ("h264_444_odd", 1280, (320, 180)),  # even, for H.264
+        ("wide_pixels", 1280, (426, 180)),
+        ("wide_pixels", 320, (320, 134)),
+    ],
+)
+def test_outputs_are_upright_even_and_no_larger_than_the_video(
+    video: Video, tmp_path: Path, kind: str, width: int, size: tuple[int, int]
+) -> None:
+    """S28."""
+    made = extracted(video(kind), tmp_path, max_width=width)
+    assert (made.width, made.height) == size == picture(tmp_path, "frame_00001.jpg").size
+    assert (made.snapshot_video.width, made.snapshot_video.height) == size
+    assert (made.probe.width, made.probe.height) == GOOD[kind].size
+    assert made.probe.rotation == GOOD[kind].rotation
+
+
+def test_a_strip_is_made_no_taller_than_a_picture_can_be(tmp_path: Path) -> None:
+    """16 × 65,000 pixels are few enough to be decoded; a JPEG has at most 65,500 lines, and nobody looks at them."""
+    recipe = Recipe(".mov", "mjpeg", (16, 8000), (0, 3600, 7200), {}, pix_fmt="yuvj420p")
+    made = extracted(make(recipe, tmp_path / "strip.mov"), tmp_path, 0.0, max_width=320)
+    assert (made.width, made.height) == (2, 1280)
+
+
+@pytest.mark.parametrize("kind", ["hevc_10_bit", "h264_444_odd", "webm_vp9", "with_sound", "rotated"])
+def test_the_clip_is_what_every_browser_plays(video: Video, tmp_path: Path, kind: str) -> None:
+    """S29: H.264, yuv420p, its index in front, upright without being told to turn."""
+    extracted(video(kind), tmp_path)
+    data = (tmp_path / "snapshot.mp4").read_bytes()
+    assert data.index(b"moov") < data.index(b"mdat")
+    with av.open(str(tmp_path / "snapshot.mp4")) as file:
+        assert [stream.type for stream in file.streams] == ["video"]
+        stream = file.streams.video[0]
+        assert (stream.codec_context.name, stream.pix_fmt) == ("h264", "yuv420p")
+        assert next(file.decode(stream)).rotation == 0
+        assert stream.codec_context.profile in ("High", "Main", "Constrained Baseline")
+
+
+# --- at the end of the video -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["b_frames", "mkv_without_index", "fragmented"])
+def test_an_end_a_quarter_of_a_second_past_the_video_is_complete(video: Video, tmp_path: Path, kind: str) -> None:
+    """S28: the last frame stands in."""
+    made = extracted(video(kind), tmp_path, 2.24)
+    assert (made.frame_count, made.missing_seconds) == (5, 0)
+    assert [frame.timestamp_seconds for frame in made.frames] == [2.24, 2.44, 2.64, 2.84, 2.96]
+    assert made.snapshot_video.duration_seconds == pytest.approx(0.76, abs=0.001)
+
+
+def test_an_end_further_past_the_video_makes_less_and_says_so(video: Video, tmp_path: Path) -> None:
+    made = extracted(video("b_frames"), tmp_path, 2.5)
+    assert made.missing_seconds == pytest.approx(0.5)
+    assert [frame.timestamp_seconds for frame in made.frames] == [2.48, 2.68, 2.88]
+    assert made.snapshot_video.duration_seconds == pytest.approx(0.5, abs=0.001)
+
+
+@pytest.mark.parametrize("kind", ["b_frames", "mkv_without_index", "late", "one_frame"])
+def test_the_very_end_makes_one_frame_and_a_clip_of_it(video: Video, whole: Whole, tmp_path: Path, kind: str) -> None:
+    """Where a player stands that has played to the end."""
+    last = whole(kind)[-1]
+    made = extracted(video(kind), tmp_path, round(last.ends, 6))
+    assert [frame.timestamp_seconds for frame in made.frames] == [pytest.approx(last.begins, abs=1e-6)]
+    assert made.snapshot_video.frame_count == 1
+    assert made.missing_seconds == pytest.approx(1.0, abs=1e-5)
+    assert [one.number for one in decoded_whole(tmp_path / "snapshot.mp4")] == [last.number]
+
+
+def test_a_moment_past_the_end_leaves_no_file(video: Video, tmp_path: Path) -> None:
+    with pytest.raises(PastTheEnd):
+        extracted(video("b_frames"), tmp_path, 3.5)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- formats, files and what is said ---------------------------------------------------------------------------
+
+
+def test_png_loses_nothing_and_jpeg_follows_its_scale(video: Video, tmp_path: Path) -> None:
+    """S28."""
+    sizes = []
+    for quality in (2, 3, 5, 8, 10):
+        (folder := tmp_path / str(quality)).mkdir()
+        extracted(video("b_frames"), folder, quality=quality, duration_seconds=0.1)
+        sizes.append((folder / "frame_00001.jpg").stat().st_size)
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(set(sizes)) == 5
+    extracted(video("b_frames"), tmp_path, format=Format.PNG, duration_seconds=0.1)
+    assert (tmp_path / "frame_00001.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "poster.jpg").read_bytes().startswith(b"\xff\xd8\xff")
+
+
+def test_a_clean_copy_lies_beside_every_picture_with_cards(video: Video, tmp_path: Path) -> None:
+    """S30: and none where there are no cards."""
+    plain, signed = tmp_path / "plain", tmp_path / "signed"
+    plain.mkdir()
+    signed.mkdir()
+    without = extracted(video("plain"), plain)
+    made = extracted(video("plain"), signed, overlay=Overlay(("1020",)))
+    assert [frame.clean_file_name for frame in made.frames] == [f"clean_{n:05}.jpg" for n in range(1, 6)]
+    assert {frame.clean_file_name for frame in without.frames} == {None}
+    for frame, bare in zip(made.frames, without.frames, strict=True):
+        assert frame.clean_file_name
+        assert (signed / frame.clean_file_name).read_bytes() == (plain / bare.file_name).read_bytes()
+        assert (signed / frame.file_name).read_bytes() != (plain / bare.file_name).read_bytes()
+    assert [frame.quality for frame in made.frames] == [frame.quality for frame in without.frames]
+
+
+def test_every_file_is_listed_with_its_length_and_hash(video: Video, tmp_path: Path) -> None:
+    made = extracted(video("plain"), tmp_path, overlay=Overlay(("1020",)))
+    found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert {one.file_name: (one.size_bytes, one.sha256) for one in made.artefacts} == {
+        name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in found.items()
+    }
+    assert {one.content_type for one in made.artefacts} == {"image/jpeg", "video/mp4"}
+    assert {"poster.jpg", "thumbnail.jpg", "snapshot.mp4", "frame_00005.jpg", "clean_00001.jpg"} <= set(found)
+
+
+def test_poster_thumbnail_and_placeholder_show_the_best_frame(video: Video, tmp_path: Path) -> None:
+    made = extracted(video("rotated"), tmp_path, overlay=Overlay(("1020",)))
+    best = made.frames[made.best_index - 1]
+    assert [frame.index for frame in made.frames if frame.is_best] == [best.index]
+    assert number_on(picture(tmp_path, made.poster)) == number_on(picture(tmp_path, best.file_name))
+    assert max(picture(tmp_path, made.thumbnail).size) <= 320
+    placeholder = base64.b64decode(made.thumbhash)
+    assert 15 <= len(placeholder) <= 30
+    ratio = thumb_hash_to_approximate_aspect_ratio(list(placeholder))
+    assert ratio == pytest.approx(180 / 320, abs=0.15)
+
+
+def test_the_result_is_json_with_the_names_of_the_contract(video: Video, tmp_path: Path) -> None:
+    """S29: in Python's way of writing them."""
+    made = media.as_json(extracted(video("b_frames"), tmp_path, overlay=Overlay(("1020",))))
+    assert json.loads(json.dumps(made, allow_nan=False)) == made
+    assert made["frames"][0].keys() >= {"index", "timestamp_seconds", "file_name"}
+    assert made["snapshot_video"].keys() >= {"file_name", "duration_seconds"}
+    names = {"compatible", "container_format", "codec_name", "width", "height", "duration_seconds"}
+    assert made["probe"].keys() >= names | {"source_fps", "pixel_format", "reason"}
+    assert made["settings"]["overlay"]["position"] == "TOP_RIGHT"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ({}, "startSeconds or startFrame"),
+        ({"start_seconds": -0.1}, "start must be from 0"),
+        ({"start_seconds": float("nan")}, "not nan"),
+        ({"start_seconds": float("inf")}, "not inf"),
+        ({"start_frame": -1}, "start frame must be from 0"),
+        ({"start_seconds": 1, "duration_seconds": 5.1}, "duration must be from 0.001 to 5 s, not 5.1"),
+        ({"start_seconds": 1, "duration_seconds": 0}, "duration must"),
+        ({"start_seconds": 1, "clip_seconds": 6}, "clip must"),
+        ({"start_seconds": 1, "fps": 11}, "fps must be from 1 to 10, not 11"),
+        ({"start_seconds": 1, "max_width": 319}, "width must be from 320 to 1280"),
+        ({"start_seconds": 1, "quality": 1}, "quality must be from 2 to 10"),
+        ({"start_seconds": 1, "format": Format.PNG, "quality": 3}, "quality is for jpg"),
+    ],
+)
+def test_a_wish_out_of_bounds_is_refused_when_it_is_made(wanted: dict[str, Any], words: str) -> None:
+    """S28."""
+    with pytest.raises(InvalidWish, match=words):
+        Wanted(**wanted)
+
+
+# --- the work itself -------------------------------------------------------------------------------------------
+
+
+def test_progress_rises_and_what_it_raises_ends_the_work(video: Video, tmp_path: Path) -> None:
+    """A cancelled job stops here, and leaves no thread behind."""
+    told: list[int] = []
+    with video("b_frames").open("rb") as file:
+        media.extract(file, Wanted(0.5), tmp_path, lambda percent, step: told.append(percent))
+    assert told == sorted(set(told))
+    assert told[0] < 10
+    assert told[-1] >= 90
+
+    def cancel(percent: int, step: str) -> None:
+        if percent > 30:
+            raise InterruptedError("cancelled")
+
+    with video("b_frames").open("rb") as file, pytest.raises(InterruptedError, match="cancelled"):
+        media.extract(file, Wanted(0.5), tmp_path, cancel)
+    assert "conveyor" not in {thread.name for thread in threading.enumerate()}
+
+
+class Unsteady(io.BytesIO):
+    """Breaks off at the n-th reading or seeking, as a network does."""
+
+    def __init__(self, data: bytes, readings: int, failure: BaseException) -> None:
+        super().__init__(data)
+        self.readings = readings
+        self.failure = failure
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self._count()
+        return super().read(size)
+
+    def seek(self, place: int, whence: int = os.SEEK_SET, /) -> int:
+        self._count()
+        return super().seek(place, whence)
+
+    def _count(self) -> None:
+        self.readings -= 1
+        if self.readings < 0:
+            raise self.failure
+
+
+@pytest.mark.parametrize("kind", ["plain", "later_alone", "mjpeg_odd"])
+def test_what_the_source_raises_comes_through_as_it_is(video: Video, tmp_path: Path, kind: str) -> None:
+    """A network failure is worth a retry: it must not look like a broken video. At every reading there is."""
+    data = video(kind).read_bytes()
+    for failure in (ConnectionResetError("gone"), KeyboardInterrupt()):
+        readings = 0
+        while True:
+            raised = failure_of(Unsteady(data, readings, failure), tmp_path)
+            if raised is None:
+                break
+            assert raised is failure
+            readings += 1
+        assert readings > 2
+
+
+def failure_of(source: BinaryIO, folder: Path) -> BaseException | None:
+    try:
+        media.extract(source, Wanted(1.0), folder)
+    except BaseException as raised:  # noqa: BLE001 - whatever it is
+        return raised
+    return None
+
+
+def test_a_source_that_returns_more_than_asked_for_is_stopped(video: Video) -> None:
+    """PyAV would write it past the end of its buffer."""
+
+    class Generous(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            return super().read((size or 0) + 1)
+
+    with pytest.raises(AssertionError, match="the source returned"):
+        media.probe(Generous(video("b_frames").read_bytes()))
+
+
+def test_a_full_disk_is_no_fault_of_the_video(video: Video, tmp_path: Path) -> None:
+    """An OSError, which is retried, and not one of ours, which is not."""
+    (tmp_path / "snapshot.mp4").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="cannot be written") as raised:
+        extracted(video("b_frames"), tmp_path)
+    assert not isinstance(raised.value, media.MediaError)
+
+
+def test_only_seek_read_and_tell_are_asked_of_a_source(video: Video, tmp_path: Path) -> None:
+    class Bare:
+        def __init__(self, data: bytes) -> None:
+            self._file = io.BytesIO(data)
+            self.read, self.seek, self.tell = self._file.read, self._file.seek, self._file.tell
+
+    bare = cast(BinaryIO, Bare(video("mkv").read_bytes()))
+    assert media.extract(bare, Wanted(1.0), tmp_path).frame_count == 5

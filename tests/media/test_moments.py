@@ -1,0 +1,100 @@
+"""The frame of a moment is the one shown then, whatever the file is like."""
+
+import io
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from snapapp import media
+from snapapp.media import PastTheEnd
+from snapapp.media.container import opened
+from snapapp.media.limits import Limits
+from snapapp.media.moments import of_frame
+from tests.media.conftest import Video, Whole
+from tests.media.material import GOOD, Interval, moments, number_on, shown_at
+
+
+def number_at(path: Path, moment: float) -> int:
+    with path.open("rb") as file:
+        return number_on(Image.open(io.BytesIO(media.still(file, moment))))
+
+
+def begin_of(path: Path, number: int) -> float:
+    with path.open("rb") as file, opened(file, Limits()) as opened_video:
+        return of_frame(opened_video, number) / 1e6
+
+
+@pytest.mark.parametrize("kind", GOOD)
+def test_the_frame_of_a_moment_is_the_one_shown_then(video: Video, whole: Whole, kind: str) -> None:
+    """S27, S29: 50 moments, half of them exactly where a frame begins, against a decoding of the whole file."""
+    frames = whole(kind)
+    assert len(frames) >= min(len(GOOD[kind].times), 60) - 4
+    wrong = {
+        moment: (seen, wanted)
+        for moment in moments(frames, 50, seed=11)
+        if (seen := number_at(video(kind), moment)) != (wanted := shown_at(frames, moment).number)
+    }
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("kind", GOOD)
+def test_a_frame_by_number_is_that_one_in_order_of_presentation(video: Video, whole: Whole, kind: str) -> None:
+    """S27: counted from 0, of those that are shown."""
+    frames = whole(kind)
+    numbers = sorted({*range(0, len(frames), 6), len(frames) - 1})
+    found = {number: begin_of(video(kind), number) for number in numbers}
+    assert found == {number: pytest.approx(frames[number].begins, abs=1e-6) for number in numbers}
+
+
+def test_the_kinds_are_what_they_are_called(video: Video, whole: Whole) -> None:
+    """Else the tests above prove less than they say."""
+    gaps = {round(one.ends - one.begins, 3) for one in whole("irregular")}
+    assert len(gaps) > 4
+    assert len(whole("edit_list")) < len(whole("plain"))  # the list hides the beginning
+    assert whole("edit_list")[0].number > 0
+    assert whole("late")[0].begins > 0.5
+    assert b"moof" in video("fragmented").read_bytes()
+    assert b"\x1c\x53\xbb\x6b" not in video("mkv_without_index").read_bytes()  # Cues
+    data = {kind: video(kind).read_bytes() for kind in ("plain", "faststart")}
+    assert data["plain"].index(b"moov") > data["plain"].index(b"mdat")
+    assert data["faststart"].index(b"moov") < data["faststart"].index(b"mdat")
+    assert len(whole("webm_vp8_hidden")) == len(whole("webm_vp8")) - 4
+
+
+def test_a_moment_before_the_first_frame_shows_the_first(video: Video, whole: Whole) -> None:
+    assert whole("late")[0].begins > 0.2
+    assert number_at(video("late"), 0.1) == whole("late")[0].number
+
+
+def test_the_very_end_still_shows_the_last_frame(video: Video, whole: Whole) -> None:
+    last = whole("b_frames")[-1]
+    assert number_at(video("b_frames"), last.ends) == last.number
+
+
+@pytest.mark.parametrize(
+    "kind", ["b_frames", "mkv", "mkv_without_index", "fragmented", "webm_vp9", "irregular", "late"]
+)
+def test_a_moment_past_the_end_is_refused_and_the_duration_named(video: Video, whole: Whole, kind: str) -> None:
+    """S28: at once behind the end, and far behind it."""
+    end = whole(kind)[-1].ends
+    for moment in (end + 0.01, end + 3, 4000.0):
+        with pytest.raises(PastTheEnd, match=rf"moment \S+ s is past the end: the video lasts {end:.2f} s$"):
+            number_at(video(kind), round(moment, 6))
+
+
+@pytest.mark.parametrize("kind", ["b_frames", "mkv", "fragmented", "edit_list"])
+def test_a_frame_number_past_the_end_is_refused_and_the_count_named(video: Video, whole: Whole, kind: str) -> None:
+    count = len(whole(kind))
+    for number in (count, 10**9):
+        with pytest.raises(PastTheEnd, match=f"frame {number} is past the end: the video has {count} frames and lasts"):
+            begin_of(video(kind), number)
+
+
+def test_the_time_of_a_frame_as_we_tell_it_leads_back_to_that_frame(video: Video, whole: Whole, tmp_path: Path) -> None:
+    """However it is rounded on the way: 1/30 s is 0.033333 s in six digits."""
+    for number, one in enumerate(whole("irregular")):
+        if number % 5 == 0:
+            told = round(one.begins, 6)
+            assert shown_at(whole("irregular"), told) == Interval(one.number, one.begins, one.ends)
+            assert number_at(video("irregular"), told) == one.number

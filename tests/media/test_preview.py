@@ -1,0 +1,70 @@
+"""A copy for the browser whose times are those of the original."""
+
+import io
+from pathlib import Path
+
+import av
+import pytest
+
+from snapapp import media
+from snapapp.media import Limits
+from tests.media.conftest import Video, Whole
+from tests.media.material import decoded_whole
+
+KINDS = ["hevc_10_bit", "mkv", "mkv_without_index", "later_alone", "late", "mpeg4", "prores", "rotated", "irregular"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_moment_marked_on_the_copy_is_that_moment_of_the_original(
+    video: Video, whole: Whole, tmp_path: Path, kind: str
+) -> None:
+    """Every frame, at its time, within a millisecond."""
+    target = tmp_path / "preview.mp4"
+    with video(kind).open("rb") as file:
+        made = media.preview(file, target)
+    copied = decoded_whole_from_zero(target)
+    assert [number for number, _ in copied] == [one.number for one in whole(kind)]
+    assert [begins for _, begins in copied] == pytest.approx([one.begins for one in whole(kind)], abs=0.001)
+    assert made.frame_count == len(copied)
+    assert made.duration_seconds == pytest.approx(whole(kind)[-1].ends, abs=0.05)
+    with target.open("rb") as file:
+        found = media.probe(file)
+    assert (found.plays_in_browsers, found.has_audio) == (True, False)
+    data = target.read_bytes()
+    assert data.index(b"moov") < data.index(b"mdat")
+
+
+def decoded_whole_from_zero(path: Path) -> list[tuple[int, float]]:
+    """A player counts from 0, whenever the first frame comes."""
+    with av.open(str(path)) as file:
+        start = (file.start_time or 0) / 1e6
+    return [(one.number, one.begins + start) for one in decoded_whole(path)]
+
+
+def test_what_h264_is_in_a_matroska_file_is_moved_and_not_coded_again(video: Video, tmp_path: Path) -> None:
+    with video("mkv").open("rb") as file:
+        media.preview(file, tmp_path / "preview.mp4")
+    assert packets_of(tmp_path / "preview.mp4") == packets_of(video("mkv"))
+
+
+def packets_of(path: Path) -> list[bytes]:
+    with av.open(str(path)) as file:
+        return [bytes(packet) for packet in file.demux(file.streams.video[0]) if packet.size]
+
+
+def test_a_copy_that_failed_leaves_no_file(video: Video, tmp_path: Path) -> None:
+    target = tmp_path / "preview.mp4"
+    with pytest.raises(media.TooLarge):
+        media.preview(io.BytesIO(video("hevc").read_bytes()), target, limits=Limits(max_preview_pixels=10**6))
+    data = video("fragmented").read_bytes()
+    with pytest.raises(media.Unreadable):
+        media.preview(io.BytesIO(data[: data.index(b"moof") - 4]), target)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_progress_is_told_by_the_percent(video: Video, tmp_path: Path) -> None:
+    told: list[int] = []
+    with video("hevc").open("rb") as file:
+        media.preview(file, tmp_path / "preview.mp4", lambda percent, step: told.append(percent))
+    assert told == sorted(set(told))
+    assert told[-1] > 90

@@ -1,0 +1,107 @@
+"""What is said of a video before anything is made of it."""
+
+import io
+from pathlib import Path
+
+import av
+import pytest
+
+from snapapp import media
+from snapapp.media import Probe
+from tests.media.conftest import Video
+from tests.media.material import GOOD, X265, Recipe, make, sound_only, subtitled_picture
+
+
+def probed(path: Path) -> Probe:
+    with path.open("rb") as file:
+        return media.probe(file)
+
+
+@pytest.mark.parametrize(
+    ("kind", "container", "codec", "pixel_format", "fps", "plays"),
+    [
+        ("b_frames", "mp4", "h264", "yuv420p", 25, True),
+        ("fragmented", "mp4", "h264", "yuv420p", 25, True),
+        ("mov", "mov", "h264", "yuv420p", 25, True),
+        ("mkv", "mkv", "h264", "yuv420p", None, False),
+        ("webm_vp9", "webm", "vp9", "yuv420p", 25, True),
+        ("webm_vp8", "webm", "vp8", "yuv420p", 25, True),
+        ("hevc", "mp4", "hevc", "yuv420p", 25, False),
+        ("hevc_10_bit", "mp4", "hevc", "yuv420p10le", 25, False),
+        ("h264_10_bit", "mp4", "h264", "yuv420p10le", 25, False),
+        ("av1", "mp4", "av1", "yuv420p", 25, True),
+        ("mpeg4", "mp4", "mpeg4", "yuv420p", 25, False),
+        ("prores", "mov", "prores", "yuv422p10le", 25, False),
+    ],
+)
+def test_a_video_is_described(
+    video: Video, kind: str, container: str, codec: str, pixel_format: str, fps: float | None, plays: bool
+) -> None:
+    """S29: videoProbe, and whether a browser needs a copy."""
+    found = probed(video(kind))
+    assert (found.compatible, found.reason) == (True, None)
+    assert (found.container_format, found.codec_name, found.pixel_format) == (container, codec, pixel_format)
+    assert (found.width, found.height) == GOOD[kind].size
+    assert found.source_fps == pytest.approx(fps, abs=0.01) if fps else found.source_fps
+    assert found.duration_seconds == pytest.approx(4.007 if kind == "mkv" else 3, abs=0.05)
+    assert found.plays_in_browsers == plays
+    assert not found.is_hdr
+
+
+@pytest.mark.parametrize(("kind", "rotation"), [("rotated", 90), ("upside_down", 180), ("rotated_left", 270)])
+def test_the_size_is_as_coded_and_the_turn_beside_it(video: Video, kind: str, rotation: int) -> None:
+    found = probed(video(kind))
+    assert (found.width, found.height, found.rotation) == (320, 180, rotation)
+
+
+def test_sound_is_noticed(video: Video) -> None:
+    assert probed(video("with_sound")).has_audio
+    assert not probed(video("b_frames")).has_audio
+
+
+def test_high_dynamic_range_is_said_to_be_there(tmp_path: Path) -> None:
+    """No tone mapping is promised."""
+    options = X265 | {"x265-params": X265["x265-params"] + ":transfer=smpte2084:colorprim=bt2020:colormatrix=bt2020nc"}
+    recipe = Recipe(codec="libx265", options=options, pix_fmt="yuv420p10le", times=tuple(range(0, 36_000, 3600)))
+    path = make(recipe, tmp_path / "hdr.mp4")
+    found = probed(path)
+    assert (found.compatible, found.is_hdr) == (True, True)
+    with path.open("rb") as file:
+        assert media.extract(file, media.Wanted(0.0), tmp_path).probe.is_hdr
+
+
+def test_a_file_without_moving_pictures_says_so(tmp_path: Path) -> None:
+    """S28: a cover is a picture and no video."""
+    for path in (sound_only(tmp_path / "sound.mp4"), subtitled_picture(tmp_path / "cover.mp4")):
+        found = probed(path)
+        assert (found.compatible, found.reason) == (False, "the file has no video stream")
+        assert (found.has_audio, found.codec_name) == (True, None)
+        with path.open("rb") as file, pytest.raises(media.NoVideo, match=r"no video stream, only .*audio"):
+            media.still(file, 0)
+
+
+def test_a_codec_that_is_not_on_the_list_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "old.mkv"
+    with av.open(str(path), "w") as file:
+        stream = file.add_stream("mpeg2video", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 320, 180, "yuv420p"
+        for _ in range(5):
+            file.mux(stream.encode(av.VideoFrame(320, 180, "yuv420p")))
+        file.mux(stream.encode())
+    found = probed(path)
+    assert not found.compatible
+    assert found.codec_name == "mpeg2video"
+    assert found.reason
+    assert found.reason.startswith("the video is coded as mpeg2video; we read av1, h264, hevc")
+    with path.open("rb") as file, pytest.raises(media.UnsupportedCodec, match="mpeg2video"):
+        media.still(file, 0)
+
+
+def test_a_video_whose_every_picture_is_damaged_is_described_and_refused(video: Video) -> None:
+    data = bytearray(video("faststart").read_bytes())
+    begin = data.index(b"mdat") + 4
+    data[begin:] = bytes(len(data) - begin)
+    found = media.probe(io.BytesIO(data))
+    assert (found.compatible, found.width) == (False, 320)
+    assert found.reason
+    assert "no picture that can be decoded" in found.reason

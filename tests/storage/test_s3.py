@@ -1,0 +1,118 @@
+"""What only a bucket can get wrong: the network, wrong keys, an object that changes between two ranges, parts that
+nobody sees."""
+
+import io
+import socket
+from contextlib import closing
+from pathlib import Path
+
+import av
+import httpx
+import pytest
+from PIL import Image
+
+from snapapp.storage import Changed, NotStored, StorageAway
+from tests.storage.conftest import Bucket
+
+KEY = "snaps/1/2/clip.mp4"
+MB = 2**20
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    return tmp_path / "spool"
+
+
+def test_an_object_that_is_replaced_while_it_is_read_is_never_a_mixture(bucket: Bucket, spool: Path) -> None:
+    storage = bucket.storage(spool)
+    storage.put(KEY, b"a" * 2 * MB)
+    with storage.open(KEY) as file:
+        assert file.read(10) == b"a" * 10
+        storage.put(KEY, b"b" * 2 * MB)
+        with pytest.raises(Changed, match="replaced while it was read"):
+            file.read()
+    storage.delete(KEY)
+    with pytest.raises(NotStored), closing(file):
+        storage.open(KEY)
+
+
+def test_an_object_that_is_deleted_while_it_is_read_ends_with_an_error(bucket: Bucket, spool: Path) -> None:
+    storage = bucket.storage(spool)
+    storage.put(KEY, b"a" * 2 * MB)
+    with storage.open(KEY) as file:
+        file.read(10)
+        storage.delete(KEY)
+        with pytest.raises(NotStored):
+            file.read()
+
+
+def test_pyav_reads_a_video_in_place(bucket: Bucket, spool: Path, tmp_path: Path) -> None:
+    """S32, and the trap of media.md: PyAV takes nothing but bytes."""
+    path = tmp_path / "video.mp4"
+    with av.open(str(path), "w") as made:
+        stream = made.add_stream("mpeg4", rate=10)
+        stream.width, stream.height = 64, 48
+        for number in range(30):
+            frame = av.VideoFrame.from_image(Image.new("L", (64, 48), number * 8))  # type: ignore[no-untyped-call]
+            made.mux(stream.encode(frame))
+        made.mux(stream.encode(None))
+    storage = bucket.storage(spool)
+    storage.put(KEY, path)
+    with storage.open(KEY) as file, av.open(file, "r") as video:
+        assert len(list(video.decode(video=0))) == 30
+
+
+def test_a_prefix_keeps_two_houses_in_one_bucket_apart(bucket: Bucket, spool: Path) -> None:
+    ours, theirs = bucket.storage(spool, prefix="ours/deep"), bucket.storage(spool, prefix="theirs")
+    ours.put(KEY, b"ours")
+    theirs.put(KEY, b"theirs")
+    assert [stored.key for stored in ours.listed()] == [KEY]
+    assert ours.read(KEY, 0, 9) == b"ours"
+    assert ours.delete_prefix("snaps/") == 1
+    assert theirs.read(KEY, 0, 9) == b"theirs"
+    assert [stored.key for stored in bucket.storage(spool).listed()] == [f"theirs/{KEY}"]
+
+
+def test_a_bucket_that_is_not_there_is_an_error_and_not_an_empty_one(bucket: Bucket, spool: Path) -> None:
+    bucket.name = "nobody-made-this-one"
+    storage = bucket.storage(spool)
+    with pytest.raises((StorageAway, NotStored)):
+        storage.put(KEY, b"x")
+    with pytest.raises((StorageAway, NotStored)):
+        list(storage.listed())
+
+
+def test_an_endpoint_that_nobody_answers_is_said_so_and_the_upload_leaves_nothing(
+    bucket: Bucket, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("snapapp.storage.s3._RETRIES", 1)
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    storage = bucket.storage(spool, endpoint=nobody)
+    with pytest.raises(StorageAway) as caught:
+        storage.stat(KEY)
+    assert KEY in str(caught.value)
+    with storage.upload(KEY) as upload:
+        upload.write(b"x")
+        with pytest.raises(StorageAway):
+            upload.finish()
+    assert list(spool.iterdir()) == []
+
+
+class Failing(io.BytesIO):
+    """A source whose disk breaks in the third part."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.tell() >= 16 * MB:
+            raise OSError(5, "Input/output error")
+        return super().read(size)
+
+
+def test_a_source_that_fails_midway_makes_no_object_and_no_parts(bucket: Bucket, spool: Path) -> None:
+    storage = bucket.storage(spool)
+    httpx.post(f"{bucket.endpoint}/{bucket.name}/begun?uploads").raise_for_status()
+    assert bucket.unfinished() == 1, "or we would not see them"
+    with pytest.raises((StorageAway, OSError)):
+        storage.put(KEY, Failing(bytes(24 * MB)))
+    assert not storage.exists(KEY)
+    assert bucket.unfinished() == 1
