@@ -40,7 +40,7 @@ def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequ
             try:
                 yield
             finally:
-                await asyncio.to_thread(house.stop)
+                await asyncio.to_thread(house.stop, departure.reason)
                 app.state.health.close()
 
     app = FastAPI(

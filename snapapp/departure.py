@@ -43,6 +43,11 @@ class Departure:
             if signal.getsignal(number) == self._note:
                 signal.signal(number, handler)  # type: ignore[arg-type]  # it came from signal.signal
 
+    @property
+    def reason(self) -> str:
+        """Why the house is left, whoever comes first to stop it."""
+        return "stopped" if self._first is None else signal.Signals(self._first).name
+
     def serving(self, noted: Sequence[int]) -> None:
         """A signal that came during the start, to us or before us, is passed on only now."""
         self._is_serving = True
@@ -60,7 +65,7 @@ class Departure:
             self._first, self._first_at = number, now
             self._monolith.is_leaving = True
             self.begun.set()
-            self._in_background(lambda: self._monolith.leave(signal.Signals(number).name))
+            self._in_background(lambda: self._monolith.leave(self.reason))
             self._loop.call_later(self._monolith.settings.shutdown_grace.total_seconds(), self._hurry)
             if self._is_serving:
                 self._pass_on_soon(number)
@@ -74,8 +79,8 @@ class Departure:
             self._in_background(self._end)
 
     def _end(self) -> None:
-        self._monolith.leave(hurry=True)
-        self._monolith.stop()
+        self._monolith.leave(self.reason, hurry=True)
+        self._monolith.stop(self.reason)
         with suppress(RuntimeError):  # the loop has ended meanwhile, and everything with it
             self._loop.call_soon_threadsafe(self._force)
 
