@@ -10,8 +10,8 @@ PYTHON_BIN := $(VENV)/bin/python
 PIP_INSTALL := $(PYTHON_BIN) -m pip install --quiet --disable-pip-version-check --no-input \
 	--require-hashes --only-binary :all:
 READY := $(VENV)/.ready# younger than what the virtual environment was made from
-# Two processes, a file of tests each at a time: tests mostly wait, and those of one file may share a server.
-SIDE_BY_SIDE := --numprocesses 2 --dist loadfile
+# Three processes, a file of tests each at a time: tests mostly wait, and those of one file may share a server.
+SIDE_BY_SIDE := --numprocesses 3 --dist loadfile
 UNFINISHED := $(VENV)/.unfinished# there while something is installed; found at a start, it means start over
 
 help: ## show this list

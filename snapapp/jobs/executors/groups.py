@@ -81,7 +81,8 @@ class Group:
 
     def begin(self) -> None:
         """Another attempt begins: what was used until now is not its own."""
-        self._cpu_before = self._cpu  # between two attempts it waits
+        # between two attempts it waits; before the first it was starting, which no job has to pay for
+        self._cpu_before = self._cpu or (_cpu_of(self.pid) if sys.platform == "linux" else 0.0)
         self._peak_is_its_own = _forget_peak(self.pid)
 
     def used(self, job: Job, seen: int) -> None:
