@@ -269,6 +269,8 @@ function listen() {
   for (const name of ["created", "started", "progress", "retried", "waiting", "completed", "failed", "cancelled"]) {
     listening.addEventListener(`snap.${name}`, hear);
   }
+  // From here on nothing is missed, and what happened before is asked for: at the first time, and after a gap.
+  for (const name of ["snapshot", "stream.skipped"]) listening.addEventListener(name, () => showSnaps().catch(() => {}));
   listening.addEventListener("error", () => {
     if (listening?.readyState === EventSource.CLOSED) listening = null; // refused: `follow` asks
   });
