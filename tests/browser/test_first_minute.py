@@ -11,10 +11,14 @@ from snapapp.processing import demo
 from tests.browser.conftest import Server, opened
 from tests.browser.test_home import CONTRASTS, HOSTILE
 from tests.factory import Db, scalar
+from tests.jobs.working import until
 from tests.media import material
 
 PATIENCE = 90_000  # ms: a child paints, others decode
 SOME_FRAMES = "5 frames + clip"
+ALL_FRAMES_ARE_THERE = (
+    "[...document.querySelectorAll('.frames img')].every((each) => each.complete && each.naturalWidth === 640)"
+)
 
 
 @pytest.fixture
@@ -64,10 +68,10 @@ def test_the_first_minute(browser: Browser, house: Server) -> None:
         cards(page).first.click()
         dialog = page.get_by_role("dialog")
         expect(dialog.locator(".frames img")).to_have_count(5)
-        page.wait_for_function(
-            "[...document.querySelectorAll('.frames img')].every((each) => each.complete && each.naturalWidth === 640)"
-        )
-        page.wait_for_function("document.querySelector('#snap-body video').duration > 1.9")
+        until(
+            lambda: page.evaluate(ALL_FRAMES_ARE_THERE)
+        )  # wait_for_function evaluates in the page, whose CSP forbids it
+        until(lambda: page.evaluate("document.querySelector('#snap-body video').duration > 1.9"))
         page.keyboard.press("Escape")
         expect(cards(page).first).to_be_focused()
 
