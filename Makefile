@@ -11,7 +11,7 @@ PIP_INSTALL := $(PYTHON_BIN) -m pip install --quiet --disable-pip-version-check 
 	--require-hashes --only-binary :all:
 READY := $(VENV)/.ready# younger than what the virtual environment was made from
 # Three processes, a file of tests each at a time: tests mostly wait, and those of one file may share a server.
-SIDE_BY_SIDE := --numprocesses 3 --dist loadfile
+SIDE_BY_SIDE := --numprocesses 3 --dist loadfile --no-loadscope-reorder# else files of few, long tests come last
 UNFINISHED := $(VENV)/.unfinished# there while something is installed; found at a start, it means start over
 
 help: ## show this list
