@@ -240,7 +240,8 @@ def _as(setting: str) -> Callable[[str], Any]:
     """Reads an option as the setting that it replaces is read."""
 
     def read(text: str) -> Any:
-        from snapapp.settings import TABLE, UnreadableError
+        from snapapp.readers import UnreadableError
+        from snapapp.settings import TABLE
 
         reader = TABLE[setting].reader
         try:
