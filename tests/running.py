@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tests.jobs.working import until
 
-WITHIN = 60.0
+WITHIN = 30.0
 
 
 class Running:

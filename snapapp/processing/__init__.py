@@ -1,7 +1,8 @@
 """What this application does with jobs: the only place that knows both worlds, the queue and the snaps.
 
 Read `orders` (what a job is told), `kinds` (the processors and what their ends change), `darkroom` (what a child does
-with a video), `scratch` (where it does it), `hooks` (telling others), `sweep` (cleaning up), `demo` (a beginning).
+with a video), `scratch` (where it does it), `surroundings` (under which settings), `hooks` (telling others), `sweep`
+(cleaning up), `demo` (a beginning).
 """
 
 import sys

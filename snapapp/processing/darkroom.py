@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 from snapapp import media, sources, storage
 from snapapp.jobs import Job, Permanent
 from snapapp.media import Extracted, Overlay, Wanted, as_json
-from snapapp.processing import scratch
+from snapapp.processing import scratch, surroundings
 from snapapp.settings import Settings
 from snapapp.storage import NotStored, Storage, keys
 
@@ -75,8 +75,8 @@ class Darkroom:
 
 @cache
 def here() -> Darkroom:
-    """The child's own: there is nobody else to give it its settings."""
-    return Darkroom.of(Settings.from_environment())
+    """The child's own."""
+    return Darkroom.of(surroundings.settings())
 
 
 @contextmanager

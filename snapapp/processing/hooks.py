@@ -4,7 +4,6 @@ import hashlib
 import hmac
 import json
 from datetime import timedelta
-from functools import cache
 from http import HTTPStatus
 from time import time
 from typing import Any
@@ -17,7 +16,7 @@ from snapapp import snaps, sources, webhooks
 from snapapp.db import scope
 from snapapp.errors import SnapNotFound
 from snapapp.jobs import Job, Permanent, enqueue, processor
-from snapapp.settings import Settings
+from snapapp.processing import surroundings
 
 KIND = "snap.webhook"
 _WITHIN = timedelta(seconds=15)  # for an answer
@@ -93,7 +92,6 @@ def _told(job: Job) -> tuple[str, str, bytes] | None:
     return hook.url, secret, json.dumps(body, ensure_ascii=False).encode()
 
 
-@cache
 def _limits() -> sources.Limits:
-    allowed = frozenset(Settings.from_environment().fetch_allowed_hosts)
+    allowed = frozenset(surroundings.settings().fetch_allowed_hosts)
     return sources.Limits(timeout=_WITHIN, stall=_WITHIN, allowed_hosts=allowed)

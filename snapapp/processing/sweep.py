@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Collection, Iterator
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection
@@ -11,8 +10,7 @@ from sqlalchemy import Connection
 from snapapp import snaps, storage, tenants, videos
 from snapapp.db import scope
 from snapapp.jobs import Job, scheduled
-from snapapp.processing import scratch
-from snapapp.settings import Settings
+from snapapp.processing import scratch, surroundings
 from snapapp.storage import Storage, keys
 from snapapp.storage.sweep import Missing, Orphan, Published, compared
 
@@ -23,14 +21,14 @@ _YOUNG = timedelta(days=1)  # longer than any attempt may last: what is being ma
 @scheduled(every=timedelta(minutes=1), scope="process")
 def sweep_scratch() -> None:
     """A child that is killed leaves its folder; the next job removes it too, but there may be none for long."""
-    scratch.sweep(_settings().data_dir / "scratch")
+    scratch.sweep(surroundings.settings().data_dir / "scratch")
 
 
 @scheduled(cron="30 3 * * *", name=KIND)
 def sweep_storage(job: Job) -> dict[str, Any]:
     """Compares rows and objects, both ways, after what is too old has gone."""
-    now, store = datetime.now(UTC), storage.from_settings(_settings())
-    retention = _settings().media_retention
+    now, store = datetime.now(UTC), storage.from_settings(surroundings.settings())
+    retention = surroundings.settings().media_retention
     with job.connection() as db:
         for code in _tenants(db):
             snaps.forget_keys(db, code)
@@ -80,8 +78,3 @@ def _tenants(db: Connection) -> Iterator[str]:
     for tenant in tenants.every(db):
         with scope(db, tenant.code):
             yield tenant.code
-
-
-@cache
-def _settings() -> Settings:
-    return Settings.from_environment()

@@ -218,8 +218,7 @@ def test_stuck_jobs_and_long_ones_are_alerts(client: TestClient, db: Db) -> None
 
 def test_a_full_disk_is_an_alert(url: str, tmp_path: Path) -> None:
     with served(url, tmp_path, worker_enabled=False, disk_free_min_mb=10**9) as client:
-        told = {alert["id"] for alert in alerts(client)}
-    assert told - {"DB_DEGRADED"} == {"DISK_LOW"}  # how quickly the database answers is the machine's affair
+        assert [alert["id"] for alert in alerts(client)] == ["DISK_LOW"]
 
 
 def test_a_database_that_answers_and_cannot_count_is_degraded(client: TestClient, db: Db) -> None:

@@ -11,9 +11,10 @@ from uuid import UUID, uuid4
 import pytest
 from PIL import Image
 
+from snapapp.api import snap_schema
 from snapapp.jobs import Job, Permanent
-from snapapp.media import probe
-from snapapp.processing.darkroom import Darkroom
+from snapapp.media import Mode, probe
+from snapapp.processing.darkroom import Darkroom, wanted_of
 from snapapp.sources import Limits, SourceUnavailable
 from snapapp.storage import Local, keys
 from tests.media import material
@@ -90,6 +91,23 @@ def test_an_overlay_leaves_a_clean_copy_beside_each_frame(room: Darkroom, store:
     assert {"clean_00001.jpg", "frame_00001.jpg"} <= names(store, made["media_prefix"])
     assert made["extras"]["settings"]["overlay"]["cards"] == ["BR-1042", "412.5"]
     assert room.snap(job(order(store, overlay=OVERLAY), 2))["extras"]["settings"]["overlay"]["cards"] == ["BR-1"]
+
+
+@pytest.mark.parametrize("position", snap_schema.Position)
+@pytest.mark.parametrize("mode", snap_schema.Mode)
+def test_whatever_overlay_the_api_takes_is_drawn(mode: snap_schema.Mode, position: snap_schema.Position) -> None:
+    """The words stand in both: the web process does not load what draws."""
+    taken = snap_schema.Overlay(enabled=True, mode=mode, position=position).as_drawn()
+    drawn = wanted_of({"wanted": WANTED, "overlay": taken, "subject_id": "BR-1", "values": []}).overlay
+    assert drawn
+    assert (drawn.mode, drawn.position.value) == (Mode(mode.value), position.value)
+
+
+@pytest.mark.parametrize("color", snap_schema._NAMES.split("|"))
+def test_whatever_colour_the_api_takes_is_known(color: str) -> None:
+    sent = {"enabled": True, "boxColor": f"{color}@0.5", "fontColor": color}
+    taken = snap_schema.Overlay.model_validate(sent).as_drawn()
+    assert wanted_of({"wanted": WANTED, "overlay": taken, "subject_id": "BR-1", "values": []}).overlay
 
 
 def test_a_remote_video_is_read_where_it_is(room: Darkroom, store: Local, remote: Server, tmp_path: Path) -> None:
