@@ -37,11 +37,11 @@ def test_a_small_room_does_not_keep_the_others_from_claiming_in_batches(url: str
 
 
 def test_a_job_of_another_room_is_soon_found_beside_a_backlog(url: str, db: Db, registry: Registry) -> None:
-    make_jobs(db, 20_000, kind="quick")
+    make_jobs(db, 80_000, kind="quick")  # two seconds of work; the looks for others come every few tenths
     with working(url, registry, children=1) as (worker, _):
         until(lambda: worker.counts.completed > 500)
         job_id = make_job(db, kind="nap")
-        until(lambda: worker.counts.completed == 20_001, within=60)
+        until(lambda: worker.counts.completed == 80_001, within=60)
     last = "SELECT max(finished_at) FROM snap_processing_job WHERE kind = 'quick'"
     assert row(db, job_id).finished_at < db.execute(last).fetchall()[0][0]
 
