@@ -1,19 +1,18 @@
 """`snapapp fleet …` and `snapapp supervisor`, as people type them."""
 
-import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from snapapp.jobs import crumbs
-from snapapp.jobs.fleet import commands, history
+from snapapp.jobs.fleet import commands
 from snapapp.jobs.fleet.history import Master
-from snapapp.jobs.fleet.plan import Pool
-from snapapp.jobs.fleet.pool import Standing, State
+from snapapp.jobs.fleet.pool import State
 from tests.factory import Db
+from tests.fleet import standing
+from tests.fleet.standing import POOL
 from tests.test_cli import Call, bare_call, call  # noqa: F401 - fixtures
 
-POOL = "mail-supervisor"
 PLAN = """\
 [environments.dev.mail]
 max_processes = 4
@@ -23,12 +22,8 @@ balance = "auto"
 
 @pytest.fixture
 def master(db: Db) -> Master:
-    me = os.getpid()
-    its = Master("m1", "box", crumbs.machine(), me, crumbs.started(me) or 0)
-    history.hold(db, its)
-    planned = Pool(name=POOL, queues=("mail",), max_processes=4)
-    history.stand(db, "box", Standing(planned, State.PAUSED, "lunch", 2, 2, 1, 1, "one is starting"))
-    return its
+    now: dict[str, Any] = {"fixed_at": 2, "wanted": 2, "present": 1, "leaving": 1, "note": "one is starting"}
+    return standing.master(db, state=State.PAUSED, state_reason="lunch", **now)
 
 
 def test_pools_are_listed(call: Call, master: Master) -> None:  # noqa: F811

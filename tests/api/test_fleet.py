@@ -1,31 +1,23 @@
 """/internal/fleet: pools, commands and decisions."""
 
-import os
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from snapapp.jobs import crumbs
 from snapapp.jobs.fleet import commands, history
 from snapapp.jobs.fleet.history import Master
-from snapapp.jobs.fleet.plan import Pool
-from snapapp.jobs.fleet.pool import Standing, State
+from snapapp.jobs.fleet.pool import State
 from tests.factory import Db
+from tests.fleet import standing
+from tests.fleet.standing import POOL
 
 FLEET = "/internal/fleet"
-POOL = "mail-supervisor"
 
 
 @pytest.fixture
 def master(db: Db) -> Master:
-    """A supervisor that holds the host box, with one pool."""
-    me = os.getpid()
-    its = Master("m1", "box", crumbs.machine(), me, crumbs.started(me) or 0)
-    history.hold(db, its)
-    planned = Pool(name=POOL, queues=("mail",), max_processes=4)
-    history.stand(db, "box", Standing(planned, State.PAUSED, "lunch", None, 2, 1, 0, "one is starting"))
-    return its
+    return standing.master(db, state=State.PAUSED, state_reason="lunch", wanted=2, present=1, note="one is starting")
 
 
 def test_pools_are_shown_as_their_supervisor_last_said(client: TestClient, db: Db, master: Master) -> None:

@@ -1,6 +1,5 @@
 """Commands: who may be told what, that each is taken once, and what is said when nobody answers."""
 
-import os
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -10,35 +9,17 @@ import pytest
 import sqlalchemy
 from psycopg import sql
 
-from snapapp.jobs import crumbs, roster
+from snapapp.jobs import roster
 from snapapp.jobs.database import connect
 from snapapp.jobs.fleet import commands, history
 from snapapp.jobs.fleet.commands import CommandStatus, Source
 from snapapp.jobs.fleet.errors import InvalidCommand, UnknownPool
 from snapapp.jobs.fleet.history import Fallen, Master
-from snapapp.jobs.fleet.plan import Pool
-from snapapp.jobs.fleet.pool import Standing, State
+from snapapp.jobs.fleet.pool import State
 from snapapp.jobs.roster import Member, Report
 from snapapp.jobs.settings import Membership
 from tests.factory import Db, at_once, make_job, row, scalar
-
-POOL = "mail-supervisor"
-
-
-def master(db: Db, host: str = "box", name: str = "m1") -> Master:
-    """A supervisor that holds its host, with one pool."""
-    me = os.getpid()
-    its = Master(name, host, crumbs.machine(), me, crumbs.started(me) or 0)
-    assert history.hold(db, its)
-    stand(db, its)
-    return its
-
-
-def stand(db: Db, its: Master, **changes: Any) -> None:
-    planned = Pool(name=POOL, queues=("mail",), max_processes=4)
-    now: dict[str, Any] = {"state": State.ACTIVE, "state_reason": None, "fixed_at": None, "wanted": 1, "present": 1}
-    history.stand(db, its.host, Standing(planned=planned, leaving=0, note=None, **now | changes))
-
+from tests.fleet.standing import POOL, master, stand
 
 # --- sent -------------------------------------------------------------------------------------------------------
 

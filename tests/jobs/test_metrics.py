@@ -300,7 +300,8 @@ def test_the_text_can_be_read_whatever_a_kind_is_called(db: Db) -> None:
 
 
 def test_depth_is_told_by_queue() -> None:
-    known = Depth([QueueDepth("a", 3, 1, None, True), QueueDepth("b", CAP + 1, 0, 7.5, False)], 2, 1, ["x"], 1, 4, None)
+    queues = [QueueDepth("a", 3, 1, None, True), QueueDepth("b", CAP + 1, 0, 7.5, False)]
+    known = Depth(queues, [], 2, 1, ["x"], 1, 4, None)
     found = parse(render(depths.families(known)))
     assert found.value("snapapp_queue_waiting_jobs", queue="b") == CAP + 1
     assert found.value("snapapp_queue_oldest_due_seconds", queue="b") == 7.5

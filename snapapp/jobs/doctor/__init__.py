@@ -1,7 +1,8 @@
 """What is wrong with the queue and its database, why that matters, and what to do about it.
 
 `examine` looks and returns findings; `mend` does what is safe to do about them; `compare` holds this code against the
-jobs that wait for it. Read `finding`, then `examination`, then the checks: `server`, `tables`, `work`.
+jobs that wait for it. Read `finding`, then `examination`, then the checks: `server`, `tables`, `work`,
+and `fleet`.
 """
 
 from snapapp.jobs.doctor.deploy import Deploy, compare

@@ -14,7 +14,7 @@ from time import monotonic
 import psycopg
 
 from snapapp.jobs.database import Line, Row
-from snapapp.jobs.doctor import server, tables, work
+from snapapp.jobs.doctor import fleet, server, tables, work
 from snapapp.jobs.doctor.finding import CHECK_FAILED, Check, Finding, House, Limits, Patient, Severity, one_line
 
 _log = logging.getLogger(__name__)
@@ -32,6 +32,7 @@ CHECKS: Mapping[str, Check] = {
     "indexes": tables.indexes,
     "cost": server.cost,
     "workers": work.workers,
+    "fleet": fleet.fleet,
     "listen": work.listening,
     "kinds": work.kinds,
     "stuck": work.stuck,

@@ -1,4 +1,4 @@
-"""How full the queues are, asked so that a million waiting jobs cost no more than ten thousand."""
+"""How full the queues are and who works them, asked so that a million waiting jobs cost no more than ten thousand."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -11,6 +11,7 @@ import psycopg
 import sqlalchemy.exc
 
 from snapapp.jobs.database import Db, run
+from snapapp.jobs.metrics import fleet
 from snapapp.jobs.metrics.exposition import Family, gauge
 
 CAP = 10_000  # jobs of a state that are counted: one more than that means more
@@ -33,6 +34,7 @@ class QueueDepth:
 @dataclass(frozen=True, slots=True)
 class Depth:
     queues: list[QueueDepth]
+    pools: list[fleet.Pool]
     dead_letters: int
     overdue: int  # running jobs whose lease has ended
     unknown_kinds: list[str]  # due for a minute, and no worker alive knows them
@@ -140,7 +142,7 @@ def depth(db: Db) -> Depth:
     run(db, _WITH_CARE, {})
     queues = run(db, _QUEUES, {"cap": CAP, "lanes": LANES})
     [rest] = run(db, _REST, {"cap": CAP, "sample": _SAMPLE})
-    return Depth([QueueDepth(*row) for row in queues], *rest)
+    return Depth([QueueDepth(*row) for row in queues], fleet.pools(db), *rest)
 
 
 class DepthWatch:
@@ -200,3 +202,4 @@ def families(known: Depth) -> Iterator[Family]:
     )
     yield gauge("snapapp_workers", "Workers alive, of all processes.", (known.workers, {}))
     yield gauge("snapapp_worker_slots", "Jobs that all of them can run at once.", (known.slots, {}))
+    yield from fleet.families(known.pools)

@@ -1,0 +1,106 @@
+"""The supervisors and their pools: who fell silent, who lacks processes, who was stopped, what nobody took."""
+
+import shlex
+from collections.abc import Iterator
+
+from snapapp.jobs.doctor.finding import Finding, Patient, Severity, ago, one_line, span
+
+_MASTERS = """
+SELECT host, pid, expires_at < now(), extract(epoch FROM clock_timestamp() - beat_at)::float8, note,
+       (SELECT count(*) FROM job_pool AS pool WHERE pool.host = its.host)
+  FROM job_master AS its ORDER BY host
+"""
+
+# Of a supervisor that is gone, what it said of its pools is old.
+_POOLS = """
+SELECT host, pool, state, state_reason, wanted, present, note FROM fleet_overview
+ WHERE pool IS NOT NULL AND master <> 'LOST' ORDER BY host, pool
+"""
+
+_UNTAKEN = """
+SELECT id, host, action, pool, source, extract(epoch FROM clock_timestamp() - created_at)::float8 FROM job_command
+ WHERE (status = 'PENDING' AND expires_at < now())
+    OR (status = 'EXPIRED' AND finished_at > now() - %(lately)s::interval)
+ ORDER BY id DESC LIMIT 20
+"""
+
+
+def fleet(patient: Patient) -> Iterator[Finding]:
+    masters, pools = patient.ask(_MASTERS), patient.ask(_POOLS)
+    for master in masters:
+        yield from _silent(*master)
+    for pool in pools:
+        yield from _short(*pool)
+        yield from _held(*pool)
+    for command in patient.ask(_UNTAKEN, lately=patient.limits.dead_lately):
+        yield _untaken(*command)
+    if not masters:
+        yield Finding(id="FLEET", saw="No supervisor: what workers there are, were started by themselves.")
+        return
+    wanted, present = (sum(pool[place] for pool in pools) for place in (4, 5))
+    yield Finding(
+        id="FLEET",
+        saw=f"{len(masters)} supervisors with {len(pools)} pools have {present} of {wanted} worker processes.",
+        numbers={"supervisors": len(masters), "pools": len(pools), "wanted": wanted, "present": present},
+    )
+
+
+def _silent(host: str, pid: int, is_lost: bool, seconds: float, note: str | None, pools: int) -> Iterator[Finding]:
+    if not is_lost:
+        return
+    yield Finding(
+        id="SUPERVISOR_LOST",
+        severity=Severity.WARNING,
+        saw=f"The supervisor of {host} (pid {pid}) was last heard of {ago(seconds)}; it had {pools} pools."
+        + (f" {one_line(note)}" if note else ""),
+        why="Nobody there replaces workers that die. Its workers finish what they run and leave.",
+        do=f"Start it again on {host}; while that host is away, its jobs run elsewhere.",
+        paste="snapapp supervisor",
+        numbers={"host": host, "pid": pid, "silentSeconds": round(seconds, 1)},
+    )
+
+
+def _short(
+    host: str, pool: str, _state: str, _reason: str | None, wanted: int, present: int, note: str | None
+) -> Iterator[Finding]:
+    """A pool says something only when its workers do not come to work."""
+    if note is None or present >= wanted:
+        return
+    yield Finding(
+        id="POOL_SHORT",
+        severity=Severity.WARNING if present else Severity.CRITICAL,
+        saw=f"The pool {pool} on {host} has {present} of {wanted} worker processes: {one_line(note)}",
+        why="Workers that die before they have finished a job are started again later and later.",
+        do="Read why they die, in the history and in the supervisor's log.",
+        paste="SELECT exited_at, name, reason FROM job_worker_exit ORDER BY id DESC LIMIT 20;",
+        numbers={"host": host, "pool": pool, "wanted": wanted, "present": present},
+    )
+
+
+def _held(
+    host: str, pool: str, state: str, reason: str | None, _wanted: int, _present: int, _note: str | None
+) -> Iterator[Finding]:
+    if state == "ACTIVE":
+        return
+    yield Finding(
+        id="POOL_HELD",
+        severity=Severity.NOTICE,
+        saw=f"The pool {pool} on {host} is {state.lower()}" + (f" ({one_line(reason)})." if reason else "."),
+        why="Somebody wanted it. Its workers claim nothing.",
+        do="If the reason is gone, resume it.",
+        paste=f"snapapp fleet resume {shlex.quote(pool)} --host {shlex.quote(host)}",
+        numbers={"host": host, "pool": pool, "state": state, "reason": reason},
+    )
+
+
+def _untaken(number: int, host: str, action: str, pool: str | None, source: str, seconds: float) -> Finding:
+    whom = f"the pool {pool} on {host}" if pool else host
+    return Finding(
+        id="COMMAND_UNTAKEN",
+        severity=Severity.NOTICE,
+        saw=f"The command {number}, {action} for {whom}, was sent {span(seconds)} ago by {source}, and nobody took it.",
+        why="Its supervisor was away. What expired is not done later.",
+        do="If it is still wanted, send it again once the host answers.",
+        paste="snapapp fleet list",
+        numbers={"command": number, "host": host, "action": action, "pool": pool},
+    )
