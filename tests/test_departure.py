@@ -96,7 +96,7 @@ def test_an_open_stream_ends_at_once(url: str, serve: Serve) -> None:
 
 
 def test_the_second_signal_means_now(url: str, db: Db, serve: Serve) -> None:
-    """FD6: a job that would take an hour goes back with its attempt."""
+    """M61, FD6: a job that would take an hour goes back with its attempt."""
     served = serve(url, SNAPAPP_SHUTDOWN_GRACE_MS="3600000").until_up()
     job_id = make_job(db, kind="demo.sleep", payload={"seconds": 3600})
     until(lambda: row(db, job_id).progress is not None)

@@ -43,7 +43,7 @@ def refused(connection: Connection, why: type[Exception] = psycopg.errors.Insuff
 
 
 def test_every_table_that_belongs_to_tenants_has_its_wall(engine: sqlalchemy.Engine) -> None:
-    """S24: also a table that somebody adds one day."""
+    """S24, M47: also a table that somebody adds one day."""
     with engine.connect() as connection:
         rows = connection.exec_driver_sql(
             """

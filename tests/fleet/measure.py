@@ -36,10 +36,10 @@ def _memory(start: Start, db: Db) -> Iterator[str]:
     for size in (1, 8):
         it = start(plan(mail={"queues": ["default"], "max_processes": size, **_LEAN}))
         seen = until_workers(db, size, within=60)
-        until(lambda seen=seen: all(_pss(each.pid) for each in seen))  # type: ignore[misc]
-        shares[size] = sum(_pss(each.pid) for each in seen)
+        until(lambda seen=seen: all(pss(each.pid) for each in seen))  # type: ignore[misc]
+        shares[size] = sum(pss(each.pid) for each in seen)
         if size == 8:
-            yield f"supervisor {_pss(it.process.pid):.0f} MB PSS"
+            yield f"supervisor {pss(it.process.pid):.0f} MB PSS"
         _end(it, db)
     each = (shares[8] - shares[1]) / 7
     yield f"each additional idle worker {each:.1f} MB PSS (1: {shares[1]:.0f}, 8: {shares[8]:.0f})"
@@ -68,6 +68,6 @@ def _end(it: Supervisor, db: Db) -> None:
     until_workers(db, 0)
 
 
-def _pss(pid: int) -> float:
+def pss(pid: int) -> float:
     found = re.search(r"^Pss:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
     return int(found[1]) / 1024 if found else 0.0

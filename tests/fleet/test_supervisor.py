@@ -15,6 +15,7 @@ from snapapp.jobs.database import connect
 from snapapp.jobs.fleet import commands, history
 from snapapp.migrate import migrate
 from tests.factory import Db, enqueue, row, scalar, statuses
+from tests.fleet.measure import pss
 from tests.fleet.supervised import QUICK, Start, Supervisor, plan, supervising, until_workers, workers
 from tests.jobs.working import until
 
@@ -80,6 +81,16 @@ def test_without_a_plan_one_pool_works_all_queues(start: Start, db: Db) -> None:
         os.cpu_count(),
     )
     assert len(jobs) == 2
+
+
+def test_a_worker_more_costs_little(start: Start, db: Db) -> None:
+    """M59: memory that is its own, and a row of the roster."""
+    start(plan(mail={"queues": ["mail"], "max_processes": 3, "children": 0, "commands": 0}))
+    seen = until_workers(db, 3)
+    until(lambda: all(pss(each.pid) for each in seen))
+    assert sum(pss(each.pid) for each in seen) / 3 < 45
+    until(lambda: scalar(db, "SELECT min(memory_mb) FROM job_worker") > 0)
+    assert scalar(db, "SELECT max(pg_column_size(job_worker)) FROM job_worker") < 1024
 
 
 def test_the_embedded_server_is_shared_as_by_any_command(tmp_path: Path) -> None:

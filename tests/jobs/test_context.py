@@ -30,7 +30,7 @@ def seen(result: Any) -> set[str]:
 
 @pytest.mark.parametrize("kind", EXECUTORS)
 def test_each_job_runs_in_the_context_of_its_tenant(url: str, db: Db, kind: str) -> None:
-    """M21, M49."""
+    """M21, M47, M49."""
     with working(url, registry, context=context, **ONE_SLOT):
         jobs = {tenant: put(db, kind, tenant=tenant) for tenant in ("ana", "bob", "ana's neighbour", "")}
         for tenant, job_id in jobs.items():

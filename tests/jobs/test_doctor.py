@@ -553,7 +553,7 @@ def test_kinds_that_nobody_knows_are_told_once_they_are_due_for_a_minute(url: st
 
 
 def test_a_job_due_for_long_is_told_however_many_lanes_there_are(url: str, db: Db) -> None:
-    """FE1: the oldest of all counts, not the first that is met."""
+    """M61, FE1: the oldest of all counts, not the first that is met."""
     enlist(db)
     lanes = "INSERT INTO snap_processing_job (kind, lane) SELECT 'test', 'lane ' || i % 300"
     db.execute(lanes + " FROM generate_series(1, 1500) AS i")

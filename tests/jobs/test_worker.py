@@ -1,5 +1,6 @@
 """A worker as its users meet it: it runs what is due, once, and says what became of it."""
 
+import os
 import random
 import threading
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from snapapp.jobs import Failure, Job, Permanent, Snooze, enqueue, enqueue_many,
 from snapapp.jobs.errors import LeaseLost
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.runtime import Runtime
-from tests.factory import Db, ago, make_job, row
+from tests.factory import Db, ago, make_job, row, scalar
 from tests.jobs.working import quick_settings, until, until_status, working
 
 
@@ -58,7 +59,7 @@ def test_a_job_that_is_enqueued_runs_and_keeps_its_result(url: str, db: Db, regi
 
 
 def test_a_notify_wakes_the_worker_long_before_its_poll(url: str, db: Db, registry: Registry) -> None:
-    """Promise 6: waking is fast."""
+    """M20: promise 6, waking is fast; an idle worker does not sleep through what comes."""
     registry.processor("quick")(lambda job: None)
     with working(url, registry, poll_delay=timedelta(hours=1)) as (_, heard):
         heard.wait_for(events.WORKER_STARTED)
@@ -387,8 +388,27 @@ def test_the_beat_tells_a_job_that_its_lease_is_gone(url: str, db: Db, registry:
         heard.wait_for(events.JOB_LOST)
 
 
+def test_what_runs_is_seen_with_its_worker_and_since_when(url: str, db: Db, registry: Registry) -> None:
+    """M44: of every host, in psql."""
+    gate = Gate()
+    registry.processor("long")(gate)
+    running = """
+        SELECT job.id, job.kind, job.queue, job.tenant, host, pid, job.started_at <= now()
+          FROM snap_processing_job AS job JOIN job_worker AS worker ON worker.id = job.claimed_by AND job.id = ANY (current_jobs)
+         WHERE job.status = 'RUNNING'
+    """
+    with working(url, registry):
+        job_id = make_job(db, kind="long", queue="mail", tenant="ana")
+        gate.wait_until_entered()
+        until(lambda: scalar(db, "SELECT count(*) FROM job_worker WHERE current_jobs <> '{}'") == 1)
+        seen = db.execute(running).fetchall()
+        assert seen == [(job_id, "long", "mail", "ana", os.uname().nodename, os.getpid(), True)]
+        gate.open.set()
+        until(lambda: db.execute(running).fetchall() == [])
+
+
 def test_a_long_job_keeps_its_lease_by_beats(url: str, db: Db, registry: Registry) -> None:
-    """W24, W26, Q22, R16, W23, W25, Q44, D9, FA12: although the job holds a transaction of its own all the time."""
+    """W24, W26, Q22, R16, W23, W25, Q44, D9, M40, FA12: though the job holds a transaction of its own all the time."""
     gate = Gate()
     registry.processor("long")(gate)
     with working(url, registry) as (worker, _):
