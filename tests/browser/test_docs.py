@@ -272,17 +272,15 @@ def test_every_text_can_be_read_and_nothing_sticks_out(page: Page, scheme: Any, 
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": width, "height": 844})
     for name in ("stream", "enqueueJob", "listSchedules"):
-        send_or_stop(open_one(page, name))
+        found = open_one(page, name)
+        found.get_by_role("button", name="Try it").click()
+        expect(found.locator(".answer .status")).to_contain_text("20")
+        if name == "stream":  # it would go on for ever; the others end by themselves
+            found.get_by_role("button", name="Stop").click()
+        expect(found.get_by_role("button", name="Stop")).to_be_hidden()
     page.evaluate("for (const fold of document.querySelectorAll('.operation[open] details')) fold.open = true")
     assert page.evaluate(CONTRASTS) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-def send_or_stop(found: Locator) -> None:
-    found.get_by_role("button", name="Try it").click()
-    expect(found.locator(".answer .status")).to_contain_text("20")
-    if found.get_by_role("button", name="Stop").is_visible():
-        found.get_by_role("button", name="Stop").click()
 
 
 def test_without_javascript_the_page_says_where_the_same_is(browser: Browser, site: Server) -> None:
