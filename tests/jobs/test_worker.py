@@ -394,7 +394,8 @@ def test_what_runs_is_seen_with_its_worker_and_since_when(url: str, db: Db, regi
     registry.processor("long")(gate)
     running = """
         SELECT job.id, job.kind, job.queue, job.tenant, host, pid, job.started_at <= now()
-          FROM snap_processing_job AS job JOIN job_worker ON job_worker.id = job.claimed_by AND job.id = ANY (current_jobs)
+          FROM snap_processing_job AS job
+          JOIN job_worker ON job_worker.id = job.claimed_by AND job.id = ANY (current_jobs)
          WHERE job.status = 'RUNNING'
     """
     with working(url, registry):
