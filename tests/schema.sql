@@ -317,9 +317,11 @@ CREATE TABLE public.snap_processing_job (
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     started_at timestamp with time zone,
     finished_at timestamp with time zone,
+    memory_mb integer,
     CONSTRAINT attempts_are_sane CHECK (((attempt_count >= ((status = 'RUNNING'::text))::integer) AND ((max_attempts >= 1) AND (max_attempts <= 1000)) AND (interruptions >= 0) AND (timeout_ms > 0))),
     CONSTRAINT concurrency_key_is_the_lane CHECK ((lane = concurrency_key)),
     CONSTRAINT final_means_finished CHECK (((finished_at IS NOT NULL) = (status = ANY (ARRAY['COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text])))),
+    CONSTRAINT memory_is_some CHECK ((memory_mb > 0)),
     CONSTRAINT names_are_short CHECK ((((length(kind) >= 1) AND (length(kind) <= 200)) AND ((length(queue) >= 1) AND (length(queue) <= 200)) AND (length(lane) <= 500) AND (length(tenant) <= 200) AND (length(unique_key) <= 500) AND (length(request_id) <= 200))),
     CONSTRAINT priority_is_bounded CHECK (((priority >= '-1000'::integer) AND (priority <= 1000))),
     CONSTRAINT running_means_leased CHECK ((num_nonnulls(claimed_by, locked_at, lock_expires_at) =
@@ -352,7 +354,7 @@ COMMENT ON COLUMN public.snap_processing_job.locked_at IS 'The last heartbeat of
 COMMENT ON COLUMN public.snap_processing_job.lock_expires_at IS 'Recovered after this if no heartbeat comes.';
 COMMENT ON COLUMN public.snap_processing_job.lease_seq IS 'The fence: raised by every change of status, never reset. A write that names an older one does not land.';
 COMMENT ON COLUMN public.snap_processing_job.interruptions IS 'How often a shutdown handed it back while it ran.';
-COMMENT ON COLUMN public.snap_processing_job.suspect IS 'It was running when its worker died: it runs next with nothing beside it.';
+COMMENT ON COLUMN public.snap_processing_job.suspect IS 'It was running when its worker died, or ran short of memory: it runs next with nothing beside it.';
 COMMENT ON COLUMN public.snap_processing_job.timeout_ms IS 'Its own time limit; the kind''s when null.';
 COMMENT ON COLUMN public.snap_processing_job.cancel_requested_at IS 'Somebody wants it to stop.';
 COMMENT ON COLUMN public.snap_processing_job.progress IS 'What the processor last reported with update_progress.';
@@ -366,6 +368,7 @@ COMMENT ON COLUMN public.snap_processing_job.request_id IS 'The request that cau
 COMMENT ON COLUMN public.snap_processing_job.created_at IS 'When it was enqueued.';
 COMMENT ON COLUMN public.snap_processing_job.started_at IS 'When its last attempt began to run (not when it was claimed).';
 COMMENT ON COLUMN public.snap_processing_job.finished_at IS 'When it ended for good.';
+COMMENT ON COLUMN public.snap_processing_job.memory_mb IS 'Its memory limit in MB, in the place of its kind''s, since an attempt ran short of memory.';
 CREATE FUNCTION public.explain_limits_of_job(job public.snap_processing_job, OUT said text, OUT is_shut boolean) RETURNS SETOF record
     LANGUAGE plpgsql STABLE
     AS $$
@@ -590,10 +593,11 @@ BEGIN
                     ELSE (SELECT count(*) FROM snap_processing_job AS other
                            WHERE other.status = 'RUNNING' AND other.claimed_by = worker.id
                              AND room.value->'kinds' ? other.kind) END AS busy,
-               -- in a child of its own a suspect is alone without keeping anybody away
+               -- in a child of its own a suspect is alone without keeping anybody away, unless it needs the memory
                (SELECT min(other.id) FROM snap_processing_job AS other
                  WHERE other.status = 'RUNNING' AND other.suspect AND other.claimed_by = worker.id
-                   AND NOT coalesce(rooms#>'{process,kinds}' ? other.kind, false)) AS alone) AS load;
+                   AND (other.memory_mb IS NOT NULL OR NOT coalesce(rooms#>'{process,kinds}' ? other.kind, false))
+               ) AS alone) AS load;
     IF seen.taking = 0 THEN
         is_held := true;
         IF seen.alive = 0 THEN
@@ -618,12 +622,14 @@ BEGIN
             'No worker has been seen yet.');
     ELSIF job.suspect THEN
         is_held := true;
-        said := 'It ran when its worker died, so it runs next with nothing beside it: '
+        said := CASE WHEN job.memory_mb IS NULL THEN 'It ran when its worker died, so it runs next with nothing beside it: '
+                     ELSE format('It ran short of memory, so it runs next with %s MB and nothing beside it: ', job.memory_mb)
+                END
             || CASE WHEN seen.are_idle THEN 'a worker takes it as soon as it looks.'
                     ELSE 'a worker takes it when its other jobs have ended.' END;
     ELSIF seen.occupied = seen.taking THEN
         is_held := true;
-        said := format('%s, which ran when its worker died, and so with nothing beside it: until that ends nothing else begins.',
+        said := format('%s, which must run with nothing beside it: until that ends nothing else begins.',
                        seen.alone);
     ELSIF seen.busy >= seen.slots THEN
         said := format('All %s slots of the workers that know its kind are busy.', seen.slots);
@@ -823,7 +829,7 @@ BEGIN
     END IF;
     UPDATE snap_processing_job
        SET status = 'PENDING', lease_seq = lease_seq + 1, attempt_count = 0, interruptions = 0, suspect = false,
-           next_retry_at = now(), cancel_requested_at = NULL, started_at = NULL, finished_at = NULL
+           memory_mb = NULL, next_retry_at = now(), cancel_requested_at = NULL, started_at = NULL, finished_at = NULL
      WHERE id = job_id;
     PERFORM pg_notify('snapapp_job', job.queue);
     RETURN job_id;

@@ -304,7 +304,8 @@ class Claimer:
         return suspect is not None
 
     def _take_a_suspect(self) -> Job | None:
-        """One that gets a child process for itself runs at once; for any other the worker empties itself first."""
+        """One that gets a child process for itself runs at once; for any other, and for one that needs much memory, the
+        worker empties itself first."""
         sent_at = monotonic()
         children = self._rooms.get("process")
         has_child = children is not None and children.load() < children.slots
@@ -312,10 +313,12 @@ class Claimer:
         self._answer_was_lost = True
         with self._line.connection() as db:
             job = self._claim_suspect(db, kinds)
+            if job is not None:
+                job.memory_mb = queue.memory_of(db, job.lease)
         self._answer_was_lost = False
         if job is None:
             self.suspects_wait = False
-        elif self._kinds[job.kind] == "process" or job.exhausted:
+        elif job.exhausted or (self._kinds[job.kind] == "process" and job.memory_mb is None):
             self._take_in([job], sent_at)
         else:
             self._hold([job], sent_at)

@@ -80,6 +80,7 @@ class Job:
     lines_left: int = field(default=1000, repr=False)  # a flood of log lines must not fill the disk
     cpu: float | None = field(default=None, repr=False)  # seconds, when it has run; written by the slot that runs it
     peak: int | None = field(default=None, repr=False)  # bytes, so far; None in a thread or on a loop; likewise
+    memory_mb: int | None = field(default=None, repr=False)  # its own limit, after an attempt that ran short of memory
     is_measured: bool = field(default=True, repr=False)  # False: so quick that only some of its kind are; likewise
     backends: tuple[int, ...] = field(default=(), repr=False)  # server processes that run its statements
 
@@ -141,15 +142,16 @@ class Failure:
 
     error: str
     trace: str = ""
+    lacked_memory: bool = False  # that was the cause, or the cause of the cause
 
     @classmethod
     def of(cls, error: BaseException) -> "Failure":
-        return cls.told(describe(error), _trace(error))
+        return cls.told(describe(error), _trace(error), lacked_memory=_lacked_memory(error))
 
     @classmethod
-    def told(cls, error: str, trace: str) -> "Failure":
+    def told(cls, error: str, trace: str, *, lacked_memory: bool = False) -> "Failure":
         """As somebody else describes it: a child, a program."""
-        return cls(clean(error, TEXT_CAP), clean(trace, TRACEBACK_CAP, keep="end"))
+        return cls(clean(error, TEXT_CAP), clean(trace, TRACEBACK_CAP, keep="end"), lacked_memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,7 @@ class Succeeded:
 class Retried:
     failure: Failure
     delay: timedelta
+    memory_mb: int | None = None  # it ran short of memory: with nothing beside it, and this limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +245,15 @@ def _name(error: BaseException) -> str:
         return str(type(error).__name__)
     except BaseException:  # noqa: BLE001 - and so may a metaclass
         return "an error without a name"
+
+
+def _lacked_memory(error: BaseException) -> bool:
+    cause: BaseException | None = error
+    for _ in range(10):  # a chain can be a circle
+        if cause is None or isinstance(cause, MemoryError):
+            return cause is not None
+        cause = cause.__cause__
+    return False
 
 
 def _trace(error: BaseException) -> str:

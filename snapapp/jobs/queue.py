@@ -660,6 +660,16 @@ def lost(db: Db, leases: Sequence[Lease]) -> set[int]:
     return {lease.id for lease in leases if lease.id not in held}
 
 
+def memory_of(db: Db, lease: Lease) -> int | None:
+    """The memory limit of its own that a suspect has, if it came by one."""
+    rows = _run(
+        db,
+        "SELECT memory_mb FROM snap_processing_job WHERE id = %(id)s AND lease_seq = %(lease_seq)s",
+        lease._asdict(),
+    )
+    return rows[0][0] if rows else None
+
+
 def start(db: Db, lease: Lease) -> bool:
     """Marks a suspect's start at once, so that a second loss can be laid at its door and at no other's."""
     rows = _run(
@@ -759,7 +769,9 @@ UPDATE snap_processing_job AS job
        next_retry_at = clock_timestamp() + %(delay)s, last_error = %(error)s,
        errors = jsonb_path_query_array(errors || %(entry)s::jsonb, '$[last - 19 to last]'),
        started_at = coalesce(started_at, clock_timestamp() - make_interval(secs => %(ran_for)s)),
-       claimed_by = NULL, locked_at = NULL, lock_expires_at = NULL, lease_seq = lease_seq + 1, suspect = false
+       claimed_by = NULL, locked_at = NULL, lock_expires_at = NULL, lease_seq = lease_seq + 1,
+       suspect = cancel_requested_at IS NULL AND coalesce(%(memory_mb)s::integer, memory_mb) IS NOT NULL,
+       memory_mb = coalesce(%(memory_mb)s::integer, memory_mb)
  WHERE id = %(id)s AND lease_seq = %(lease_seq)s
 RETURNING status
 """
@@ -780,15 +792,20 @@ UPDATE snap_processing_job AS job
    SET status = CASE WHEN cancel_requested_at IS NULL THEN 'PENDING' ELSE 'CANCELLED' END,
        finished_at = CASE WHEN cancel_requested_at IS NULL THEN NULL ELSE clock_timestamp() END,
        next_retry_at = clock_timestamp() + %(delay)s, attempt_count = attempt_count - 1, started_at = NULL,
-       claimed_by = NULL, locked_at = NULL, lock_expires_at = NULL, lease_seq = lease_seq + 1, suspect = false
+       claimed_by = NULL, locked_at = NULL, lock_expires_at = NULL, lease_seq = lease_seq + 1,
+       suspect = cancel_requested_at IS NULL AND memory_mb IS NOT NULL
  WHERE id = %(id)s AND lease_seq = %(lease_seq)s
 RETURNING status
 """
 
 
-def retry(db: Db, job: Job, failure: Failure, delay: timedelta, ran_for: float | None) -> Status | None:
-    """A failed attempt comes again after `delay`. None: the lease was lost."""
-    return _status(_run(db, _RETRY, _ending(job, failure, ran_for) | {"delay": delay}))
+def retry(
+    db: Db, job: Job, failure: Failure, delay: timedelta, ran_for: float | None, *, memory_mb: int | None = None
+) -> Status | None:
+    """A failed attempt comes again after `delay`; with a memory limit, it comes as a suspect. None: the lease was
+    lost."""
+    again = {"delay": delay, "memory_mb": memory_mb}
+    return _status(_run(db, _RETRY, _ending(job, failure, ran_for) | again))
 
 
 def bury(db: Db, job: Job, outcome: Buried | Stopped, ran_for: float | None) -> Status | None:
@@ -812,8 +829,8 @@ def settle(db: Db, finished: Finished) -> Status | None:
         case Succeeded(result):
             landed = complete(db, [(job.lease, result, ran_for or 0.0)])
             return Status.COMPLETED if landed else None
-        case Retried(failure, delay):
-            return retry(db, job, failure, delay, ran_for)
+        case Retried(failure, delay, memory_mb):
+            return retry(db, job, failure, delay, ran_for, memory_mb=memory_mb)
         case Buried() | Stopped():
             return bury(db, job, outcome, ran_for)
         case Snoozed(delay):

@@ -239,11 +239,21 @@ def test_a_worker_that_runs_a_suspect_begins_nothing_beside_it(db: Db) -> None:
     alone = make_job(db, "RUNNING", suspect=True, claimed_by=MEMBER["id"])
     assert in_a_child < alone
     assert said(db, waiting)[1:] == [
-        f"box-1 runs job {alone}, which ran when its worker died, and so with nothing beside it: until that ends"
-        " nothing else begins."
+        f"box-1 runs job {alone}, which must run with nothing beside it: until that ends nothing else begins."
     ]
     worker(db, id="b" * 32, name="box-2")
     assert said(db, waiting)[1].startswith("Workers that know its kind: 2")
+
+
+def test_a_job_that_needs_much_memory_runs_alone_also_in_a_child(db: Db) -> None:
+    worker(db, kinds=["test", "big"], rooms={"process": {"slots": 2, "kinds": ["test", "big"]}})
+    job_id = make_job(db, "RETRY_WAIT", suspect=True, memory_mb=240, attempt_count=1, last_error="MemoryExceeded: much")
+    assert said(db, job_id)[2:] == [
+        "It ran short of memory, so it runs next with 240 MB and nothing beside it:"
+        " a worker takes it as soon as it looks.",
+    ]
+    big = make_job(db, "RUNNING", kind="big", suspect=True, memory_mb=240, claimed_by=MEMBER["id"])
+    assert said(db, make_job(db))[1].startswith(f"box-1 runs job {big}, which must run with nothing beside it: ")
 
 
 # --- what real workers say --------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import importlib
 import os
 import signal
 import sys
+from dataclasses import asdict
 from threading import Lock
 from typing import Any, NoReturn
 from uuid import UUID
@@ -87,7 +88,7 @@ def _answer(request: dict[str, Any], job: Job, pipe: Pipe) -> dict[str, Any]:
     except BaseException as error:  # noqa: BLE001 - a bad job fails; the child goes on to the next one
         failure = Failure.of(error)
         permanent = isinstance(error, Permanent | InvalidJob)
-        return {"failed": {"error": failure.error, "trace": failure.trace, "permanent": permanent}}
+        return {"failed": {**asdict(failure), "permanent": permanent}}
 
 
 def _job(fields: dict[str, Any], pipe: Pipe) -> Job:

@@ -38,9 +38,8 @@ class Child(Runner):
     """One process, one job at a time. Used by its slot's thread only; `interrupt` and `shut` may come from any."""
 
     def __init__(self, modules: tuple[str, ...], settings: JobsSettings, guard: Guard, within: Within) -> None:
-        super().__init__(guard, settings.child_nice)
+        super().__init__(guard, settings)
         self._modules = modules
-        self._settings = settings
         self._within = within
         self._line: _Line | None = None
         self._jobs = 0  # that this process has run
@@ -101,17 +100,16 @@ class Child(Runner):
         group.go_first()
         self._line = _Line(group, self._within.tell, requests=ours[1], answers=theirs[0], stacks=stacks[0])
 
-    def _attempt(self, job: Job, processor: Processor, wait: wait_base) -> Outcome:
+    def _attempt(self, job: Job, processor: Processor, wait: wait_base, limit_mb: int) -> Outcome:
         """A child that died while it waited for work has cost the job nothing: another one gets it."""
         for is_last in (False, True):
             line = self.warm_up(job)
             assert self._group
-            limit = self._settings.job_memory_mb if processor.memory_mb is None else processor.memory_mb
-            self._group.allow_data(limit)
+            self._group.allow_data(limit_mb)
             self._jobs += 1
             timeout = JobTimeout(f"{job.kind} job {job.id} was killed at its time limit")
             box = partial(self._open_box, line, job)
-            watch = Watch(self._group, job, job.deadline or monotonic(), timeout, limit, on_soft_deadline=box)
+            watch = Watch(self._group, job, job.deadline or monotonic(), timeout, limit_mb, on_soft_deadline=box)
             self._group.begin()
             line.ask({"path": processor.path, "context": self._within.path, "job": _fields(job)})
             try:
@@ -286,9 +284,10 @@ def _outcome(job: Job, answer: dict[str, Any], wait: wait_base, watch: Watch) ->
     if "snooze" in answer:
         return Snoozed(timedelta(seconds=max(0.0, answer["snooze"])))
     told = answer["failed"]
-    failure = Failure.told(told["error"], told["trace"])
+    failure = Failure.told(told["error"], told["trace"], lacked_memory=bool(told["lacked_memory"]))
     if failure.error.partition(":")[0] == "MemoryError" and watch.limits_memory:
-        failure = Failure.told(f"MemoryExceeded: {watch.exceeded('was refused more memory')}", failure.trace)
+        error = f"MemoryExceeded: {watch.exceeded('was refused more memory')}"
+        failure = Failure.told(error, failure.trace, lacked_memory=True)
     return Buried(failure) if told["permanent"] else attempt.failed(job, failure, wait)
 
 

@@ -46,8 +46,7 @@ class Command(Runner):
     """A slot of the room for commands."""
 
     def __init__(self, settings: JobsSettings, guard: Guard, within: Within) -> None:
-        super().__init__(guard, settings.child_nice)
-        self._settings = settings
+        super().__init__(guard, settings)
         self._within = within
         self._environment = _environment()
         self._folder: str | None = None  # of the job that runs, or of the next one
@@ -72,17 +71,16 @@ class Command(Runner):
             shutil.rmtree(self._folder, ignore_errors=True)
         self._folder = None
 
-    def _attempt(self, job: Job, processor: Processor, wait: wait_base) -> Outcome:
+    def _attempt(self, job: Job, processor: Processor, wait: wait_base, limit_mb: int) -> Outcome:
         argv = self._argv(job, processor)
         group = self._start(argv)
         try:
-            limit = self._settings.job_memory_mb if processor.memory_mb is None else processor.memory_mb
-            group.allow_data(limit)
+            group.allow_data(limit_mb)
             talk = _Talk(group, job)
             late = JobTimeout(f"{job.kind} job {job.id} was killed at its time limit")
             box = partial(_open_box, talk, job)
             watch = Watch(
-                group, job, job.deadline or monotonic(), late, limit, first_look=_FIRST_LOOK, on_soft_deadline=box
+                group, job, job.deadline or monotonic(), late, limit_mb, first_look=_FIRST_LOOK, on_soft_deadline=box
             )
             try:
                 talk.listen(watch)

@@ -3,7 +3,7 @@
 from snapapp.jobs.errors import JobsError, Permanent
 
 
-class MemoryExceeded(JobsError):
+class MemoryExceeded(JobsError, MemoryError):
     """The attempt used more memory than its kind may; whoever ran it was killed."""
 
 

@@ -11,20 +11,25 @@ from tenacity.wait import wait_base
 from snapapp.jobs import attempt
 from snapapp.jobs.errors import ChildDied, JobsError
 from snapapp.jobs.executors import Work
-from snapapp.jobs.executors.groups import Group
+from snapapp.jobs.executors.groups import MB, Group
 from snapapp.jobs.executors.guard import Guard
 from snapapp.jobs.executors.threads import ThreadRoom
-from snapapp.jobs.model import Job, Outcome
+from snapapp.jobs.model import Buried, Job, Outcome, Retried
 from snapapp.jobs.registry import Processor
+from snapapp.jobs.retry import delay_after
+from snapapp.jobs.settings import JobsSettings
+
+_CLOSE = 0.8  # of the limit: what was allocated in one go and refused does not show in what was used
+_RAISED = 2
 
 
 class Runner(ABC):
     """A slot that runs its jobs in a process group. Ties each job to its group, so that a kill meant for one job
     never hits the next."""
 
-    def __init__(self, guard: Guard, nice: int) -> None:
+    def __init__(self, guard: Guard, settings: JobsSettings) -> None:
         self._guard = guard
-        self._nice = nice
+        self._settings = settings
         self._lock = Lock()  # whose turn it is and what it runs in change together
         self._job: Job | None = None
         self._group: Group | None = None
@@ -34,15 +39,18 @@ class Runner(ABC):
         """One attempt. Whatever happens to the group happens to this attempt only."""
         if job.exhausted:
             return attempt.run(job, processor, wait)
+        its_own = processor.memory_mb if job.memory_mb is None else job.memory_mb
+        limit = self._settings.job_memory_mb if its_own is None else its_own
         with self._holding(job):
             try:
-                return self._attempt(job, processor, processor.wait or wait)
+                outcome = self._attempt(job, processor, processor.wait or wait, limit)
             except Exception as error:  # noqa: BLE001 - whatever it says and however it ends is this attempt's end
                 self.close()
-                return attempt.judge(job, job.stop or error, processor.wait or wait)
+                outcome = attempt.judge(job, job.stop or error, processor.wait or wait)
+        return _with_more_memory(job, outcome, processor.wait or wait, limit)
 
     @abstractmethod
-    def _attempt(self, job: Job, processor: Processor, wait: wait_base) -> Outcome: ...
+    def _attempt(self, job: Job, processor: Processor, wait: wait_base, limit_mb: int) -> Outcome: ...
 
     def prepare(self) -> None:  # noqa: B027 - most have nothing to prepare
         """Called by the slot's thread before its first job and after each."""
@@ -77,13 +85,26 @@ class Runner(ABC):
         with self._lock:
             if self._is_shut:
                 raise ChildDied("the worker is stopping, nothing is started any more")
-            self._group = Group(argv, self._guard, nice=self._nice, **how)
+            self._group = Group(argv, self._guard, nice=self._settings.child_nice, **how)
             return self._group
 
     def _end_group(self) -> int | None:
         with self._lock:
             group, self._group = self._group, None
         return group.end() if group else None
+
+
+def _with_more_memory(job: Job, outcome: Outcome, wait: wait_base, limit_mb: int) -> Outcome:
+    """Once, with twice the limit and nothing beside it, where memory was what it lacked. A decoder that is refused
+    memory takes its video for a damaged one, so no last word is believed that was said close to the limit."""
+    if not limit_mb or job.memory_mb is not None or job.attempt >= job.max_attempts:
+        return outcome
+    match outcome:
+        case Retried(failure, delay) if failure.lacked_memory:
+            return Retried(failure, delay, memory_mb=_RAISED * limit_mb)
+        case Buried(failure) if failure.lacked_memory or (job.peak or 0) >= _CLOSE * limit_mb * MB:
+            return Retried(failure, delay_after(job.attempt, wait), memory_mb=_RAISED * limit_mb)
+    return outcome
 
 
 class RunnerRoom(ThreadRoom):
