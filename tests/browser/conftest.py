@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Error, Page, sync_playwright
 
+from snapapp.jobs.database import connect
 from tests.conftest import EMBEDDED, Postgres
 from tests.jobs.working import until
 
@@ -106,8 +107,16 @@ def serve(url: str, tmp_path: Path) -> Iterator[Callable[..., Server]]:
 
 
 @pytest.fixture
-def site(serve: Callable[..., Server]) -> Server:
-    return serve()
+def url(house: Server) -> str:
+    """The server's database, without jobs."""
+    with connect(house.url, name="test") as db:
+        db.execute("TRUNCATE snap_processing_job RESTART IDENTITY CASCADE")
+    return house.url
+
+
+@pytest.fixture
+def site(house: Server, url: str) -> Server:
+    return house
 
 
 class Complaints(list[str]):

@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from snapapp.jobs.database import connect
 from tests.browser.conftest import WITHIN, Server, opened
 from tests.browser.test_home import CONTRASTS, HOSTILE, get
 from tests.factory import Db, hence, make_job, row
@@ -39,19 +38,6 @@ def send(found: Locator) -> Locator:
 
 def shell(found: Locator) -> str:
     return found.locator("form .code code").inner_text()
-
-
-@pytest.fixture
-def url(house: Server) -> str:
-    """The server's database, without jobs."""
-    with connect(house.url, name="test") as db:
-        db.execute("TRUNCATE snap_processing_job RESTART IDENTITY CASCADE")
-    return house.url
-
-
-@pytest.fixture
-def site(house: Server, url: str) -> Server:
-    return house
 
 
 @pytest.fixture

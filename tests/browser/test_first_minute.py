@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 from snapapp.processing import demo
 from tests.browser.conftest import Server, opened
 from tests.browser.test_home import CONTRASTS, HOSTILE
+from tests.conftest import Postgres
 from tests.factory import Db, scalar
 from tests.jobs.working import until
 from tests.media import material
@@ -27,7 +28,19 @@ def brete(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def house(empty_url: str, tmp_path: Path) -> Iterator[Server]:
+def url(server: Postgres) -> Iterator[str]:
+    """Here each test has a database and a server of its own: what came by a form stays."""
+    with server.database("migrated") as url:
+        yield url
+
+
+@pytest.fixture
+def site(serve: Callable[..., Server]) -> Server:
+    return serve()
+
+
+@pytest.fixture
+def new_house(empty_url: str, tmp_path: Path) -> Iterator[Server]:
     """With a database that it makes itself, as the first `make run` does."""
     server = Server(empty_url, tmp_path)
     server.start()
@@ -52,9 +65,9 @@ def marked(db: Db) -> int:
     return int(scalar(db, "SELECT count(*) FROM snap"))
 
 
-def test_the_first_minute(browser: Browser, house: Server) -> None:
+def test_the_first_minute(browser: Browser, new_house: Server) -> None:
     """A new house makes a video and three snaps of it by itself; S marks a fourth, and its frames appear."""
-    with opened(browser, house.home) as (page, complaints):
+    with opened(browser, new_house.home) as (page, complaints):
         expect(page.locator("#film")).to_be_visible(timeout=PATIENCE)
         expect(page.locator("#mark-at")).to_have_text(f"0:{demo.WAITING.passes:.2f}")
         expect(page.locator("#snaps .state", has_text=SOME_FRAMES)).to_have_count(3, timeout=PATIENCE)
