@@ -109,9 +109,9 @@ class Client(threading.Thread):
             self._tally.broken.append(f"{'POST' if self._writes else 'GET'}: {how}")
 
 
-def follow_stream(port: int, ended: threading.Event) -> None:
+def follow_stream(port: int, ended: threading.Event, path: str = "/internal/jobs/stream") -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=GRACE + 10) as connection:
-        connection.sendall(b"GET /internal/jobs/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         while connection.recv(65536):
             pass
     ended.set()

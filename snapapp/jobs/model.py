@@ -249,10 +249,13 @@ def _name(error: BaseException) -> str:
 
 def _lacked_memory(error: BaseException) -> bool:
     cause: BaseException | None = error
-    for _ in range(10):  # a chain can be a circle
-        if cause is None or isinstance(cause, MemoryError):
-            return cause is not None
-        cause = cause.__cause__
+    try:
+        for _ in range(10):  # a chain can be a circle
+            if cause is None or isinstance(cause, MemoryError):
+                return cause is not None
+            cause = cause.__cause__
+    except BaseException:  # noqa: BLE001 - as above
+        return False
     return False
 
 

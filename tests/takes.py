@@ -1,0 +1,222 @@
+"""A lab: the process is told to stop, again and again, while films come in and moments of them are worked on.
+
+`python -m tests.takes --times 20` prints what became of every upload, every snap and every file. Beside this, the lab
+of departures is about jobs and small requests.
+"""
+
+import argparse
+import hashlib
+import random
+import signal
+import struct
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import httpx
+import psycopg
+
+from snapapp import postgres
+from snapapp.migrate import migrate
+from tests.departures import GRACE, follow_stream
+from tests.jobs.working import until
+from tests.media import material
+from tests.running import Served
+
+SENDERS = 4
+PIECES = 12
+MOMENT: dict[str, Any] = {
+    "nickname": "ana",
+    "email": "ana@fazenda.example",
+    "startSeconds": 0.5,
+    "durationSeconds": 1.0,
+    "snapshotDurationSeconds": 1.0,
+}
+
+
+@dataclass
+class Tally:
+    """Of all departures together."""
+
+    departures: int = 0
+    longest: float = 0.0
+    codes: Counter[int] = field(default_factory=Counter)
+    answers: Counter[str] = field(default_factory=Counter)  # to requests that began before the signal
+    broken: list[str] = field(default_factory=list)  # those of them that got no answer, or a bad one
+    films: dict[str, str] = field(default_factory=dict)  # id -> SHA-256 of what was sent, where the answer was heard
+    snaps: set[str] = field(default_factory=set)  # for which an answer was heard
+    found: list[str] = field(default_factory=list)  # what was wrong when all was done
+    left: list[int] = field(default_factory=list)  # processes that outlived their departure
+
+
+class Sender(threading.Thread):
+    """Sends one film after the other over a slow line, and marks a moment in each."""
+
+    def __init__(self, port: int, film: bytes, tally: Tally, lock: threading.Lock, *, seed: int) -> None:
+        super().__init__(daemon=True)
+        self._home, self._film, self._tally, self._lock = f"http://127.0.0.1:{port}", film, tally, lock
+        self._random = random.Random(seed)
+        self.over = threading.Event()  # the signal was sent: what begins from now on may be refused
+
+    def run(self) -> None:
+        while not self.over.is_set():
+            # a box that players skip makes each film another one
+            film = self._film + struct.pack(">I4s16s", 24, b"free", self._random.randbytes(16))
+            video = self._send("/v2/videos", 201, film, pause=self._random.uniform(0, 0.1))
+            if video is not None:
+                with self._lock:
+                    self._tally.films[video["videoId"]] = hashlib.sha256(film).hexdigest()
+                self._mark(video["videoId"])
+
+    def _mark(self, video: str) -> None:
+        wish = httpx.Request("POST", self._home, json=MOMENT | {"videoId": video}).content
+        snap = self._send("/v2/snaps", 202, wish, pause=0.01)
+        if snap is not None:
+            with self._lock:
+                self._tally.snaps.add(snap["snapId"])
+
+    def _send(self, path: str, good: int, body: bytes, *, pause: float) -> dict[str, Any] | None:
+        began_before = False
+
+        def slowly() -> Iterator[bytes]:  # first asked for when the request's head has been sent
+            nonlocal began_before
+            began_before = not self.over.is_set()
+            size = -(-len(body) // PIECES)
+            for start in range(0, len(body), size):
+                yield body[start : start + size]
+                sleep(pause)
+
+        kind = "application/json" if path == "/v2/snaps" else "application/octet-stream"
+        try:
+            answer = httpx.post(self._home + path, content=slowly(), headers={"Content-Type": kind}, timeout=GRACE)
+            said: dict[str, Any] = answer.json()
+        except (httpx.HTTPError, ValueError) as error:
+            if began_before:
+                self._broken(path, f"{type(error).__name__} {error}")
+            return None
+        if began_before:
+            with self._lock:
+                self._tally.answers[f"{path} {answer.status_code}"] += 1
+            if answer.status_code != good:
+                self._broken(path, f"{answer.status_code} {answer.text[:200]}")
+        return said if answer.status_code == good else None
+
+    def _broken(self, path: str, how: str) -> None:
+        with self._lock:
+            self._tally.broken.append(f"{path}: {how}")
+
+
+# --- the lab ----------------------------------------------------------------------------------------------------
+
+
+def depart(url: str, folder: Path, film: bytes, tally: Tally, chance: random.Random) -> None:
+    """One life of the process: up, busy, told to stop, gone."""
+    served = Served(folder, SNAPAPP_DATABASE_URL=url, SNAPAPP_DEMO="false")
+    try:
+        port, lock, ended = served.until_up().port, threading.Lock(), threading.Event()
+        follow = {"target": follow_stream, "args": [port, ended, "/v2/snaps/events"], "daemon": True}
+        threading.Thread(**follow).start()
+        senders = [Sender(port, film, tally, lock, seed=chance.randrange(2**32)) for _ in range(SENDERS)]
+        for sender in senders:
+            sender.start()
+        sleep(chance.uniform(1.5, 4))
+        began = monotonic()
+        for sender in senders:
+            sender.over.set()
+        served.signal(signal.SIGTERM)
+        code = served.process.wait(timeout=GRACE + 10)
+        took = monotonic() - began
+        for sender in senders:
+            sender.join(timeout=GRACE)
+        if not ended.wait(timeout=5):
+            tally.broken.append("the stream did not end")
+        tally.left += served.family()
+    finally:
+        served.process.kill()
+        served.process.wait()
+    tally.departures += 1
+    tally.longest = max(tally.longest, took)
+    tally.codes[code] += 1
+
+
+def run(times: int, seed: int = 1) -> Tally:
+    tally, chance = Tally(), random.Random(seed)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="snapapp-takes-")))
+        film = material.make(material.GOOD["faststart"], folder / "film.mp4").read_bytes()
+        url = stack.enter_context(postgres.start(folder / "postgres", create=True)).url
+        migrate(url)
+        for _ in range(times):
+            depart(url, folder, film, tally, chance)
+        with psycopg.connect(url, autocommit=True) as db:
+            look(url, folder, db, tally)
+    return tally
+
+
+def look(url: str, folder: Path, db: psycopg.Connection[Any], tally: Tally) -> None:
+    """Whatever was promised comes true in a last life, and nothing else is there."""
+    served = Served(folder, SNAPAPP_DATABASE_URL=url, SNAPAPP_DEMO="false").until_up()
+    try:
+        left = "SELECT FROM snap_processing_job WHERE finished_at IS NULL LIMIT 1"
+        until(lambda: not db.execute(left).fetchall(), within=600)
+        with httpx.Client(base_url=f"http://127.0.0.1:{served.port}", timeout=GRACE) as client:
+            for video, its_hash in tally.films.items():
+                kept = client.get(f"/v2/videos/{video}/content")
+                if hashlib.sha256(kept.content).hexdigest() != its_hash:
+                    tally.found.append(f"the film {video} is not what was sent: {kept.status_code}")
+            for snap in tally.snaps:
+                _look_at(client, snap, tally)
+    finally:
+        served.signal(signal.SIGTERM)
+        served.end()
+    charged = db.execute("SELECT id, kind, status, errors FROM snap_processing_job WHERE attempt_count <> 1").fetchall()
+    tally.found += [f"a job was charged an attempt or failed: {job}" for job in charged]
+    unfinished = {".incoming", "scratch"}  # where an upload and a job keep what is not finished
+    strays = [path for path in folder.rglob("*") if path.is_file() and unfinished & set(path.parts)]
+    tally.found += [f"a file was left: {path}" for path in strays]
+
+
+def _look_at(client: httpx.Client, snap: str, tally: Tally) -> None:
+    shown = client.get(f"/v2/snaps/{snap}").json()
+    if shown["status"] != "COMPLETED":
+        tally.found.append(f"the snap {snap} is {shown['status']}: {shown}")
+        return
+    pictures = [frame["path"] for frame in shown["frames"]]
+    broken = [picture for picture in pictures if client.get(picture).status_code != 200]
+    if not pictures or broken:
+        tally.found.append(f"the snap {snap} has {len(pictures)} frames, of which {len(broken)} are not there")
+
+
+def problems(tally: Tally) -> list[str]:
+    found = [f"a request that began before the signal: {how}" for how in tally.broken] + tally.found
+    if tally.longest > GRACE:
+        found.append(f"a departure took {tally.longest:.1f} s")
+    if set(tally.codes) != {0}:
+        found.append(f"exit codes {dict(tally.codes)}")
+    if tally.left:
+        found.append(f"{len(tally.left)} processes outlived their departure")
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--times", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    tally = run(arguments.times, arguments.seed)
+    print(f"{tally.departures} departures, the longest {tally.longest:.2f} s of {GRACE:g} s; exit codes {tally.codes}")
+    print(f"answers to what began before the signal: {dict(tally.answers)}, broken: {len(tally.broken)}")
+    print(f"films {len(tally.films)}, snaps {len(tally.snaps)}")
+    for problem in problems(tally):
+        print(f"PROBLEM {problem}")
+    return 1 if problems(tally) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
