@@ -41,7 +41,9 @@ class JobLine(Shown):
     priority: int = Field(description="Higher first.", examples=[0])
     attempt_count: int = Field(description="Attempts begun.", examples=[1])
     max_attempts: int = Field(examples=[3])
-    suspect: bool = Field(description="It ran when its worker died, so it runs next with nothing beside it.")
+    suspect: bool = Field(
+        description="It runs next with nothing beside it: its worker died, or it ran short of memory."
+    )
     cancel_requested_at: datetime | None
     claimed_by: str | None = Field(description="The worker that holds it.")
     progress: Json = Field(
@@ -66,6 +68,7 @@ class JobWhole(JobLine):
     unique_key: str | None
     unique_scope: str | None
     timeout_ms: int | None = Field(description="Its own time limit; its kind's when null.")
+    memory_mb: int | None = Field(description="Its own memory limit, since an attempt ran short; its kind's when null.")
     interruptions: int = Field(description="How often a shutdown handed it back while it ran.")
     lease_seq: int = Field(description="The fence: raised by every change of status.")
     locked_at: datetime | None = Field(description="The last heartbeat of its holder.")

@@ -76,6 +76,7 @@ class JobDetail(JobSummary):
     unique_key: str | None
     unique_scope: str | None
     timeout_ms: int | None
+    memory_mb: int | None
     interruptions: int
     lease_seq: int
     locked_at: datetime | None
@@ -436,7 +437,7 @@ SELECT id, kind, queue, tenant, status, priority, attempt_count, max_attempts, s
        progress::text, last_error, greatest(least(next_retry_at, '9999-01-01Z'), '1900-01-01Z'),
        created_at, started_at, finished_at,
        payload::text, result::text, errors::text, snap_id, lane, concurrency_key, unique_key, unique_scope,
-       timeout_ms, interruptions, lease_seq, locked_at, lock_expires_at, replay_of, request_id,
+       timeout_ms, memory_mb, interruptions, lease_seq, locked_at, lock_expires_at, replay_of, request_id,
        encode(spec_hash, 'hex')
   FROM snap_processing_job WHERE id = %(id)s
 """

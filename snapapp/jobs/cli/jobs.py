@@ -172,7 +172,8 @@ def explain_job(db: Db, arguments: Namespace) -> int:
 
 
 def _in_words(job: JobDetail, now: datetime) -> Iterator[tuple[str, str]]:
-    suspect = ", a suspect: its last worker died, so it runs alone" if job.suspect else ""
+    why_alone = f"it may use {job.memory_mb} MB" if job.memory_mb else "its last worker died"
+    suspect = f", a suspect: {why_alone}, so it runs alone" if job.suspect else ""
     yield "job", str(job.id)
     yield "kind", job.kind
     yield "status", f"{job.status}, {_when(job, now)}{suspect}"
