@@ -120,8 +120,8 @@ def depart(url: str, folder: Path, film: bytes, tally: Tally, chance: random.Ran
     served = Served(folder, SNAPAPP_DATABASE_URL=url, SNAPAPP_DEMO="false")
     try:
         port, lock, ended = served.until_up().port, threading.Lock(), threading.Event()
-        follow = {"target": follow_stream, "args": [port, ended, "/v2/snaps/events"], "daemon": True}
-        threading.Thread(**follow).start()
+        stream = port, ended, "/v2/snaps/events"
+        threading.Thread(target=follow_stream, args=stream, daemon=True).start()
         senders = [Sender(port, film, tally, lock, seed=chance.randrange(2**32)) for _ in range(SENDERS)]
         for sender in senders:
             sender.start()

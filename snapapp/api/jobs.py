@@ -41,9 +41,7 @@ class JobLine(Shown):
     priority: int = Field(description="Higher first.", examples=[0])
     attempt_count: int = Field(description="Attempts begun.", examples=[1])
     max_attempts: int = Field(examples=[3])
-    suspect: bool = Field(
-        description="It runs next with nothing beside it: its worker died, or it ran short of memory."
-    )
+    suspect: bool = Field(description="It runs next with nothing beside it: its worker died, or memory ran short.")
     cancel_requested_at: datetime | None
     claimed_by: str | None = Field(description="The worker that holds it.")
     progress: Json = Field(
