@@ -34,6 +34,8 @@ PIECES = 12
 MOMENT: dict[str, Any] = {
     "nickname": "ana",
     "email": "ana@fazenda.example",
+    "dataFilmagem": "2026-03-01T08:15:00-03:00",
+    "subject": {"id": "BR-1042"},
     "startSeconds": 0.5,
     "durationSeconds": 1.0,
     "snapshotDurationSeconds": 1.0,

@@ -1,6 +1,6 @@
 """The labs of the process that serves and works, in small; their modules say how to run them in full."""
 
-from tests import departures, outage
+from tests import departures, outage, takes
 
 
 def test_departures_under_load_cut_nobody_off_and_lose_nothing() -> None:
@@ -10,6 +10,14 @@ def test_departures_under_load_cut_nobody_off_and_lose_nothing() -> None:
     assert tally.requests["200"] > 10
     assert tally.requests["201"] >= 1
     assert tally.jobs["COMPLETED"] >= 40
+
+
+def test_departures_while_films_come_in_lose_none_and_leave_nothing() -> None:
+    """W41, FD6: in full, twenty times."""
+    tally = takes.run(times=1)
+    assert takes.problems(tally) == []
+    assert len(tally.films) >= 3
+    assert len(tally.snaps) >= 1
 
 
 def test_an_outage_of_the_database_costs_no_running_job_anything() -> None:
