@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, event
 
 from snapapp import postgres
 from snapapp.errors import PostgresError, SnapError
+from snapapp.jobs.database import sqlalchemy_url
 from snapapp.settings import Settings
 
 _CHECKOUT_TIMEOUT = 5  # seconds a request waits for a connection before it is told to come again
@@ -41,7 +42,7 @@ def web_engine(url: str, settings: Settings) -> Iterator[Engine]:
     """A pool of the web's own: however busy the worker is, a request finds a connection. In the end all of them are
     cut: a request that waits for a silent database would keep its thread, and so the process, for ever."""
     engine = sqlalchemy.create_engine(
-        url.replace("postgresql://", "postgresql+psycopg://", 1),
+        sqlalchemy_url(url),
         pool_size=settings.web_connections,
         max_overflow=0,
         pool_timeout=_CHECKOUT_TIMEOUT,
@@ -86,7 +87,7 @@ def _cut(connection: psycopg.Connection[Any]) -> None:
 def transaction(url: str) -> Iterator[Connection]:
     """One, on a connection of its own: for commands and for the start. Committed in the end."""
     engine = sqlalchemy.create_engine(
-        url.replace("postgresql://", "postgresql+psycopg://", 1),
+        sqlalchemy_url(url),
         poolclass=sqlalchemy.NullPool,
         hide_parameters=True,
         connect_args={"application_name": "snapapp cli", "connect_timeout": 10},

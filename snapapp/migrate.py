@@ -11,6 +11,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from snapapp.errors import MigrationError
+from snapapp.jobs.database import sqlalchemy_url
 
 _LOCK = 7_266_823_110_001  # any constant will do; two starters take turns on it
 
@@ -67,11 +68,6 @@ def is_current(url: str) -> bool:
     with engine.connect() as connection:
         current = MigrationContext.configure(connection).get_current_revision()
     return current == ScriptDirectory.from_config(config).get_current_head()
-
-
-def sqlalchemy_url(url: str) -> str:
-    """The same address, with the driver's name in it."""
-    return url.replace("postgresql://", "postgresql+psycopg://", 1)
 
 
 def _refuse_unknown(connection: sqlalchemy.Connection, config: Config) -> str | None:

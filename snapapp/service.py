@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import logging
 import shutil
+import signal
 import socket
 import sys
 from argparse import Namespace
@@ -12,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
@@ -53,7 +55,7 @@ def serve(_arguments: Namespace, settings: Settings) -> int:
                 house.start()
             if not signals.noted:  # Python drops an exception that a signal raises in a destructor
                 _greet(settings, house, _url(listening))
-                _server(create_app(settings, house, noted=signals.noted)).run(sockets=[listening])
+                Server(create_app(settings, house, noted=signals.noted), signals.noted).run(sockets=[listening])
         except KeyboardInterrupt:
             pass
         finally:
@@ -61,9 +63,12 @@ def serve(_arguments: Namespace, settings: Settings) -> int:
     return 0 if house.hurried_by is None else 128 + house.hurried_by
 
 
-def _server(app: FastAPI) -> uvicorn.Server:
-    return uvicorn.Server(
-        uvicorn.Config(
+class Server(uvicorn.Server):
+    """Until the application listens, the first signal is noted for it: it knows what else has to end, and passes the
+    signal on to us."""
+
+    def __init__(self, app: FastAPI, noted: list[signal.Signals]) -> None:
+        config = uvicorn.Config(
             app,
             log_config=None,
             access_log=False,  # a line for every request would cost more than most of them
@@ -71,7 +76,15 @@ def _server(app: FastAPI) -> uvicorn.Server:
             limit_concurrency=1000,
             timeout_keep_alive=75,  # longer than a reverse proxy keeps its side, or it meets a closed door
         )
-    )
+        super().__init__(config)
+        self._noted = noted
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        is_ours_to_hear = signal.getsignal(sig) == self.handle_exit  # the application has not taken over yet
+        if is_ours_to_hear and not (self.should_exit or self._noted):
+            self._noted.append(signal.Signals(sig))
+        else:
+            super().handle_exit(sig, frame)
 
 
 def _bound_socket(settings: Settings) -> socket.socket:

@@ -181,11 +181,11 @@ def _done(db: Db) -> int:
 
 def _stay(db: Db, port: int, job_id: int, seconds: float) -> Stay:
     began, done = monotonic(), _done(db)
-    latencies = asyncio.run(_requests(port, f"/internal/jobs/{job_id}", seconds))
+    latencies = asyncio.run(requests(port, f"/internal/jobs/{job_id}", seconds))
     return Stay(latencies, (_done(db) - done) / (monotonic() - began))
 
 
-async def _requests(port: int, path: str, seconds: float) -> list[float]:
+async def requests(port: int, path: str, seconds: float) -> list[float]:
     """Open loop: each request has its time, and a late answer does not delay the next one."""
     free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
     latencies: list[float] = []

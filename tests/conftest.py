@@ -23,8 +23,8 @@ import sqlalchemy
 from hypothesis import HealthCheck, settings
 
 from snapapp import postgres
-from snapapp.jobs.database import connect
-from snapapp.migrate import migrate, sqlalchemy_url
+from snapapp.jobs.database import connect, sqlalchemy_url
+from snapapp.migrate import migrate
 from tests.factory import Db
 
 EMBEDDED = "pg18"

@@ -112,9 +112,11 @@ class Client(threading.Thread):
 def follow_stream(port: int, ended: threading.Event, path: str = "/internal/jobs/stream") -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=GRACE + 10) as connection:
         connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        is_followed = connection.recv(65536).startswith(b"HTTP/1.1 200 ")
         while connection.recv(65536):
             pass
-    ended.set()
+    if is_followed:
+        ended.set()
 
 
 # --- the lab ----------------------------------------------------------------------------------------------------

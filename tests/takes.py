@@ -122,7 +122,7 @@ def depart(url: str, folder: Path, film: bytes, tally: Tally, chance: random.Ran
     served = Served(folder, SNAPAPP_DATABASE_URL=url, SNAPAPP_DEMO="false")
     try:
         port, lock, ended = served.until_up().port, threading.Lock(), threading.Event()
-        stream = port, ended, "/v2/snaps/events"
+        stream = port, ended, "/v2/events"
         threading.Thread(target=follow_stream, args=stream, daemon=True).start()
         senders = [Sender(port, film, tally, lock, seed=chance.randrange(2**32)) for _ in range(SENDERS)]
         for sender in senders:

@@ -8,7 +8,9 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+from fastapi import FastAPI
 
+from snapapp.service import Server
 from tests.factory import Db, make_job, make_jobs, row
 from tests.jobs.working import until
 from tests.running import Served
@@ -129,6 +131,18 @@ def test_a_signal_during_the_start_ends_it(url: str, serve: Serve) -> None:
     served.signal(signal.SIGINT)
     served.end()
     until(lambda: not served.family())
+
+
+def test_a_signal_between_uvicorns_first_moments_and_ours_is_noted_for_the_application() -> None:
+    """By itself uvicorn would leave, and the worker's last words would not say why."""
+    noted: list[signal.Signals] = []
+    server = Server(FastAPI(), noted)
+    with server.capture_signals():
+        signal.raise_signal(signal.SIGINT)
+        assert (noted, server.should_exit) == ([signal.SIGINT], False)
+        server.handle_exit(signal.SIGINT, None)  # as the application passes it on
+        assert (server.should_exit, server.force_exit) == (True, False)
+        server._captured_signals.clear()  # it would raise them again, here
 
 
 def accepts(served: Served) -> bool:

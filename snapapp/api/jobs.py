@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
-from fastapi import APIRouter, Body, Depends, HTTPException, Path, Query, Response
+from fastapi import APIRouter, Body, Depends, Path, Query, Response
 from pydantic import ConfigDict, Field, StrictBool, model_validator
 
 from snapapp.api.body import StrictRoute
@@ -155,12 +155,6 @@ def list_jobs(
     """Jobs page by page, newest first; quick however many there are."""
     page = board.jobs(db, which, before=before, limit=limit)
     return JobList(items=_lines(page.jobs), next=page.before, now=page.now)
-
-
-@router.get("/bulk", include_in_schema=False)
-def bulk_is_no_job() -> None:
-    """Else it would be taken for an id that is none."""
-    raise HTTPException(405)
 
 
 @router.get("/{job_id}", responses=_NO_JOB)

@@ -1,6 +1,7 @@
 """Opens the worker's own connections (autocommit, deadlines on both sides, no session state that matters) and runs
 statements on them or on the caller's."""
 
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -43,6 +44,11 @@ class _RawBinaryJson(_RawJson):
 
     def load(self, data: Buffer) -> bytes:
         return bytes(data)[1:]  # the first byte is jsonb's version
+
+
+def sqlalchemy_url(url: str) -> str:
+    """The same address, with the driver's name in it."""
+    return re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", url)
 
 
 def connect(

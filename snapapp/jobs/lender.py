@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import PoolResetState
 
 from snapapp.jobs.context import Within
+from snapapp.jobs.database import sqlalchemy_url
 from snapapp.jobs.errors import JobInterrupted, JobsError, NoConnection
 from snapapp.jobs.model import Job
 from snapapp.jobs.settings import JobsSettings
@@ -34,7 +35,7 @@ _LONGEST_MS = 2**31 - 1
 def job_engine(settings: JobsSettings) -> Engine:
     """The pool. Nothing that a job leaves on a connection (settings, temporary tables, locks) is there for the next."""
     engine = sqlalchemy.create_engine(
-        settings.database_url.replace("postgresql://", "postgresql+psycopg://", 1),
+        sqlalchemy_url(settings.database_url),
         pool_size=max(1, settings.job_connections),
         max_overflow=0,
         pool_timeout=30,

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from snapapp.jobs import context as contexts
 from snapapp.jobs import registry as registries
 from snapapp.jobs.courtesy import Courtesy
-from snapapp.jobs.database import Row, connect
+from snapapp.jobs.database import Row, connect, sqlalchemy_url
 from snapapp.jobs.events import Events
 from snapapp.jobs.intake import Defaults
 from snapapp.jobs.lender import job_engine
@@ -45,7 +45,7 @@ class Runtime:
             contexts.check_importable(context)
         self.lent = job_engine(settings)
         self._engine = sqlalchemy.create_engine(
-            settings.database_url.replace("postgresql://", "postgresql+psycopg://", 1),
+            sqlalchemy_url(settings.database_url),
             pool_size=settings.concurrency + settings.children + settings.commands,
             max_overflow=0,
             pool_timeout=30,

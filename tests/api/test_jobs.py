@@ -439,6 +439,7 @@ def test_a_method_that_is_not_there_is_answered_with_those_that_are(client: Test
         ("PUT", f"{JOBS}/5", "GET"),
         ("GET", f"{JOBS}/5/retry", "POST"),
         ("GET", "/internal/queues/a/b/pause", "POST"),
+        ("DELETE", "/v2/snaps/mine", "GET"),
         ("POST", "/openapi.json", "GET, HEAD"),
     ):
         answer = client.request(method, path)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -208,7 +209,8 @@ def test_nothing_is_said_while_all_is_well(client: TestClient, db: Db) -> None:
 
 def test_stuck_jobs_and_long_ones_are_alerts(client: TestClient, db: Db) -> None:
     """Q49: QUEUE_STUCK_JOBS above 0, QUEUE_AVG_DURATION_HIGH above 5000 ms."""
-    make_job(db, "COMPLETED", started_at=ago(seconds=9), finished_at=ago(seconds=2))
+    ended = ago(seconds=2)
+    make_job(db, "COMPLETED", started_at=ended - timedelta(seconds=7), finished_at=ended)
     make_job(db, "RUNNING", lock_expires_at=ago(seconds=1))
     stuck, long = alerts(client)
     assert (stuck["id"], stuck["severity"], stuck["threshold"]["actual"]) == ("QUEUE_STUCK_JOBS", "HIGH", "1")

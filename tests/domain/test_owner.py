@@ -15,9 +15,9 @@ from psycopg import sql
 from snapapp import db, search, sharing, snaps, tenants
 from snapapp.errors import MigrationError, PublicSnapNotFound
 from snapapp.jobs import queue
-from snapapp.jobs.database import connect
+from snapapp.jobs.database import connect, sqlalchemy_url
 from snapapp.jobs.model import Buried, Failure
-from snapapp.migrate import migrate, sqlalchemy_url
+from snapapp.migrate import migrate
 from tests.conftest import Postgres, embedded_server
 from tests.domain.making import EVIDENCE, Everything, acting, furnish, make_snap, process
 from tests.factory import BY

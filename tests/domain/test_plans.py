@@ -13,8 +13,8 @@ import sqlalchemy
 from sqlalchemy import Connection, event
 
 from snapapp import db, search, sharing, snaps, tenants, videos
+from snapapp.jobs.database import sqlalchemy_url
 from snapapp.listing import Window
-from snapapp.migrate import sqlalchemy_url
 from snapapp.search import Criteria
 from snapapp.snaps import Status
 from tests.conftest import EMBEDDED, Postgres

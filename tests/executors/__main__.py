@@ -1,10 +1,10 @@
 """The lab's command: `python -m tests.executors --jobs 1000`. Exits 1 when a job did not end as it should, or when a
-process is left; `--measure` prints what the executors cost instead."""
+process is left; `--measure` prints what the executors cost instead, `--served` what they cost the API beside them."""
 
 import argparse
 import sys
 
-from tests.executors import lab, measure
+from tests.executors import beside, lab, measure
 
 
 def main() -> int:
@@ -13,9 +13,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--attempts", type=int, default=2, help="of the jobs that cannot succeed")
     parser.add_argument("--measure", action="store_true")
+    parser.add_argument("--served", action="store_true")
     arguments = parser.parse_args()
     if arguments.measure:
         print("\n".join(measure.report()))
+        return 0
+    if arguments.served:
+        print("\n".join(beside.report(arguments.jobs, arguments.seed)))
         return 0
     report = lab.run(arguments.jobs, arguments.seed, arguments.attempts)
     for problem in report.problems[:30]:

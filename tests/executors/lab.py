@@ -7,6 +7,7 @@ import signal
 import tempfile
 import threading
 from collections import Counter
+from collections.abc import Collection
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -59,9 +60,15 @@ def run(jobs: int, seed: int, attempts: int) -> Report:
     return report
 
 
-def put(db: psycopg.Connection[tuple[object, ...]], jobs: int, chance: random.Random, attempts: int) -> None:
+def put(
+    db: psycopg.Connection[tuple[object, ...]],
+    jobs: int,
+    chance: random.Random,
+    attempts: int,
+    without: Collection[str] = (),
+) -> None:
     """Half of them good; every kind at least once, if there are enough."""
-    crowd = [*kinds.GOOD, *kinds.BAD][:jobs]
+    crowd = [kind for kind in (*kinds.GOOD, *kinds.BAD) if kind not in without][:jobs]
     harmless = [kind for kind in kinds.BAD if kind != "thread.stuck"]
     crowd += [chance.choice(chance.choice([kinds.GOOD, harmless])) for _ in range(jobs - len(crowd))]
     chance.shuffle(crowd)

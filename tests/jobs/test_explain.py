@@ -12,12 +12,12 @@ from psycopg import sql
 
 from snapapp.jobs import board, queue, roster
 from snapapp.jobs.courtesy import Courtesy
+from snapapp.jobs.database import sqlalchemy_url
 from snapapp.jobs.errors import UnknownJob
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.roster import Member, Report
 from snapapp.jobs.runtime import Runtime
 from snapapp.jobs.testing import run_due
-from snapapp.migrate import sqlalchemy_url
 from tests.factory import Db, ago, hence, make_job, make_jobs, move, row
 from tests.jobs import crashing
 from tests.jobs.test_executors import put

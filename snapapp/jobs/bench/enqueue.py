@@ -10,6 +10,7 @@ import sqlalchemy
 from snapapp.jobs.bench.ground import Db, Ground, connect
 from snapapp.jobs.bench.plan import KIND, Plan, Step
 from snapapp.jobs.bench.report import Measurement
+from snapapp.jobs.database import sqlalchemy_url
 from snapapp.jobs.intake import enqueue, enqueue_many
 
 Numbers = Sequence[int]
@@ -101,7 +102,6 @@ def _in_bulk_by_hand(db: Db) -> Way:
 
 @contextmanager
 def _over_sqlalchemy(url: str) -> Iterator[sqlalchemy.Connection]:
-    url = url.replace("postgresql://", "postgresql+psycopg://", 1)
-    engine = sqlalchemy.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sqlalchemy.NullPool)
+    engine = sqlalchemy.create_engine(sqlalchemy_url(url), isolation_level="AUTOCOMMIT", poolclass=sqlalchemy.NullPool)
     with engine.connect() as connection:
         yield connection
