@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 from datetime import timedelta
+from functools import partial
 
 from snapapp.jobs import schedule_watch
 from snapapp.jobs.model import Job
@@ -19,11 +20,12 @@ LOOK_EVERY = 0.2  # seconds: nobody tells it that the server's clock was stepped
 def registry() -> Registry:
     """All of them by name, so that `week` can ask for the slots of each."""
     declared = Registry()
-    daily = declared.scheduled(cron="30 2 * * *", tz="Europe/Berlin", name="daily")
-    again = declared.scheduled(cron="30 2 * * *", tz="America/New_York", name="elsewhere", missed="skip")
-    hourly = declared.scheduled(cron="15 * * * *", tz="Europe/Berlin", name="hourly", missed="all", at_most=3)
-    weekdays = declared.scheduled(cron="0 */4 * * 1-5", tz="Australia/Lord_Howe", name="weekdays", overlap=True)
-    aligned = declared.scheduled(every=timedelta(minutes=30), name="aligned")
+    schedule = partial(declared.scheduled, max_attempts=20)  # the killer often meets the same job three times
+    daily = schedule(cron="30 2 * * *", tz="Europe/Berlin", name="daily")
+    again = schedule(cron="30 2 * * *", tz="America/New_York", name="elsewhere", missed="skip")
+    hourly = schedule(cron="15 * * * *", tz="Europe/Berlin", name="hourly", missed="all", at_most=3)
+    weekdays = schedule(cron="0 */4 * * 1-5", tz="Australia/Lord_Howe", name="weekdays", overlap=True)
+    aligned = schedule(every=timedelta(minutes=30), name="aligned")
     for declare in (daily, again, hourly, weekdays, aligned):
         declare(run)
     return declared
