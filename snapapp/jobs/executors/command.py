@@ -85,7 +85,8 @@ class Command(Runner):
             try:
                 talk.listen(watch)
             finally:
-                watch.account()
+                if watch.peak:  # what ended before anybody looked is told whole by the kernel, in the end
+                    watch.account()
         finally:
             code = self._end_group() or 0
             group.used_until_its_end(job)
