@@ -313,8 +313,6 @@ class Claimer:
         self._answer_was_lost = True
         with self._line.connection() as db:
             job = self._claim_suspect(db, kinds)
-            if job is not None:
-                job.memory_mb = queue.memory_of(db, job.lease)
         self._answer_was_lost = False
         if job is None:
             self.suspects_wait = False

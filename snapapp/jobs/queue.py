@@ -217,9 +217,16 @@ def claim_on(db: Db, by: Claimant, after: Bookmark, limit: int) -> tuple[list[Jo
 
 
 def claim_suspect(db: Db, by: Claimant, kinds: Collection[str]) -> Job | None:
-    """Takes one job that was running when a worker died; the caller runs it with nothing beside it."""
+    """Takes one job that was running when a worker died, or that ran short of memory; the caller runs it with nothing
+    beside it."""
     rows = _run(db, _CLAIM_SUSPECT, by.asks_for(kinds))
-    return _jobs(rows)[0] if rows else None
+    return _with_its_memory(db, _jobs(rows)[0]) if rows else None
+
+
+def _with_its_memory(db: Db, job: Job) -> Job:
+    """Asked of suspects only, which are few: no other claim pays for it."""
+    [(job.memory_mb,)] = _run(db, "SELECT memory_mb FROM snap_processing_job WHERE id = %(id)s", {"id": job.id})
+    return job
 
 
 def _jobs(rows: Rows) -> list[Job]:
@@ -531,7 +538,7 @@ def claim_suspect_by_rules(db: Db, by: Claimant, kinds: Collection[str]) -> Job 
                 rows = _run(db, _CLAIM_SUSPECT_SHARE, asked | {"id": job_id})
                 if rows:
                     _spend(db, rooms, Counter(keys))
-                    return _jobs(rows)[0]
+                    return _with_its_memory(db, _jobs(rows)[0])
     return None
 
 
@@ -658,16 +665,6 @@ def lost(db: Db, leases: Sequence[Lease]) -> set[int]:
     parameters = {"ids": [lease.id for lease in leases], "seqs": [lease.lease_seq for lease in leases]}
     held = {row[0] for row in _run(db, _STILL_HELD, parameters)}
     return {lease.id for lease in leases if lease.id not in held}
-
-
-def memory_of(db: Db, lease: Lease) -> int | None:
-    """The memory limit of its own that a suspect has, if it came by one."""
-    rows = _run(
-        db,
-        "SELECT memory_mb FROM snap_processing_job WHERE id = %(id)s AND lease_seq = %(lease_seq)s",
-        lease._asdict(),
-    )
-    return rows[0][0] if rows else None
 
 
 def start(db: Db, lease: Lease) -> bool:
