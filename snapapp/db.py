@@ -13,7 +13,6 @@ from sqlalchemy import Connection, Engine, event
 
 from snapapp import postgres
 from snapapp.errors import PostgresError, SnapError
-from snapapp.jobs.database import sqlalchemy_url
 from snapapp.settings import Settings
 
 _CHECKOUT_TIMEOUT = 5  # seconds a request waits for a connection before it is told to come again
@@ -35,6 +34,11 @@ def in_use(settings: Settings, *, create: bool = False) -> Iterator[str]:
         raise PostgresError(f"{error} (SNAPAPP_DATABASE_URL was looked for in {places}.)") from error
     with server:
         yield server.url
+
+
+def sqlalchemy_url(url: str) -> sqlalchemy.URL:
+    """The same address, with the driver's name in it. The queue has its own: neither knows the other."""
+    return sqlalchemy.make_url(url).set(drivername="postgresql+psycopg")
 
 
 @contextmanager

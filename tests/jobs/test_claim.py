@@ -46,7 +46,7 @@ def claim_in_order(db: Db, *, kinds: Sequence[str] = ("test",)) -> list[int]:
 
 
 def test_a_claim_leases_the_job_and_counts_the_attempt(db: Db) -> None:
-    """W2, Q15, Q41, R14, S5, promise 3."""
+    """W2, Q15, Q41, R14, S5, Q1, Q2, Q3, Q9, S7, M23, promise 3."""
     waiting = make_job(db, "RETRY_WAIT", payload={"n": 1}, attempt_count=1, lease_seq=2, started_at=ago(hours=1))
     (taken,), bookmark = queue.claim(db, BY, ["test"], 10)
     now = row(db, waiting)

@@ -168,6 +168,7 @@ def test_ids_come_in_the_order_of_the_array(db: Db) -> None:
 
 
 def test_bulk_takes_every_option_that_a_single_one_takes(db: Db) -> None:
+    """W45."""
     given = {"queue": "media", "priority": 3, "max_attempts": 2, "tenant": "farm", "timeout_ms": 10, "request_id": "r"}
     given |= {
         "concurrency_key": "key",

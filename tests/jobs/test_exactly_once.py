@@ -6,6 +6,7 @@ from tests.chaos.directed import a_job_that_ends_its_worker, exactly_once, exact
 
 
 def test_each_of_many_jobs_leaves_one_row_though_three_processes_compete_for_them() -> None:
+    """W29, Q31."""
     tally = exactly_once(3000)
     assert tally.statuses == Counter(COMPLETED=3000)
     assert (tally.effects, tally.doubles, tally.attempts) == (3000, 0, 3000)

@@ -101,7 +101,7 @@ def test_a_worker_knows_what_it_did(url: str, db: Db) -> None:
 
 
 def test_a_cancelled_and_an_interrupted_job_are_counted_as_such(url: str, db: Db) -> None:
-    """Q40, S26."""
+    """Q40, S26, W36."""
     registry = Registry()
     running, pauses = threading.Semaphore(0), threading.Event()
 

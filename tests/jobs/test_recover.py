@@ -179,7 +179,7 @@ def prune_all(db: Db) -> int:
 
 
 def test_old_ends_are_pruned_with_their_lines_and_nothing_else_is(db: Db) -> None:
-    """S15, S16, Q51, R39, M61."""
+    """S15, S16, Q51, R39, M61, W47."""
     old = {"created_at": ago(days=3)}
     pruned = [make_job(db, status, finished_at=ago(days=2), **old) for status in ("COMPLETED", "FAILED", "CANCELLED")]
     stays = [make_job(db, status, **old) for status in ("PENDING", "RUNNING", "RETRY_WAIT")]

@@ -114,7 +114,7 @@ def test_a_snoozed_job_gets_its_attempt_back(db: Db) -> None:
 
 
 def test_the_last_twenty_errors_are_kept(db: Db) -> None:
-    """FD13."""
+    """FD13, R8."""
     made = make_job(db, "RUNNING", max_attempts=100, errors=[{"attempt": n} for n in range(1, 20)])
     for attempt in (20, 21, 22):
         move(db, made, status="RUNNING", claimed_by="w", locked_at=ago(), lock_expires_at=hence(minutes=1))
@@ -235,7 +235,7 @@ WRITES: dict[str, Step] = {
 
 @pytest.mark.parametrize("since", SINCE)
 def test_a_worker_that_lost_its_lease_cannot_write(db: Db, since: str) -> None:
-    """Promise 2, I4, R18, W27, FA1, FA3, D10, D11."""
+    """W22: promise 2, I4, R18, W27, FA1, FA3, D10, D11."""
     held = running_job(db, lock_expires_at=ago(seconds=1))
     SINCE[since](db, held)
     before = row(db, held.id)

@@ -157,7 +157,7 @@ def arrange(db: Db, state: str) -> Job:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_step_leads_where_the_table_says_and_is_refused_elsewhere(db: Db, step: str) -> None:
-    """I3."""
+    """I3, W43, W44, R6."""
     call, table = STEPS[step]
     for state in STATES:
         held = arrange(db, state)

@@ -100,7 +100,7 @@ def test_a_delayed_job_runs_when_it_is_due_without_another_wake(url: str, db: Db
 def test_a_failing_job_comes_again_after_its_delay_and_ends_in_the_dead_letters(
     url: str, db: Db, registry: Registry
 ) -> None:
-    """W6, Q24, Q28, Q29, R27, R28, S6, D3, D4, D8: attempts count at the claim, backoff is applied."""
+    """W6, Q24, Q28, Q29, R27, R28, S6, D3, D4, D8, M24: attempts count at the claim, backoff is applied."""
 
     @registry.processor("broken")
     def broken(job: Job) -> None:
@@ -476,7 +476,7 @@ def test_a_job_that_ignores_its_cancel_and_fails_is_cancelled(url: str, db: Db, 
 
 
 def test_a_stop_lets_running_jobs_end_and_hands_waiting_ones_back(url: str, db: Db, registry: Registry) -> None:
-    """W40, R30, W38, W39, W41, D17, D18, FA6: nobody is charged for a deploy."""
+    """W40, R30, W38, W39, W41, D17, D18, FA6, R29: nobody is charged for a deploy."""
     gate = Gate()
     registry.processor("slow")(gate)
     with working(url, registry, concurrency=2) as (worker, _):
