@@ -77,3 +77,9 @@ def shout(job: Job) -> str:
     for _ in range(20_000):
         print("all work and no play makes a long line of text", flush=False)
     return "done"
+
+
+@registry.processor("child.lingers", executor="process")
+def let_go_and_stay(job: Job) -> None:
+    os.closerange(1, 100)
+    time.sleep(600)

@@ -11,10 +11,12 @@ import pytest
 
 from snapapp.jobs import Failure, queue
 from snapapp.jobs.crumbs import started
+from snapapp.jobs.executors import children
 from snapapp.jobs.executors.guard import Guard
 from tests.executors import kinds
 from tests.executors.kinds import BAD
 from tests.factory import Db
+from tests.jobs import crashing
 from tests.jobs.test_executors import children_of, put, read
 from tests.jobs.working import until, until_status, working
 
@@ -30,6 +32,16 @@ def test_a_bad_job_in_a_child_ends_with_its_own_reason(url: str, db: Db, kind: s
     assert BAD[kind] in dead.last_error
     assert len(dead.last_error) <= 4000
     assert good.attempt_count == 1
+
+
+def test_a_child_that_lets_go_and_stays_is_ended_and_told_as_such(
+    url: str, db: Db, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not as a SIGKILL that somebody else has sent."""
+    monkeypatch.setattr(children, "_ENDS_IN", 0.2)
+    with working(url, crashing.registry):
+        dead = until_status(db, put(db, "child.lingers", max_attempts=1), "FAILED")
+    assert "the child process let go of its pipes, did not end within 0.2 s and was killed" in dead.last_error
 
 
 def test_a_flood_of_prints_or_of_words_blocks_nobody(url: str, db: Db) -> None:

@@ -25,7 +25,7 @@ from snapapp.jobs.registry import Processor
 from snapapp.jobs.settings import JobsSettings
 
 _STARTS_IN = 30.0  # seconds a child may take to import its modules
-_ENDS_IN = 1.0  # seconds a child may take to end once it has let go of its pipes
+_ENDS_IN = 5.0  # seconds a child may take to end once it has let go of its pipes; on a full box it took one
 _TELLS_IN = 0.5  # seconds a child may take to say where it is
 _QUIET = 0.03  # seconds of silence after which it has said all
 _LAST_WORDS = 8192  # bytes of what it printed; they often say why it died
@@ -138,9 +138,12 @@ class Child(Runner):
         assert self._line
         assert self._group
         self._group.linger(_ENDS_IN)
-        words = self._line.last_words()
+        words, has_ended = self._line.last_words(), self._group.has_ended
         code = self._end()
-        how = f"was killed by {signal_name(code)}" if code < 0 else f"exited with code {code}"
+        if not has_ended:
+            how = f"let go of its pipes, did not end within {_ENDS_IN:g} s and was killed"
+        else:
+            how = f"was killed by {signal_name(code)}" if code < 0 else f"exited with code {code}"
         return ChildDied(f"the child process {how}{words}")
 
 
