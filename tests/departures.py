@@ -12,11 +12,13 @@ import socket
 import tempfile
 import threading
 from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any
+from typing import Any, Protocol
 
 import psycopg
 
@@ -38,14 +40,30 @@ def nap(job: Job) -> None:
 
 
 @dataclass
-class Tally:
-    """Of all departures together."""
+class Departures:
+    """All of them together."""
 
     departures: int = 0
     longest: float = 0.0
     codes: Counter[int] = field(default_factory=Counter)
-    requests: Counter[str] = field(default_factory=Counter)  # what became of those that began before the signal
-    broken: list[str] = field(default_factory=list)  # those of them that got no whole answer
+    broken: list[str] = field(default_factory=list)  # requests that began before the signal and got no whole answer
+    left: list[int] = field(default_factory=list)  # processes that outlived their departure
+
+    def problems(self) -> list[str]:
+        found = [f"a request that began before the signal: {how}" for how in self.broken]
+        wrong = {
+            "departures took longer than the grace": int(self.longest > GRACE),
+            "exit codes other than 0": sum(times for code, times in self.codes.items() if code),
+            "processes outlived their departure": len(self.left),
+        }
+        return found + [f"{times} {what}" for what, times in wrong.items() if times]
+
+
+@dataclass
+class Tally(Departures):
+    """What became of requests and jobs besides."""
+
+    requests: Counter[str] = field(default_factory=Counter)  # that began before the signal, by status
     accepted: set[int] = field(default_factory=set)  # jobs for which a client heard 201
     jobs: Counter[str] = field(default_factory=Counter)  # by status, at the end
     effects: int = 0
@@ -109,7 +127,7 @@ class Client(threading.Thread):
             self._tally.broken.append(f"{'POST' if self._writes else 'GET'}: {how}")
 
 
-def follow_stream(port: int, ended: threading.Event, path: str = "/internal/jobs/stream") -> None:
+def follow_stream(port: int, ended: threading.Event, path: str) -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=GRACE + 10) as connection:
         connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         is_followed = connection.recv(65536).startswith(b"HTTP/1.1 200 ")
@@ -122,32 +140,57 @@ def follow_stream(port: int, ended: threading.Event, path: str = "/internal/jobs
 # --- the lab ----------------------------------------------------------------------------------------------------
 
 
-def depart(url: str, folder: Path, tally: Tally, chance: random.Random) -> None:
+class Leaver(Protocol):
+    """Whoever sends requests until the signal was sent."""
+
+    over: threading.Event
+
+    def start(self) -> None: ...
+
+    def join(self, timeout: float | None = None) -> None: ...
+
+
+def depart(
+    served: Served,
+    tally: Departures,
+    clients: Callable[[int, threading.Lock], Sequence[Leaver]],  # of a port; the lock is for the tally
+    *,
+    stream: str,
+    busy_for: float,
+) -> None:
     """One life of the process: up, busy, told to stop, gone."""
-    served = Served(folder, SNAPAPP_DATABASE_URL=url, SNAPAPP_PROCESSORS="tests.departures")
     try:
-        port, lock, stream_ended = served.until_up().port, threading.Lock(), threading.Event()
-        threading.Thread(target=follow_stream, args=[port, stream_ended], daemon=True).start()
-        clients = [Client(port, tally, lock, seed=chance.randrange(2**32), writes=number < 4) for number in range(6)]
-        for client in clients:
+        port, stream_ended = served.until_up().port, threading.Event()
+        threading.Thread(target=follow_stream, args=[port, stream_ended, stream], daemon=True).start()
+        busy = clients(port, threading.Lock())
+        for client in busy:
             client.start()
-        sleep(chance.uniform(0.5, 1.5))
+        sleep(busy_for)
         began = monotonic()
-        for client in clients:
+        for client in busy:
             client.over.set()
         served.signal(signal.SIGTERM)
         code = served.process.wait(timeout=GRACE + 10)
         took = monotonic() - began
-        for client in clients:
+        for client in busy:
             client.join(timeout=GRACE)
         if not stream_ended.wait(timeout=5):
             tally.broken.append("the stream did not end")
+        tally.left += served.family()
     finally:
         served.process.kill()
         served.process.wait()
     tally.departures += 1
     tally.longest = max(tally.longest, took)
     tally.codes[code] += 1
+
+
+def serve(url: str, folder: Path, **settings: str) -> Served:
+    return Served(folder, SNAPAPP_DATABASE_URL=url, SNAPAPP_PROCESSORS="tests.departures", **settings)
+
+
+def busy_clients(port: int, lock: threading.Lock, *, tally: Tally, chance: random.Random) -> list[Client]:
+    return [Client(port, tally, lock, seed=chance.randrange(2**32), writes=number < 4) for number in range(6)]
 
 
 def run(times: int, seed: int = 1) -> Tally:
@@ -161,16 +204,17 @@ def run(times: int, seed: int = 1) -> Tally:
         for _ in range(times):
             naps = [{"kind": "lab.nap", "payload": {"seconds": chance.uniform(0.05, 0.5)}} for _ in range(20)]
             enqueue_many(db, naps)
-            depart(url, folder, tally, chance)
+            clients = partial(busy_clients, tally=tally, chance=chance)
+            depart(
+                serve(url, folder), tally, clients, stream="/internal/jobs/stream", busy_for=chance.uniform(0.5, 1.5)
+            )
         drain(url, folder, db)
         count(db, tally)
     return tally
 
 
 def drain(url: str, folder: Path, db: psycopg.Connection[Any]) -> None:
-    served = Served(
-        folder, SNAPAPP_DATABASE_URL=url, SNAPAPP_PROCESSORS="tests.departures", SNAPAPP_WORKER_CONCURRENCY="20"
-    )
+    served = serve(url, folder, SNAPAPP_WORKER_CONCURRENCY="20")
     try:
         served.until_up()
         left = "SELECT FROM snap_processing_job WHERE finished_at IS NULL LIMIT 1"
@@ -190,31 +234,37 @@ def count(db: psycopg.Connection[Any], tally: Tally) -> None:
 
 
 def problems(tally: Tally) -> list[str]:
-    found = [f"a request that began before the signal: {how}" for how in tally.broken]
     wrong = {
-        "departures took longer than the grace": int(tally.longest > GRACE),
-        "exit codes other than 0": sum(times for code, times in tally.codes.items() if code),
         "jobs that did not complete": sum(tally.jobs.values()) - tally.jobs["COMPLETED"],
         "jobs whose effect is not there": tally.jobs["COMPLETED"] - (tally.effects - tally.doubles),
         "jobs that ran their commit twice": tally.doubles,
         "jobs that were charged an attempt": tally.charged,
         "jobs that a client was promised and that are missing": tally.missing,
     }
-    return found + [f"{times} {what}" for what, times in wrong.items() if times]
+    return tally.problems() + [f"{times} {what}" for what, times in wrong.items() if times]
+
+
+def asked_for(about: str | None, times: int) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--times", type=int, default=times)
+    parser.add_argument("--seed", type=int, default=1)
+    return parser.parse_args()
+
+
+def told(tally: Departures, besides: Sequence[str], problems: Sequence[str]) -> int:
+    print(f"{tally.departures} departures, the longest {tally.longest:.2f} s of {GRACE:g} s; exit codes {tally.codes}")
+    print("\n".join([*besides, *(f"PROBLEM {problem}" for problem in problems)]))
+    return 1 if problems else 0
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--times", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
+    arguments = asked_for(__doc__, times=100)
     tally = run(arguments.times, arguments.seed)
-    print(f"{tally.departures} departures, the longest {tally.longest:.2f} s of {GRACE:g} s; exit codes {tally.codes}")
-    print(f"requests that began before the signal: {dict(tally.requests)}, broken: {len(tally.broken)}")
-    print(f"jobs {dict(tally.jobs)}, effects {tally.effects}, doubles {tally.doubles}, charged {tally.charged}")
-    for problem in problems(tally):
-        print(f"PROBLEM {problem}")
-    return 1 if problems(tally) else 0
+    besides = [
+        f"requests that began before the signal: {dict(tally.requests)}, broken: {len(tally.broken)}",
+        f"jobs {dict(tally.jobs)}, effects {tally.effects}, doubles {tally.doubles}, charged {tally.charged}",
+    ]
+    return told(tally, besides, problems(tally))
 
 
 if __name__ == "__main__":

@@ -59,10 +59,7 @@ def make_jobs(db: Db, count: int, status: str = "PENDING", **columns: Any) -> li
     parameters = [Jsonb(value) if isinstance(value, dict | list) else value for value in values.values()]
     with db.cursor() as cursor:
         cursor.executemany(statement, [parameters] * count, returning=True)
-        made = [cursor.fetchone()]
-        while cursor.nextset():
-            made.append(cursor.fetchone())
-    return [one[0] for one in made if one]
+        return [made for result in cursor.results() for (made,) in result]
 
 
 def running_job(db: Db, **columns: Any) -> Job:

@@ -4,7 +4,6 @@
 of departures is about jobs and small requests.
 """
 
-import argparse
 import hashlib
 import random
 import signal
@@ -15,8 +14,9 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from time import monotonic, sleep
+from time import sleep
 from typing import Any
 
 import httpx
@@ -24,7 +24,7 @@ import psycopg
 
 from snapapp import postgres
 from snapapp.migrate import migrate
-from tests.departures import GRACE, follow_stream
+from tests.departures import GRACE, Departures, asked_for, depart, told
 from tests.jobs.working import until
 from tests.media import material
 from tests.running import Served
@@ -43,18 +43,13 @@ MOMENT: dict[str, Any] = {
 
 
 @dataclass
-class Tally:
-    """Of all departures together."""
+class Tally(Departures):
+    """What became of films and snaps besides."""
 
-    departures: int = 0
-    longest: float = 0.0
-    codes: Counter[int] = field(default_factory=Counter)
     answers: Counter[str] = field(default_factory=Counter)  # to requests that began before the signal
-    broken: list[str] = field(default_factory=list)  # those of them that got no answer, or a bad one
     films: dict[str, str] = field(default_factory=dict)  # id -> SHA-256 of what was sent, where the answer was heard
     snaps: set[str] = field(default_factory=set)  # for which an answer was heard
     found: list[str] = field(default_factory=list)  # what was wrong when all was done
-    left: list[int] = field(default_factory=list)  # processes that outlived their departure
 
 
 class Sender(threading.Thread):
@@ -117,34 +112,12 @@ class Sender(threading.Thread):
 # --- the lab ----------------------------------------------------------------------------------------------------
 
 
-def depart(url: str, folder: Path, film: bytes, tally: Tally, chance: random.Random) -> None:
-    """One life of the process: up, busy, told to stop, gone."""
-    served = Served(folder, SNAPAPP_DATABASE_URL=url, SNAPAPP_DEMO="false")
-    try:
-        port, lock, ended = served.until_up().port, threading.Lock(), threading.Event()
-        stream = port, ended, "/v2/events"
-        threading.Thread(target=follow_stream, args=stream, daemon=True).start()
-        senders = [Sender(port, film, tally, lock, seed=chance.randrange(2**32)) for _ in range(SENDERS)]
-        for sender in senders:
-            sender.start()
-        sleep(chance.uniform(1.5, 4))
-        began = monotonic()
-        for sender in senders:
-            sender.over.set()
-        served.signal(signal.SIGTERM)
-        code = served.process.wait(timeout=GRACE + 10)
-        took = monotonic() - began
-        for sender in senders:
-            sender.join(timeout=GRACE)
-        if not ended.wait(timeout=5):
-            tally.broken.append("the stream did not end")
-        tally.left += served.family()
-    finally:
-        served.process.kill()
-        served.process.wait()
-    tally.departures += 1
-    tally.longest = max(tally.longest, took)
-    tally.codes[code] += 1
+def serve(url: str, folder: Path) -> Served:
+    return Served(folder, SNAPAPP_DATABASE_URL=url, SNAPAPP_DEMO="false")
+
+
+def senders(port: int, lock: threading.Lock, *, film: bytes, tally: Tally, chance: random.Random) -> list[Sender]:
+    return [Sender(port, film, tally, lock, seed=chance.randrange(2**32)) for _ in range(SENDERS)]
 
 
 def run(times: int, seed: int = 1) -> Tally:
@@ -155,7 +128,8 @@ def run(times: int, seed: int = 1) -> Tally:
         url = stack.enter_context(postgres.start(folder / "postgres", create=True)).url
         migrate(url)
         for _ in range(times):
-            depart(url, folder, film, tally, chance)
+            clients = partial(senders, film=film, tally=tally, chance=chance)
+            depart(serve(url, folder), tally, clients, stream="/v2/events", busy_for=chance.uniform(1.5, 4))
         with psycopg.connect(url, autocommit=True) as db:
             look(url, folder, db, tally)
     return tally
@@ -163,7 +137,7 @@ def run(times: int, seed: int = 1) -> Tally:
 
 def look(url: str, folder: Path, db: psycopg.Connection[Any], tally: Tally) -> None:
     """Whatever was promised comes true in a last life, and nothing else is there."""
-    served = Served(folder, SNAPAPP_DATABASE_URL=url, SNAPAPP_DEMO="false").until_up()
+    served = serve(url, folder).until_up()
     try:
         left = "SELECT FROM snap_processing_job WHERE finished_at IS NULL LIMIT 1"
         until(lambda: not db.execute(left).fetchall(), within=600)
@@ -196,28 +170,17 @@ def _look_at(client: httpx.Client, snap: str, tally: Tally) -> None:
 
 
 def problems(tally: Tally) -> list[str]:
-    found = [f"a request that began before the signal: {how}" for how in tally.broken] + tally.found
-    if tally.longest > GRACE:
-        found.append(f"a departure took {tally.longest:.1f} s")
-    if set(tally.codes) != {0}:
-        found.append(f"exit codes {dict(tally.codes)}")
-    if tally.left:
-        found.append(f"{len(tally.left)} processes outlived their departure")
-    return found
+    return tally.problems() + tally.found
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--times", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
+    arguments = asked_for(__doc__, times=20)
     tally = run(arguments.times, arguments.seed)
-    print(f"{tally.departures} departures, the longest {tally.longest:.2f} s of {GRACE:g} s; exit codes {tally.codes}")
-    print(f"answers to what began before the signal: {dict(tally.answers)}, broken: {len(tally.broken)}")
-    print(f"films {len(tally.films)}, snaps {len(tally.snaps)}")
-    for problem in problems(tally):
-        print(f"PROBLEM {problem}")
-    return 1 if problems(tally) else 0
+    besides = [
+        f"answers to what began before the signal: {dict(tally.answers)}, broken: {len(tally.broken)}",
+        f"films {len(tally.films)}, snaps {len(tally.snaps)}",
+    ]
+    return told(tally, besides, problems(tally))
 
 
 if __name__ == "__main__":

@@ -39,15 +39,16 @@ class Runner(ABC):
         """One attempt. Whatever happens to the group happens to this attempt only."""
         if job.exhausted:
             return attempt.run(job, processor, wait)
+        wait = processor.wait or wait
         its_own = processor.memory_mb if job.memory_mb is None else job.memory_mb
         limit = self._settings.job_memory_mb if its_own is None else its_own
         with self._holding(job):
             try:
-                outcome = self._attempt(job, processor, processor.wait or wait, limit)
+                outcome = self._attempt(job, processor, wait, limit)
             except Exception as error:  # noqa: BLE001 - whatever it says and however it ends is this attempt's end
                 self.close()
-                outcome = attempt.judge(job, job.stop or error, processor.wait or wait)
-        return _with_more_memory(job, outcome, processor.wait or wait, limit)
+                outcome = attempt.judge(job, job.stop or error, wait)
+        return _with_more_memory(job, outcome, wait, limit)
 
     @abstractmethod
     def _attempt(self, job: Job, processor: Processor, wait: wait_base, limit_mb: int) -> Outcome: ...
