@@ -134,7 +134,7 @@ class _Talk:
         self._group = group
         self._job = job
         self._input, self._output, self._error = process.stdin, process.stdout.fileno(), process.stderr.fileno()
-        self._unsent = memoryview(_input(job))
+        self._unsent = memoryview(command_input(job))
         self._answer = bytearray()
         self._answered = 0  # bytes, of which only the cap is kept
         self._line = b""  # of the standard error, not yet ended
@@ -223,7 +223,8 @@ def _open_box(talk: _Talk, job: Job) -> None:
     black_box.put_down(job, "the end of its standard error", lines.strip() or "it has written nothing")
 
 
-def _input(job: Job) -> bytes:
+def command_input(job: Job) -> bytes:
+    """What the program finds on its standard input."""
     about = {
         "id": job.id,
         "kind": job.kind,
