@@ -18,7 +18,8 @@ class AsyncRoom:
         self._work = work
         self._entered = 0  # written by the claimer
         self._left = 0  # written on the loop
-        self._tasks: dict[int, asyncio.Task[None]] = {}  # written on the loop
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop holds them weakly; written there
+        self._begun: dict[Job, asyncio.Task[None]] = {}  # those that a cancel can reach; written there
         self._thread = threading.Thread(target=self._run, name="async-room", daemon=True)
 
     def start(self) -> None:
@@ -42,12 +43,13 @@ class AsyncRoom:
 
     def interrupt(self, job: Job, reason: JobsError) -> None:
         job.stop = reason
-        self._loop.call_soon_threadsafe(self._cancel, job.id)
+        self._loop.call_soon_threadsafe(self._cancel, job)
 
     def stop(self) -> None:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(timeout=5)
+        if self.ident and not self._thread.is_alive():  # else a job holds it up, and a running loop cannot be closed
             self._loop.close()
 
     def _run(self) -> None:
@@ -57,17 +59,20 @@ class AsyncRoom:
     def _begin(self, jobs: list[Job]) -> None:
         for job in jobs:
             task = self._loop.create_task(self._one(job))
-            self._tasks[job.id] = task
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _one(self, job: Job) -> None:
+        task = asyncio.current_task()
+        assert task
+        self._begun[job] = task  # not before: what is cancelled before its first step never gets to its `finally`
         try:
             await self._work(job)
         finally:
-            if self._tasks.get(job.id) is asyncio.current_task():  # a later attempt at this job may be here by now
-                del self._tasks[job.id]
+            del self._begun[job]
             self._left += 1
 
-    def _cancel(self, job_id: int) -> None:
-        task = self._tasks.get(job_id)
-        if task:
+    def _cancel(self, job: Job) -> None:
+        """One that has not begun yet will find its `stop`, and not begin."""
+        if task := self._begun.get(job):
             task.cancel()
