@@ -1,7 +1,7 @@
 """Snaps: marked moments, the evidence made of them, and what may still be done to one."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -553,27 +553,49 @@ def remove(db: Connection, tenant: str, snap_id: UUID) -> Removal:
 # --- files ------------------------------------------------------------------------------------------------------
 
 _PUBLISHED = """
-SELECT media_prefix, ARRAY(SELECT its ->> 'file_name' FROM jsonb_array_elements(extras -> 'artefacts') AS its)
-  FROM snap WHERE tenant = %(tenant)s AND media_prefix IS NOT NULL
+SELECT id, media_prefix, ARRAY(SELECT its ->> 'file_name' FROM jsonb_array_elements(extras -> 'artefacts') AS its)
+  FROM snap WHERE tenant = %(tenant)s AND id > %(after)s AND media_prefix IS NOT NULL
+ ORDER BY id LIMIT %(at_most)s
 """
 
-# The record stays, with the hash of each file: what was kept elsewhere can still be proven.
+_NAMED = "SELECT media_prefix FROM snap WHERE tenant = %(tenant)s AND media_prefix = ANY (%(prefixes)s::text[])"
+
+_TOO_OLD = """
+SELECT id, media_prefix FROM snap
+ WHERE tenant = %(tenant)s AND media_prefix IS NOT NULL AND processed_at < %(before)s
+   AND NOT EXISTS (SELECT FROM share WHERE share.tenant = snap.tenant AND share.snap_id = snap.id)
+ LIMIT %(at_most)s FOR UPDATE SKIP LOCKED
+"""
+
+# The record stays, with the hash of each file: what was kept elsewhere can still be proven. Asked again whether it was
+# shared, in a statement that begins when the row is locked: the one that locks may not see a link of that moment.
 _EXPIRE = """
 UPDATE snap
    SET media_prefix = NULL, frames = '[]', frame_count = 0, clip = NULL, updated_at = now(),
        extras = extras - 'poster' - 'thumbnail'
- WHERE tenant = %(tenant)s AND media_prefix IS NOT NULL AND processed_at < %(before)s
+ WHERE tenant = %(tenant)s AND id = ANY (%(ids)s::uuid[])
    AND NOT EXISTS (SELECT FROM share WHERE share.tenant = snap.tenant AND share.snap_id = snap.id)
 RETURNING id
 """
 
 
-def published(db: Connection, tenant: str) -> list[tuple[str, frozenset[str]]]:
-    """The prefixes that snaps refer to, each with the names of the files that must be below it."""
-    rows = db.exec_driver_sql(_PUBLISHED, {"tenant": tenant}).fetchall()
-    return [(prefix, frozenset(names)) for prefix, names in rows]
+def published(db: Connection, tenant: str, after: UUID, at_most: int) -> list[tuple[UUID, str, frozenset[str]]]:
+    """Snaps with files, in the order of ids from `after` on: their prefix, and the names that must be below it."""
+    values = {"tenant": tenant, "after": after, "at_most": at_most}
+    rows = db.exec_driver_sql(_PUBLISHED, values).fetchall()
+    return [(snap_id, prefix, frozenset(names)) for snap_id, prefix, names in rows]
 
 
-def expire(db: Connection, tenant: str, before: datetime) -> int:
-    """Parts with the files of snaps that were processed before and never shared; returns how many."""
-    return len(db.exec_driver_sql(_EXPIRE, {"tenant": tenant, "before": before}).fetchall())
+def named(db: Connection, tenant: str, prefixes: Collection[str]) -> set[str]:
+    """Which of the prefixes are those of snaps."""
+    rows = db.exec_driver_sql(_NAMED, {"tenant": tenant, "prefixes": list(prefixes)}).fetchall()
+    return {prefix for (prefix,) in rows}
+
+
+def expire(db: Connection, tenant: str, before: datetime, at_most: int) -> list[str]:
+    """Parts with the files of snaps that were processed before and never shared: the prefixes, for whoever deletes
+    what is below them once this is committed."""
+    values = {"tenant": tenant, "before": before, "at_most": at_most}
+    too_old = dict(tuple(row) for row in db.exec_driver_sql(_TOO_OLD, values).fetchall())
+    rows = db.exec_driver_sql(_EXPIRE, {"tenant": tenant, "ids": list(too_old)}).fetchall()
+    return [too_old[snap_id] for (snap_id,) in rows]

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -153,9 +153,22 @@ def _video(*columns: Any) -> Video:
     return Video(**values | {"probe": values["probe"] and json.loads(values["probe"])})
 
 
-_STORED = "SELECT id, storage_key FROM video WHERE tenant = %(tenant)s"
+_STORED = """
+SELECT id, storage_key FROM video WHERE tenant = %(tenant)s AND id > %(after)s AND storage_key IS NOT NULL
+ ORDER BY id LIMIT %(at_most)s
+"""
+
+_NAMED = "SELECT storage_key FROM video WHERE tenant = %(tenant)s AND storage_key = ANY (%(keys)s::text[])"
 
 
-def stored(db: Connection, tenant: str) -> list[tuple[UUID, str | None]]:
-    """Every video, with the key of its bytes where they are ours."""
-    return [(video_id, key) for video_id, key in db.exec_driver_sql(_STORED, {"tenant": tenant}).fetchall()]
+def published(db: Connection, tenant: str, after: UUID, at_most: int) -> list[tuple[UUID, str, frozenset[str]]]:
+    """Those whose bytes are ours, in the order of ids from `after` on: in which folder the bytes lie, by which name."""
+    values = {"tenant": tenant, "after": after, "at_most": at_most}
+    rows = db.exec_driver_sql(_STORED, values).fetchall()
+    split = [(video_id, *key.rpartition("/")) for video_id, key in rows]
+    return [(video_id, folder + slash, frozenset([name])) for video_id, folder, slash, name in split]
+
+
+def named(db: Connection, tenant: str, keys: Collection[str]) -> set[str]:
+    """Which of the keys are those of videos."""
+    return {key for (key,) in db.exec_driver_sql(_NAMED, {"tenant": tenant, "keys": list(keys)}).fetchall()}

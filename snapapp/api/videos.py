@@ -193,7 +193,7 @@ def kind_of(video: Video) -> str:
 
 
 async def _copy(house: Monolith, code: str, video: Video, request: Request, request_id: str) -> Response:
-    key = keys.of_video(code, video.id) + "preview.mp4"
+    key = keys.of_preview(code, video.id)
     if await media.is_there(house.storage, key):
         return await media.sent(house.storage, key, request)
     order = orders.of_preview(video, key)
@@ -249,7 +249,7 @@ async def show_still(
     waits for that."""
     code, video = found
     milliseconds = round(at * 1000)
-    key = f"{keys.of_video(code, video.id)}still_{milliseconds:010}.jpg"
+    key = keys.of_still(code, video.id, milliseconds)
     if not await media.is_there(house.storage, key):
         order, name = orders.of_still(video, milliseconds / 1000, key), f"{video.id}:{milliseconds}"
         job_id = await run_in_threadpool(_start, house, code, orders.STILL, order, name, request_id)

@@ -1,21 +1,29 @@
 """Cleaning up: what killed children left on this disk, what nobody refers to in storage, what is too old to be kept."""
 
-from collections import Counter
-from collections.abc import Collection, Iterator
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import Connection
 
 from snapapp import snaps, storage, tenants, videos
 from snapapp.db import scope
-from snapapp.jobs import Job, scheduled
+from snapapp.jobs import Job, Permanent, scheduled
 from snapapp.processing import scratch, surroundings
-from snapapp.storage import Storage, keys
-from snapapp.storage.sweep import Missing, Orphan, Published, compared
+from snapapp.storage import Storage, Stored, keys
+from snapapp.storage.sweep import Orphan, Published, compared
 
 KIND = "storage.sweep"
 _YOUNG = timedelta(days=1)  # longer than any attempt may last: what is being made now is nobody's yet
+_REPEATABLE = timedelta(days=30)  # for stills and previews
+_FEW = 200  # objects: some fifteen snaps
+_PAGE, _EXPIRED_AT_ONCE = 500, 50
+
+_Read = Callable[[Connection, str, UUID, int], list[tuple[UUID, str, frozenset[str]]]]
 
 
 @scheduled(every=timedelta(minutes=1), scope="process")
@@ -24,57 +32,131 @@ def sweep_scratch() -> None:
     scratch.sweep(surroundings.settings().data_dir / "scratch")
 
 
-@scheduled(cron="30 3 * * *", name=KIND)
+@scheduled(cron="30 3 * * *", name=KIND, timeout=timedelta(hours=1))
 def sweep_storage(job: Job) -> dict[str, Any]:
-    """Compares rows and objects, both ways, after what is too old has gone."""
+    """Compares rows and objects, both ways, after what is too old has gone. No transaction waits for the storage."""
     now, store = datetime.now(UTC), storage.from_settings(surroundings.settings())
-    retention = surroundings.settings().media_retention
     with job.connection() as db:
-        for code in _tenants(db):
-            snaps.forget_keys(db, code)
-            if retention:
-                snaps.expire(db, code, now - retention)
+        codes = [tenant.code for tenant in tenants.every(db)]
+    deleted = sum(_expired(job, code, store, now) for code in codes)
+    found = _compared(job, codes, store, now)
+    if not job.payload.get("anyway"):
+        _refuse_if_strange(found)
+    for some in chain(_pages(found.too_old), (_still_nobodys(job, codes, page) for page in _pages(found.orphans))):
+        for key in some:
+            store.delete(key)
+        deleted += len(some)
+    return {"deleted": deleted, "missing": found.missing, "uploads": store.forget_uploads(now - _YOUNG)}
+
+
+def _expired(job: Job, code: str, store: Storage, now: datetime) -> int:
+    """Deletes by the rows' own word, so that these never count as objects that nobody can explain."""
+    kept_for, deleted = surroundings.settings().media_retention, 0
+    with job.connection() as db, scope(db, code):
+        snaps.forget_keys(db, code)
+    while kept_for:
+        with job.connection() as db, scope(db, code):
+            prefixes = snaps.expire(db, code, now - kept_for, _EXPIRED_AT_ONCE)
+        if not prefixes:
+            break
+        deleted += sum(map(store.delete_prefix, prefixes))
+    return deleted
+
+
+# --- compared ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Found:
+    objects: int = 0  # that a row should name
+    rows: int = 0  # that name some
+    orphans: list[str] = field(default_factory=list)
+    too_old: list[str] = field(default_factory=list)  # made for whoever asked, and never named by a row
+    missing: int = 0
+
+
+def _compared(job: Job, codes: Sequence[str], store: Storage, now: datetime) -> _Found:
+    found = _Found()
+    stored = chain.from_iterable(map(store.listed, keys.FOLDERS))  # the rest of a bucket may be anybody's
+    rows, objects = _counted(found, _published(job, codes)), _lasting(found, stored, now)
+    for each in compared(rows, objects, before=now - _YOUNG):
+        if isinstance(each, Orphan):
+            found.orphans.append(each.stored.key)
+            continue
+        found.missing += 1
+        job.log(f"{each.prefix} should hold {', '.join(each.names) or 'something'}, and does not", level="ERROR")
+    return found
+
+
+def _counted(found: _Found, published: Iterable[Published]) -> Iterator[Published]:
+    for each in published:
+        found.rows += 1
+        yield each
+
+
+def _lasting(found: _Found, stored: Iterable[Stored], now: datetime) -> Iterator[Stored]:
+    for each in stored:
+        kept_for = _kept_for(each.key)
+        if kept_for is None:
+            found.objects += 1
+            yield each
+        elif each.modified < now - kept_for:
+            found.too_old.append(each.key)
+
+
+def _kept_for(key: str) -> timedelta | None:
+    """None: as long as a row names it."""
+    if keys.is_of_request(key):
+        return _YOUNG
+    return _REPEATABLE if keys.is_repeatable(key) else None
+
+
+def _published(job: Job, codes: Iterable[str]) -> Iterator[Published]:
+    """In the order of prefixes; a page of each tenant's is held."""
+    readers: list[_Read] = [snaps.published, videos.published]
+    return heapq.merge(*(_in_pages(job, code, read) for code in codes for read in readers), key=lambda row: row.prefix)
+
+
+def _in_pages(job: Job, code: str, read: _Read) -> Iterator[Published]:
+    """Ids ascend as the prefixes do that they are part of."""
+    after = UUID(int=0)
+    while True:
+        with job.connection() as db, scope(db, code):
+            page = read(db, code, after, _PAGE)
+        yield from (Published(prefix, names) for _, prefix, names in page)
+        if len(page) < _PAGE:
+            return
+        after = page[-1][0]
+
+
+# --- what is deleted --------------------------------------------------------------------------------------------
+
+
+def _refuse_if_strange(found: _Found) -> None:
+    """A few objects without a row are what crashes leave; many are another's, or rows that are not back yet."""
+    is_much = len(found.orphans) > _FEW and len(found.orphans) * 5 > found.objects
+    if is_much or (found.objects > _FEW and not found.rows):
+        raise Permanent(
+            f"Nothing was deleted: no row names {len(found.orphans)} of the {found.objects} objects that lie there, "
+            f"and {found.rows} prefixes are named. Perhaps another database uses this storage, or a restore is not "
+            """done. If they may go: snapapp jobs enqueue storage.sweep '{"anyway": true}'"""
+        )
+
+
+def _still_nobodys(job: Job, codes: Iterable[str], orphans: list[str]) -> list[str]:
+    """The rows are asked again: they were read while the house went on."""
+    folders = {_folder(key) for key in orphans}
+    named: set[str] = set()
     with job.connection() as db:
-        published = sorted(_published(db), key=lambda each: each.prefix)
-        derived = set(_derived(db))
-    counts = Counter(
-        _settled(found, derived, store, job) for found in compared(published, store.listed(), before=now - _YOUNG)
-    )
-    return {"deleted": counts["deleted"], "missing": counts["missing"], "uploads": store.forget_uploads(now - _YOUNG)}
+        for code in codes:
+            with scope(db, code):
+                named |= snaps.named(db, code, folders) | videos.named(db, code, orphans)
+    return [key for key in orphans if not {key, _folder(key)} & named]
 
 
-def _settled(found: Orphan | Missing, derived: Collection[str], store: Storage, job: Job) -> str:
-    match found:
-        case Orphan(stored) if f"{stored.key.rpartition('/')[0]}/" in derived:
-            return "kept"
-        case Orphan(stored):
-            store.delete(stored.key)
-            return "deleted"
-        case Missing(prefix, names):
-            job.log(f"{prefix} should hold {', '.join(names) or 'something'}, and does not", level="ERROR")
-            return "missing"
+def _folder(key: str) -> str:
+    return f"{key.rpartition('/')[0]}/"
 
 
-def _published(db: Connection) -> Iterator[Published]:
-    for code in _tenants(db):
-        for prefix, names in snaps.published(db, code):
-            yield Published(prefix, names)
-        for _id, key in videos.stored(db, code):
-            if key:
-                folder, _, name = key.rpartition("/")
-                yield Published(f"{folder}/", frozenset([name]))
-
-
-def _derived(db: Connection) -> Iterator[str]:
-    """Where stills and previews of videos lie whose bytes are elsewhere; there may be none."""
-    for code in _tenants(db):
-        for video_id, key in videos.stored(db, code):
-            if not key:
-                yield keys.of_video(code, video_id)
-
-
-def _tenants(db: Connection) -> Iterator[str]:
-    """Each in its scope, one after the other."""
-    for tenant in tenants.every(db):
-        with scope(db, tenant.code):
-            yield tenant.code
+def _pages(found: list[str]) -> Iterator[list[str]]:
+    return (found[start : start + _PAGE] for start in range(0, len(found), _PAGE))

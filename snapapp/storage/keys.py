@@ -9,9 +9,12 @@ from snapapp.storage.errors import InvalidKey
 
 LONGEST = 800  # of the 1,024 that S3 takes; a prefix of the bucket comes before it
 LONGEST_SEGMENT = 200
-FRAMES = "frames/"
+FRAMES, SNAPS, VIDEOS = FOLDERS = ("frames/", "snaps/", "videos/")  # all that is ours, in the order of a list
 
 _SEGMENT = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9._=-]*")
+_ID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_OF_REQUEST = re.compile(rf"{FRAMES}{_ID}/[0-9]+/[0-9]+/[^/]+")
+_REPEATABLE = re.compile(rf"{VIDEOS}[^/]+/{_ID}/(preview\.mp4|still_[0-9]{{10,}}\.jpg)")
 
 
 def checked(key: str) -> str:
@@ -46,15 +49,33 @@ def segment(text: str) -> str:
 
 
 def of_video(tenant: str, video_id: UUID) -> str:
-    """The prefix of an uploaded video: `source`, and `preview.mp4` where there is one."""
-    return f"videos/{segment(tenant)}/{video_id}/"
+    """The prefix of a video: `source` where it was uploaded, a preview and stills where somebody asked for them."""
+    return f"{VIDEOS}{segment(tenant)}/{video_id}/"
+
+
+def of_preview(tenant: str, video_id: UUID) -> str:
+    return f"{of_video(tenant, video_id)}preview.mp4"
+
+
+def of_still(tenant: str, video_id: UUID, milliseconds: int) -> str:
+    return f"{of_video(tenant, video_id)}still_{milliseconds:010}.jpg"
+
+
+def is_repeatable(key: str) -> bool:
+    """A preview or a still: made again when somebody asks for it."""
+    return _REPEATABLE.fullmatch(key) is not None
 
 
 def of_attempt(snap_id: UUID, lease_seq: int) -> str:
     """The prefix of what one attempt makes of a snap; no other attempt ever writes there."""
-    return f"snaps/{snap_id}/{lease_seq}/"
+    return f"{SNAPS}{snap_id}/{lease_seq}/"
 
 
 def of_request(request_id: UUID) -> str:
     """The prefix of frames that belong to no snap: nothing refers to them, so the sweep removes them after a day."""
     return f"{FRAMES}{request_id}/"
+
+
+def is_of_request(key: str) -> bool:
+    """What an attempt made for one; another's folder of that name has another shape."""
+    return _OF_REQUEST.fullmatch(key) is not None

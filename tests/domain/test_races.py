@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
@@ -159,8 +160,32 @@ def test_whoever_waits_while_a_snap_is_shared_sees_that_it_was(
             assert waiting.result(timeout=30) == too_late
 
 
+def test_a_snap_that_is_being_shared_keeps_its_files(engine: sqlalchemy.Engine, db: Db) -> None:
+    """S33: whoever parts with old files waits for nobody, and does not take what has a link by now."""
+    snap_id = committed(engine)
+    complete(engine, snap_id)
+    with engine.connect() as first:
+        with tenancy.scope(first, OWN):
+            sharing.share(first, OWN, snap_id)
+        with ThreadPoolExecutor(1) as thread:
+            parted = thread.submit(part, engine)
+            until(lambda: parted.done() or somebody_waits(db))
+            first.commit()
+            assert parted.result(timeout=30) == []
+    assert scalar(db, "SELECT media_prefix FROM snap") == EVIDENCE.media_prefix
+
+
+def part(engine: sqlalchemy.Engine) -> object:
+    with acting(engine, OWN) as connection:
+        return snaps.expire(connection, OWN, datetime.now(UTC) + timedelta(days=1), 100)
+
+
+def somebody_waits(db: Db) -> bool:
+    return bool(scalar(db, "SELECT count(*) FROM pg_locks WHERE NOT granted"))
+
+
 def until_somebody_waits(db: Db) -> None:
-    until(lambda: bool(scalar(db, "SELECT count(*) FROM pg_locks WHERE NOT granted")))
+    until(lambda: somebody_waits(db))
 
 
 def test_whoever_waits_to_share_while_a_snap_is_deleted_finds_none(engine: sqlalchemy.Engine, db: Db) -> None:

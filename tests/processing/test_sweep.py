@@ -3,17 +3,19 @@
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 import sqlalchemy
 
-import snapapp.processing.sweep  # noqa: F401 - declares it
-from snapapp import sharing, snaps, videos
+from snapapp import sharing, snaps, tenants, videos
 from snapapp.jobs import enqueue
 from snapapp.jobs.testing import run_due
+from snapapp.processing import sweep
 from snapapp.snaps import Evidence
 from snapapp.storage import Local, keys
+from snapapp.storage.sweep import Published
 from tests.domain.making import EVIDENCE, acting, an_upload, make_snap
 
 TENANT = "default"
@@ -29,29 +31,35 @@ class Sweep:
         self.engine = engine
         self.home = home
 
-    def __call__(self) -> dict[str, int]:
+    def __call__(self, **payload: bool) -> dict[str, int]:
+        found: dict[str, int] = self._run("COMPLETED", "result", payload)
+        return found
+
+    def refused(self) -> str:
+        return str(self._run("FAILED", "last_error", {}))
+
+    def _run(self, status: str, column: str, payload: dict[str, bool]) -> Any:
         with self.engine.begin() as connection:
-            job_id = enqueue(connection, "storage.sweep")
-            assert "storage.sweep: COMPLETED" in run_due(connection)
-            rows = connection.exec_driver_sql("SELECT result FROM snap_processing_job WHERE id = %s", (job_id,))
-            found: dict[str, int] = rows.scalar_one()
-            return found
+            job_id = enqueue(connection, "storage.sweep", payload)
+            assert f"storage.sweep: {status}" in run_due(connection)
+            rows = connection.exec_driver_sql(f"SELECT {column} FROM snap_processing_job WHERE id = %s", (job_id,))
+            return rows.scalar_one()
 
     def age(self, key: str, days: float = 2) -> None:
         then = (datetime.now(UTC) - timedelta(days=days)).timestamp()
         os.utime(self.home / "media" / key, (then, then))
 
-    def published(self, store: Local, *, days: float = 0) -> tuple[UUID, str]:
+    def published(self, store: Local, *, days: float = 0, tenant: str = TENANT) -> tuple[UUID, str]:
         """A snap with a file, processed so many days ago."""
         snap_id = uuid4()
         prefix = keys.of_attempt(snap_id, 1)
         artefacts = [{"file_name": "frame_00001.jpg", "sha256": "0" * 64}]
         evidence = {name: getattr(EVIDENCE, name) for name in EVIDENCE.__slots__}
-        with acting(self.engine, TENANT) as connection:
-            make_snap(connection, TENANT, id=snap_id)
+        with acting(self.engine, tenant) as connection:
+            make_snap(connection, tenant, id=snap_id)
             extras = {"poster": "poster.jpg", "artefacts": artefacts}
             snaps.complete(
-                connection, TENANT, snap_id, Evidence(**evidence | {"media_prefix": prefix, "extras": extras})
+                connection, tenant, snap_id, Evidence(**evidence | {"media_prefix": prefix, "extras": extras})
             )
             connection.exec_driver_sql(
                 "UPDATE snap SET processed_at = now() - %s * interval '1 day' WHERE id = %s", (days, snap_id)
@@ -84,6 +92,82 @@ def test_an_upload_and_what_was_made_of_it_stay(swept: Sweep, store: Local) -> N
         store.put(key, b"x")
         swept.age(key)
     assert swept() == {"deleted": 0, "missing": 0, "uploads": 0}
+
+
+def test_stills_and_previews_go_after_a_month_because_they_can_be_made_again(swept: Sweep, store: Local) -> None:
+    with acting(swept.engine, TENANT) as connection:
+        upload = an_upload(storage_key=f"{keys.of_video(TENANT, uuid4())}source")
+        video = videos.add_upload(connection, TENANT, upload)
+    preview, still = keys.of_preview(TENANT, video.id), keys.of_still(TENANT, video.id, 500)
+    for key, days in ((upload.storage_key, 31), (preview, 31), (still, 29)):
+        store.put(key, b"x")
+        swept.age(key, days)
+    assert swept() == {"deleted": 1, "missing": 0, "uploads": 0}
+    assert [store.exists(key) for key in (upload.storage_key, preview, still)] == [True, False, True]
+
+
+def test_what_is_not_in_our_folders_is_anybodys(swept: Sweep, store: Local) -> None:
+    for key in ("backups/2026.dump", "frames.txt"):
+        store.put(key, b"x")
+        swept.age(key)
+    assert swept() == {"deleted": 0, "missing": 0, "uploads": 0}
+
+
+def test_many_objects_that_no_row_names_stop_it_until_somebody_insists(swept: Sweep, store: Local) -> None:
+    """Another database's, or a restore's that is not done."""
+    swept.published(store)
+    theirs = [f"{keys.of_attempt(uuid4(), 1)}frame_00001.jpg" for _ in range(201)]
+    for key in theirs:
+        store.put(key, b"x")
+        swept.age(key)
+    refusal = swept.refused()
+    assert "no row names 201 of the 202 objects" in refusal
+    assert refusal.endswith("""snapapp jobs enqueue storage.sweep '{"anyway": true}'""")
+    assert all(map(store.exists, theirs))
+    assert swept(anyway=True)["deleted"] == 201
+
+
+def test_where_no_row_names_anything_not_even_a_few_go(swept: Sweep, store: Local) -> None:
+    theirs = [f"{keys.of_attempt(uuid4(), 1)}frame_00001.jpg" for _ in range(201)]
+    for key in theirs:
+        store.put(key, b"x")
+    swept.age(theirs[0])
+    assert "no row names 1 of the 201 objects" in swept.refused()
+    assert store.exists(theirs[0])
+
+
+def test_what_retention_parts_with_is_no_reason_to_stop(
+    swept: Sweep, store: Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SNAPAPP_MEDIA_RETENTION_DAYS", "30")
+    _, prefix = swept.published(store, days=31)
+    for number in range(2, 210):
+        store.put(f"{prefix}frame_{number:05}.jpg", b"x")
+        swept.age(f"{prefix}frame_{number:05}.jpg")
+    assert swept()["deleted"] == 209
+
+
+def test_many_snaps_of_many_tenants_are_told_from_what_is_nobodys(
+    swept: Sweep, store: Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "_PAGE", 2)
+    with swept.engine.begin() as connection:
+        tenants.add(connection, "other", "Other")
+    kept = [swept.published(store, tenant=tenant)[1] for tenant in (TENANT, "other") * 3]
+    strays = [f"{keys.of_attempt(uuid4(), 1)}frame_00001.jpg" for _ in range(5)]
+    for key in strays:
+        store.put(key, b"x")
+        swept.age(key)
+    assert swept() == {"deleted": 5, "missing": 0, "uploads": 0}
+    assert all(store.exists(f"{prefix}frame_00001.jpg") for prefix in kept)
+
+
+def test_a_row_is_asked_again_before_its_files_go(swept: Sweep, store: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was read, and then its prefix was published."""
+    _, prefix = swept.published(store)
+    monkeypatch.setattr(sweep, "_published", lambda *_: iter([Published("snaps/earlier/1/")]))
+    assert swept()["deleted"] == 0
+    assert store.exists(f"{prefix}frame_00001.jpg")
 
 
 def test_what_a_row_names_and_is_not_there_is_said(swept: Sweep, store: Local) -> None:
