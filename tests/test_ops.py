@@ -12,17 +12,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
+import psycopg
 import pytest
+import sqlalchemy
 
 from snapapp.api.requests import BODY_MAX
 from snapapp.errors import SettingsError
+from snapapp.migrate import is_current, migrate
 from snapapp.monolith import connections_needed
 from snapapp.postgres.binaries import program
 from snapapp.settings import DEFAULT_ENV_FILE, TABLE, EnvFile, Environment, LogFormat, Settings, load
-from tests.conftest import EMBEDDED, PROGRAMS
+from snapapp.sources.guard import is_public
+from tests.conftest import EMBEDDED, OLDEST, PROGRAMS, system_server
 from tests.jobs.working import until
 
 BOX = Path(__file__).parent.parent / "ops" / "linode"
@@ -30,6 +37,7 @@ LONG_LIVED = ["snapapp-api.service", "snapapp-worker@1.service", "snapapp-superv
 SERVICES = [*LONG_LIVED, "snapapp-migrate.service"]
 SANDBOX = BOX / "snapapp-.service.d" / "sandbox.conf"
 EXAMPLE = BOX / "snapapp.env.example"
+README = (BOX / "README.md").read_text()
 TOKEN = "0123456789abcdef" * 3  # nobody's
 
 # MB. A box of 2 GB as its kernel reports it, and what the system takes of it.
@@ -57,9 +65,8 @@ def megabytes(text: str) -> int:
 
 def filled() -> str:
     """The example with its gaps filled in."""
-    return re.sub(
-        r"^(SNAPAPP_(?:INTERNAL_TOKEN|SIGNING_SECRET)=)$", rf"\g<1>{TOKEN}", EXAMPLE.read_text(), flags=re.MULTILINE
-    )
+    text = EXAMPLE.read_text().replace("_BASE_URL=\n", "_BASE_URL=https://snapapp.example.com\n")
+    return re.sub(r"^(SNAPAPP_(?:INTERNAL_TOKEN|SIGNING_SECRET)=)$", rf"\g<1>{TOKEN}", text, flags=re.MULTILINE)
 
 
 def example(**changes: str) -> Settings:
@@ -157,6 +164,40 @@ def test_the_code_is_out_of_reach_for_who_runs_it() -> None:
         assert not any(path.startswith(folder) for folder in written)
 
 
+NAMED_NETWORKS = {
+    "any": ["0.0.0.0/0", "::/0"],
+    "localhost": ["127.0.0.0/8", "::1/128"],
+    "link-local": ["169.254.0.0/16", "fe80::/64"],
+    "multicast": ["224.0.0.0/4", "ff00::/8"],
+}
+
+
+def networks(name: str, key: str) -> list[IPv4Network | IPv6Network]:
+    words = " ".join(unit(name).get(key, [])).split()
+    return [ip_network(text) for word in words for text in NAMED_NETWORKS.get(word, [word])]
+
+
+def reaches(name: str, address: str) -> bool:
+    """As systemd decides: what is allowed, then what is denied, then the rest is allowed."""
+    allowed, denied = (
+        [ip_address(address) in net for net in networks(name, f"IPAddress{key}")] for key in ("Allow", "Deny")
+    )
+    return any(allowed) or not any(denied)
+
+
+@pytest.mark.parametrize("name", LONG_LIVED)
+def test_a_service_that_fetches_videos_reaches_them_and_no_neighbour(name: str) -> None:
+    for address in ("93.184.215.14", "2606:4700::1111", "127.0.0.1", "::1"):
+        assert reaches(name, address)
+    for address in ("169.254.169.254", "fd00:a9fe:a9fe::1", "10.0.0.1", "172.31.0.1", "192.168.1.1", "100.64.0.1"):
+        assert not reaches(name, address)
+        assert not is_public(ip_address(address))
+
+
+def test_a_migration_reaches_the_database_only() -> None:
+    assert [reaches("snapapp-migrate.service", address) for address in ("127.0.0.1", "1.1.1.1")] == [True, False]
+
+
 # --- settings ---------------------------------------------------------------------------------------------------
 
 
@@ -194,6 +235,21 @@ def test_the_services_read_the_file_that_commands_read() -> None:
         assert unit(name)["EnvironmentFile"] == [str(DEFAULT_ENV_FILE)]
 
 
+def test_a_box_from_the_example_wants_tokens_and_gives_whole_links() -> None:
+    assert example().require_api_token is True
+    filling = re.findall(r'^sed -i "(s[^"]+)" /etc/snapapp/snapapp.env$', README, re.MULTILINE)
+    changed = subprocess.run(
+        ["sed", *(f"-e{each.replace('$DOMAIN', 'farm.example')}" for each in filling)],
+        input=EXAMPLE.read_text(),
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "\nSNAPAPP_PUBLIC_BASE_URL=https://farm.example\n" in changed
+    assert re.search(r"^SNAPAPP_[A-Z_]+=$", changed, re.MULTILINE) is None, "a gap that nobody fills"
+    assert "rotate-token default\nsystemctl enable --now snapapp-api" in README, "it does not start on the known token"
+
+
 def test_every_setting_that_ops_names_exists() -> None:
     known = {entry.name for entry in TABLE.values()}
     for file in (path for path in BOX.rglob("*") if path.is_file()):
@@ -201,9 +257,8 @@ def test_every_setting_that_ops_names_exists() -> None:
 
 
 def test_the_readme_names_every_file() -> None:
-    said = (BOX / "README.md").read_text()
     files = {path.relative_to(BOX).as_posix() for path in BOX.rglob("*") if path.is_file()} - {"README.md"}
-    assert {name for name in files if name not in said and f"{name.rpartition('/')[0]}/" not in said} == set()
+    assert {name for name in files if name not in README and f"{name.rpartition('/')[0]}/" not in README} == set()
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------
@@ -248,6 +303,129 @@ def test_postgres_has_connections_for_one_process_and_for_an_api_with_two_worker
     worker = together.jobs("postgresql://").connections
     assert connections_needed(together) <= allowed
     assert connections_needed(split) + 2 * worker <= allowed
+
+
+# --- the README's blocks ----------------------------------------------------------------------------------------
+
+
+class Box:
+    """Runs blocks of the README: the database's programs are real, those that need root or systemd are stood in for."""
+
+    def __init__(self, folder: Path, server: str) -> None:
+        self.folder, self.server, self.started = folder, server, folder / "systemctl"
+        programs = folder / "bin"
+        programs.mkdir()
+        self.stand_in("systemctl", f'echo "$@" >>{self.started}')
+        self.stand_in("sudo", 'export PGUSER=$2; shift 2; exec "$@"')
+        self.stand_in("install", 'for last; do true; done; mkdir -p "$last"')
+        host = parse_qs(urlsplit(server).query)["host"][0]
+        path = f"{programs}:{PROGRAMS[str(OLDEST)]}:{os.environ['PATH']}"
+        self.environment = os.environ | {"PATH": path, "PGHOST": host}
+
+    @property
+    def url(self) -> str:
+        place = sqlalchemy.make_url(self.server).set(username="snapapp", database="snapapp")
+        return place.render_as_string(hide_password=False)
+
+    def stand_in(self, name: str, body: str) -> None:
+        file = self.folder / "bin" / name
+        file.write_text(f"#!/bin/sh\n{body}\n")
+        file.chmod(0o755)
+
+    def types(self, mark: str, *, but: str = "\n\n") -> subprocess.CompletedProcess[str]:
+        """The block with this mark, its paths below our folder, without lines that begin with `but`."""
+        [block] = [each for each in re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL) if mark in each]
+        lines = "".join(line for line in block.splitlines(keepends=True) if not line.startswith(but))
+        for place in ("/opt/snapapp", "/var/lib/postgresql"):
+            lines = lines.replace(place, f"{self.folder}{place}")
+        said = subprocess.run(["bash", "-c", lines], env=self.environment, capture_output=True, text=True, check=False)
+        self.started.touch()
+        return said
+
+    def is_started(self) -> bool:
+        return "start snapapp-api" in self.started.read_text()
+
+    def ask(self, statement: str, database: str = "snapapp") -> list[tuple[Any, ...]]:
+        place = sqlalchemy.make_url(self.server).set(database=database).render_as_string(hide_password=False)
+        with psycopg.connect(place, autocommit=True) as db:
+            cursor = db.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    @property
+    def copy(self) -> Path:
+        [found] = (self.folder / "var/lib/postgresql/before-upgrade").iterdir()
+        return found
+
+
+@pytest.fixture(scope="module")
+def fresh_server() -> Iterator[str]:
+    """A server of its own, because the README makes roles."""
+    if OLDEST is None:
+        pytest.skip("there is no PostgreSQL below /usr/lib/postgresql")
+    with system_server(PROGRAMS[OLDEST]) as url:
+        yield url
+
+
+@pytest.fixture
+def box(tmp_path: Path, fresh_server: str) -> Iterator[Box]:
+    """Set up by step 4, with the schema, and a release that is about to be followed by another."""
+    box = Box(tmp_path, fresh_server)
+    made = box.types("createuser", but="cp ")
+    assert made.returncode == 0, made.stderr
+    migrate(box.url)
+    for release in ("20260101-old", "20260202-new"):
+        (tmp_path / "opt/snapapp/releases" / release).mkdir(parents=True)
+    (tmp_path / "opt/snapapp/current").symlink_to(tmp_path / "opt/snapapp/releases/20260101-old")
+    box.ask("SELECT enqueue_job('test', unique_key => 'before')")
+    yield box
+    for (name,) in box.ask("SELECT datname FROM pg_database WHERE datname LIKE 'snapapp%'", "postgres"):
+        box.ask(f"DROP DATABASE {name} WITH (FORCE)", "postgres")
+    box.ask("DROP ROLE snapapp_tenant, snapapp", "postgres")
+
+
+def upgraded(box: Box) -> None:
+    kept = box.types("pg_dump")
+    assert kept.returncode == 0, kept.stderr
+    current, releases = box.folder / "opt/snapapp/current", box.folder / "opt/snapapp/releases"
+    (box.folder / "opt/snapapp/previous").write_text(f"{current.resolve()}\n")
+    current.unlink()
+    current.symlink_to(releases / "20260202-new")
+    box.ask("SELECT enqueue_job('test', unique_key => 'after')")
+    box.started.write_text("")
+
+
+KEYS = "SELECT unique_key FROM snap_processing_job ORDER BY id"
+
+
+def test_a_rollback_brings_the_copy_back_and_keeps_the_newer_database(box: Box) -> None:
+    upgraded(box)
+    assert box.copy.name == "20260101-old.dump"
+    said = box.types("pg_restore --exit-on-error")
+    newer = said.stdout.split()[-1].rstrip(".")
+    assert (box.ask(KEYS), box.ask(KEYS, newer)) == ([("before",)], [("before",), ("after",)]), said.stderr
+    assert (box.folder / "opt/snapapp/current").resolve().name == "20260101-old"
+    assert box.is_started()
+    assert is_current(box.url)  # and snapapp's own again
+
+
+@pytest.mark.parametrize("torn", [0.0, 0.2, 0.9, 0.99])
+def test_a_rollback_with_a_torn_copy_changes_nothing(box: Box, torn: float) -> None:
+    upgraded(box)
+    os.truncate(box.copy, int(box.copy.stat().st_size * torn))
+    said = box.types("pg_restore --exit-on-error")
+    assert said.returncode != 0
+    assert box.ask(KEYS) == [("before",), ("after",)]
+    assert (box.folder / "opt/snapapp/current").resolve().name == "20260202-new"
+    assert not box.is_started()
+
+
+def test_a_copy_that_fails_halfway_leaves_the_one_before(box: Box) -> None:
+    assert box.types("pg_dump").returncode == 0
+    before = box.copy.read_bytes()
+    box.stand_in("pg_dump", 'echo torn >"$4"; exit 1')
+    assert box.types("pg_dump").returncode != 0
+    kept = {each.name: each.read_bytes() for each in box.folder.glob("var/lib/postgresql/before-upgrade/*.dump")}
+    assert kept == {"20260101-old.dump": before}
 
 
 # --- proxies ----------------------------------------------------------------------------------------------------
