@@ -12,7 +12,7 @@ from snapapp import videos
 from snapapp.api.deps import House, RequestId
 from snapapp.api.errors import may_be
 from snapapp.api.incoming import Incoming, looks_like_a_video
-from snapapp.api.tenancy import Claim, Claimed, code_of, visiting
+from snapapp.api.tenancy import Claim, Claimed, Visit, code_of, visiting
 from snapapp.api.videos import VideoShown
 from snapapp.jobs import enqueue
 from snapapp.monolith import Monolith
@@ -110,8 +110,9 @@ def _cut_short(error: Exception) -> HTTPException:
 def _keep(
     house: Monolith, claim: Claim, video_id: UUID, received: Received, name: str | None, request_id: str
 ) -> Video:
-    """The bytes are there; now somebody knows of them. Should that fail they are nobody's, and go again."""
-    video: Video | None = None
+    """The bytes are there; now somebody knows of them. Should that be refused they are nobody's, and go again. Whether
+    a commit that nobody heard of took place is not known here: then they stay, and the sweep finds out."""
+    kept: Video | None = None
     try:
         with visiting(house, claim) as visit:
             upload = videos.Upload(
@@ -122,19 +123,38 @@ def _keep(
                 file_name=name,
             )
             with visit.as_tenant():
-                kept = videos.add_upload(visit.connection, visit.code, upload)
-            if kept.probe is None:
-                enqueue(
-                    visit.connection,
-                    orders.PROBE,
-                    orders.of_video(kept),
-                    tenant=visit.code,
-                    unique_key=str(kept.id),
-                    request_id=request_id,
-                )
-        video = kept
-        return kept
+                video = videos.add_upload(visit.connection, visit.code, upload)
+            if video.id == video_id:
+                _order_probe(visit, video, request_id)
+            kept = video
     finally:
-        if video is None or video.id != video_id:
-            with suppress(StorageError):  # the sweeper comes by as well
-                house.storage.delete(received.key)
+        if kept is None:
+            _delete(house, received.key)
+    if kept.id != video_id:
+        _hand_over(house, claim, kept, received.key, request_id)
+    return kept
+
+
+def _hand_over(house: Monolith, claim: Claim, kept: Video, key: str, request_id: str) -> None:
+    """The tenant has these bytes under another key. Where that one lost them, these take their place."""
+    assert kept.storage_key
+    try:
+        was_lost = not house.storage.exists(kept.storage_key)
+        if was_lost:
+            with house.storage.open(key) as file:
+                house.storage.put(kept.storage_key, file)
+    finally:
+        _delete(house, key)
+    if was_lost or kept.probe is None:
+        with visiting(house, claim) as visit:
+            _order_probe(visit, kept, request_id)
+
+
+def _order_probe(visit: Visit, video: Video, request_id: str) -> None:
+    order, name = orders.of_video(video), str(video.id)
+    enqueue(visit.connection, orders.PROBE, order, tenant=visit.code, unique_key=name, request_id=request_id)
+
+
+def _delete(house: Monolith, key: str) -> None:
+    with suppress(StorageError):  # the sweeper comes by as well
+        house.storage.delete(key)

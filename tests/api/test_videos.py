@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
 
+import psycopg
 import pytest
 import sqlalchemy
 from starlette.testclient import TestClient
@@ -210,6 +211,41 @@ def test_a_database_that_refuses_costs_no_orphan(client: TestClient, db: Db) -> 
     db.execute("CREATE TRIGGER meddle BEFORE INSERT ON snap_processing_job FOR EACH ROW EXECUTE FUNCTION meddle()")
     assert client.post(VIDEOS, content=FILM).status_code == 500
     assert (nothing_left(client), count(db, "video")) == (True, 0)
+
+
+def test_bytes_stay_where_nobody_heard_whether_their_row_was_committed(
+    client: TestClient, db: Db, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dialect = house(client).web.dialect
+    commit = dialect.do_commit
+
+    def unheard(connection: Any) -> None:
+        commit(connection)
+        if count(db, "video"):
+            raise psycopg.OperationalError("the line went dead")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(dialect, "do_commit", unheard)
+        assert client.post(VIDEOS, content=FILM).status_code in (500, 503)
+    again = upload(client)
+    assert client.get(again["contentPath"]).content == FILM
+    assert (len(stored(client)), count(db, "video")) == (1, 1)
+
+
+def test_bytes_that_were_lost_come_back_with_the_same_upload(
+    client: TestClient, engine: sqlalchemy.Engine, db: Db
+) -> None:
+    """Under the key that the row names; and what was found out without them is found out again."""
+    first = upload(client)
+    [key] = stored(client)
+    house(client).storage.delete(key)
+    with as_tenant(engine) as connection:
+        videos.set_probe(connection, "default", UUID(first["videoId"]), {"compatible": False, "reason": "it is gone"})
+    db.execute("DELETE FROM snap_processing_job")
+    assert upload(client)["videoId"] == first["videoId"]
+    assert stored(client) == [key]
+    assert client.get(first["contentPath"]).content == FILM
+    assert scalar(db, "SELECT kind FROM snap_processing_job") == "video.probe"
 
 
 # --- bytes ------------------------------------------------------------------------------------------------------
