@@ -12,12 +12,13 @@ from starlette.concurrency import run_in_threadpool
 from snapapp import search, videos
 from snapapp.api import media, remote
 from snapapp.api.deps import House, RequestId
-from snapapp.api.endings import Ends
+from snapapp.api.endings import Ends, is_worked
 from snapapp.api.errors import may_be
 from snapapp.api.lists import Listed, listed, windows
 from snapapp.api.places import Placed
 from snapapp.api.schema import Decimals, Label, Shown
 from snapapp.api.snap_shown import ProbeShown, VideoSnapList, lines_of, told
+from snapapp.api.snaps import refuse_without_room
 from snapapp.api.tenancy import Claimed, Own, visiting
 from snapapp.jobs import board, enqueue
 from snapapp.jobs.model import Status
@@ -30,6 +31,7 @@ from snapapp.videos import Video
 router = APIRouter(prefix="/v2/videos", tags=["videos"])
 
 _URGENT = 100  # somebody looks at the place where it should be
+_IN_VAIN_FOR = timedelta(hours=1)  # then a server that was away may be back
 
 VideoId = Annotated[UUID, Path(description="The video's id.")]
 NO_VIDEO = may_be(_404="The tenant has no such video.")
@@ -150,10 +152,17 @@ class Making(Shown):
 
 
 _BEING_MADE: dict[int | str, dict[str, Any]] = {
-    202: {"model": Making, "description": "It is being made; ask again in `Retry-After` seconds."}
+    202: {"model": Making, "description": "It is being made; ask again in `Retry-After` seconds."},
+    **may_be(_507="The disk is nearly full: no new work is taken."),
 }
 _CONTENT = (
-    media.RESPONSES | NO_VIDEO | _BEING_MADE | may_be(_502="The other server does not give it; the message says why.")
+    media.RESPONSES
+    | NO_VIDEO
+    | _BEING_MADE
+    | may_be(
+        _400="No copy can be made of it; the message says why.",
+        _502="The other server does not give it; the message says why.",
+    )
 )
 
 
@@ -196,13 +205,25 @@ async def _copy(house: Monolith, code: str, video: Video, request: Request, requ
     key = keys.of_preview(code, video.id)
     if await media.is_there(house.storage, key):
         return await media.sent(house.storage, key, request)
+    await run_in_threadpool(_refuse_in_vain, house, code, video)
     order = orders.of_preview(video, key)
     job_id = await run_in_threadpool(_start, house, code, orders.PREVIEW, order, str(video.id), request_id)
     return _making("preview", job_id)
 
 
+def _refuse_in_vain(house: Monolith, code: str, video: Video) -> None:
+    """A player asks every few seconds: what failed a moment ago is not tried again for each of these."""
+    if video.probe and video.probe.get("compatible") is False:
+        raise HTTPException(400, told(video.probe.get("reason")) or "The video cannot be used")
+    with house.web.connect() as connection:
+        why = board.failure(connection, orders.PREVIEW, code, str(video.id), _IN_VAIN_FOR)
+    if why:
+        raise HTTPException(400, told(why))
+
+
 def _start(house: Monolith, code: str, kind: str, order: dict[str, Any], unique_key: str, request_id: str) -> int:
     """The job that makes it; the one there is, where somebody asked before."""
+    refuse_without_room(house)
     with house.web.begin() as connection:
         job_id = enqueue(
             connection,
@@ -253,17 +274,12 @@ async def show_still(
     if not await media.is_there(house.storage, key):
         order, name = orders.of_still(video, milliseconds / 1000, key), f"{video.id}:{milliseconds}"
         job_id = await run_in_threadpool(_start, house, code, orders.STILL, order, name, request_id)
-        if await run_in_threadpool(_is_worked, house, orders.STILL):
+        if await run_in_threadpool(is_worked, house, orders.STILL):
             await ends.wait(job_id, min(_PATIENCE, house.settings.sync_wait))
         if not await media.is_there(house.storage, key):
             await run_in_threadpool(_refuse_if_failed, house, job_id)
             return _making("still", job_id)
     return await media.sent(house.storage, key, request)
-
-
-def _is_worked(house: Monolith, kind: str) -> bool:
-    with house.web.connect() as connection:
-        return board.is_known(connection, kind)
 
 
 def _refuse_if_failed(house: Monolith, job_id: int) -> None:

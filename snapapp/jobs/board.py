@@ -22,6 +22,8 @@ from snapapp.jobs.model import Status
 WINDOWS: Sequence[int] = (500, 2_000, 7_500, 20_000)
 SCATTERED: Sequence[int] = (500, 1_500, 3_000)
 FEW = 20_000  # waiting jobs whose ids are all read from their index: 2 ms
+CAP = 10_000  # jobs that are counted, of those waiting in each queue: one more than that means more
+LANES = 1_000  # in which the oldest due job is looked for
 
 _HIGHEST = 2**63 - 1
 
@@ -122,7 +124,8 @@ class Arrival(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueueSummary:
-    """A queue with work in it, or one that is paused."""
+    """A queue with work in it, or one that is paused. With CAP + 1 waiting jobs there are more, of each sort perhaps;
+    running and failed ones are counted up to CAP in all queues together, of the failed ones the newest."""
 
     queue: str
     pending: int
@@ -133,6 +136,10 @@ class QueueSummary:
     oldest_due: timedelta | None
     paused_at: datetime | None
     paused_reason: str | None
+
+    @property
+    def waiting(self) -> int:
+        return self.pending + self.retry_wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,6 +425,21 @@ def lines(db: Db, ids: list[int]) -> list[JobSummary]:
     return _summaries(db, ids)
 
 
+_FAILURE = """
+SELECT last_error FROM snap_processing_job
+ WHERE status = 'FAILED' AND kind = %(kind)s AND tenant = %(tenant)s AND unique_key = %(unique_key)s
+   AND finished_at > now() - %(within)s::interval
+ ORDER BY id DESC LIMIT 1
+"""
+
+
+def failure(db: Db, kind: str, tenant: str, unique_key: str, within: timedelta) -> str | None:
+    """Why the newest FAILED job with this key failed, if it ended no longer ago: for whoever would add another."""
+    values = {"kind": kind, "tenant": tenant, "unique_key": unique_key, "within": within}
+    rows = _run(db, _FAILURE, values)
+    return rows[0][0] if rows else None
+
+
 _SNAPS = "SELECT id, snap_id FROM snap_processing_job WHERE id = ANY (%(ids)s::bigint[]) AND snap_id IS NOT NULL"
 
 
@@ -488,20 +510,73 @@ def arrival(db: Db, job_id: int | None) -> Arrival:
 
 # --- queues, workers, numbers -----------------------------------------------------------------------------------
 
-_QUEUES = """
-SELECT coalesce(work.queue, quiet.name), coalesce(work.pending, 0), coalesce(work.retry_wait, 0),
-       coalesce(work.due, 0), coalesce(work.running, 0), coalesce(work.failed, 0), work.oldest_due,
-       quiet.paused_at, quiet.paused_reason
-  FROM queue_overview AS work FULL JOIN job_queue AS quiet ON quiet.name = work.queue
- WHERE work.queue IS NOT NULL OR quiet.paused_at IS NOT NULL
- ORDER BY 1
+# The walks must follow the index even before the statistics know of the rows in it: with 500,000 jobs in 50 queues that
+# ANALYZE had not seen, the plan sorted them anew for each step, 22 s.
+_BY_INDEX = """
+SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+       set_config('enable_sort', 'off', true), set_config('jit', 'off', true)
 """
 
+# Two walks over the index, one probe a step; then each queue's entries are counted, and no further than the cap. The
+# view queue_overview counts all: 0.2 s for a million, too long for a page that asks every three seconds.
+_QUEUES = """
+WITH RECURSIVE step AS (
+    (SELECT queue FROM snap_processing_job
+      WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect ORDER BY queue LIMIT 1)
+  UNION ALL
+    SELECT next.queue FROM step CROSS JOIN LATERAL (
+        SELECT queue FROM snap_processing_job
+         WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect AND queue > step.queue
+         ORDER BY queue LIMIT 1) AS next
+), lane AS (
+    (SELECT 1 AS number, queue, kind, priority, lane FROM snap_processing_job
+      WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect ORDER BY queue, kind, priority, lane LIMIT 1)
+  UNION ALL
+    SELECT lane.number + 1, next.* FROM lane CROSS JOIN LATERAL (
+        SELECT queue, kind, priority, lane FROM snap_processing_job
+         WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect
+           AND (queue, kind, priority, lane) > (lane.queue, lane.kind, lane.priority, lane.lane)
+         ORDER BY queue, kind, priority, lane LIMIT 1) AS next
+     WHERE lane.number < %(lanes)s
+), found AS (
+    SELECT entry.* FROM step CROSS JOIN LATERAL (
+        SELECT queue, status, next_retry_at FROM snap_processing_job
+         WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect AND queue = step.queue LIMIT %(cap)s + 1) AS entry
+  UNION ALL
+    (SELECT queue, status, next_retry_at FROM snap_processing_job
+      WHERE suspect AND status IN ('PENDING', 'RETRY_WAIT') LIMIT %(cap)s + 1)
+  UNION ALL
+    (SELECT queue, status, NULL FROM snap_processing_job WHERE status = 'RUNNING' LIMIT %(cap)s + 1)
+  UNION ALL
+    (SELECT queue, status, NULL FROM snap_processing_job WHERE status = 'FAILED' ORDER BY id DESC LIMIT %(cap)s + 1)
+  UNION ALL
+    SELECT name, 'PAUSED', NULL FROM job_queue WHERE paused_at IS NOT NULL
+  UNION ALL
+    SELECT lane.queue, 'OLDEST', first.next_retry_at FROM lane CROSS JOIN LATERAL (
+        SELECT next_retry_at FROM snap_processing_job AS job
+         WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect AND job.queue = lane.queue
+           AND job.kind = lane.kind AND job.priority = lane.priority AND job.lane = lane.lane
+         ORDER BY next_retry_at LIMIT 1) AS first
+)
+SELECT queue, count(*) FILTER (WHERE status = 'PENDING'), count(*) FILTER (WHERE status = 'RETRY_WAIT'),
+       count(*) FILTER (WHERE status IN ('PENDING', 'RETRY_WAIT') AND next_retry_at <= now()),
+       count(*) FILTER (WHERE status = 'RUNNING'), count(*) FILTER (WHERE status = 'FAILED'),
+       now() - min(next_retry_at) FILTER (WHERE next_retry_at <= now() AND isfinite(next_retry_at)),
+       max(paused_at), max(paused_reason)
+  FROM found LEFT JOIN job_queue ON name = queue
+ GROUP BY queue ORDER BY queue
+"""
+
+# Not from the view queue_throughput, whose means of minutes do not say how many jobs they are of.
 _THROUGHPUT = """
-SELECT queue, kind, sum(completed)::bigint, sum(failed)::bigint, sum(cancelled)::bigint,
-       round(sum(mean_ms * (completed + failed + cancelled)) / sum(completed + failed + cancelled), 1)::float8,
-       round(sum(mean_wait_ms * (completed + failed + cancelled)) / sum(completed + failed + cancelled), 1)::float8
-  FROM queue_throughput GROUP BY queue, kind ORDER BY queue, kind
+SELECT queue, kind, count(*) FILTER (WHERE status = 'COMPLETED'), count(*) FILTER (WHERE status = 'FAILED'),
+       count(*) FILTER (WHERE status = 'CANCELLED'),
+       round(avg(extract(epoch FROM finished_at - started_at) * 1000)::numeric, 1)::float8,
+       round(avg(extract(epoch FROM coalesce(started_at, finished_at) - created_at) * 1000)::numeric, 1)::float8
+  FROM snap_processing_job
+ WHERE id > (SELECT coalesce(max(id), 0) - 100000 FROM snap_processing_job)
+   AND finished_at > now() - interval '1 hour'
+ GROUP BY queue, kind ORDER BY queue, kind
 """
 
 _WORKERS = """
@@ -515,8 +590,10 @@ SELECT seen.id, seen.name, seen.host, seen.pid, seen.status, seen.note, seen.que
 
 
 def queues(db: Db) -> list[QueueSummary]:
-    """The queues that have anything but finished jobs, and those that are paused."""
-    return [QueueSummary(*row) for row in _run(db, _QUEUES, {})]
+    """The queues that have anything but finished jobs, and those that are paused. In the caller's transaction, whose
+    plans it bends."""
+    _run(db, _BY_INDEX, {})
+    return [QueueSummary(*row) for row in _run(db, _QUEUES, {"cap": CAP, "lanes": LANES})]
 
 
 def throughput(db: Db) -> list[Throughput]:

@@ -396,6 +396,39 @@ def test_a_video_that_no_browser_plays_gets_a_copy(url: str, tmp_path: Path, eng
         assert client.get(path, params={"preview": "false"}).content == FILM
 
 
+def test_a_copy_that_failed_says_why_and_is_not_ordered_at_every_poll(url: str, tmp_path: Path, db: Db) -> None:
+    def preview(job: Job) -> None:
+        raise Permanent("The video holds no picture.")
+
+    with known("video.preview", preview), working(url, tmp_path, db, "video.preview") as client:
+        path = f"{VIDEOS}/{upload(client)['videoId']}/content?preview=true"
+        assert client.get(path).status_code == 202
+        until(lambda: scalar(db, "SELECT status FROM snap_processing_job WHERE kind = 'video.preview'") == "FAILED")
+        for _ in range(2):
+            answer = client.get(path)
+            assert (answer.status_code, answer.json()["message"]) == (400, "The video holds no picture.")
+        db.execute("UPDATE snap_processing_job SET finished_at = now() - interval '61 minutes' WHERE status = 'FAILED'")
+        assert client.get(path).status_code == 202, "what was away may be back"
+
+
+def test_no_copy_is_ordered_of_what_is_no_usable_video(client: TestClient, engine: sqlalchemy.Engine, db: Db) -> None:
+    video = upload(client)
+    with as_tenant(engine) as connection:
+        videos.set_probe(connection, "default", UUID(video["videoId"]), {"compatible": False, "reason": "It is sound."})
+    answer = client.get(video["contentPath"], params={"preview": "true"})
+    assert (answer.status_code, answer.json()["message"]) == (400, "It is sound.")
+    assert scalar(db, "SELECT count(*) FROM snap_processing_job WHERE kind = 'video.preview'") == 0
+
+
+def test_a_full_disk_takes_neither_stills_nor_copies(client: TestClient, url: str, tmp_path: Path, db: Db) -> None:
+    video = f"{VIDEOS}/{upload(client)['videoId']}"
+    with served(url, tmp_path, worker_enabled=False, disk_free_min_mb=10**7) as full:
+        for path in ("/frame?at=1", "/content?preview=true"):
+            assert full.get(video + path).status_code == 507
+        assert full.get(f"{video}/content").content == FILM
+    assert scalar(db, "SELECT count(*) FROM snap_processing_job WHERE kind <> 'video.probe'") == 0
+
+
 def test_nothing_is_known_of_a_video_that_is_not_there(client: TestClient) -> None:
     for path in ("", "/content", "/frame?at=1"):
         answer = client.get(f"{VIDEOS}/{NOBODY}{path}")
