@@ -3,6 +3,7 @@ here knows the database."""
 
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from pydantic import (
@@ -32,6 +33,17 @@ Email = Annotated[
     StringConstraints(max_length=320, pattern=r"^[^@\s\x00-\x1f]+@[^@\s\x00-\x1f]+$"),
     Field(examples=["ana@fazenda.example"]),
 ]
+
+
+def _with_a_host(url: str) -> str:
+    """No pattern tells which brackets hold an address, and which letters only look like a slash."""
+    try:
+        urlsplit(url)
+    except ValueError:
+        raise ValueError("the host cannot be read") from None
+    return url
+
+
 # No blanks, no control characters, no user or password: what the fetch would refuse anyway, refused at once.
 VideoUrl = Annotated[
     str,
@@ -40,6 +52,7 @@ VideoUrl = Annotated[
         pattern=r"^[Hh][Tt][Tt][Pp][Ss]?://([0-9A-Za-z._~%\u00a1-\uffef-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?"
         r"([/?#][^\s\x00-\x1f\x7f]*)?$",
     ),
+    AfterValidator(_with_a_host),
     Field(description="An http or https URL.", examples=["https://videos.example/brete-7.mp4"]),
 ]
 SubjectId = Annotated[str, at_most(200), Field(examples=["BR-1042"])]

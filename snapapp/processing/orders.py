@@ -62,9 +62,12 @@ def host_of(video: Video) -> str | None:
     return None if video.storage_key else host_at(video.url or "")
 
 
-def host_at(url: str) -> str:
-    """The key that a limit on jobs for each remote server goes by."""
-    return f"host:{urlsplit(url).hostname or ''}"[:200]
+def host_at(url: str) -> str | None:
+    """The key that a limit on jobs for each remote server goes by; None where nobody can say whose it is."""
+    try:
+        return f"host:{urlsplit(url).hostname or ''}"[:200]
+    except ValueError:
+        return None
 
 
 def video_of(payload: dict[str, Any]) -> UUID:

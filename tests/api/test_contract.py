@@ -73,7 +73,7 @@ include-path-regex = "^/internal/jobs/.job_id"
 checks.positive_data_acceptance.enabled = false
 
 [[operations]]
-include-path-regex = "^/v2/(snaps|videos)"
+include-path-regex = "^/v2/(snaps|videos|webhooks)"
 checks.positive_data_acceptance.enabled = false
 
 [[operations]]

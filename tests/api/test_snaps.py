@@ -13,6 +13,7 @@ import pytest
 import sqlalchemy
 from starlette.testclient import TestClient
 
+from snapapp import videos
 from snapapp.jobs import Job, processor, registry
 from tests.api.conftest import served
 from tests.api.product import (
@@ -21,6 +22,7 @@ from tests.api.product import (
     SNAPS,
     VIDEO_URL,
     add_tenant,
+    as_tenant,
     body,
     complete,
     count,
@@ -64,6 +66,16 @@ def test_a_marked_moment_is_accepted_at_once_with_its_job(client: TestClient, db
     job = row(db, job_of(snap))
     assert (job.kind, job.tenant, job.snap_id) == ("snap.process", "default", UUID(snap["snapId"]))
     assert (job.request_id, job.payload["video"]) == ("from-the-field", {"url": snap["videoUrl"]})
+
+
+def test_a_video_whose_url_nobody_can_read_fails_in_its_job(
+    client: TestClient, engine: sqlalchemy.Engine, db: Db
+) -> None:
+    """Rows from before such a URL was refused."""
+    with as_tenant(engine) as connection:
+        video = videos.at_url(connection, "default", "http://[:::]/a.mp4")
+    snap = mark(client, videoUrl=..., videoId=str(video.id))
+    assert row(db, job_of(snap)).concurrency_key is None
 
 
 def test_what_was_answered_is_committed(client: TestClient, url: str) -> None:

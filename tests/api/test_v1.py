@@ -165,6 +165,12 @@ def test_whoever_waits_when_the_server_leaves_is_answered(url: str, tmp_path: Pa
     assert (one["status"], one["error"]) == ("FAILED", "The server is being restarted: ask again")
 
 
+def test_a_url_that_nobody_can_read_costs_its_own_item(client: TestClient, source: Server) -> None:
+    good, bad = asked(client, [item(source), item(source, videoUrl="http://[:::]/a.mp4")])["filmagens"]
+    assert "videoUrl" not in good["error"]
+    assert bad["error"] == "videoUrl: the host cannot be read"
+
+
 def test_without_a_worker_every_item_fails_with_a_plain_reason(client: TestClient, db: Db, source: Server) -> None:
     batch = asked(client, [item(source), {}])
     assert batch["status"] == "FAILED"
