@@ -75,7 +75,8 @@ DECLARE
                                                              WHERE name = enqueue_job.queue AND fair), '');
     hash bytea := job_spec_hash(enqueue_job.kind, enqueue_job.queue, enqueue_job.tenant, enqueue_job.payload);
     new_id bigint;
-    holder record;
+    holder bigint;
+    its_status text;
 BEGIN
     IF enqueue_job.unique_key IS NULL AND enqueue_job.unique_scope IS NOT NULL THEN
         RAISE EXCEPTION 'unique_scope % needs a unique_key', enqueue_job.unique_scope USING ERRCODE = '22023';
@@ -95,21 +96,24 @@ BEGIN
         ON CONFLICT DO NOTHING
         RETURNING id INTO new_id;
         EXIT WHEN new_id IS NOT NULL;
-        SELECT job.id, job.status INTO holder FROM snap_processing_job AS job
-         WHERE job.kind = enqueue_job.kind AND job.tenant = enqueue_job.tenant
-           AND job.unique_key = enqueue_job.unique_key
-           AND (  -- the three indexes' own words, so that a generic plan finds them
-               (scope = 'waiting' AND job.unique_scope = 'waiting' AND job.status = 'PENDING' AND job.lease_seq = 0)
-            OR (scope = 'live' AND job.unique_scope = 'live' AND job.status IN ('PENDING', 'RETRY_WAIT', 'RUNNING'))
-            OR (scope = 'ever' AND job.unique_scope = 'ever'))
-           FOR UPDATE;
-        CONTINUE WHEN NOT FOUND;  -- the holder ended between the two statements: try again
+        holder := job_holder(enqueue_job.kind, enqueue_job.tenant, enqueue_job.unique_key, scope);
+        CONTINUE WHEN holder IS NULL;  -- it ended between the two statements: try again
+        IF enqueue_job.on_conflict = 'replace' THEN
+            PERFORM FROM snap_processing_job WHERE id = holder AND status IN ('PENDING', 'RETRY_WAIT') FOR UPDATE;
+        ELSE
+            -- A waiting one must not begin before this transaction ends, or it would not see what that has written. A
+            -- running one is not locked: its end would wait for us, and its worker settle nothing else meanwhile.
+            PERFORM FROM snap_processing_job WHERE id = holder AND status IN ('PENDING', 'RETRY_WAIT') FOR SHARE;
+        END IF;
+        CONTINUE WHEN holder IS DISTINCT FROM job_holder(
+            enqueue_job.kind, enqueue_job.tenant, enqueue_job.unique_key, scope);  -- it began or ended meanwhile
         EXIT WHEN enqueue_job.on_conflict = 'ignore';
-        new_id := holder.id;
+        new_id := holder;
         EXIT WHEN enqueue_job.on_conflict = 'existing';
-        IF holder.status NOT IN ('PENDING', 'RETRY_WAIT') THEN
+        its_status := (SELECT status FROM snap_processing_job WHERE id = holder);
+        IF its_status NOT IN ('PENDING', 'RETRY_WAIT') THEN
             RAISE EXCEPTION 'job % holds the unique key % and is %: only a waiting job can be replaced',
-                holder.id, enqueue_job.unique_key, holder.status USING ERRCODE = '23505';
+                holder, enqueue_job.unique_key, its_status USING ERRCODE = '23505';
         END IF;
         UPDATE snap_processing_job AS job
            SET payload = enqueue_job.payload, queue = enqueue_job.queue, priority = enqueue_job.priority,
@@ -118,8 +122,9 @@ BEGIN
                lane = coalesce(enqueue_job.concurrency_key, (SELECT enqueue_job.tenant FROM job_queue
                                                               WHERE name = enqueue_job.queue AND fair), ''),
                timeout_ms = enqueue_job.timeout_ms, snap_id = enqueue_job.snap_id,
-               request_id = enqueue_job.request_id, spec_hash = hash
-         WHERE job.id = holder.id;
+               request_id = enqueue_job.request_id, spec_hash = hash, last_error = NULL, progress = NULL,
+               started_at = NULL
+         WHERE job.id = holder;
         PERFORM pg_notify('snapapp_job', enqueue_job.queue);
         EXIT;
     END LOOP;
@@ -155,7 +160,8 @@ BEGIN
         RETURNING id;
         RETURN;
     END IF;
-    -- In the order of the keys, so that two bulk calls with the same keys never wait for each other in a circle.
+    -- In the order of the keys, so that two bulk calls with the same keys never wait for each other in a circle; the
+    -- order of their bytes, because whoever needs several calls in one transaction sorts by that.
     RETURN QUERY
     WITH spec AS MATERIALIZED (
         SELECT element.value AS job, element.ordinality AS place
@@ -171,7 +177,9 @@ BEGIN
                    concurrency_key => job->>'concurrency_key', timeout_ms => (job->>'timeout_ms')::integer,
                    tenant => coalesce(job->>'tenant', ''), snap_id => (job->>'snap_id')::uuid,
                    request_id => job->>'request_id') AS id
-          FROM (SELECT * FROM spec ORDER BY job->>'kind', job->>'tenant', job->>'unique_key', place) AS spec
+          FROM (SELECT * FROM spec
+                 ORDER BY job->>'kind' COLLATE "C", coalesce(job->>'tenant', '') COLLATE "C", job->>'unique_key' COLLATE "C",
+                          place) AS spec
     )
     SELECT made.id FROM made ORDER BY made.place;
 END $_$;
@@ -321,7 +329,6 @@ CREATE TABLE public.snap_processing_job (
     CONSTRAINT attempts_are_sane CHECK (((attempt_count >= ((status = 'RUNNING'::text))::integer) AND ((max_attempts >= 1) AND (max_attempts <= 1000)) AND (interruptions >= 0) AND (timeout_ms > 0))),
     CONSTRAINT concurrency_key_is_the_lane CHECK ((lane = concurrency_key)),
     CONSTRAINT final_means_finished CHECK (((finished_at IS NOT NULL) = (status = ANY (ARRAY['COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text])))),
-    CONSTRAINT memory_is_some CHECK ((memory_mb > 0)),
     CONSTRAINT names_are_short CHECK ((((length(kind) >= 1) AND (length(kind) <= 200)) AND ((length(queue) >= 1) AND (length(queue) <= 200)) AND (length(lane) <= 500) AND (length(tenant) <= 200) AND (length(unique_key) <= 500) AND (length(request_id) <= 200))),
     CONSTRAINT priority_is_bounded CHECK (((priority >= '-1000'::integer) AND (priority <= 1000))),
     CONSTRAINT running_means_leased CHECK ((num_nonnulls(claimed_by, locked_at, lock_expires_at) =
@@ -377,6 +384,7 @@ DECLARE
     its record;
     running bigint;
     room record;
+    kept_for bigint;
 BEGIN
     FOREACH name IN ARRAY ARRAY['queue:' || job.queue, 'key:' || nullif(job.lane, '')] LOOP
         SELECT * INTO its FROM job_limit_of(name);
@@ -385,6 +393,7 @@ BEGIN
          WHERE other.status = 'RUNNING' AND name IN ('queue:' || other.queue, 'key:' || other.lane);
         SELECT * INTO room FROM job_limit_room(name, running, coalesce(
             (SELECT full_at FROM job_limit_key WHERE key = name), now()));
+        kept_for := (SELECT job_id FROM job_places_kept() WHERE key = name);
         is_shut := its.max_running IS NOT DISTINCT FROM 0;
         IF is_shut THEN
             said := format('The limit %s lets nothing of %s run.', its.key_pattern, name);
@@ -392,6 +401,10 @@ BEGIN
         ELSIF room.places = 0 THEN
             said := format('The limit %s lets %s of %s run at once, and %s run: it waits for one of them to end.',
                            its.key_pattern, its.max_running, name, running);
+            RETURN NEXT;
+        ELSIF room.places = 1 AND NOT job.suspect AND kept_for IS NOT NULL THEN
+            said := format('The limit %s lets %s of %s run at once, and the last place is kept for job %s, which runs next.',
+                           its.key_pattern, its.max_running, name, kept_for);
             RETURN NEXT;
         ELSIF room.tokens = 0 THEN
             said := format('The limit %s lets %s of %s start a second, after a burst of %s: the next one may start in %s.',
@@ -522,9 +535,9 @@ DECLARE
     is_held boolean := false;
     seen record;
 BEGIN
-    IF job.status = 'RETRY_WAIT' THEN
-        RETURN NEXT format('Attempt %s of %s failed: %s', job.attempt_count, job.max_attempts,
-                           left(split_part(job.last_error, chr(10), 1), 300));
+    IF job.status = 'RETRY_WAIT' AND job.last_error IS NOT NULL THEN  -- else it was replaced: that was another payload
+        RETURN NEXT format('Attempt %s of %s failed: %s', coalesce(job.errors->-1->>'attempt', job.attempt_count::text),
+                           job.max_attempts, left(split_part(job.last_error, chr(10), 1), 300));
     END IF;
     IF job.interruptions > 0 THEN
         RETURN NEXT format('A shutdown handed it back while it ran, %s times.', job.interruptions);
@@ -661,6 +674,16 @@ BEGIN
     RETURN NEW;
 END $$;
 COMMENT ON FUNCTION public.job_before_insert() IS 'Fills lane and spec_hash of a new job and refuses a payload that is too large.';
+CREATE FUNCTION public.job_holder(its_kind text, its_tenant text, its_key text, scope text) RETURNS bigint
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT job.id FROM snap_processing_job AS job
+     WHERE job.kind = its_kind AND job.tenant = its_tenant AND job.unique_key = its_key
+       AND (   (scope = 'waiting' AND job.unique_scope = 'waiting' AND job.status = 'PENDING' AND job.lease_seq = 0)
+            OR (scope = 'live' AND job.unique_scope = 'live' AND job.status IN ('PENDING', 'RETRY_WAIT', 'RUNNING'))
+            OR (scope = 'ever' AND job.unique_scope = 'ever'))
+$$;
+COMMENT ON FUNCTION public.job_holder(its_kind text, its_tenant text, its_key text, scope text) IS 'The job that holds a unique key in a scope; see enqueue_job.';
 CREATE FUNCTION public.job_limit_of(its_key text) RETURNS TABLE(key_pattern text, max_running integer, rate double precision, burst integer)
     LANGUAGE sql STABLE
     AS $$
@@ -711,6 +734,14 @@ CREATE FUNCTION public.job_next_due(kinds text[], queues text[] DEFAULT NULL::te
        AND NOT EXISTS (SELECT FROM job_queue WHERE name = lane.queue AND paused_at IS NOT NULL)
 $$;
 COMMENT ON FUNCTION public.job_next_due(kinds text[], queues text[]) IS 'When the next waiting job of these kinds may run; the workers ask it to know how long they may sleep.';
+CREATE FUNCTION public.job_next_due_in(kinds text[], queues text[] DEFAULT NULL::text[]) RETURNS double precision
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT CASE WHEN due IS NOT NULL THEN extract(epoch FROM
+               greatest(clock - interval '1 day', least(clock + interval '1 day', due)) - clock)::float8 END
+      FROM (SELECT job_next_due(kinds, queues) AS due, clock_timestamp() AS clock) AS its
+$$;
+COMMENT ON FUNCTION public.job_next_due_in(kinds text[], queues text[]) IS 'Seconds until the next waiting job of these kinds is due, at most a day; the workers ask it to know how long they may sleep.';
 CREATE FUNCTION public.job_percentiles(amounts double precision[], weights integer[], OUT p50 double precision, OUT p95 double precision, OUT p99 double precision) RETURNS record
     LANGUAGE sql IMMUTABLE
     AS $$
@@ -721,6 +752,26 @@ CREATE FUNCTION public.job_percentiles(amounts double precision[], weights integ
              WHERE amount IS NOT NULL) AS ranked
 $$;
 COMMENT ON FUNCTION public.job_percentiles(amounts double precision[], weights integer[], OUT p50 double precision, OUT p95 double precision, OUT p99 double precision) IS 'The 50th, 95th and 99th percentile of amounts that stand for several each.';
+CREATE FUNCTION public.job_places_kept(kinds text[] DEFAULT NULL::text[], queues text[] DEFAULT NULL::text[]) RETURNS TABLE(key text, job_id bigint)
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT its.key, min(job.id) FROM snap_processing_job AS job
+     CROSS JOIN LATERAL (SELECT ARRAY['queue:' || job.queue, 'key:' || nullif(job.lane, '')] AS keys) AS of_job
+     CROSS JOIN LATERAL unnest(of_job.keys) AS its (key)
+     WHERE job.suspect AND job.status IN ('PENDING', 'RETRY_WAIT') AND job.next_retry_at <= now()
+       AND (kinds IS NULL OR job.kind = ANY (kinds)) AND (queues IS NULL OR job.queue = ANY (queues))
+       AND NOT EXISTS (SELECT FROM job_queue WHERE name = job.queue AND paused_at IS NOT NULL)
+       AND NOT EXISTS (
+        SELECT FROM unnest(of_job.keys) AS each (key)
+          LEFT JOIN job_limit_key AS held ON held.key = each.key
+         CROSS JOIN LATERAL job_limit_room(each.key, (
+            SELECT count(*) FROM snap_processing_job AS other
+             WHERE other.status = 'RUNNING' AND each.key IN ('queue:' || other.queue, 'key:' || other.lane)),
+            coalesce(held.full_at, now())) AS room
+         WHERE 0 IN (room.places, room.tokens))
+     GROUP BY its.key
+$$;
+COMMENT ON FUNCTION public.job_places_kept(kinds text[], queues text[]) IS 'Keys with a limit that keep a place for a suspect, which runs next with nothing beside it.';
 CREATE FUNCTION public.job_rules_changed() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -1631,7 +1682,7 @@ CREATE VIEW public.queue_overview AS
     count(*) FILTER (WHERE ((live.status = ANY (ARRAY['PENDING'::text, 'RETRY_WAIT'::text])) AND (live.next_retry_at <= now()))) AS due,
     count(*) FILTER (WHERE (live.status = 'RUNNING'::text)) AS running,
     count(*) FILTER (WHERE (live.status = 'FAILED'::text)) AS failed,
-    date_trunc('second'::text, (now() - min(live.next_retry_at) FILTER (WHERE ((live.status = ANY (ARRAY['PENDING'::text, 'RETRY_WAIT'::text])) AND (live.next_retry_at <= now()))))) AS oldest_due,
+    date_trunc('second'::text, (now() - min(live.next_retry_at) FILTER (WHERE ((live.status = ANY (ARRAY['PENDING'::text, 'RETRY_WAIT'::text])) AND (live.next_retry_at <= now()) AND isfinite(live.next_retry_at))))) AS oldest_due,
     max(paused.paused_at) AS paused_at,
     max(paused.paused_reason) AS paused_reason
    FROM (( SELECT snap_processing_job.queue,

@@ -1,7 +1,6 @@
 -- A job that ran short of memory gets one more attempt with more of it.
 
-ALTER TABLE snap_processing_job
-    ADD COLUMN memory_mb integer CONSTRAINT memory_is_some CHECK (memory_mb > 0);
+ALTER TABLE snap_processing_job ADD COLUMN memory_mb integer;
 
 COMMENT ON COLUMN snap_processing_job.memory_mb IS
     'Its memory limit in MB, in the place of its kind''s, since an attempt ran short of memory.';

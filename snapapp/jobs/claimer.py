@@ -15,10 +15,11 @@ from snapapp.jobs.executors import Room
 from snapapp.jobs.holdings import Holdings
 from snapapp.jobs.model import Job
 from snapapp.jobs.pace import Pace
-from snapapp.jobs.queue import Bookmark, Claimant
+from snapapp.jobs.queue import Bookmark, Claimant, Head
 from snapapp.jobs.roster import Counts
 
 _BOOKMARK_LIVES = 1.0  # seconds at most without looking at every lane
+_HEADS_KEPT = 1000
 _WALK_SHARE = 10  # while a bookmark serves, a walk over all lanes may take a tenth of the time
 
 
@@ -86,7 +87,7 @@ class Claimer:
         self._quick_are_out: set[str] = set()  # rooms whose quick kinds have nothing waiting, as of this tick
         self._owes_a_look = False
         self._by_rules = False
-        self._after = ""  # the lane whose turn was last
+        self._served: dict[Head, str] = {}  # of each head the lane whose turn was last
         self._woken = False
         self._waits: list[float] = []  # of this tick: when to look again for what rules held back
         self._held_back: float | None = None  # the shortest of the last tick; read by whoever asks wants_to_know
@@ -252,8 +253,11 @@ class Claimer:
         return self.rules_are_told
 
     def _take_turns(self, db: psycopg.Connection[Row], ask: _Ask, limit: int) -> list[Job]:
-        turn = queue.claim_by_rules(db, self._claimant, ask.kinds, limit, ask.free, self._after)
-        self._after, self._by_rules = turn.after, turn.rules
+        turn = queue.claim_by_rules(db, self._claimant, ask.kinds, limit, ask.free, self._served)
+        self._by_rules = turn.rules
+        if len(self._served) > _HEADS_KEPT:  # of priorities that nobody uses any more
+            self._served.clear()
+        self._served |= turn.served
         self.suspects_wait = self.suspects_wait or turn.suspects_wait
         if turn.again_in is not None:
             self._waits.append(turn.again_in)

@@ -57,26 +57,49 @@ def enqueue(
 def enqueue_many(db: _queue.Db, jobs: Iterable[Mapping[str, Any]]) -> list[int | None]:
     """Adds many, each a mapping of enqueue's arguments (`kind`, `payload`, …); returns their ids in order. All or
     nothing: when one is refused, or `jobs` itself raises, none of them was added."""
-    pages = _pages(jobs)
+    pages = _pages(_in_order(jobs))
     first_two = list(islice(pages, 2))
     if len(first_two) < 2:  # one statement needs no savepoint to be all or nothing
-        return [job_id for page in first_two for job_id in _queue.enqueue_many(db, page)]
+        return _added(db, first_two)
     with _queue.together(db):
-        return [job_id for page in chain(first_two, pages) for job_id in _queue.enqueue_many(db, page)]
+        return _added(db, chain(first_two, pages))
 
 
-def _pages(jobs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    page: list[dict[str, Any]] = []
-    size = 0
-    for job in jobs:
+_Page = dict[int, dict[str, Any]]  # place among what was given -> spec
+
+
+def _added(db: _queue.Db, pages: Iterable[_Page]) -> list[int | None]:
+    ids: dict[int, int | None] = {}
+    for page in pages:
+        ids |= zip(page, _queue.enqueue_many(db, _as_json(page.values())), strict=True)
+    return [ids[place] for place in range(len(ids))]
+
+
+def _in_order(jobs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Those with unique keys last, in the order of the keys: two callers with the same ones, in any order and in
+    several statements, then never wait for each other in a circle."""
+    keyed = []
+    for place, job in enumerate(jobs):
         spec = _for_json(_spec(job))
+        if "unique_key" in spec:
+            keyed.append((spec["kind"], spec.get("tenant", ""), spec["unique_key"], place, spec))
+        else:
+            yield place, spec
+    for *_, place, spec in sorted(keyed, key=lambda each: each[:4]):
+        yield place, spec
+
+
+def _pages(specs: Iterable[tuple[int, dict[str, Any]]]) -> Iterator[_Page]:
+    page: _Page = {}
+    size = 0
+    for place, spec in specs:
         if len(page) == _BULK or (page and size + len(spec["payload"]) > _BULK_BYTES):
-            yield _as_json(page)
-            page, size = [], 0
-        page.append(spec)
+            yield page
+            page, size = {}, 0
+        page[place] = spec
         size += len(spec["payload"])
     if page:
-        yield _as_json(page)
+        yield page
 
 
 class Defaults:
@@ -225,7 +248,7 @@ def _for_json(spec: dict[str, Any]) -> dict[str, Any]:
 _encode = json.JSONEncoder().encode
 
 
-def _as_json(page: list[dict[str, Any]]) -> str:
+def _as_json(page: Iterable[dict[str, Any]]) -> str:
     """The payloads are JSON text already: they are put in as they are, not decoded and encoded again."""
     parts = []
     for spec in page:

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 import psycopg
@@ -262,10 +263,11 @@ def payload(db: Db, lease: Lease) -> bytes | None:
 
 
 def next_due(db: Db, kinds: Collection[str], queues: Collection[str]) -> float | None:
-    """Seconds until the next waiting job of these kinds is due, by the database's clock; None: nothing waits."""
+    """Seconds until the next waiting job of these kinds is due, at most a day, by the database's clock; None: nothing
+    waits."""
     rows = _run(
         db,
-        "SELECT extract(epoch FROM job_next_due(%(kinds)s, %(queues)s) - clock_timestamp())::float8",
+        "SELECT job_next_due_in(%(kinds)s, %(queues)s)",
         {"kinds": list(kinds), "queues": list(queues) or None},
     )
     return cast("float | None", rows[0][0])
@@ -287,18 +289,21 @@ WITH RECURSIVE head AS (
          WHERE job.status IN ('PENDING', 'RETRY_WAIT') AND NOT job.suspect
            AND (job.queue, job.kind, job.priority) > (head.queue, head.kind, head.priority)
          ORDER BY job.queue, job.kind, job.priority LIMIT 1) AS next
-), open AS MATERIALIZED (
-    SELECT * FROM head
+), open AS MATERIALIZED (  -- each with the lane that was served last
+    SELECT head.*, coalesce(served.lane, '') AS after
+      FROM head
+      LEFT JOIN unnest(%(after_queue)s::text[], %(after_kind)s::text[], %(after_priority)s::integer[],
+                       %(after_lane)s::text[]) AS served (queue, kind, priority, lane) USING (queue, kind, priority)
      WHERE kind = ANY (%(kinds)s) AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s))
        AND NOT EXISTS (SELECT FROM job_queue WHERE name = head.queue AND paused_at IS NOT NULL)
-), turn AS MATERIALIZED (  -- of each head the lanes after the one that was served last, and then those before it
+), turn AS MATERIALIZED (  -- of each head the lanes after that one, and then those before it
     SELECT open.*, lanes.lane, lanes.nth, count(*) OVER () AS lanes
       FROM open CROSS JOIN LATERAL (
         WITH RECURSIVE later AS (
             (SELECT job.lane FROM snap_processing_job AS job
               WHERE job.status IN ('PENDING', 'RETRY_WAIT') AND NOT job.suspect
                 AND job.queue = open.queue AND job.kind = open.kind AND job.priority = open.priority
-                AND job.lane > %(after)s
+                AND job.lane > open.after
               ORDER BY job.lane LIMIT 1)
           UNION ALL
             SELECT next.lane FROM later CROSS JOIN LATERAL (
@@ -311,14 +316,14 @@ WITH RECURSIVE head AS (
             (SELECT job.lane FROM snap_processing_job AS job
               WHERE job.status IN ('PENDING', 'RETRY_WAIT') AND NOT job.suspect
                 AND job.queue = open.queue AND job.kind = open.kind AND job.priority = open.priority
-                AND job.lane <= %(after)s
+                AND job.lane <= open.after
               ORDER BY job.lane LIMIT 1)
           UNION ALL
             SELECT next.lane FROM earlier CROSS JOIN LATERAL (
                 SELECT job.lane FROM snap_processing_job AS job
                  WHERE job.status IN ('PENDING', 'RETRY_WAIT') AND NOT job.suspect
                    AND job.queue = open.queue AND job.kind = open.kind AND job.priority = open.priority
-                   AND job.lane > earlier.lane AND job.lane <= %(after)s
+                   AND job.lane > earlier.lane AND job.lane <= open.after
                  ORDER BY job.lane LIMIT 1) AS next
         )
         SELECT lane, row_number() OVER () AS nth FROM (
@@ -358,26 +363,21 @@ SELECT key FROM unnest(%(keys)s::text[]) AS wanted (key)
 RETURNING key
 """
 
-# Suspects have a place kept for them: else the others, of whom there are always some, would never let them in.
 _ROOMS = """
 WITH taken AS MATERIALIZED (
-    SELECT queue, lane, count(*) AS jobs, false AS is_kept FROM snap_processing_job
-     WHERE status = 'RUNNING' GROUP BY queue, lane
-  UNION ALL
-    SELECT queue, lane, count(*), true FROM snap_processing_job
-     WHERE suspect AND status IN ('PENDING', 'RETRY_WAIT') AND next_retry_at <= now()
-       AND kind = ANY (%(kept_for)s) AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s))
-       AND NOT EXISTS (SELECT FROM job_queue WHERE name = queue AND paused_at IS NOT NULL)
-     GROUP BY queue, lane
+    SELECT queue, lane, count(*) AS jobs FROM snap_processing_job WHERE status = 'RUNNING' GROUP BY queue, lane
+), kept AS MATERIALIZED (
+    SELECT key FROM job_places_kept(%(kept_for)s, %(queues)s)
 )
-SELECT held.key, its.max_running, its.rate, room.places, room.tokens, room.next_token_in, now_running.is_kept
+SELECT held.key, its.max_running, its.rate, room.places, room.tokens, room.next_token_in, for_suspects.jobs > 0
   FROM unnest(%(keys)s::text[]) AS wanted (key)
   JOIN job_limit_key AS held USING (key)
  CROSS JOIN LATERAL (
-    SELECT coalesce(sum(jobs), 0)::bigint AS jobs, coalesce(bool_or(is_kept), false) AS is_kept FROM taken
+    SELECT coalesce(sum(jobs), 0)::bigint AS jobs FROM taken
      WHERE held.key IN ('queue:' || queue, 'key:' || lane)) AS now_running
+ CROSS JOIN LATERAL (SELECT count(*) AS jobs FROM kept WHERE kept.key = held.key) AS for_suspects
  CROSS JOIN LATERAL job_limit_of(held.key) AS its
- CROSS JOIN LATERAL job_limit_room(held.key, now_running.jobs, held.full_at) AS room
+ CROSS JOIN LATERAL job_limit_room(held.key, now_running.jobs + for_suspects.jobs, held.full_at) AS room
 """
 
 _CLAIM_SHARES = """
@@ -402,14 +402,18 @@ RETURNING id, kind, queue, tenant, priority,
     timeout_ms, request_id, suspect, greatest(next_retry_at, '1900-01-01Z'), lane
 """
 
+# The first ones of each lane: a lane that is shut must not hide what waits behind it.
 _SUSPECTS = """
 SELECT id, ARRAY(SELECT key FROM (VALUES ('queue:' || queue), ('key:' || nullif(lane, ''))) AS its (key)
                   WHERE EXISTS (SELECT FROM job_limit_of(key)))
-  FROM snap_processing_job
- WHERE suspect AND status IN ('PENDING', 'RETRY_WAIT') AND next_retry_at <= now()
-   AND kind = ANY (%(kinds)s) AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s))
-   AND NOT EXISTS (SELECT FROM job_queue WHERE name = queue AND paused_at IS NOT NULL)
- ORDER BY next_retry_at, id LIMIT 100
+  FROM (SELECT id, queue, lane, next_retry_at,
+               row_number() OVER (PARTITION BY queue, lane ORDER BY next_retry_at, id) AS nth
+          FROM snap_processing_job
+         WHERE suspect AND status IN ('PENDING', 'RETRY_WAIT') AND next_retry_at <= now()
+           AND kind = ANY (%(kinds)s) AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s))
+           AND NOT EXISTS (SELECT FROM job_queue WHERE name = queue AND paused_at IS NOT NULL)) AS suspect
+ WHERE nth <= 10
+ ORDER BY next_retry_at, id LIMIT 1000
 """
 
 _CLAIM_SUSPECT_SHARE = """
@@ -439,10 +443,19 @@ _LANES_AT_ONCE = 100  # of each head in one claim, in rotation
 _PLACE_AGAIN = 0.2  # seconds: nobody tells us that another worker's job has ended
 _LANE_AGAIN = 0.01  # seconds: somebody else was claiming for its key
 _LANES_AGAIN = 0.05  # seconds: there are more lanes than we looked at
+_NOBODY: Mapping["Head", str] = MappingProxyType({})
+
+
+class Head(NamedTuple):
+    """Where a claim begins to look: jobs of one queue, kind and priority, whose lanes take turns."""
+
+    queue: str
+    kind: str
+    priority: int
 
 
 class Lane(NamedTuple):
-    """Jobs of one queue, kind and priority that come one after the other."""
+    """Jobs of one head that come one after the other."""
 
     queue: str
     kind: str
@@ -451,6 +464,10 @@ class Lane(NamedTuple):
     due: int  # as many as were looked at
     keys: Sequence[str]  # those with a limit
     is_deeper: bool  # more are due
+
+    @property
+    def head(self) -> Head:
+        return Head(self.queue, self.kind, self.priority)
 
 
 class Room(NamedTuple):
@@ -478,7 +495,7 @@ class Turn(NamedTuple):
     """What a claim by the rules came to."""
 
     jobs: list[Job]  # in the order in which they should run: lanes take turns
-    after: str  # where the next one begins
+    served: dict[Head, str]  # of each head the lane that came last, for the next claim to begin after it
     again_in: float | None  # seconds; None: nothing that is due was left
     rules: bool  # are there any?
     suspects_wait: bool  # and have places kept for them
@@ -490,41 +507,64 @@ def has_rules(db: Db) -> bool:
     return bool(rows[0][0])
 
 
-def claim_by_rules(db: Db, by: Claimant, kinds: Collection[str], limit: int, at_once: int, after: str = "") -> Turn:
-    """Takes up to `limit` due jobs within all limits, lane by lane in turns; `at_once` is how many can begin now."""
+def claim_by_rules(
+    db: Db, by: Claimant, kinds: Collection[str], limit: int, at_once: int, served: Mapping[Head, str] = _NOBODY
+) -> Turn:
+    """Takes up to `limit` due jobs within all limits, lane by lane in turns; `at_once` is how many can begin now, and
+    `served` what came last in the turns before. Each head has its own: else the jobs of a queue without lanes would
+    begin everybody's rotation again, and who comes late in the alphabet would starve."""
     few = min(_LANES_AT_ONCE, 2 * limit + 8)
-    turn, is_cut = _take_turns(db, by, kinds, limit, at_once, after, few)
+    turn, is_cut = _take_turns(db, by, kinds, limit, at_once, served, few)
     if is_cut and not turn.jobs and few < _LANES_AT_ONCE:
-        turn, is_cut = _take_turns(db, by, kinds, limit, at_once, turn.after, _LANES_AT_ONCE)
+        first, (turn, is_cut) = (
+            turn,
+            _take_turns(db, by, kinds, limit, at_once, {**served, **turn.served}, _LANES_AT_ONCE),
+        )
+        turn = turn._replace(served=first.served | turn.served)
     if is_cut and len(turn.jobs) < limit:
         return turn._replace(again_in=0.0 if turn.jobs else _LANES_AGAIN)
     return turn
 
 
 def _take_turns(
-    db: Db, by: Claimant, kinds: Collection[str], limit: int, at_once: int, after: str, most_lanes: int
+    db: Db,
+    by: Claimant,
+    kinds: Collection[str],
+    limit: int,
+    at_once: int,
+    served: Mapping[Head, str],
+    most_lanes: int,
 ) -> tuple[Turn, bool]:
     """And: may there be more lanes than these?"""
-    asked = by.asks_for(kinds) | {"limit": limit, "after": after, "lanes": most_lanes}
-    seen = _run(db, _LANES, asked)
+    asked = by.asks_for(kinds) | {"limit": limit, "lanes": most_lanes}
+    seen = _run(db, _LANES, asked | _where_we_were(served))
     lanes = [Lane(*row[:7]) for row in seen]
     is_cut = any(row[7] for row in seen)
     keys = {key for lane in lanes for key in lane.keys}
     with together(db) if keys else nullcontext():
         rooms = _rooms(db, keys, asked | {"kept_for": asked["kinds"]})
-        shares, served = shared_out(lanes, rooms, limit, at_once, after)
+        shares, last = shared_out(lanes, rooms, limit, at_once)
         rows = _run(db, _CLAIM_SHARES, asked | _columns(lanes, shares)) if any(shares) else []
         keys_of = {lane[:4]: lane.keys for lane in lanes}
         _spend(db, rooms, Counter(key for row in rows for key in keys_of[_lane_of(row)]))
-    if is_cut and not rows:  # on with the lanes after those, of whichever head they come first
-        served = min((row[3] for row in seen if row[7]), key=lambda name: (name <= after, name))
+    cut = {lane.head: lane.name for lane, row in zip(lanes, seen, strict=True) if row[7]}
     if len(rows) < sum(shares):
         again_in: float | None = _LANE_AGAIN  # others took what we had seen
     else:
         again_in = _again_in(lanes, shares, rooms) if len(rows) < limit else None
     rules = all(row[8] for row in seen)  # where nothing waits it does not matter
     suspects_wait = any(room.is_kept for room in rooms.values())
-    return Turn(_jobs(_in_turns(rows)), served, again_in, rules, suspects_wait), is_cut
+    # A head with more lanes than we looked at, none of which can give anything now, goes on with those after them.
+    return Turn(_jobs(_in_turns(rows)), cut | last, again_in, rules, suspects_wait), is_cut
+
+
+def _where_we_were(served: Mapping[Head, str]) -> dict[str, Any]:
+    return {
+        "after_queue": [head.queue for head in served],
+        "after_kind": [head.kind for head in served],
+        "after_priority": [head.priority for head in served],
+        "after_lane": list(served.values()),
+    }
 
 
 def claim_suspect_by_rules(db: Db, by: Claimant, kinds: Collection[str]) -> Job | None:
@@ -560,10 +600,11 @@ def _spend(db: Db, rooms: Mapping[str, Room], started: Mapping[str, int]) -> Non
 
 
 def shared_out(
-    lanes: Sequence[Lane], rooms: Mapping[str, Room], limit: int, at_once: int, after: str
-) -> tuple[list[int], str]:
-    """How many each lane gives: higher priorities first, within one the lanes in turns, a job each time. And the name
-    of the lane that came last."""
+    lanes: Sequence[Lane], rooms: Mapping[str, Room], limit: int, at_once: int
+) -> tuple[list[int], dict[Head, str]]:
+    """How many each lane gives: higher priorities first, within one the lanes in turns, a job each time. And which lane
+    of each head came last."""
+    last: dict[Head, str] = {}
     left = {key: room.jobs(at_once) for key, room in rooms.items()}
     shares = [0] * len(lanes)
     for priority in sorted({lane.priority for lane in lanes}, reverse=True):
@@ -575,12 +616,12 @@ def shared_out(
                 if limit and shares[place] < lane.due and all(left.get(key) for key in lane.keys):
                     shares[place] += 1
                     limit -= 1
-                    after = lane.name
+                    last[lane.head] = lane.name
                     for key in lane.keys:
                         left[key] -= 1
                     served.append(place)
             waiting = served
-    return shares, after
+    return shares, last
 
 
 def _again_in(lanes: Sequence[Lane], shares: Sequence[int], rooms: Mapping[str, Room]) -> float | None:
@@ -984,7 +1025,7 @@ WITH page AS MATERIALIZED (
 ), gone AS (  -- by arrays: joined with a page, PostgreSQL 15 reads the whole table where nobody has analysed it
     DELETE FROM snap_processing_job
      WHERE id = ANY (ARRAY(SELECT id FROM page WHERE finished_at < now() - %(keep)s::interval))
-       AND finished_at < now() - %(keep)s::interval
+       AND finished_at < now() - %(keep)s::interval AND unique_scope IS DISTINCT FROM 'ever'
     RETURNING id
 ), logs AS (
     DELETE FROM job_log WHERE job_id = ANY (ARRAY(SELECT id FROM gone))
@@ -996,7 +1037,8 @@ SELECT (SELECT count(*) FROM gone), (SELECT max(id) FROM page WHERE created_at <
 
 
 def prune(db: Db, *, keep: timedelta, after: int = 0, limit: int = 1000) -> tuple[int, int | None]:
-    """Deletes old finished jobs from one page of ids; returns how many, and where to go on (None: done)."""
+    """Deletes old finished jobs from one page of ids; returns how many, and where to go on (None: done). A key that is
+    unique for ever stays with its job."""
     deleted, last = _run(db, _PRUNE, {"keep": keep, "after": after, "limit": limit})[0]
     return deleted, last
 

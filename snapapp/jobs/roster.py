@@ -167,7 +167,7 @@ WITH beaten AS (
            beat_at = now(), expires_at = excluded.expires_at
     RETURNING id
 )
-SELECT extract(epoch FROM job_next_due(%(kinds)s, %(only_queues)s) - clock_timestamp())::float8,
+SELECT job_next_due_in(%(kinds)s, %(only_queues)s),
        EXISTS (SELECT FROM snap_processing_job
                 WHERE suspect AND status IN ('PENDING', 'RETRY_WAIT') AND next_retry_at <= now()
                   AND kind = ANY (%(kinds)s)),

@@ -27,7 +27,7 @@ from snapapp.jobs.executors.guard import Guard
 from snapapp.jobs.executors.runners import Runner
 from snapapp.jobs.model import Finished, Job, Outcome, Status
 from snapapp.jobs.notes import Notes
-from snapapp.jobs.queue import Claimant, Turn
+from snapapp.jobs.queue import Claimant, Head, Turn
 from snapapp.jobs.registry import Processor, Registry
 from snapapp.jobs.retry import wait_spread
 from snapapp.jobs.settings import JobsSettings
@@ -99,7 +99,7 @@ class _Bench(ExitStack):
         self._in_children = in_children
         self._wait = wait_spread(settings.retry)
         self._claimant = Claimant("testing", settings.timeout)
-        self._after = ""  # the lane whose turn was last
+        self._served: dict[Head, str] = {}  # of each head the lane whose turn was last
         self._guard = Guard()
         self.callback(self._guard.stop)
         self._runners: dict[str, Runner] = {}
@@ -113,11 +113,12 @@ class _Bench(ExitStack):
 
     def _take_turn(self) -> Job | None:
         """One claim looks at some lanes only: on until one has something, or all of them were looked at."""
-        looked_after: set[str] = set()
-        while self._after not in looked_after:
-            looked_after.add(self._after)
-            turn: Turn = queue.claim_by_rules(self._connection, self._claimant, self._known.kinds(), 1, 1, self._after)
-            self._after = turn.after
+        kinds = self._known.kinds()
+        seen: list[dict[Head, str]] = []
+        while self._served not in seen:
+            seen.append(self._served)
+            turn: Turn = queue.claim_by_rules(self._connection, self._claimant, kinds, 1, 1, self._served)
+            self._served = self._served | turn.served
             if turn.jobs:
                 return turn.jobs[0]
         return None

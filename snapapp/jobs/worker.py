@@ -46,6 +46,7 @@ from snapapp.jobs.wakeup import Listener
 _FLOOR_WHILE_LISTENING = timedelta(seconds=5)
 _CONTEXT_EVENTS = {contexts.ENTERED: events.TENANT_CONTEXT, contexts.VALIDATED: events.TENANT_CONTEXT_VALIDATED}
 _ACCOUNTS_EVERY = timedelta(seconds=1)
+_LONGEST_SLEEP = 3600.0  # seconds: threads cannot wait for the years that a job may
 _LAST_MOMENTS = 2.0  # seconds of the grace kept for handing back and leaving
 
 
@@ -447,7 +448,7 @@ class Worker:
 
     def _due_in(self, seconds: float) -> None:
         """Have the claimer awake when something is due, if it would sleep longer."""
-        at = monotonic() + max(0.0, seconds)
+        at = monotonic() + min(max(0.0, seconds), _LONGEST_SLEEP)
         known = self._due_at
         if known is None or at < known:
             self._due_at = at

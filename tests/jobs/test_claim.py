@@ -299,6 +299,12 @@ def test_next_due_is_the_first_moment_at_which_a_claim_finds_something(db: Db) -
     assert queue.next_due(db, ["test"], []) == pytest.approx(-60, abs=20)
 
 
+@pytest.mark.parametrize(("run_at", "due_in"), [("infinity", 86400), ("9000-01-01Z", 86400), ("-infinity", -86400)])
+def test_a_job_beyond_the_calendar_is_a_day_away(db: Db, run_at: str, due_in: float) -> None:
+    db.execute("SELECT enqueue_job('test', run_at => %s)", [run_at])
+    assert queue.next_due(db, ["test"], []) == pytest.approx(due_in)
+
+
 def test_a_claim_after_a_failed_transaction_is_as_any_other(db: Db) -> None:
     waiting = make_job(db)
     with suppress(pg.DivisionByZero), db.transaction():

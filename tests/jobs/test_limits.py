@@ -13,7 +13,7 @@ from psycopg import errors as pg
 
 from snapapp.jobs import board, queue
 from snapapp.jobs.database import connect
-from snapapp.jobs.queue import Lane, Room, Turn, shared_out
+from snapapp.jobs.queue import Head, Lane, Room, Turn, shared_out
 from snapapp.jobs.registry import Registry
 from tests import limits
 from tests.factory import BY, OTHER, Db, ago, at_once, complete, job, make_job, make_jobs, move, row, scalar, statuses
@@ -43,9 +43,14 @@ def keyed(db: Db, count: int, key: str = "k", **columns: Any) -> list[int]:
 
 
 def turn(
-    db: Db, most: int = 100, *, by: queue.Claimant = BY, after: str = "", kinds: tuple[str, ...] = ("test",)
+    db: Db,
+    most: int = 100,
+    *,
+    by: queue.Claimant = BY,
+    served: dict[Head, str] | None = None,
+    kinds: tuple[str, ...] = ("test",),
 ) -> Turn:
-    return queue.claim_by_rules(db, by, kinds, most, most, after)
+    return queue.claim_by_rules(db, by, kinds, most, most, served or {})
 
 
 def take(db: Db, most: int = 100, **how: Any) -> list[int]:
@@ -253,19 +258,34 @@ def test_of_many_full_lanes_the_free_one_is_found_in_turns(db: Db) -> None:
         keyed(db, 1, f"full:{number:03}", status="RUNNING")
         keyed(db, 1, f"full:{number:03}")
     [last] = keyed(db, 1, "z")
-    after, found = "", list[int]()
+    served, found = dict[Head, str](), list[int]()
     for _ in range(3):
-        seen = turn(db, after=after)
-        after, found = seen.after, found + [job.id for job in seen.jobs]
+        seen = turn(db, served=served)
+        served, found = seen.served, found + [job.id for job in seen.jobs]
         assert seen.again_in is not None
     assert found == [last]
+
+
+@both_servers
+def test_a_plain_backlog_beside_many_full_lanes_hides_none_of_them(db: Db) -> None:
+    limit(db, "key:full:*", 1)
+    for number in range(150):
+        keyed(db, 1, f"full:{number:03}", status="RUNNING", queue="keyed")
+        keyed(db, 1, f"full:{number:03}", queue="keyed")
+    [last] = keyed(db, 1, "z", queue="keyed")
+    make_jobs(db, 100)
+    served, found = dict[Head, str](), list[int]()
+    for _ in range(20):
+        seen = turn(db, 5, served=served)
+        served, found = served | seen.served, found + [job.id for job in seen.jobs]
+    assert last in found
 
 
 @both_servers
 def test_a_limit_of_zero_stops_it_and_nobody_looks_again(db: Db) -> None:
     limit(db, "queue:default", 0)
     make_jobs(db, 2)
-    assert turn(db) == Turn([], "", None, True, suspects_wait=False)
+    assert turn(db) == Turn([], {}, None, True, suspects_wait=False)
     limit(db, "queue:default", 1)
     assert len(take(db)) == 1
     db.execute("DELETE FROM job_limit")
@@ -303,6 +323,56 @@ def test_a_suspect_keeps_to_the_limit_and_has_its_place_kept(db: Db) -> None:
     second = queue.claim_suspect_by_rules(db, BY, ["test"])
     assert second
     assert second.id == another
+
+
+@both_servers
+@pytest.mark.parametrize("shut", [{"max_running": 0}, {"rate": 0.001, "burst": 1}])
+def test_a_suspect_that_its_other_key_shuts_keeps_no_place(db: Db, shut: dict[str, Any]) -> None:
+    """A video that kills workers is shut by a limit: that must not shut the queue for all others."""
+    limit(db, "queue:default", 1)
+    limit(db, "key:camera:7", **shut)
+    if "rate" in shut:
+        keyed(db, 1, "camera:7")
+        complete(db, turn(db).jobs[0])  # and the only token is taken
+    [suspect] = keyed(db, 1, "camera:7", suspect=True)
+    [other] = make_jobs(db, 1)
+    assert queue.claim_suspect_by_rules(db, BY, ["test"]) is None
+    assert take(db) == [other]
+    assert row(db, suspect).status == "PENDING"
+
+
+@both_servers
+def test_many_suspects_keep_one_place(db: Db) -> None:
+    limit(db, "queue:default", 3)
+    make_jobs(db, 5, suspect=True)
+    make_jobs(db, 5)
+    assert len(take(db)) == 2
+    assert queue.claim_suspect_by_rules(db, BY, ["test"])
+    assert "the last place is kept for job" not in explained(db)
+
+
+@both_servers
+def test_the_place_that_is_kept_is_told_to_who_waits_for_it(db: Db) -> None:
+    limit(db, "queue:default", 1)
+    [suspect] = make_jobs(db, 1, suspect=True)
+    make_jobs(db, 1)
+    assert f"lets 1 of queue:default run at once, and the last place is kept for job {suspect}" in explained(db)
+
+
+def explained(db: Db) -> str:
+    """Of the newest job that waits and is no suspect."""
+    waiting = "(SELECT max(id) FROM snap_processing_job WHERE status = 'PENDING' AND NOT suspect)"
+    return str(scalar(db, f"SELECT explain_job({waiting})"))
+
+
+@both_servers
+def test_suspects_of_a_lane_that_is_shut_hide_no_others(db: Db) -> None:
+    limit(db, "queue:shut", 0)
+    make_jobs(db, 1001, queue="shut", suspect=True, next_retry_at=ago(hours=1))
+    [free] = make_jobs(db, 1, suspect=True)
+    found = queue.claim_suspect_by_rules(db, BY, ["test"])
+    assert found
+    assert found.id == free
 
 
 @both_servers
@@ -389,9 +459,40 @@ def test_tenants_of_a_fair_queue_take_turns_in_a_batch_and_from_one_to_the_next(
     make_jobs(db, 3, tenant="m")
     order: list[str] = []
     for _ in range(6):
-        seen = turn(db, 1, after=seen.after)
+        seen = turn(db, 1, served=seen.served)
         order += [job.tenant for job in seen.jobs]
     assert order == ["a", "m"] * 3
+
+
+@both_servers
+def test_the_turns_of_a_fair_queue_go_on_whatever_other_queues_do_meanwhile(db: Db) -> None:
+    """FE1: one rotation for all queues began again with each webhook, and who is late in the alphabet got nothing."""
+    make_fair(db, "media")
+    for tenant in "abc":
+        make_jobs(db, 4, queue="media", tenant=tenant, lane=tenant)
+    make_jobs(db, 12, kind="webhook")
+    served, order = dict[Head, str](), list[str]()
+    for _ in range(6):
+        for kinds in (("test",), ("webhook",)):
+            seen = turn(db, 1, served=served, kinds=kinds)
+            served |= seen.served
+            order += [each.tenant for each in seen.jobs if each.kind == "test"]
+    assert order == ["a", "b", "c"] * 2
+
+
+@both_servers
+def test_in_claims_for_several_queues_at_once_each_keeps_its_own_turn(db: Db) -> None:
+    for name in ("one", "two"):
+        make_fair(db, name)
+        for tenant in "abcd":
+            make_jobs(db, 3, queue=name, tenant=tenant, lane=tenant)
+    served, order = dict[Head, str](), {"one": "", "two": ""}
+    for _ in range(24):
+        seen = turn(db, 1, served=served)
+        served |= seen.served
+        for each in seen.jobs:
+            order[each.queue] += each.tenant
+    assert order == {"one": "abcd" * 3, "two": "abcd" * 3}
 
 
 @both_servers
@@ -444,7 +545,7 @@ def test_shares_keep_to_every_limit_and_leave_nothing_that_fits(
     lanes: list[Lane], one: Room, two: Room, most: int
 ) -> None:
     rooms = {"one": one, "two": two}
-    shares, _ = shared_out(lanes, rooms, most, most, "")
+    shares, _ = shared_out(lanes, rooms, most, most)
     left = {key: room.jobs(most) for key, room in rooms.items()} | {"locked": 0}
     for lane, share in zip(lanes, shares, strict=True):
         assert 0 <= share <= lane.due

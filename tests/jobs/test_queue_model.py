@@ -276,6 +276,7 @@ class QueueMachine(RuleBasedStateMachine):
         old.queue, old.priority, old.lane = new.queue, new.priority, new.lane
         old.max_attempts, old.due = new.max_attempts, new.due
         old.attempts = old.interruptions = 0
+        old.started = False
 
     # --- claim ----------------------------------------------------------------------------------------------
 
@@ -536,7 +537,7 @@ class QueueMachine(RuleBasedStateMachine):
             job_id, model = self.some(lambda job: True, number)
             move(self.db, job_id, created_at=ago(days=3), **({"finished_at": ago(days=2)} if model.is_over else {}))
             model.old = model.is_over
-        pruned = {job_id for job_id, job in self.jobs.items() if job.old}
+        pruned = {job_id for job_id, job in self.jobs.items() if job.old and job.scope != "ever"}
         # one page: where an age by hand leaves a young job between old ones, the pages end there
         assert queue.prune(self.db, keep=timedelta(days=1))[0] == len(pruned)
         for job_id in pruned:

@@ -15,6 +15,7 @@ from tests.factory import (
     beat,
     claim,
     complete,
+    enqueue,
     hence,
     make_job,
     make_jobs,
@@ -189,6 +190,15 @@ def test_old_ends_are_pruned_with_their_lines_and_nothing_else_is(db: Db) -> Non
     assert prune_all(db) == 3
     assert [*statuses(db)] == stays
     assert [one for (one,) in db.execute("SELECT job_id FROM job_log ORDER BY 1").fetchall()] == stays
+
+
+def test_a_key_that_is_unique_for_ever_stays_with_its_job(db: Db) -> None:
+    """The shop that sends its order again after a year must not be charged again."""
+    for scope in ("ever", "live"):
+        make_job(db, "COMPLETED", created_at=ago(days=3), finished_at=ago(days=2), unique_key="k", unique_scope=scope)
+    assert prune_all(db) == 1
+    first = enqueue(db, unique_key="k", unique_scope="ever")
+    assert statuses(db) == {first: "COMPLETED"}
 
 
 def test_pruning_stops_where_the_jobs_are_too_young_to_have_ended_long_ago(db: Db) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from snapapp.jobs import queue
+from snapapp.jobs import intake, queue
 from snapapp.jobs.database import connect
 from snapapp.jobs.errors import DuplicateKey
+from snapapp.jobs.intake import OnConflict
 from snapapp.jobs.model import Status
 from tests.factory import (
     BY,
@@ -18,12 +19,15 @@ from tests.factory import (
     Db,
     ago,
     at_once,
+    claim,
+    complete,
     enqueue,
     enqueue_many,
     hence,
     make_job,
     row,
     running_job,
+    scalar,
     statuses,
     until_blocking,
 )
@@ -109,6 +113,18 @@ def test_a_replaced_job_has_all_its_attempts_before_it(db: Db) -> None:
     assert not queue.claim(db, BY, ["test"], 1)[0][0].exhausted
 
 
+def test_of_a_replaced_job_nothing_of_the_old_one_is_told(db: Db) -> None:
+    tired = running_job(db, unique_key="k", unique_scope="live")
+    queue.retry(db, tired, OOPS, SECOND, 0.1)
+    queue_says = "SELECT explain_job(%s)"
+    assert "failed" in scalar(db, queue_says, tired.id)
+    enqueue(db, unique_key="k", on_conflict="replace")
+    assert "failed" not in scalar(db, queue_says, tired.id)
+    now = row(db, tired.id)
+    assert (now.last_error, now.progress, now.started_at) == (None, None, None)
+    assert len(now.errors) == 1, "the history stays"
+
+
 def test_a_running_job_is_not_replaced(db: Db) -> None:
     make_job(db, "RUNNING", unique_key="k", unique_scope="live")
     with pytest.raises(DuplicateKey, match="job 1 holds the unique key k and is RUNNING"):
@@ -136,6 +152,73 @@ def test_a_racer_waits_until_the_holder_is_certain(db: Db, other: Db, commit: bo
         second = racer.result(timeout=10)
     assert statuses(db) == {second: "PENDING"}
     assert (first == second) == commit
+
+
+@pytest.mark.parametrize("on_conflict", ["existing", "ignore"])
+def test_who_finds_a_key_held_by_a_running_job_does_not_hold_up_its_end(
+    db: Db, other: Db, on_conflict: OnConflict
+) -> None:
+    """Nor any other of the worker's results, which are settled with it."""
+    holder = running_job(db, unique_key="k", unique_scope="live")
+    with other.transaction():
+        enqueue(other, unique_key="k", on_conflict=on_conflict)
+        db.execute("SET lock_timeout = '1s'")
+        assert complete(db, holder) == {holder.id}
+    assert row(db, holder.id).status == "COMPLETED"
+
+
+@pytest.mark.parametrize("on_conflict", ["existing", "ignore"])
+def test_a_waiting_job_that_was_found_does_not_begin_before_its_finder_has_committed(
+    db: Db, other: Db, on_conflict: OnConflict
+) -> None:
+    """Or it would not see what the finder has written, and nobody would run again."""
+    holder = enqueue(db, unique_key="k")
+    with other.transaction():
+        enqueue(other, unique_key="k", on_conflict=on_conflict)
+        assert enqueue(db, unique_key="k") == holder, "many may find it at a time"
+        assert claim(db) == []
+    assert claim(db) == [holder]
+
+
+def test_a_job_that_begins_while_its_finder_waits_is_no_holder_of_a_waiting_key(db: Db, other: Db) -> None:
+    first = enqueue(db, unique_key="k", unique_scope="waiting")
+    with ThreadPoolExecutor(1) as thread:
+        with db.transaction():
+            assert claim(db) == [first]
+            finder = thread.submit(enqueue, other, unique_key="k", unique_scope="waiting")
+            until_blocking(db)
+        second = finder.result(timeout=10)
+    assert statuses(db) == {first: "RUNNING", second: "PENDING"}
+
+
+def test_callers_that_find_their_keys_held_never_wait_for_each_other(db: Db, other: Db) -> None:
+    for key in ("a", "b"):
+        enqueue(db, unique_key=key)
+    with db.transaction(), other.transaction():
+        for connection, keys in ((db, "ab"), (other, "ba")):
+            connection.execute("SET LOCAL lock_timeout = '1s'")
+            assert None not in [enqueue(connection, unique_key=key) for key in keys]
+
+
+def test_a_bulk_call_of_many_statements_takes_its_keys_in_one_order(db: Db) -> None:
+    """FC5: 2,500 jobs are three statements, and the last must not want what comes before the first."""
+    specs = [{"kind": "test", "unique_key": f"{n:04}", "tenant": "b"} for n in range(2499, 0, -1)]
+    specs.insert(700, {"kind": "test"})
+    specs.insert(1400, {"kind": "test", "unique_key": "9999", "tenant": "a"})
+    ids = intake.enqueue_many(db, specs)
+    assert len(set(ids)) == 2501
+    of = {
+        job_id: (tenant, key)
+        for job_id, tenant, key in db.execute("SELECT id, tenant, unique_key FROM snap_processing_job")
+    }
+    assert [of[job_id or 0] for job_id in ids] == [(spec.get("tenant", ""), spec.get("unique_key")) for spec in specs]
+    assert [of[job_id] for job_id in sorted(of)] == [("", None), *sorted(found for found in of.values() if found[1])]
+
+
+def test_a_missing_tenant_is_the_empty_one_in_the_order_of_the_keys(db: Db) -> None:
+    enqueue_many(db, {"unique_key": "b", "tenant": ""}, {"unique_key": "a"}, {"unique_key": "B", "tenant": ""})
+    made = db.execute("SELECT unique_key FROM snap_processing_job ORDER BY id").fetchall()
+    assert [key for (key,) in made] == ["B", "a", "b"]
 
 
 def test_bulk_calls_with_the_same_keys_in_any_order_never_wait_in_a_circle(db: Db, url: str) -> None:

@@ -669,6 +669,21 @@ def test_a_worker_survives_a_database_without_a_free_connection(url: str, db: Db
     assert name
 
 
+@pytest.mark.both_servers
+@pytest.mark.parametrize("run_at", ["9000-01-01Z", "infinity", "-infinity"])
+def test_a_job_beyond_the_calendar_stops_no_worker(url: str, db: Db, registry: Registry, run_at: str) -> None:
+    """No thread can wait for 7,000 years, and `infinity` is at no distance from now."""
+    registry.processor("work")(lambda job: None)
+    db.execute("SELECT enqueue_job('work', queue => 'later', run_at => %s)", [run_at])
+    if run_at == "-infinity":
+        db.execute("SELECT pause_queue('later')")
+    with working(url, registry) as (worker, heard):
+        for expected in (1, 2, 3):
+            assert enqueue(db, "work")
+            heard.wait_for("job.completed", times=expected)
+            worker.beat()
+
+
 def test_the_application_can_wrap_every_hook(url: str, db: Db, registry: Registry) -> None:
     make_effects(db)
 
