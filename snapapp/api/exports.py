@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import IO, Annotated, Any
 from uuid import UUID
 
@@ -68,9 +69,8 @@ def export_snaps(
 ) -> StreamingResponse:
     """Everything that matches, oldest first: at most 10,000 snaps, or 200 with their files. Narrowed like a search;
     with nothing said, all of the tenant's."""
-    most = ARCHIVED_MAX if form is Format.ZIP else ROWS_MAX
     with visiting(house, claim) as visit, visit.as_tenant():
-        found = _gathered(_pages(visit, which, video_id, nickname), places, most)
+        found = _gathered(_pages(visit, which, video_id, nickname), places, form, house.settings.data_dir)
     content = {Format.CSV: found.csv, Format.JSON: found.json}.get(form, lambda: _archive(found, house.storage))
     name = f"snaps-{datetime.now(UTC):%Y%m%d-%H%M%S}.{form}"
     headers = {
@@ -112,13 +112,14 @@ class _Found:
     must know before its first row."""
 
     lines: IO[bytes]
+    with_files: bool
     keys: dict[str, None] = field(default_factory=dict)  # of attributes, in the order in which they were met
     files: list[tuple[UUID, str, tuple[str, ...]]] = field(default_factory=list)  # snap, prefix, names
 
     def add(self, snap: Snap, line: SnapLine) -> None:
         self.lines.write(line.model_dump_json(by_alias=True).encode() + b"\n")
         self.keys |= dict.fromkeys(attribute.key for attribute in snap.subject.attributes)
-        if snap.media_prefix:
+        if self.with_files and snap.media_prefix:
             self.files.append((snap.id, snap.media_prefix, tuple(sorted(names_of(snap)))))
 
     def rows(self) -> Iterator[SnapLine]:
@@ -142,8 +143,12 @@ class _Found:
         self.lines.close()
 
 
-def _gathered(pages: Iterable[Page[Snap]], places: Places, most: int) -> _Found:
-    found = _Found(tempfile.SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - closed when it has been sent
+def _gathered(pages: Iterable[Page[Snap]], places: Places, form: Format, folder: Path) -> _Found:
+    """`folder` is on a disk: what is for everybody's temporary files may be in memory, which must not hold this."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    spool = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(folder))  # noqa: SIM115 - closed when it has been sent
+    found = _Found(spool, with_files=form is Format.ZIP)
+    most = ARCHIVED_MAX if found.with_files else ROWS_MAX
     try:
         count = 0
         for page in pages:

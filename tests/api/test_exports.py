@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import tempfile
 import zipfile
 from typing import Any
 
@@ -34,6 +35,16 @@ def test_a_table_has_a_row_for_each_snap_and_a_column_for_each_attribute(
     assert (first["snapId"], first["status"], first["subjectId"]) == (done["snapId"], "COMPLETED", "BR-1")
     assert (first["raça"], first["peso"], first["lote"], first["frameCount"]) == ("Nelore", "-4.5", "", "1")
     assert (second["status"], second["error"], second["lote"]) == ("FAILED", "The video ends at 3.2 s.", 'a;b,"c"\nd')
+
+
+def test_a_long_one_waits_on_our_disk_and_not_where_everybodys_temporary_files_are(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a small box those are in memory."""
+    monkeypatch.setattr(exports, "_IN_MEMORY", 10)
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    snap = mark(client)
+    assert [row["snapId"] for row in rows(client)] == [snap["snapId"]]
 
 
 def test_excel_opens_it_as_it_was_meant(client: TestClient) -> None:
