@@ -198,7 +198,9 @@ def whole_of(snap: Snap, places: Places) -> SnapWhole:
 
 
 def public_of(snap: Snap, token: str, places: Places) -> PublicSnap:
+    """Without the clean copies, which no link serves."""
     told = _fields(snap, places)
+    told["frames"] = [frame.model_copy(update={"clean_path": None}) for frame in told["frames"]]
     return PublicSnap(
         public_share_token=token, **{name: told[name] for name in PublicSnap.model_fields.keys() & told.keys()}
     )

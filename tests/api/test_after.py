@@ -110,6 +110,7 @@ def test_a_link_shows_the_evidence_and_nothing_of_the_house(
     assert "ana@fazenda.example" not in answer.text
     files = [seen["frames"][0]["path"], seen["snapshotVideo"]["path"]]
     assert files[0] == f"/public/snaps/{token}/media/frame_00001.jpg"
+    assert seen["frames"][0]["cleanPath"] is None, "no link serves it"
     assert [stranger.get(path).text for path in files] == [f"the bytes of {path.split('/')[-1]}" for path in files]
     assert stranger.get(files[1], headers={"Range": "bytes=4-8"}).text == "bytes"
 
