@@ -8,6 +8,7 @@ from datetime import timedelta
 from time import monotonic
 
 import psycopg
+import sqlalchemy
 from sqlalchemy import Connection
 from tenacity.wait import wait_base
 
@@ -165,6 +166,7 @@ def _decoded(outcome: Succeeded) -> object:
 
 
 def queue_is_away(error: BaseException) -> bool:
-    """The connection is broken or the server is gone: not the job's fault, and worth trying again."""
+    """The connection is broken, the server is gone or the pool has none left: not the job's fault, and worth trying
+    again."""
     cause = getattr(error, "orig", error)
-    return isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError)
+    return isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError | sqlalchemy.exc.TimeoutError)

@@ -22,7 +22,7 @@ Rows = list[tuple[Any, ...]]
 Db = Connection[Any] | sqlalchemy.Connection | Session
 Connect = Callable[[str], Connection[Row]]  # purpose -> a new connection
 
-_KEEPALIVE: dict[str, Any] = {
+KEEPALIVE: dict[str, Any] = {
     "connect_timeout": 10,
     "keepalives": 1,
     "keepalives_idle": 30,
@@ -30,6 +30,8 @@ _KEEPALIVE: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,  # a half-open connection ends in 30 s, not in hours
 }
+
+PREPARE_AFTER = 3  # executions of a statement
 
 
 class _RawJson(Loader):
@@ -61,8 +63,8 @@ def connect(
     **options: Any,
 ) -> Connection[Row]:
     """An autocommit connection. Nothing set here is needed for correctness, so a pooler may sit in between."""
-    connection = psycopg.connect(url, autocommit=True, application_name=name, **_KEEPALIVE, **options)
-    connection.prepare_threshold = 3 if prepared_statements else None
+    connection = psycopg.connect(url, autocommit=True, application_name=name, **KEEPALIVE, **options)
+    connection.prepare_threshold = PREPARE_AFTER if prepared_statements else None
     connection.adapters.register_loader("jsonb", _RawJson)
     connection.adapters.register_loader("jsonb", _RawBinaryJson)
     connection.execute(

@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import PoolResetState
 
 from snapapp.jobs.context import Within
-from snapapp.jobs.database import sqlalchemy_url
+from snapapp.jobs.database import KEEPALIVE, sqlalchemy_url
 from snapapp.jobs.errors import JobInterrupted, JobsError, NoConnection
 from snapapp.jobs.model import Job
 from snapapp.jobs.settings import JobsSettings
@@ -43,9 +43,8 @@ def job_engine(settings: JobsSettings) -> Engine:
         pool_reset_on_return=None,  # ours does it
         hide_parameters=True,
         connect_args={
+            **KEEPALIVE,
             "application_name": "snapapp job",
-            "connect_timeout": 10,
-            "tcp_user_timeout": 30_000,
             "prepare_threshold": None,  # DISCARD ALL would take them away again
         },
     )

@@ -4,8 +4,9 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from time import monotonic, thread_time
-from typing import Any
+from typing import Any, TypeVar
 
 from tenacity.wait import wait_base
 
@@ -30,13 +31,16 @@ from snapapp.jobs.model import Dropped, Failure, Finished, Interrupted, Job, Out
 from snapapp.jobs.notes import Notes
 from snapapp.jobs.registry import Processor, Registry
 from snapapp.jobs.retry import pause_after, wait_spread
-from snapapp.jobs.settings import JobsSettings
+from snapapp.jobs.settings import ASYNC_HOOKS, JobsSettings
 from snapapp.jobs.settler import Settler
 
+T = TypeVar("T")
 Run = Callable[[Job, Processor], Outcome | None]  # None: it took so long that somebody else has concluded the job
 
 _PATIENCE = 1.0  # seconds in which a job in a thread may still notice that its time is over
+_PATIENCE_WITH_COROUTINES = 5.0  # likewise: they may have to clean up, and others may hold up their loop
 _LOOK_EVERY = 0.25  # seconds
+_AGAIN_IN = 1.0  # seconds before a job is handed back that could not begin, or it would be here again at once
 _QUICK = 0.001  # seconds: a kind for which two looks at the thread's clock, 1 µs, are much
 _REST = 0.01  # seconds in which a slot then measures no other of that kind
 
@@ -79,7 +83,10 @@ class Rooms:
         self._running: dict[Job, int] = {}  # jobs in threads -> slot; whoever takes one out concludes it
         self._boxed: set[Job] = set()  # jobs on threads and on the loop whose black box was written; by the warden
         self._awaiting: dict[Job, asyncio.Task[Any]] = {}  # jobs on the loop; written there
-        self._stuck: dict[Job, bool] = {}  # jobs whose thread was given up and still hangs -> has its slot another one?
+        self._stuck: dict[Job, bool] = {}  # jobs that were given up and still hang -> has their slot another thread?
+        self._holds_the_loop: Job | None = None  # the last one that was given up while it did; written by the warden
+        # for the loop, which must not wait; not its own threads, which jobs may fill with what hangs
+        self._beside_the_loop = ThreadPoolExecutor(ASYNC_HOOKS, "beside-the-loop")
         self._max_stuck = settings.max_stuck or settings.concurrency
         self.by_name = self._open(settings)
         self._warden = threading.Thread(target=self._warden_loop, name="warden", daemon=True)
@@ -135,18 +142,19 @@ class Rooms:
             self._warden.join(timeout=1)
         for room in self.by_name.values():
             room.stop()
+        self._beside_the_loop.shutdown(wait=False)
         self._guard.stop()
         self.crumbs.close()
 
     @property
     def stuck(self) -> list[Job]:
-        """Jobs that were given up, and whose threads are still at it."""
+        """Jobs that were given up, and whose threads or coroutines are still at it."""
         return list(self._stuck)
 
     @property
     def is_worn_out(self) -> bool:
-        """So many threads hang that only a new process helps."""
-        return len(self._stuck) >= self._max_stuck
+        """So many hang, or one that lets no other coroutine run, that only a new process helps."""
+        return len(self._stuck) >= self._max_stuck or self._holds_the_loop in self._stuck
 
     # --- one job ----------------------------------------------------------------------------------------------
 
@@ -181,8 +189,9 @@ class Rooms:
         assert task
         concluding = False  # a thread does that, and goes on when this task is cancelled
         try:
-            needs_the_database = job.suspect or job.payload_json is None  # and must not hold up the loop for it
-            if not (await asyncio.to_thread(self._may_begin, job) if needs_the_database else self._may_begin(job)):
+            if (job.suspect or job.payload_json is None) and not await self._beside(self._prepare, job):
+                return
+            if not self._begins(job):
                 return
             processor = self._processors[job.kind]
             self.crumbs.mark(mark_at, job.id)
@@ -192,9 +201,12 @@ class Rooms:
             self._awaiting[job] = task
             outcome = await attempt.run_async(job, processor, self._wait, timeout, self._within or None)
             self._end_what_is_left(job)
+            if self._awaiting.pop(job, None) is None:
+                self._takes_its_slot_back(job)
+                return
             concluding = True
             if attempt.needs_a_hook(processor, outcome):
-                await asyncio.shield(asyncio.to_thread(self._conclude, job, processor, outcome))
+                await self._beside(self._conclude, job, processor, outcome)
             else:
                 self._conclude(job, processor, outcome)
         except BaseException as error:  # noqa: BLE001 - the task's outermost edge
@@ -203,6 +215,10 @@ class Rooms:
             self._awaiting.pop(job, None)
             self.crumbs.mark(mark_at, 0)
             self._free_marks.append(mark_at)
+
+    async def _beside(self, call: Callable[..., T], *given: object) -> T:
+        future = asyncio.get_running_loop().run_in_executor(self._beside_the_loop, call, *given)
+        return await asyncio.shield(future)
 
     def _let_go(self, job: Job, error: BaseException) -> None:
         """Or the beat would keep its lease alive for ever, and a suspect's worker would wait for it for ever."""
@@ -245,10 +261,13 @@ class Rooms:
         return RunnerRoom(runners, works, name)
 
     def _may_begin(self, job: Job) -> bool:
+        if (job.suspect or job.payload_json is None) and not self._prepare(job):
+            return False
+        return self._begins(job)
+
+    def _begins(self, job: Job) -> bool:
         """A job whose lease is not certainly ours, or that somebody stopped while it waited, is not begun."""
         if job.stop is None and self._holdings.is_sure(job, monotonic()):
-            if (job.suspect or job.payload_json is None) and not job.exhausted and not self._prepare(job):
-                return False
             job.started_at = monotonic()
             timeout = job.timeout_ms / 1000 if job.timeout_ms else self._timeouts[job.kind]
             job.deadline = job.started_at + timeout
@@ -257,10 +276,24 @@ class Rooms:
         return False
 
     def _prepare(self, job: Job) -> bool:
-        """What only some jobs need before they start."""
+        """What only some jobs need before they start. False: the job is off our hands."""
+        if job.exhausted or job.stop or not self._holdings.is_sure(job, monotonic()):
+            return True  # nothing that runs needs it
+        try:
+            if self._fetch(job):
+                return True
+            outcome: Outcome = Dropped()
+        except Exception as error:  # noqa: BLE001 - the attempt has not begun, and is not to be counted
+            self._events.complain(self._worker, "begin", error)
+            self._closed.wait(_AGAIN_IN)
+            outcome = _unbegun(job) if job.stop else Interrupted()
+        self._settler.put(Finished(job, outcome, None))
+        return False
+
+    def _fetch(self, job: Job) -> bool:
+        """False: the lease is lost."""
         with self._transaction(job) as db:
             if job.suspect and not queue.start(db, job.lease):
-                self._settler.put(Finished(job, Dropped(), None))
                 return False
             if job.payload_json is None:
                 job.payload_json = queue.payload(db, job.lease)
@@ -342,6 +375,9 @@ class Rooms:
                 self._lender.revoke(job, _late(job))
             if now > job.deadline + _PATIENCE:
                 self._give_up(job, slot)
+        for job, task in list(self._awaiting.items()):
+            if job.deadline is not None and now > job.deadline + _PATIENCE_WITH_COROUTINES:
+                self._give_up_coroutine(job, task)
 
     def _warden_loop(self) -> None:
         while not self._closed.wait(_LOOK_EVERY):
@@ -366,6 +402,18 @@ class Rooms:
         else:
             threading.Thread(target=self._conclude_without, args=(job, late), name="conclude", daemon=True).start()
 
+    def _give_up_coroutine(self, job: Job, task: asyncio.Task[Any]) -> None:
+        """It has swallowed its cancel, or somebody holds up the loop: then no other coroutine gets on either."""
+        self._stuck[job] = True
+        if self._awaiting.pop(job, None) is None:
+            del self._stuck[job]
+            return
+        if getattr(task.get_coro(), "cr_running", False):
+            self._holds_the_loop = job
+        late = JobTimeout(f"{_late(job)} and did not stop; its coroutine was given up")
+        self._events.complain(self._worker, "run", late)
+        threading.Thread(target=self._conclude_without, args=(job, late), name="conclude", daemon=True).start()
+
     def _conclude_without(self, job: Job, late: JobTimeout) -> None:
         processor = self._processors[job.kind]
         try:
@@ -374,7 +422,7 @@ class Rooms:
             self._let_go(job, error)
 
     def _takes_its_slot_back(self, job: Job) -> bool:
-        """Its thread is back after all. What it brings is dropped; is the slot still its own?"""
+        """It is back after all. What it brings is dropped; is the slot still its own?"""
         after = monotonic() - (job.deadline or 0.0)
         back = JobTimeout(f"{job.kind} job {job.id} ended {after:.0f} s after its deadline; its result was dropped")
         self._events.complain(self._worker, "run", back)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from snapapp.jobs import context as contexts
 from snapapp.jobs import registry as registries
 from snapapp.jobs.courtesy import Courtesy
-from snapapp.jobs.database import Row, connect, sqlalchemy_url
+from snapapp.jobs.database import KEEPALIVE, PREPARE_AFTER, Row, connect, sqlalchemy_url
 from snapapp.jobs.events import Events
 from snapapp.jobs.intake import Defaults
 from snapapp.jobs.lender import job_engine
@@ -46,12 +46,16 @@ class Runtime:
         self.lent = job_engine(settings)
         self._engine = sqlalchemy.create_engine(
             sqlalchemy_url(settings.database_url),
-            pool_size=settings.concurrency + settings.children + settings.commands,
+            pool_size=settings.hooks,
             max_overflow=0,
             pool_timeout=30,
             pool_pre_ping=True,
             hide_parameters=True,  # payloads and results do not belong in error messages
-            connect_args={"application_name": "snapapp hooks", "connect_timeout": 10},
+            connect_args={
+                **KEEPALIVE,
+                "application_name": "snapapp hooks",
+                "prepare_threshold": PREPARE_AFTER if settings.prepared_statements else None,
+            },
         )
         Defaults.max_attempts = settings.max_attempts
 

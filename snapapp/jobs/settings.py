@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from math import isfinite
 
+ASYNC_HOOKS = 4  # of async jobs at once, each on a connection of its own
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrySettings:
@@ -74,10 +76,15 @@ class JobsSettings:
     prepared_statements: bool = True  # off behind a PgBouncer older than 1.21 in transaction mode
 
     @property
+    def hooks(self) -> int:
+        """That may run at once."""
+        return self.concurrency + self.children + self.commands + ASYNC_HOOKS
+
+    @property
     def connections(self) -> int:
         """To the database, at most: claim, settle, beat, keep, notes, listen and schedules, one for each hook, and
         those that jobs borrow."""
-        return 7 + self.concurrency + self.children + self.commands + self.job_connections
+        return 7 + self.hooks + self.job_connections
 
     def __post_init__(self) -> None:
         _raise_all(

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ class Stage:
 
     async def work(self, job: Job) -> None:
         self.begun.append(job)
+        job.started_at = monotonic()
         try:
             if not job.stop:
                 await self.may_end.wait()

@@ -73,6 +73,7 @@ class AsyncRoom:
             self._left += 1
 
     def _cancel(self, job: Job) -> None:
-        """One that has not begun yet will find its `stop`, and not begin."""
-        if task := self._begun.get(job):
+        """One whose attempt has not started will find its `stop`, and not begin."""
+        task = self._begun.get(job)
+        if task and job.started_at is not None:
             task.cancel()
