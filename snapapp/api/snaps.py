@@ -1,6 +1,7 @@
 """/v2/snaps: a moment is marked, looked at, found again, corrected, hidden; and its job is cancelled or tried again."""
 
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -22,6 +23,7 @@ from snapapp.api.snap_schema import Attribute, Correction, Nickname, SnapRequest
 from snapapp.api.snap_shown import MySnapList, SnapList, SnapStatus, SnapWhole, lines_of, whole_of
 from snapapp.api.tenancy import Claim, Claimed, Own, Visit, Visiting, visiting
 from snapapp.jobs import enqueue, queue
+from snapapp.jobs.errors import IllegalTransition
 from snapapp.jobs.model import Status as JobStatus
 from snapapp.listing import Window
 from snapapp.monolith import Monolith
@@ -280,6 +282,7 @@ def show_snap(own: Own, places: Placed, snap_id: SnapId) -> SnapWhole:
 )
 def correct_subject(own: Own, places: Placed, snap_id: SnapId, wanted: Correction) -> SnapWhole:
     """Mends what was typed, and keeps what it was before; describes a draft."""
+    snaps.lock(own.connection, own.code, snap_id)  # what is left out stays as it is now, whoever else corrects it
     snap = snaps.read(own.connection, own.code, snap_id)
     meant = subject_meant(wanted.id or snap.subject.id, wanted.attributes or [])
     if wanted.attributes is None:
@@ -317,10 +320,14 @@ class Removed(Shown):
 def remove_snap(visit: Visiting, snap_id: SnapId) -> Removed:
     """Deletes a snap; hides it where it was ever shared. Its job, if it still has one to do, is cancelled."""
     with visit.as_tenant():
-        snap = snaps.read(visit.connection, visit.code, snap_id)
+        job = snaps.read(visit.connection, visit.code, snap_id).job
+    if job:
+        queue.lock(visit.connection, job.id)
+    with visit.as_tenant():
         removal = snaps.remove(visit.connection, visit.code, snap_id)
-    if removal is Removal.DELETED and snap.job and _is_live(snap):
-        queue.cancel(visit.connection, snap.job.id)
+    if removal is Removal.DELETED and job:
+        with suppress(IllegalTransition):  # it has ended
+            queue.cancel(visit.connection, job.id)
     return Removed(snap_id=snap_id, removal="DELETED" if removal is Removal.DELETED else "HIDDEN")
 
 
@@ -341,6 +348,8 @@ def cancel_snap(
     """Gives up a snap that is not finished. Its state is then FAILED, and `error` says by whom."""
     with visit.as_tenant():
         job = _job_of(snaps.read(visit.connection, visit.code, snap_id))
+    queue.lock(visit.connection, job)
+    with visit.as_tenant():
         snaps.note_cancel(visit.connection, visit.code, snap_id, (wanted and wanted.nickname) or visit.tenant.name)
     status = queue.cancel(visit.connection, job)
     response.status_code = 202 if status is JobStatus.RUNNING else 200
@@ -361,10 +370,6 @@ def _job_of(snap: Snap) -> int:
     if snap.job is None:
         raise HTTPException(409, f"Snap has no job any more: {snap.id}")
     return snap.job.id
-
-
-def _is_live(snap: Snap) -> bool:
-    return snap.job is not None and snap.job.status in (JobStatus.PENDING, JobStatus.RUNNING, JobStatus.RETRY_WAIT)
 
 
 def _now(visit: Visit, places: Placed, snap_id: UUID) -> SnapWhole:

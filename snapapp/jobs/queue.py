@@ -1057,6 +1057,12 @@ def replay(db: Db, job_id: int) -> int:
     return cast(int, _ask(db, "SELECT replay_job(%(id)s)", {"id": job_id})[0][0])
 
 
+def lock(db: Db, job_id: int) -> None:
+    """For whoever goes on to lock rows that belong to it and then changes the job: a settlement locks the job first,
+    and in the other order the two could wait for each other."""
+    _run(db, "SELECT id FROM snap_processing_job WHERE id = %(id)s FOR UPDATE", {"id": job_id})
+
+
 def cancel(db: Db, job_id: int) -> Status:
     """Returns the status that the job now has: CANCELLED at once when it waited (or was cancelled before: a second
     wish is no error), RUNNING while the wish travels. IllegalTransition, which leaves the caller's transaction as it

@@ -1,13 +1,16 @@
 """What may still be done to a snap that is marked: correct, share, revoke, hide, cancel, try again."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy
 from starlette.testclient import TestClient
 
 from tests.api.product import NOBODY, SNAPS, complete, count, fail, job_of, mark, number, shown, text
-from tests.factory import Db, move, row
+from tests.factory import Db, move, row, scalar
+from tests.jobs.working import until
 
 BY = {"nickname": "bia"}
 
@@ -40,6 +43,23 @@ def test_a_typing_error_is_mended_and_remembered(client: TestClient) -> None:
     ]
     found = [client.get(f"{SNAPS}/search", params={"subjectId": name}).json()["total"] for name in ("BR-1", "BR-2")]
     assert found == [0, 1]
+
+
+def test_two_corrections_at_once_do_not_undo_each_other(client: TestClient, url: str, db: Db) -> None:
+    snap = mark(client, subject={"id": "BR-1", "attributes": [text("raca", "Nelroe")]})
+    wanted: list[dict[str, Any]] = [{"id": "BR-2"}, {"attributes": [text("raca", "Nelore")]}]
+    with psycopg.connect(url) as first, ThreadPoolExecutor() as threads:
+        first.execute("SELECT FROM snap FOR UPDATE")
+        answers = [threads.submit(client.patch, at(snap, "/subject"), json=BY | change) for change in wanted]
+        until_so_many_wait(db, 2)
+        first.commit()
+        assert [answer.result().status_code for answer in answers] == [200, 200]
+    subject = shown(client, snap)["subject"]
+    assert (subject["id"], subject["attributes"][0]["stringValue"]) == ("BR-2", "Nelore")
+
+
+def until_so_many_wait(db: Db, wanted: int) -> None:
+    until(lambda: scalar(db, "SELECT count(*) FROM pg_locks WHERE NOT granted") == wanted)
 
 
 def test_a_draft_is_described_later(client: TestClient) -> None:
@@ -188,6 +208,16 @@ def test_a_shared_snap_is_only_hidden(client: TestClient) -> None:
     assert client.get(f"/public/snaps/{token}").status_code == 200
 
 
+def test_a_snap_whose_job_ends_at_that_moment_is_deleted_all_the_same(client: TestClient, url: str, db: Db) -> None:
+    snap = mark(client)
+    with psycopg.connect(url) as first, ThreadPoolExecutor() as thread:
+        fail(first, snap)
+        answer = thread.submit(client.delete, at(snap))
+        until_so_many_wait(db, 1)
+        first.commit()
+        assert answer.result().json()["removal"] == "DELETED"
+
+
 # --- its job ----------------------------------------------------------------------------------------------------
 
 
@@ -197,6 +227,21 @@ def test_a_snap_that_waits_is_cancelled_at_once_and_says_by_whom(client: TestCli
     assert (cancelled.status_code, cancelled.json()["status"]) == (200, "FAILED")
     assert (cancelled.json()["error"], cancelled.json()["job"]["status"]) == ("Cancelled by bia", "CANCELLED")
     assert client.post(at(snap, "/cancel")).json()["error"] == "Cancelled by bia", "the first one counts"
+
+
+@pytest.mark.parametrize("verb", ["/cancel", ""])
+def test_whoever_waits_for_a_job_that_is_settled_holds_nothing_that_it_needs(
+    client: TestClient, url: str, db: Db, verb: str
+) -> None:
+    """Else the two would wait for each other."""
+    snap = mark(client)
+    with psycopg.connect(url) as first, ThreadPoolExecutor() as thread:
+        first.execute("SELECT FROM snap_processing_job FOR UPDATE")
+        answer = thread.submit(client.request, "POST" if verb else "DELETE", at(snap, verb))
+        until_so_many_wait(db, 1)
+        first.execute("SELECT FROM snap FOR UPDATE NOWAIT")
+        first.commit()
+        assert answer.result().status_code == 200
 
 
 def test_a_finished_snap_is_not_cancelled(client: TestClient, engine: sqlalchemy.Engine, db: Db) -> None:
