@@ -636,6 +636,8 @@ def test_a_queue_is_paused_with_a_reason_and_resumed(call: Call, db: Db) -> None
     assert "the server is down" in call("queues", "list").out
     [mail] = call("queues", "list", "--json").json
     assert (mail["queue"], mail["pending"], mail["paused_reason"]) == ("mail", 1, "the server is down")
+    db.execute("INSERT INTO snap_processing_job (kind, queue) SELECT 'test', 'full' FROM generate_series(1, 10001)")
+    assert call("queues", "list").out.splitlines()[1].split()[:4] == ["full", "10,000+", "0+", "10,000+"]
     assert call("queues", "resume", "mail", "--json").json == {"queue": "mail", "paused": False}
     assert call("queues", "list", "--json").json[0]["paused_at"] is None
     assert "mail" in call("jobs", "stats").out

@@ -13,7 +13,8 @@ from snapapp.api.metrics import Counted
 from snapapp.api.schema import Shown
 from snapapp.api.traffic import RouteCounts, Traffic
 from snapapp.health import Part
-from snapapp.jobs.metrics.depth import CAP, Depth
+from snapapp.jobs.board import CAP
+from snapapp.jobs.metrics.depth import Depth
 from snapapp.jobs.metrics.work import PREFIX
 
 router = APIRouter(prefix="/internal/observability", tags=["observability"])

@@ -31,11 +31,14 @@ class QueueLine(Shown):
     """A queue with work in it, or one that is paused."""
 
     queue: str = Field(examples=["default"])
-    pending: int
+    pending: int = Field(
+        description=f"Of each queue {board.CAP:,} waiting jobs are counted: where this and `retryWait` make one more, "
+        "there are more, also of those that are due."
+    )
     retry_wait: int = Field(description="Failed, and to come again.")
     due: int = Field(description="Of these two, how many may run now.")
-    running: int
-    failed: int = Field(description="Dead letters.")
+    running: int = Field(description=f"Counted up to {board.CAP:,} in all queues together.")
+    failed: int = Field(description=f"Dead letters, among the newest {board.CAP:,} of all queues.")
     oldest_due_seconds: Seconds | None = Field(
         validation_alias="oldest_due", description="For how long the oldest of those that are due could have run."
     )
@@ -76,7 +79,7 @@ class Switch(Shown):
 
 
 @router.get("")
-def list_queues(db: Reading) -> QueueList:
+def list_queues(db: Writing) -> QueueList:  # it writes nothing, and wants a transaction for its plans
     """The queues that have anything but finished jobs, and those that are paused."""
     return QueueList(items=[QueueLine.model_validate(each) for each in board.queues(db)])
 

@@ -517,8 +517,9 @@ SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan'
        set_config('enable_sort', 'off', true), set_config('jit', 'off', true)
 """
 
-# Two walks over the index, one probe a step; then each queue's entries are counted, and no further than the cap. The
-# view queue_overview counts all: 0.2 s for a million, too long for a page that asks every three seconds.
+# Two walks over the index, one probe a step; then each queue's entries are counted, and no further than the cap: 6 ms
+# with a million waiting in a queue, and 0.5 s with fifty queues that are fuller than the cap. The view queue_overview
+# counts all: a million takes it 0.2 to 0.4 s, too long for a page that asks every three seconds.
 _QUEUES = """
 WITH RECURSIVE step AS (
     (SELECT queue FROM snap_processing_job

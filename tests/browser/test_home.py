@@ -252,6 +252,11 @@ def test_a_flood_does_not_freeze_the_page(page: Page, db: Db) -> None:
     assert page.evaluate("document.querySelectorAll('*').length") < 2000
 
 
+def test_more_than_the_server_counts_is_said_to_be_more(page: Page, db: Db) -> None:
+    db.execute("INSERT INTO snap_processing_job (kind, queue) SELECT 'unknown', 'full' FROM generate_series(1, 10005)")
+    expect(page.locator("#queues tbody tr", has_text="full")).to_have_text("full10,000+00")
+
+
 def test_the_list_stands_still_under_the_pointer(page: Page, db: Db) -> None:
     first = make_job(db)
     line(page, first).hover()

@@ -152,6 +152,7 @@ def test_a_line_says_what_its_columns_say(db: Db) -> None:
 def test_a_job_that_waits_for_ever_can_be_listed(db: Db) -> None:
     db.execute("SELECT enqueue_job('test', run_at => 'infinity'), enqueue_job('test', run_at => '-infinity')")
     assert [job.next_retry_at.year for job in board.jobs(db).jobs] == [1900, 9999]
+    assert db.execute("SELECT pending, due, oldest_due FROM queue_overview").fetchall() == [(2, 1, None)]
 
 
 # --- the plans --------------------------------------------------------------------------------------------------
@@ -311,6 +312,43 @@ def test_queues_are_counted_and_paused_ones_are_shown_without_work(db: Db) -> No
     assert (empty.queue, empty.pending, empty.oldest_due, empty.paused_reason) == ("empty", 0, None, "lunch")
     board.resume(db, "empty")
     assert [each.queue for each in board.queues(db)] == ["mail"]
+
+
+@pytest.mark.both_servers
+def test_queues_are_counted_no_further_than_the_cap(db: Db) -> None:
+    for name, status in (("mail", "PENDING"), ("old", "FAILED")):
+        db.execute(
+            "INSERT INTO snap_processing_job (kind, queue, status, finished_at, last_error)"
+            " SELECT 'test', %s, %s, CASE WHEN %s = 'FAILED' THEN now() END, '' FROM generate_series(1, %s)",
+            [name, status, status, board.CAP + 5],
+        )
+    make_job(db, "RETRY_WAIT", queue="slow", next_retry_at=hence(hours=1))
+    make_job(db, "FAILED", queue="slow")
+    mail, old, slow = board.queues(db)
+    assert (mail.waiting, mail.pending, mail.due) == (board.CAP + 1,) * 3
+    assert (old.failed, slow.failed) == (board.CAP, 1), "the newest, of all queues"
+    assert (slow.waiting, slow.due, slow.oldest_due) == (1, 0, None)
+
+
+def test_a_job_that_was_due_for_ever_does_not_hide_how_long_the_others_wait(db: Db) -> None:
+    make_job(db, next_retry_at=ago(minutes=3))
+    db.execute("UPDATE snap_processing_job SET next_retry_at = '-infinity' WHERE id = %s", [make_job(db)])
+    [shown] = board.queues(db)
+    assert shown.due == 2
+    assert shown.oldest_due is not None
+    assert timedelta(minutes=3) <= shown.oldest_due < timedelta(minutes=4)
+
+
+def test_jobs_that_never_began_do_not_make_the_others_quicker_or_slower(db: Db) -> None:
+    """Each minute has a mean of those that began, and most of one minute's did not."""
+    last, before = datetime.now(UTC) - timedelta(seconds=1), datetime.now(UTC) - timedelta(minutes=2)
+    for milliseconds, ended in ((100, last), (300, before)):
+        started = ended - timedelta(milliseconds=milliseconds)
+        make_job(db, "COMPLETED", created_at=started, started_at=started, finished_at=ended)
+    for _ in range(8):
+        make_job(db, "CANCELLED", created_at=before, finished_at=before)
+    [hour] = board.throughput(db)
+    assert (hour.completed, hour.cancelled, hour.mean_ms, hour.mean_wait_ms) == (2, 8, 200.0, 0.0)
 
 
 def test_the_last_hour_is_summed_up_by_kind(db: Db) -> None:

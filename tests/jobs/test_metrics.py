@@ -4,12 +4,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
 
 from snapapp.jobs import Job, Permanent, Snooze, enqueue, enqueue_many, events, queue
+from snapapp.jobs.board import CAP, QueueSummary
 from snapapp.jobs.costs import Ledger
 from snapapp.jobs.courtesy import Courtesy
 from snapapp.jobs.database import Line, connect
@@ -17,7 +18,7 @@ from snapapp.jobs.events import Event, Events
 from snapapp.jobs.holdings import Holdings
 from snapapp.jobs.metrics import depth as depths
 from snapapp.jobs.metrics import work
-from snapapp.jobs.metrics.depth import CAP, Depth, DepthWatch, QueueDepth
+from snapapp.jobs.metrics.depth import Depth, DepthWatch
 from snapapp.jobs.metrics.exposition import counter, gauge, render
 from snapapp.jobs.metrics.work import Pruned
 from snapapp.jobs.model import Buried, Dropped, Failure, Finished, Interrupted, Outcome, Retried, Status, Succeeded
@@ -213,11 +214,14 @@ def test_depth_says_what_queue_overview_says(db: Db) -> None:
     db.execute("SELECT pause_queue('c', 'because'), pause_queue('empty', 'because')")
     found = look(db)
     rows = db.execute("SELECT queue, pending + retry_wait FROM queue_overview").fetchall()
-    assert {one.queue: one.waiting for one in found.queues} == {"a": 4, "b": 0, "c": 1, "empty": 0}
+    assert {one.queue: one.waiting for one in found.queues} == {"a": 4, "b": 0, "c": 1, "d": 0, "empty": 0}
     assert rows == [("a", 4), ("b", 0), ("c", 1), ("d", 0)]
     assert {one.queue: one.running for one in found.queues if one.running} == {"b": 2}
-    assert [one.queue for one in found.queues if one.is_paused] == ["c", "empty"]
-    assert [one.oldest_due is not None and 299 < one.oldest_due < 360 for one in found.queues] == [True, *[False] * 3]
+    assert [one.queue for one in found.queues if one.paused_at] == ["c", "empty"]
+    oldest, *others = [one.oldest_due for one in found.queues]
+    assert oldest is not None
+    assert timedelta(seconds=299) < oldest < timedelta(seconds=360)
+    assert others == [None] * 4
     assert found.dead_letters == 1
 
 
@@ -300,7 +304,8 @@ def test_the_text_can_be_read_whatever_a_kind_is_called(db: Db) -> None:
 
 
 def test_depth_is_told_by_queue() -> None:
-    queues = [QueueDepth("a", 3, 1, None, True), QueueDepth("b", CAP + 1, 0, 7.5, False)]
+    paused = QueueSummary("a", 3, 0, 0, 1, 0, None, datetime.now(UTC), None)
+    queues = [paused, QueueSummary("b", CAP, 1, 0, 0, 0, timedelta(seconds=7.5), None, None)]
     known = Depth(queues, [], 2, 1, ["x"], 1, 4, None)
     found = parse(render(depths.families(known)))
     assert found.value("snapapp_queue_waiting_jobs", queue="b") == CAP + 1

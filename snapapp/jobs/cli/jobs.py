@@ -16,7 +16,7 @@ from rich.progress import Progress
 from snapapp.jobs import board, bulk, costs, queue
 from snapapp.jobs.board import Filter, JobDetail, JobSummary
 from snapapp.jobs.bulk import Answers
-from snapapp.jobs.cli.queues import show_queues
+from snapapp.jobs.cli.queues import found_queues, show_queues
 from snapapp.jobs.cli.shown import (
     first_line,
     in_json,
@@ -372,7 +372,7 @@ def _count(jobs: int) -> str:
 
 
 def show_stats(db: Db, arguments: Namespace) -> int:
-    queues, throughput, kinds = board.queues(db), board.throughput(db), costs.of_kinds(db)
+    queues, throughput, kinds = found_queues(db), board.throughput(db), costs.of_kinds(db)
     if arguments.json:
         hour, spent = [asdict(one) for one in throughput], [asdict(one) for one in kinds]
         show_json({"queues": [asdict(one) for one in queues], "last_hour": hour, "costs": spent})

@@ -25,7 +25,7 @@ def add_worker_commands(add: Add) -> None:
 
 
 def list_queues(db: Db, arguments: Namespace) -> int:
-    queues = board.queues(db)
+    queues = found_queues(db)
     if arguments.json:
         show_json([asdict(one) for one in queues])
     else:
@@ -33,20 +33,32 @@ def list_queues(db: Db, arguments: Namespace) -> int:
     return 0
 
 
+def found_queues(db: Db) -> list[board.QueueSummary]:
+    with db.transaction():
+        return board.queues(db)
+
+
 def show_queues(queues: list[board.QueueSummary]) -> None:
     if not queues:
         say("Every queue is empty, and none is paused.")
         return
-    rows = [_queue_line(each) for each in queues]
+    running, failed = sum(each.running for each in queues), sum(each.failed for each in queues)
+    rows = [_queue_line(each, running, failed) for each in queues]
     headers = ["queue", "pending", "retry", "due", "running", "failed", "oldest due", "paused"]
     show_table(headers, rows, numbers={1, 2, 3, 4, 5, 6})
 
 
-def _queue_line(each: board.QueueSummary) -> list[str]:
-    counts = map(str, (each.pending, each.retry_wait, each.due, each.running, each.failed))
+def _queue_line(each: board.QueueSummary, running: int, failed: int) -> list[str]:
+    waiting = [_counted(count, each.waiting) for count in (each.pending, each.retry_wait, each.due)]
+    counts = [*waiting, _counted(each.running, running), _counted(each.failed, failed)]
     oldest = span(each.oldest_due) if each.oldest_due is not None else ""
     paused = f"since {local(each.paused_at)} {each.paused_reason or ''}" if each.paused_at else ""
     return [each.queue, *counts, oldest, paused.rstrip()]
+
+
+def _counted(jobs: int, of: int) -> str:
+    """`of` all that were counted with them, which may be fewer than there are."""
+    return f"{min(jobs, board.CAP):,}+" if of > board.CAP else str(jobs)
 
 
 def pause_queue(db: Db, arguments: Namespace) -> int:

@@ -10,30 +10,19 @@ from time import monotonic
 import psycopg
 import sqlalchemy.exc
 
+from snapapp.jobs import board
+from snapapp.jobs.board import CAP, LANES, QueueSummary
 from snapapp.jobs.database import Db, run
 from snapapp.jobs.metrics import fleet
 from snapapp.jobs.metrics.exposition import Family, gauge
 
-CAP = 10_000  # jobs of a state that are counted: one more than that means more
-LANES = 1_000  # in which the oldest due job is looked for
 _SAMPLE = 10_000  # jobs, of which those that finished tell the mean duration
 _TRY_AGAIN_AFTER = 1.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
-class QueueDepth:
-    """A queue in which something waits or runs, or that is paused. CAP + 1 jobs: more than CAP."""
-
-    queue: str
-    waiting: int
-    running: int
-    oldest_due: float | None  # seconds since the oldest due job could have run; None: nothing is due
-    is_paused: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Depth:
-    queues: list[QueueDepth]
+    queues: list[QueueSummary]
     pools: list[fleet.Pool]
     dead_letters: int
     overdue: int  # running jobs whose lease has ended
@@ -47,62 +36,6 @@ class Depth:
         """As the view queue_stuck has them: each overdue job, and one for each kind that nobody knows."""
         return self.overdue + len(self.unknown_kinds)
 
-
-# A deadline; and the walks must follow the index even before the statistics know of the rows in it: with 500,000 jobs
-# in 50 queues that ANALYZE had not seen, the plan sorted them anew for each step, 22 s.
-_WITH_CARE = """
-SELECT set_config('statement_timeout', '2000', true), set_config('enable_seqscan', 'off', true),
-       set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true),
-       set_config('jit', 'off', true)
-"""
-
-# Two walks over the index, one probe a step; then each queue's entries are counted, and no further than the cap.
-_QUEUES = """
-WITH RECURSIVE step AS (
-    (SELECT queue FROM snap_processing_job
-      WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect ORDER BY queue LIMIT 1)
-  UNION ALL
-    SELECT next.queue FROM step CROSS JOIN LATERAL (
-        SELECT queue FROM snap_processing_job
-         WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect AND queue > step.queue
-         ORDER BY queue LIMIT 1) AS next
-), lane AS (
-    (SELECT 1 AS number, queue, kind, priority, lane FROM snap_processing_job
-      WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect ORDER BY queue, kind, priority, lane LIMIT 1)
-  UNION ALL
-    SELECT lane.number + 1, next.* FROM lane CROSS JOIN LATERAL (
-        SELECT queue, kind, priority, lane FROM snap_processing_job
-         WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect
-           AND (queue, kind, priority, lane) > (lane.queue, lane.kind, lane.priority, lane.lane)
-         ORDER BY queue, kind, priority, lane LIMIT 1) AS next
-     WHERE lane.number < %(lanes)s
-), counted AS (
-    SELECT step.queue, waiting.jobs AS waiting, 0::bigint AS running, NULL::timestamptz AS oldest FROM step
-     CROSS JOIN LATERAL (SELECT count(*) AS jobs FROM (
-        SELECT FROM snap_processing_job
-         WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect AND queue = step.queue
-         LIMIT %(cap)s + 1) AS entries) AS waiting
-  UNION ALL
-    SELECT queue, count(*), 0, min(next_retry_at) FROM (
-        SELECT queue, next_retry_at FROM snap_processing_job
-         WHERE suspect AND status IN ('PENDING', 'RETRY_WAIT') LIMIT %(cap)s + 1) AS suspects GROUP BY queue
-  UNION ALL
-    SELECT queue, 0, count(*), NULL FROM (
-        SELECT queue FROM snap_processing_job WHERE status = 'RUNNING' LIMIT %(cap)s + 1) AS entries GROUP BY queue
-  UNION ALL
-    SELECT name, 0, 0, NULL FROM job_queue WHERE paused_at IS NOT NULL
-  UNION ALL
-    SELECT lane.queue, 0, 0, first.next_retry_at FROM lane CROSS JOIN LATERAL (
-        SELECT next_retry_at FROM snap_processing_job AS job
-         WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect AND job.queue = lane.queue
-           AND job.kind = lane.kind AND job.priority = lane.priority AND job.lane = lane.lane
-         ORDER BY next_retry_at LIMIT 1) AS first
-)
-SELECT queue, sum(waiting)::bigint, sum(running)::bigint,
-       extract(epoch FROM now() - min(oldest) FILTER (WHERE oldest <= now() AND isfinite(oldest)))::float8,
-       EXISTS (SELECT FROM job_queue WHERE name = queue AND paused_at IS NOT NULL)
-  FROM counted GROUP BY queue ORDER BY queue
-"""
 
 _REST = """
 WITH RECURSIVE kind AS (
@@ -139,10 +72,10 @@ SELECT (SELECT count(*) FROM (
 
 def depth(db: Db) -> Depth:
     """In the caller's transaction, whose statements it gives a deadline."""
-    run(db, _WITH_CARE, {})
-    queues = run(db, _QUEUES, {"cap": CAP, "lanes": LANES})
+    run(db, "SELECT set_config('statement_timeout', '2000', true)", {})
+    queues = board.queues(db)
     [rest] = run(db, _REST, {"cap": CAP, "sample": _SAMPLE})
-    return Depth([QueueDepth(*row) for row in queues], fleet.pools(db), *rest)
+    return Depth(queues, fleet.pools(db), *rest)
 
 
 class DepthWatch:
@@ -187,12 +120,12 @@ def families(known: Depth) -> Iterator[Family]:
     yield gauge(
         "snapapp_queue_oldest_due_seconds",
         f"How long the oldest due job could have run, in the first {LANES} lanes of all queues; 0: nothing is due.",
-        *((one.oldest_due or 0.0, labels) for labels, one in queues),
+        *((one.oldest_due.total_seconds() if one.oldest_due else 0.0, labels) for labels, one in queues),
     )
     yield gauge(
         "snapapp_queue_paused",
         "1 where a person paused the queue.",
-        *((float(one.is_paused), labels) for labels, one in queues),
+        *((float(one.paused_at is not None), labels) for labels, one in queues),
     )
     yield gauge("snapapp_dead_letters", f"Failed jobs, counted up to {CAP}.", (known.dead_letters, {}))
     yield gauge(

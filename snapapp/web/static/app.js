@@ -6,6 +6,7 @@ const POLL_EVERY = 2000; // ms, while there is no stream
 const STREAM_AGAIN = 2000;
 const HIDDEN_AFTER = 5000; // a browser has six connections to a server, and a forgotten tab would keep one
 const SUMMARY_EVERY = 3000;
+const COUNTED = 10_000; // jobs of a queue, by the server: one more means more
 
 const STATES = {
   PENDING: ["○", "pending"],
@@ -627,12 +628,21 @@ function partOf(name, part) {
 }
 
 async function showQueues() {
-  await table("queues", "/internal/queues", "Nothing waits, runs or failed.", (queue) => [
+  await table("queues", "/internal/queues", "Nothing waits, runs or failed.", (queue, queues) => [
     queue.pausedAt ? `${queue.queue} (paused)` : queue.queue,
-    queue.pending + queue.retryWait,
-    queue.running,
-    queue.failed,
+    counted(queue.pending + queue.retryWait),
+    counted(queue.running, sum(queues, "running")),
+    counted(queue.failed, sum(queues, "failed")),
   ]);
+}
+
+// `of` all that were counted with them, which may be fewer than there are.
+function counted(jobs, of = jobs) {
+  return of > COUNTED ? `${Math.min(jobs, COUNTED).toLocaleString("en")}+` : jobs;
+}
+
+function sum(items, name) {
+  return items.reduce((total, item) => total + item[name], 0);
 }
 
 async function showWorkers() {
@@ -649,7 +659,7 @@ async function table(name, path, empty, cells) {
   if (following === null) return;
   try {
     const { items } = await ask(path);
-    const lines = items.slice(0, 20).map((item) => make("tr", {}, ...cells(item).map((cell, place) => cellOf(cell, place))));
+    const lines = items.slice(0, 20).map((item) => make("tr", {}, ...cells(item, items).map((cell, place) => cellOf(cell, place))));
     at(name).tBodies[0].replaceChildren(...lines);
     put(said, items.length ? (items.length > 20 ? `and ${items.length - 20} more` : "") : empty);
   } catch (error) {
