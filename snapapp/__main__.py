@@ -29,6 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = _run(_parsed(typed))
         sys.stdout.flush()  # here, where a reader that has gone away is no error
+        if arguments is None and typed[:1] in (["serve"], ["worker"]):
+            from snapapp import service
+
+            service.leave(code)
         return code
     except KeyboardInterrupt:
         return 130
