@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -312,6 +313,25 @@ def test_files_are_brought_along_now_or_later(
         public = client.get(f"/public/snaps/{OLD_LINK}").json()
         assert client.get(public["snapshotVideo"]["path"]).content == b"clip"
     assert call("import-legacy", lived_in.old.url, "--media", str(archive)).code == 0
+
+
+def test_files_that_were_parted_with_here_do_not_come_back(
+    call: Call, lived_in: Lived, engine: sqlalchemy.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SNAPAPP_DATA_DIR", str(tmp_path / "var"))
+    picture = tmp_path / "archive" / f"frames/{lived_in.done}/frame_00001.jpg"
+    picture.parent.mkdir(parents=True)
+    picture.write_bytes(b"one")
+    arguments = ("import-legacy", lived_in.old.url, "--media", str(tmp_path / "archive"))
+    call(*arguments)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM share")
+    with acting(engine, "default") as connection:
+        assert snaps.expire(connection, "default", datetime.now(UTC), 100) == [f"snaps/{lived_in.done}/0/"]
+    call(*arguments)
+    with acting(engine, "default") as connection:
+        record = snaps.read(connection, "default", lived_in.done)
+    assert (record.media_prefix, record.frames) == (None, [])
 
 
 def test_files_are_brought_along_from_a_bucket(

@@ -214,7 +214,7 @@ ON CONFLICT DO NOTHING RETURNING id
 _ADD_FILES = """
 UPDATE snap
    SET frames = %(frames)s::jsonb, clip = %(clip)s::jsonb, extras = %(extras)s::jsonb, media_prefix = %(media_prefix)s
- WHERE tenant = %(tenant)s AND id = %(id)s AND ended IS NOT DISTINCT FROM 'COMPLETED' AND frames IS NOT NULL
+ WHERE tenant = %(tenant)s AND id = %(id)s AND ended IS NOT DISTINCT FROM 'COMPLETED' AND frames <> '[]'
    AND media_prefix IS NULL AND %(media_prefix)s::text IS NOT NULL
 """
 
