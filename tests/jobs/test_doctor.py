@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -238,12 +238,13 @@ def equipped_url() -> Iterator[str]:
         pytest.skip("there is no PostgreSQL below /usr/lib/postgresql")
     equipment = {"max_prepared_transactions": "2", "wal_level": "replica", "max_wal_senders": "1"}
     equipment |= {"shared_preload_libraries": "pg_stat_statements"}
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in equipment.items():
-            patch.setitem(conftest.SETTINGS, name, value)
-        with system_server(PROGRAMS[OLDEST]) as url:
-            migrate(url)
-            yield url
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:  # over once it has started: the embedded one may start later
+            for name, value in equipment.items():
+                patch.setitem(conftest.SETTINGS, name, value)
+            url = stack.enter_context(system_server(PROGRAMS[OLDEST]))
+        migrate(url)
+        yield url
 
 
 def test_a_prepared_transaction_that_was_forgotten_is_named(equipped_url: str) -> None:
@@ -275,8 +276,10 @@ def test_a_replication_slot_that_nobody_reads_is_named(equipped_url: str) -> Non
 def test_statements_a_minute_are_told_where_somebody_counts_them(equipped_url: str, url: str) -> None:
     with closing(psycopg.connect(equipped_url, autocommit=True)) as db:
         assert "is not there" in the(examine(equipped_url, "cost"), "COST_UNKNOWN").saw
-        db.execute("CREATE EXTENSION pg_stat_statements")
-        db.execute("SELECT 1")
+        db.execute("CREATE EXTENSION pg_stat_statements VERSION '1.8'")  # as an upgrade of the server leaves it
+        old = the(examine(equipped_url, "cost"), "COST_UNKNOWN")
+        assert "older than 1.9" in old.saw
+        db.execute(str(old.paste).encode())
         assert the(examine(equipped_url, "cost"), "COST").numbers["statementsPerMinute"] > 0
     assert ids(examine(url, "cost")) == ["COST_UNKNOWN"]
 
@@ -458,6 +461,10 @@ def test_no_worker_is_critical_only_while_something_is_due(url: str, db: Db) -> 
     assert the(examine(url, "workers"), "NO_WORKER").severity is Severity.NOTICE
     make_job(db, next_retry_at=ago(seconds=-3600))
     assert the(examine(url, "workers"), "NO_WORKER").severity is Severity.NOTICE
+    db.execute(
+        "INSERT INTO snap_processing_job (kind, next_retry_at)"
+        " SELECT 'a.later', now() + interval '1 day' FROM generate_series(1, 1500)"
+    )
     make_job(db)
     assert the(examine(url, "workers"), "NO_WORKER").severity is Severity.CRITICAL
     enlist(db)

@@ -274,8 +274,10 @@ def transaction_numbers(patient: Patient) -> Iterator[Finding]:
 
 # --- what we cost -----------------------------------------------------------------------------------------------
 
+# The view with the time since when is younger (1.9) than the extension, and an upgrade of the server does not bring it.
 _EXTENSION = """
-SELECT nspname FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace
+SELECT nspname, to_regclass(format('%%I.pg_stat_statements_info', nspname)) IS NOT NULL
+  FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace
  WHERE extname = 'pg_stat_statements'
 """
 
@@ -293,7 +295,11 @@ def cost(patient: Patient) -> Iterator[Finding]:
     if not found:
         yield _uncounted("The extension pg_stat_statements is not there.")
         return
-    [(where,)] = found
+    [(where, is_dated)] = found
+    if not is_dated:
+        do, paste = "Bring the extension up to date.", "ALTER EXTENSION pg_stat_statements UPDATE;"
+        yield _uncounted("The extension pg_stat_statements is older than 1.9.", do, paste)
+        return
     statement = sql.SQL(_COST).format(
         view=sql.Identifier(where, "pg_stat_statements_info"), statements=sql.Identifier(where, "pg_stat_statements")
     )
@@ -311,12 +317,16 @@ def cost(patient: Patient) -> Iterator[Finding]:
     )
 
 
-def _uncounted(why: str) -> Finding:
+def _uncounted(
+    why: str,
+    do: str = "Add it to shared_preload_libraries, restart the server, and create the extension.",
+    paste: str = "CREATE EXTENSION pg_stat_statements;",
+) -> Finding:
     return Finding(
         id="COST_UNKNOWN",
         severity=Severity.NOTICE,
         saw=f"Nobody counts statements, so the idle cost is not known. {why}",
         why="An idle worker promises at most 30 statements a minute; this would show it.",
-        do="Add it to shared_preload_libraries, restart the server, and create the extension.",
-        paste="CREATE EXTENSION pg_stat_statements;",
+        do=do,
+        paste=paste,
     )

@@ -29,22 +29,16 @@ def workers(patient: Patient) -> Iterator[Finding]:
         names = ", ".join(row[1] for row in alive[:10])
         yield Finding(id="WORKERS", saw=f"{len(alive)} workers are alive: {names}.", numbers={"alive": len(alive)})
         return
+    is_due = any(each.oldest_due is not None for each in waiting(patient.db))
     yield Finding(
         id="NO_WORKER",
-        severity=Severity.CRITICAL if patient.ask(_IS_DUE) else Severity.NOTICE,
+        severity=Severity.CRITICAL if is_due else Severity.NOTICE,
         saw="No worker is alive" + ("." if rows else ", and none is on the roster."),
         why="Nothing runs, and nobody takes back what a dead worker held.",
         do="Start one.",
         paste="snapapp worker",
         numbers={"alive": 0},
     )
-
-
-_IS_DUE = """
-SELECT 1 FROM (SELECT next_retry_at FROM snap_processing_job
-                WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect LIMIT 1000) AS first_ones
- WHERE next_retry_at <= now() LIMIT 1
-"""
 
 
 def _absent(
