@@ -28,18 +28,25 @@ from snapapp.jobs.model import (
     Status,
     Stopped,
     Succeeded,
+    describe,
     to_json,
 )
 from snapapp.jobs.notes import Notes
 from snapapp.jobs.registry import Processor
-from snapapp.jobs.retry import delay_after
+from snapapp.jobs.retry import delay_after, wait_spread
+from snapapp.jobs.settings import RetrySettings
 
 WORKER_LOST = Failure("worker lost")
 _NOTHING = Succeeded(None)
 
 _ANYBODY = Within()
+_BACKOFF = wait_spread(RetrySettings())  # where a kind's own strategy raises
 
 Transaction = Callable[[Job], AbstractContextManager[Connection]]
+
+
+class Told(Exception):
+    """A failure that we know by hearsay, from a child or a program; for strategies that look at the error."""
 
 
 class CommitFailed(Exception):
@@ -101,7 +108,16 @@ def failed(job: Job, failure: Failure, wait: wait_base, error: BaseException | N
     """An ordinary failure: again later, or over."""
     if job.attempt >= job.max_attempts:
         return Buried(failure)
-    return Retried(failure, delay_after(job.attempt, wait, error))
+    return Retried(failure, delay(job, failure, wait, error))
+
+
+def delay(job: Job, failure: Failure, wait: wait_base, error: BaseException | None = None) -> timedelta:
+    """A strategy is the application's code, and may raise: that must not take the place of what went wrong."""
+    try:
+        return delay_after(job.attempt, wait, error or Told(failure.error))
+    except Exception as broken:  # noqa: BLE001 - its edge
+        job.log(f"its wait strategy raised {describe(broken)}: the default delay is used", level="WARNING")
+        return delay_after(job.attempt, _BACKOFF)
 
 
 def needs_a_hook(processor: Processor, outcome: Outcome) -> bool:

@@ -237,19 +237,22 @@ class Rooms:
 
         def run(job: Job, processor: Processor) -> Outcome | None:
             running[job] = slot
-            if (job.started_at or 0.0) < unmeasured_until.get(job.kind, 0.0):
-                job.is_measured = False
-                outcome = attempt.run(job, processor, wait, within)
-            else:
-                began = thread_time()
-                outcome = attempt.run(job, processor, wait, within)
-                job.cpu = thread_time() - began
-                now = monotonic()
-                is_quick = now - (job.started_at or 0.0) < _QUICK
-                unmeasured_until[job.kind] = now + _REST if is_quick else 0.0
-            if loans:
-                self._end_what_is_left(job)
-            return None if running.pop(job, None) is None else outcome
+            try:
+                if (job.started_at or 0.0) < unmeasured_until.get(job.kind, 0.0):
+                    job.is_measured = False
+                    outcome = attempt.run(job, processor, wait, within)
+                else:
+                    began = thread_time()
+                    outcome = attempt.run(job, processor, wait, within)
+                    job.cpu = thread_time() - began
+                    now = monotonic()
+                    is_quick = now - (job.started_at or 0.0) < _QUICK
+                    unmeasured_until[job.kind] = now + _REST if is_quick else 0.0
+                if loans:
+                    self._end_what_is_left(job)
+            finally:
+                is_still_ours = running.pop(job, None) is not None
+            return outcome if is_still_ours else None
 
         return run
 

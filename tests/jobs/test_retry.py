@@ -5,11 +5,16 @@ from datetime import timedelta
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tenacity import RetryCallState, wait_fixed, wait_random_exponential
+from tenacity import RetryCallState, wait_exception, wait_fixed, wait_random_exponential
 from tenacity.wait import wait_base
 
+from snapapp.jobs import Job
+from snapapp.jobs.registry import Registry
 from snapapp.jobs.retry import delay_after, wait_spread
 from snapapp.jobs.settings import RetrySettings
+from tests.factory import Db, hence, row, scalar
+from tests.jobs.test_executors import put
+from tests.jobs.working import until_status, working
 
 SECOND = timedelta(seconds=1)
 YEARS = timedelta(days=3650)
@@ -120,3 +125,38 @@ def test_a_strategy_that_answers_nonsense_does_no_harm(answer: float, delay: tim
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         RetrySettings(**wrong)  # type: ignore[arg-type]
+
+
+def refusing(wait: wait_base) -> Registry:
+    """A kind that fails on a thread and one that fails as a program, each with this strategy."""
+    registry = Registry()
+
+    @registry.processor("thread", wait=wait)
+    def fail(job: Job) -> None:
+        raise ValueError("no stream")
+
+    envelope = """echo '{"ok": false, "error_class": "ValueError", "message": "no stream"}'"""
+    registry.processor("command", executor="command", command=["/bin/sh", "-c", envelope], wait=wait)(lambda job: None)
+    return registry
+
+
+@pytest.mark.parametrize("kind", ["thread", "command"])
+def test_a_strategy_that_raises_is_no_reason_to_lose_what_went_wrong(url: str, db: Db, kind: str) -> None:
+    class Broken(wait_base):
+        def __call__(self, retry_state: RetryCallState) -> float:
+            raise ZeroDivisionError("in the strategy")
+
+    with working(url, refusing(Broken())) as (worker, _):
+        waiting = until_status(db, put(db, kind), "RETRY_WAIT")
+        assert worker.vitals().stuck == 0
+    assert waiting.last_error == "ValueError: no stream"
+    said = scalar(db, "SELECT message FROM job_log WHERE job_id = %s", waiting.id)
+    assert said == "its wait strategy raised ZeroDivisionError: in the strategy: the default delay is used"
+
+
+@pytest.mark.parametrize("kind", ["thread", "command"])
+def test_a_strategy_that_looks_at_the_error_finds_one(url: str, db: Db, kind: str) -> None:
+    with working(url, refusing(wait_exception(lambda error: 86400.0 if "no stream" in str(error) else 0.0))):
+        waiting = until_status(db, put(db, kind), "RETRY_WAIT")
+    assert waiting.next_retry_at > hence(hours=23)
+    assert row(db, waiting.id).last_error == "ValueError: no stream"

@@ -16,7 +16,6 @@ from snapapp.jobs.executors.guard import Guard
 from snapapp.jobs.executors.threads import ThreadRoom
 from snapapp.jobs.model import Buried, Job, Outcome, Retried
 from snapapp.jobs.registry import Processor
-from snapapp.jobs.retry import delay_after
 from snapapp.jobs.settings import JobsSettings
 
 _CLOSE = 0.8  # of the limit: what was allocated in one go and refused does not show in what was used
@@ -104,7 +103,7 @@ def _with_more_memory(job: Job, outcome: Outcome, wait: wait_base, limit_mb: int
         case Retried(failure, delay) if failure.lacked_memory:
             return Retried(failure, delay, memory_mb=_RAISED * limit_mb)
         case Buried(failure) if failure.lacked_memory or (job.peak or 0) >= _CLOSE * limit_mb * MB:
-            return Retried(failure, delay_after(job.attempt, wait), memory_mb=_RAISED * limit_mb)
+            return Retried(failure, attempt.delay(job, failure, wait), memory_mb=_RAISED * limit_mb)
     return outcome
 
 
