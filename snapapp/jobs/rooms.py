@@ -5,6 +5,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from time import monotonic, thread_time
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from snapapp.jobs.crumbs import Crumbs
 from snapapp.jobs.database import Line
 from snapapp.jobs.errors import JobCancelled, JobInterrupted, JobsError, JobTimeout, LeaseLost
 from snapapp.jobs.events import Events
-from snapapp.jobs.executors import Room, Work
+from snapapp.jobs.executors import Room, Work, command
 from snapapp.jobs.executors.aio import AsyncRoom
 from snapapp.jobs.executors.children import Child
 from snapapp.jobs.executors.command import Command
@@ -112,6 +113,7 @@ class Rooms:
             started = [Child(tuple(modules), settings, self._guard, self._within) for _ in range(children)]
             rooms["process"] = self._runner_room(started, "child", first_mark=threads)
         if commands:
+            command.sweep()
             programs = [Command(settings, self._guard, self._within) for _ in range(commands)]
             rooms["command"] = self._runner_room(programs, "command", first_mark=threads + children)
         if coroutines:
@@ -261,7 +263,7 @@ class Rooms:
 
     def _runner_room(self, runners: Sequence[Runner], name: str, first_mark: int) -> RunnerRoom:
         works = [self._work(first_mark + slot, self._in_group(runner)) for slot, runner in enumerate(runners)]
-        return RunnerRoom(runners, works, name)
+        return RunnerRoom(runners, works, name, partial(self._events.complain, self._worker))
 
     def _may_begin(self, job: Job) -> bool:
         if (job.suspect or job.payload_json is None) and not self._prepare(job):

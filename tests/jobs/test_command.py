@@ -1,7 +1,12 @@
 """The executor `command`: any program, one process an attempt, JSON in and JSON out."""
 
+import os
+import subprocess
+import sys
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from tempfile import mkdtemp
 from time import monotonic
 from typing import Any
 
@@ -9,6 +14,8 @@ import pytest
 
 from snapapp.jobs import queue
 from snapapp.jobs.crumbs import started
+from snapapp.jobs.executors import command
+from snapapp.jobs.executors.command import Command
 from snapapp.jobs.registry import Registry
 from tests.executors import kinds
 from tests.executors.kinds import BAD, shell
@@ -122,6 +129,8 @@ def an_echo(registry: Registry, command: list[str] | None = None) -> None:
         (None, ["no-such-program"], ("no-such-program",), "CommandMissing: there is no program 'no-such-program'"),
         (None, ["no-such-program"], ("nor-this-one",), "CommandNotAllowed: the program 'no-such-program' is not on"),
         (None, [], ("sh",), "CommandNotAllowed: tool job"),
+        (None, [""], ("sh",), "CommandNotAllowed: tool job"),
+        (None, [*shell(kinds.ANSWER), ""], ("/bin/sh",), None),
     ],
 )
 def test_only_allowed_programs_run(
@@ -157,3 +166,80 @@ def test_commands_leave_no_open_file(url: str, db: Db) -> None:
         before = open_files()
         run_some()
         until(lambda: open_files() <= before)
+
+
+def test_a_program_that_closes_its_output_still_gets_the_rest_of_its_input(url: str, db: Db) -> None:
+    registry = Registry()
+    an_echo(registry, shell(f"{kinds.ANSWER}; exec 1>&- 2>&-; exec cat > /dev/null"))
+    with working(url, registry):
+        job_id = put(db, "tool", payload={"frames": "x" * 600_000}, timeout=timedelta(seconds=5), max_attempts=1)
+        assert until_status(db, job_id, "COMPLETED", "FAILED").last_error is None
+
+
+# --- its folder -------------------------------------------------------------------------------------------------
+
+WHERE = """echo "{\\"ok\\": true, \\"result\\": \\"$PWD\\"}" """
+
+
+def folders(url: str, db: Db, *scripts: str, then: Callable[[str], object] = str) -> list[str]:
+    """Where these programs, one after the other, were run; `then` is called with each folder."""
+    registry = Registry()
+    for number, script in enumerate(scripts):
+        registry.processor(f"step{number}", executor="command", command=shell(script))(lambda job: None)
+    found = []
+    with working(url, registry, commands=1):
+        for kind in registry.kinds():
+            found.append(until_status(db, put(db, kind, max_attempts=1), "COMPLETED", "FAILED", within=60).result)
+            then(found[-1])
+    return found
+
+
+def test_a_folder_that_stayed_empty_is_kept(url: str, db: Db) -> None:
+    first, second = folders(url, db, WHERE, WHERE)
+    assert first == second
+    assert not Path(first).exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    ['cd / && rmdir "$HOME" && ln -s /srv "$HOME"', "chmod 755 .", 'cd / && rmdir "$HOME" && mkdir "$HOME"'],
+)
+def test_a_folder_that_is_not_as_it_was_is_not_given_to_the_next_program(url: str, db: Db, change: str) -> None:
+    first, second = folders(url, db, f"{WHERE}; {change}", WHERE)
+    assert first != second
+    assert not Path(first).is_symlink()
+
+
+def test_a_folder_that_was_cleared_away_while_it_waited_is_made_anew(url: str, db: Db) -> None:
+    first, second = folders(url, db, WHERE, WHERE, then=lambda folder: Path(folder).rmdir())
+    assert first != second
+
+
+def test_a_folder_of_any_depth_is_removed_and_its_slot_goes_on(url: str, db: Db) -> None:
+    deep = "import os; [(os.mkdir('d'), os.chdir('d')) for _ in range(3000)]"
+    first, second = folders(url, db, f'{WHERE}; {sys.executable} -c "{deep}"', WHERE)
+    assert first != second
+    assert not Path(first).exists()
+
+
+def test_a_slot_that_cannot_be_prepared_says_so_and_goes_on(url: str, db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Command) -> None:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(Command, "prepare", refuse)
+    with working(url, kinds.registry, commands=1) as (_, heard):
+        for _ in range(2):
+            until_status(db, put(db, "command.good"), "COMPLETED")
+        assert "too deep" in heard.wait_for("worker.error").facts["error"]
+
+
+def test_folders_of_killed_workers_are_removed_by_the_next_one(url: str, db: Db) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    left = Path(mkdtemp(prefix=f"{command._folders()}{ended.pid}-1-"))
+    alive = Path(mkdtemp(prefix=f"{command._folders()}{os.getpid()}-{started(os.getpid())}-"))
+    (left / "frames").mkdir()
+    with working(url, kinds.registry, commands=1):
+        assert not left.exists()
+        assert alive.exists()
+    alive.rmdir()

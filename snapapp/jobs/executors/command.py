@@ -7,17 +7,20 @@ import json
 import os
 import selectors
 import shutil
+import subprocess
 from collections import deque
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from subprocess import PIPE
-from tempfile import mkdtemp
+from tempfile import gettempdir, mkdtemp
 from time import monotonic
 from typing import Any
+from zlib import crc32
 
 from tenacity.wait import wait_base
 
-from snapapp.jobs import attempt, black_box
+from snapapp.jobs import attempt, black_box, crumbs
 from snapapp.jobs.context import Within
 from snapapp.jobs.errors import JobTimeout
 from snapapp.jobs.executors.errors import (
@@ -37,6 +40,7 @@ from snapapp.jobs.settings import JobsSettings
 _OUTPUT_CAP = JSON_CAP + 4096  # the result and the envelope around it
 _LAST_LINES = 20
 _FIRST_LOOK = 0.005  # seconds: of what ends sooner only a need beyond our own is known
+_REMOVED_IN = 60.0  # seconds that a folder may take
 _SHOWN = 200  # characters of an answer that is none
 _KEPT = frozenset({"PATH", "LANG", "TZ"})
 _ANY_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -50,26 +54,30 @@ class Command(Runner):
         self._within = within
         self._environment = _environment()
         self._folder: str | None = None  # of the job that runs, or of the next one
+        self._made: tuple[int, ...] = ()  # what the kernel said of it when it was new
 
     def prepare(self) -> None:
         """The next job finds an empty folder. One that stayed empty is kept: making a new one took as long as half the
         program (0.2 to 0.7 ms), and whoever might have stayed behind to look could look anyway."""
-        try:
-            if self._folder is None or not os.listdir(self._folder):  # noqa: PTH208 - on the way of every job
-                return
-        except OSError:
-            pass  # the program has removed or locked it
-        self._remove_folder()
+        if self._folder and not self._is_as_it_was(self._folder):
+            self._remove_folder()
 
     def close(self) -> None:
         super().close()
         self._remove_folder()
 
+    def _is_as_it_was(self, folder: str) -> bool:
+        """Also no link to another one, and as private."""
+        try:
+            return _identity(folder) == self._made and not os.listdir(folder)  # noqa: PTH208 - on the way of every job
+        except OSError:
+            return False  # the program has removed or locked it
+
     def _remove_folder(self) -> None:
-        """Nothing cleverer: a program may leave what cannot be removed, or a link to what is not its own."""
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder = None
+        """A program may leave what cannot be removed, or a link to what is not its own."""
+        folder, self._folder = self._folder, None
+        if folder:
+            _remove(folder)
 
     def _attempt(self, job: Job, processor: Processor, wait: wait_base, limit_mb: int) -> Outcome:
         argv = self._argv(job, processor)
@@ -97,8 +105,8 @@ class Command(Runner):
         """What to run, with the program's path. A program that the code names is allowed unless there is a list; one
         that is computed, perhaps from a payload, only if it is on the list."""
         argv = list(processor.command or self._within.run(job, processor.function))
-        if not argv or not all(isinstance(part, str) and part and "\0" not in part for part in argv):
-            raise CommandNotAllowed(f"{job.kind} job {job.id}: a command is a list of texts that are not empty")
+        if not (argv and argv[0]) or not all(isinstance(part, str) and "\0" not in part for part in argv):
+            raise CommandNotAllowed(f"{job.kind} job {job.id}: a command is a list of texts that begins with a program")
         program, allowed = argv[0], self._settings.command_allow
         path = self._find(program)
         is_listed = program in allowed or (path is not None and path in map(self._find, allowed))
@@ -115,12 +123,49 @@ class Command(Runner):
         return shutil.which(program, path=self._environment["PATH"])
 
     def _start(self, argv: list[str]) -> Group:
-        folder = self._folder = self._folder or mkdtemp(prefix="snapapp-command-")
-        here = {"HOME": folder, "TMPDIR": folder}
+        folder = self._folder or self._new_folder()
         try:
-            return self._launch(argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=folder, env=self._environment | here)
+            return self._start_in(folder, argv)
         except (FileNotFoundError, PermissionError) as error:
-            raise CommandMissing(f"the program {argv[0]!r} cannot be started: {error.strerror}") from error
+            if error.filename != folder:
+                raise CommandMissing(f"the program {argv[0]!r} cannot be started: {error.strerror}") from error
+        return self._start_in(self._new_folder(), argv)  # somebody has cleared the old one away while it waited
+
+    def _start_in(self, folder: str, argv: list[str]) -> Group:
+        here = {"HOME": folder, "TMPDIR": folder}
+        return self._launch(argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=folder, env=self._environment | here)
+
+    def _new_folder(self) -> str:
+        folder = self._folder = mkdtemp(prefix=f"{_folders()}{os.getpid()}-{crumbs.started(os.getpid())}-")
+        self._made = _identity(folder)
+        return folder
+
+
+def sweep() -> None:
+    """Removes the folders of workers on this machine that were killed."""
+    for folder in Path(gettempdir()).glob(f"{_folders()}*"):
+        with suppress(ValueError, OSError):
+            pid, started = map(int, folder.name.split("-")[3:5])
+            if folder.lstat().st_uid == os.geteuid() and crumbs.is_gone(pid, started):
+                _remove(str(folder))
+
+
+def _folders() -> str:
+    return f"snapapp-command-{crc32(crumbs.machine().encode()):08x}-"
+
+
+def _identity(folder: str) -> tuple[int, ...]:
+    it = os.lstat(folder)
+    return it.st_dev, it.st_ino, it.st_mode, it.st_uid
+
+
+def _remove(folder: str) -> None:
+    """Python takes a frame and an open file for each level, and gives up at a thousand; rm does not."""
+    with suppress(RecursionError):
+        shutil.rmtree(folder, ignore_errors=True)
+    if os.path.lexists(folder):
+        with suppress(OSError, subprocess.SubprocessError):
+            subprocess.run(["rm", "-rf", "--", folder], stderr=subprocess.DEVNULL, timeout=_REMOVED_IN, check=False)
 
 
 class _Talk:
@@ -161,7 +206,7 @@ class _Talk:
                     selector.register(ear, selectors.EVENT_READ)
             if self._unsent:
                 selector.register(self._input, selectors.EVENT_WRITE)
-            while self._open:
+            while self._open or not self._group.has_ended:  # who has closed its output may still be at work
                 watch.check()
                 ready = {key.fd for key, _ in selector.select(watch.pause())}
                 if self._unsent and self._input.fileno() in ready:
@@ -172,11 +217,8 @@ class _Talk:
                     if not self._read(pipe):
                         self._open.remove(pipe)
                         selector.unregister(pipe)
-                if not self._open & ready and self._group.has_ended:
+                if self._open and not self._open & ready and self._group.has_ended:
                     break  # somebody whom it left behind holds its pipes
-            while not self._group.has_ended:  # it has closed its output, and may still be at work
-                watch.check()
-                selector.select(watch.pause())
         self._end_line()
 
     def _send(self) -> None:

@@ -112,9 +112,12 @@ class RunnerRoom(ThreadRoom):
 
     prefetches = False
 
-    def __init__(self, runners: Sequence[Runner], works: list[Work], name: str) -> None:
+    def __init__(
+        self, runners: Sequence[Runner], works: list[Work], name: str, complain: Callable[[str, BaseException], None]
+    ) -> None:
         super().__init__(len(runners), works, name)
         self._runners = runners
+        self._complain = complain
 
     def interrupt(self, job: Job, reason: JobsError) -> None:
         job.stop = reason
@@ -123,11 +126,17 @@ class RunnerRoom(ThreadRoom):
 
     def _slot(self, number: int, _first: Callable[[], None] | None = None) -> None:
         runner, work = self._runners[number], self._works[number]
-        runner.prepare()
+        self._prepare(runner)
         while job := self._buffer.get():
             work(job)
             self._left[number] += 1
+            self._prepare(runner)
+
+    def _prepare(self, runner: Runner) -> None:
+        try:
             runner.prepare()
+        except Exception as error:  # noqa: BLE001 - a slot that ends would keep its jobs for ever
+            self._complain("prepare a slot", error)
 
     def stop(self) -> None:
         for runner in self._runners:
