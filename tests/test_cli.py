@@ -49,6 +49,7 @@ COMMANDS = [
     "bench",
     "version",
 ]
+README = Path(__file__).parent.parent / "README.md"
 STOPS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 WITHIN = 30.0
 
@@ -143,6 +144,14 @@ def test_every_command_has_help(bare_call: Call, command: str) -> None:
     answer = bare_call(command, "--help")
     assert answer.code == 0
     assert answer.out.startswith(f"usage: snapapp {command}")
+
+
+def test_the_readme_names_every_command_in_the_order_of_help(call: Call) -> None:
+    rows = re.findall(r"^\| `snapapp ([a-z-]+)(?: ([a-z|\\-]+))?", README.read_text(), re.MULTILINE)
+    assert [command for command, _ in rows] == COMMANDS
+    for command, acts in rows:
+        if acts:
+            assert re.findall(r"^    ([a-z-]+)", call(command, "--help").out, re.MULTILINE) == acts.split("\\|")
 
 
 @pytest.mark.parametrize(
