@@ -30,11 +30,11 @@ def unmet(headers: Headers, stored: Stored) -> int | None:
     if (tags := headers.get("if-match")) is not None:
         if not _names(tags, stored, weakly=False):
             return 412
-    elif (since := _date(headers.get("if-unmodified-since"))) and _changed_after(since, stored):
+    elif (since := date_of(headers.get("if-unmodified-since"))) and _changed_after(since, stored):
         return 412
     if (tags := headers.get("if-none-match")) is not None:
         return 304 if _names(tags, stored, weakly=True) else None
-    if (since := _date(headers.get("if-modified-since"))) and not _changed_after(since, stored):
+    if (since := date_of(headers.get("if-modified-since"))) and not _changed_after(since, stored):
         return 304
     return None
 
@@ -73,10 +73,10 @@ def _changed_after(since: datetime, stored: Stored) -> bool:
     return stored.modified.replace(microsecond=0) > since
 
 
-def _date(text: str | None) -> datetime | None:
+def date_of(text: str | None) -> datetime | None:
     """What is no date is as if it were not there."""
     try:
         date = parsedate_to_datetime(text or "")
-        return date if date.tzinfo else date.replace(tzinfo=UTC)
+        return date.astimezone(UTC) if date.tzinfo else date.replace(tzinfo=UTC)
     except (ValueError, TypeError, OverflowError):
         return None

@@ -2,13 +2,13 @@
 for it, and never those that everything else needs."""
 
 import hashlib
-from email.utils import parsedate_to_datetime
 
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 from fastapi import HTTPException, Request, Response
 
 from snapapp.api import media
+from snapapp.api.ranges import date_of
 from snapapp.monolith import Monolith
 from snapapp.sources import Limits, RemoteFile, SourceRefused, SourceUnavailable, open_remote
 from snapapp.storage import Reader, Stored
@@ -38,12 +38,8 @@ def _opened(house: Monolith, video: Video) -> Reader:
 
 def _stored(file: RemoteFile, video: Video) -> Stored:
     """As its server names it, in words of ours: what it says is nothing to be handed on as it is."""
-    try:
-        modified = parsedate_to_datetime(file.last_modified or "")
-    except ValueError:
-        modified = video.created_at
     tag = hashlib.sha256(f"{file.etag}:{file.last_modified}:{file.size}".encode()).hexdigest()[:32]
-    return Stored(video.url or "", file.size, f'"{tag}"', modified if modified.tzinfo else video.created_at)
+    return Stored(video.url or "", file.size, f'"{tag}"', date_of(file.last_modified) or video.created_at)
 
 
 _limiter: RunVar[CapacityLimiter] = RunVar("remote_readers")

@@ -7,6 +7,8 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import datetime
+from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -267,6 +269,7 @@ class Remote(BaseHTTPRequestHandler):
     """Somebody else's server: it knows one film, and ranges."""
 
     protocol_version = "HTTP/1.1"
+    modified = "Sun, 01 Mar 2026 08:15:00 GMT"
 
     def do_GET(self) -> None:
         if self.path != "/film.mp4":
@@ -281,6 +284,7 @@ class Remote(BaseHTTPRequestHandler):
         else:
             self.send_response(200)
         self.send_header("ETag", '"v1"')
+        self.send_header("Last-Modified", self.modified)
         self.send_header("Content-Length", str(end - start))
         self.end_headers()
         self.wfile.write(FILM[start:end])
@@ -312,6 +316,27 @@ def test_a_remote_video_is_played_through_our_guard(url: str, tmp_path: Path) ->
         with served(url, tmp_path, worker_enabled=False) as client:
             answer = client.get(f"{VIDEOS}/{video}/content")
             assert (answer.status_code, b"ftyp" in answer.content) == (502, False)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("Sun, 01 Mar 2026 08:15:00 -0300", "Sun, 01 Mar 2026 11:15:00 GMT"),
+        ("Mon, 01 Jan 99999999999 00:00:00 GMT", None),
+        ("Fri, 31 Dec 9999 23:59:59 -0100", None),
+        ("yesterday", None),
+    ],
+)
+def test_a_date_that_a_server_made_up_is_not_told_on(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, told: str | None
+) -> None:
+    monkeypatch.setattr(Remote, "modified", said)
+    with remote() as at, served(url, tmp_path, worker_enabled=False, fetch_allowed_hosts=(at,)) as client:
+        video = mark(client, videoUrl=f"http://{at}/film.mp4")["videoId"]
+        answer = client.get(f"{VIDEOS}/{video}/content")
+        assert answer.content == FILM
+        created = datetime.fromisoformat(client.get(f"{VIDEOS}/{video}").json()["createdAt"])
+        assert answer.headers["Last-Modified"] == (told or format_datetime(created, usegmt=True))
 
 
 # --- what jobs make ---------------------------------------------------------------------------------------------
