@@ -83,3 +83,16 @@ def shout(job: Job) -> str:
 def let_go_and_stay(job: Job) -> None:
     os.closerange(1, 100)
     time.sleep(600)
+
+
+@registry.processor("child.orphan", executor="process")
+def leave_an_orphan(job: Job) -> list[int]:
+    script = "sleep 600 > /dev/null 2>&1 & echo $!"
+    said = subprocess.run(["/bin/sh", "-c", script], stdout=subprocess.PIPE, check=True).stdout
+    return [os.getpid(), int(said)]
+
+
+@registry.processor("child.pipes", executor="process")
+def what_a_program_inherits(job: Job) -> int:
+    listing = ["ls", "/proc/self/fd"]
+    return len(subprocess.run(listing, close_fds=False, stdout=subprocess.PIPE, check=True).stdout.split())

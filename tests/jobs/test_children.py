@@ -1,5 +1,7 @@
 """Children under fire: each ends its own attempt only, with its own reason, and leaves nothing behind."""
 
+import errno
+import itertools
 import os
 import signal
 import subprocess
@@ -10,15 +12,16 @@ from time import monotonic
 import pytest
 
 from snapapp.jobs import Failure, queue
+from snapapp.jobs.context import Within
 from snapapp.jobs.crumbs import started
-from snapapp.jobs.executors import children
+from snapapp.jobs.executors import children, groups
 from snapapp.jobs.executors.guard import Guard
 from tests.executors import kinds
 from tests.executors.kinds import BAD
 from tests.factory import Db
 from tests.jobs import crashing
 from tests.jobs.test_executors import children_of, put, read
-from tests.jobs.working import until, until_status, working
+from tests.jobs.working import quick_settings, until, until_status, working
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -73,6 +76,64 @@ def test_what_a_job_leaves_running_is_gone_before_the_next_one(url: str, db: Db)
         left_behind = until_status(db, put(db, "process.litter"), "COMPLETED").result
         until_status(db, put(db, "process.good"), "COMPLETED")
         assert started(left_behind) is None
+
+
+def test_what_a_job_leaves_running_is_seen_also_when_its_own_parent_has_ended(url: str, db: Db) -> None:
+    with working(url, crashing.registry):
+        child, left_behind = until_status(db, put(db, "child.orphan"), "COMPLETED").result
+        assert until_status(db, put(db, "child.echo"), "COMPLETED").result["pid"] != child
+        assert started(left_behind) is None
+
+
+def test_nothing_that_a_job_starts_gets_the_childs_own_pipes(url: str, db: Db) -> None:
+    with working(url, crashing.registry):
+        inherited = until_status(db, put(db, "child.pipes"), "COMPLETED").result
+    assert inherited == 4  # the standard three and the folder that it lists
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_program_that_cannot_be_watched_is_ended_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    guard = Guard()
+    guard.watch(2**22)  # which opens what it keeps open
+    guard.forget(2**22)
+
+    def refuse(pid: int) -> int:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    before = open_files()
+    with pytest.raises(OSError, match="too many open files"):
+        groups.Group(["sleep", "600"], guard, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert open_files() == before
+    assert not [pid for pid in direct_children(os.getpid()) if b"sleep" in read(Path(f"/proc/{pid}/cmdline"))]
+    assert not guard._line_of
+    guard.stop()
+
+
+@pytest.mark.parametrize("fails_at", range(1, 7))
+def test_a_child_that_cannot_be_started_leaves_no_open_file(monkeypatch: pytest.MonkeyPatch, fails_at: int) -> None:
+    guard, made = Guard(), itertools.count(1)
+    guard.watch(2**22)
+    guard.forget(2**22)
+    pipe = os.pipe
+
+    def scarce(*_given: object, **_named: object) -> tuple[int, int]:
+        if next(made) >= fails_at:
+            raise OSError(errno.EMFILE, "too many open files")
+        return pipe()
+
+    monkeypatch.setattr(os, "pipe", scarce)
+    monkeypatch.setattr(children, "_Line", scarce)
+    child = children.Child(("tests.jobs.crashing",), quick_settings("postgresql:///none"), guard, Within())
+    before = open_files()
+    with pytest.raises(OSError, match="too many open files"):
+        child.warm_up()
+    child.close()
+    assert open_files() == before
+    guard.stop()
 
 
 def test_a_thread_that_a_job_left_behind_does_not_speak_for_the_next_one(url: str, db: Db) -> None:

@@ -21,6 +21,7 @@ from snapapp.jobs.executors import frames
 from snapapp.jobs.model import Failure, Job, to_json
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 class Pipe:
@@ -58,6 +59,7 @@ class Pipe:
 def main(arguments: list[str]) -> None:
     requests, answers, parent, stacks = (int(argument) for argument in arguments[:4])
     _die_with(parent)
+    _keep_to_itself(requests, answers, stacks)
     faulthandler.enable()  # the last words of a crash: where in Python it happened
     faulthandler.register(frames.STACKS, file=stacks)  # answers in C, whatever the interpreter is busy with
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, which then decides about us
@@ -76,6 +78,14 @@ def _die_with(parent: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before we could ask to die with it
         os._exit(1)
+
+
+def _keep_to_itself(*pipes: int) -> None:
+    """Nothing that a job starts gets our pipes, and what it leaves behind becomes our child: so the worker sees it."""
+    for pipe in pipes:
+        os.set_inheritable(pipe, False)
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def _answer(request: dict[str, Any], job: Job, pipe: Pipe) -> dict[str, Any]:

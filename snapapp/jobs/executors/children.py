@@ -4,6 +4,7 @@ import json
 import os
 import selectors
 import sys
+from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from snapapp.jobs import attempt, black_box
 from snapapp.jobs.context import STEPS, Tell, Within
 from snapapp.jobs.errors import ChildDied, JobTimeout
 from snapapp.jobs.executors import frames
-from snapapp.jobs.executors.groups import MB, Group, Watch, signal_name
+from snapapp.jobs.executors.groups import MB, Group, Watch, close_pipes, signal_name
 from snapapp.jobs.executors.guard import Guard
 from snapapp.jobs.executors.runners import Runner
 from snapapp.jobs.model import JSON_CAP, Buried, Failure, Job, Outcome, Snoozed, Succeeded
@@ -79,26 +80,22 @@ class Child(Runner):
         return code or 0
 
     def _start(self) -> None:
-        ours, theirs, stacks = os.pipe(), os.pipe(), os.pipe()
-        argv = [sys.executable, "-m", "snapapp.jobs.executors.child", *map(str, (ours[0], theirs[1], os.getpid()))]
-        try:
+        with ExitStack() as ours, ExitStack() as theirs:
+            requests, answers, stacks = (_pipe(ours, theirs, out=out) for out in (True, False, False))
+            their_ends = (requests[1], answers[1], stacks[1])
+            argv = [sys.executable, "-m", "snapapp.jobs.executors.child", str(requests[1]), str(answers[1])]
             group = self._launch(
-                [*argv, str(stacks[1]), *self._modules],
-                pass_fds=(ours[0], theirs[1], stacks[1]),
+                [*argv, str(os.getpid()), str(stacks[1]), *self._modules],
+                pass_fds=their_ends,
                 stdin=DEVNULL,
                 env=_environment() | dict(self._settings.child_environment),
                 stdout=PIPE,  # a job that prints must not write into our log as if it were us
                 stderr=STDOUT,
             )
-        except BaseException:
-            for pipe in (ours[1], theirs[0], stacks[0]):
-                os.close(pipe)
-            raise
-        finally:
-            for pipe in (ours[0], theirs[1], stacks[1]):
-                os.close(pipe)
-        group.go_first()
-        self._line = _Line(group, self._within.tell, requests=ours[1], answers=theirs[0], stacks=stacks[0])
+            ours.callback(close_pipes, group.process)
+            group.go_first()
+            self._line = _Line(group, self._within.tell, requests=requests[0], answers=answers[0], stacks=stacks[0])
+            ours.pop_all()  # the line closes them
 
     def _attempt(self, job: Job, processor: Processor, wait: wait_base, limit_mb: int) -> Outcome:
         """A child that died while it waited for work has cost the job nothing: another one gets it."""
@@ -255,6 +252,15 @@ class _Line:
             job.log(text, level=level)
         elif job and message.get("context") in STEPS:
             self._tell(job, message["context"])
+
+
+def _pipe(ours: ExitStack, theirs: ExitStack, *, out: bool) -> tuple[int, int]:
+    """Our end and theirs, each to be closed with the others; `out`: we write."""
+    reading, writing = os.pipe()
+    near, far = (writing, reading) if out else (reading, writing)
+    ours.callback(os.close, near)
+    theirs.callback(os.close, far)
+    return near, far
 
 
 def _environment() -> dict[str, str]:

@@ -30,7 +30,7 @@ from snapapp.jobs.executors.errors import (
     CommandMissing,
     CommandNotAllowed,
 )
-from snapapp.jobs.executors.groups import Group, Watch, signal_name
+from snapapp.jobs.executors.groups import Group, Watch, close_pipes, signal_name
 from snapapp.jobs.executors.guard import Guard
 from snapapp.jobs.executors.runners import Runner
 from snapapp.jobs.model import JSON_CAP, TEXT_CAP, Failure, Job, Outcome, Succeeded, to_json
@@ -98,7 +98,7 @@ class Command(Runner):
         finally:
             code = self._end_group() or 0
             group.used_until_its_end(job)
-            _close_pipes(group)
+            close_pipes(group.process)
         return _outcome(job, argv[0], code, talk, wait)
 
     def _argv(self, job: Job, processor: Processor) -> list[str]:
@@ -321,13 +321,6 @@ def _envelope(program: str, talk: _Talk) -> dict[str, Any]:
 
 def _shown(answer: bytes) -> str:
     return repr(answer[:_SHOWN].decode(errors="replace"))
-
-
-def _close_pipes(group: Group) -> None:
-    for pipe in (group.process.stdin, group.process.stdout, group.process.stderr):
-        if pipe:
-            with suppress(OSError):
-                pipe.close()
 
 
 def _environment() -> dict[str, str]:

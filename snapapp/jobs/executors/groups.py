@@ -41,11 +41,12 @@ class Group:
         self.pid = self.process.pid
         try:
             guard.watch(self.pid)
+            self.ear = os.pidfd_open(self.pid) if sys.platform == "linux" else -1  # readable when it has ended
         except BaseException:
-            self.process.kill()
-            self.process.wait()
+            self.ear = -1
+            self.end()
+            close_pipes(self.process)
             raise
-        self.ear = os.pidfd_open(self.pid) if sys.platform == "linux" else -1  # readable when the program has ended
         with suppress(OSError):  # it may have ended already
             if nice:
                 os.setpriority(os.PRIO_PROCESS, self.pid, _NICE + nice)
@@ -211,6 +212,13 @@ class Watch:
         if self._job:
             self._job.peak = self.peak or None
         return used / MB
+
+
+def close_pipes(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe:
+            with suppress(OSError):
+                pipe.close()
 
 
 def signal_name(code: int) -> str:
