@@ -11,6 +11,7 @@ from snapapp.jobs import queue
 from snapapp.jobs.admission import Admission
 from snapapp.jobs.courtesy import Courtesy
 from snapapp.jobs.database import Line, Row
+from snapapp.jobs.errors import JobsError, LeaseLost
 from snapapp.jobs.executors import Room
 from snapapp.jobs.holdings import Holdings
 from snapapp.jobs.model import Job
@@ -66,6 +67,7 @@ class Claimer:
         batch_size: int,
         interruptions_allowed: int,
         on_claimed: Callable[[list[Job]], None],
+        interrupt: Callable[[Job, JobsError], None],
     ) -> None:
         self._line = line
         self._claimant = claimant
@@ -80,6 +82,7 @@ class Claimer:
         self._batch_size = batch_size
         self._interruptions_allowed = interruptions_allowed
         self._on_claimed = on_claimed
+        self._interrupt = interrupt
         self._trails = {name: _Trail() for name in rooms}
         self._everywhere = _Trail()
         self._answer_was_lost = False
@@ -290,7 +293,8 @@ class Claimer:
                 room.put([job for job in jobs if self._kinds[job.kind] == name])
 
     def _hold(self, jobs: list[Job], sent_at: float) -> None:
-        self._holdings.add(jobs, sent_at)
+        for lost in self._holdings.add(jobs, sent_at):
+            self._interrupt(lost, LeaseLost(f"job {lost.id} was claimed again by this worker"))
         self._counts.claimed += len(jobs)
         self._on_claimed(jobs)
         self._admission.took(jobs)

@@ -25,11 +25,16 @@ class Holdings:
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def add(self, jobs: Iterable[Job], claimed_at: float) -> None:
-        """`claimed_at` is when the claim was sent: the lease is counted from there, never from the answer."""
+    def add(self, jobs: Iterable[Job], claimed_at: float) -> list[Job]:
+        """`claimed_at` is when the claim was sent: the lease is counted from there, never from the answer. Returns
+        earlier attempts at these jobs: we were frozen, somebody took their leases, and we still run them."""
+        displaced = []
         for job in jobs:
             job.claimed_at = claimed_at
+            if earlier := self._jobs.get(job.id):
+                displaced.append(earlier)
             self._jobs[job.id] = job
+        return displaced
 
     def remove(self, job: Job) -> None:
         if self._jobs.get(job.id) is job:

@@ -151,6 +151,7 @@ class Worker:
             batch_size=settings.batch_size,
             interruptions_allowed=settings.max_interruptions,
             on_claimed=self._on_claimed,
+            interrupt=self._rooms.interrupt,
         )
         self._heart = Heart(
             settings,

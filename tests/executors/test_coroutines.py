@@ -14,9 +14,10 @@ import sqlalchemy
 from snapapp.jobs import Job, attempt, enqueue, queue, rooms
 from snapapp.jobs.database import Db as AnyDb
 from snapapp.jobs.database import sqlalchemy_url
+from snapapp.jobs.errors import LeaseLost
 from snapapp.jobs.model import Lease
 from snapapp.jobs.registry import Registry
-from tests.factory import Db, row, scalar
+from tests.factory import Db, move, row, scalar
 from tests.jobs.working import put_effect, until, until_status, working
 
 SOON = timedelta(milliseconds=50)
@@ -204,3 +205,27 @@ def test_a_pool_without_a_free_connection_is_a_database_that_is_away(url: str) -
         engine.connect()
     engine.dispose()
     assert attempt.queue_is_away(refused.value)
+
+
+def test_an_attempt_whose_job_is_claimed_again_by_the_same_worker_is_told_to_stop(url: str, db: Db) -> None:
+    """After a freeze longer than the lease; its beat would ask for the new lease only."""
+    registry, stopped = Registry(), list[object]()
+    begun = threading.Event()
+
+    @registry.processor("wait")
+    async def wait(job: Job) -> int:
+        try:
+            begun.set()
+            await asyncio.sleep(3600 if job.lease_seq == 1 else 0)
+        finally:
+            stopped.append(job.stop)
+        return job.lease_seq
+
+    with working(url, registry, beat_every=timedelta(minutes=1), lease_for=timedelta(minutes=9)) as (worker, _):
+        job_id = put(db, "wait")
+        assert begun.wait(20)
+        move(db, job_id, status="PENDING", claimed_by=None, locked_at=None, lock_expires_at=None, lease_seq=7)
+        worker.ask()
+        assert until_status(db, job_id, "COMPLETED").result == 8
+        until(lambda: len(stopped) == 2)
+    assert [type(why) for why in stopped if why] == [LeaseLost]

@@ -169,6 +169,7 @@ class Drain:
             batch_size=_BATCH,
             interruptions_allowed=20,
             on_claimed=lambda _: None,
+            interrupt=lambda *_: None,
         )
 
     def claim(self) -> float | None:
