@@ -124,6 +124,16 @@ def test_who_types_marks_nothing_and_the_key_can_be_switched_off(page: Page, bre
     assert marked(db) == 1
 
 
+def test_a_video_that_the_browser_cannot_play_is_marked_where_its_still_is(page: Page, brete: Path, db: Db) -> None:
+    """Not where the demo pauses."""
+    send(page, brete)
+    page.evaluate("document.getElementById('film').dispatchEvent(new Event('error'))")
+    expect(page.locator("#film-said")).to_contain_text("this is what it shows at 0:00.00")
+    page.keyboard.press("s")
+    expect(cards(page)).to_have_count(1)
+    assert scalar(db, "SELECT start_seconds FROM snap") == 0
+
+
 def test_without_a_worker_the_page_says_why_nothing_happens(
     browser: Browser, serve: Callable[..., Server], brete: Path
 ) -> None:

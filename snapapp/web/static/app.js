@@ -62,9 +62,9 @@ export async function send(path, options = {}) {
 
 export const ask = async (path) => (await send(path, { signal: AbortSignal.timeout(10_000) })).json();
 
-export async function change(path, body) {
+export async function change(path, body, within = 10_000) {
   const json = body && { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
-  return (await send(path, { method: "POST", signal: AbortSignal.timeout(10_000), ...json })).json();
+  return (await send(path, { method: "POST", signal: AbortSignal.timeout(within), ...json })).json();
 }
 
 /** Whether the door is closed; if so the page says what opens it. */

@@ -4,6 +4,7 @@ import { ask, at, change, make, pause, put, send } from "/static/app.js";
 
 const SHOWN = 6; // snaps
 const LOOK_EVERY = 1000; // ms, at a snap that is not finished and at a demo that is being made
+const MARKED_WITHIN = 610_000; // ms; SNAPAPP_ASYNC_CREATE=false may answer so late, and to try again marks twice
 const LONG = 4000; // ms without a start after which somebody wants to know why
 
 const film = at("film");
@@ -11,6 +12,7 @@ const snaps = new Map(); // by id, as the API shows them
 const cards = new Map(); // by id
 const followed = new Set(); // ids that are asked for until they are finished
 let video = null; // the one in the player
+let stillAt = 0; // seconds; where it would be if this browser played it
 let listening = null;
 let opened = null; // the id of the snap in the dialog
 
@@ -78,6 +80,7 @@ async function jobOf(path) {
 
 function play(wanted, seconds) {
   video = wanted;
+  stillAt = seconds;
   put(at("film-said"), "");
   film.hidden = false;
   at("still").hidden = true;
@@ -90,13 +93,14 @@ film.addEventListener("error", () => {
   if (!video) return;
   film.hidden = true;
   at("still").hidden = false;
-  at("still").src = `/v2/videos/${video.videoId}/frame?at=${film.dataset.pause}`;
-  put(at("film-said"), `This browser cannot play the video; this is what it shows at ${clock(Number(film.dataset.pause))}.`);
+  stillAt = Math.round((film.currentTime || stillAt) * 1000) / 1000;
+  at("still").src = `/v2/videos/${video.videoId}/frame?at=${stillAt}`;
+  put(at("film-said"), `This browser cannot play the video; this is what it shows at ${clock(stillAt)}.`);
 });
 
 /** The end itself shows nothing more. */
 function marked() {
-  if (film.hidden) return Number(film.dataset.pause);
+  if (film.hidden) return stillAt;
   const last = Number.isFinite(film.duration) ? Math.max(0, film.duration - 0.1) : Infinity;
   return Math.round(Math.min(film.currentTime, last) * 1000) / 1000;
 }
@@ -122,7 +126,7 @@ async function mark() {
     overlay: { enabled: subject !== "", mode: "SUBJECT_AND_TIMESTAMP" },
   };
   try {
-    const snap = await change("/v2/snaps", wanted);
+    const snap = await change("/v2/snaps", wanted, MARKED_WITHIN);
     learn(snap);
     recount(snap);
     tell(`Marked at ${clock(wanted.startSeconds)}.`);
