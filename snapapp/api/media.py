@@ -180,16 +180,22 @@ async def _blocks(file: Reader, part: Part, turns: CapacityLimiter | None) -> As
         yield block
 
 
-_limiter: RunVar[CapacityLimiter] = RunVar("media_readers")
+class Turns:
+    """So many threads, which each event loop counts for itself."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        self._limiter: RunVar[CapacityLimiter] = RunVar(name)
+        self._threads = threads
+
+    def __call__(self) -> CapacityLimiter:
+        try:
+            return self._limiter.get()
+        except LookupError:
+            self._limiter.set(CapacityLimiter(self._threads))
+            return self._limiter.get()
 
 
-def _turns() -> CapacityLimiter:
-    """One for each event loop."""
-    try:
-        return _limiter.get()
-    except LookupError:
-        _limiter.set(CapacityLimiter(READERS))
-        return _limiter.get()
+_turns = Turns("media_readers", READERS)
 
 
 # --- the route --------------------------------------------------------------------------------------------------

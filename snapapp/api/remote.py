@@ -3,8 +3,7 @@ for it, and never those that everything else needs."""
 
 import hashlib
 
-from anyio import CapacityLimiter, to_thread
-from anyio.lowlevel import RunVar
+from anyio import to_thread
 from fastapi import HTTPException, Request, Response
 
 from snapapp.api import media
@@ -17,6 +16,7 @@ from snapapp.videos import Video
 READERS = 4  # threads
 _WAITING_MAX = 16  # requests that wait for one of them
 _BLOCK = 256 * 1024
+_turns = media.Turns("remote_readers", READERS)
 
 
 async def answer(house: Monolith, video: Video, request: Request, *, kind: str) -> Response:
@@ -40,15 +40,3 @@ def _stored(file: RemoteFile, video: Video) -> Stored:
     """As its server names it, in words of ours: what it says is nothing to be handed on as it is."""
     tag = hashlib.sha256(f"{file.etag}:{file.last_modified}:{file.size}".encode()).hexdigest()[:32]
     return Stored(video.url or "", file.size, f'"{tag}"', date_of(file.last_modified) or video.created_at)
-
-
-_limiter: RunVar[CapacityLimiter] = RunVar("remote_readers")
-
-
-def _turns() -> CapacityLimiter:
-    """One for each event loop."""
-    try:
-        return _limiter.get()
-    except LookupError:
-        _limiter.set(CapacityLimiter(READERS))
-        return _limiter.get()
