@@ -5,6 +5,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from time import monotonic, thread_time
 from typing import Any, TypeVar
@@ -40,6 +41,7 @@ Run = Callable[[Job, Processor], Outcome | None]  # None: it took so long that s
 
 _PATIENCE = 1.0  # seconds in which a job in a thread may still notice that its time is over
 _PATIENCE_WITH_COROUTINES = 5.0  # likewise: they may have to clean up, and others may hold up their loop
+_PATIENCE_WITH_SLOTS = 90.0  # that do what has limits of its own: hooks 30 s, programs the job's, their start 30 s
 _LOOK_EVERY = 0.25  # seconds
 _AGAIN_IN = 1.0  # seconds before a job is handed back that could not begin, or it would be here again at once
 _QUICK = 0.001  # seconds: a kind for which two looks at the thread's clock, 1 µs, are much
@@ -85,6 +87,8 @@ class Rooms:
         self._boxed: set[Job] = set()  # jobs on threads and on the loop whose black box was written; by the warden
         self._awaiting: dict[Job, asyncio.Task[Any]] = {}  # jobs on the loop; written there
         self._stuck: dict[Job, bool] = {}  # jobs that were given up and still hang -> has their slot another thread?
+        self._expected: dict[Job, float] = {}  # in a hook or in a process of its own -> when its slot is to be back
+        self._overdue: set[Job] = set()  # of those; written by the warden, and by the slot that is back
         self._holds_the_loop: Job | None = None  # the last one that was given up while it did; written by the warden
         # for the loop, which must not wait; not its own threads, which jobs may fill with what hangs
         self._beside_the_loop = ThreadPoolExecutor(ASYNC_HOOKS, "beside-the-loop")
@@ -123,8 +127,7 @@ class Rooms:
     def start(self) -> None:
         for room in self.by_name.values():
             room.start()
-        if self.by_name.keys() & {"thread", "async"}:
-            self._warden.start()
+        self._warden.start()
 
     def kinds_of(self, name: str) -> list[str]:
         return sorted(kind for kind, room in self.room_of.items() if room == name)
@@ -150,13 +153,14 @@ class Rooms:
 
     @property
     def stuck(self) -> list[Job]:
-        """Jobs that were given up, and whose threads or coroutines are still at it."""
-        return list(self._stuck)
+        """Jobs that were given up, and whose threads or coroutines are still at it; and those whose slots do not come
+        back from a hook, or from computing what to run."""
+        return [*self._stuck, *self._overdue.copy()]
 
     @property
     def is_worn_out(self) -> bool:
         """So many hang, or one that lets no other coroutine run, that only a new process helps."""
-        return len(self._stuck) >= self._max_stuck or self._holds_the_loop in self._stuck
+        return len(self.stuck) >= self._max_stuck or self._holds_the_loop in self._stuck
 
     # --- one job ----------------------------------------------------------------------------------------------
 
@@ -259,7 +263,11 @@ class Rooms:
         return run
 
     def _in_group(self, runner: Runner) -> Run:
-        return lambda job, processor: runner.run(job, processor, self._wait)
+        def run(job: Job, processor: Processor) -> Outcome:
+            with self._expecting(job, job.deadline or monotonic()):
+                return runner.run(job, processor, self._wait)
+
+        return run
 
     def _runner_room(self, runners: Sequence[Runner], name: str, first_mark: int) -> RunnerRoom:
         works = [self._work(first_mark + slot, self._in_group(runner)) for slot, runner in enumerate(runners)]
@@ -316,15 +324,16 @@ class Rooms:
         failures = 0
         while not self._closed.is_set():
             try:
-                settled, status = attempt.settle_with_hook(
-                    finished,
-                    processor,
-                    self._transaction,
-                    self._notes,
-                    self._wait,
-                    self._within,
-                    was_unsure=failures > 0,
-                )
+                with self._expecting(finished.job, monotonic()):
+                    settled, status = attempt.settle_with_hook(
+                        finished,
+                        processor,
+                        self._transaction,
+                        self._notes,
+                        self._wait,
+                        self._within,
+                        was_unsure=failures > 0,
+                    )
                 self._settler.settled_elsewhere(settled, status)
                 return
             except attempt.CommitFailed as refused:
@@ -384,9 +393,30 @@ class Rooms:
             if job.deadline is not None and now > job.deadline + _PATIENCE_WITH_COROUTINES:
                 self._give_up_coroutine(job, task)
 
+    @contextmanager
+    def _expecting(self, job: Job, deadline: float) -> Iterator[None]:
+        self._expected[job] = deadline + _PATIENCE_WITH_SLOTS
+        try:
+            yield
+        finally:
+            del self._expected[job]
+            self._overdue.discard(job)
+
+    def look_for_slots(self) -> None:
+        """Nobody can take such a slot from its thread: what it does must not be done twice. A person is told."""
+        now = monotonic()
+        for job, expected_at in list(self._expected.items()):
+            if now > expected_at and job not in self._overdue:
+                self._overdue.add(job)
+                if job not in self._expected:  # it has just come back
+                    self._overdue.discard(job)
+                    continue
+                what = f"the slot of {job.kind} job {job.id} hangs in a hook, or where it is computed what to run"
+                self._events.complain(self._worker, "run", JobTimeout(what))
+
     def _warden_loop(self) -> None:
         while not self._closed.wait(_LOOK_EVERY):
-            for look in (self.look_for_late, self.look_for_overdue):
+            for look in (self.look_for_late, self.look_for_overdue, self.look_for_slots):
                 try:
                     look()
                 except Exception as error:  # noqa: BLE001 - a thread's outermost edge

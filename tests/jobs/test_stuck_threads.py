@@ -141,3 +141,41 @@ def test_a_job_that_comes_back_while_it_is_given_up_is_concluded_once(
         enqueue_many(db, [{"kind": "meet"}] * 4)  # there are still four slots
         until(lambda: len(ended()) >= 404 and worker.vitals().stuck == 0)
         assert len(ended()) == len(set(ended())) == 404
+
+
+def test_a_slot_that_does_not_come_back_from_a_hook_is_reported_until_it_does(
+    url: str, db: Db, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rooms, "_PATIENCE_WITH_SLOTS", 0.2)
+
+    def store(db: Connection, job: Job, result: object) -> None:
+        stage.released.wait(60)
+
+    stage.registry.processor("store", commit=store)(stage.good)
+    with working(url, stage.registry, max_stuck=1) as (worker, heard):
+        job_id = put(db, "store")
+        until(lambda: worker.vitals().wants_restart)
+        assert f"(store {job_id})" in (worker.vitals().note or "")
+        assert f"the slot of store job {job_id} hangs" in heard.wait_for("worker.error").facts["error"]
+        stage.released.set()
+        until_status(db, job_id, "COMPLETED")
+        until(lambda: worker.vitals().stuck == 0)
+
+
+def test_a_slot_that_does_not_find_out_what_to_run_is_reported_until_it_does(
+    url: str, db: Db, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rooms, "_PATIENCE_WITH_SLOTS", 0.2)
+    registry = Registry()
+
+    @registry.processor("tool", executor="command", timeout=SOON)
+    def tool(job: Job) -> list[str]:
+        stage.released.wait(60)
+        return ["/bin/true"]
+
+    with working(url, registry, max_stuck=1) as (worker, _):
+        job_id = put(db, "tool", max_attempts=1)
+        until(lambda: worker.vitals().wants_restart)
+        stage.released.set()
+        until_status(db, job_id, "FAILED")
+        until(lambda: worker.vitals().stuck == 0)
