@@ -265,7 +265,7 @@ class Settings:
         "WORKER_ASYNC_CONCURRENCY", whole(1, 10_000), "100", "`async def` jobs run at once."
     )
     worker_children: int = setting(
-        "WORKER_CHILDREN", whole(0, 256), "2", "Warm child processes, each running one job at a time."
+        "WORKER_CHILDREN", whole(1, 256), "2", "Warm child processes, each running one job at a time."
     )
     worker_commands: int = setting("WORKER_COMMANDS", whole(1, 256), "2", "Programs of `command` jobs run at once.")
     worker_max_stuck: int | None = setting(

@@ -76,7 +76,7 @@ def test_every_setting_of_the_queue_reaches_it() -> None:
         WORKER_QUEUES="media, default",
         WORKER_CONCURRENCY="3",
         WORKER_ASYNC_CONCURRENCY="50",
-        WORKER_CHILDREN="0",
+        WORKER_CHILDREN="6",
         WORKER_COMMANDS="5",
         WORKER_MAX_STUCK="9",
         WORKER_BATCH_SIZE="7",
@@ -105,7 +105,7 @@ def test_every_setting_of_the_queue_reaches_it() -> None:
         queues=("media", "default"),
         concurrency=3,
         async_concurrency=50,
-        children=0,
+        children=6,
         child_max_jobs=10,
         child_max_rss_mb=200,
         child_nice=0,
@@ -255,7 +255,7 @@ WRONG = {
     "WORKER_ID": ["x" * 101, "a\tb", "a\x1bb", "\udcff"],
     "WORKER_QUEUES": ["a b", "ok,not ok", "q" * 201, "a\x00"],
     "WORKER_CONCURRENCY": ["0", "-4", "1001", "4.5"],
-    "WORKER_CHILDREN": ["-1", "257"],
+    "WORKER_CHILDREN": ["0", "-1", "257"],
     "WORKER_BATCH_SIZE": ["0", "10001"],
     "WORKER_POLL_DELAY_MS": ["9", "-1000", "1s", "1000ms", "86400001", "9" * 30],
     "JOB_LOCK_TTL_MS": ["0", "-60000", "1e5", "inf"],
@@ -525,7 +525,7 @@ def test_mistakes_of_the_file_and_of_the_environment_are_named_together() -> Non
     assert mistakes(file, WORKER_CHILDREN="many") == [
         "snapapp.env line 3: it is not KEY=VALUE",
         "SNAPAPP_PORT='http' (snapapp.env line 2) is not a whole number from 0 to 65535",
-        "SNAPAPP_WORKER_CHILDREN='many' is not a whole number from 0 to 256",
+        "SNAPAPP_WORKER_CHILDREN='many' is not a whole number from 1 to 256",
     ]
 
 

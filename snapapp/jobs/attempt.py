@@ -38,6 +38,7 @@ from snapapp.jobs.settings import RetrySettings
 
 WORKER_LOST = Failure("worker lost")
 _NOTHING = Succeeded(None)
+_LONGEST_SNOOZE = timedelta(days=3650).total_seconds()
 
 _ANYBODY = Within()
 _BACKOFF = wait_spread(RetrySettings())  # where a kind's own strategy raises
@@ -92,7 +93,7 @@ def judge(job: Job, error: BaseException, wait: wait_base) -> Outcome:
     """What an error means for the job."""
     match error:
         case Snooze():
-            return Snoozed(min(max(error.delay, timedelta(0)), timedelta(days=3650)))
+            return snoozed(error.delay.total_seconds())
         case JobCancelled():
             return Stopped(Failure.of(error))
         case JobInterrupted():
@@ -102,6 +103,10 @@ def judge(job: Job, error: BaseException, wait: wait_base) -> Outcome:
         case Permanent() | InvalidJob():
             return Buried(Failure.of(error))
     return failed(job, Failure.of(error), wait, error)
+
+
+def snoozed(seconds: float) -> Snoozed:
+    return Snoozed(timedelta(seconds=min(max(0.0, seconds), _LONGEST_SNOOZE)))
 
 
 def failed(job: Job, failure: Failure, wait: wait_base, error: BaseException | None = None) -> Outcome:

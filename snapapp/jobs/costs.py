@@ -1,7 +1,8 @@
 """What attempts cost: measured where they run, gathered here, written down once a second, read as percentiles.
 
-An attempt in a process of its own, or of a second and more, has a row. Of the quicker ones of a kind a few have, each
-of which stands for many: what is done for every job here costs 0.1 µs, a row would cost it 5.
+An attempt whose memory was measured has a row, as in a process of its own all have but programs that end at once, and
+so has one of a second and more. Of the quicker ones of a kind a few have, each of which stands for many: what is done
+for every job here costs 0.1 µs, a row would cost it 5.
 """
 
 import threading

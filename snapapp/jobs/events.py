@@ -29,7 +29,7 @@ JOB_LOST = "job.lease.lost"
 JOBS_CLAIMED = "job.fetched"
 JOBS_PRUNED = "queue.cleaned"
 HOOK_DROPPED = "job.hook.dropped"
-TENANT_CONTEXT = "tenant.context"  # entered for a job
+TENANT_CONTEXT = "tenant.context"  # entered for a job; a worker of a pool goes from one tenant's jobs to another's
 TENANT_CONTEXT_VALIDATED = "tenant.context.validated"  # and found to be that of its tenant
 SCHEDULE_FIRED = "schedule.fired"
 SCHEDULE_SKIPPED = "schedule.skipped"
@@ -44,7 +44,6 @@ PARENT_DIED = "supervisor.parent.died"
 PROCESS_BORN = "worker.process.started"
 PROCESS_ENDED = "worker.process.ended"
 COMMAND_DONE = "master.command.done"
-TENANT_CONTEXT = "tenant.context"  # a worker of a pool goes from one tenant's jobs to another's
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ class Rooms:
         """Only the rooms that some kind needs: a thread costs memory, a child costs much."""
         wanted = set(self.room_of.values())
         threads = settings.concurrency if "thread" in wanted else 0
-        children = max(1, settings.children) if "process" in wanted else 0
+        children = settings.children if "process" in wanted else 0
         commands = settings.commands if "command" in wanted else 0
         coroutines = settings.async_concurrency if "async" in wanted else 0
         slots = threads + children + commands

@@ -116,7 +116,7 @@ def test_the_server_does_what_it_says_whatever_is_asked(
         *manner,
     ]
     with served(
-        url, tmp_path, SNAPAPP_INTERNAL_TOKEN=TOKEN, SNAPAPP_WORKER_CHILDREN="0", SNAPAPP_SYNC_WAIT_MS="200"
+        url, tmp_path, SNAPAPP_INTERNAL_TOKEN=TOKEN, SNAPAPP_WORKER_CHILDREN="1", SNAPAPP_SYNC_WAIT_MS="200"
     ) as at:
         asked = subprocess.run([*argv, f"{at}/openapi.json"], cwd=tmp_path, capture_output=True, text=True, check=False)
     log = (tmp_path / "serve.log").read_text()

@@ -5,9 +5,10 @@ import os
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from typing import Any
 
-from snapapp.jobs import Job, Permanent
+from snapapp.jobs import Job, Permanent, Snooze
 from snapapp.jobs.registry import Registry
 
 registry = Registry()
@@ -90,6 +91,11 @@ def leave_an_orphan(job: Job) -> list[int]:
     script = "sleep 600 > /dev/null 2>&1 & echo $!"
     said = subprocess.run(["/bin/sh", "-c", script], stdout=subprocess.PIPE, check=True).stdout
     return [os.getpid(), int(said)]
+
+
+@registry.processor("child.snooze", executor="process")
+def sleep_for_ever(job: Job) -> None:
+    raise Snooze(timedelta.max)
 
 
 @registry.processor("child.pipes", executor="process")

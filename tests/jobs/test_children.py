@@ -18,7 +18,7 @@ from snapapp.jobs.executors import children, groups
 from snapapp.jobs.executors.guard import Guard
 from tests.executors import kinds
 from tests.executors.kinds import BAD
-from tests.factory import Db
+from tests.factory import Db, hence, row
 from tests.jobs import crashing
 from tests.jobs.test_executors import children_of, put, read
 from tests.jobs.working import quick_settings, until, until_status, working
@@ -83,6 +83,14 @@ def test_what_a_job_leaves_running_is_seen_also_when_its_own_parent_has_ended(ur
         child, left_behind = until_status(db, put(db, "child.orphan"), "COMPLETED").result
         assert until_status(db, put(db, "child.echo"), "COMPLETED").result["pid"] != child
         assert started(left_behind) is None
+
+
+def test_a_child_cannot_be_told_to_come_back_later_than_in_ten_years(url: str, db: Db) -> None:
+    with working(url, crashing.registry):
+        job_id = put(db, "child.snooze")
+        until(lambda: row(db, job_id).next_retry_at > hence(days=3000))
+    assert row(db, job_id).next_retry_at < hence(days=3651)
+    assert row(db, job_id).status == "PENDING"
 
 
 def test_nothing_that_a_job_starts_gets_the_childs_own_pipes(url: str, db: Db) -> None:

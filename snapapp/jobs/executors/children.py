@@ -5,7 +5,6 @@ import os
 import selectors
 import sys
 from contextlib import ExitStack
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT
@@ -21,7 +20,7 @@ from snapapp.jobs.executors import frames
 from snapapp.jobs.executors.groups import MB, Group, Watch, close_pipes, signal_name
 from snapapp.jobs.executors.guard import Guard
 from snapapp.jobs.executors.runners import Runner
-from snapapp.jobs.model import JSON_CAP, Buried, Failure, Job, Outcome, Snoozed, Succeeded
+from snapapp.jobs.model import JSON_CAP, Buried, Failure, Job, Outcome, Succeeded
 from snapapp.jobs.registry import Processor
 from snapapp.jobs.settings import JobsSettings
 
@@ -291,7 +290,7 @@ def _outcome(job: Job, answer: dict[str, Any], wait: wait_base, watch: Watch) ->
     if "done" in answer:
         return Succeeded(_checked(answer["done"]))
     if "snooze" in answer:
-        return Snoozed(timedelta(seconds=max(0.0, answer["snooze"])))
+        return attempt.snoozed(answer["snooze"])
     told = answer["failed"]
     failure = Failure.told(told["error"], told["trace"], lacked_memory=bool(told["lacked_memory"]))
     if failure.error.partition(":")[0] == "MemoryError" and watch.limits_memory:
