@@ -263,7 +263,8 @@ def _pipe(ours: ExitStack, theirs: ExitStack, *, out: bool) -> tuple[int, int]:
 
 
 def _environment() -> dict[str, str]:
-    """What a program needs to run, and none of our secrets: a child may be fed with hostile input."""
+    """What a program needs to run, and none of our secrets: so no crash or message tells them. A child that was taken
+    over can still read what its user can, `/proc/PPID/environ` too: see docs/executors.md."""
     kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")}
     return kept | {"PYTHONPATH": os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)}
 

@@ -1,6 +1,7 @@
 """Jobs as programs in any language: one process an attempt, the job as JSON on its standard input, one JSON object as
 its answer on the standard output, `{"ok": true, "result": …}` or `{"ok": false, "error_class": …, "message": …,
-"traceback": …}`. What it writes to the standard error becomes the job's log. No shell, no secrets, a folder of its own.
+"traceback": …}`. What it writes to the standard error becomes the job's log. No shell, none of our secrets in its
+environment, a folder of its own.
 """
 
 import json
