@@ -45,7 +45,7 @@ def comes_from_elsewhere(request: Request) -> bool:
     if site is not None:
         return site not in ("same-origin", "none")
     origin = request.headers.get("Origin")  # from browsers that send no Sec-Fetch-Site; other clients send neither
-    return origin is not None and urlsplit(origin).netloc.lower() not in _own_names(request)
+    return origin is not None and origin.partition("://")[2].lower() not in _own_names(request)
 
 
 def _own_names(request: Request) -> set[str]:

@@ -95,6 +95,7 @@ ELSEWHERE = [
     {"Sec-Fetch-Site": "cross-site"},
     {"Sec-Fetch-Site": "same-site"},
     {"Origin": "https://evil.example"},
+    {"Origin": "http://[:::]"},
     {"Origin": "null"},
     {"Origin": "http://localhost:9999"},
     {"Origin": "http://localhost.evil.example"},
