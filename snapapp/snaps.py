@@ -539,7 +539,7 @@ _DELETE = "DELETE FROM snap WHERE tenant = %(tenant)s AND id = %(id)s"
 
 
 def remove(db: Connection, tenant: str, snap_id: UUID) -> Removal:
-    """Deletes it; what was ever shared is only hidden. The files of a deleted snap are swept from storage later."""
+    """Deletes it; what was ever shared is only hidden. Files are the caller's to remove."""
     of_snap = {"tenant": tenant, "id": snap_id}
     try:
         _to_be_changed(db, of_snap)

@@ -3,7 +3,7 @@
 import hashlib
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 from uuid import UUID, uuid4
 
@@ -311,23 +311,30 @@ def list_corrections(own: Own, snap_id: SnapId) -> CorrectionList:
     return CorrectionList(items=[Corrected.model_validate(each) for each in found])
 
 
+_LAST_WRITES = timedelta(minutes=1)  # an attempt that is told to stop may still be storing what it has made
+
+
 class Removed(Shown):
     snap_id: UUID
     removal: Literal["DELETED", "HIDDEN"] = Field(description="What was ever shared is hidden: its links still work.")
 
 
 @router.delete("/{snap_id}", responses=NO_SNAP)
-def remove_snap(visit: Visiting, snap_id: SnapId) -> Removed:
-    """Deletes a snap; hides it where it was ever shared. Its job, if it still has one to do, is cancelled."""
+def remove_snap(visit: Visiting, snap_id: SnapId, request_id: RequestId) -> Removed:
+    """Deletes a snap, and soon its files; hides it where it was ever shared. Its job, if it still has one to do, is
+    cancelled."""
     with visit.as_tenant():
         job = snaps.read(visit.connection, visit.code, snap_id).job
     if job:
         queue.lock(visit.connection, job.id)
     with visit.as_tenant():
         removal = snaps.remove(visit.connection, visit.code, snap_id)
-    if removal is Removal.DELETED and job:
-        with suppress(IllegalTransition):  # it has ended
-            queue.cancel(visit.connection, job.id)
+    if removal is Removal.DELETED:
+        if job:
+            with suppress(IllegalTransition):  # it has ended
+                queue.cancel(visit.connection, job.id)
+        order = {"snapId": str(snap_id)}
+        enqueue(visit.connection, orders.FORGET, order, delay=_LAST_WRITES, tenant=visit.code, request_id=request_id)
     return Removed(snap_id=snap_id, removal="DELETED" if removal is Removal.DELETED else "HIDDEN")
 
 

@@ -10,6 +10,7 @@ from snapapp.subjects import Subject
 from snapapp.videos import Video
 
 SNAP, PROBE, PREVIEW, STILL, EXTRACT = "snap.process", "video.probe", "video.preview", "video.still", "frames.extract"
+FORGET = "snap.forget"
 
 # Of a moment, as media.Wanted has it.
 WANTED = (

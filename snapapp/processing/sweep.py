@@ -12,8 +12,8 @@ from sqlalchemy import Connection
 
 from snapapp import snaps, storage, tenants, videos
 from snapapp.db import scope
-from snapapp.jobs import Job, Permanent, scheduled
-from snapapp.processing import scratch, surroundings
+from snapapp.jobs import Job, Permanent, processor, scheduled
+from snapapp.processing import orders, scratch, surroundings
 from snapapp.storage import Storage, Stored, keys
 from snapapp.storage.sweep import Orphan, Published, compared
 
@@ -30,6 +30,14 @@ _Read = Callable[[Connection, str, UUID, int], list[tuple[UUID, str, frozenset[s
 def sweep_scratch() -> None:
     """A child that is killed leaves its folder; the next job removes it too, but there may be none for long."""
     scratch.sweep(surroundings.settings().data_dir / "scratch")
+
+
+@processor(orders.FORGET, queue="light")
+def forget(job: Job) -> dict[str, int]:
+    """The files of a snap that somebody has deleted. The sweep would find them as well, and could not tell many of them
+    from another database's."""
+    store = storage.from_settings(surroundings.settings())
+    return {"deleted": store.delete_prefix(keys.of_snap(UUID(job.payload["snapId"])))}
 
 
 @scheduled(cron="30 3 * * *", name=KIND, timeout=timedelta(hours=1))

@@ -66,9 +66,14 @@ def is_repeatable(key: str) -> bool:
     return _REPEATABLE.fullmatch(key) is not None
 
 
+def of_snap(snap_id: UUID) -> str:
+    """The prefix of all that was ever made of it."""
+    return f"{SNAPS}{snap_id}/"
+
+
 def of_attempt(snap_id: UUID, lease_seq: int) -> str:
     """The prefix of what one attempt makes of a snap; no other attempt ever writes there."""
-    return f"{SNAPS}{snap_id}/{lease_seq}/"
+    return f"{of_snap(snap_id)}{lease_seq}/"
 
 
 def of_request(request_id: UUID) -> str:

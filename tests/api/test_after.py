@@ -196,15 +196,19 @@ def test_a_snap_is_deleted_with_all_that_is_its_own(client: TestClient, db: Db) 
     assert client.get(at(snap)).status_code == 404
     assert [count(db, table) for table in ("snap", "subject_attribute", "subject_word")] == [0, 0, 0]
     assert row(db, job_of(snap)).status == "CANCELLED", "nobody works for it any more"
+    assert row(db, scalar(db, "SELECT id FROM snap_processing_job WHERE kind = 'snap.forget'")).payload == {
+        "snapId": snap["snapId"]
+    }
 
 
-def test_a_shared_snap_is_only_hidden(client: TestClient) -> None:
+def test_a_shared_snap_is_only_hidden(client: TestClient, db: Db) -> None:
     """S33: the link goes on."""
     snap = mark(client)
     token = share(client, snap)["publicShareToken"]
     assert client.delete(at(snap)).json()["removal"] == "HIDDEN"
     assert client.get(at(snap)).status_code == 404
     assert client.get(SNAPS).json()["items"] == []
+    assert count(db, "snap_processing_job WHERE kind = 'snap.forget'") == 0
     assert client.get(f"/public/snaps/{token}").status_code == 200
 
 

@@ -82,6 +82,18 @@ def test_what_no_row_names_goes_when_it_is_a_day_old(swept: Sweep, store: Local)
     assert store.exists(f"{prefix}frame_00001.jpg")
 
 
+def test_the_files_of_a_snap_that_was_deleted_go_and_no_others(swept: "Sweep", store: Local) -> None:
+    gone, stays = uuid4(), uuid4()
+    for snap_id in (gone, stays):
+        for attempt in (1, 2):
+            store.put(f"{keys.of_attempt(snap_id, attempt)}frame_00001.jpg", b"x")
+    with swept.engine.begin() as connection:
+        job_id = enqueue(connection, "snap.forget", {"snapId": str(gone)})
+        assert run_due(connection) == ["snap.forget: COMPLETED"]
+    assert job_id
+    assert [stored.key.split("/")[1] for stored in store.listed("snaps/")] == [str(stays)] * 2
+
+
 def test_an_upload_and_what_was_made_of_it_stay(swept: Sweep, store: Local) -> None:
     upload = an_upload(storage_key="videos/default/v/source")
     with acting(swept.engine, TENANT) as connection:
