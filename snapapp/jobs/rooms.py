@@ -33,7 +33,7 @@ from snapapp.jobs.model import Dropped, Failure, Finished, Interrupted, Job, Out
 from snapapp.jobs.notes import Notes
 from snapapp.jobs.registry import Processor, Registry
 from snapapp.jobs.retry import pause_after, wait_spread
-from snapapp.jobs.settings import ASYNC_HOOKS, JobsSettings
+from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.settler import Settler
 
 T = TypeVar("T")
@@ -42,6 +42,7 @@ Run = Callable[[Job, Processor], Outcome | None]  # None: it took so long that s
 _PATIENCE = 1.0  # seconds in which a job in a thread may still notice that its time is over
 _PATIENCE_WITH_COROUTINES = 5.0  # likewise: they may have to clean up, and others may hold up their loop
 _PATIENCE_WITH_SLOTS = 90.0  # that do what has limits of its own: hooks 30 s, programs the job's, their start 30 s
+_BESIDE_THE_LOOP = 4  # threads for hooks of coroutines and for what they need before they begin
 _LOOK_EVERY = 0.25  # seconds
 _AGAIN_IN = 1.0  # seconds before a job is handed back that could not begin, or it would be here again at once
 _QUICK = 0.001  # seconds: a kind for which two looks at the thread's clock, 1 µs, are much
@@ -91,7 +92,7 @@ class Rooms:
         self._overdue: set[Job] = set()  # of those; written by the warden, and by the slot that is back
         self._holds_the_loop: Job | None = None  # the last one that was given up while it did; written by the warden
         # for the loop, which must not wait; not its own threads, which jobs may fill with what hangs
-        self._beside_the_loop = ThreadPoolExecutor(ASYNC_HOOKS, "beside-the-loop")
+        self._beside_the_loop = ThreadPoolExecutor(_BESIDE_THE_LOOP, "beside-the-loop")
         self._max_stuck = settings.max_stuck or settings.concurrency
         self.by_name = self._open(settings)
         self._warden = threading.Thread(target=self._warden_loop, name="warden", daemon=True)

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from math import isfinite
 
-ASYNC_HOOKS = 4  # of async jobs at once, each on a connection of its own
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrySettings:
@@ -77,8 +75,8 @@ class JobsSettings:
 
     @property
     def hooks(self) -> int:
-        """That may run at once."""
-        return self.concurrency + self.children + self.commands + ASYNC_HOOKS
+        """That may run at once: one for each slot. Those of async jobs wait for a connection that is free."""
+        return self.concurrency + self.children + self.commands
 
     @property
     def connections(self) -> int:
