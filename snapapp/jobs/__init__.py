@@ -12,9 +12,9 @@ Declare a processor, enqueue in your transaction, start a worker:
 
 Read it in this order, the way of a job: `model` (what a job is), `intake` (how it comes in), `queue` (every statement
 on it), `claimer` (how a worker takes it), `executors` and `attempt` (how it runs), `context` (whose data it may touch),
-`lender` (how it gets at the database), `settler` (how its end is written down), `maintenance` (beats and recovery),
-`worker` (all of it together). What fires by itself: `schedule` (when), `schedule_ledger` (what became of it),
-`schedule_watch` (who looks). `docs/transitions.md` has the states.
+`lender` (how it gets at the database), `warden` (who minds its time), `settler` (how its end is written down),
+`maintenance` (beats and recovery), `worker` (all of it together). What fires by itself: `schedule` (when),
+`schedule_ledger` (what became of it), `schedule_watch` (who looks). `docs/transitions.md` has the states.
 """
 
 from snapapp.jobs.errors import JobCancelled, JobsError, Permanent, Snooze

@@ -3,16 +3,15 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from time import monotonic, thread_time
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tenacity.wait import wait_base
 
-from snapapp.jobs import attempt, black_box, events, queue
+from snapapp.jobs import attempt, events, queue
 from snapapp.jobs.attempt import Transaction
 from snapapp.jobs.context import Within
 from snapapp.jobs.courtesy import Courtesy
@@ -35,15 +34,12 @@ from snapapp.jobs.registry import Processor, Registry
 from snapapp.jobs.retry import pause_after, wait_spread
 from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.settler import Settler
+from snapapp.jobs.warden import Warden
 
 T = TypeVar("T")
 Run = Callable[[Job, Processor], Outcome | None]  # None: it took so long that somebody else has concluded the job
 
-_PATIENCE = 1.0  # seconds in which a job in a thread may still notice that its time is over
-_PATIENCE_WITH_COROUTINES = 5.0  # likewise: they may have to clean up, and others may hold up their loop
-_PATIENCE_WITH_SLOTS = 90.0  # that do what has limits of its own: hooks 30 s, programs the job's, their start 30 s
 _BESIDE_THE_LOOP = 4  # threads for hooks of coroutines and for what they need before they begin
-_LOOK_EVERY = 0.25  # seconds
 _AGAIN_IN = 1.0  # seconds before a job is handed back that could not begin, or it would be here again at once
 _QUICK = 0.001  # seconds: a kind for which two looks at the thread's clock, 1 µs, are much
 _REST = 0.01  # seconds in which a slot then measures no other of that kind
@@ -70,7 +66,6 @@ class Rooms:
     ) -> None:
         self._worker = worker
         self._courtesy = courtesy
-        self._line = line  # to look at the statements of jobs that take too long
         self._transaction = transaction
         self._settler = settler
         self._holdings = holdings
@@ -84,18 +79,17 @@ class Rooms:
         self._timeouts = {one.kind: (one.timeout or settings.timeout).total_seconds() for one in registry}
         self.room_of: dict[str, str] = {one.kind: one.executor for one in registry}
         self._guard = Guard()
-        self._running: dict[Job, int] = {}  # jobs in threads -> slot; whoever takes one out concludes it
-        self._boxed: set[Job] = set()  # jobs on threads and on the loop whose black box was written; by the warden
-        self._awaiting: dict[Job, asyncio.Task[Any]] = {}  # jobs on the loop; written there
-        self._stuck: dict[Job, bool] = {}  # jobs that were given up and still hang -> has their slot another thread?
-        self._expected: dict[Job, float] = {}  # in a hook or in a process of its own -> when its slot is to be back
-        self._overdue: set[Job] = set()  # of those; written by the warden, and by the slot that is back
-        self._holds_the_loop: Job | None = None  # the last one that was given up while it did; written by the warden
+        self._warden = Warden(
+            worker,
+            max_stuck=settings.max_stuck or settings.concurrency,
+            line=line,
+            lender=lender,
+            events=events,
+            conclude=self._conclude_without,
+        )
         # for the loop, which must not wait; not its own threads, which jobs may fill with what hangs
         self._beside_the_loop = ThreadPoolExecutor(_BESIDE_THE_LOOP, "beside-the-loop")
-        self._max_stuck = settings.max_stuck or settings.concurrency
         self.by_name = self._open(settings)
-        self._warden = threading.Thread(target=self._warden_loop, name="warden", daemon=True)
 
     def _open(self, settings: JobsSettings) -> dict[str, Room]:
         """Only the rooms that some kind needs: a thread costs memory, a child costs much."""
@@ -110,7 +104,7 @@ class Rooms:
         rooms: dict[str, Room] = {}
         if threads:
             works = [self._work(slot, self._in_thread(slot)) for slot in range(threads)]
-            self._thread_room = rooms["thread"] = ThreadRoom(threads, works)
+            self._warden.threads = rooms["thread"] = ThreadRoom(threads, works)
         if children:
             in_children = [one.function for one in self._processors.values() if one.executor == "process"]
             wanted_there = [*in_children, self._within.hook] if self._within.hook else in_children
@@ -122,7 +116,7 @@ class Rooms:
             programs = [Command(settings, self._guard, self._within) for _ in range(commands)]
             rooms["command"] = self._runner_room(programs, "command", first_mark=threads + children)
         if coroutines:
-            self._async_room = rooms["async"] = AsyncRoom(coroutines, self._work_async)
+            self._warden.coroutines = rooms["async"] = AsyncRoom(coroutines, self._work_async)
         return rooms
 
     def start(self) -> None:
@@ -144,8 +138,7 @@ class Rooms:
 
     def stop(self) -> None:
         self._closed.set()
-        if self._warden.is_alive():
-            self._warden.join(timeout=1)
+        self._warden.stop()
         for room in self.by_name.values():
             room.stop()
         self._beside_the_loop.shutdown(wait=False)
@@ -154,14 +147,12 @@ class Rooms:
 
     @property
     def stuck(self) -> list[Job]:
-        """Jobs that were given up, and whose threads or coroutines are still at it; and those whose slots do not come
-        back from a hook, or from computing what to run."""
-        return [*self._stuck, *self._overdue.copy()]
+        """Jobs that take too long, and that nobody can end."""
+        return self._warden.stuck
 
     @property
     def is_worn_out(self) -> bool:
-        """So many hang, or one that lets no other coroutine run, that only a new process helps."""
-        return len(self.stuck) >= self._max_stuck or self._holds_the_loop in self._stuck
+        return self._warden.is_worn_out
 
     # --- one job ----------------------------------------------------------------------------------------------
 
@@ -182,7 +173,7 @@ class Rooms:
                 outcome = run(job, processor)
                 if outcome is not None:
                     self._conclude(job, processor, outcome)
-                elif not self._takes_its_slot_back(job):
+                elif not self._warden.takes_its_slot_back(job):
                     return False
             except BaseException as error:  # noqa: BLE001 - a slot's outermost edge: the job ends by its lease
                 self._let_go(job, error)
@@ -205,11 +196,11 @@ class Rooms:
             if self._events.hears(events.JOB_ACTIVE):
                 self._tell_active(job)
             timeout = (job.deadline or 0.0) - (job.started_at or 0.0)
-            self._awaiting[job] = task
+            self._warden.awaiting[job] = task
             outcome = await attempt.run_async(job, processor, self._wait, timeout, self._within or None)
             self._end_what_is_left(job)
-            if self._awaiting.pop(job, None) is None:
-                self._takes_its_slot_back(job)
+            if self._warden.awaiting.pop(job, None) is None:
+                self._warden.takes_its_slot_back(job)
                 return
             concluding = True
             if attempt.needs_a_hook(processor, outcome):
@@ -219,7 +210,7 @@ class Rooms:
         except BaseException as error:  # noqa: BLE001 - the task's outermost edge
             self._events.complain(self._worker, "work", error) if concluding else self._let_go(job, error)
         finally:
-            self._awaiting.pop(job, None)
+            self._warden.awaiting.pop(job, None)
             self.crumbs.mark(mark_at, 0)
             self._free_marks.append(mark_at)
 
@@ -238,7 +229,7 @@ class Rooms:
             self._lender.revoke(job, job.stop or LeaseLost(f"the attempt at job {job.id} is over"))
 
     def _in_thread(self, slot: int) -> Run:
-        running, wait, loans = self._running, self._wait, self._lender.loans
+        running, wait, loans = self._warden.running, self._wait, self._lender.loans
         within = self._within or None
         unmeasured_until: dict[str, float] = {}  # by kind
 
@@ -265,7 +256,7 @@ class Rooms:
 
     def _in_group(self, runner: Runner) -> Run:
         def run(job: Job, processor: Processor) -> Outcome:
-            with self._expecting(job, job.deadline or monotonic()):
+            with self._warden.expecting(job, job.deadline or monotonic()):
                 return runner.run(job, processor, self._wait)
 
         return run
@@ -325,7 +316,7 @@ class Rooms:
         failures = 0
         while not self._closed.is_set():
             try:
-                with self._expecting(finished.job, monotonic()):
+                with self._warden.expecting(finished.job, monotonic()):
                     settled, status = attempt.settle_with_hook(
                         finished,
                         processor,
@@ -356,113 +347,12 @@ class Rooms:
         )
         self._settler.put(finished)
 
-    # --- jobs that take too long -------------------------------------------------------------------
-
-    def look_for_late(self) -> None:
-        """Says of jobs on threads and on the loop, once, what they are doing when most of their time has passed."""
-        late = [*self._late()]
-        for job, told in late:
-            black_box.put_down(job, "its stack", told)
-        for job, _ in late:
-            if job.backends:
-                with self._line.connection() as db:
-                    black_box.put_down(job, "its SQL", black_box.of_backends(db, job.backends))
-
-    def _late(self) -> Iterator[tuple[Job, str]]:
-        now, running, awaiting = monotonic(), dict(self._running), dict(self._awaiting)
-        self._boxed &= running.keys() | awaiting.keys()
-        late = {job for job in (*running, *awaiting) if now >= black_box.opens_at(job)} - self._boxed
-        self._boxed |= late
-        for job in late:
-            if job in awaiting:
-                yield job, black_box.of_task(awaiting[job], self._async_room.ident)
-                continue
-            told = black_box.of_thread(self._thread_room.ident(running[job]))
-            if job in self._running:  # else its thread is with another one by now
-                yield job, told
-
-    def look_for_overdue(self) -> None:
-        now = monotonic()
-        for job, slot in list(self._running.items()):
-            if job.deadline is None or now <= job.deadline:
-                continue
-            if job in self._lender.loans:
-                self._lender.revoke(job, _late(job))
-            if now > job.deadline + _PATIENCE:
-                self._give_up(job, slot)
-        for job, task in list(self._awaiting.items()):
-            if job.deadline is not None and now > job.deadline + _PATIENCE_WITH_COROUTINES:
-                self._give_up_coroutine(job, task)
-
-    @contextmanager
-    def _expecting(self, job: Job, deadline: float) -> Iterator[None]:
-        self._expected[job] = deadline + _PATIENCE_WITH_SLOTS
-        try:
-            yield
-        finally:
-            del self._expected[job]
-            self._overdue.discard(job)
-
-    def look_for_slots(self) -> None:
-        """Nobody can take such a slot from its thread: what it does must not be done twice. A person is told."""
-        now = monotonic()
-        for job, expected_at in list(self._expected.items()):
-            if now > expected_at and job not in self._overdue:
-                self._overdue.add(job)
-                if job not in self._expected:  # it has just come back
-                    self._overdue.discard(job)
-                    continue
-                what = f"the slot of {job.kind} job {job.id} hangs in a hook, or where it is computed what to run"
-                self._events.complain(self._worker, "run", JobTimeout(what))
-
-    def _warden_loop(self) -> None:
-        while not self._closed.wait(_LOOK_EVERY):
-            for look in (self.look_for_late, self.look_for_overdue, self.look_for_slots):
-                try:
-                    look()
-                except Exception as error:  # noqa: BLE001 - a thread's outermost edge
-                    self._events.complain(self._worker, "look for jobs that take too long", error)
-
-    def _give_up(self, job: Job, slot: int) -> None:
-        """A thread cannot be killed. Its job is settled without it, and its slot gets another thread, unless too many
-        hang already: then the slot waits for its own."""
-        gets_another = len(self._stuck) < self._max_stuck
-        self._stuck[job] = gets_another  # before the job is taken away: its thread looks here when it finds it gone
-        if self._running.pop(job, None) is None:
-            del self._stuck[job]  # it has just come back by itself
-            return
-        late = JobTimeout(f"{_late(job)} and did not stop; its thread was given up")
-        self._events.complain(self._worker, "run", late)
-        if gets_another:
-            self._thread_room.replace(slot, lambda: self._conclude_without(job, late))
-        else:
-            threading.Thread(target=self._conclude_without, args=(job, late), name="conclude", daemon=True).start()
-
-    def _give_up_coroutine(self, job: Job, task: asyncio.Task[Any]) -> None:
-        """It has swallowed its cancel, or somebody holds up the loop: then no other coroutine gets on either."""
-        self._stuck[job] = True
-        if self._awaiting.pop(job, None) is None:
-            del self._stuck[job]
-            return
-        if getattr(task.get_coro(), "cr_running", False):
-            self._holds_the_loop = job
-        late = JobTimeout(f"{_late(job)} and did not stop; its coroutine was given up")
-        self._events.complain(self._worker, "run", late)
-        threading.Thread(target=self._conclude_without, args=(job, late), name="conclude", daemon=True).start()
-
     def _conclude_without(self, job: Job, late: JobTimeout) -> None:
         processor = self._processors[job.kind]
         try:
             self._conclude(job, processor, attempt.judge(job, job.stop or late, processor.wait or self._wait))
         except BaseException as error:  # noqa: BLE001 - as in `work`
             self._let_go(job, error)
-
-    def _takes_its_slot_back(self, job: Job) -> bool:
-        """It is back after all. What it brings is dropped; is the slot still its own?"""
-        after = monotonic() - (job.deadline or 0.0)
-        back = JobTimeout(f"{job.kind} job {job.id} ended {after:.0f} s after its deadline; its result was dropped")
-        self._events.complain(self._worker, "run", back)
-        return not self._stuck.pop(job)
 
     def _tell_active(self, job: Job) -> None:
         self._events.emit(
@@ -474,11 +364,6 @@ class Rooms:
             status="RUNNING",
             request_id=job.request_id,
         )
-
-
-def _late(job: Job) -> JobTimeout:
-    allowed = (job.deadline or 0.0) - (job.started_at or 0.0)
-    return JobTimeout(f"{job.kind} job {job.id} ran longer than its {allowed:g} s")
 
 
 def _unbegun(job: Job) -> Outcome:

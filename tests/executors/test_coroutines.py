@@ -11,7 +11,7 @@ import psycopg
 import pytest
 import sqlalchemy
 
-from snapapp.jobs import Job, attempt, enqueue, queue, rooms
+from snapapp.jobs import Job, attempt, enqueue, queue, rooms, warden
 from snapapp.jobs.database import Db as AnyDb
 from snapapp.jobs.database import sqlalchemy_url
 from snapapp.jobs.errors import LeaseLost
@@ -26,7 +26,7 @@ LARGE = {"frames": os.urandom(100_000).hex()}  # so that it is fetched when its 
 
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rooms, "_PATIENCE_WITH_COROUTINES", 0.3)
+    monkeypatch.setattr(warden, "_PATIENCE_WITH_COROUTINES", 0.3)
     monkeypatch.setattr(rooms, "_AGAIN_IN", 0.05)
 
 
@@ -97,8 +97,8 @@ def test_a_worker_whose_loop_is_held_up_leaves_as_any_other(url: str, db: Db, re
         worker.stop(grace=timedelta(milliseconds=300))
         assert heard.all("worker.closed")
         released.set()
-        worker._rooms._async_room._thread.join(20)
-        worker._rooms._async_room.stop()
+        worker._rooms._warden.coroutines._thread.join(20)
+        worker._rooms._warden.coroutines.stop()
     assert row(db, job_id).status == "PENDING"
     assert scalar(db, "SELECT count(*) FROM job_worker_exit") == 1
 
@@ -120,7 +120,7 @@ def test_a_coroutine_that_swallows_its_cancel_is_given_up(url: str, db: Db) -> N
         dead = until_status(db, put(db, "deaf", max_attempts=1), "FAILED")
         assert "its coroutine was given up" in dead.last_error
         assert (worker.vitals().stuck, worker.vitals().wants_restart) == (1, None)
-        worker._rooms._async_room._loop.call_soon_threadsafe(let_go.set)
+        worker._rooms._warden.coroutines._loop.call_soon_threadsafe(let_go.set)
         until(lambda: worker.vitals().stuck == 0)
     assert row(db, dead.id) == dead
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from snapapp.jobs import Failure, Job, enqueue_many, queue, rooms
+from snapapp.jobs import Failure, Job, enqueue_many, queue, warden
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.worker import Worker
 from tests.factory import Db, row, scalar
@@ -115,7 +115,7 @@ def test_with_too_many_such_threads_a_restart_is_wanted_until_they_come_back(url
 def test_a_job_that_comes_back_while_it_is_given_up_is_concluded_once(
     url: str, db: Db, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rooms, "_PATIENCE", 0.0)
+    monkeypatch.setattr(warden, "_PATIENCE", 0.0)
     registry = Registry()
     together = threading.Barrier(4)
 
@@ -131,7 +131,7 @@ def test_a_job_that_comes_back_while_it_is_given_up_is_concluded_once(
         enqueue_many(db, [{"kind": "close", "max_attempts": 1}] * 400)
 
         def ended() -> list[int]:
-            worker._rooms.look_for_overdue()
+            worker._rooms._warden.look_for_overdue()
             return [event.facts["job_id"] for name in ("completed", "failed") for event in heard.all(f"job.{name}")]
 
         until(lambda: len(ended()) >= 400)
@@ -146,7 +146,7 @@ def test_a_job_that_comes_back_while_it_is_given_up_is_concluded_once(
 def test_a_slot_that_does_not_come_back_from_a_hook_is_reported_until_it_does(
     url: str, db: Db, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rooms, "_PATIENCE_WITH_SLOTS", 0.2)
+    monkeypatch.setattr(warden, "_PATIENCE_WITH_SLOTS", 0.2)
 
     def store(db: Connection, job: Job, result: object) -> None:
         stage.released.wait(60)
@@ -165,7 +165,7 @@ def test_a_slot_that_does_not_come_back_from_a_hook_is_reported_until_it_does(
 def test_a_slot_that_does_not_find_out_what_to_run_is_reported_until_it_does(
     url: str, db: Db, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rooms, "_PATIENCE_WITH_SLOTS", 0.2)
+    monkeypatch.setattr(warden, "_PATIENCE_WITH_SLOTS", 0.2)
     registry = Registry()
 
     @registry.processor("tool", executor="command", timeout=SOON)
