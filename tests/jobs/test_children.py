@@ -122,8 +122,11 @@ def test_a_program_that_cannot_be_watched_is_ended_and_forgotten(monkeypatch: py
 
 
 @pytest.mark.parametrize("fails_at", range(1, 7))
-def test_a_child_that_cannot_be_started_leaves_no_open_file(monkeypatch: pytest.MonkeyPatch, fails_at: int) -> None:
+def test_a_child_that_cannot_be_started_leaves_no_open_file(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, fails_at: int
+) -> None:
     guard, made = Guard(), itertools.count(1)
+    request.addfinalizer(guard.stop)
     guard.watch(2**22)
     guard.forget(2**22)
     pipe = os.pipe
@@ -141,7 +144,6 @@ def test_a_child_that_cannot_be_started_leaves_no_open_file(monkeypatch: pytest.
         child.warm_up()
     child.close()
     assert open_files() == before
-    guard.stop()
 
 
 def test_a_thread_that_a_job_left_behind_does_not_speak_for_the_next_one(url: str, db: Db) -> None:

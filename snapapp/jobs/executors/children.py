@@ -7,7 +7,7 @@ import sys
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from subprocess import DEVNULL, PIPE, STDOUT
+from subprocess import PIPE, STDOUT
 from time import monotonic
 from typing import Any
 
@@ -82,11 +82,13 @@ class Child(Runner):
         with ExitStack() as ours, ExitStack() as theirs:
             requests, answers, stacks = (_pipe(ours, theirs, out=out) for out in (True, False, False))
             their_ends = (requests[1], answers[1], stacks[1])
+            nothing = os.open(os.devnull, os.O_RDONLY)  # Python 3.11.2 leaves its own open when it cannot go on
+            theirs.callback(os.close, nothing)
             argv = [sys.executable, "-m", "snapapp.jobs.executors.child", str(requests[1]), str(answers[1])]
             group = self._launch(
                 [*argv, str(os.getpid()), str(stacks[1]), *self._modules],
                 pass_fds=their_ends,
-                stdin=DEVNULL,
+                stdin=nothing,
                 env=_environment() | dict(self._settings.child_environment),
                 stdout=PIPE,  # a job that prints must not write into our log as if it were us
                 stderr=STDOUT,
