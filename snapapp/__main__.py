@@ -30,9 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _run(_parsed(typed))
         sys.stdout.flush()  # here, where a reader that has gone away is no error
         if arguments is None and typed[:1] in (["serve"], ["worker"]):
-            from snapapp import service
+            from snapapp.jobs import exits
 
-            service.leave(code)
+            exits.leave(code)
         return code
     except KeyboardInterrupt:
         return 130

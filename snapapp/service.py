@@ -3,20 +3,16 @@
 import dataclasses
 import errno
 import logging
-import os
 import shutil
 import signal
 import socket
 import sys
-import threading
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from concurrent.futures.thread import _threads_queues
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import monotonic
 from types import FrameType
 
 import uvicorn
@@ -41,7 +37,6 @@ _FURTHER = {"web": webfirst.measure}
 _PORTS_TRIED = 20
 _RESTART = 75  # sysexits' "try again": whoever keeps services running starts us anew
 _UNREAD_FOR_MS = 10_000
-_LAST_THREADS = 1.0  # seconds in which threads may still end by themselves
 _PATIENCE = timedelta(seconds=5)  # of a command that somebody waits for, with a database that does not answer
 
 
@@ -143,20 +138,6 @@ def worker(arguments: Namespace, settings: Settings) -> int:
                 _log.error("This worker ends to be started anew: %s.", why)
                 return _RESTART
         return _code(signals)
-
-
-def leave(code: int) -> None:
-    """Ends this process where it would hang: at its end Python waits for threads, also for those that a job or a
-    routine holds for ever. Called when everything is closed; returns where no such thread is left."""
-    ends_at = monotonic() + _LAST_THREADS
-    others = [one for one in threading.enumerate() if not one.daemon and one is not threading.main_thread()]
-    others += _threads_queues  # of pools, which are waited for also where they are daemons
-    for thread in others:
-        thread.join(max(0.0, ends_at - monotonic()))
-    if hanging := [thread.name for thread in others if thread.is_alive()]:
-        _log.warning("Left without waiting for threads that do not end: %s.", ", ".join(sorted({*hanging})))
-        logging.shutdown()
-        os._exit(code)
 
 
 def _overridden(settings: Settings, arguments: Namespace) -> Settings:

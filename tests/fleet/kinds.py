@@ -1,7 +1,10 @@
 """The jobs of the tests and of the lab: with a commit hook whose rows can be counted."""
 
+import asyncio
 import os
+import threading
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +46,12 @@ def hold(job: Job) -> dict[str, int]:
 @processor("fleet.leave")
 def leave(job: Job) -> None:
     os._exit(3)
+
+
+@processor("fleet.beside", timeout=timedelta(milliseconds=100))
+async def beside(job: Job) -> None:
+    """Its thread never ends, whatever becomes of the coroutine that waits for it."""
+    await asyncio.to_thread(threading.Event().wait)
 
 
 @processor("fleet.child", executor="process")

@@ -239,6 +239,16 @@ def test_a_limit_of_time_waits_for_the_job_that_runs(start: Start, db: Db, tmp_p
     until(lambda: not worker.lives)
 
 
+def test_a_worker_that_goes_does_not_wait_for_a_thread_that_a_job_has_left_hanging(start: Start, db: Db) -> None:
+    start(plan(mail={**ONE, "max_jobs": 1}))
+    [worker] = until_workers(db, 1)
+    job = enqueue(db, "fleet.beside", max_attempts=1)
+    assert job
+    until(lambda: row(db, job).status == "FAILED")
+    until(lambda: not worker.lives)
+    assert "max_jobs reached: 1" in exits(db)[0]
+
+
 def test_a_worker_that_is_told_to_go_as_soon_as_it_is_born_goes_in_order(start: Start, db: Db) -> None:
     """FD8: by default, the signal would just end it."""
     start(plan(mail={"queues": ["default"], "max_processes": 4, "balance": "simple"}))

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from snapapp.jobs import exits
 from snapapp.jobs.executors import frames
 from snapapp.jobs.fleet import hand
 from snapapp.jobs.fleet.hand import PARENT_DIED, STEERING
@@ -46,7 +47,9 @@ def main(arguments: list[str]) -> None:
         if pid is None:
             os.close(requests)
             os.close(answers)
-            sys.exit(_live(request, supervisor))
+            code = _live(request, supervisor)
+            exits.leave(code)
+            sys.exit(code)
         frames.write(answers, {"born": pid})
 
 
