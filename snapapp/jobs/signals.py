@@ -63,6 +63,13 @@ class Signals:
         taken, self.noted = self.noted, []
         return taken
 
+    def ignore(self) -> None:
+        """From now on, also after the `with`: a late one must not change the exit code of a life that is over. To block
+        them is not enough, as any thread may get them."""
+        self._before = dict.fromkeys(self._before, signal.SIG_IGN)
+        for number in self._before:
+            signal.signal(number, signal.SIG_IGN)
+
     def ring(self) -> None:
         """Ends a wait, from any thread."""
         with suppress(OSError):  # the pipe is full, so it rings already; or nobody waits any more

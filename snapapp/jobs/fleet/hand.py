@@ -64,8 +64,7 @@ def live(request: Mapping[str, Any], supervisor: int) -> int:
             return Foreman(hand, signals, supervisor).work()
         finally:
             runtime.close()
-            # its handlers go next, and a late signal must not change the exit code of a life that is over
-            signal.pthread_sigmask(signal.SIG_BLOCK, (*ENDING, *STEERING))
+            signals.ignore()
 
 
 def _entry(path: str) -> Entry:
