@@ -116,6 +116,7 @@ def test_a_job_that_comes_back_while_it_is_given_up_is_concluded_once(
     url: str, db: Db, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(warden, "_PATIENCE", 0.0)
+    monkeypatch.setattr(warden, "_LOOK_EVERY", 600)  # the looks are ours, and two at a time would give up a job twice
     registry = Registry()
     together = threading.Barrier(4)
 
