@@ -1,6 +1,7 @@
 """The executor `command`: any program, one process an attempt, JSON in and JSON out."""
 
 import os
+import selectors
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from tempfile import mkdtemp
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,6 +34,28 @@ def test_what_a_program_does_wrong_ends_its_attempt_with_its_own_reason(url: str
         dead = until_status(db, put(db, kind, max_attempts=1), "FAILED")
         until_status(db, put(db, "command.good"), "COMPLETED")
     assert BAD[kind] in dead.last_error
+
+
+def test_what_a_program_says_while_nobody_looks_and_then_ends_is_read(
+    url: str, db: Db, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look that finds nothing, and right after it the program answers and is gone."""
+
+    class TooSoon(selectors.PollSelector):
+        has_looked = False
+
+        def select(self, timeout: float | None = None) -> list[Any]:
+            if TooSoon.has_looked:
+                return super().select(timeout)
+            TooSoon.has_looked = True
+            while len(super().select(1)) < len(self.get_map()):  # until all that there is to see can be seen
+                pass
+            return []
+
+    ours = SimpleNamespace(PollSelector=TooSoon, EVENT_READ=selectors.EVENT_READ, EVENT_WRITE=selectors.EVENT_WRITE)
+    monkeypatch.setattr(command, "selectors", ours)
+    with working(url, kinds.registry):
+        assert until_status(db, put(db, "command.good", max_attempts=1), "COMPLETED").result == "done"
 
 
 def test_a_program_reads_its_job_and_its_answer_is_the_result(url: str, db: Db) -> None:

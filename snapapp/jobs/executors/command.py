@@ -219,7 +219,10 @@ class _Talk:
                         self._open.remove(pipe)
                         selector.unregister(pipe)
                 if self._open and not self._open & ready and self._group.has_ended:
-                    break  # somebody whom it left behind holds its pipes
+                    # Somebody whom it left behind holds its pipes; or it ended just now, and its last words are there.
+                    for pipe in self._open:
+                        self._read(pipe)
+                    break
         self._end_line()
 
     def _send(self) -> None:
