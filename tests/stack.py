@@ -88,11 +88,11 @@ def memory_of(served: Served) -> Counter[str]:
     parts: Counter[str] = Counter()
     for pid in household(served):
         try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+            program, *words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
         except OSError:  # it ended just now
             continue
-        part = "postgresql" if b"postgres" in words.split()[0:1][0] else "child" if b"child" in words else "api"
+        part = "postgresql" if b"postgres" in program else "child" if any(b"child" in word for word in words) else "api"
         parts[part] += int(rollup.partition("\nPss:")[2].split()[0]) * 1024 if "\nPss:" in rollup else 0
     return parts
 
