@@ -732,7 +732,7 @@ def test_a_second_signal_ends_a_worker_now_and_hands_its_job_back(
     until(lambda: row(db, job_id).progress is not None)
     worker.signal(signal.SIGINT)
     worker.signal(signal.SIGTERM)
-    assert worker.end() == 128 + signal.SIGTERM
+    assert worker.end() - 128 in (signal.SIGINT, signal.SIGTERM), "two at once reach its threads in any order"
     assert (row(db, job_id).status, row(db, job_id).attempt_count, row(db, job_id).interruptions) == ("PENDING", 0, 1)
     assert worker.family() == []
 
