@@ -3,13 +3,12 @@
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format demo psql bench chaos peers docs lock clean
+.PHONY: help setup run dev test check format demo psql bench chaos peers docs lock clean
 
 VENV := .venv
 PYTHON_BIN := $(VENV)/bin/python
-PIP_INSTALL := $(PYTHON_BIN) -m pip install --quiet --disable-pip-version-check --no-input \
-	--require-hashes --only-binary :all:
-READY := $(VENV)/.ready# younger than what the virtual environment was made from
+READY := $(VENV)/.ready# what it takes to run is installed; younger than what that was made from
+READY_DEV := $(VENV)/.ready-dev# and what it takes to test and check
 # Three processes, a file of tests each at a time: tests mostly wait, and those of one file may share a server.
 SIDE_BY_SIDE := --numprocesses 3 --dist loadfile --no-loadscope-reorder# else files of few, long tests come last
 UNFINISHED := $(VENV)/.unfinished# there while something is installed; found at a start, it means start over
@@ -17,22 +16,25 @@ UNFINISHED := $(VENV)/.unfinished# there while something is installed; found at 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' Makefile
 
-setup: $(READY) ## make .venv with the pinned dependencies; instant when it is there
+setup: $(READY_DEV) ## make .venv with all pinned dependencies; instant when it is there
 	@:
 
-run: $(READY) ## start everything and show its URL
+run: $(READY) ## start everything and show its URL; installs only what that takes
 	@exec $(VENV)/bin/snapapp serve $(ARGS)
 
-test: $(READY) ## run every test; ARGS="-k lease" runs some
+dev: $(READY) ## the same, and start anew when a file of the code changes
+	@exec $(VENV)/bin/snapapp serve --reload $(ARGS)
+
+test: $(READY_DEV) ## run every test; ARGS="-k lease" runs some
 	@$(PYTHON_BIN) -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
-check: $(READY) ## lint, formatting, types, import contracts
+check: $(READY_DEV) ## lint, formatting, types, import contracts
 	$(PYTHON_BIN) -m ruff check
 	$(PYTHON_BIN) -m ruff format --check
 	$(PYTHON_BIN) -m mypy
 	$(VENV)/bin/lint-imports
 
-format: $(READY) ## put the code into shape
+format: $(READY_DEV) ## put the code into shape
 	$(PYTHON_BIN) -m ruff check --fix
 	$(PYTHON_BIN) -m ruff format
 
@@ -45,20 +47,20 @@ psql: $(READY) ## open psql on the database in use
 bench: $(READY) ## measure the queue on this machine
 	@exec $(VENV)/bin/snapapp bench $(ARGS)
 
-chaos: $(READY) ## break things on purpose and look for lost jobs
-	@exec $(PYTHON_BIN) -m tests.chaos $(ARGS)
+chaos: $(READY_DEV) ## break things on purpose and look for lost jobs
+	@exec $(PYTHON_BIN) -m tests.labs chaos $(ARGS)
 
-peers: $(READY) ## install the other queues that bench can compare with
-	@mv $(READY) $(UNFINISHED)
-	$(PIP_INSTALL) -r requirements-peers.lock
-	@mv $(UNFINISHED) $(READY)
+peers: $(READY_DEV) ## install the other queues that bench can compare with
+	@sh -ec "$$INSTALL" sh requirements-peers.lock "other queues"
 
-docs: $(READY) ## write the pages that are made from code: settings.md, proofs.md
-	@$(PYTHON_BIN) -c 'import pathlib, snapapp.settings as s; pathlib.Path("docs/settings.md").write_text(s.documentation())'
+docs: $(READY_DEV) ## write what is made from code: settings.md, events.md, proofs.md, the pictures of the packages
+	@$(PYTHON_BIN) -c 'import pathlib, snapapp.settings.table as s; pathlib.Path("docs/settings.md").write_text(s.documentation())'
+	@$(PYTHON_BIN) -c 'import pathlib, snapapp.jobs.events as e; pathlib.Path("docs/events.md").write_text(e.documentation())'
 	@$(PYTHON_BIN) -m tests.proofs
+	@$(PYTHON_BIN) -m tests.imports_picture
 
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	--no-emit-index-url --no-header --no-annotate pyproject.toml
+	--no-emit-index-url --no-header --no-annotate --extra product --extra server pyproject.toml
 
 lock: ## pin the dependencies anew (needs uv); ARGS=--upgrade takes newer ones
 	@command -v uv >/dev/null || { echo "make lock needs uv; one way to get it: pipx install uv" >&2; exit 1; }
@@ -75,32 +77,57 @@ clean: ## remove .venv and every cache; never var, where the data is
 # Without its Python (removed, upgraded away) a virtual environment is none, whatever its age. Not $(wildcard), which
 # is content with a link that leads nowhere.
 ifneq ($(shell test -x $(PYTHON_BIN) || echo gone),)
-.PHONY: $(READY)
+.PHONY: $(READY) $(READY_DEV)
 endif
 
-$(READY): requirements-dev.lock pyproject.toml Makefile
+$(READY): requirements.lock pyproject.toml Makefile
 	@rm -f $(READY)
-	@[ ! -e $(UNFINISHED) ] && $(PYTHON_BIN) -m pip --version >/dev/null 2>&1 || sh -c "$$NEW_VENV"
+	@[ ! -e $(UNFINISHED) ] && $(PYTHON_BIN) -c '' 2>/dev/null || sh -c "$$NEW_VENV"
 	@: >$(UNFINISHED)
-	@echo "Installing the pinned dependencies into $(VENV)"
-	@$(PIP_INSTALL) -r requirements-dev.lock
+	@sh -ec "$$INSTALL" sh requirements.lock "what it takes to run"
 	@sh -ec "$$INSTALL_SNAPAPP"
 	@mv $(UNFINISHED) $(READY) && touch $(READY)
 
+$(READY_DEV): $(READY) requirements-dev.lock
+	@rm -f $(READY_DEV)
+	@mv $(READY) $(UNFINISHED)
+	@sh -ec "$$INSTALL" sh requirements-dev.lock "what it takes to test and check"
+	@mv $(UNFINISHED) $(READY) && touch $(READY) && touch $(READY_DEV)
+
+# uv where there is one, because it takes a third of the time. It may be set up for other places than pip is.
+define INSTALL
+with=pip
+! command -v uv >/dev/null 2>&1 || with=uv
+echo "Installing $$2 into $(VENV) with $$with: $$(grep -c == "$$1") pinned packages, once"
+if [ $$with = uv ]; then
+  ! uv pip install --quiet --python $(PYTHON_BIN) --require-hashes --only-binary :all: -r "$$1" || exit 0
+  echo "uv failed, so pip" >&2
+fi
+$(PYTHON_BIN) -m pip --version >/dev/null 2>&1 || $(PYTHON_BIN) -m ensurepip >/dev/null
+exec $(PYTHON_BIN) -m pip install --quiet --disable-pip-version-check --no-input \
+  --require-hashes --only-binary :all: -r "$$1"
+endef
+export INSTALL
+
 # The first Python that is new enough, really runs (a pyenv shim may exist and fail) and has venv (Debian splits it
-# off). Its base executable is used, because the one found may stand in the very .venv that is about to go.
+# off; uv makes one without). Its base executable is used, because the one found may stand in the very .venv that is
+# about to go.
 define NEW_VENV
-lacks_venv=
-for name in "$(PYTHON)" python3.13 python3.12 python3.11 python3; do
+lacks_venv= found=
+for name in "$(PYTHON)" python3.13 python3.12 python3.11 python3 "$$(uv python find '>=3.11' 2>/dev/null)"; do
+  [ -n "$$name" ] || continue
   base=$$("$$name" -c 'import sys; print(sys._base_executable) if sys.version_info >= (3, 11) else sys.exit(1)' 2>/dev/null)
   if [ -z "$$base" ]; then
-    [ -z "$$name" ] || [ "$$name" != "$(PYTHON)" ] || echo "PYTHON=$$name is no Python 3.11 or newer that runs; looking further" >&2
-  elif ! "$$base" -c 'import ensurepip, venv' 2>/dev/null; then
+    old=$$("$$name" -c 'import sys; print("Python %d.%d.%d, %s" % (sys.version_info[:3] + (sys.executable,)))' 2>/dev/null) &&
+      found="$$found$${found:+; }$$old"
+    [ "$$name" != "$(PYTHON)" ] || echo "PYTHON=$$name is no Python 3.11 or newer that runs; looking further" >&2
+  elif ! "$$base" -c 'import ensurepip, venv' 2>/dev/null && ! command -v uv >/dev/null 2>&1; then
     lacks_venv=$${lacks_venv:-$$base}
   else
     echo "Making $(VENV) with $$("$$base" --version), $$base"
-    rm -rf $(VENV) && mkdir $(VENV) && : >$(UNFINISHED) && exec "$$base" -m venv $(VENV)
-    exit 1
+    rm -rf $(VENV) && mkdir $(VENV) && : >$(UNFINISHED) || exit 1
+    if "$$base" -c 'import ensurepip, venv' 2>/dev/null; then exec "$$base" -m venv $(VENV); fi
+    exec uv venv --quiet --allow-existing --python "$$base" $(VENV)
   fi
 done
 [ "$$(id -u)" = 0 ] || sudo='sudo '
@@ -109,9 +136,10 @@ if [ -n "$$lacks_venv" ]; then
   echo "$$lacks_venv comes without venv. On Debian or Ubuntu, type this and try again:" >&2
   echo "    $${sudo}apt install $$package" >&2
 else
-  echo "snapapp needs Python 3.11 or newer and found none that runs. Install one and try again:" >&2
-  echo "    $${sudo}apt install python3 python3-venv    (macOS: brew install python)" >&2
-  echo "or say where it is: make setup PYTHON=/path/to/python3" >&2
+  echo "snapapp needs Python 3.11 or newer. Found: $${found:-none that runs}. Install a newer one and try again:" >&2
+  echo "    $${sudo}apt install python3 python3-venv    (Debian 12, Ubuntu 23.04 or newer; macOS: brew install python)" >&2
+  echo "    uv python install 3.12                      (anywhere, beside the old one; https://docs.astral.sh/uv)" >&2
+  echo "or say where it is: make run PYTHON=/path/to/python3" >&2
 fi
 exit 1
 endef

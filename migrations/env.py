@@ -1,8 +1,13 @@
-"""Alembic's entry: it is handed an open connection by snapapp.migrate, which also holds the advisory lock."""
+"""Alembic's entry: it is handed an open connection by snapapp.jobs.migrations, which also holds the advisory lock."""
 
 from alembic import context
 
-connection = context.config.attributes["connection"]
-context.configure(connection=connection, target_metadata=None, transaction_per_migration=False)
+given = context.config.attributes
+context.configure(
+    connection=given["connection"],
+    version_table=given["version_table"],
+    target_metadata=None,
+    transaction_per_migration=False,
+)
 with context.begin_transaction():
     context.run_migrations()

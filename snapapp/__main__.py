@@ -10,10 +10,13 @@ from io import TextIOWrapper
 from typing import Any
 
 from snapapp import __version__
+from snapapp.cli.parser import Parser, nearest
 
-_HOUSEKEEPING = ("serve", "worker", "migrate", "bench")
+_SERVICE = ("serve", "bench")
+_ALL = "*"  # typed by nobody: every parser is built whole
+_PRODUCT = ("tenants", "demo", "import-legacy")
 _FAMILIES = {
-    "jobs": "list, show, follow, enqueue, retry, replay or cancel jobs",
+    "jobs": "list, show, follow, enqueue, retry, replay, cancel, discard or prune jobs",
     "queues": "list, pause or resume queues",
     "workers": "list the workers",
     "schedules": "list, preview, pause or run schedules",
@@ -30,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _run(_parsed(typed))
         sys.stdout.flush()  # here, where a reader that has gone away is no error
         if arguments is None and typed[:1] in (["serve"], ["worker"]):
-            from snapapp.jobs import exits
+            from snapapp.jobs.os import exits
 
             exits.leave(code)
         return code
@@ -42,6 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parsed(typed: list[str]) -> Namespace:
+    if not typed:
+        _parser(typed).print_help(sys.stderr)
+        raise SystemExit(2)
     try:
         return _parser(typed).parse_args(typed)
     except SystemExit:
@@ -50,35 +56,55 @@ def _parsed(typed: list[str]) -> Namespace:
 
 
 def _whole(typed: list[str]) -> list[str]:
-    """`snapapp workers` alone lists the workers: there is nothing else to do with them."""
-    bare = typed[:1] == ["workers"] and (len(typed) == 1 or typed[1] == "--json")
-    return [typed[0], "list", *typed[1:]] if bare else typed
+    """`snapapp jobs` alone lists them, and so does it with options of the list."""
+    is_family = typed[:1] == ["tenants"] or typed[:1] in ([name] for name in _FAMILIES)
+    is_bare = len(typed) == 1 or (typed[1:2] and typed[1].startswith("-") and typed[1] not in ("-h", "--help"))
+    return [typed[0], "list", *typed[1:]] if is_family and is_bare else typed
 
 
 def _run(arguments: Namespace) -> int:
     if arguments.command == "version":
         sys.stdout.write(f"snapapp {__version__}\n")
         return 0
-    from snapapp import commands
-    from snapapp.settings import LogLevel, Settings
+    if arguments.command == "completion":
+        from snapapp.cli import completion
+
+        sys.stdout.write(completion.script(arguments.shell, _parser([_ALL])))
+        return 0
+    from snapapp.cli.explanation import explanation
+    from snapapp.settings.table import LogLevel, Settings
 
     level = LogLevel.INFO
     try:
         settings = Settings.from_environment()
         level = settings.log_level
         if arguments.command == "supervisor":
-            from snapapp import supervisor
+            from snapapp.cli import supervisor
 
             return supervisor.run(arguments, settings)
-        if arguments.command not in _HOUSEKEEPING:
+        if arguments.command == "worker":
+            from snapapp.cli import worker
+
+            return worker.run(arguments, settings)
+        if arguments.command in _PRODUCT:
+            from snapapp.cli import product
+
+            return product.run(arguments, settings)
+        if arguments.command in _FAMILIES:
+            from snapapp.cli import queue
+
+            return queue.run(arguments, settings)
+        if arguments.command not in _SERVICE:
+            from snapapp.cli import commands
+
             return commands.run(arguments, settings)
-        from snapapp import service
+        from snapapp.cli import service
 
         return service.run(arguments, settings)
     except BrokenPipeError:
         raise
     except Exception as error:
-        said = commands.explanation(error)
+        said = explanation(error)
         if said is None or level is LogLevel.DEBUG:
             raise
         sys.stderr.write(f"snapapp: {said}\n")
@@ -95,10 +121,11 @@ def _hush() -> None:
 
 
 def _parser(typed: Sequence[str]) -> ArgumentParser:
-    parser = ArgumentParser(prog="snapapp", description="Serves, and works a job queue that is a PostgreSQL table.")
+    parser = Parser(prog="snapapp", description="Serves, and works a job queue that is a PostgreSQL table.")
     parser.add_argument("--version", action="version", version=f"snapapp {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    commands.add_parser("serve", help="start everything, in the foreground")
+    serve = commands.add_parser("serve", help="start everything, in the foreground")
+    serve.add_argument("--reload", action="store_true", help="start anew when a file of the code changes")
     _add_worker(commands)
     _add_supervisor(commands)
     _add_migrate(commands)
@@ -106,7 +133,7 @@ def _parser(typed: Sequence[str]) -> ArgumentParser:
     _add_config(commands)
     for name, what in _FAMILIES.items():
         family = commands.add_parser(name, help=what, description=f"{what.capitalize()}.")
-        if typed[:1] == [name]:
+        if typed[:1] in ([name], [_ALL]):
             from snapapp.jobs import cli
 
             cli.add_arguments(name, family)
@@ -115,12 +142,14 @@ def _parser(typed: Sequence[str]) -> ArgumentParser:
     _add_import_legacy(commands)
     _add_doctor(commands, typed)
     _add_check_deploy(commands)
+    _add_kinds(commands)
     _add_bench(commands, typed)
+    _add_completion(commands)
     commands.add_parser("version", help="say which version this is")
     return parser
 
 
-def _add_worker(commands: "_SubParsersAction[ArgumentParser]") -> None:
+def _add_worker(commands: "_SubParsersAction[Parser]") -> None:
     worker = commands.add_parser(
         "worker",
         help="work the queue in a process of its own",
@@ -128,13 +157,19 @@ def _add_worker(commands: "_SubParsersAction[ArgumentParser]") -> None:
     )
     worker.add_argument("--queues", type=_as("worker_queues"), metavar="A,B", help="only these (default: all)")
     worker.add_argument("--concurrency", type=_as("worker_concurrency"), metavar="N", help="jobs in threads at once")
+    worker.add_argument(
+        "--processors",
+        type=_as("processors"),
+        metavar="A,B",
+        help="only what these modules declare (default: the product's kinds, and those of SNAPAPP_PROCESSORS)",
+    )
     worker.add_argument("--name", type=_as("worker_id"), help="a label for people")
     until = worker.add_mutually_exclusive_group()
     until.add_argument("--drain", action="store_true", help="stop when nothing is due any more")
     until.add_argument("--once", action="store_true", help="look at the queue once, run what was claimed, stop")
 
 
-def _add_supervisor(commands: "_SubParsersAction[ArgumentParser]") -> None:
+def _add_supervisor(commands: "_SubParsersAction[Parser]") -> None:
     supervisor = commands.add_parser(
         "supervisor",
         help="keep pools of worker processes running",
@@ -145,18 +180,18 @@ def _add_supervisor(commands: "_SubParsersAction[ArgumentParser]") -> None:
     supervisor.add_argument("--check", action="store_true", help="read the plan, print it, start nothing")
 
 
-def _add_migrate(commands: "_SubParsersAction[ArgumentParser]") -> None:
+def _add_migrate(commands: "_SubParsersAction[Parser]") -> None:
     migrate = commands.add_parser("migrate", help="bring the database to the newest schema")
     migrate.add_argument("--check", action="store_true", help="change nothing; exit 1 if there is something to do")
 
 
-def _add_tenants(commands: "_SubParsersAction[ArgumentParser]") -> None:
+def _add_tenants(commands: "_SubParsersAction[Parser]") -> None:
     what = "list or add tenants, give one a new token"
     tenants = commands.add_parser("tenants", help=what, description=f"{what.capitalize()}.")
     family = tenants.add_subparsers(dest="act", metavar="COMMAND", required=True)
-    shared = ArgumentParser(add_help=False)
+    shared = Parser(add_help=False)
     shared.add_argument("--json", action="store_true", help="for programs")
-    code = ArgumentParser(add_help=False)
+    code = Parser(add_help=False)
     code.add_argument("code", metavar="CODE", help="what X-Assinatura-Codigo says")
     family.add_parser("list", help="list the tenants", parents=[shared])
     adding = family.add_parser("add", help="add a tenant and show its token, once", parents=[code, shared])
@@ -165,7 +200,7 @@ def _add_tenants(commands: "_SubParsersAction[ArgumentParser]") -> None:
     family.add_parser("rotate-token", help=what, description=f"{what.capitalize()}.", parents=[code, shared])
 
 
-def _add_import_legacy(commands: "_SubParsersAction[ArgumentParser]") -> None:
+def _add_import_legacy(commands: "_SubParsersAction[Parser]") -> None:
     importing = commands.add_parser(
         "import-legacy",
         help="bring over the old service's database",
@@ -180,7 +215,7 @@ def _add_import_legacy(commands: "_SubParsersAction[ArgumentParser]") -> None:
     importing.add_argument("--json", action="store_true", help="for programs")
 
 
-def _add_psql(commands: "_SubParsersAction[ArgumentParser]") -> None:
+def _add_psql(commands: "_SubParsersAction[Parser]") -> None:
     # whatever follows is psql's, its options too: ours would have to begin with a character that nobody can type
     psql = commands.add_parser(
         "psql", help="open psql on the database in use; takes psql's arguments", prefix_chars="\0", add_help=False
@@ -188,14 +223,14 @@ def _add_psql(commands: "_SubParsersAction[ArgumentParser]") -> None:
     psql.add_argument("arguments", nargs=REMAINDER)
 
 
-def _add_doctor(commands: "_SubParsersAction[ArgumentParser]", typed: Sequence[str]) -> None:
+def _add_doctor(commands: "_SubParsersAction[Parser]", typed: Sequence[str]) -> None:
     doctor = commands.add_parser(
         "doctor",
         help="say what is wrong with the queue and its database, and what to do",
         description="Says what is wrong with the queue and its database, why it matters and what to do. "
         "Exits with 0 if all is well, 1 if something needs a person, 2 if it cannot look.",
     )
-    if typed[:1] == ["doctor"]:
+    if typed[:1] in (["doctor"], [_ALL]):
         from snapapp.jobs.doctor import CHECKS
 
         names = ", ".join(CHECKS)
@@ -209,13 +244,14 @@ def _among(names: Collection[str]) -> Callable[[str], tuple[str, ...]]:
         chosen = tuple(name.strip() for name in text.split(",") if name.strip())
         unknown = [name for name in chosen if name not in names]
         if unknown or not chosen:
-            raise ArgumentTypeError(f"{text!r} is not among {', '.join(names)}")
+            meant = nearest(unknown[0], names) if unknown else ""
+            raise ArgumentTypeError(f"{text!r} is not among {', '.join(names)}{meant}")
         return chosen
 
     return read
 
 
-def _add_check_deploy(commands: "_SubParsersAction[ArgumentParser]") -> None:
+def _add_check_deploy(commands: "_SubParsersAction[Parser]") -> None:
     check = commands.add_parser(
         "check-deploy",
         help="say whether this code knows all that waits",
@@ -225,16 +261,28 @@ def _add_check_deploy(commands: "_SubParsersAction[ArgumentParser]") -> None:
     check.add_argument("--json", action="store_true", help="for programs")
 
 
-def _add_bench(commands: "_SubParsersAction[ArgumentParser]", typed: Sequence[str]) -> None:
+def _add_kinds(commands: "_SubParsersAction[Parser]") -> None:
+    what = "show the kinds of jobs that this code declares, and what their payloads are"
+    kinds = commands.add_parser("kinds", help=what, description=f"{what.capitalize()}.")
+    kinds.add_argument("--json", action="store_true", help="for programs: with each payload's JSON schema")
+
+
+def _add_bench(commands: "_SubParsersAction[Parser]", typed: Sequence[str]) -> None:
     what = "measure the queue on this machine"
     parser = commands.add_parser("bench", help=what, description=f"{what.capitalize()}.")
-    if typed[:1] == ["bench"]:
-        from snapapp.jobs import bench
+    if typed[:1] in (["bench"], [_ALL]):
+        from snapapp import bench
 
         bench.add_arguments(parser)
 
 
-def _add_config(commands: "_SubParsersAction[ArgumentParser]") -> None:
+def _add_completion(commands: "_SubParsersAction[Parser]") -> None:
+    what = "print what a shell needs to complete these commands"
+    completion = commands.add_parser("completion", help=what, description=f"{what.capitalize()}.")
+    completion.add_argument("shell", choices=["bash", "zsh", "fish"])
+
+
+def _add_config(commands: "_SubParsersAction[Parser]") -> None:
     config = commands.add_parser("config", help="show the settings")
     config.add_argument("--explain", action="store_true", help="with where each value comes from and what it means")
     config.add_argument("--json", action="store_true", help="for programs")
@@ -244,8 +292,8 @@ def _as(setting: str) -> Callable[[str], Any]:
     """Reads an option as the setting that it replaces is read."""
 
     def read(text: str) -> Any:
-        from snapapp.readers import UnreadableError
-        from snapapp.settings import TABLE
+        from snapapp.settings.table import TABLE
+        from snapapp.settings.types import UnreadableError
 
         reader = TABLE[setting].reader
         try:

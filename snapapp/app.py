@@ -10,16 +10,16 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from snapapp import __version__, api, logs, web
-from snapapp.api import errors, openapi
-from snapapp.api.numbers import Numbers
-from snapapp.api.requests import Requests, request_id
-from snapapp.api.traffic import Traffic
-from snapapp.departure import Departure
+from snapapp.api.http import errors, openapi
+from snapapp.api.http.middleware import Requests, request_id
+from snapapp.api.http.route_counts import Traffic
+from snapapp.api.internal.process_metrics import Numbers
 from snapapp.errors import SettingsError
-from snapapp.health import Health
-from snapapp.lag import Lag
-from snapapp.monolith import Monolith
-from snapapp.settings import Settings
+from snapapp.process.health import Health
+from snapapp.process.loop_lag import Lag
+from snapapp.process.monolith import Monolith
+from snapapp.process.shutdown import Departure
+from snapapp.settings.table import Settings
 
 _SWITCH_INTERVAL = 0.0005  # seconds a busy thread keeps the others waiting; the default, 5 ms, is what a request takes
 
@@ -54,7 +54,7 @@ def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequ
     )
     app.state.monolith = house
     app.state.traffic = Traffic()
-    app.state.lag = Lag(house.courtesy)
+    app.state.lag = Lag(house.web_priority)
     app.state.numbers = Numbers(house, app.state.traffic, app.state.lag)
     logs.tell("requestId", request_id)
     errors.add_handlers(app)
@@ -63,7 +63,7 @@ def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequ
     openapi.describe(app)
     app.add_middleware(
         Requests,
-        courtesy=house.courtesy,
+        web_priority=house.web_priority,
         traffic=app.state.traffic,
         internal_token=settings.internal_token,
         upload_max=settings.upload_max_mb * 1024 * 1024,
@@ -89,7 +89,6 @@ def __getattr__(name: str) -> Any:
         settings = Settings.from_environment()
     except SettingsError as error:
         sys.exit(f"snapapp: {error}")
-    logs.set_up(settings)
-    logs.warn_of(settings)
+    logs.begin(settings)
     app = globals()["app"] = create_app(settings)
     return app

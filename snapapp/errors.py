@@ -107,11 +107,43 @@ class KeyReused(Conflict):
         super().__init__(f"Idempotency-Key was used for another request: {key}")
 
 
+class VideoHasSnaps(Conflict):
+    """Snaps show moments of it, and would be of nothing."""
+
+    def __init__(self, video_id: object, seen: int, hidden: int) -> None:
+        if seen:
+            reason = f"{seen} snaps are of it, delete them first"
+        else:
+            reason = f"{hidden} snaps of it were shared, and their links go on"
+        super().__init__(f"Video cannot be deleted, {reason}: {video_id}")
+
+
+class StorageUsedUp(SnapError):
+    """The tenant has as much in the storage as it may have."""
+
+    def __init__(self, max_mb: int) -> None:
+        super().__init__(f"The tenant's {max_mb} MB of storage are used up: delete videos or snaps first")
+
+
+class SnapHasChanged(SnapError):
+    """Whoever corrects it has not seen what somebody else made of it meanwhile."""
+
+    def __init__(self, snap_id: object) -> None:
+        super().__init__(f"Snap was corrected by somebody else meanwhile, look at it again: {snap_id}")
+
+
 class SnapIsShared(Conflict):
     """What was ever shared is evidence: it is not changed any more."""
 
     def __init__(self, snap_id: object) -> None:
         super().__init__(f"Snap was shared and cannot be changed: {snap_id}")
+
+
+class SnapHasNoJob(Conflict):
+    """It ended long ago, or came from the old service."""
+
+    def __init__(self, snap_id: object) -> None:
+        super().__init__(f"Snap has no job any more: {snap_id}")
 
 
 class SnapIsDraft(Conflict):

@@ -6,8 +6,9 @@ import sys
 from contextvars import ContextVar
 from typing import NoReturn
 
-from snapapp.jobs.events import ConsoleFormatter, Events, JsonFormatter, LogLines
-from snapapp.settings import LogFormat, LogLevel, Settings
+from snapapp.jobs.events import Events
+from snapapp.jobs.log_lines import ConsoleFormatter, JsonFormatter, LogLines
+from snapapp.settings.table import LogFormat, LogLevel, Settings
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +30,13 @@ def set_up(settings: Settings, *, at_least: LogLevel = LogLevel.DEBUG) -> None:
         logging.getLogger(name).propagate = True
     for name in _TALKATIVE:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
+
+
+def begin(settings: Settings, *, at_least: LogLevel = LogLevel.DEBUG) -> None:
+    """For a command."""
+    set_up(settings, at_least=at_least)
+    for warning in settings.warnings:
+        _log.warning("%s", warning)
 
 
 _told: dict[str, ContextVar[str]] = {}
@@ -86,11 +94,6 @@ def _repr(value: object) -> str:
         return repr(value)
     except Exception as error:  # noqa: BLE001 - a hostile __repr__ may raise anything
         return f"({type(value).__name__}, whose repr raises {type(error).__name__})"
-
-
-def warn_of(settings: Settings) -> None:
-    for warning in settings.warnings:
-        _log.warning("%s", warning)
 
 
 def events_to_log(settings: Settings) -> Events:

@@ -1,24 +1,22 @@
 """What we hand out and want back unchanged: media links, and whatever else needs a seal. HMAC-SHA256 with a key of its
 own for each purpose, so that a seal for one thing is none for another."""
 
-import hmac
+import hashlib
 import os
 import secrets
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from binascii import Error as NotBase64
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from itsdangerous import BadData, Signer, URLSafeSerializer, base64_decode, base64_encode, want_bytes
+
 from snapapp.errors import SnapError
 
-_SEAL = 16  # bytes: 128 bits, which nobody guesses
-_EXPIRY = 5  # bytes of whole seconds, good for 34,000 years
-_LONGEST = 2000
 _FILE = "signing-secret"
 _SHORTEST = 32
+_NEVER, _LAST = 0, datetime.max.replace(tzinfo=UTC)
 
 
 class ForgedLink(SnapError):
@@ -39,30 +37,28 @@ class NoSecret(SnapError):
     """There is nothing to sign with, and nothing can be made."""
 
 
-class Signer:
+class _OneSpelling(Signer):
+    """base64 skips what it does not know, so a seal could be written in many ways: one link were many to a cache."""
+
+    def verify_signature(self, value: str | bytes, sig: str | bytes) -> bool:
+        return super().verify_signature(value, sig) and base64_encode(base64_decode(sig)) == want_bytes(sig)
+
+
+def sealer(secret_texts: Sequence[str], purpose: str) -> URLSafeSerializer:
     """The first secret seals, all of them open: a new one is put before the old, which goes when what it sealed has
-    expired."""
-
-    def __init__(self, secret_texts: Sequence[str], purpose: str) -> None:
-        if not secret_texts:
-            raise ValueError("there is no secret to sign with")
-        self._keys = [hmac.digest(text.encode(), purpose.encode(), "sha256") for text in secret_texts]
-
-    def seal(self, content: bytes) -> bytes:
-        return hmac.digest(self._keys[0], content, "sha256")[:_SEAL]
-
-    def is_ours(self, content: bytes, seal: bytes) -> bool:
-        """Takes as long for a wrong seal as for a right one."""
-        found = False
-        for key in self._keys:
-            found |= hmac.compare_digest(hmac.digest(key, content, "sha256")[:_SEAL], seal)
-        return found
+    expired. A seal takes as long to be refused as to be accepted."""
+    if not secret_texts:
+        raise ValueError("there is no secret to sign with")
+    newest_last = [*reversed(secret_texts)]  # as itsdangerous has them
+    how = {"key_derivation": "hmac", "digest_method": hashlib.sha256}
+    return URLSafeSerializer(newest_last, salt=purpose, signer=_OneSpelling, signer_kwargs=how)
 
 
 @dataclass(frozen=True, slots=True)
 class MediaLinks:
     """`/media/{token}/{name}`: the token names a prefix of the storage and when it ends, so all files of a snap share
-    one. It is the same for a while, because browsers cache by URL; so it lasts `ttl`, and up to an eighth longer."""
+    one. It is the same for a while, because browsers cache by URL; so it lasts `ttl`, and up to an eighth longer.
+    With a `ttl` of 0 it does not end."""
 
     secret_texts: Sequence[str] = field(repr=False)
     ttl: timedelta
@@ -72,36 +68,25 @@ class MediaLinks:
         return f"/media/{self.token(prefix, now)}/"
 
     def token(self, prefix: str, now: datetime) -> str:
+        return self._sealer().dumps([prefix, self._expires(now) if self.ttl else _NEVER])
+
+    def _expires(self, now: datetime) -> int:
         step = max(1, int(self.ttl.total_seconds()) // 8)
-        expires = -(-int((now + self.ttl).timestamp()) // step) * step
-        content = expires.to_bytes(_EXPIRY) + prefix.encode()
-        return urlsafe_b64encode(self._signer().seal(content) + content).rstrip(b"=").decode()
+        return -(-int((now + self.ttl).timestamp()) // step) * step
 
     def opened(self, token: str, now: datetime) -> tuple[str, datetime]:
         """Its prefix, and when it ends. Raises ForgedLink or ExpiredLink."""
-        sealed = _decoded(token)
-        seal, content = sealed[:_SEAL], sealed[_SEAL:]
-        if not self._signer().is_ours(content, seal):
-            raise ForgedLink
-        ends = datetime.fromtimestamp(int.from_bytes(content[:_EXPIRY]), UTC)
+        try:
+            prefix, expires = self._sealer().loads(token)
+        except BadData:
+            raise ForgedLink from None
+        ends = _LAST if expires == _NEVER else datetime.fromtimestamp(expires, UTC)
         if ends <= now:
             raise ExpiredLink
-        return content[_EXPIRY:].decode(), ends
+        return prefix, ends
 
-    def _signer(self) -> Signer:
-        return Signer(self.secret_texts, "media links")
-
-
-def _decoded(token: str) -> bytes:
-    if len(token) > _LONGEST:
-        raise ForgedLink
-    try:
-        sealed = urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))
-    except (UnicodeEncodeError, NotBase64, ValueError):
-        raise ForgedLink from None
-    if urlsafe_b64encode(sealed).rstrip(b"=") != token.encode("ascii"):
-        raise ForgedLink  # base64 skips what it does not know: one link would have many spellings
-    return sealed
+    def _sealer(self) -> URLSafeSerializer:
+        return sealer(self.secret_texts, "media links")
 
 
 def secret_kept_in(folder: Path) -> str:

@@ -1,6 +1,7 @@
 """Real PostgreSQL for every test: `url` is a fresh, migrated database, `db` a worker's connection to it.
 
-The server is the embedded one; a test marked `both_servers` runs on the oldest one that the system has as well.
+The server is the embedded one; a test marked `both_servers` runs on the oldest one that the system has as well. What
+is marked `at_length` runs with --everything only, and so do the runs of `both_servers_at_length` on the oldest.
 """
 
 import itertools
@@ -9,6 +10,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -23,8 +25,8 @@ import sqlalchemy
 from hypothesis import HealthCheck, settings
 
 from snapapp import postgres
-from snapapp.jobs.database import connect, sqlalchemy_url
-from snapapp.migrate import migrate
+from snapapp.jobs.rows.database import connect, sqlalchemy_url
+from snapapp.postgres.migrate import migrate
 from tests.factory import Db
 
 EMBEDDED = "pg18"
@@ -53,18 +55,66 @@ settings.register_profile(
 settings.load_profile("default")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--everything", action="store_true", help="also what is marked at_length or both_servers_at_length"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # run in the background of a shell, or under nohup, we inherit deaf ears, and so would every process under test
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    config.addinivalue_line("markers", "both_servers: runs on the embedded PostgreSQL and on the system's oldest one")
+    for marker in (
+        "both_servers: runs on the embedded PostgreSQL and on the system's oldest one",
+        "both_servers_at_length: on the oldest one with --everything only",
+        "at_length: runs with --everything only; what a shorter test holds in every run, for longer or in another way",
+    ):
+        config.addinivalue_line("markers", marker)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if metafunc.definition.get_closest_marker("both_servers") and "server_name" in metafunc.fixturenames:
+    marked = {marker.name for marker in metafunc.definition.iter_markers()}
+    if "server_name" not in metafunc.fixturenames or not marked & {"both_servers", "both_servers_at_length"}:
+        return
+    names = [pytest.param(EMBEDDED)]
+    if "both_servers" in marked or metafunc.config.getoption("everything"):
         absent = pytest.mark.skip(reason="there is no PostgreSQL below /usr/lib/postgresql")
-        other = pytest.param(OLDEST, id=OLDEST) if OLDEST else pytest.param("", id="system", marks=absent)
-        metafunc.parametrize("server_name", [EMBEDDED, other])
+        names.append(pytest.param(OLDEST, id=OLDEST) if OLDEST else pytest.param("", id="system", marks=absent))
+    metafunc.parametrize("server_name", names)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("everything"):
+        return
+    by_default = [item for item in items if not item.get_closest_marker("at_length")]
+    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("at_length")])
+    items[:] = by_default
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """A test that leaves us a real-time thread (some libraries do, as root) would starve every server and process that
+    later tests start."""
+    if sys.platform == "linux" and os.sched_getscheduler(0) != os.SCHED_OTHER:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        pytest.fail(f"{item.nodeid} has changed how this process is scheduled")
+
+
+# What to type for what a test was skipped without; by words of the reason that it gives.
+_TO_HAVE = {
+    "there is no browser": "a browser: apt install chromium",
+    "there is no PostgreSQL below": "the system's PostgreSQL, the oldest that is supported: apt install postgresql",
+    "libfaketime": "a clock to set: apt install faketime",
+    "make peers": "other queues to compare with: make peers",
+}
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """A whole run that skipped hundreds of tests looks as one that skipped none."""
+    reasons = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", ())]
+    for words, advice in _TO_HAVE.items():
+        if skipped := sum(words in reason for reason in reasons):
+            terminalreporter.write_line(f"{skipped} tests were skipped that need {advice}")
 
 
 # --- what tests ask for -----------------------------------------------------------------------------------------
@@ -99,6 +149,12 @@ class Postgres:
 
     def close(self) -> None:
         self._admin.close()
+
+
+@pytest.fixture(scope="session")
+def everything(pytestconfig: pytest.Config) -> bool:
+    """Was it asked for? A test may then go on for longer."""
+    return bool(pytestconfig.getoption("everything"))
 
 
 @pytest.fixture

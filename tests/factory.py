@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import sqlalchemy
 from psycopg import Connection, connect, sql
@@ -16,9 +16,12 @@ from psycopg.rows import namedtuple_row
 from psycopg.types.json import Jsonb, JsonbLoader
 from sqlalchemy.orm import Session
 
-from snapapp.jobs import queue
-from snapapp.jobs.database import Row
-from snapapp.jobs.model import Failure, Job, Lease, to_json
+from snapapp.jobs.model import Buried, Failure, Finished, Job, Lease, Retried, Snoozed, Status, Stopped, to_json
+from snapapp.jobs.rows import claim as claim_rows
+from snapapp.jobs.rows import leases as leases_rows
+from snapapp.jobs.rows import lifecycle, settle
+from snapapp.jobs.rows.database import Db as AnyDb
+from snapapp.jobs.rows.database import Row
 
 Db = Connection[Row]
 T = TypeVar("T")
@@ -26,8 +29,8 @@ T = TypeVar("T")
 FINAL = ("COMPLETED", "FAILED", "CANCELLED")
 MINUTE = timedelta(minutes=1)
 SECOND = timedelta(seconds=1)
-BY = queue.Claimant("worker", MINUTE)
-OTHER = queue.Claimant("other", MINUTE)
+BY = claim_rows.Claimant("worker", MINUTE)
+OTHER = claim_rows.Claimant("other", MINUTE)
 OOPS = Failure("ValueError: oops", "in line 1")
 
 
@@ -83,7 +86,7 @@ def job(db: Db, job_id: int) -> Job:
         lease_seq=it.lease_seq,
         timeout_ms=it.timeout_ms,
         request_id=it.request_id,
-        suspect=it.suspect,
+        memory_mb=it.memory_mb,
     )
 
 
@@ -116,40 +119,52 @@ def move(db: Db, job_id: int, **columns: Any) -> None:
 # --- the queue's verbs ------------------------------------------------------------------------------------------
 
 
-def enqueue(db: queue.Db, kind: str = "test", payload: object = None, **given: Any) -> int | None:
-    return queue.enqueue(db, spec(kind=kind, payload=to_json({} if payload is None else payload), **given))
+def enqueue(db: AnyDb, kind: str = "test", payload: object = None, **given: Any) -> int | None:
+    """By the SQL function, as people and other languages call it."""
+    given = {"kind": kind, "payload": to_json({} if payload is None else payload)} | given
+    named = ", ".join(f"{name} => %({name})s{'::jsonb' if name == 'payload' else ''}" for name in given)
+    return cast("int | None", lifecycle._ask(db, f"SELECT enqueue_job({named})", given)[0][0])
 
 
-def spec(**given: Any) -> dict[str, Any]:
-    """What the statement of a single enqueue is given, as intake.py would make it."""
-    nothing = [
-        "run_at",
-        "delay",
-        "unique_key",
-        "unique_scope",
-        "concurrency_key",
-        "timeout_ms",
-        "snap_id",
-        "request_id",
-    ]
-    defaults = {"queue": "default", "priority": 0, "max_attempts": 3, "on_conflict": "existing", "tenant": ""}
-    return dict.fromkeys(nothing) | defaults | given
+def enqueue_many(db: AnyDb, *specs: dict[str, Any]) -> list[int | None]:
+    return lifecycle.enqueue(db, json.dumps([{"kind": "test"} | one for one in specs]))
 
 
-def enqueue_many(db: queue.Db, *specs: dict[str, Any]) -> list[int | None]:
-    return queue.enqueue_many(db, json.dumps([{"kind": "test"} | one for one in specs]))
+def claim(db: Db, limit: int = 100, *, kinds: Sequence[str] = ("test",), by: claim_rows.Claimant = BY) -> list[int]:
+    return sorted(one.id for one in claimed(db, limit, kinds=kinds, by=by).jobs)
 
 
-def claim(db: Db, limit: int = 100, *, kinds: Sequence[str] = ("test",), by: queue.Claimant = BY) -> list[int]:
-    return sorted(one.id for one in queue.claim(db, by, kinds, limit)[0])
+def claimed(
+    db: AnyDb,
+    limit: int = 100,
+    look: claim_rows.Look | None = None,
+    *,
+    kinds: Sequence[str] = ("test",),
+    by: claim_rows.Claimant = BY,
+) -> claim_rows.Claimed:
+    """One claim for one room whose slots are all free; nothing has to wait in memory."""
+    wanted = [claim_rows.Wanted(kind, executor=0, at_most=limit, at_once=limit) for kind in kinds]
+    return claim_rows.claim(db, by, wanted, look)
 
 
-def beat(db: Db, *leases: Lease, ran_for: float | None = None) -> queue.Beat:
-    return queue.beat(db, leases, [ran_for] * len(leases), MINUTE)
+def beat(db: Db, *leases: Lease, ran_for: float | None = None) -> leases_rows.Beat:
+    return leases_rows.beat(db, leases, [ran_for] * len(leases), MINUTE)
 
 
 def complete(db: Db, *jobs: Job) -> set[int]:
-    return queue.complete(db, [(one.lease, None, 0.1) for one in jobs])
+    return settle.complete(db, [(one.lease, None, 0.1) for one in jobs])
+
+
+def retry(db: AnyDb, held: Job, failure: Failure, delay: timedelta, ran_for: float | None) -> Status | None:
+    return settle.settle(db, Finished(held, Retried(failure, delay), ran_for))
+
+
+def bury(db: AnyDb, held: Job, outcome: Buried | Stopped, ran_for: float | None) -> Status | None:
+    return settle.settle(db, Finished(held, outcome, ran_for))
+
+
+def snooze(db: AnyDb, held: Job, delay: timedelta) -> Status | None:
+    return settle.settle(db, Finished(held, Snoozed(delay), None))
 
 
 def scalar(db: Db, statement: str, *parameters: object) -> Any:
@@ -159,8 +174,7 @@ def scalar(db: Db, statement: str, *parameters: object) -> Any:
 
 
 def take_suspect(db: Db) -> Job:
-    taken = queue.claim_suspect(db, BY, ["test"])
-    assert taken
+    [taken] = claimed(db, look=claim_rows.Look(suspect="idle")).jobs
     return taken
 
 
@@ -172,7 +186,7 @@ CARRIERS = [*BY_ITSELF, "psycopg, transaction", "psycopg, not autocommit", "sqla
 
 
 @contextmanager
-def carried(carrier: str, url: str, engine: sqlalchemy.Engine) -> Iterator[queue.Db]:
+def carried(carrier: str, url: str, engine: sqlalchemy.Engine) -> Iterator[AnyDb]:
     """A connection of this sort, in which nothing was done yet."""
     if carrier.startswith("psycopg"):
         with connect(url, autocommit="not" not in carrier) as connection:

@@ -4,9 +4,9 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from tests import ROOT
+
 _ROW = re.compile(r"\b(F[A-E]|[WQMRSD])(\d{1,2})(?:\s*[-–]\s*\1?(\d{1,2}))?\b")
 _HEAD = """\
 # Which test proves which row

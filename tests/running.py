@@ -11,6 +11,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests import ROOT
 from tests.jobs.working import until
 
 WITHIN = 30.0
@@ -29,7 +30,7 @@ class Running:
         with self._said.open("wb") as said:
             self.process = subprocess.Popen(
                 [*self.within, sys.executable, "-m", *self.module, *arguments],
-                cwd=Path(__file__).parent.parent,
+                cwd=ROOT,
                 env=clean | settings | {"DESCENDS_FROM": self.mark},
                 stdin=subprocess.DEVNULL,
                 stdout=said,

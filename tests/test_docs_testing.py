@@ -7,7 +7,8 @@ import sys
 import textwrap
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from tests import ROOT
+
 PAGE = ROOT / "docs" / "testing.md"
 PIECE = re.compile(r"^    # (\w+\.py)\n((?:    .*\n|\n)+)", re.MULTILINE)
 

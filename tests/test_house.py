@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from snapapp.settings import documentation
-from tests import proofs
+from snapapp.settings.table import documentation
+from tests import ROOT, proofs
 
-ROOT = Path(__file__).parent.parent
 LOCKS = ["requirements.lock", "requirements-dev.lock", "requirements-peers.lock"]
 PINNED = re.compile(r"[a-z0-9-]+(\[[a-z0-9,-]+\])?==[^\s;]+( ; [^\\]+?)?( --hash=sha256:[0-9a-f]{64})+")
 

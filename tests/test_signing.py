@@ -10,8 +10,9 @@ from threading import Barrier
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from itsdangerous import BadSignature
 
-from snapapp.signing import ExpiredLink, ForgedLink, MediaLinks, NoSecret, Signer, secret_kept_in
+from snapapp.signing import ExpiredLink, ForgedLink, MediaLinks, NoSecret, sealer, secret_kept_in
 
 OLD, NEW = "an old secret that was good enough", "a new secret that is better than it"
 NOW = datetime(2026, 5, 4, 12, 0, 1, tzinfo=UTC)
@@ -24,7 +25,7 @@ def test_a_link_opens_to_what_it_was_made_for() -> None:
     prefix, ends = LINKS.opened(LINKS.token(PREFIX, NOW), NOW)
     assert prefix == PREFIX
     assert NOW + DAY <= ends <= NOW + DAY * 9 / 8
-    assert re.fullmatch(r"/media/[A-Za-z0-9_-]+/", LINKS.base(PREFIX, NOW))
+    assert re.fullmatch(r"/media/[A-Za-z0-9_.-]+/", LINKS.base(PREFIX, NOW))
 
 
 def test_a_link_works_until_it_ends_and_not_a_second_longer() -> None:
@@ -34,6 +35,14 @@ def test_a_link_works_until_it_ends_and_not_a_second_longer() -> None:
     for late in (ends, ends + DAY * 400):
         with pytest.raises(ExpiredLink, match="has expired"):
             LINKS.opened(token, late)
+
+
+def test_a_link_without_a_time_does_not_end_and_is_always_the_same() -> None:
+    links = MediaLinks((NEW,), timedelta(0))
+    token = links.token(PREFIX, NOW)
+    assert links.opened(token, NOW + DAY * 40_000)[0] == PREFIX
+    assert links.token(PREFIX, NOW + DAY * 400) == token
+    assert LINKS.opened(token, NOW)[0] == PREFIX, "it outlives the setting"
 
 
 def test_a_link_stays_the_same_for_a_while_so_that_browsers_find_it_in_their_cache() -> None:
@@ -73,12 +82,12 @@ def test_a_new_secret_signs_while_the_old_one_still_counts() -> None:
 
 
 def test_a_seal_for_one_thing_is_none_for_another() -> None:
-    links, cookies = Signer((NEW,), "media links"), Signer((NEW,), "cookies")
-    assert links.is_ours(b"content", links.seal(b"content"))
-    assert not cookies.is_ours(b"content", links.seal(b"content"))
-    assert not links.is_ours(b"other", links.seal(b"content"))
+    links, cookies = sealer((NEW,), "media links"), sealer((NEW,), "cookies")
+    assert links.loads(links.dumps("content")) == "content"
+    with pytest.raises(BadSignature):
+        cookies.loads(links.dumps("content"))
     with pytest.raises(ValueError, match="no secret"):
-        Signer((), "media links")
+        sealer((), "media links")
 
 
 def test_secrets_are_not_in_what_is_printed() -> None:

@@ -2,50 +2,71 @@
 
 from collections.abc import Iterator, Sequence
 
-from fastapi import FastAPI, HTTPException
+from fastapi import FastAPI, HTTPException, Security
+from fastapi.datastructures import DefaultPlaceholder
 from fastapi.routing import APIRoute
 
-from snapapp.api import (
+from snapapp.api.http import media
+from snapapp.api.http.middleware import INTERNAL_TOKEN
+from snapapp.api.internal import (
     doctor,
-    exports,
     fleet,
-    frames,
     health,
     jobs,
-    media,
+    kinds,
+    live,
     metrics,
     observability,
-    public,
     queues,
     schedules,
+    workers,
+)
+from snapapp.api.product import (
+    events,
+    exports,
+    frames,
+    public,
     sessions,
     shares,
-    snap_events,
     snaps,
-    stream,
     templates,
     uploads,
     videos,
     webhooks,
-    workers,
 )
 
-_PRODUCT = (exports, snaps, shares, uploads, videos, templates, snap_events, webhooks, sessions, public, media, frames)
-_HOUSE = (health, metrics, observability, doctor, stream, jobs, queues, workers, fleet, schedules)
+_PRODUCT = (exports, snaps, shares, uploads, videos, templates, events, webhooks, sessions, public, media, frames)
+_OPEN = (health, metrics)
+_INTERNAL = (observability, doctor, live, jobs, kinds, queues, workers, fleet, schedules)
 
 
 def add_routes(app: FastAPI) -> None:
     """In this order: a fixed path comes before the one with an id in its place."""
-    nouns = (*_PRODUCT, *_HOUSE)
+    nouns = (*_PRODUCT, *_OPEN, *_INTERNAL)
     routes = [route for noun in nouns for route in noun.router.routes if isinstance(route, APIRoute)]
     for path, methods in _taken_for_ids(routes):
         app.add_api_route(path, _refuse, methods=methods, include_in_schema=False)
+    for route in filter(_answers_json, routes):
+        app.router.add_api_route(
+            route.path,
+            route.endpoint,
+            methods=["HEAD"],
+            include_in_schema=False,
+            response_model=route.response_model,
+            route_class_override=type(route),
+        )
     for noun in nouns:
-        app.include_router(noun.router)
+        app.include_router(noun.router, dependencies=[Security(INTERNAL_TOKEN)] if noun in _INTERNAL else None)
+
+
+def _answers_json(route: APIRoute) -> bool:
+    """Routes that get a HEAD of their own; the server leaves out the body. Files answer HEAD themselves, and streams do
+    not end."""
+    return route.methods == {"GET"} and isinstance(route.response_class, DefaultPlaceholder)
 
 
 def _taken_for_ids(routes: Sequence[APIRoute]) -> Iterator[tuple[str, list[str]]]:
-    """Fixed paths, each with the methods that only its neighbour with an id in that place has: `mine` is no id."""
+    """Fixed paths, each with the methods that only the path with an id in that place has: `mine` is no id."""
     for fixed in {route.path for route in routes if "{" not in route.path}:
         own = [route for route in routes if route.path == fixed]
         neighbours = [route for route in routes if "{" in route.path and route.path_regex.match(fixed)]

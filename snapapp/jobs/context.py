@@ -5,16 +5,17 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import copy_context
 from importlib import import_module
-from typing import Any, TypeVar
-
-from sqlalchemy import Connection
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from snapapp.jobs.errors import ContextFailed
 from snapapp.jobs.model import Job, describe
 
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
 # Entered, it says for which tenant everything is now set, as it reads it back; that must be `job.tenant`. Without a
 # connection it is about the code that runs (contextvars); with one, about that transaction (SET LOCAL).
-Hook = Callable[[Job, Connection | None], AbstractContextManager[str]]
+Hook = Callable[[Job, "Connection | None"], AbstractContextManager[str]]
 Tell = Callable[[Job, str], None]  # one of the steps below
 T = TypeVar("T")
 
@@ -51,7 +52,7 @@ class Within:
             return function(job)
 
     @contextmanager
-    def __call__(self, job: Job, db: Connection | None = None) -> Iterator[None]:
+    def __call__(self, job: Job, db: "Connection | None" = None) -> Iterator[None]:
         if self.hook is None:
             yield
             return
@@ -65,7 +66,7 @@ class Within:
         finally:
             self._left(manager, job, raised)
 
-    def _entered(self, hook: Hook, job: Job, db: Connection | None) -> AbstractContextManager[str]:
+    def _entered(self, hook: Hook, job: Job, db: "Connection | None") -> AbstractContextManager[str]:
         try:
             manager = hook(job, db)
             served = manager.__enter__()

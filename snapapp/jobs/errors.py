@@ -7,6 +7,10 @@ class JobsError(Exception):
     """The root of the queue's errors."""
 
 
+class MigrationFailed(JobsError):
+    """The database was not brought to the schema that this code needs; nothing was changed."""
+
+
 class InvalidJob(JobsError, ValueError):
     """A job was refused at enqueue: its payload, kind or options cannot be stored or would never run."""
 
@@ -57,6 +61,10 @@ class NoConnection(JobsError):
 
 class ContextFailed(JobsError):
     """The application's context could not be entered or left, or is not that of the job's tenant."""
+
+
+class ReadOnly(JobsError):
+    """Somebody writes the queue's rows through ProcessingJob, past its functions."""
 
 
 class Permanent(JobsError):

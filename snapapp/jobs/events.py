@@ -1,49 +1,115 @@
-"""What happens in a worker, told to whoever listens: logs, metrics, tests. Emitting never fails and never blocks."""
+"""What happens in a worker, told to whoever listens: logs, metrics, tests, and the application's own hooks
+(`worker.events.on(events.JOB_PROCESSED, …)`). Emitting never fails and never blocks."""
 
-import json
 import logging
 import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 Listener = Callable[["Event"], None]
 
-WORKER_STARTED = "worker.started"
-WORKER_STOPPING = "worker.stopping"
-WORKER_CLOSED = "worker.closed"
-WORKER_ERROR = "worker.error"
-WORKER_RECOVERED = "worker.recovered"
-JOB_ACTIVE = "worker.job.active"
-JOB_PROCESSED = "worker.job.processed"
-JOB_ERRORED = "worker.job.errored"
-JOB_INTERRUPTED = "worker.job.interrupted"
-JOB_COMPLETED = "job.completed"
-JOB_FAILED = "job.failed"
-JOB_RETRIED = "job.retried"
-JOB_SNOOZED = "job.snoozed"
-JOB_CANCELLED = "job.cancelled"
-JOB_LOST = "job.lease.lost"
-JOBS_CLAIMED = "job.fetched"
-JOBS_PRUNED = "queue.cleaned"
-HOOK_DROPPED = "job.hook.dropped"
-TENANT_CONTEXT = "tenant.context"  # entered for a job; a worker of a pool goes from one tenant's jobs to another's
-TENANT_CONTEXT_VALIDATED = "tenant.context.validated"  # and found to be that of its tenant
-SCHEDULE_FIRED = "schedule.fired"
-SCHEDULE_SKIPPED = "schedule.skipped"
-SCHEDULE_DECLARED = "schedule.declared"
-SCHEDULE_SUPERSEDED = "schedule.superseded"
-ROUTINE_SKIPPED = "schedule.process.skipped"  # the call before had not ended
-MASTER_LOOPED = "master.supervisor.looped"
-MASTER_ERROR = "master.supervisor.error"
-POOL_LOOPED = "supervisor.looped"
-POOL_CHANGED = "supervisor.changed"
-PARENT_DIED = "supervisor.parent.died"
-PROCESS_BORN = "worker.process.started"
-PROCESS_ENDED = "worker.process.ended"
-COMMAND_DONE = "master.command.done"
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One sort of event, as docs/events.md has it."""
+
+    meaning: str
+    facts: tuple[str, ...]
+    is_frequent: bool  # for each job or beat: a log line only where everything is logged
+
+
+ALL: dict[str, Kind] = {}
+
+
+def _event(name: str, facts: str, meaning: str, *, is_frequent: bool = False) -> str:
+    ALL[name] = Kind(meaning, tuple(facts.split()), is_frequent)
+    return name
+
+
+_OF_A_JOB = "worker_id job_id kind attempt status request_id"
+_AT_ITS_END = f"{_OF_A_JOB} duration_ms"
+
+WORKER_STARTED = _event("worker.started", "worker_id kinds pid", "A worker is at work.")
+WORKER_STOPPING = _event("worker.stopping", "worker_id reason held", "It claims nothing more; so many jobs it holds.")
+WORKER_CLOSED = _event("worker.closed", "worker_id reason", "It has ended.")
+WORKER_ERROR = _event(
+    "worker.error", "worker_id doing error", "Something around the jobs went wrong, and the worker goes on."
+)
+WORKER_RECOVERED = _event(
+    "worker.recovered",
+    "worker_id host master recovered job_ids why",
+    "Jobs of another worker came back; the first twenty are named.",
+)
+JOBS_CLAIMED = _event("job.fetched", "worker_id jobs", "A claim brought so many jobs.", is_frequent=True)
+JOB_ACTIVE = _event("worker.job.active", _OF_A_JOB, "An attempt begins.", is_frequent=True)
+JOB_PROCESSED = _event(
+    "worker.job.processed",
+    _AT_ITS_END,
+    "The processor has returned. Its hook and its settle come after that.",
+    is_frequent=True,
+)
+JOB_ERRORED = _event(
+    "worker.job.errored",
+    f"{_AT_ITS_END} error",
+    "The processor has raised. Whether the job comes again is told next.",
+    is_frequent=True,
+)
+JOB_INTERRUPTED = _event("worker.job.interrupted", _AT_ITS_END, "The worker stops: the job goes back with its attempt.")
+JOB_COMPLETED = _event("job.completed", _AT_ITS_END, "It is COMPLETED, and committed.", is_frequent=True)
+JOB_RETRIED = _event("job.retried", f"{_AT_ITS_END} error", "The attempt failed, and another one follows.")
+JOB_FAILED = _event("job.failed", f"{_AT_ITS_END} error", "It is FAILED: a dead letter.")
+JOB_SNOOZED = _event("job.snoozed", _AT_ITS_END, "It asked to be run later, which costs no attempt.")
+JOB_CANCELLED = _event("job.cancelled", f"{_AT_ITS_END} error", "It is CANCELLED.")
+JOB_LOST = _event(
+    "job.lease.lost", f"{_AT_ITS_END} error", "What it came to was not written: somebody else has the job."
+)
+JOB_STALLED = _event(
+    "job.stalled", "worker_id job_id why", "Its worker was lost, and it waits again.", is_frequent=True
+)
+LEASES_EXTENDED = _event(
+    "job.lock.extended", "worker_id job_ids", "A beat extended the leases of these jobs.", is_frequent=True
+)
+JOBS_PRUNED = _event("queue.cleaned", "worker_id deleted", "So many finished jobs were old enough to be deleted.")
+QUEUE_PAUSED = _event("queue.paused", "worker_id queue", "A beat has found that a person paused this queue.")
+QUEUE_RESUMED = _event("queue.resumed", "worker_id queue", "Or resumed it.")
+HOOK_DROPPED = _event(
+    "job.hook.dropped", "worker_id job_id kind error", "A `failed` hook kept raising: the job ends without it."
+)
+NOTE_DROPPED = _event(
+    "job.note.dropped", "worker_id job_id kind error", "PostgreSQL refuses a line of its log, or its progress."
+)
+SETTLE_DROPPED = _event(
+    "job.settle.dropped",
+    "worker_id job_id kind error",
+    "PostgreSQL refuses its end in any words: its lease ends by itself.",
+)
+TENANT_CONTEXT = _event(
+    "tenant.context", "worker_id job_id kind tenant", "A job's tenant was entered.", is_frequent=True
+)
+TENANT_CONTEXT_VALIDATED = _event(
+    "tenant.context.validated",
+    "worker_id job_id kind tenant",
+    "And found to be that of the job.",
+    is_frequent=True,
+)
+SCHEDULE_FIRED = _event(
+    "schedule.fired", "worker_id schedule slot job_id why", "A slot of a schedule became a job.", is_frequent=True
+)
+SCHEDULE_SKIPPED = _event("schedule.skipped", "worker_id schedule slots newest why", "So many slots became none.")
+SCHEDULE_DECLARED = _event("schedule.declared", "worker_id schedule when", "This worker's declaration holds.")
+SCHEDULE_SUPERSEDED = _event(
+    "schedule.superseded", "worker_id schedule ours theirs by", "Another worker's declaration holds."
+)
+ROUTINE_SKIPPED = _event("schedule.process.skipped", "worker_id schedule", "The call before had not ended.")
+MASTER_LOOPED = _event("master.supervisor.looped", "host master", "A supervisor looked at its pools.", is_frequent=True)
+MASTER_ERROR = _event("master.supervisor.error", "host master doing error", "Something went wrong, and it goes on.")
+POOL_LOOPED = _event("supervisor.looped", "pool wanted present leaving", "A pool was looked at.", is_frequent=True)
+PARENT_DIED = _event("supervisor.parent.died", "worker_id supervisor", "A worker found its supervisor gone: it leaves.")
+PROCESS_STARTED = _event("worker.process.started", "pool pid", "A pool started a worker.")
+PROCESS_ENDED = _event("worker.process.ended", "host master pool pid why", "A worker of a pool ended.")
+COMMAND_DONE = _event("master.command.done", "host master command action pool output", "A command was carried out.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,82 +150,33 @@ class Events:
         self.emit(WORKER_ERROR, logging.WARNING, worker_id=worker_id, doing=doing, error=why)
 
 
-class LogLines:
-    """Writes events as log lines. Per-job lines below WARNING are off: they would cost most of the speed."""
-
-    QUIET = frozenset(
-        {
-            *(JOB_ACTIVE, JOB_PROCESSED, JOB_COMPLETED, JOBS_CLAIMED, SCHEDULE_FIRED),
-            *(TENANT_CONTEXT, TENANT_CONTEXT_VALIDATED, MASTER_LOOPED, POOL_LOOPED),
-        }
-    )
-    NAMES = (  # the fields every line has, and what the events call them
-        ("workerId", "worker_id"),
-        ("jobId", "job_id"),
-        ("jobType", "kind"),
-        ("attempts", "attempt"),
-        ("status", "status"),
-        ("durationMs", "duration_ms"),
-        ("requestId", "request_id"),
-    )
-
-    def __init__(self, logger: logging.Logger, *, verbose: bool = False) -> None:
-        self._logger = logger
-        self._quiet: frozenset[str] = frozenset() if verbose else self.QUIET
-
-    def subscribe(self, events: Events) -> None:
-        for name in (
-            *(WORKER_STARTED, WORKER_STOPPING, WORKER_CLOSED, WORKER_ERROR, WORKER_RECOVERED),
-            *(
-                JOB_ACTIVE,
-                JOB_PROCESSED,
-                JOB_ERRORED,
-                JOB_INTERRUPTED,
-                JOB_COMPLETED,
-                JOB_FAILED,
-                JOB_RETRIED,
-            ),
-            *(JOB_SNOOZED, JOB_CANCELLED, JOB_LOST, JOBS_CLAIMED, JOBS_PRUNED, HOOK_DROPPED),
-            *(TENANT_CONTEXT, TENANT_CONTEXT_VALIDATED),
-            *(SCHEDULE_FIRED, SCHEDULE_SKIPPED, SCHEDULE_DECLARED, SCHEDULE_SUPERSEDED, ROUTINE_SKIPPED),
-            *(MASTER_LOOPED, MASTER_ERROR, POOL_LOOPED, POOL_CHANGED, PARENT_DIED, PROCESS_BORN, PROCESS_ENDED),
-            COMMAND_DONE,
-        ):
-            if name not in self._quiet:
-                events.on(name, self)
-
-    def __call__(self, event: Event) -> None:
-        known = {name: event.facts.get(fact) for name, fact in self.NAMES}
-        others = {key: value for key, value in event.facts.items() if key not in {fact for _, fact in self.NAMES}}
-        self._logger.log(event.level, event.name, extra={"fields": known | others})
+def documentation() -> str:
+    """docs/events.md, whole; `make docs` writes it and a test compares."""
+    rows = [
+        f"| `{name}` | {', '.join(f'`{fact}`' for fact in its.facts)} | {its.meaning}{_FREQUENT * its.is_frequent} |"
+        for name, its in ALL.items()
+    ]
+    return "\n".join([*_HEAD, *rows, ""])
 
 
-class JsonFormatter(logging.Formatter):
-    """One JSON object a line; every value is escaped, so nothing in a job can forge a line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {
-            "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname,
-            "logger": record.name,
-            "message": record.getMessage(),
-            **getattr(record, "fields", {}),
-        }
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
-
-
-class ConsoleFormatter(logging.Formatter):
-    """For a terminal: the time, the happening, and the facts that are known."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        facts = {key: value for key, value in getattr(record, "fields", {}).items() if value is not None}
-        said = " ".join(f"{key}={json.dumps(value, default=str)}" for key, value in facts.items())
-        line = (
-            f"{datetime.fromtimestamp(record.created).astimezone():%H:%M:%S} {record.levelname:7} {record.getMessage()}"
-        )
-        return "\n".join(filter(None, [f"{line} {said}".rstrip(), self._trace(record)]))
-
-    def _trace(self, record: logging.LogRecord) -> str:
-        return self.formatException(record.exc_info) if record.exc_info else ""
+_FREQUENT = " Frequent."
+_HEAD = (
+    "# Events",
+    "",
+    "<!-- Made by `make docs` from snapapp/jobs/events.py; do not edit. -->",
+    "",
+    "What a worker tells whoever listens: its log lines are made of it. A program that has a worker of its own",
+    "(`docs/embedding.md`) can listen, too, to one name or to all of them:",
+    "",
+    "    from snapapp.jobs import Worker, events",
+    "",
+    "    worker = Worker(url)",
+    "    worker.events.on(events.JOB_PROCESSED, lambda event: print(event.facts['job_id']))",
+    "",
+    "That is the hook after each attempt that other systems call `after_process`. A listener runs on the thread that",
+    "tells it: it must be quick, and what it raises is printed and else ignored. Frequent events are log lines only",
+    "with `SNAPAPP_LOG_LEVEL=DEBUG`.",
+    "",
+    "| event | facts | what it means |",
+    "|---|---|---|",
+)

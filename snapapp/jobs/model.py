@@ -8,12 +8,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, cast
 from uuid import UUID
 
-from sqlalchemy import Connection
+from typing_extensions import TypeVar
 
 from snapapp.jobs.errors import InvalidJob, JobsError, NoConnection
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 JSON_CAP = 1024 * 1024
 PROGRESS_CAP = 64 * 1024
@@ -51,27 +54,43 @@ class Channel(Protocol):
         """Raises JobCancelled, LeaseLost or JobTimeout when the attempt should stop."""
         ...
 
-    def connection(self, job: "Job") -> AbstractContextManager[Connection]: ...
+    def connection(self, job: "Job") -> "AbstractContextManager[Connection]": ...
+
+
+class Parent(NamedTuple):
+    """A job that another one has waited for."""
+
+    id: int
+    kind: str
+    status: Status
+    result: Any
+    left_out: bool  # it has a result, but those of all parents together have more than 1 MiB
+
+
+P = TypeVar("P", default=Any)
+R = TypeVar("R", default=Any)
 
 
 @dataclass(slots=True, eq=False)
-class Job:
-    """A claimed job. The fields stand in the order of the claim's RETURNING, so a row becomes a job as it is."""
+class Job(Generic[P, R]):
+    """A claimed job; `Job[Mail, Receipt]` where its payload has a type, and what its processor returns. The fields
+    stand in the order of the claim's RETURNING, so a row becomes a job as it is."""
 
     id: int
     kind: str
     queue: str
     tenant: str
     priority: int
-    payload_json: bytes | None  # None: above 64 KiB, fetched when the attempt starts
+    payload_json: bytes | None  # None: above 64 KiB, or it has parents; fetched when the attempt starts
     snap_id: UUID | None
     attempt: int
     max_attempts: int
     lease_seq: int
     timeout_ms: int | None
     request_id: str | None
-    suspect: bool  # it was running when its worker died: it runs with nothing beside it
+    memory_mb: int | None = field(default=None, repr=False)  # its own limit, after an attempt that ran short of memory
     due_at: datetime | None = field(default=None, repr=False)  # by the database's clock
+    parents_json: bytes | None = field(default=None, repr=False)  # fetched with the payload
     channel: Channel | None = field(default=None, repr=False)
     claimed_at: float = field(default=0.0, repr=False)  # monotonic, when the claim was sent
     started_at: float | None = field(default=None, repr=False)  # monotonic; written by the slot that runs it
@@ -80,9 +99,10 @@ class Job:
     lines_left: int = field(default=1000, repr=False)  # a flood of log lines must not fill the disk
     cpu: float | None = field(default=None, repr=False)  # seconds, when it has run; written by the slot that runs it
     peak: int | None = field(default=None, repr=False)  # bytes, so far; None in a thread or on a loop; likewise
-    memory_mb: int | None = field(default=None, repr=False)  # its own limit, after an attempt that ran short of memory
     is_measured: bool = field(default=True, repr=False)  # False: so quick that only some of its kind are; likewise
     backends: tuple[int, ...] = field(default=(), repr=False)  # server processes that run its statements
+    data: P = field(default=cast(Any, None), repr=False, init=False)  # the payload as its type; None: it has none
+    _payload: Any = field(default=None, repr=False, init=False)  # decoded, as soon as somebody has asked for it
 
     @property
     def lease(self) -> Lease:
@@ -95,9 +115,19 @@ class Job:
 
     @property
     def payload(self) -> dict[str, Any]:
-        """What was enqueued. Decoded at each call, so that a processor cannot change it for the next attempt."""
-        decoded: dict[str, Any] = json.loads(self.payload_json or b"{}")
+        """What was enqueued. Decoded once an attempt: what a processor changes in it, its hooks see, and no later
+        attempt does."""
+        if self._payload is None:
+            self._payload = json.loads(self.payload_json or b"{}")
+        decoded: dict[str, Any] = self._payload
         return decoded
+
+    @property
+    def parents(self) -> list[Parent]:
+        """The jobs that this one has waited for, with their results, in the order in which they were added. Without
+        those that were pruned."""
+        told = json.loads(self.parents_json or b"[]")
+        return [Parent(**one | {"status": Status(one["status"])}) for one in told]
 
     def update_progress(self, percent: float | Mapping[str, Any], note: str | None = None) -> None:
         """Shown on the row at once: a number from 0 to 100 with a word, or any JSON object."""
@@ -124,7 +154,7 @@ class Job:
         if self.channel:
             self.channel.check(self)
 
-    def connection(self) -> AbstractContextManager[Connection]:
+    def connection(self) -> "AbstractContextManager[Connection]":
         """`with job.connection() as db:` is a transaction, committed at the end of the block, rolled back by an error.
 
         A statement that runs when the job is cancelled, out of time, taken away or stopped ends at once with that
@@ -207,19 +237,19 @@ class Finished(NamedTuple):
     ran_for: float | None  # seconds; a bare float because the hot path makes one for every job
 
 
-_encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode  # making one takes 2 µs
+encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode  # making one takes 2 µs
 
 
 def to_json(value: Any, *, cap: int = JSON_CAP, what: str = "payload") -> str:
     """JSON text that jsonb accepts, or InvalidJob with the reason."""
     try:
-        text = _encode(value)
+        text = encode(value)
         size = len(text.encode())
     except (TypeError, ValueError, RecursionError) as error:  # UnicodeEncodeError is a ValueError
         raise InvalidJob(f"the {what} is not JSON that PostgreSQL can keep: {describe(error)}") from error
     if size > cap:
         raise InvalidJob(f"the {what} has {size} bytes as JSON, more than the {cap} allowed")
-    if _NUL_ESCAPE.search(text):
+    if "\\u0000" in text and _NUL_ESCAPE.search(text):  # the search alone costs more than all the rest
         raise InvalidJob(f"the {what} holds a NUL character, which PostgreSQL cannot keep")
     return text
 

@@ -5,19 +5,30 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from sqlalchemy import Connection
 from tenacity.wait import wait_base
 
+from snapapp.jobs.context import found
 from snapapp.jobs.errors import DuplicateProcessor, UnknownKind
 from snapapp.jobs.model import Failure, Job
-from snapapp.jobs.schedule import DuplicateSchedule, InvalidSchedule, Missed, Routine, Schedule, a_routine, a_schedule
+from snapapp.jobs.schedules.slots import (
+    DuplicateSchedule,
+    InvalidSchedule,
+    Missed,
+    Routine,
+    Schedule,
+    a_routine,
+    a_schedule,
+)
 
-Executor = Literal["thread", "async", "process", "command"]
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+ExecutorName = Literal["thread", "async", "process", "command"]
 Function = Callable[[Job], Any]
-Commit = Callable[[Connection, Job, Any], None]
-Failed = Callable[[Connection, Job, Failure], None]
+Commit = Callable[["Connection", Job, Any], None]
+Failed = Callable[["Connection", Job, Failure], None]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -27,7 +38,7 @@ class Processor:
 
     kind: str
     function: Function
-    executor: Executor = "thread"
+    executor: ExecutorName = "thread"
     queue: str = "default"
     timeout: timedelta | None = None  # None: the worker's default
     max_attempts: int | None = None
@@ -89,7 +100,7 @@ class Registry:
         kind: str,
         *,
         queue: str = "default",
-        executor: Executor | None = None,
+        executor: ExecutorName | None = None,
         timeout: timedelta | None = None,
         max_attempts: int | None = None,
         wait: wait_base | None = None,
@@ -105,7 +116,7 @@ class Registry:
         """
 
         def declare(function: F) -> F:
-            chosen: Executor = executor or ("async" if inspect.iscoroutinefunction(function) else "thread")
+            chosen: ExecutorName = executor or ("async" if inspect.iscoroutinefunction(function) else "thread")
             _check_executor(kind, function, chosen, command, memory_mb)
             self.add(
                 Processor(
@@ -139,7 +150,7 @@ class Registry:
         at_most: int | None = None,
         overlap: bool | None = None,
         queue: str | None = None,
-        executor: Executor | None = None,
+        executor: ExecutorName | None = None,
         timeout: timedelta | None = None,
         max_attempts: int | None = None,
         wait: wait_base | None = None,
@@ -214,7 +225,7 @@ _FOR_JOBS = frozenset(
 
 
 def _check_executor(
-    kind: str, function: Callable[..., Any], executor: Executor, command: Sequence[str], memory_mb: int | None
+    kind: str, function: Callable[..., Any], executor: ExecutorName, command: Sequence[str], memory_mb: int | None
 ) -> None:
     if inspect.iscoroutinefunction(function) != (executor == "async"):
         raise ValueError(f"{kind}: `async def` and the executor {executor!r} do not go together")
@@ -252,6 +263,17 @@ def _path(function: Callable[..., Any]) -> str:
 default = Registry()
 processor = default.processor
 scheduled = default.scheduled
+
+
+def later(path: str) -> Callable[..., Any]:
+    """What stands under `module:name`, imported when it is first called: for a kind or a hook whose module needs much
+    more than its declaration, so that whoever declares it stays small."""
+
+    def call(*given: Any) -> Any:
+        return found(path)(*given)
+
+    call.__module__, _, call.__qualname__ = path.partition(":")
+    return call
 
 
 def load(modules: tuple[str, ...]) -> None:

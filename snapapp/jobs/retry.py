@@ -35,7 +35,7 @@ def delay_after(attempt: int, wait: wait_base, error: BaseException | None = Non
     return timedelta(seconds=max(0.0, min(float(wait(state)), 10 * 365 * 86400.0)))
 
 
-_BACKOFF = wait_random_exponential(multiplier=0.2, max=5)
+_BACKOFF = wait_random_exponential(multiplier=0.05, max=2)  # a server that is just restarted is back within a second
 
 
 def pause_after(failures: int) -> float:

@@ -33,6 +33,7 @@ class Membership:
 
     pool: str
     master: str
+    state_file: str | None = None  # which the supervisor has made for it
     max_jobs: int | None = None
     max_time: timedelta | None = None
     max_memory_mb: int | None = None
@@ -58,7 +59,7 @@ class JobsSettings:
     job_connections: int = 2  # lent to running jobs; 0: none
     max_stuck: int | None = None  # threads that ignore their deadline before a restart is wanted; None: concurrency
     batch_size: int = 100
-    poll_delay: timedelta = timedelta(seconds=1)
+    poll_delay: timedelta | None = None  # between two claims; None: a second, and five while LISTEN is proven alive
     lease_for: timedelta = timedelta(seconds=60)
     beat_every: timedelta = timedelta(seconds=10)
     recover_every: timedelta = timedelta(seconds=15)
@@ -108,7 +109,10 @@ class JobsSettings:
                     f"max stuck must be at least 1, not {self.max_stuck}",
                 ),
                 (not 1 <= self.batch_size <= 10_000, f"batch size must be 1 to 10000, not {self.batch_size}"),
-                (self.poll_delay < timedelta(milliseconds=10), "the poll delay must be at least 10 ms"),
+                (
+                    self.poll_delay is not None and self.poll_delay < timedelta(milliseconds=10),
+                    "the poll delay must be at least 10 ms",
+                ),
                 (self.beat_every <= timedelta(0), "the heartbeat interval must be longer than zero"),
                 (
                     self.lease_for <= 3 * self.beat_every,

@@ -18,21 +18,29 @@ from typing import Any
 import sqlalchemy
 from sqlalchemy.orm import Session
 
-from snapapp.jobs import attempt, queue, registry
+from snapapp.jobs import registry
 from snapapp.jobs.context import Hook, Within
 from snapapp.jobs.errors import NoConnection
+from snapapp.jobs.executors import attempt
 from snapapp.jobs.executors.children import Child
 from snapapp.jobs.executors.command import Command
-from snapapp.jobs.executors.guard import Guard
+from snapapp.jobs.executors.reaper import Guard
 from snapapp.jobs.executors.runners import Runner
 from snapapp.jobs.model import Finished, Job, Outcome, Status
-from snapapp.jobs.notes import Notes
-from snapapp.jobs.queue import Claimant, Head, Turn
 from snapapp.jobs.registry import Processor, Registry
 from snapapp.jobs.retry import wait_spread
+from snapapp.jobs.rows import claim as claim_rows
+from snapapp.jobs.rows import lifecycle, limits, notes
+from snapapp.jobs.rows.claim import FIRST, HEADS_AT_ONCE, Claimant, Look, Wanted
+from snapapp.jobs.rows.database import Db
+from snapapp.jobs.rows.notes import LogLine
 from snapapp.jobs.settings import JobsSettings
+from snapapp.jobs.worker import finish
 
 SqlDb = sqlalchemy.Connection | Session
+
+_LOOKS = 1000  # at most for one job
+_SOON = 0.03  # seconds: that there may be more so soon means that not everything was looked at
 
 
 def run_due(
@@ -63,20 +71,20 @@ def run_due(
         return lines
 
 
-def enqueued(db: queue.Db, kind: str, **payload: Any) -> list[int]:
+def enqueued(db: Db, kind: str, **payload: Any) -> list[int]:
     """The ids of waiting jobs of this kind whose payload holds these values."""
-    rows = queue.waiting(db, kind, json.dumps(payload))
+    rows = lifecycle.waiting(db, kind, json.dumps(payload))
     return [row[0] for row in rows]
 
 
-def assert_enqueued(db: queue.Db, kind: str, *, times: int = 1, **payload: Any) -> None:
+def assert_enqueued(db: Db, kind: str, *, times: int = 1, **payload: Any) -> None:
     found = enqueued(db, kind, **payload)
     assert len(found) == times, f"{len(found)} waiting jobs of kind {kind} with {payload}, not {times}: {found}"
 
 
-def make_due(db: queue.Db, job_id: int) -> None:
+def make_due(db: Db, job_id: int) -> None:
     """Moves a delayed or waiting job to now: tests move rows, not time."""
-    queue.make_due(db, job_id)
+    lifecycle.make_due(db, job_id)
 
 
 class _Bench(ExitStack):
@@ -99,36 +107,41 @@ class _Bench(ExitStack):
         self._in_children = in_children
         self._wait = wait_spread(settings.retry)
         self._claimant = Claimant("testing", settings.timeout)
-        self._served: dict[Head, str] = {}  # of each head the lane whose turn was last
+        self._turns: dict[tuple[str, str], str] = {}  # of each (queue, kind) the lane whose turn was last
         self._guard = Guard()
         self.callback(self._guard.stop)
         self._runners: dict[str, Runner] = {}
 
     def claim(self) -> Job | None:
-        kinds = self._known.kinds()
-        if queue.has_rules(self._connection):
-            return self._take_turn() or queue.claim_suspect_by_rules(self._connection, self._claimant, kinds)
-        jobs, _ = queue.claim(self._connection, self._claimant, kinds, 1)
-        return jobs[0] if jobs else queue.claim_suspect(self._connection, self._claimant, kinds)
+        for when in ("IMMEDIATE", "DEFERRED"):  # children are let in at commit, and here is none
+            self._connection.exec_driver_sql(f"SET CONSTRAINTS job_parents_changed {when}")
+        while limits.relabel(self._connection):
+            pass
+        wanted = [Wanted(kind, executor=0, at_most=1, at_once=1) for kind in self._known.kinds()]
+        return self._take(wanted) or self._take(wanted, suspect="idle")
 
-    def _take_turn(self) -> Job | None:
-        """One claim looks at some lanes only: on until one has something, or all of them were looked at."""
-        kinds = self._known.kinds()
-        seen: list[dict[Head, str]] = []
-        while self._served not in seen:
-            seen.append(self._served)
-            turn: Turn = queue.claim_by_rules(self._connection, self._claimant, kinds, 1, 1, self._served)
-            self._served = self._served | turn.served
-            if turn.jobs:
-                return turn.jobs[0]
+    def _take(self, wanted: list[Wanted], suspect: str | None = None) -> Job | None:
+        """One claim may look at some queues and lanes only: on until one has something, or all of them were seen."""
+        begin = FIRST
+        for _ in range(_LOOKS):
+            turns = tuple((queue, kind, lane) for (queue, kind), lane in self._turns.items())
+            look = Look(begin=begin, turns=turns, suspect=suspect)
+            claimed = claim_rows.claim(self._connection, self._claimant, wanted, look)
+            self._turns |= {(queue, kind): lane for queue, kind, lane in claimed.turns}
+            if claimed.jobs:
+                return claimed.jobs[0]
+            sees_all = len(claimed.found) < HEADS_AT_ONCE
+            if sees_all and (claimed.again_in is None or claimed.again_in > _SOON):
+                return None
+            begin = FIRST if sees_all else claimed.found[-1]
         return None
 
     def run(self, job: Job) -> str:
         processor = self._known.get(job.kind)
-        notes = Notes(on_news=lambda: None)
-        job.channel = _Desk(self, notes, has_connections=processor.executor != "process")
+        job.channel = _JobChannel(self, self._connection, has_connections=processor.executor != "process")
         if job.payload_json is None:
-            job.payload_json = queue.payload(self._connection, job.lease)
+            job.payload_json = claim_rows.payload(self._connection, job.lease)
+            job.parents_json = claim_rows.parents(self._connection, job.id)
         job.started_at = monotonic()
         timeout = (
             job.timeout_ms / 1000 if job.timeout_ms else (processor.timeout or self._settings.timeout).total_seconds()
@@ -136,14 +149,17 @@ class _Bench(ExitStack):
         job.deadline = job.started_at + timeout
         finished = Finished(job, self._outcome(job, processor, timeout), monotonic() - job.started_at)
         try:
-            status = self._settle(finished, processor, notes)
-        except attempt.CommitFailed as refused:
-            status = self._settle(refused.finished, processor, notes)
+            status = self._settle(finished, processor)
+        except finish.CommitFailed as refused:
+            status = self._settle(refused.finished, processor)
         return status.value if status else "LEASE_LOST"
 
-    def _settle(self, finished: Finished, processor: Processor, notes: Notes) -> Status | None:
-        settle = attempt.settle_with_hook
-        return settle(finished, processor, self.transaction, notes, self._wait, self._within)[1]
+    def _settle(self, finished: Finished, processor: Processor) -> Status | None:
+        settle = finish.settle_with_hook
+        try:
+            return settle(finished, processor, self.transaction, self._wait, self._within)[1]
+        except finish.HookFailed as failed:
+            raise failed.error from None  # a test wants to see what its own hook has raised
 
     def _outcome(self, job: Job, processor: Processor, timeout: float) -> Outcome:
         within = self._within or None
@@ -178,14 +194,19 @@ class _Bench(ExitStack):
             yield self._connection
 
 
-class _Desk:
+class _JobChannel:
     """The channel of a job in a test: its words go into the test's transaction, and so does what it borrows."""
 
-    def __init__(self, bench: _Bench, notes: Notes, *, has_connections: bool) -> None:
-        self.progress = notes.progress
-        self.log = notes.log
+    def __init__(self, bench: _Bench, db: sqlalchemy.Connection, *, has_connections: bool) -> None:
         self._bench = bench
+        self._db = db
         self._has_connections = has_connections
+
+    def progress(self, job: Job, value: str) -> None:
+        notes.progress(self._db, {job.lease: value})
+
+    def log(self, job: Job, level: str, message: str) -> None:
+        notes.log(self._db, [LogLine(job.lease, job.attempt, level, message, 0.0, landed=True)])
 
     def check(self, job: Job) -> None:
         """Nobody else can see a job inside the test's transaction, so nobody can have stopped it."""

@@ -12,7 +12,7 @@ from uuid import UUID
 from snapapp import storage
 from snapapp.legacy import shapes
 from snapapp.legacy.errors import LegacyError
-from snapapp.settings import Settings, StorageKind
+from snapapp.settings.table import Settings, StorageKind
 from snapapp.storage import S3, Local, Room, Storage, keys
 
 _BEFORE_ANY_ATTEMPT = 0

@@ -10,15 +10,15 @@ from typing import Any
 from uuid import UUID
 
 import sqlalchemy.exc
-from sqlalchemy import Connection
+from sqlalchemy.orm import Session
 
-from snapapp import db, snaps, tenants, videos
+from snapapp.domain import marking, snaps, tenants, videos
 from snapapp.jobs import enqueue
 from snapapp.legacy import shapes
 from snapapp.legacy.errors import LegacyError
 from snapapp.legacy.files import Archive, Artefact, files_of
 from snapapp.legacy.old import Old
-from snapapp.processing import orders
+from snapapp.postgres import database
 
 Row = Mapping[str, Any]
 Step = Callable[[], None]
@@ -59,8 +59,8 @@ def move(old: Old, url: str, archive: Archive | None, step: Step = lambda: None)
     """Files first: what was copied for nothing is swept. `step` is called for each snap, with files twice."""
     copied = _copied(old, archive, step) if archive else {}
     moved = Moved(files=sum(map(len, copied.values())))
-    with db.transaction(url) as ours:
-        ours.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('snapapp import-legacy'))")
+    with database.transaction(url) as ours:
+        ours.connection().exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('snapapp import-legacy'))")
         for row in old.tenants():
             _add_tenant(ours, row, moved)
         _make_way(old, ours)
@@ -94,7 +94,7 @@ _SET_HASH = "UPDATE tenant SET token_hash = %(token_hash)s, token_changed_at = n
 _ACTIVE = {"ACTIVE", "ATIVO", "ATIVA"}
 
 
-def _add_tenant(ours: Connection, row: Row, moved: Moved) -> None:
+def _add_tenant(ours: Session, row: Row, moved: Moved) -> None:
     values = {
         "code": row["codigo"],
         "name": row["nome"] or row["codigo"],
@@ -103,19 +103,19 @@ def _add_tenant(ours: Connection, row: Row, moved: Moved) -> None:
         "created_at": row["created_at"],
     }
     with _kept(f"assinatura {row['codigo']}"):
-        if ours.exec_driver_sql(_ADD_TENANT, values).fetchall():
+        if ours.connection().exec_driver_sql(_ADD_TENANT, values).fetchall():
             moved.tenants += 1
         else:
             _agree_on_token(ours, values, moved)
 
 
-def _agree_on_token(ours: Connection, values: Mapping[str, Any], moved: Moved) -> None:
+def _agree_on_token(ours: Session, values: Mapping[str, Any], moved: Moved) -> None:
     """One that was here before keeps a token that somebody gave it here: what everybody knows is no token."""
-    [(here,)] = ours.exec_driver_sql(_HASH, values).fetchall()
+    [(here,)] = ours.connection().exec_driver_sql(_HASH, values).fetchall()
     if here == values["token_hash"]:
         return
     if here in (None, shapes.token_hash(tenants.DEVELOPMENT_TOKEN)):
-        ours.exec_driver_sql(_SET_HASH, values)
+        ours.connection().exec_driver_sql(_SET_HASH, values)
     else:
         moved.remarks.append(f"{values['code']} has another token here, which was kept")
 
@@ -136,7 +136,7 @@ RETURNING id
 """
 
 
-def _make_way(old: Old, ours: Connection) -> None:
+def _make_way(old: Old, ours: Session) -> None:
     """The templates that every tenant begins with here may have the ids of old ones, or their names. They get other
     ids, unless a snap names them: then two houses were lived in, and nobody can tell which of the two is meant."""
     wanted = {
@@ -145,17 +145,19 @@ def _make_way(old: Old, ours: Connection) -> None:
         for template in old.templates(tenant["id"])
     }
     taken = set(wanted.values())
-    ours.exec_driver_sql(_NEXT_TEMPLATE, {"highest": max(taken, default=1)})
+    ours.connection().exec_driver_sql(_NEXT_TEMPLATE, {"highest": max(taken, default=1)})
     for tenant in tenants.every(ours):
-        with db.scope(ours, tenant.code):
-            for template_id, slug in ours.exec_driver_sql(_TEMPLATES_HERE, {"tenant": tenant.code}).fetchall():
+        with database.scope(ours, tenant.code):
+            for template_id, slug in (
+                ours.connection().exec_driver_sql(_TEMPLATES_HERE, {"tenant": tenant.code}).fetchall()
+            ):
                 its_own = wanted.get((tenant.code, slug))
                 if its_own != template_id and (its_own is not None or template_id in taken):
                     _renumber(ours, tenant.code, template_id, slug)
 
 
-def _renumber(ours: Connection, tenant: str, template_id: int, slug: str) -> None:
-    if not ours.exec_driver_sql(_RENUMBER, {"tenant": tenant, "id": template_id}).fetchall():
+def _renumber(ours: Session, tenant: str, template_id: int, slug: str) -> None:
+    if not ours.connection().exec_driver_sql(_RENUMBER, {"tenant": tenant, "id": template_id}).fetchall():
         raise LegacyError(
             f"The template {slug} of {tenant} has the id {template_id} here, which collides with the old service's, "
             "and snaps name it: bring the old rows into a database without snaps of its own. Nothing was brought over."
@@ -200,20 +202,22 @@ _ADD_SNAP = """
 INSERT INTO snap (
     id, tenant, video_id, operator_id, template_id, nickname, email, kind, filmed_at, start_seconds, start_frame,
     resolved_start_seconds, duration_seconds, clip_seconds, fps, max_width, format, quality, overlay, subject_id,
-    subject, ended, error, probe, clip, frames, frame_count, extras, media_prefix, created_at, updated_at, processed_at)
+    subject, ended, error, probe, clip, frames, frame_count, extras, media_prefix, media_bytes, created_at, updated_at,
+    processed_at)
 VALUES (
     %(id)s, %(tenant)s, %(video_id)s, %(operator_id)s, %(template_id)s, %(nickname)s, %(email)s, %(kind)s,
     %(filmed_at)s, %(start_seconds)s, %(start_frame)s, %(resolved_start_seconds)s, %(duration_seconds)s,
     %(clip_seconds)s, %(fps)s, %(max_width)s, %(format)s, %(quality)s, %(overlay)s::jsonb, %(subject_id)s,
     %(subject)s::jsonb, %(ended)s, %(error)s, %(probe)s::jsonb, %(clip)s::jsonb, %(frames)s::jsonb, %(frame_count)s,
-    %(extras)s::jsonb, %(media_prefix)s, %(created_at)s, %(updated_at)s, %(processed_at)s)
+    %(extras)s::jsonb, %(media_prefix)s, %(media_bytes)s, %(created_at)s, %(updated_at)s, %(processed_at)s)
 ON CONFLICT DO NOTHING RETURNING id
 """
 
 # For whoever came without the files first. What was made here, or has been parted with since, stays as it is.
 _ADD_FILES = """
 UPDATE snap
-   SET frames = %(frames)s::jsonb, clip = %(clip)s::jsonb, extras = %(extras)s::jsonb, media_prefix = %(media_prefix)s
+   SET frames = %(frames)s::jsonb, clip = %(clip)s::jsonb, extras = %(extras)s::jsonb, media_prefix = %(media_prefix)s,
+       media_bytes = %(media_bytes)s
  WHERE tenant = %(tenant)s AND id = %(id)s AND ended IS NOT DISTINCT FROM 'COMPLETED' AND frames <> '[]'
    AND media_prefix IS NULL AND %(media_prefix)s::text IS NOT NULL
 """
@@ -228,7 +232,7 @@ ON CONFLICT DO NOTHING RETURNING token
 class _Tenant:
     """One of them, and where its old rows are here."""
 
-    ours: Connection
+    ours: Session
     code: str
     moved: Moved
     operators: dict[int, int] = field(default_factory=dict)
@@ -236,7 +240,7 @@ class _Tenant:
     default_template: int = 0
 
     def bring(self, old: Old, tenant: int, copied: Mapping[UUID, list[Artefact]], step: Step) -> None:
-        with db.scope(self.ours, self.code):
+        with database.scope(self.ours, self.code):
             for template in old.templates(tenant):
                 self._add_template(template)
             [(self.default_template,)] = self._run(_DEFAULT_TEMPLATE)
@@ -305,6 +309,7 @@ class _Tenant:
             "clip": json.dumps(files.clip) if files.clip else None,
             "extras": json.dumps({"artefacts": files.artefacts}),
             "media_prefix": files.media_prefix,
+            "media_bytes": snaps.bytes_of({"artefacts": files.artefacts}) if files.media_prefix else 0,
         }
         is_new = bool(self._run(_ADD_SNAP, **values))
         if is_new:
@@ -321,22 +326,14 @@ class _Tenant:
     def _enqueue(self, waiting: Iterable[UUID]) -> None:
         """What the old service had not done yet is done here."""
         for snap_id in waiting:
-            with db.scope(self.ours, self.code):
+            with database.scope(self.ours, self.code):
                 snap = snaps.read(self.ours, self.code, snap_id)
                 video = videos.read(self.ours, self.code, snap.video_id)
-            enqueue(
-                self.ours,
-                orders.SNAP,
-                orders.of_snap(snap, video),
-                tenant=self.code,
-                snap_id=snap_id,
-                unique_key=str(snap_id),
-                concurrency_key=orders.host_of(video),
-            )
+            marking.enqueue(enqueue, self.ours, snap, video)
             self.moved.waiting += 1
 
     def _run(self, statement: str, **values: Any) -> list[Any]:
-        result = self.ours.exec_driver_sql(statement, {"tenant": self.code} | values)
+        result = self.ours.connection().exec_driver_sql(statement, {"tenant": self.code} | values)
         return list(result.fetchall()) if result.returns_rows else []
 
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
+from snapapp.domain.snap_rules import DEFAULT_OVERLAY, INSTANT_SECONDS, MODE_ALIASES
+from snapapp.domain.subjects import Attribute, Subject
+from snapapp.domain.tables import Kind
 from snapapp.errors import Invalid
 from snapapp.legacy.errors import LegacyError
-from snapapp.snaps import Kind
-from snapapp.subjects import Attribute, Subject
 
 Row = Mapping[str, Any]
 
@@ -100,30 +101,18 @@ def columns_of(snap: Row, subject: Subject) -> dict[str, Any]:
     }
 
 
-_MODES = {"FRAME_NUMBER": "SUBJECT_AND_FRAME", "TIMESTAMP": "SUBJECT_AND_TIMESTAMP", "BOTH": "SUBJECT_AND_BOTH"}
-_DRAWN: Mapping[str, Any] = {
-    "mode": "SUBJECT",
-    "position": "TOP_RIGHT",
-    "font_size": 18,
-    "box_color": "black@0.7",
-    "font_color": "white",
-    "margin": 20,
-    "padding": 10,
-}
-
-
 def _overlay(given: Row) -> dict[str, Any]:
     """With every default in it, as the darkroom wants it."""
-    known = {name: value for name, value in _snake(given).items() if name in _DRAWN and value is not None}
-    drawn = dict(_DRAWN) | known
-    return drawn | {"mode": _MODES.get(drawn["mode"], drawn["mode"])}
+    known = {name: value for name, value in _snake(given).items() if name in DEFAULT_OVERLAY and value is not None}
+    drawn = dict(DEFAULT_OVERLAY) | known
+    return drawn | {"mode": MODE_ALIASES.get(drawn["mode"], drawn["mode"])}
 
 
 def _kind(snap: Row) -> str:
     if snap["tipo_snap"] in ("INSTANT", "INTERVAL"):
         return str(snap["tipo_snap"])
     longest = max(snap["duration_seconds"], snap["snapshot_duration_seconds"] or 0)
-    return (Kind.INSTANT if longest <= 1 else Kind.INTERVAL).value
+    return (Kind.INSTANT if longest <= INSTANT_SECONDS else Kind.INTERVAL).value
 
 
 def frames_of(snap: Row) -> list[dict[str, Any]]:

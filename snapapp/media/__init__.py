@@ -5,6 +5,7 @@ Read `wanted` (what can be asked for), `container` (a file opened safely), `mome
 pass that makes everything), then what it uses: `studio` (size and upright), `clip`, `pictures`, `overlay`, `quality`.
 """
 
+from snapapp.media.artefacts import Artefact, Clip, Frame
 from snapapp.media.as_json import as_json
 from snapapp.media.errors import (
     InvalidWish,
@@ -20,28 +21,24 @@ from snapapp.media.errors import (
 )
 from snapapp.media.extract import Extracted, extract
 from snapapp.media.limits import Limits
-from snapapp.media.making import Artefact, Clip, Frame
+from snapapp.media.options import Overlay, Wanted, cards
 from snapapp.media.preview import Preview, preview
 from snapapp.media.probe import Probe, probe
 from snapapp.media.quality import Quality
 from snapapp.media.still import still
-from snapapp.media.wanted import Format, Mode, Overlay, Position, Wanted, cards
 
 __all__ = [
     "Artefact",
     "Clip",
     "Extracted",
-    "Format",
     "Frame",
     "InvalidWish",
     "Limits",
     "MediaError",
-    "Mode",
     "NoVideo",
     "OutOfMemory",
     "Overlay",
     "PastTheEnd",
-    "Position",
     "Preview",
     "Probe",
     "Quality",

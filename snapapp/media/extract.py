@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from snapapp.media.artefacts import Artefact, Clip, Frame, Making, Schedule
 from snapapp.media.container import SECOND, Video, opened
-from snapapp.media.conveyor import Conveyor
 from snapapp.media.limits import Limits
-from snapapp.media.making import Artefact, Clip, Frame, Making, Schedule
 from snapapp.media.moments import Shown, frames_from, of_frame, of_second
+from snapapp.media.options import Wanted
+from snapapp.media.pipeline_thread import Conveyor
 from snapapp.media.probe import Probe, clockwise, described
 from snapapp.media.progress import Progress, unheard
-from snapapp.media.studio import studio
-from snapapp.media.wanted import Wanted
+from snapapp.media.scaling import studio
 
 _AHEAD = 2  # decoded frames that wait; at 4K each takes 12 MB
 _TOLERATED = SECOND // 4  # an end so little past the video's counts as complete
@@ -71,7 +71,7 @@ def scheduled(wanted: Wanted, start: int) -> Schedule:
         start=start,
         times=tuple(start + round(place * SECOND / wanted.fps) for place in range(count)),
         frames_end=start + of_second(wanted.duration_seconds),
-        clip_end=start + of_second(wanted.clip_duration),
+        clip_end=start + of_second(wanted.clip_seconds),
     )
 
 

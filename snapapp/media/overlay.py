@@ -7,7 +7,7 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont
 
 from snapapp.media.container import SECOND
-from snapapp.media.wanted import Overlay, Position, color
+from snapapp.media.options import Overlay, color
 
 # Pillow's own font draws boxes instead of accents.
 _FONT = Path(__file__).parent / "fonts" / "DejaVuSans-Bold.ttf"
@@ -33,8 +33,8 @@ class Signboard:
         return signed
 
     def _about(self, index: int, time: int) -> list[str]:
-        frame = [f"frame {index}"] if self.overlay.mode.shows_frame else []
-        return frame + ([_clock(time)] if self.overlay.mode.shows_timestamp else [])
+        frame = [f"frame {index}"] if self.overlay.shows_frame else []
+        return frame + ([_clock(time)] if self.overlay.shows_time else [])
 
 
 def _column(overlay: Overlay, texts: tuple[str, ...], size: tuple[int, int]) -> Image.Image:
@@ -50,7 +50,7 @@ def _column(overlay: Overlay, texts: tuple[str, ...], size: tuple[int, int]) -> 
     column = Image.new("RGBA", (max(widths), len(texts) * (line + 2 * padding + _GAP) - _GAP))
     draw = ImageDraw.Draw(column)
     for row, (text, wide) in enumerate(zip(texts, widths, strict=True)):
-        left = 0 if overlay.position.endswith("LEFT") else column.width - wide
+        left = 0 if overlay.is_left else column.width - wide
         top = row * (line + 2 * padding + _GAP)
         box = (left, top, left + wide - 1, top + line + 2 * padding - 1)
         draw.rounded_rectangle(box, radius=min(6, line // 3), fill=color(overlay.box_color))
@@ -85,8 +85,8 @@ def _margin(overlay: Overlay, size: tuple[int, int]) -> int:
 
 def _corner(overlay: Overlay, cards: tuple[int, int], size: tuple[int, int]) -> tuple[int, int]:
     margin = _margin(overlay, size)
-    left = margin if overlay.position in (Position.TOP_LEFT, Position.BOTTOM_LEFT) else size[0] - margin - cards[0]
-    top = margin if overlay.position in (Position.TOP_LEFT, Position.TOP_RIGHT) else size[1] - margin - cards[1]
+    left = margin if overlay.is_left else size[0] - margin - cards[0]
+    top = margin if overlay.is_top else size[1] - margin - cards[1]
     return left, top
 
 

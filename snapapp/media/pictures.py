@@ -14,7 +14,7 @@ _HASHED_WIDTH = 40  # a hash keeps 7 waves across: 100 pixels give the same one 
 _QUALITY = {2: 87, 3: 79, 4: 69, 5: 60, 6: 49, 7: 40, 8: 34, 9: 31, 10: 28}
 
 
-def jpeg(image: Image.Image, quality: int) -> bytes:
+def jpeg(image: Image.Image, quality: int = 3) -> bytes:
     """On FFmpeg's scale: 2 is best, 10 smallest."""
     return _saved(image, "JPEG", quality=_QUALITY[quality])
 

@@ -16,7 +16,7 @@ from snapapp.media.limits import Limits
 from snapapp.media.moments import all_frames, duration
 from snapapp.media.probe import probe
 from snapapp.media.progress import Progress, unheard
-from snapapp.media.studio import studio
+from snapapp.media.scaling import studio
 
 _MAX_WIDTH = 1280
 _MOST_REORDERED = 20  # packets; H.264 allows 16

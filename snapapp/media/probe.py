@@ -1,6 +1,7 @@
 """What a video is, without making anything of it."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import BinaryIO
 
 from av.container import InputContainer
@@ -52,6 +53,8 @@ class Probe:
     is_hdr: bool
     """High dynamic range is not mapped to the ordinary one: the pictures will look pale."""
     plays_in_browsers: bool
+    filmed_at: str | None
+    """As the camera wrote into the file, in ISO 8601 with an offset. Clocks of cameras may be wrong."""
 
 
 def probe(source: BinaryIO, limits: Limits | None = None) -> Probe:
@@ -98,7 +101,7 @@ def _description(
     rate = stream.average_rate or stream.guessed_rate if stream else None
     return Probe(
         compatible=problem is None,
-        container_format=kind,
+        container_format=container.format.name,
         codec_name=codec,
         width=context.width if context else None,
         height=context.height if context else None,
@@ -111,4 +114,17 @@ def _description(
         has_audio=bool(container.streams.audio),
         is_hdr=context.color_trc in _HDR if context else False,
         plays_in_browsers=problem is None and codec in _BROWSERS.get(kind, ()) and pixel_format in _EIGHT_BITS,
+        filmed_at=_filmed_at(container.metadata | (stream.metadata if stream else {})),
     )
+
+
+def _filmed_at(said: dict[str, str]) -> str | None:
+    """Apple's key has the offset of the place, the other is in UTC. A camera without a clock writes 1904 or 1970."""
+    for key in ("com.apple.quicktime.creationdate", "creation_time"):
+        try:
+            moment = datetime.fromisoformat(said.get(key, "").strip())
+        except ValueError:
+            continue
+        if moment.tzinfo and 1980 <= moment.year < 9000:
+            return moment.isoformat()
+    return None

@@ -3,6 +3,7 @@
 import os
 import pwd
 import shutil
+import stat
 import subprocess
 from dataclasses import dataclass
 from datetime import timedelta
@@ -108,9 +109,25 @@ def _refusal(home: Home, owner: int) -> str:
     tried = f"the owner of the files (uid {owner}) cannot" if owner else "neither a user namespace nor nobody can"
     return (
         f"PostgreSQL does not run as root, and {tried} reach both {home.root} and {program('postgres')}. "
-        f"Run snapapp as a normal user who owns both: `useradd -m snapapp; chown -R snapapp {home.root}; "
-        f"su snapapp -c 'make run'`. Or set SNAPAPP_DATABASE_URL to a PostgreSQL server of yours."
+        f"{_way_out(home)} Or set SNAPAPP_DATABASE_URL to a PostgreSQL server of yours."
     )
+
+
+def _way_out(home: Home) -> str:
+    closed = [folder for folder in (*home.root.parents, *program("postgres").parents) if not _is_open(folder)]
+    if closed:
+        return (
+            f"Others may not enter {min(closed)}, so move the project out of it and begin anew there: "
+            "`mkdir /opt/snapapp; cp -R . /opt/snapapp; cd /opt/snapapp; rm -rf .venv var; make run`."
+        )
+    return (
+        f"Run snapapp as a normal user who owns both: `useradd -m snapapp; chown -R snapapp {home.root}; "
+        f"su snapapp -c 'make run'`."
+    )
+
+
+def _is_open(folder: Path) -> bool:
+    return bool(folder.stat().st_mode & stat.S_IXOTH)
 
 
 def _environment() -> dict[str, str]:

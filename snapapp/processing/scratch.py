@@ -12,7 +12,7 @@ from pathlib import Path
 
 @contextmanager
 def folder(under: Path) -> Iterator[Path]:
-    """An empty one, gone in the end. What others left behind goes as well."""
+    """An empty folder, removed in the end. Folders that killed processes left are removed first."""
     under.mkdir(parents=True, exist_ok=True, mode=0o700)
     sweep(under)
     path, lock = _locked(under)

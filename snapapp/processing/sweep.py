@@ -8,44 +8,42 @@ from itertools import chain
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection
+from sqlalchemy.orm import Session
 
-from snapapp import snaps, storage, tenants, videos
-from snapapp.db import scope
-from snapapp.jobs import Job, Permanent, processor, scheduled
-from snapapp.processing import orders, scratch, surroundings
+from snapapp import storage
+from snapapp.domain import snaps, tenants, videos
+from snapapp.jobs import Job, Permanent
+from snapapp.postgres.database import scope, session
+from snapapp.processing import child_settings
 from snapapp.storage import Storage, Stored, keys
 from snapapp.storage.sweep import Orphan, Published, compared
 
-KIND = "storage.sweep"
 _YOUNG = timedelta(days=1)  # longer than any attempt may last: what is being made now is nobody's yet
 _REPEATABLE = timedelta(days=30)  # for stills and previews
 _FEW = 200  # objects: some fifteen snaps
 _PAGE, _EXPIRED_AT_ONCE = 500, 50
 
-_Read = Callable[[Connection, str, UUID, int], list[tuple[UUID, str, frozenset[str]]]]
+_Read = Callable[[Session, str, UUID, int], list[tuple[UUID, str, frozenset[str]]]]
 
 
-@scheduled(every=timedelta(minutes=1), scope="process")
-def sweep_scratch() -> None:
-    """A child that is killed leaves its folder; the next job removes it too, but there may be none for long."""
-    scratch.sweep(surroundings.settings().data_dir / "scratch")
-
-
-@processor(orders.FORGET, queue="light")
 def forget(job: Job) -> dict[str, int]:
-    """The files of a snap that somebody has deleted. The sweep would find them as well, and could not tell many of them
-    from another database's."""
-    store = storage.from_settings(surroundings.settings())
-    return {"deleted": store.delete_prefix(keys.of_snap(UUID(job.payload["snapId"])))}
+    """The files of a snap or a video that somebody has deleted. The sweep would find them as well, and could not tell
+    many of them from another database's."""
+    match job.payload:
+        case {"snapId": snap_id}:
+            prefix = keys.of_snap(UUID(snap_id))
+        case {"videoId": video_id}:
+            prefix = keys.of_video(job.tenant, UUID(video_id))
+        case _:
+            raise Permanent("It names neither a snap nor a video")
+    return {"deleted": storage.from_settings(child_settings.settings()).delete_prefix(prefix)}
 
 
-@scheduled(cron="30 3 * * *", name=KIND, timeout=timedelta(hours=1))
 def sweep_storage(job: Job) -> dict[str, Any]:
     """Compares rows and objects, both ways, after what is too old has gone. No transaction waits for the storage."""
-    now, store = datetime.now(UTC), storage.from_settings(surroundings.settings())
+    now, store = datetime.now(UTC), storage.from_settings(child_settings.settings())
     with job.connection() as db:
-        codes = [tenant.code for tenant in tenants.every(db)]
+        codes = [tenant.code for tenant in tenants.every(session(db))]
     deleted = sum(_expired(job, code, store, now) for code in codes)
     found = _compared(job, codes, store, now)
     if not job.payload.get("anyway"):
@@ -58,13 +56,14 @@ def sweep_storage(job: Job) -> dict[str, Any]:
 
 
 def _expired(job: Job, code: str, store: Storage, now: datetime) -> int:
-    """Deletes by the rows' own word, so that these never count as objects that nobody can explain."""
-    kept_for, deleted = surroundings.settings().media_retention, 0
-    with job.connection() as db, scope(db, code):
-        snaps.forget_keys(db, code)
+    """Deletes the files of snaps that are past the retention. It comes before the comparison, so that these do not
+    count as objects without a row."""
+    kept_for, deleted = child_settings.settings().media_retention, 0
+    with job.connection() as db, scope(db, code) as own:
+        snaps.forget_keys(own, code)
     while kept_for:
-        with job.connection() as db, scope(db, code):
-            prefixes = snaps.expire(db, code, now - kept_for, _EXPIRED_AT_ONCE)
+        with job.connection() as db, scope(db, code) as own:
+            prefixes = snaps.expire(own, code, now - kept_for, _EXPIRED_AT_ONCE)
         if not prefixes:
             break
         deleted += sum(map(store.delete_prefix, prefixes))
@@ -113,24 +112,24 @@ def _lasting(found: _Found, stored: Iterable[Stored], now: datetime) -> Iterator
 
 
 def _kept_for(key: str) -> timedelta | None:
-    """None: as long as a row names it."""
+    """How long an object is kept that no row names; None for what lasts as long as its row."""
     if keys.is_of_request(key):
         return _YOUNG
     return _REPEATABLE if keys.is_repeatable(key) else None
 
 
 def _published(job: Job, codes: Iterable[str]) -> Iterator[Published]:
-    """In the order of prefixes; a page of each tenant's is held."""
+    """All rows that name files, in the order of their prefixes, with one page of each tenant in memory."""
     readers: list[_Read] = [snaps.published, videos.published]
     return heapq.merge(*(_in_pages(job, code, read) for code in codes for read in readers), key=lambda row: row.prefix)
 
 
 def _in_pages(job: Job, code: str, read: _Read) -> Iterator[Published]:
-    """Ids ascend as the prefixes do that they are part of."""
+    """Page by page in the order of ids, which is that of the prefixes."""
     after = UUID(int=0)
     while True:
-        with job.connection() as db, scope(db, code):
-            page = read(db, code, after, _PAGE)
+        with job.connection() as db, scope(db, code) as own:
+            page = read(own, code, after, _PAGE)
         yield from (Published(prefix, names) for _, prefix, names in page)
         if len(page) < _PAGE:
             return
@@ -157,8 +156,8 @@ def _still_nobodys(job: Job, codes: Iterable[str], orphans: list[str]) -> list[s
     named: set[str] = set()
     with job.connection() as db:
         for code in codes:
-            with scope(db, code):
-                named |= snaps.named(db, code, folders) | videos.named(db, code, orphans)
+            with scope(db, code) as own:
+                named |= snaps.named(own, code, folders) | videos.named(own, code, orphans)
     return [key for key in orphans if not {key, _folder(key)} & named]
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from snapapp.sources.errors import Reason, SourceUnavailable
 from snapapp.sources.guard import Place
+from snapapp.sources.http_client import Version
 from snapapp.sources.limits import Limits
-from snapapp.sources.line import Version
 
 BLOCK = 262_144
 _CHECKSUM = 16

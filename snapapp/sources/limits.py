@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from snapapp.settings import Settings
+from snapapp.settings.table import Settings
 
 MIB = 1_048_576
 

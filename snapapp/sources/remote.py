@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Self
 from snapapp.sources import guard
 from snapapp.sources.cache import BLOCK, Blocks, Cache
 from snapapp.sources.errors import Dropped, Reason, SourceUnavailable
+from snapapp.sources.http_client import Answer, Line, Version
 from snapapp.sources.limits import Limits
-from snapapp.sources.line import Answer, Line, Version
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

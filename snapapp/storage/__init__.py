@@ -3,7 +3,7 @@
 To be read in this order: `keys` (what a key may be), `model` (the interface), `uploads` (how bytes come in), `room`
 (when they may not), `local` and `s3` (the two storages), `sweep` (rows and objects compared)."""
 
-from snapapp.settings import Settings, StorageKind
+from snapapp.settings.table import Settings, StorageKind
 from snapapp.storage.errors import (
     Changed,
     InvalidKey,

@@ -5,6 +5,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import UUID
 
 from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
@@ -55,8 +56,26 @@ _PAGES = {path.name: _read(path) for path in _HERE.iterdir() if path.suffix in _
 
 @router.api_route("/", methods=["GET", "HEAD"])
 async def home(request: Request) -> Response:
-    """What this is: a video to mark moments in, and the queue, live."""
+    """The operator's: videos, and moments marked in them."""
     return _answer(request, "index.html")
+
+
+@router.api_route("/queue", methods=["GET", "HEAD"])
+async def queue(request: Request) -> Response:
+    """The engineer's: the queue, live. What it shows it asks `/internal` for."""
+    return _answer(request, "queue.html")
+
+
+@router.api_route("/snaps", methods=["GET", "HEAD"])
+async def gallery(request: Request) -> Response:
+    """The operator's: moments, found again by what was said of them."""
+    return _answer(request, "snaps.html")
+
+
+@router.api_route("/snaps/{snap_id}", methods=["GET", "HEAD"])
+async def snap(request: Request, snap_id: UUID) -> Response:  # noqa: ARG001 - the page reads it from its address
+    """One of them. Whether there is such a one, and for whom, the API tells the page."""
+    return _answer(request, "snap.html")
 
 
 @router.api_route("/docs", methods=["GET", "HEAD"])

@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
+from starlette.routing import BaseRoute
 
 from snapapp.app import create_app
-from snapapp.jobs import Job, roster, schedule_ledger
+from snapapp.jobs import Job
 from snapapp.jobs.registry import Registry
-from snapapp.jobs.roster import Member, Report
-from snapapp.jobs.schedule_ledger import Declaration
-from snapapp.settings import Settings
+from snapapp.jobs.rows import roster
+from snapapp.jobs.rows.roster import Member, Report
+from snapapp.jobs.schedules import ledger
+from snapapp.jobs.schedules.ledger import Declaration
+from snapapp.settings.table import Settings
 from tests.factory import Db
 
 with warnings.catch_warnings():
@@ -34,11 +38,24 @@ QUICK: dict[str, Any] = {
 }
 
 
+_routes: list[BaseRoute] = []
+
+
+def made(settings: Settings) -> FastAPI:
+    """With the routes of the first application: FastAPI works out at the first request what each needs, which takes
+    longer than most tests, and a route knows nothing of the application that it is in."""
+    app = create_app(settings)
+    if not _routes:
+        _routes.extend(app.router.routes)
+    app.router.routes[:] = _routes
+    return app
+
+
 @contextmanager
 def served(url: str, data_dir: Path, **changes: Any) -> Iterator[TestClient]:
     """The whole application, started and stopped."""
     settings = dataclasses.replace(Settings(), database_url=url, data_dir=data_dir, **(QUICK | changes))
-    app = create_app(settings)
+    app = made(settings)
     here: dict[str, Any] = {"base_url": "http://localhost", "client": ("127.0.0.1", 50000)}
     with TestClient(app, raise_server_exceptions=False, **here) as client:
         yield client
@@ -67,5 +84,5 @@ def nightly(db: Db) -> str:
     member = Member("a" * 32, "box-1", "box", "boot", 1, 1, [], [*known.kinds()], 4)
     roster.beat(db, member, Report(), lives_for=timedelta(hours=1))
     [schedule] = known.schedules()
-    schedule_ledger.declare(db, Declaration(schedule, "default", 3, member.id))
+    ledger.declare(db, Declaration(schedule, "default", 3, member.id))
     return schedule.name

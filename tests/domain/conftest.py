@@ -1,9 +1,30 @@
 """Two tenants that have everything: `north`, who asks, and `south`, who must not be seen."""
 
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
 import pytest
 import sqlalchemy
 
+from snapapp.jobs.rows.database import sqlalchemy_url
+from tests.conftest import EMBEDDED, Postgres
 from tests.domain.making import Everything, furnish
+
+
+class Furnished(NamedTuple):
+    database: str
+    north: Everything
+    south: Everything
+
+
+@pytest.fixture(scope="session")
+def furnished(servers: Callable[[str], Postgres]) -> Iterator[Furnished]:
+    """A database with both tenants, for tests that take a copy of it."""
+    with servers(EMBEDDED).database("migrated") as url:
+        engine = sqlalchemy.create_engine(sqlalchemy_url(url))
+        north, south = furnish(engine, "north"), furnish(engine, "south")
+        engine.dispose()
+        yield Furnished(str(sqlalchemy.make_url(url).database), north, south)
 
 
 @pytest.fixture

@@ -9,12 +9,14 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import sqlalchemy
-from sqlalchemy import Connection
+from sqlalchemy.orm import Session
 
-from snapapp import db, sharing, snaps, templates, tenants, videos, webhooks
+from snapapp.domain import sharing, snaps, templates, tenants, videos, webhooks
+from snapapp.domain.snaps import Evidence, NewSnap
+from snapapp.domain.subjects import Attribute, Subject
+from snapapp.domain.tables import Share, Snap, Video
 from snapapp.jobs import enqueue
-from snapapp.snaps import Evidence, NewSnap, Snap
-from snapapp.subjects import Attribute, Subject
+from snapapp.postgres import database
 
 _counter = itertools.count(1)
 
@@ -29,23 +31,27 @@ EVIDENCE = Evidence(
 
 
 @contextmanager
-def acting(engine: sqlalchemy.Engine, tenant: str) -> Iterator[Connection]:
-    """A transaction in the tenant's scope, committed in the end."""
-    with engine.begin() as connection, db.scope(connection, tenant):
-        yield connection
+def begun(engine: sqlalchemy.Engine) -> Iterator[Session]:
+    """A transaction outside of any scope, committed in the end."""
+    with database.session(engine) as session, session.begin():
+        yield session
+
+
+@contextmanager
+def acting(engine: sqlalchemy.Engine, tenant: str) -> Iterator[Session]:
+    """The same in the tenant's scope."""
+    with begun(engine) as session, database.scope(session, tenant):
+        yield session
 
 
 def subject(subject_id: str | None = None, **attributes: str | float) -> Subject:
     return Subject(subject_id, tuple(Attribute(key, value) for key, value in attributes.items()))
 
 
-def new_snap(connection: Connection, tenant: str, **given: Any) -> NewSnap:
+def new_snap(**given: Any) -> NewSnap:
     """One that is legal; a video of its own unless one is given."""
-    if "video_id" not in given:
-        given["video_id"] = videos.at_url(connection, tenant, f"https://example.org/{next(_counter)}.mp4").id
-    if "template" not in given:
-        given["template"] = templates.resolve(connection, tenant, None)
     usual: dict[str, Any] = {
+        "video_url": f"https://example.org/{next(_counter)}.mp4",
         "nickname": "Ana",
         "email": "ana@example.org",
         "subject": subject(),
@@ -56,13 +62,14 @@ def new_snap(connection: Connection, tenant: str, **given: Any) -> NewSnap:
     return NewSnap(**usual | given)
 
 
-def make_snap(connection: Connection, tenant: str, **given: Any) -> Snap:
-    return snaps.create(connection, tenant, new_snap(connection, tenant, **given))
+def make_snap(session: Session, tenant: str, **given: Any) -> Snap:
+    snap, _ = snaps.create(session, tenant, new_snap(**given))
+    return snaps.read(session, tenant, snap.id)
 
 
-def process(connection: Connection, tenant: str, snap_id: UUID, **given: Any) -> int:
+def process(session: Session, tenant: str, snap_id: UUID, **given: Any) -> int:
     """The job of a snap, as the HTTP layer enqueues it: outside of a scope."""
-    job_id = enqueue(connection, "snap.process", tenant=tenant, snap_id=snap_id, unique_key=str(snap_id), **given)
+    job_id = enqueue(session, "snap.process", tenant=tenant, snap_id=snap_id, unique_key=str(snap_id), **given)
     assert job_id
     return job_id
 
@@ -73,11 +80,11 @@ class Everything:
 
     tenant: str
     snap: Snap
-    share: sharing.Share
+    share: Share
     draft: Snap
     template_id: int
     webhook_id: int
-    upload: videos.Video
+    upload: Video
     key: str
 
 
@@ -87,23 +94,23 @@ BODY = hashlib.sha256(b"{}").digest()
 def furnish(engine: sqlalchemy.Engine, tenant: str) -> Everything:
     """Commits a tenant that has everything; its texts are the same as every other's, so that only the tenant tells
     them apart."""
-    with engine.begin() as connection:
-        tenants.add(connection, tenant, tenant.title())
-        with db.scope(connection, tenant):
-            template = templates.resolve(connection, tenant, None)
-            video = videos.at_url(connection, tenant, "https://example.org/same.mp4")
-            same: dict[str, Any] = {"video_id": video.id, "template": template}
-            snap_id = snaps.hold_key(connection, tenant, "same-key", BODY, uuid4())
+    with begun(engine) as session:
+        tenants.add(session, tenant, tenant.title())
+        with database.scope(session, tenant):
+            template = templates.resolve(session, tenant, None)
+            video = videos.at_url(session, tenant, "https://example.org/same.mp4")
+            same: dict[str, Any] = {"video_id": video.id, "template_id": template.id}
+            snap_id = snaps.hold_key(session, tenant, "same-key", BODY, uuid4())
             marked = subject("boi-7", brinco="A1", peso_referencia=450.5)
-            snap = make_snap(connection, tenant, id=snap_id, subject=marked, **same)
-            snaps.correct(connection, tenant, snap.id, marked, by="Ana")
-            draft = make_snap(connection, tenant, is_draft=True, **same)
-            snaps.complete(connection, tenant, snap.id, EVIDENCE)
-            link = sharing.share(connection, tenant, snap.id)
-            webhook, _ = webhooks.add(connection, tenant, "https://example.org/hook", ["snap.completed"])
-            upload = videos.add_upload(connection, tenant, an_upload())
-            snap = snaps.read(connection, tenant, snap.id)
-        process(connection, tenant, draft.id)
+            snap = make_snap(session, tenant, id=snap_id, subject=marked, **same)
+            snaps.correct(session, tenant, snap.id, marked, by="Ana")
+            draft = make_snap(session, tenant, is_draft=True, **same)
+            snaps.complete(session, tenant, snap.id, EVIDENCE)
+            link = sharing.share(session, tenant, snap.id)
+            webhook = webhooks.add(session, tenant, "https://example.org/hook", ["snap.completed"])
+            upload = videos.add_upload(session, tenant, an_upload())
+            snap = snaps.read(session, tenant, snap.id)
+        process(session, tenant, draft.id)
     return Everything(tenant, snap, link, draft, template.id, webhook.id, upload, "same-key")
 
 

@@ -9,13 +9,13 @@ import pytest
 import sqlalchemy
 from hypothesis import given
 from hypothesis import strategies as some
-from sqlalchemy import Connection
+from sqlalchemy.orm import Session
 
-from snapapp import search, snaps, subjects, templates, videos, webhooks
+from snapapp.domain import search, snaps, subjects, templates, videos, webhooks
+from snapapp.domain.search import Criteria
+from snapapp.domain.subjects import Attribute, Subject
+from snapapp.domain.tables import Snap
 from snapapp.errors import Conflict, Invalid, NotFound
-from snapapp.search import Criteria
-from snapapp.snaps import Snap
-from snapapp.subjects import Attribute, Subject
 from tests.domain.making import BODY, acting, make_snap, new_snap, subject
 
 OWN = "default"
@@ -24,10 +24,10 @@ NO_NUMBERS = [math.nan, math.inf, -math.inf, 10**400, -(10**400), 1e308, True, "
 
 
 @pytest.fixture
-def own(engine: sqlalchemy.Engine) -> Iterator[Connection]:
-    with acting(engine, OWN) as connection:
-        yield connection
-        assert connection.exec_driver_sql("SELECT 1").scalar() == 1, "the transaction goes on"
+def own(engine: sqlalchemy.Engine) -> Iterator[Session]:
+    with acting(engine, OWN) as session:
+        yield session
+        assert session.connection().exec_driver_sql("SELECT 1").scalar() == 1, "the transaction goes on"
 
 
 def refused(make: Any, *arguments: Any, **given: Any) -> tuple[str, ...]:
@@ -38,10 +38,10 @@ def refused(make: Any, *arguments: Any, **given: Any) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("field", ["nickname", "email", "request_id"])
 @pytest.mark.parametrize("text", [*UNSTORABLE, "x" * 100_000, 7, None, b"x"])
-def test_a_text_that_cannot_be_kept_is_refused(own: Connection, field: str, text: Any) -> None:
+def test_a_text_that_cannot_be_kept_is_refused(own: Session, field: str, text: Any) -> None:
     if field == "request_id" and text is None:
         return
-    [detail] = refused(new_snap, own, OWN, **{field: text})
+    [detail] = refused(new_snap, **{field: text})
     assert detail.startswith({"request_id": "requestId"}.get(field, field) + ": ")
 
 
@@ -49,9 +49,9 @@ def test_a_text_that_cannot_be_kept_is_refused(own: Connection, field: str, text
     ("field", "values"),
     {
         "start_seconds": [*NO_NUMBERS[:-1], -0.001, 1e8],
-        "start_frame": [*NO_NUMBERS[:-1], -1, 2**63, 1.5],
-        "duration_seconds": [*NO_NUMBERS, -1, 5.001],
-        "clip_seconds": [*NO_NUMBERS, -1, 5.001],
+        "start_frame": [*NO_NUMBERS[:-1], -1, 10**9 + 1, 2**63, 1.5],
+        "duration_seconds": [*NO_NUMBERS, -1, 0, 0.0009, 5.001],
+        "clip_seconds": [*NO_NUMBERS, -1, 0, 0.0009, 5.001],
         "fps": [*NO_NUMBERS, 0, 11, 2.5],
         "max_width": [*NO_NUMBERS, 319, 1281],
         "quality": [*NO_NUMBERS, 1, 11],
@@ -60,17 +60,17 @@ def test_a_text_that_cannot_be_kept_is_refused(own: Connection, field: str, text
         "overlay": [{"a": math.nan}, {"a": "\0"}, {"a": "\ud800"}, {"a": "x" * 20_000}, {"a": {1, 2}}],
     }.items(),
 )
-def test_a_value_out_of_its_range_is_refused(own: Connection, field: str, values: list[Any]) -> None:
+def test_a_value_out_of_its_range_is_refused(own: Session, field: str, values: list[Any]) -> None:
     for value in values:
-        assert len(refused(new_snap, own, OWN, **{field: value})) == 1, value
+        assert len(refused(new_snap, **{field: value})) == 1, value
 
 
-def test_quality_is_not_for_png(own: Connection) -> None:
-    assert refused(new_snap, own, OWN, format="png", quality=3) == ("quality: is not for png",)
+def test_quality_is_not_for_png(own: Session) -> None:
+    assert refused(new_snap, format="png", quality=3) == ("quality: is not for png",)
 
 
-def test_every_flaw_is_named_at_once(own: Connection) -> None:
-    details = refused(new_snap, own, OWN, nickname="", email="\0", fps=99, duration_seconds=math.nan)
+def test_every_flaw_is_named_at_once(own: Session) -> None:
+    details = refused(new_snap, nickname="", email="\0", fps=99, duration_seconds=math.nan)
     assert [detail.split(":")[0] for detail in details] == ["nickname", "email", "durationSeconds", "fps"]
 
 
@@ -81,7 +81,7 @@ def test_a_subject_that_cannot_be_kept_is_refused(text: str) -> None:
     assert refused(Subject, "x", (Attribute("x", text),))[0].startswith("subject.attributes[0].stringValue: ")
 
 
-@pytest.mark.parametrize("number", [math.nan, math.inf, 10**400, 1e16, True, None])
+@pytest.mark.parametrize("number", [math.nan, math.inf, 10**400, 1e14, True, None])
 def test_a_number_that_cannot_be_kept_is_refused(number: Any) -> None:
     assert refused(Subject, "x", (Attribute("x", number),))[0].startswith("subject.attributes[0].numberValue: ")
 
@@ -96,7 +96,7 @@ def test_attributes_are_few_distinct_and_short() -> None:
     assert len(refused(Subject, "i" * 201, long)) == 4
 
 
-def test_the_largest_subject_can_be_kept_found_and_corrected(own: Connection) -> None:
+def test_the_largest_subject_can_be_kept_found_and_corrected(own: Session) -> None:
     """Whatever index it enters: 4 bytes a character, nothing that could be compressed."""
     everything = [chr(0x10000 + (number * 7919) % 0x8000) for number in range(1000)]
     attributes = tuple(
@@ -110,7 +110,7 @@ def test_the_largest_subject_can_be_kept_found_and_corrected(own: Connection) ->
     assert snaps.correct(own, OWN, snap.id, largest, by="".join(everything[:320])).subject == largest
 
 
-def found(own: Connection, criteria: Criteria) -> list[Any]:
+def found(own: Session, criteria: Criteria) -> list[Any]:
     return [snap.id for snap in search.by_subject(own, OWN, criteria).items]
 
 
@@ -123,19 +123,19 @@ values = texts | some.floats() | some.integers() | some.booleans()
 def test_whatever_is_said_of_a_subject_it_is_kept_as_it_is_or_refused(
     engine: sqlalchemy.Engine, subject_id: str | None, attributes: list[tuple[str, Any]]
 ) -> None:
-    with acting(engine, OWN) as connection:
+    with acting(engine, OWN) as session:
         try:
             said = Subject(subject_id, tuple(Attribute(key, value) for key, value in attributes))
         except Invalid:
             return
-        snap: Snap = make_snap(connection, OWN, subject=said)
+        snap: Snap = make_snap(session, OWN, subject=said)
         assert snap.subject.attributes == said.attributes
         for key, value in attributes:
             if isinstance(value, str):
-                assert snap.id in found(connection, Criteria(attr_key=key, attr_value=value))
+                assert snap.id in found(session, Criteria(attr_key=key, attr_value=value))
             elif -1e300 < value < 1e300:
-                assert snap.id in found(connection, Criteria(attr_key=key, attr_min=value, attr_max=value))
-        connection.exec_driver_sql("DELETE FROM snap")
+                assert snap.id in found(session, Criteria(attr_key=key, attr_min=value, attr_max=value))
+        session.connection().exec_driver_sql("DELETE FROM snap")
 
 
 @given(
@@ -147,12 +147,12 @@ def test_whatever_is_said_of_a_subject_it_is_kept_as_it_is_or_refused(
 def test_whatever_is_searched_for_is_answered_or_refused(
     engine: sqlalchemy.Engine, texts: dict[str, Any], numbers: dict[str, Any]
 ) -> None:
-    with acting(engine, OWN) as connection:
+    with acting(engine, OWN) as session:
         try:
             criteria = Criteria(**texts, **numbers)
         except Invalid:
             return
-        assert search.by_subject(connection, OWN, criteria).items == []
+        assert search.by_subject(session, OWN, criteria).items == []
 
 
 @given(some.text())
@@ -164,7 +164,7 @@ def test_words_are_few_short_and_without_accents(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", UNSTORABLE)
-def test_no_function_takes_a_text_that_cannot_be_kept(own: Connection, text: str) -> None:
+def test_no_function_takes_a_text_that_cannot_be_kept(own: Session, text: str) -> None:
     snap = make_snap(own, OWN)
     for call in (
         lambda: videos.at_url(own, OWN, text),
@@ -181,13 +181,13 @@ def test_no_function_takes_a_text_that_cannot_be_kept(own: Connection, text: str
 
 
 @pytest.mark.parametrize("number", [0, -1, 2**63, 10**400])
-def test_an_id_that_no_row_can_have_is_not_found(own: Connection, number: int) -> None:
+def test_an_id_that_no_row_can_have_is_not_found(own: Session, number: int) -> None:
     for call in (templates.resolve, templates.read, webhooks.read, webhooks.remove):
         with pytest.raises(NotFound, match=str(number)):
             call(own, OWN, number)
 
 
-def test_webhooks_are_few(own: Connection) -> None:
+def test_webhooks_are_few(own: Session) -> None:
     for number in range(webhooks.MOST):
         webhooks.add(own, OWN, f"https://example.org/{number}", ["snap.completed", "snap.completed"])
     with pytest.raises(Conflict):

@@ -4,7 +4,6 @@ not make roles either."""
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from uuid import UUID
 
 import psycopg
@@ -12,15 +11,17 @@ import pytest
 import sqlalchemy
 from psycopg import sql
 
-from snapapp import db, search, sharing, snaps, tenants
+from snapapp.domain import search, sharing, snaps, tenants
 from snapapp.errors import MigrationError, PublicSnapNotFound
-from snapapp.jobs import queue
-from snapapp.jobs.database import connect, sqlalchemy_url
 from snapapp.jobs.model import Buried, Failure
-from snapapp.migrate import migrate
+from snapapp.jobs.rows import lifecycle
+from snapapp.jobs.rows.database import connect, sqlalchemy_url
+from snapapp.postgres import database
+from snapapp.postgres.migrate import migrate, take_down
+from tests import ROOT
 from tests.conftest import Postgres, embedded_server
-from tests.domain.making import EVIDENCE, Everything, acting, furnish, make_snap, process
-from tests.factory import BY
+from tests.domain.making import EVIDENCE, Everything, acting, begun, furnish, make_snap, process
+from tests.factory import bury, claimed
 
 OWNER = "plain_owner"
 
@@ -80,7 +81,7 @@ def test_an_owner_who_may_give_the_role_needs_nobody(
 ) -> None:
     administrator.execute(f"GRANT snapapp_tenant TO {OWNER} WITH ADMIN OPTION")
     migrate(owned_url)
-    migrate(owned_url, "base", down=True)
+    take_down(owned_url)
     migrate(owned_url)
 
 
@@ -102,25 +103,25 @@ def test_in_a_new_cluster_the_role_is_made_by_whoever_may() -> None:
         for owner in ("plain", "maker"):
             admin.execute(f"CREATE DATABASE of_{owner} OWNER {owner}")
 
-        def migrate_as(owner: str) -> str | None:
+        def migrate_as(owner: str) -> None:
             address = sqlalchemy.make_url(url).set(database=f"of_{owner}", username=owner)
-            return migrate(address.render_as_string(hide_password=False))
+            migrate(address.render_as_string(hide_password=False))
 
         missing = "the role snapapp_tenant is missing and plain may not make it: .*CREATE ROLE snapapp_tenant NOLOGIN; "
         with pytest.raises(MigrationError, match=missing + "GRANT snapapp_tenant TO plain"):
             migrate_as("plain")
-        assert migrate_as("maker")
+        migrate_as("maker")
 
 
 def test_databases_of_a_new_cluster_are_migrated_at_once() -> None:
     """FC19: they share no lock, and one role that each of them would make."""
-    script = "import sys, snapapp.migrate as m; m.migrate(sys.argv[1])"
+    script = "import sys, snapapp.postgres.migrate as m; m.migrate(sys.argv[1])"
     with embedded_server() as url, psycopg.connect(url, autocommit=True) as admin:
         urls = [sqlalchemy.make_url(url).set(database=name) for name in ("first", "second", "third")]
         for each in urls:
             admin.execute(f"CREATE DATABASE {each.database}")
         argvs = [[sys.executable, "-c", script, each.render_as_string(hide_password=False)] for each in urls]
-        started = [subprocess.Popen(argv, cwd=Path(__file__).parent.parent.parent) for argv in argvs]
+        started = [subprocess.Popen(argv, cwd=ROOT) for argv in argvs]
         assert [each.wait(timeout=60) for each in started] == [0, 0, 0]
         assert admin.execute("SELECT count(*) FROM pg_roles WHERE rolname = 'snapapp_tenant'").fetchone() == (1,)
 
@@ -130,24 +131,24 @@ def test_all_goes_on_where_the_owner_is_held_to_row_level_security(owned: sqlalc
     """S24: seeds, triggers and the two doors included."""
     north = furnish(owned, "north")
     with connect(owned_url, name="test") as worker:
-        [job], _ = queue.claim(worker, BY, ["snap.process"], 1)
-        queue.bury(worker, job, Buried(Failure("no video stream")), 0.1)
+        [job] = claimed(worker, 1, kinds=["snap.process"]).jobs
+        bury(worker, job, Buried(Failure("no video stream")), 0.1)
         assert state(owned, north.draft.id) == ("FAILED", "no video stream")
-        queue.retry_by_person(worker, job.id)
+        lifecycle.retry_by_person(worker, job.id)
         assert state(owned, north.draft.id) == ("PENDING", "no video stream")
-    with owned.begin() as connection:
-        assert tenants.by_code(connection, "north").code == "north"
-        assert sharing.read_public(connection, north.share.token).id == north.snap.id
+    with begun(owned) as session:
+        assert tenants.by_code(session, "north").code == "north"
+        assert sharing.read_public(session, north.share.token).id == north.snap.id
         with pytest.raises(PublicSnapNotFound):
-            sharing.read_public(connection, "0" * 32)
-        process(connection, "north", north.snap.id)
-    with acting(owned, "north") as connection:
-        assert snaps.complete(connection, "north", make_snap(connection, "north").id, EVIDENCE)
+            sharing.read_public(session, "0" * 32)
+        process(session, "north", north.snap.id)
+    with acting(owned, "north") as session:
+        assert snaps.complete(session, "north", make_snap(session, "north").id, EVIDENCE)
 
 
 def state(engine: sqlalchemy.Engine, snap_id: UUID) -> tuple[str, str | None]:
-    with acting(engine, "north") as connection:
-        snap = snaps.read(connection, "north", snap_id)
+    with acting(engine, "north") as session:
+        snap = snaps.read(session, "north", snap_id)
     return snap.status.value, snap.error
 
 
@@ -155,11 +156,11 @@ def state(engine: sqlalchemy.Engine, snap_id: UUID) -> tuple[str, str | None]:
 def test_an_owner_who_forgets_the_scope_sees_nothing(owned: sqlalchemy.Engine) -> None:
     """S24: FORCE. Only the doors are open, where it is found out who somebody is."""
     north: Everything = furnish(owned, "north")
-    with owned.begin() as connection:
-        assert snaps.read_many(connection, "north", [north.snap.id]) == []
-        assert search.recent(connection, "north").items == []
+    with begun(owned) as session:
+        assert snaps.read_many(session, "north", [north.snap.id]) == []
+        assert search.recent(session, "north").items == []
         for table in ("operator", "template", "video", "snap", "subject_attribute", "correction", "webhook"):
-            assert connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar() == 0
-        assert connection.exec_driver_sql("SELECT count(*) FROM snap_job").scalar() == 0
-        with db.scope(connection, "north"):
-            assert len(snaps.read_many(connection, "north", [north.snap.id])) == 1
+            assert session.connection().exec_driver_sql(f"SELECT count(*) FROM {table}").scalar() == 0
+        assert session.connection().exec_driver_sql("SELECT count(*) FROM snap_job").scalar() == 0
+        with database.scope(session, "north"):
+            assert len(snaps.read_many(session, "north", [north.snap.id])) == 1

@@ -10,14 +10,17 @@ from uuid import UUID
 import psycopg
 import pytest
 import sqlalchemy
-from sqlalchemy import Connection, event
+from sqlalchemy import event
+from sqlalchemy.orm import Session
 
-from snapapp import db, search, sharing, snaps, tenants, videos
-from snapapp.jobs.database import sqlalchemy_url
-from snapapp.listing import Window
-from snapapp.search import Criteria
-from snapapp.snaps import Status
+from snapapp.domain import search, sharing, snaps, tenants, videos
+from snapapp.domain.paging import Window
+from snapapp.domain.search import Criteria
+from snapapp.domain.tables import Status
+from snapapp.jobs.rows.database import sqlalchemy_url
+from snapapp.postgres import database
 from tests.conftest import EMBEDDED, Postgres
+from tests.domain.making import begun
 
 BIG = "big"
 SNAPS, VIDEOS = 100_000, 10_000
@@ -53,8 +56,8 @@ SELECT md5('snap ' || n)::uuid, position, 'big', key, type, text_value, number_v
 INSERT INTO subject_word (snap_id, word, tenant)
 SELECT md5('snap ' || n)::uuid, word, 'big' FROM generate_series(1, {SNAPS}) AS n
  CROSS JOIN LATERAL (VALUES ('boi'), ('a' || n), (CASE n % 500 WHEN 0 THEN 'manco' ELSE 'sadio' END)) AS its (word);
-INSERT INTO snap_processing_job (kind, tenant, snap_id, status, spec_hash, finished_at)
-SELECT 'snap.process', 'big', md5('snap ' || n)::uuid, CASE WHEN n % 100 > 0 THEN 'COMPLETED' ELSE 'PENDING' END, '',
+INSERT INTO snap_processing_job (kind, tenant, snap_id, status, finished_at)
+SELECT 'snap.process', 'big', md5('snap ' || n)::uuid, CASE WHEN n % 100 > 0 THEN 'COMPLETED' ELSE 'PENDING' END,
        CASE WHEN n % 100 > 0 THEN now() END
   FROM generate_series(1, {SNAPS}) AS n;
 SET session_replication_role = origin;
@@ -67,8 +70,8 @@ def crowded(servers: Callable[[str], Postgres]) -> Iterator[sqlalchemy.Engine]:
     """A database with a tenant that has 100,000 snaps."""
     with servers(EMBEDDED).database("migrated") as url:
         engine = sqlalchemy.create_engine(sqlalchemy_url(url))
-        with engine.begin() as connection:
-            tenants.add(connection, BIG, "Big")
+        with begun(engine) as session:
+            tenants.add(session, BIG, "Big")
         with psycopg.connect(url, autocommit=True) as filling:
             filling.execute(FILL.encode())
             filling.execute("VACUUM")
@@ -85,16 +88,20 @@ class Read:
     whole: set[str]
 
 
-def cost(engine: sqlalchemy.Engine, call: Callable[[Connection], object]) -> Read:
+def cost(engine: sqlalchemy.Engine, call: Callable[[Session], object]) -> Read:
     """Of every statement that the call executes within its scope."""
     executed: list[tuple[str, Any]] = []
-    with engine.begin() as connection, db.scope(connection, BIG):
-        event.listen(connection, "before_cursor_execute", lambda *given: executed.append((given[2], given[3])))
-        call(connection)
+    with begun(engine) as session, database.scope(session, BIG):
+        event.listen(
+            session.connection(), "before_cursor_execute", lambda *given: executed.append((given[2], given[3]))
+        )
+        call(session)
         statements = list(executed)
         read = Read(set(), 0, set())
         for statement, parameters in statements:
-            explained = connection.exec_driver_sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", parameters).scalar()
+            explained = (
+                session.connection().exec_driver_sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", parameters).scalar()
+            )
             plan = explained if isinstance(explained, list) else json.loads(str(explained))
             _count(plan[0]["Plan"], read)
     return read
@@ -113,8 +120,8 @@ def _count(node: dict[str, Any], read: Read) -> None:
 
 
 def id_of(engine: sqlalchemy.Engine, name: str) -> UUID:
-    with engine.connect() as connection:
-        found = connection.exec_driver_sql("SELECT md5(%(name)s)::uuid", {"name": name}).scalar()
+    with begun(engine) as session:
+        found = session.connection().exec_driver_sql("SELECT md5(%(name)s)::uuid", {"name": name}).scalar()
     assert isinstance(found, UUID)
     return found
 
@@ -122,7 +129,7 @@ def id_of(engine: sqlalchemy.Engine, name: str) -> UUID:
 A_PAGE = 1000  # rows for 50 shown: each is read, joined with its video, looked up in shares and jobs
 NEWEST, OLDEST, DEEP = Window(), Window(sort_dir="asc"), Window(offset=1000)
 
-LISTS: dict[str, tuple[str, Callable[[Connection, Window], object]]] = {
+LISTS: dict[str, tuple[str, Callable[[Session, Window], object]]] = {
     "of a subject": (
         "snap_of_subject",
         lambda own, window: search.by_subject(own, BIG, Criteria(subject_id="boi-0"), window),
@@ -202,7 +209,7 @@ def test_my_videos_are_counted_in_an_index_alone(crowded: sqlalchemy.Engine) -> 
     assert read.rows <= SNAPS / 2 + VIDEOS + A_PAGE
 
 
-ONE: dict[str, Callable[[Connection, UUID], object]] = {
+ONE: dict[str, Callable[[Session, UUID], object]] = {
     "read": lambda own, snap_id: snaps.read(own, BIG, snap_id),
     "shared": lambda own, snap_id: sharing.in_force(own, BIG, snap_id),
     "corrections": lambda own, snap_id: snaps.corrections(own, BIG, snap_id),

@@ -11,11 +11,11 @@ from uuid import UUID, uuid4
 import pytest
 import sqlalchemy
 
-from snapapp import db as tenancy
-from snapapp import sharing, snaps, videos
-from snapapp.errors import KeyReused, SnapIsShared, SnapNotFound
-from snapapp.snaps import Removal
-from tests.domain.making import BODY, EVIDENCE, acting, an_upload, make_snap, process, subject
+from snapapp.domain import sharing, snaps, videos
+from snapapp.domain.snaps import Removal
+from snapapp.errors import KeyReused, SnapIsShared, SnapNotFound, VideoHasSnaps, VideoNotFound
+from snapapp.postgres import database as tenancy
+from tests.domain.making import BODY, EVIDENCE, acting, an_upload, begun, make_snap, process, subject
 from tests.factory import Db, at_once, scalar
 from tests.jobs.working import until
 
@@ -24,16 +24,16 @@ ROUNDS = range(5)
 
 
 def committed(engine: sqlalchemy.Engine, **given: Any) -> UUID:
-    with acting(engine, OWN) as connection:
-        return make_snap(connection, OWN, **given).id
+    with acting(engine, OWN) as session:
+        return make_snap(session, OWN, **given).id
 
 
 def test_of_many_that_name_a_url_at_once_one_makes_the_video(engine: sqlalchemy.Engine) -> None:
     """S31."""
 
     def name(round_: int) -> UUID:
-        with acting(engine, OWN) as connection:
-            return videos.at_url(connection, OWN, f"https://example.org/{round_}.mp4").id
+        with acting(engine, OWN) as session:
+            return videos.at_url(session, OWN, f"https://example.org/{round_}.mp4").id
 
     for round_ in ROUNDS:
         assert len(set(at_once(*[partial(name, round_)] * 4))) == 1
@@ -43,8 +43,8 @@ def test_of_many_that_upload_the_same_bytes_at_once_one_makes_the_video(engine: 
     """FE3."""
 
     def upload(content: bytes) -> UUID:
-        with acting(engine, OWN) as connection:
-            return videos.add_upload(connection, OWN, an_upload(content)).id
+        with acting(engine, OWN) as session:
+            return videos.add_upload(session, OWN, an_upload(content)).id
 
     for round_ in ROUNDS:
         assert len(set(at_once(*[partial(upload, bytes([round_]))] * 4))) == 1
@@ -54,8 +54,8 @@ def test_of_many_operators_with_one_email_at_once_there_is_one(engine: sqlalchem
     """S31."""
 
     def mark(email: str) -> None:
-        with acting(engine, OWN) as connection:
-            make_snap(connection, OWN, email=email, nickname=f"As {email}")
+        with acting(engine, OWN) as session:
+            make_snap(session, OWN, email=email, nickname=f"As {email}")
 
     for round_ in ROUNDS:
         email = f"ana{round_}@example.org"
@@ -76,13 +76,13 @@ def test_of_many_requests_with_one_key_at_once_one_makes_a_snap_and_its_job(engi
 def post(engine: sqlalchemy.Engine, key: str, body: bytes = BODY) -> UUID:
     """As the HTTP layer does it."""
     snap_id = uuid4()
-    with engine.begin() as connection:
-        with tenancy.scope(connection, OWN):
-            held = snaps.hold_key(connection, OWN, key, body, snap_id)
+    with begun(engine) as session:
+        with tenancy.scope(session, OWN):
+            held = snaps.hold_key(session, OWN, key, body, snap_id)
             if held != snap_id:
-                return snaps.read(connection, OWN, held).id
-            make_snap(connection, OWN, id=snap_id)
-        process(connection, OWN, snap_id)
+                return snaps.read(session, OWN, held).id
+            make_snap(session, OWN, id=snap_id)
+        process(session, OWN, snap_id)
     return snap_id
 
 
@@ -114,29 +114,29 @@ def test_shared_twice_at_once_there_is_one_link(engine: sqlalchemy.Engine) -> No
 
 
 def share(engine: sqlalchemy.Engine, snap_id: UUID) -> object:
-    with acting(engine, OWN) as connection:
+    with acting(engine, OWN) as session:
         try:
-            return sharing.share(connection, OWN, snap_id).token
+            return sharing.share(session, OWN, snap_id).token
         except SnapNotFound as error:
             return type(error)
 
 
 def correct(engine: sqlalchemy.Engine, snap_id: UUID) -> object:
-    with acting(engine, OWN) as connection:
+    with acting(engine, OWN) as session:
         try:
-            return snaps.correct(connection, OWN, snap_id, subject("corrected"), by="Ana").subject.id
+            return snaps.correct(session, OWN, snap_id, subject("corrected"), by="Ana").subject.id
         except SnapIsShared as error:
             return type(error)
 
 
 def remove(engine: sqlalchemy.Engine, snap_id: UUID) -> object:
-    with acting(engine, OWN) as connection:
-        return snaps.remove(connection, OWN, snap_id)
+    with acting(engine, OWN) as session:
+        return snaps.remove(session, OWN, snap_id)
 
 
 def complete(engine: sqlalchemy.Engine, snap_id: UUID) -> object:
-    with acting(engine, OWN) as connection:
-        return snaps.complete(connection, OWN, snap_id, EVIDENCE)
+    with acting(engine, OWN) as session:
+        return snaps.complete(session, OWN, snap_id, EVIDENCE)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_whoever_waits_while_a_snap_is_shared_sees_that_it_was(
     """S33: a statement that waited for a lock still sees what was there before it waited."""
     snap_id = committed(engine)
     complete(engine, snap_id)
-    with engine.connect() as first:
+    with tenancy.session(engine) as first:
         with tenancy.scope(first, OWN):
             sharing.share(first, OWN, snap_id)
         with ThreadPoolExecutor(1) as thread:
@@ -164,7 +164,7 @@ def test_a_snap_that_is_being_shared_keeps_its_files(engine: sqlalchemy.Engine, 
     """S33: whoever parts with old files waits for nobody, and does not take what has a link by now."""
     snap_id = committed(engine)
     complete(engine, snap_id)
-    with engine.connect() as first:
+    with tenancy.session(engine) as first:
         with tenancy.scope(first, OWN):
             sharing.share(first, OWN, snap_id)
         with ThreadPoolExecutor(1) as thread:
@@ -176,8 +176,8 @@ def test_a_snap_that_is_being_shared_keeps_its_files(engine: sqlalchemy.Engine, 
 
 
 def part(engine: sqlalchemy.Engine) -> object:
-    with acting(engine, OWN) as connection:
-        return snaps.expire(connection, OWN, datetime.now(UTC) + timedelta(days=1), 100)
+    with acting(engine, OWN) as session:
+        return snaps.expire(session, OWN, datetime.now(UTC) + timedelta(days=1), 100)
 
 
 def somebody_waits(db: Db) -> bool:
@@ -190,7 +190,7 @@ def until_somebody_waits(db: Db) -> None:
 
 def test_whoever_waits_to_share_while_a_snap_is_deleted_finds_none(engine: sqlalchemy.Engine, db: Db) -> None:
     snap_id = committed(engine)
-    with engine.connect() as first:
+    with tenancy.session(engine) as first:
         with tenancy.scope(first, OWN):
             snaps.remove(first, OWN, snap_id)
         with ThreadPoolExecutor(1) as thread:
@@ -198,6 +198,53 @@ def test_whoever_waits_to_share_while_a_snap_is_deleted_finds_none(engine: sqlal
             until_somebody_waits(db)
             first.commit()
             assert waiting.result(timeout=30) is SnapNotFound
+
+
+def test_whoever_waits_to_mark_a_moment_of_a_video_that_is_deleted_finds_none(
+    engine: sqlalchemy.Engine, db: Db
+) -> None:
+    """Named by its URL it is made anew."""
+
+    def mark(**given: Any) -> type[Exception] | UUID:
+        try:
+            with acting(engine, OWN) as session:
+                return make_snap(session, OWN, **given).video_id
+        except VideoNotFound as error:
+            return type(error)
+
+    url = "https://example.org/gone.mp4"
+    with acting(engine, OWN) as session:
+        video_id = videos.at_url(session, OWN, url).id
+    with tenancy.session(engine) as first:
+        with tenancy.scope(first, OWN):
+            videos.delete(first, OWN, video_id)
+        with ThreadPoolExecutor(2) as threads:
+            by_id, by_url = threads.submit(mark, video_id=video_id), threads.submit(mark, video_url=url)
+            until(lambda: scalar(db, "SELECT count(*) FROM pg_locks WHERE NOT granted") == 2)
+            first.commit()
+            assert by_id.result(timeout=30) is VideoNotFound
+            assert by_url.result(timeout=30) not in (VideoNotFound, video_id)
+
+
+def test_a_video_of_which_a_moment_is_being_marked_is_not_deleted(engine: sqlalchemy.Engine, db: Db) -> None:
+    def delete(video_id: UUID) -> type[Exception] | None:
+        try:
+            with acting(engine, OWN) as session:
+                videos.delete(session, OWN, video_id)
+        except VideoHasSnaps as error:
+            return type(error)
+        return None
+
+    with acting(engine, OWN) as session:
+        video_id = videos.at_url(session, OWN, "https://example.org/stays.mp4").id
+    with tenancy.session(engine) as first:
+        with tenancy.scope(first, OWN):
+            make_snap(first, OWN, video_id=video_id)
+        with ThreadPoolExecutor(1) as thread:
+            waiting = thread.submit(delete, video_id)
+            until_somebody_waits(db)
+            first.commit()
+            assert waiting.result(timeout=30) is VideoHasSnaps
 
 
 def test_what_is_deleted_is_not_shared_and_what_is_shared_is_not_deleted(engine: sqlalchemy.Engine) -> None:

@@ -7,13 +7,13 @@ from uuid import UUID, uuid4
 
 import pytest
 import sqlalchemy
-from sqlalchemy import Connection
+from sqlalchemy.orm import Session
 
-from snapapp import search, sharing, snaps, videos
+from snapapp.domain import search, sharing, snaps, videos
+from snapapp.domain.paging import Window
+from snapapp.domain.search import Criteria
+from snapapp.domain.tables import Snap, Status
 from snapapp.errors import Invalid, UnsupportedSort
-from snapapp.listing import Window
-from snapapp.search import Criteria
-from snapapp.snaps import Snap, Status
 from tests.domain.making import EVIDENCE, acting, make_snap, subject
 from tests.factory import ago, hence
 
@@ -21,12 +21,12 @@ OWN = "default"
 
 
 @pytest.fixture
-def own(engine: sqlalchemy.Engine) -> Iterator[Connection]:
-    with acting(engine, OWN) as connection:
-        yield connection
+def own(engine: sqlalchemy.Engine) -> Iterator[Session]:
+    with acting(engine, OWN) as session:
+        yield session
 
 
-def made(own: Connection, count: int, **given: Any) -> list[UUID]:
+def made(own: Session, count: int, **given: Any) -> list[UUID]:
     """Snaps a minute apart, the first one the newest."""
     found = [make_snap(own, OWN, **given).id for _ in range(count)]
     for minutes, snap_id in enumerate(found):
@@ -34,12 +34,14 @@ def made(own: Connection, count: int, **given: Any) -> list[UUID]:
     return found
 
 
-def move(own: Connection, snap_id: UUID, **columns: Any) -> None:
+def move(own: Session, snap_id: UUID, **columns: Any) -> None:
     for name, value in columns.items():
-        own.exec_driver_sql(f"UPDATE snap SET {name} = %(value)s WHERE id = %(id)s", {"value": value, "id": snap_id})
+        own.connection().exec_driver_sql(
+            f"UPDATE snap SET {name} = %(value)s WHERE id = %(id)s", {"value": value, "id": snap_id}
+        )
 
 
-def found(own: Connection, **criteria: Any) -> list[UUID]:
+def found(own: Session, **criteria: Any) -> list[UUID]:
     return ids(search.by_subject(own, OWN, Criteria(**criteria)).items)
 
 
@@ -50,7 +52,7 @@ def ids(items: Sequence[Snap]) -> list[UUID]:
 # --- by subject -------------------------------------------------------------------------------------------------
 
 
-def test_a_subject_is_found_by_its_id_newest_first(own: Connection) -> None:
+def test_a_subject_is_found_by_its_id_newest_first(own: Session) -> None:
     """S20."""
     mine = made(own, 3, subject=subject("boi-7"))
     make_snap(own, OWN, subject=subject("boi-8"))
@@ -58,7 +60,7 @@ def test_a_subject_is_found_by_its_id_newest_first(own: Connection) -> None:
     assert found(own, subject_id="BOI-7") == found(own, subject_id="boi") == []
 
 
-def test_an_attribute_is_found_whatever_the_case_of_its_key(own: Connection) -> None:
+def test_an_attribute_is_found_whatever_the_case_of_its_key(own: Session) -> None:
     """S20."""
     [snap] = made(own, 1, subject=subject(Brinco="A1"))
     assert found(own, attr_key="bRINCO", attr_value="A1") == [snap]
@@ -67,25 +69,25 @@ def test_an_attribute_is_found_whatever_the_case_of_its_key(own: Connection) -> 
 
 
 @pytest.mark.parametrize("value", ["450.5", "450.50", "+450.5", "4505e-1", " 450.5 "])
-def test_a_number_is_found_however_it_is_written(own: Connection, value: str) -> None:
+def test_a_number_is_found_however_it_is_written(own: Session, value: str) -> None:
     """D12: numbers were stored, and never searched."""
     [snap] = made(own, 1, subject=subject(peso=450.5))
     assert found(own, attr_key="peso", attr_value=value) == [snap]
 
 
 @pytest.mark.parametrize("value", ["450.6", "NaN", "inf", "4_5", "٤٥٠", "", "450,5", "1e400", "9" * 1000, "\u00a0"])
-def test_what_is_no_such_number_finds_no_number(own: Connection, value: str) -> None:
+def test_what_is_no_such_number_finds_no_number(own: Session, value: str) -> None:
     made(own, 1, subject=subject(peso=450.5))
     assert found(own, attr_key="peso", attr_value=value) == []
 
 
-def test_a_text_that_looks_like_a_number_is_found_as_the_text_it_is(own: Connection) -> None:
+def test_a_text_that_looks_like_a_number_is_found_as_the_text_it_is(own: Session) -> None:
     [text], [number] = made(own, 1, subject=subject(brinco="007")), made(own, 1, subject=subject(brinco=7))
     assert set(found(own, attr_key="brinco", attr_value="007")) == {text, number}
     assert found(own, attr_key="brinco", attr_value="7") == [number]
 
 
-def test_numbers_are_found_by_range_ends_included(own: Connection) -> None:
+def test_numbers_are_found_by_range_ends_included(own: Session) -> None:
     """S36, D12."""
     light, middle, heavy = (made(own, 1, subject=subject(peso=weight))[0] for weight in (399.9, 400, 500))
     assert set(found(own, attr_key="Peso", attr_min=400, attr_max=500)) == {middle, heavy}
@@ -95,7 +97,7 @@ def test_numbers_are_found_by_range_ends_included(own: Connection) -> None:
     assert found(own, attr_key="peso", attr_value="400", attr_min=450) == []
 
 
-def test_long_values_that_begin_alike_are_told_apart(own: Connection) -> None:
+def test_long_values_that_begin_alike_are_told_apart(own: Session) -> None:
     """An index holds only their heads."""
     first, second = "🐂" * 500 + "a", "🐂" * 500 + "b"
     [snap] = made(own, 1, subject=subject(observacoes=first))
@@ -103,7 +105,7 @@ def test_long_values_that_begin_alike_are_told_apart(own: Connection) -> None:
     assert found(own, attr_key="observacoes", attr_value=first) == [snap]
 
 
-def test_words_are_found_by_their_beginnings_without_accents_or_case(own: Connection) -> None:
+def test_words_are_found_by_their_beginnings_without_accents_or_case(own: Session) -> None:
     [snap] = made(own, 1, subject=subject("boi-7", observacoes="Não come: MAÇÃ, capim", peso=450.5))
     made(own, 1, subject=subject("vaca-3", observacoes="come capim"))
     for q in ("maca", "Maçã", "nao MAC", "boi maç 7", "não! come?", "450", "MAÇÃ nao come capim"):
@@ -113,7 +115,7 @@ def test_words_are_found_by_their_beginnings_without_accents_or_case(own: Connec
         assert found(own, q=q) == [], q
 
 
-def test_a_corrected_subject_is_found_by_what_it_is_now(own: Connection) -> None:
+def test_a_corrected_subject_is_found_by_what_it_is_now(own: Session) -> None:
     [snap] = made(own, 1, subject=subject("boi-7", brinco="A1", peso=400, observacoes="manco"))
     snaps.correct(own, OWN, snap, subject("boi-8", brinco="B2", peso=500, observacoes="sadio"), by="Ana")
     for old in ({"subject_id": "boi-7"}, {"attr_key": "brinco", "attr_value": "A1"}, {"q": "manco"}):
@@ -123,7 +125,7 @@ def test_a_corrected_subject_is_found_by_what_it_is_now(own: Connection) -> None
         assert found(own, **new) == [snap]
 
 
-def test_all_criteria_hold_together(own: Connection) -> None:
+def test_all_criteria_hold_together(own: Session) -> None:
     wanted = make_snap(own, OWN, subject=subject("boi-7", brinco="A1", peso=450, observacoes="manco")).id
     for other in (
         subject("boi-8", brinco="A1", peso=450, observacoes="manco"),
@@ -137,7 +139,7 @@ def test_all_criteria_hold_together(own: Connection) -> None:
     assert found(own, **criteria | {"status": Status.COMPLETED}) == []
 
 
-def test_a_search_can_be_narrowed_by_status(own: Connection) -> None:
+def test_a_search_can_be_narrowed_by_status(own: Session) -> None:
     pending, completed, failed = made(own, 3, subject=subject("boi-7"))
     snaps.complete(own, OWN, completed, EVIDENCE)
     snaps.fail(own, OWN, failed, "oops")
@@ -146,7 +148,7 @@ def test_a_search_can_be_narrowed_by_status(own: Connection) -> None:
         assert ids(search.recent(own, OWN, status=status).items) == [snap]
 
 
-def test_a_search_can_be_narrowed_by_time_the_end_excluded(own: Connection) -> None:
+def test_a_search_can_be_narrowed_by_time_the_end_excluded(own: Session) -> None:
     newest, middle, oldest = made(own, 3, subject=subject("boi-7"))
     at = snaps.read(own, OWN, middle).created_at
     assert found(own, subject_id="boi-7", since=at) == [newest, middle]
@@ -183,7 +185,7 @@ def test_criteria_that_make_no_sense_are_refused(criteria: dict[str, Any], messa
 # --- of a video, of a person ------------------------------------------------------------------------------------
 
 
-def test_the_snaps_of_a_video_come_by_moment(own: Connection) -> None:
+def test_the_snaps_of_a_video_come_by_moment(own: Session) -> None:
     """S19."""
     video = videos.at_url(own, OWN, "https://example.org/a.mp4").id
     made_of_it = made(own, 3, video_id=video)
@@ -198,7 +200,7 @@ def test_the_snaps_of_a_video_come_by_moment(own: Connection) -> None:
     assert search.of_video(own, OWN, uuid4()).items == []
 
 
-def test_the_snaps_of_a_video_can_be_one_persons(own: Connection) -> None:
+def test_the_snaps_of_a_video_can_be_one_persons(own: Session) -> None:
     """S19: in any case."""
     video = videos.at_url(own, OWN, "https://example.org/a.mp4").id
     ana = make_snap(own, OWN, video_id=video, nickname="Ana José").id
@@ -207,7 +209,7 @@ def test_the_snaps_of_a_video_can_be_one_persons(own: Connection) -> None:
     assert search.of_video(own, OWN, video, nickname="An").items == []
 
 
-def test_mine_are_a_nicknames_newest_first(own: Connection) -> None:
+def test_mine_are_a_nicknames_newest_first(own: Session) -> None:
     """S21."""
     mine = made(own, 3, nickname="Ana")
     make_snap(own, OWN, nickname="Bob", email="bob@example.org")
@@ -215,7 +217,7 @@ def test_mine_are_a_nicknames_newest_first(own: Connection) -> None:
     assert ids(search.mine(own, OWN, "ana", Window(sort_dir="asc")).items) == mine[::-1]
 
 
-def test_my_videos_say_how_many_snaps_and_which_was_the_last(own: Connection) -> None:
+def test_my_videos_say_how_many_snaps_and_which_was_the_last(own: Session) -> None:
     """S21."""
     first = videos.at_url(own, OWN, "https://example.org/a.mp4")
     second = videos.at_url(own, OWN, "https://example.org/b.mp4")
@@ -238,7 +240,7 @@ def test_my_videos_say_how_many_snaps_and_which_was_the_last(own: Connection) ->
         assert [it.video_id for it in search.videos_mine(own, OWN, "ana", window).items] == order
 
 
-def test_hidden_snaps_are_in_no_list(own: Connection) -> None:
+def test_hidden_snaps_are_in_no_list(own: Session) -> None:
     snap = make_snap(own, OWN, subject=subject("boi-7", brinco="A1"))
     sharing.share(own, OWN, snap.id)
     snaps.remove(own, OWN, snap.id)
@@ -251,7 +253,7 @@ def test_hidden_snaps_are_in_no_list(own: Connection) -> None:
 # --- pages ------------------------------------------------------------------------------------------------------
 
 
-def test_pages_follow_each_other_without_gap_or_repetition(own: Connection) -> None:
+def test_pages_follow_each_other_without_gap_or_repetition(own: Session) -> None:
     """S22: also where all were made at one moment."""
     everything = {make_snap(own, OWN).id for _ in range(7)}
     seen: list[UUID] = []
@@ -267,7 +269,7 @@ def test_pages_follow_each_other_without_gap_or_repetition(own: Connection) -> N
     assert (past.items, past.has_more) == ([], False)
 
 
-def test_a_list_is_sorted_by_what_it_allows_and_nothing_else(own: Connection) -> None:
+def test_a_list_is_sorted_by_what_it_allows_and_nothing_else(own: Session) -> None:
     """S22."""
     made(own, 2)
     for sort_by in ("createdAt", "processedAt", "resolvedStartSeconds", "dataFilmagem", "subjectId", "nickname"):

@@ -6,11 +6,11 @@ from uuid import uuid4
 
 import pytest
 import sqlalchemy
-from sqlalchemy import Connection
+from sqlalchemy.orm import Session
 
-from snapapp import videos
+from snapapp.domain import videos
+from snapapp.domain.paging import Window
 from snapapp.errors import Invalid, VideoNotFound
-from snapapp.listing import Window
 from tests.domain.making import acting, an_upload
 from tests.factory import ago
 
@@ -19,12 +19,12 @@ URL = "https://example.org/a.mp4"
 
 
 @pytest.fixture
-def own(engine: sqlalchemy.Engine) -> Iterator[Connection]:
-    with acting(engine, OWN) as connection:
-        yield connection
+def own(engine: sqlalchemy.Engine) -> Iterator[Session]:
+    with acting(engine, OWN) as session:
+        yield session
 
 
-def test_a_url_is_one_video_however_often_it_is_named(own: Connection) -> None:
+def test_a_url_is_one_video_however_often_it_is_named(own: Session) -> None:
     """S31."""
     video = videos.resolve(own, OWN, video_id=None, video_url=URL)
     assert (video.url, video.is_upload, video.probe) == (URL, False, None)
@@ -34,12 +34,12 @@ def test_a_url_is_one_video_however_often_it_is_named(own: Connection) -> None:
 
 
 @pytest.mark.parametrize("given", [None, ""])
-def test_a_video_must_be_named_somehow(own: Connection, given: str | None) -> None:
+def test_a_video_must_be_named_somehow(own: Session, given: str | None) -> None:
     with pytest.raises(Invalid, match=r"^Provide at least one of videoId or videoUrl$"):
         videos.resolve(own, OWN, video_id=None, video_url=given)
 
 
-def test_a_video_that_is_not_there_is_named(own: Connection) -> None:
+def test_a_video_that_is_not_there_is_named(own: Session) -> None:
     nowhere = uuid4()
     for touch in (lambda: videos.read(own, OWN, nowhere), lambda: videos.set_probe(own, OWN, nowhere, {})):
         with pytest.raises(VideoNotFound) as raised:
@@ -47,13 +47,13 @@ def test_a_video_that_is_not_there_is_named(own: Connection) -> None:
         assert str(raised.value) == f"Video not found: {nowhere}"
 
 
-def test_what_was_found_in_a_video_is_kept(own: Connection) -> None:
+def test_what_was_found_in_a_video_is_kept(own: Session) -> None:
     video = videos.at_url(own, OWN, URL)
     videos.set_probe(own, OWN, video.id, {"width": 1920, "reason": None})
     assert videos.read(own, OWN, video.id).probe == {"width": 1920, "reason": None}
 
 
-def test_the_same_bytes_are_kept_once(own: Connection) -> None:
+def test_the_same_bytes_are_kept_once(own: Session) -> None:
     """FE3."""
     upload = an_upload(b"film", file_name="../../etc/passwd", content_type="text/html")
     video = videos.add_upload(own, OWN, upload)
@@ -82,11 +82,11 @@ def test_an_upload_that_no_row_could_hold_is_refused(given: dict[str, Any]) -> N
         an_upload(**given)
 
 
-def test_videos_are_listed_newest_first(own: Connection) -> None:
+def test_videos_are_listed_newest_first(own: Session) -> None:
     made = [videos.at_url(own, OWN, f"https://example.org/{name}.mp4").id for name in "abc"]
     for minutes, video_id in enumerate(made):
         values = {"at": ago(minutes=minutes), "id": video_id}
-        own.exec_driver_sql("UPDATE video SET created_at = %(at)s WHERE id = %(id)s", values)
+        own.connection().exec_driver_sql("UPDATE video SET created_at = %(at)s WHERE id = %(id)s", values)
     page = videos.page(own, OWN, Window(limit=2))
     assert ([video.id for video in page.items], page.has_more) == (made[:2], True)
     rest = videos.page(own, OWN, Window(offset=2))

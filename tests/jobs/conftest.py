@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from snapapp.jobs.database import connect
+from snapapp.jobs.rows.database import connect
 from tests.factory import Db
 
 

@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from snapapp.jobs import Job, queue
+from snapapp.jobs import Job
 from snapapp.jobs.context import Within
 from snapapp.jobs.errors import ContextFailed
 from snapapp.jobs.registry import Registry
-from snapapp.jobs.runtime import Runtime
+from snapapp.jobs.rows import lifecycle
+from snapapp.jobs.worker.runtime import Runtime
 from tests.factory import Db, row, scalar
-from tests.jobs import tenancy
-from tests.jobs.tenancy import context, registry
-from tests.jobs.test_executors import put
+from tests.jobs.executors.test_executors import put
+from tests.jobs.kinds import tenancy
+from tests.jobs.kinds.tenancy import context, registry
 from tests.jobs.test_model import make
 from tests.jobs.working import quick_settings, until, until_status, working
 
@@ -192,5 +193,5 @@ def test_a_cancel_inside_the_context_is_a_cancel(url: str, db: Db) -> None:
     with working(url, its, context=context):
         job_id = put(db, "sleep", tenant="ana")
         until(lambda: db.execute("SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep'").fetchall())
-        queue.cancel(db, job_id)
+        lifecycle.cancel(db, job_id)
         until_status(db, job_id, "CANCELLED", within=5)

@@ -2,14 +2,18 @@
 
 import json
 import logging
+import re
+import threading
 from datetime import timedelta
 
 import pytest
 
 from snapapp.jobs import Job, Permanent, enqueue, enqueue_many, events
-from snapapp.jobs.events import Event, Events, JsonFormatter, LogLines
+from snapapp.jobs.events import Event, Events
+from snapapp.jobs.log_lines import JsonFormatter, LogLines
 from snapapp.jobs.registry import Registry
-from snapapp.jobs.runtime import Runtime
+from snapapp.jobs.worker.runtime import Runtime
+from tests import ROOT
 from tests.factory import Db, make_job
 from tests.jobs.working import quick_settings, until, until_status, working
 
@@ -43,11 +47,42 @@ def test_a_jobs_way_is_told_event_by_event(url: str, db: Db, registry: Registry)
     names = [event.name for name in ("worker.started", "worker.stopping", "worker.closed") for event in heard.all(name)]
     assert names == ["worker.started", "worker.stopping", "worker.closed"]
     assert len(heard.all("worker.job.active")) == 3
+    assert [event.facts["job_id"] for event in heard.all("worker.job.processed")] == [fine]
+    errored = [(event.facts["job_id"], event.facts["attempt"]) for event in heard.all("worker.job.errored")]
+    assert errored == [(broken, 1), (broken, 2)]
     assert [event.facts["job_id"] for event in heard.all("job.completed")] == [fine]
     assert [event.facts["attempt"] for event in heard.all("job.retried")] == [1]
     assert heard.all("job.failed")[0].facts["error"] == "ValueError: no"
     assert heard.all("worker.error") == []
     assert heard.all("job.completed")[0].facts["request_id"] == "r-7"
+
+
+def test_a_pause_a_beat_and_a_lost_worker_are_told(url: str, db: Db, registry: Registry) -> None:
+    """W27, W37."""
+    stuck = threading.Event()
+    registry.processor("stuck")(lambda job: stuck.wait(20) and None)
+    expired = {"claimed_by": "gone", "lock_expires_at": "2000-01-01"}
+    with working(url, registry) as (_, heard):
+        held = enqueue(db, "stuck")
+        lost = make_job(db, "RUNNING", kind="fine", **expired)
+        db.execute("SELECT pause_queue('mail')")
+        assert heard.wait_for(events.QUEUE_PAUSED).facts["queue"] == "mail"
+        db.execute("SELECT resume_queue('mail')")
+        assert heard.wait_for(events.QUEUE_RESUMED).facts["queue"] == "mail"
+        assert heard.wait_for(events.JOB_STALLED).facts["job_id"] == lost
+        until(lambda: any(held in event.facts["job_ids"] for event in heard.all(events.LEASES_EXTENDED)))
+        stuck.set()
+
+
+def test_every_event_says_what_the_documentation_says() -> None:
+    """M58: every name has its row, somebody emits it, and the page is as the table. That an emission says what its row
+    promises, each worker of a test is asked at its end (`working`)."""
+    code = "\n".join(path.read_text() for path in (ROOT / "snapapp").rglob("*.py") if path.name != "events.py")
+    for constant, name in vars(events).items():
+        if re.fullmatch("[A-Z][A-Z_]+", constant) and isinstance(name, str):
+            assert name in events.ALL
+            assert re.search(rf"\b{constant}\b", code) or constant == "WORKER_ERROR", f"nobody emits {name}"
+    assert (ROOT / "docs/events.md").read_text() == events.documentation()
 
 
 def test_every_log_line_about_a_job_carries_the_promised_fields(

@@ -1,7 +1,7 @@
 """Values: what a job is, what a failure leaves behind, and which JSON PostgreSQL can keep."""
 
 import json
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from typing import Any, NoReturn
 from uuid import uuid4
 
@@ -56,7 +56,7 @@ def make(**fields: Any) -> Job:
         "snap_id": uuid4(),
     }
     given |= {"payload_json": b"{}", "attempt": 1, "max_attempts": 3, "lease_seq": 7, "timeout_ms": None}
-    return Job(**given | {"request_id": None, "suspect": False} | fields)
+    return Job(**given | {"request_id": None} | fields)
 
 
 # --- a job ------------------------------------------------------------------------------------------------------
@@ -71,10 +71,11 @@ def test_a_job_is_exhausted_beyond_its_last_attempt(attempt: int, exhausted: boo
     assert make(attempt=attempt).exhausted == exhausted
 
 
-def test_a_payload_cannot_be_changed_for_the_next_attempt() -> None:
+def test_a_payload_is_decoded_once_an_attempt_and_cannot_be_changed_for_the_next_one() -> None:
     it = make(payload_json=b'{"n": [1]}')
     it.payload["n"].append(2)
-    assert it.payload == {"n": [1]}
+    assert it.payload is it.payload
+    assert replace(it, attempt=2).payload == {"n": [1]}
 
 
 @pytest.mark.parametrize(

@@ -93,10 +93,10 @@ def test_a_processor_says_where_a_child_finds_it() -> None:
 
 
 def test_modules_are_loaded_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "declares_nothing.py").write_text("loaded = True\n")
+    (tmp_path / "loaded_by_name.py").write_text("loaded = True\n")
     monkeypatch.syspath_prepend(tmp_path)
-    load(("declares_nothing",))
-    assert sys.modules.pop("declares_nothing").loaded
+    load(("loaded_by_name",))
+    assert sys.modules.pop("loaded_by_name").loaded
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         load(("no_such_module",))
 

@@ -13,7 +13,7 @@ from snapapp.jobs.registry import Registry
 from snapapp.jobs.retry import delay_after, wait_spread
 from snapapp.jobs.settings import RetrySettings
 from tests.factory import Db, hence, row, scalar
-from tests.jobs.test_executors import put
+from tests.jobs.executors.test_executors import put
 from tests.jobs.working import until_status, working
 
 SECOND = timedelta(seconds=1)

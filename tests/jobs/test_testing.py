@@ -15,8 +15,8 @@ from sqlalchemy import Connection, Engine, text
 from snapapp.jobs import Job, Permanent, Snooze, enqueue
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.testing import assert_enqueued, enqueued, make_due, run_due
-from tests.executors import kinds
-from tests.jobs import crashing, tenancy
+from tests.jobs.kinds import crashing, tenancy
+from tests.labs.executors import kinds
 
 
 @pytest.fixture
@@ -297,7 +297,7 @@ def test_tenants_of_a_fair_queue_take_turns(connection: Connection) -> None:
 def test_a_suspect_runs_within_a_limit_too(connection: Connection, counting: Registry) -> None:
     limit(connection, "queue:default", max_running=1)
     job_id = enqueue(connection, "count")
-    connection.execute(text("UPDATE snap_processing_job SET suspect = true WHERE id = :id"), {"id": job_id})
+    connection.execute(text("UPDATE snap_processing_job SET losses = 2 WHERE id = :id"), {"id": job_id})
     assert run_due(connection, counting) == ["count: COMPLETED"]
 
 

@@ -11,11 +11,11 @@ import sqlalchemy
 
 from snapapp.jobs import Job
 from snapapp.jobs.context import Hook
-from snapapp.jobs.events import Event, Events
+from snapapp.jobs.events import ALL, Event, Events
 from snapapp.jobs.registry import Registry
-from snapapp.jobs.runtime import Runtime
 from snapapp.jobs.settings import JobsSettings, RetrySettings
-from snapapp.jobs.worker import Worker
+from snapapp.jobs.worker.runtime import Runtime
+from snapapp.jobs.worker.worker import Worker
 from tests.factory import Db, row
 
 QUICK: dict[str, Any] = {
@@ -38,10 +38,13 @@ class Heard:
     def __init__(self, events: Events) -> None:
         self._news = threading.Condition()
         self._events: list[Event] = []
+        self.undeclared: list[Event] = []  # that say more than docs/events.md promises, or are not in it
         events.on(None, self._hear)
 
     def _hear(self, event: Event) -> None:
         with self._news:
+            if event.name not in ALL or not event.facts.keys() <= {*ALL[event.name].facts}:
+                self.undeclared.append(event)
             self._events.append(event)
             self._news.notify_all()
 
@@ -72,6 +75,7 @@ def working(
     finally:
         worker.stop(grace=timedelta(seconds=1))
         runtime.close()
+    assert heard.undeclared == []
 
 
 def put_effect(db: sqlalchemy.Connection, job: Job, _result: Any) -> None:

@@ -6,6 +6,7 @@ import math
 import os
 import random
 import struct
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -18,6 +19,8 @@ from av.container import OutputContainer
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 from PIL import Image, ImageDraw
+
+from snapapp.media import Overlay, Wanted
 
 os.environ.setdefault("SVT_LOG", "1")  # its encoder speaks to stderr otherwise
 
@@ -45,6 +48,7 @@ class Recipe:
     clock: int = TICKS
     movflags: str = ""
     muxing: dict[str, str] = field(default_factory=dict)
+    metadata: dict[str, str] = field(default_factory=dict)
     pix_fmt: str = "yuv420p"
     rotation: int = 0
     """Clockwise: what a player has to turn it by."""
@@ -104,8 +108,13 @@ GOOD: dict[str, Recipe] = {
 
 
 def make(recipe: Recipe, path: Path) -> Path:
-    with av.open(str(path), "w", options=_muxing(recipe)) as file:
-        _encode(file, recipe)
+    try:
+        with av.open(str(path), "w", options=_muxing(recipe)) as file:
+            file.metadata.update(recipe.metadata)
+            _encode(file, recipe)
+    finally:  # as root, libsvtav1 makes its caller a real-time thread, before which everything else stands still
+        if sys.platform == "linux":
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     return path
 
 
@@ -311,3 +320,34 @@ def _upright(frame: VideoFrame, rotation: int) -> Image.Image:
     image: Image.Image = frame.to_image()  # type: ignore[no-untyped-call]
     back = {90: Image.Transpose.ROTATE_270, 180: Image.Transpose.ROTATE_180, 270: Image.Transpose.ROTATE_90}
     return image.transpose(back[rotation]) if rotation else image
+
+
+# --- what is wanted of them --------------------------------------------------------------------------------------
+
+
+def make_wanted(start_seconds: float | None = None, **changes: Any) -> Wanted:
+    usual: dict[str, Any] = {
+        "start_frame": None,
+        "duration_seconds": 1.0,
+        "clip_seconds": changes.get("duration_seconds", 1.0),
+        "fps": 5,
+        "max_width": 1280,
+        "quality": 3,
+        "overlay": None,
+    }
+    return Wanted(start_seconds=start_seconds, **usual | changes)
+
+
+def make_overlay(cards: tuple[str, ...], **changes: Any) -> Overlay:
+    usual: dict[str, Any] = {
+        "shows_frame": False,
+        "shows_time": False,
+        "is_left": False,
+        "is_top": True,
+        "font_size": 18,
+        "box_color": "black@0.7",
+        "font_color": "white",
+        "margin": 20,
+        "padding": 10,
+    }
+    return Overlay(cards=cards, **usual | changes)

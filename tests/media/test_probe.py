@@ -9,7 +9,7 @@ import pytest
 from snapapp import media
 from snapapp.media import Probe
 from tests.media.conftest import Video
-from tests.media.material import GOOD, X265, Recipe, make, sound_only, subtitled_picture
+from tests.media.material import GOOD, X265, Recipe, make, make_wanted, sound_only, subtitled_picture
 
 
 def probed(path: Path) -> Probe:
@@ -40,7 +40,8 @@ def test_a_video_is_described(
     """S29: videoProbe, and whether a browser needs a copy."""
     found = probed(video(kind))
     assert (found.compatible, found.reason) == (True, None)
-    assert (found.container_format, found.codec_name, found.pixel_format) == (container, codec, pixel_format)
+    demuxer = "matroska,webm" if container in ("mkv", "webm") else "mov,mp4,m4a,3gp,3g2,mj2"  # its whole name
+    assert (found.container_format, found.codec_name, found.pixel_format) == (demuxer, codec, pixel_format)
     assert (found.width, found.height) == GOOD[kind].size
     assert found.source_fps == pytest.approx(fps, abs=0.01) if fps else found.source_fps
     assert found.duration_seconds == pytest.approx(4.007 if kind == "mkv" else 3, abs=0.05)
@@ -67,7 +68,7 @@ def test_high_dynamic_range_is_said_to_be_there(tmp_path: Path) -> None:
     found = probed(path)
     assert (found.compatible, found.is_hdr) == (True, True)
     with path.open("rb") as file:
-        assert media.extract(file, media.Wanted(0.0), tmp_path).probe.is_hdr
+        assert media.extract(file, make_wanted(0.0), tmp_path).probe.is_hdr
 
 
 def test_a_file_without_moving_pictures_says_so(tmp_path: Path) -> None:
@@ -105,3 +106,20 @@ def test_a_video_whose_every_picture_is_damaged_is_described_and_refused(video: 
     assert (found.compatible, found.width) == (False, 320)
     assert found.reason
     assert "no picture that can be decoded" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ({"creation_time": "2026-03-01T08:15:00-03:00"}, "2026-03-01T11:15:00+00:00"),
+        (
+            {"creation_time": "2026-03-01T12:00:00Z", "com.apple.quicktime.creationdate": "2026-03-01T08:15:00-0300"},
+            "2026-03-01T08:15:00-03:00",
+        ),
+        ({"creation_time": "1970-01-01T00:00:01Z"}, None),  # a camera without a clock
+        ({}, None),
+    ],
+)
+def test_when_it_was_filmed_is_what_the_camera_wrote(tmp_path: Path, said: dict[str, str], found: str | None) -> None:
+    recipe = Recipe(suffix=".mov", times=(0,), movflags="+use_metadata_tags", metadata=said)
+    assert probed(make(recipe, tmp_path / "camera.mov")).filmed_at == found

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy
 
-from snapapp.processing import darkroom, surroundings
+from snapapp.processing import child_settings, media_work
 from snapapp.storage import Local, Room
 from tests.sources.server import Server, serving
 
@@ -27,7 +27,7 @@ def at_home(tmp_path: Path, remote: Server, monkeypatch: pytest.MonkeyPatch) -> 
     """What a child reads from its environment."""
     monkeypatch.setenv("SNAPAPP_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("SNAPAPP_FETCH_ALLOWED_HOSTS", f"127.0.0.1:{remote.port}")
-    kept = (darkroom.here, surroundings.settings)
+    kept = (media_work.here, child_settings.settings)
     for each in kept:
         each.cache_clear()
     yield tmp_path

@@ -9,14 +9,14 @@ from uuid import UUID, uuid4
 import pytest
 import sqlalchemy
 
-from snapapp import sharing, snaps, tenants, videos
+from snapapp.domain import sharing, snaps, storage_use, tenants, videos
+from snapapp.domain.snaps import Evidence
 from snapapp.jobs import enqueue
 from snapapp.jobs.testing import run_due
 from snapapp.processing import sweep
-from snapapp.snaps import Evidence
 from snapapp.storage import Local, keys
 from snapapp.storage.sweep import Published
-from tests.domain.making import EVIDENCE, acting, an_upload, make_snap
+from tests.domain.making import EVIDENCE, acting, an_upload, begun, make_snap
 
 TENANT = "default"
 
@@ -53,15 +53,13 @@ class Sweep:
         """A snap with a file, processed so many days ago."""
         snap_id = uuid4()
         prefix = keys.of_attempt(snap_id, 1)
-        artefacts = [{"file_name": "frame_00001.jpg", "sha256": "0" * 64}]
+        artefacts = [{"file_name": "frame_00001.jpg", "sha256": "0" * 64, "size_bytes": 1}]
         evidence = {name: getattr(EVIDENCE, name) for name in EVIDENCE.__slots__}
-        with acting(self.engine, tenant) as connection:
-            make_snap(connection, tenant, id=snap_id)
+        with acting(self.engine, tenant) as own:
+            make_snap(own, tenant, id=snap_id)
             extras = {"poster": "poster.jpg", "artefacts": artefacts}
-            snaps.complete(
-                connection, tenant, snap_id, Evidence(**evidence | {"media_prefix": prefix, "extras": extras})
-            )
-            connection.exec_driver_sql(
+            snaps.complete(own, tenant, snap_id, Evidence(**evidence | {"media_prefix": prefix, "extras": extras}))
+            own.connection().exec_driver_sql(
                 "UPDATE snap SET processed_at = now() - %s * interval '1 day' WHERE id = %s", (days, snap_id)
             )
         store.put(f"{prefix}frame_00001.jpg", b"x")
@@ -88,17 +86,29 @@ def test_the_files_of_a_snap_that_was_deleted_go_and_no_others(swept: "Sweep", s
         for attempt in (1, 2):
             store.put(f"{keys.of_attempt(snap_id, attempt)}frame_00001.jpg", b"x")
     with swept.engine.begin() as connection:
-        job_id = enqueue(connection, "snap.forget", {"snapId": str(gone)})
-        assert run_due(connection) == ["snap.forget: COMPLETED"]
+        job_id = enqueue(connection, "media.forget", {"snapId": str(gone)})
+        assert run_due(connection) == ["media.forget: COMPLETED"]
     assert job_id
     assert [stored.key.split("/")[1] for stored in store.listed("snaps/")] == [str(stays)] * 2
 
 
+def test_the_files_of_a_video_that_was_deleted_go_and_no_others(swept: "Sweep", store: Local) -> None:
+    gone, stays = uuid4(), uuid4()
+    for video_id, tenant in ((gone, TENANT), (stays, TENANT), (gone, "other")):
+        for name in ("source", "preview.mp4", "still_0000001000.jpg"):
+            store.put(f"{keys.of_video(tenant, video_id)}{name}", b"x")
+    with swept.engine.begin() as connection:
+        enqueue(connection, "media.forget", {"videoId": str(gone)}, tenant=TENANT)
+        assert run_due(connection) == ["media.forget: COMPLETED"]
+    left = [keys.of_video(TENANT, stays)] * 3 + [keys.of_video("other", gone)] * 3
+    assert [f"{stored.key.rpartition('/')[0]}/" for stored in store.listed("videos/")] == left
+
+
 def test_an_upload_and_what_was_made_of_it_stay(swept: Sweep, store: Local) -> None:
     upload = an_upload(storage_key="videos/default/v/source")
-    with acting(swept.engine, TENANT) as connection:
-        videos.add_upload(connection, TENANT, upload)
-        remote = videos.at_url(connection, TENANT, "https://example.org/a.mp4")
+    with acting(swept.engine, TENANT) as own:
+        videos.add_upload(own, TENANT, upload)
+        remote = videos.at_url(own, TENANT, "https://example.org/a.mp4")
     still = f"{keys.of_video(TENANT, remote.id)}still_0000000500.jpg"
     for key in (upload.storage_key, "videos/default/v/preview.mp4", still):
         store.put(key, b"x")
@@ -107,9 +117,9 @@ def test_an_upload_and_what_was_made_of_it_stay(swept: Sweep, store: Local) -> N
 
 
 def test_stills_and_previews_go_after_a_month_because_they_can_be_made_again(swept: Sweep, store: Local) -> None:
-    with acting(swept.engine, TENANT) as connection:
+    with acting(swept.engine, TENANT) as own:
         upload = an_upload(storage_key=f"{keys.of_video(TENANT, uuid4())}source")
-        video = videos.add_upload(connection, TENANT, upload)
+        video = videos.add_upload(own, TENANT, upload)
     preview, still = keys.of_preview(TENANT, video.id), keys.of_still(TENANT, video.id, 500)
     for key, days in ((upload.storage_key, 31), (preview, 31), (still, 29)):
         store.put(key, b"x")
@@ -163,8 +173,8 @@ def test_many_snaps_of_many_tenants_are_told_from_what_is_nobodys(
     swept: Sweep, store: Local, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweep, "_PAGE", 2)
-    with swept.engine.begin() as connection:
-        tenants.add(connection, "other", "Other")
+    with begun(swept.engine) as session:
+        tenants.add(session, "other", "Other")
     kept = [swept.published(store, tenant=tenant)[1] for tenant in (TENANT, "other") * 3]
     strays = [f"{keys.of_attempt(uuid4(), 1)}frame_00001.jpg" for _ in range(5)]
     for key in strays:
@@ -193,11 +203,12 @@ def test_files_are_kept_as_long_as_they_are_to_be_and_shared_ones_for_ever(
 ) -> None:
     monkeypatch.setenv("SNAPAPP_MEDIA_RETENTION_DAYS", "30")
     old, shared, young = (swept.published(store, days=days) for days in (31, 31, 29))
-    with acting(swept.engine, TENANT) as connection:
-        sharing.share(connection, TENANT, shared[0])
+    with acting(swept.engine, TENANT) as own:
+        sharing.share(own, TENANT, shared[0])
     swept()
     assert [store.exists(f"{prefix}frame_00001.jpg") for _, prefix in (old, shared, young)] == [False, True, True]
-    with acting(swept.engine, TENANT) as connection:
-        record = snaps.read(connection, TENANT, old[0])
+    with acting(swept.engine, TENANT) as own:
+        record = snaps.read(own, TENANT, old[0])
+        assert storage_use.of(own, TENANT).snap_bytes == 2, "what is gone no longer counts"
     assert (record.media_prefix, record.frames, record.frame_count) == (None, [], 0)
     assert record.extras["artefacts"], "what the files were can still be proven"

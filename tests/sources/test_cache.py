@@ -17,8 +17,8 @@ import pytest
 
 from snapapp.sources import Limits, Reason, SourceUnavailable, guard, open_remote
 from snapapp.sources.cache import BLOCK, Cache
+from snapapp.sources.http_client import Version
 from snapapp.sources.limits import MIB
-from snapapp.sources.line import Version
 from tests.jobs.working import until
 from tests.sources.server import Film, Server, Visit
 

@@ -8,7 +8,8 @@ import pytest
 
 from snapapp.sources import Reason, SourceUnavailable
 from snapapp.sources.cache import BLOCK
-from tests.sources import lab, videos
+from tests.labs.sources import lab
+from tests.sources import videos
 from tests.sources.conftest import Open
 from tests.sources.server import Film, Server
 
@@ -52,7 +53,7 @@ def test_what_is_no_video_is_the_decoders_to_say(server: Server, opened: Open) -
 
 @pytest.mark.timeout(300)
 def test_a_moment_of_a_long_video_costs_a_small_part_of_it_and_a_second_snap_nothing() -> None:
-    """media.md: at most a hundredth of 1 GB; here of 60 MB, in full with `python -m tests.sources`."""
+    """media.md: at most a hundredth of 1 GB; here of 60 MB, in full with `python -m tests.labs sources`."""
     for cost in lab.run(60_000_000, moments=1):
         assert cost.pictures == 2 * videos.RATE
         assert cost.requests <= lab.MOST_REQUESTS

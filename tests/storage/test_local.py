@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,29 @@ def outside(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "secret").write_bytes(b"not yours")
     return folder
+
+
+def test_a_name_is_on_disk_before_it_is_said_to_be_there(
+    local: Local, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T16: after a power cut a file whose folder was not synced has no name."""
+    said: list[str] = []
+    replace, fsync = os.replace, os.fsync
+
+    def note_replace(*given: Any, **named: Any) -> None:
+        replace(*given, **named)
+        said.append("named")
+
+    def note_fsync(descriptor: int) -> None:
+        fsync(descriptor)
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            said.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+
+    monkeypatch.setattr(os, "replace", note_replace)
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    local.put("a/b/c", b"x")
+    assert said[-2:] == ["named", str(root / "a" / "b")]
+    assert {str(root), str(root / "a")} <= {*said}, "nor a folder"
 
 
 def test_no_link_leads_out(local: Local, root: Path, outside: Path) -> None:

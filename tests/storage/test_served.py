@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from snapapp.settings import StorageKind
+from snapapp.settings.table import StorageKind
 from tests.api.conftest import served
-from tests.api.test_media import get
-from tests.api.test_stream import serving
+from tests.api.http.test_media import get
+from tests.api.internal.test_live import serving
 from tests.storage.conftest import Bucket
 
 PREFIX = "snaps/0197a0f0-0000-7000-8000-000000000001/3/"
@@ -61,7 +61,7 @@ def test_a_bucket_that_is_away_is_503_and_says_no_more(
         given = client.get(f"{link}clip.mp4")
     assert (given.status_code, given.headers["retry-after"]) == (503, "5")
     assert given.json()["message"] == "The storage is away, try again"
-    said = " ".join(record.getMessage() for record in caplog.records if record.name == "snapapp.api.errors")
+    said = " ".join(record.getMessage() for record in caplog.records if record.name == "snapapp.api.http.errors")
     assert f"GET /media/***/clip.mp4: The storage cannot be used for {PREFIX}clip.mp4" in said
     assert link not in said
 

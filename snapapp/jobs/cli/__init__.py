@@ -1,38 +1,32 @@
 """The queue's own commands, a file a family: tables for people, --json for programs."""
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
-import psycopg
-
-from snapapp.jobs.cli import fleet, jobs, limits, queues, schedules, tail
 from snapapp.jobs.cli.shown import show_json, show_table
-from snapapp.jobs.cli.typed import Act, Add
+from snapapp.jobs.cli.typed import Act
+from snapapp.jobs.rows.database import opened
 
 __all__ = ["add_arguments", "run", "show_json", "show_table"]
 
 
-def _add_jobs(add: Add) -> None:
-    jobs.add_commands(add)
-    tail.add_command(add)
-
-
-_FAMILIES: dict[str, Callable[[Add], None]] = {
-    "jobs": _add_jobs,
-    "queues": queues.add_commands,
-    "workers": queues.add_worker_commands,
-    "schedules": schedules.add_commands,
-    "limits": limits.add_commands,
-    "fleet": fleet.add_commands,
+# Modules are imported when one of their commands is typed: the fleet's would cost `jobs list` more than all it does.
+_FAMILIES = {
+    "jobs": ("jobs.add_commands", "upkeep.add_commands", "tail.add_command"),
+    "queues": ("queues.add_commands",),
+    "workers": ("queues.add_worker_commands",),
+    "schedules": ("schedules.add_commands",),
+    "limits": ("limits.add_commands",),
+    "fleet": ("fleet.add_commands",),
 }
 
 
 def run(url: str, arguments: Namespace) -> int:
     """What was typed, on this database; its exit code."""
-    with psycopg.connect(url, autocommit=True, application_name="snapapp cli", connect_timeout=10) as db:
+    settings = {"statement_timeout": "60s", "timezone": "UTC"}
+    with opened(url, settings=settings, autocommit=True, application_name="snapapp cli", connect_timeout=10) as db:
         db.prepare_threshold = None  # a pooler may sit in between
-        db.execute("SELECT set_config('statement_timeout', '60s', false), set_config('timezone', 'UTC', false)")
         code: int = arguments.act(db, arguments)
         return code
 
@@ -49,4 +43,6 @@ def add_arguments(family: str, parser: ArgumentParser) -> None:
         command.set_defaults(act=act, error=command.error)
         return command
 
-    _FAMILIES[family](add)
+    for place in _FAMILIES[family]:
+        module, _, declare = place.partition(".")
+        getattr(import_module(f"{__name__}.{module}"), declare)(add)

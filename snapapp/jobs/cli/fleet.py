@@ -2,12 +2,12 @@
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from time import monotonic, sleep
 
-from snapapp.jobs.cli.shown import local, say, show_json, show_table, span
+from snapapp.jobs.cli.shown import ago, local, say, show_json, show_table
 from snapapp.jobs.cli.typed import Add, Db, text, whole
-from snapapp.jobs.fleet import commands, history
+from snapapp.jobs.fleet import commands, store
 from snapapp.jobs.fleet.commands import Action, CommandStatus, Sent, Source
 
 _WAIT = 15.0  # seconds
@@ -95,7 +95,7 @@ def _in_words(sent: Sent) -> str:
 
 
 def list_pools(db: Db, arguments: Namespace) -> int:
-    lines = history.fleet(db)
+    lines = store.fleet(db)
     if arguments.json:
         show_json([asdict(one) for one in lines])
     elif lines:
@@ -106,8 +106,8 @@ def list_pools(db: Db, arguments: Namespace) -> int:
     return 0
 
 
-def _pool_line(one: history.PoolLine) -> list[str]:
-    beat = f"{span(max(timedelta(0), datetime.now(UTC) - one.beat_at))} ago"
+def _pool_line(one: store.PoolLine) -> list[str]:
+    beat = ago(datetime.now(UTC) - one.beat_at)
     if one.pool is None:
         return [one.host, "", one.master, *[""] * 7, beat, one.note or ""]
     state = one.state or "" if one.master == "ACTIVE" else one.master
@@ -128,7 +128,7 @@ def list_commands(db: Db, arguments: Namespace) -> int:
         show_json([asdict(one) for one in told])
     elif told:
         headers = ["id", "at", "host", "command", "by", "status", "what came of it"]
-        show_table(headers, [_command_line(one) for one in told], numbers={0})
+        show_table(headers, [_command_line(one) for one in told], numbers={0}, whole={1, 3})
     else:
         say("No supervisor has been told anything yet.")
     return 0
@@ -140,12 +140,12 @@ def _command_line(one: Sent) -> list[str]:
 
 
 def list_decisions(db: Db, arguments: Namespace) -> int:
-    decided = history.decisions(db, pool=arguments.pool, limit=arguments.limit)
+    decided = store.decisions(db, pool=arguments.pool, limit=arguments.limit)
     if arguments.json:
         show_json([asdict(one) for one in decided])
     elif decided:
         rows = [[local(one.at), one.host, one.pool, f"{one.present} -> {one.wanted}", one.reason] for one in decided]
-        show_table(["at", "host", "pool", "processes", "because"], rows)
+        show_table(["at", "host", "pool", "processes", "because"], rows, whole={0, 3}, wraps=True)
     else:
         say("No pool has been scaled yet.")
     return 0

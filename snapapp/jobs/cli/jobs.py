@@ -6,38 +6,39 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import Progress
-
-from snapapp.jobs import board, bulk, costs, queue
-from snapapp.jobs.board import Filter, JobDetail, JobSummary
-from snapapp.jobs.bulk import Answers
 from snapapp.jobs.cli.queues import found_queues, show_queues
 from snapapp.jobs.cli.shown import (
+    about,
+    ago,
+    bar_of,
+    digits,
     first_line,
+    folded_json,
     in_json,
     local,
+    milliseconds,
     moment_and_age,
-    number,
     say,
     show_json,
+    show_pairs,
     show_table,
     span,
     whisper,
 )
 from snapapp.jobs.cli.typed import Add, Db, duration, moment, text, whole
-from snapapp.jobs.costs import AttemptCost, KindCost
+from snapapp.jobs.enqueue import enqueue
 from snapapp.jobs.errors import InvalidJob
-from snapapp.jobs.intake import enqueue
 from snapapp.jobs.model import Status
+from snapapp.jobs.rows import bulk, costs, lifecycle, views
+from snapapp.jobs.rows.bulk import Answers
+from snapapp.jobs.rows.costs import AttemptCost, KindCost
+from snapapp.jobs.rows.views import Filter, JobDetail, JobSummary
 
 Step = Callable[[Db, Iterable[int], bulk.OnProgress], Answers]
 
-_SHOWN_FROM = 101  # jobs; a bar for fewer would be gone before anybody has read it
 _COMPLAINTS = 20  # printed one by one; the others are only counted
 
 
@@ -59,6 +60,7 @@ def add_commands(add: Add) -> None:
     replaying.add_argument("id", type=whole(1, 2**63 - 1), metavar="ID")
     cancelling = add("cancel", cancel_jobs, "end waiting jobs, ask running ones to stop")
     _add_many(cancelling, "--waiting", "every waiting job that matches")
+    add("workflows", list_workflows, "list the newest jobs that wait for others, and how many of those are done")
     add("stats", show_stats, "count what waits, runs and failed, what the last hour did, and what each kind costs")
 
 
@@ -78,6 +80,8 @@ def _add_enqueue(add: Add) -> None:
     parser.add_argument("--max-attempts", type=int)
     parser.add_argument("--tenant", type=text, default="")
     parser.add_argument("--concurrency-key", type=text)
+    parser.add_argument("--after", type=whole(1, 2**63 - 1), nargs="+", metavar="ID", help="jobs that must end before")
+    parser.add_argument("--on-parent-failure", choices=["cancel", "run"], default="cancel", help="default: cancel")
 
 
 def _add_filter(parser: ArgumentParser) -> None:
@@ -97,14 +101,13 @@ def _add_many(parser: ArgumentParser, flag: str, what: str) -> None:
 
 
 def list_jobs(db: Db, arguments: Namespace) -> int:
-    page = board.jobs(db, _filter(arguments), before=arguments.before, limit=arguments.limit)
+    page = views.jobs(db, _filter(arguments), before=arguments.before, limit=arguments.limit)
     if arguments.json:
         show_json({"jobs": [asdict(job) for job in page.jobs], "before": page.before})
         return 0
     if page.jobs:
-        show_table(
-            ["id", "status", "kind", "queue", "try", "when", "note"], [in_line(job, page.now) for job in page.jobs]
-        )
+        headers = ["id", "status", "kind", "queue", "try", "when", "note"]
+        show_table(headers, [in_line(job, page.now) for job in page.jobs], whole={4, 5}, spare=(3, 4))
     elif page.before is None:
         say("No job matches." if arguments.before is None else "No older job matches.")
     if page.before is not None:
@@ -119,12 +122,14 @@ def in_line(job: JobSummary, now: datetime) -> list[str]:
 
 def _when(job: JobSummary, now: datetime) -> str:
     match job.status:
+        case Status.PENDING if job.waits_for:
+            return f"after {job.waits_for} jobs"
         case Status.PENDING | Status.RETRY_WAIT:
             late = now - job.next_retry_at
-            return f"due {span(late)} ago" if late >= timedelta(0) else f"in {span(-late)}"
+            return f"due {ago(late)}" if late >= timedelta(0) else f"in {about(-late)}"
         case Status.RUNNING:
-            return f"for {span(now - job.started_at)}" if job.started_at else "claimed"
-    return f"{span(now - job.finished_at)} ago" if job.finished_at else ""
+            return f"for {about(now - job.started_at)}" if job.started_at else "claimed"
+    return ago(now - job.finished_at) if job.finished_at else ""
 
 
 def _note(job: JobSummary) -> str:
@@ -132,38 +137,56 @@ def _note(job: JobSummary) -> str:
         case Status.RUNNING if job.cancel_requested_at:
             return "asked to stop"
         case Status.RUNNING:
-            return _progress(job.progress) if job.progress is not None else ""
+            return _progress(job) if job.progress is not None else ""
         case Status.COMPLETED:
             return f"took {span(job.finished_at - job.started_at)}" if job.finished_at and job.started_at else ""
     return first_line(job.last_error or "")
 
 
 def show_job(db: Db, arguments: Namespace) -> int:
-    job = board.job(db, arguments.id)
-    logs = board.logs(db, job.id, limit=arguments.logs)
+    job = views.job(db, arguments.id)
+    logs = views.logs(db, job.id, limit=arguments.logs)
     spent = costs.of_job(db, job.id)
     if arguments.json:
         told = {"costs": [asdict(cost) for cost in spent], "logs": [asdict(entry) for entry in logs]}
-        show_json(asdict(job) | {"explain": board.explain(db, job.id)} | told)
+        show_json(asdict(job) | {"explain": views.explain(db, job.id)} | told)
         return 0
     [(now,)] = db.execute("SELECT clock_timestamp()").fetchall()
-    show_table([], [[name, words] for name, words in _in_words(job, now)])
-    say(f"\n{board.explain(db, job.id)}")
+    show_pairs(_in_words(job, now))
+    say(f"\n{views.explain(db, job.id)}")
     for error in job.errors:
         say(f"\nattempt {error.get('attempt')}{_ran(error)} failed: {error.get('error')}")
         say(str(error.get("trace") or "").rstrip())
     if spent:
         say("")
         headers = ["attempt", "led to", "started", "waited", "ran", "cpu", "memory"]
-        show_table(headers, [_cost(cost) for cost in spent], numbers={3, 4, 5, 6})
+        show_table(headers, [_cost(cost) for cost in spent], numbers={3, 4, 5, 6}, whole={2})
     if logs:
         say("\nlog")
-        show_table([], [[local(entry.at), f"#{entry.attempt}", entry.level, entry.message] for entry in logs])
+        show_pairs([[local(entry.at), f"#{entry.attempt}", entry.level, entry.message] for entry in logs])
     return 0
 
 
+def list_workflows(db: Db, arguments: Namespace) -> int:
+    found = views.workflows(db)
+    if arguments.json:
+        show_json({"workflows": [asdict(one) for one in found]})
+        return 0
+    if not found:
+        say("No job waits for others.")
+        return 0
+    headers = ["id", "state", "kind", "expected", "done", "failed", "open", "note"]
+    show_table(headers, [_workflow(one) for one in found], numbers={3, 4, 5, 6})
+    return 0
+
+
+def _workflow(one: views.Workflow) -> list[str]:
+    counted = [str(number) for number in (one.expected, one.succeeded, one.failed, one.open)]
+    return [str(one.job_id), one.state, one.kind, *counted, first_line(one.last_error or "")]
+
+
 def explain_job(db: Db, arguments: Namespace) -> int:
-    explained = board.explain(db, arguments.id)
+    explained = views.explain(db, arguments.id)
     if arguments.json:
         show_json({"id": arguments.id, "explain": explained})
     else:
@@ -172,15 +195,15 @@ def explain_job(db: Db, arguments: Namespace) -> int:
 
 
 def _in_words(job: JobDetail, now: datetime) -> Iterator[tuple[str, str]]:
-    why_alone = f"it may use {job.memory_mb} MB" if job.memory_mb else "its last worker died"
+    why_alone = f"it may use {job.memory_mb} MB" if job.memory_mb else f"its worker died {job.losses} times"
     suspect = f", a suspect: {why_alone}, so it runs alone" if job.suspect else ""
     yield "job", str(job.id)
     yield "kind", job.kind
     yield "status", f"{job.status}, {_when(job, now)}{suspect}"
-    yield "queue", f"{job.queue}, priority {job.priority}, lane {job.lane or '(none)'}"
+    yield "queue", f"{job.queue}, priority {job.priority}, concurrency key {job.concurrency_key or '(none)'}"
     yield "attempts", f"{job.attempt_count} of {job.max_attempts}, interrupted {job.interruptions} times by a shutdown"
     if job.progress is not None:
-        yield "progress", _progress(job.progress, bar=True)
+        yield "progress", _progress(job, bar=True)
     yield "created", moment_and_age(job.created_at, now)
     yield "may run", moment_and_age(job.next_retry_at, now)
     yield "started", moment_and_age(job.started_at, now)
@@ -193,11 +216,12 @@ def _in_words(job: JobDetail, now: datetime) -> Iterator[tuple[str, str]]:
     yield "timeout", span(timedelta(milliseconds=job.timeout_ms)) if job.timeout_ms else "its kind's"
     yield "snap", str(job.snap_id or "none")
     yield "replay of", f"job {job.replay_of}" if job.replay_of else "none"
+    if job.waits_for is not None:
+        yield "waits for", f"{job.waits_for} of its parents"
     yield "request", job.request_id or "none"
     yield "lease", f"{job.lease_seq}, raised by every change of status"
-    yield "spec hash", job.spec_hash or "none"
-    yield "payload", in_json(job.payload)
-    yield "result", in_json(job.result) if job.result is not None else "none"
+    yield "payload", folded_json(job.payload)
+    yield "result", folded_json(job.result) if job.result is not None else "none"
     yield "last error", job.last_error or "none"
 
 
@@ -205,25 +229,21 @@ def _holder(job: JobDetail, now: datetime) -> str:
     if job.claimed_by is None or job.locked_at is None or job.lock_expires_at is None:
         return "nobody"
     left = job.lock_expires_at - now
-    lease = f"lease ends in {span(left)}" if left > timedelta(0) else f"lease ended {span(-left)} ago"
-    return f"worker {job.claimed_by}, last heartbeat {span(now - job.locked_at)} ago, {lease}"
+    lease = f"lease ends in {about(left)}" if left > timedelta(0) else f"lease ended {ago(-left)}"
+    return f"worker {job.claimed_by}, last heartbeat {ago(now - job.locked_at)}, {lease}"
 
 
 def _cost(cost: AttemptCost) -> list[str]:
-    amounts = map(_duration, (cost.wait_ms, cost.wall_ms, cost.cpu_ms))
+    amounts = map(milliseconds, (cost.wait_ms, cost.wall_ms, cost.cpu_ms))
     return [f"#{cost.attempt}", cost.outcome, local(cost.started_at), *amounts, _memory(cost.peak_mb)]
 
 
-def _duration(milliseconds: float | None) -> str:
-    return "?" if milliseconds is None else f"{milliseconds:.0f}ms" if milliseconds >= 10 else f"{milliseconds:.2g}ms"
-
-
 def _memory(megabytes: float | None) -> str:
-    return "" if megabytes is None else f"{megabytes:.0f}MB"
+    return "" if megabytes is None else f"{megabytes:.0f} MB"
 
 
 def _ran(error: dict[str, Any]) -> str:
-    return f", after {error['ran_ms']:g} ms," if "ran_ms" in error else ""
+    return f", after {milliseconds(error['ran_ms'])}," if "ran_ms" in error else ""
 
 
 def enqueue_job(db: Db, arguments: Namespace) -> int:
@@ -239,12 +259,14 @@ def enqueue_job(db: Db, arguments: Namespace) -> int:
         max_attempts=arguments.max_attempts,
         tenant=arguments.tenant,
         concurrency_key=arguments.concurrency_key,
+        after=arguments.after,
+        on_parent_failure=arguments.on_parent_failure,
     )
     if arguments.json:
         show_json({"id": job_id})
     else:
         say(f"Job {job_id}")
-    if not board.is_known(db, arguments.kind):
+    if not views.is_known(db, arguments.kind):
         whisper(f"No worker that is alive knows the kind {arguments.kind}: the job waits for one.")
     return 0
 
@@ -263,7 +285,7 @@ def _payload(given: str) -> Any:
 
 
 def replay_job(db: Db, arguments: Namespace) -> int:
-    copy = queue.replay(db, arguments.id)
+    copy = lifecycle.replay(db, arguments.id)
     if arguments.json:
         show_json({"id": copy, "replay_of": arguments.id})
     else:
@@ -281,24 +303,27 @@ def _filter(arguments: Namespace) -> Filter:
     )
 
 
-def _progress(progress: Any, *, bar: bool = False) -> str:
+def _progress(job: JobSummary, *, bar: bool = False) -> str:
+    progress = job.progress
     if not isinstance(progress, dict) or not isinstance(progress.get("percent"), int | float):
         return in_json(progress)
-    percent = max(0.0, min(100.0, float(progress["percent"])))
+    is_done = job.status is Status.COMPLETED  # whatever it said last: nobody says 100 % before the end
+    percent = 100.0 if is_done else max(0.0, min(100.0, float(progress["percent"])))
     filled = round(percent / 5)
     drawn = f"{'█' * filled}{'░' * (20 - filled)} " if bar else ""
-    return f"{drawn}{percent:g} % {progress.get('note') or ''}".rstrip()
+    note = "" if is_done else progress.get("note") or ""
+    return f"{drawn}{percent:g} % {note}".rstrip()
 
 
 # --- many jobs --------------------------------------------------------------------------------------------------
 
 
 def retry_jobs(db: Db, arguments: Namespace) -> int:
-    return _to_many(db, arguments, bulk.retry, board.dead_letters, verb="retry", participle="retried")
+    return _to_many(db, arguments, bulk.retry, views.dead_letters, verb="retry", participle="retried")
 
 
 def cancel_jobs(db: Db, arguments: Namespace) -> int:
-    return _to_many(db, arguments, bulk.cancel, board.waiting, verb="cancel", participle="cancelled")
+    return _to_many(db, arguments, bulk.cancel, views.waiting, verb="cancel", participle="cancelled")
 
 
 def _to_many(
@@ -315,17 +340,17 @@ def _to_many(
     if bool(arguments.ids) == arguments.all or (narrowed and not arguments.all):
         arguments.error(f"name the jobs to {verb} by their ids, or all that match by the option for it")
     if arguments.ids:
-        answers = _watched(db, arguments.ids, step)
-        _report(answers, arguments)
+        answers = watched(db, arguments.ids, step)
+        report(answers, arguments)
         return 1 if answers.refused else 0
     ids = matching(db, _filter(arguments))
-    if ids and not (arguments.yes or _agreed(f"{verb} {_count(len(ids))}", arguments)):
+    if ids and not (arguments.yes or agreed(f"{verb} {counted_jobs(len(ids))}", arguments)):
         return 1
-    _report(_watched(db, ids, step), arguments, counted=participle)
+    report(watched(db, ids, step), arguments, counted=participle)
     return 0
 
 
-def _agreed(question: str, arguments: Namespace) -> bool:
+def agreed(question: str, arguments: Namespace) -> bool:
     if not sys.stdin.isatty():
         arguments.error(f"this would {question}: add --yes")
     sys.stderr.write(f"{question[0].upper()}{question[1:]}? [y/N] ")
@@ -333,20 +358,19 @@ def _agreed(question: str, arguments: Namespace) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _watched(db: Db, ids: Sequence[int], step: Step) -> Answers:
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=len(ids) < _SHOWN_FROM or not console.is_terminal) as bar:
-        return step(db, ids, partial(bar.advance, bar.add_task("", total=len(ids))))
+def watched(db: Db, ids: Sequence[int], step: Step) -> Answers:
+    with bar_of(len(ids)) as done:
+        return step(db, ids, done)
 
 
-def _report(answers: Answers, arguments: Namespace, *, counted: str | None = None) -> None:
+def report(answers: Answers, arguments: Namespace, *, counted: str | None = None) -> None:
     done, refused = answers
     if arguments.json:
         show_json({"done": list(done), "refused": [{"id": job_id, "why": why} for job_id, why in refused.items()]})
         return
     if counted:
         skipped = f", {len(refused)} refused" if refused else ""
-        said = f"{_count(len(done))} {counted}{skipped}."
+        said = f"{counted_jobs(len(done))} {counted}{skipped}."
         say(said[0].upper() + said[1:])
     else:
         for job_id, status in done.items():
@@ -364,7 +388,7 @@ _NOW = {
 }
 
 
-def _count(jobs: int) -> str:
+def counted_jobs(jobs: int) -> str:
     return "1 job" if jobs == 1 else f"{jobs or 'no'} jobs"
 
 
@@ -372,7 +396,7 @@ def _count(jobs: int) -> str:
 
 
 def show_stats(db: Db, arguments: Namespace) -> int:
-    queues, throughput, kinds = found_queues(db), board.throughput(db), costs.of_kinds(db)
+    queues, throughput, kinds = found_queues(db), views.throughput(db), costs.of_kinds(db)
     if arguments.json:
         hour, spent = [asdict(one) for one in throughput], [asdict(one) for one in kinds]
         show_json({"queues": [asdict(one) for one in queues], "last_hour": hour, "costs": spent})
@@ -380,32 +404,44 @@ def show_stats(db: Db, arguments: Namespace) -> int:
     show_queues(queues)
     say("")
     if throughput:
-        headers = ["last hour", "queue", "completed", "failed", "cancelled", "ms", "waited ms"]
+        headers = ["last hour", "queue", "completed", "failed", "cancelled", "took", "waited"]
         show_table(headers, [_last_hour(each) for each in throughput], numbers={2, 3, 4, 5, 6})
     else:
         say("No job ended within the last hour.")
     if kinds:
-        say("")
-        headers = ["costs, p50/p95/p99", "attempts", "waited ms", "ran ms", "cpu ms", "memory MB"]
-        show_table(headers, [_costs(each) for each in kinds], numbers={1, 2, 3, 4, 5})
+        say("\ncosts of an attempt: half of them stay below the first number, 95 % and 99 % below the others")
+        headers = ["kind", "attempts", "waited", "ran", "cpu", "memory"]
+        show_table(headers, [_costs(each) for each in kinds], numbers={1, 2, 3, 4, 5}, spare=(1,))
     return 0
 
 
-def _last_hour(each: board.Throughput) -> list[str]:
+def _last_hour(each: views.Throughput) -> list[str]:
     counts = map(str, (each.completed, each.failed, each.cancelled))
-    return [each.kind, each.queue, *counts, number(each.mean_ms), number(each.mean_wait_ms)]
+    return [each.kind, each.queue, *counts, _mean(each.mean_ms), _mean(each.mean_wait_ms)]
+
+
+def _mean(amount: float | None) -> str:
+    return "" if amount is None else milliseconds(amount)
 
 
 def _costs(each: KindCost) -> list[str]:
     return [
         each.kind,
         str(each.attempts),
-        _percentiles(each.wait_p50_ms, each.wait_p95_ms, each.wait_p99_ms),
-        _percentiles(each.wall_p50_ms, each.wall_p95_ms, each.wall_p99_ms),
-        _percentiles(each.cpu_p50_ms, each.cpu_p95_ms, each.cpu_p99_ms),
-        _percentiles(each.peak_p50_mb, each.peak_p95_mb, each.peak_p99_mb),
+        _percentiles(_UNITS_OF_TIME, each.wait_p50_ms, each.wait_p95_ms, each.wait_p99_ms),
+        _percentiles(_UNITS_OF_TIME, each.wall_p50_ms, each.wall_p95_ms, each.wall_p99_ms),
+        _percentiles(_UNITS_OF_TIME, each.cpu_p50_ms, each.cpu_p95_ms, each.cpu_p99_ms),
+        _percentiles({"MB": 1}, each.peak_p50_mb, each.peak_p95_mb, each.peak_p99_mb),
     ]
 
 
-def _percentiles(*amounts: float | None) -> str:
-    return "" if None in amounts else " / ".join(f"{amount:.3g}" for amount in amounts)
+_UNITS_OF_TIME = {"h": 3_600_000, "min": 60_000, "s": 1000, "ms": 1}
+
+
+def _percentiles(units: dict[str, int], *amounts: float | None) -> str:
+    """In one unit, that of the first or the one above it, so that they can be compared."""
+    known = [amount for amount in amounts if amount is not None]
+    if len(known) < len(amounts):
+        return ""
+    unit = next((name for name, size in units.items() if known[0] >= size / 10), [*units][-1])
+    return f"{'/'.join(digits(amount / units[unit]) for amount in known)} {unit}"

@@ -6,9 +6,9 @@ from argparse import Namespace
 from contextlib import suppress
 from dataclasses import asdict
 
-from snapapp.jobs import board
-from snapapp.jobs.cli.shown import local, say, show_json, show_table, span
+from snapapp.jobs.cli.shown import about, ago, local, say, show_json, show_table
 from snapapp.jobs.cli.typed import Add, Db, text
+from snapapp.jobs.rows import views
 
 
 def add_commands(add: Add) -> None:
@@ -33,40 +33,40 @@ def list_queues(db: Db, arguments: Namespace) -> int:
     return 0
 
 
-def found_queues(db: Db) -> list[board.QueueSummary]:
+def found_queues(db: Db) -> list[views.QueueSummary]:
     with db.transaction():
-        return board.queues(db)
+        return views.queues(db)
 
 
-def show_queues(queues: list[board.QueueSummary]) -> None:
+def show_queues(queues: list[views.QueueSummary]) -> None:
     if not queues:
         say("Every queue is empty, and none is paused.")
         return
     running, failed = sum(each.running for each in queues), sum(each.failed for each in queues)
     rows = [_queue_line(each, running, failed) for each in queues]
     headers = ["queue", "pending", "retry", "due", "running", "failed", "oldest due", "paused"]
-    show_table(headers, rows, numbers={1, 2, 3, 4, 5, 6})
+    show_table(headers, rows, numbers={1, 2, 3, 4, 5, 6}, wraps=True)
 
 
-def _queue_line(each: board.QueueSummary, running: int, failed: int) -> list[str]:
+def _queue_line(each: views.QueueSummary, running: int, failed: int) -> list[str]:
     waiting = [_counted(count, each.waiting) for count in (each.pending, each.retry_wait, each.due)]
     counts = [*waiting, _counted(each.running, running), _counted(each.failed, failed)]
-    oldest = span(each.oldest_due) if each.oldest_due is not None else ""
+    oldest = about(each.oldest_due) if each.oldest_due is not None else ""
     paused = f"since {local(each.paused_at)} {each.paused_reason or ''}" if each.paused_at else ""
     return [each.queue, *counts, oldest, paused.rstrip()]
 
 
 def _counted(jobs: int, of: int) -> str:
     """`of` all that were counted with them, which may be fewer than there are."""
-    return f"{min(jobs, board.CAP):,}+" if of > board.CAP else str(jobs)
+    return f"{min(jobs, views.CAP):,}+" if of > views.CAP else str(jobs)
 
 
 def pause_queue(db: Db, arguments: Namespace) -> int:
-    board.pause(db, arguments.queue, arguments.reason, by=_person())
+    views.pause(db, arguments.queue, arguments.reason, by=person())
     return _said_of_queue(f"The queue {arguments.queue} is paused; what runs goes on.", arguments, is_paused=True)
 
 
-def _person() -> str | None:
+def person() -> str | None:
     """Whoever typed this, if the system knows."""
     with suppress(KeyError, OSError):
         return os.environ.get("SUDO_USER") or getpass.getuser()
@@ -74,7 +74,7 @@ def _person() -> str | None:
 
 
 def resume_queue(db: Db, arguments: Namespace) -> int:
-    board.resume(db, arguments.queue)
+    views.resume(db, arguments.queue)
     return _said_of_queue(f"The queue {arguments.queue} is open.", arguments, is_paused=False)
 
 
@@ -87,7 +87,7 @@ def _said_of_queue(said: str, arguments: Namespace, *, is_paused: bool) -> int:
 
 
 def list_workers(db: Db, arguments: Namespace) -> int:
-    workers = board.workers(db)
+    workers = views.workers(db)
     if arguments.json:
         show_json([asdict(one) for one in workers])
         return 0
@@ -100,12 +100,12 @@ def list_workers(db: Db, arguments: Namespace) -> int:
         headers.insert(-1, "pool")
         for row, each in zip(rows, workers, strict=True):
             row.insert(-1, each.pool or "")
-    show_table(headers, rows, numbers={2, 3, 4})
+    show_table(headers, rows, numbers={2, 3, 4}, whole={5})
     return 0
 
 
-def _worker_line(each: board.WorkerSummary) -> list[str]:
+def _worker_line(each: views.WorkerSummary) -> list[str]:
     queues = f"({','.join(each.queues)})" if each.queues else ""
     name = " ".join(filter(None, [each.name, queues, each.note]))
     counts = [f"{len(each.current_jobs)}/{each.slots}", str(each.jobs_completed), str(each.jobs_failed)]
-    return [each.id, each.status, *counts, f"{span(each.last_beat)} ago", name]
+    return [each.id, each.status, *counts, ago(each.last_beat), name]

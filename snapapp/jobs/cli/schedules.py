@@ -5,11 +5,22 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime, timedelta
 
-from snapapp.jobs import schedule_board as board
-from snapapp.jobs.cli.shown import in_json, local, moment_and_age, say, show_json, show_table, span, whisper
+from snapapp.jobs.cli.shown import (
+    about,
+    ago,
+    folded_json,
+    local,
+    moment_and_age,
+    say,
+    show_json,
+    show_pairs,
+    show_table,
+    whisper,
+)
 from snapapp.jobs.cli.typed import Add, Db, moment, text, whole
-from snapapp.jobs.schedule import zone_of
-from snapapp.jobs.schedule_board import LedgerEntry, ScheduleSummary
+from snapapp.jobs.schedules import views as board
+from snapapp.jobs.schedules.slots import zone_of
+from snapapp.jobs.schedules.views import LedgerEntry, ScheduleSummary
 
 
 def add_commands(add: Add) -> None:
@@ -41,13 +52,13 @@ def list_schedules(db: Db, arguments: Namespace) -> int:
         say("No worker has declared a schedule.")
         return 0
     headers = ["name", "when", "tz", "last slot", "became", "next slot", "note"]
-    show_table(headers, [_line(each) for each in schedules])
+    show_table(headers, [_line(each) for each in schedules], whole={1, 3, 5})
     return 0
 
 
 def _line(its: ScheduleSummary) -> list[str]:
-    last = f"{span(its.now - its.last_slot)} ago" if its.last_slot else "none yet"
-    coming = f"in {span(its.next_slot - its.now)}" if its.next_slot else "never"
+    last = ago(its.now - its.last_slot) if its.last_slot else "none yet"
+    coming = f"in {about(its.next_slot - its.now)}" if its.next_slot else "never"
     became = its.last_outcome or ""
     return [its.name, its.spec, its.tz, last, became, coming, "; ".join(_notes(its))]
 
@@ -56,7 +67,7 @@ def _notes(its: ScheduleSummary) -> Iterator[str]:
     if not its.workers:
         yield "no worker alive declares it: nothing fires"
     if its.paused_at:
-        yield f"paused {span(its.now - its.paused_at)} ago {its.paused_reason or ''}".rstrip()
+        yield f"paused {ago(its.now - its.paused_at)} {its.paused_reason or ''}".rstrip()
     if its.last_why:
         yield its.last_why
 
@@ -67,10 +78,11 @@ def show_schedule(db: Db, arguments: Namespace) -> int:
     if arguments.json:
         show_json(asdict(its) | {"slots": [asdict(entry) for entry in ledger]})
         return 0
-    show_table([], [[name, words] for name, words in _in_words(its)])
+    show_pairs(_in_words(its))
     if ledger:
         say("\nslots, the newest first")
-        show_table(["slot", "became", "job", "by", "why"], [_ledger_line(entry, its.tz) for entry in ledger])
+        slots = [_ledger_line(entry, its.tz) for entry in ledger]
+        show_table(["slot", "became", "job", "by", "why"], slots, whole={0, 2})
     return 0
 
 
@@ -91,7 +103,7 @@ def _in_words(its: ScheduleSummary) -> Iterator[tuple[str, str]]:
     yield "overlap", "yes" if its.overlap else "no: a slot is skipped while the job of the one before has not ended"
     yield "queue", its.queue
     yield "attempts", str(its.max_attempts)
-    yield "payload", in_json(its.payload)
+    yield "payload", folded_json(its.payload)
     yield "last job", f"{its.last_job}, {its.last_job_status or 'forgotten'}" if its.last_job else "none yet"
     yield "created", moment_and_age(its.created_at, its.now)
     yield "settled until", moment_and_age(its.settled_until, its.now)
@@ -116,7 +128,7 @@ def preview_schedule(db: Db, arguments: Namespace) -> int:
         show_json([{"at": slot.at, "local": slot.at.astimezone(zone).isoformat(), "note": slot.note} for slot in slots])
         return 0
     rows = [[_shown(slot.at, its.tz), f"{slot.at:%Y-%m-%d %H:%M:%S}", slot.note] for slot in slots]
-    show_table([f"in {its.tz}", "in utc", "note"], rows)
+    show_table([f"in {its.tz}", "in utc", "note"], rows, whole={0, 1})
     if its.paused_at:
         whisper(f"It is paused since {local(its.paused_at)}: until it is resumed its slots are skipped.")
     return 0

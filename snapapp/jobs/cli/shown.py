@@ -1,38 +1,202 @@
 """How it looks: tables and sentences for people, JSON for programs."""
 
+import itertools
 import json
+import os
+import shutil
 import sys
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
+from unicodedata import east_asian_width
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+_GAP = "  "
+_NARROWEST = 8  # a column of text is not cut any further: then each row becomes a block of lines
+_EDGE, _EDGE_WRAPPED = 12, 20  # the first column, which names, and the last, which tells why, stay so wide
+_BAR_FROM = 101  # jobs; a bar for fewer would be gone before anybody has read it
+_FOLDED_FROM = 20  # lines of JSON
+_GREEN, _RED, _YELLOW, _CYAN, _DIM, _BOLD = "32", "31", "33", "36", "2", "1"
+_COLOURS = {
+    **dict.fromkeys(("COMPLETED", "ACTIVE", "EXECUTED", "fired"), _GREEN),
+    **dict.fromkeys(("FAILED", "LOST", "ERROR"), _RED),
+    **dict.fromkeys(("RETRY_WAIT", "PAUSED", "DRAINED", "DRAINING", "STOPPING", "EXPIRED", "WARNING", "late"), _YELLOW),
+    **dict.fromkeys(("RUNNING", "TAKEN"), _CYAN),
+    **dict.fromkeys(("CANCELLED", "DEBUG", "skipped"), _DIM),
+}
 
 
-def show_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Iterable[int] = ()) -> None:
-    """Columns on a terminal; whole lines without colours elsewhere. Only the last column may be cut or wrapped."""
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, markup=False, emoji=False, no_color=True, width=100_000)
-    width = len(rows[0]) if rows else len(headers)
-    table = Table(box=None, show_header=bool(headers), padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    for place in range(width):
-        is_last, is_number = place == width - 1, place in set(numbers)
-        longest = max([len(row[place]) for row in rows] + [len(headers[place]) if headers else 0])
-        table.add_column(
-            Text(headers[place].upper() if headers else ""),
-            justify="right" if is_number else "left",
-            no_wrap=not is_last,
-            min_width=None if is_last else min(longest, 40),
-            overflow="fold",
-        )
+# --- tables -----------------------------------------------------------------------------------------------------
+
+
+def show_table(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    numbers: Collection[int] = (),
+    whole: Collection[int] = (),
+    spare: Sequence[int] = (),
+    wraps: bool = False,
+) -> None:
+    """As wide as the terminal: long text ends with …, numbers and the columns of `whole` are never cut, empty columns
+    are left out, and where there is no room those of `spare`, the first one first. Elsewhere whole lines with every
+    column."""
+    titles = [header.upper() for header in headers]
+    cells = [[visible(cell) for cell in row] for row in rows]
+    room = _room()
+    every = range(len(titles))
+    shown = [place for place in every if room is None or any(line[place] for line in cells)] or every
+    for left_out in range(len(spare) + 1):
+        places = [place for place in shown if place not in spare[:left_out]]
+        columns = [[line[place] for line in (titles, *cells)] for place in places]
+        least = [_least(column[1:], place in {*numbers, *whole}) for place, column in zip(places, columns, strict=True)]
+        if widths := _fitted(columns, least, room, _EDGE_WRAPPED if wraps else _EDGE):
+            break
+    else:
+        _write(_blocks(titles, cells))
+        return
+    right = [place in numbers for place in places]
+    _write([_painted(_line([titles[place] for place in places], widths, right), _BOLD)])
+    for line in cells:
+        _write(_row([line[place] for place in places], widths, right, wraps=wraps and room is not None))
+
+
+def show_pairs(pairs: Iterable[Sequence[str]]) -> None:
+    """Rows without a header, whose last cell is long: it is wrapped. A line break in it is kept."""
+    rows = [[*map(visible, row[:-1]), visible(row[-1], keep="\n")] for row in pairs]
+    widths = [max(_width(row[place]) for row in rows) for place in range(len(rows[0]) - 1)]
+    room = _room()
+    left = max(_NARROWEST, room - sum(widths) - len(_GAP) * len(widths)) if room is not None else None
     for row in rows:
-        table.add_row(*(Text(visible(cell)) for cell in row))
-    with console.capture() as capture:
-        console.print(table)
-    sys.stdout.writelines(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+        for number, text in enumerate(_wrapped(row[-1], left)):
+            first = row[:-1] if number == 0 else [""] * len(widths)
+            _write([in_columns([*first, text], widths)])
+
+
+def _room() -> int | None:
+    """The terminal's columns; None where what we write is read by something else."""
+    if not (os.environ.get("FORCE_COLOR") or sys.stdout.isatty()):
+        return None
+    return max(20, shutil.get_terminal_size().columns)
+
+
+def _least(column: Iterable[str], is_whole: bool) -> int:
+    """How narrow a column may become: what is a number or a status by itself is not cut either."""
+    return max(
+        (
+            _width(cell) if is_whole or cell.isdecimal() or cell in _COLOURS else min(_width(cell), _NARROWEST)
+            for cell in column
+        ),
+        default=0,
+    )
+
+
+def _fitted(columns: Sequence[Sequence[str]], least: list[int], room: int | None, last: int) -> list[int] | None:
+    """How wide each column is: the widest one gives way first. None: they do not fit, however they are cut."""
+    widths = [max(map(_width, column)) for column in columns]
+    if room is None:
+        return widths
+    least[0], least[-1] = max(least[0], min(widths[0], _EDGE)), max(least[-1], min(widths[-1], last))
+    widths = [min(wide, room) for wide in widths]
+    for _ in range(sum(widths) + len(_GAP) * (len(widths) - 1) - room):
+        wider = [place for place, wide in enumerate(widths) if wide > max(least[place], 4)]
+        if not wider:
+            return None
+        widths[max(wider, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool], *, wraps: bool) -> Iterator[str]:
+    if not wraps:
+        yield _line(cells, widths, right)
+        return
+    for number, text in enumerate(_wrapped(cells[-1], widths[-1])):
+        yield _line([*(cells[:-1] if number == 0 else [""] * (len(cells) - 1)), text], widths, right)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    return _GAP.join(map(_cell, cells, widths, right)).rstrip()
+
+
+def _cell(text: str, width: int, is_right: bool) -> str:
+    text = _cut(text, width)
+    blank = " " * (width - _width(text))
+    return blank + _status(text) if is_right else _status(text) + blank
+
+
+def in_columns(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """The last cell has no width. What a job says must have been made visible before."""
+    padded = [_status(cell) + " " * (wide - _width(cell)) for cell, wide in zip(cells, widths, strict=False)]
+    return _GAP.join([*padded, _status(cells[-1])]).rstrip()
+
+
+def _blocks(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterator[str]:
+    """For a table that is too wide for this terminal: a line for each field that says something."""
+    room, wide = _room() or 0, max(map(len, titles))
+    for number, line in enumerate(cells):
+        if number:
+            yield ""
+        for title, cell in zip(titles, line, strict=True):
+            for place, text in enumerate(_wrapped(cell, max(_NARROWEST, room - wide - len(_GAP))) if cell else ()):
+                name = _painted(title, _BOLD) if place == 0 else " " * len(title)
+                yield f"{name}{' ' * (wide - len(title))}{_GAP}{_status(text)}"
+
+
+def _wrapped(text: str, width: int | None) -> list[str]:
+    lines = text.split("\n")
+    if width is None:
+        return lines
+    return [part for line in lines for part in textwrap.wrap(line, width, break_on_hyphens=False) or [""]]
+
+
+def _width(text: str) -> int:
+    return len(text) if text.isascii() else sum(2 if east_asian_width(one) in "WF" else 1 for one in text)
+
+
+def _cut(text: str, width: int) -> str:
+    if _width(text) <= width:
+        return text
+    text = text[: width - 1]
+    while _width(text) >= width:
+        text = text[:-1]
+    return f"{text.rstrip()}…"
+
+
+def _status(text: str) -> str:
+    """A status in its colour, by itself or before a comma."""
+    word, comma, rest = text.partition(",")
+    return _painted(word, _COLOURS[word]) + comma + rest if word in _COLOURS else text
+
+
+def _painted(text: str, colour: str) -> str:
+    is_plain = _room() is None or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return text if is_plain or not text else f"\x1b[{colour}m{text}\x1b[0m"
+
+
+def _write(lines: Iterable[str]) -> None:
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
+# --- progress ---------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def bar_of(total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr where a person waits for many; call it with how many more are done."""
+    if total < _BAR_FROM:
+        yield lambda _: None
+        return
+    from rich.console import Console  # which nothing else here should wait for
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        yield partial(bar.advance, bar.add_task("", total=total))
+
+
+# --- sentences --------------------------------------------------------------------------------------------------
 
 
 def show_json(value: Any) -> None:
@@ -74,6 +238,19 @@ def in_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def folded_json(value: Any) -> str:
+    """One line where it fits or where nobody reads it; else indented, and only its beginning."""
+    line, room = in_json(value), _room()
+    if room is None or len(line) <= room - 16:
+        return line
+    lines = json.dumps(value, indent=2, ensure_ascii=False).split("\n")
+    shown = [one if len(one) <= 200 else f"{one[:199]}…" for one in lines[:_FOLDED_FROM]]
+    more = f"{len(lines) - _FOLDED_FROM} more lines" if len(lines) > _FOLDED_FROM else ""
+    if more or shown != lines:
+        shown.append(f"… {more or 'and more'}: --json shows all")
+    return "\n".join(shown)
+
+
 def first_line(text: str) -> str:
     line = text.partition("\n")[0]
     return line if len(line) <= 100 else f"{line[:99]}…"
@@ -82,23 +259,57 @@ def first_line(text: str) -> str:
 def moment_and_age(moment: datetime | None, now: datetime) -> str:
     if moment is None:
         return "not yet"
-    ago = now - moment
-    return f"{local(moment)}, {f'{span(ago)} ago' if ago >= timedelta(0) else f'in {span(-ago)}'}"
+    return f"{local(moment)}, {ago(now - moment) if moment <= now else f'in {about(moment - now)}'}"
 
 
 def local(moment: datetime) -> str:
     return f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
+# --- numbers ----------------------------------------------------------------------------------------------------
+
+_UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+_BOTH_BELOW = 10  # "3 min 5 s", but "12 min"
+
+
 def span(duration: timedelta) -> str:
+    """As people say it: 12 ms, 4.2 s, 3 min 5 s, 2 h."""
     seconds = max(0.0, duration.total_seconds())
-    if seconds < 1:
-        return f"{seconds * 1000:.0f}ms"
-    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= 2 * length:
-            return f"{int(seconds // length)}{unit}"
-    return f"{int(seconds)}s"
+    if seconds < 0.9995:
+        return f"{digits(seconds * 1000)} ms"
+    if seconds < 59.5:
+        return f"{digits(seconds)} s"
+    return _in_units(round(seconds))
+
+
+def _in_units(seconds: int) -> str:
+    for (unit, length), (part, shorter) in itertools.pairwise(_UNITS):
+        if seconds >= length:
+            many, rest = seconds // length, seconds % length // shorter
+            return f"{many} {unit} {rest} {part}" if rest and many < _BOTH_BELOW else f"{many} {unit}"
+    return f"{seconds} s"
+
+
+def about(duration: timedelta) -> str:
+    """In one unit, for ages: 42 s, 3 min, 2 h, 5 d."""
+    seconds = int(max(0.0, duration.total_seconds()))
+    return next((f"{seconds // length} {unit}" for unit, length in _UNITS if seconds >= length), "0 s")
+
+
+def ago(duration: timedelta) -> str:
+    return "now" if duration < timedelta(seconds=1) else f"{about(duration)} ago"
+
+
+def milliseconds(amount: float | None) -> str:
+    return "?" if amount is None else span(timedelta(milliseconds=amount))
+
+
+def digits(value: float) -> str:
+    """No more of them than a person reads, and never an exponent."""
+    if value >= 9.95:
+        return f"{value:.0f}"
+    return f"{value:.{1 if value >= 0.095 else 3}f}".rstrip("0").rstrip(".")
 
 
 def number(value: float | None) -> str:
-    return "" if value is None else f"{value:g}"
+    return "" if value is None else f"{value:.15g}"

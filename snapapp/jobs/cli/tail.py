@@ -9,13 +9,13 @@ from datetime import datetime
 from time import sleep
 from typing import Any
 
-from snapapp.jobs.board import JobSummary
 from snapapp.jobs.cli.jobs import in_line
-from snapapp.jobs.cli.shown import first_line, plain, say, whisper
+from snapapp.jobs.cli.shown import first_line, in_columns, plain, say, visible, whisper
 from snapapp.jobs.cli.typed import Add, Db, text, whole
 from snapapp.jobs.errors import UnknownJob
 from snapapp.jobs.model import Status
-from snapapp.jobs.tail import IDS_MAX, Interest, Line, News, Tail
+from snapapp.jobs.rows.changes import IDS_MAX, Interest, Line, News, Tail
+from snapapp.jobs.rows.views import JobSummary
 
 _LOOK_EVERY = 0.3  # seconds
 _AT_FIRST = 10  # jobs that are there already
@@ -39,9 +39,11 @@ def tail_jobs(db: Db, arguments: Namespace) -> int:
     _require(watching)
     for job in reversed(watching.jobs if arguments.ids else watching.jobs[:_AT_FIRST]):
         tell(news.now, "present", job)
+    is_over = False
     while True:
         _report(news, tell, say_line)
-        if arguments.ids and all(job.status in _FINAL for job in watching.jobs):
+        is_over, was_over = bool(arguments.ids) and all(job.status in _FINAL for job in watching.jobs), is_over
+        if is_over and was_over:  # one look more: a job's last words follow its end
             return 0 if all(job.status is Status.COMPLETED for job in watching.jobs) else 1
         sleep(_LOOK_EVERY)
         news = watching.look(db)
@@ -78,9 +80,10 @@ def _report(news: News, tell: Tell, say_line: Callable[[Line], None]) -> None:
 
 def _tell(at: datetime, what: str, job: JobSummary) -> None:
     *cells, when, note = in_line(job, at)
-    padded = [cell.ljust(width) for cell, width in zip(cells, _WIDTHS, strict=True)]
     is_told_by_time = job.status in _FINAL and what != "present"  # "0ms ago" says nothing
-    say("  ".join([_clock(at), *padded, *filter(None, ["" if is_told_by_time else when, note])]).rstrip())
+    told = "  ".join(filter(None, ["" if is_told_by_time else when, note]))
+    widths = [8, *_WIDTHS]
+    sys.stdout.write(in_columns(list(map(visible, [_clock(at), *cells, told])), widths) + "\n")
 
 
 def _say_line(line: Line) -> None:

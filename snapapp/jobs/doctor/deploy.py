@@ -7,9 +7,9 @@ from typing import Any
 
 import psycopg
 
-from snapapp.jobs.database import Row, Rows, run
 from snapapp.jobs.doctor.waiting import CAP, waiting
 from snapapp.jobs.registry import Registry
+from snapapp.jobs.rows.database import Row, Rows, run
 
 _LOOKED_AT = 10_000  # payloads of a kind
 
@@ -75,9 +75,13 @@ SELECT kind, coalesce(version, ''), count(*) FROM (
            END AS version
       FROM unnest(%(kinds)s::text[], %(queues)s::text[]) AS its (its_kind, its_queue)
      CROSS JOIN LATERAL (
-           SELECT kind, payload FROM snap_processing_job
-            WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect AND queue = its_queue AND kind = its_kind
-            LIMIT %(most)s) AS jobs) AS read
+           (SELECT kind, payload FROM snap_processing_job
+             WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'open' AND queue = its_queue AND kind = its_kind
+             LIMIT %(most)s)
+         UNION ALL
+           (SELECT kind, payload FROM snap_processing_job
+             WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'held' AND queue = its_queue AND kind = its_kind
+             LIMIT %(most)s)) AS jobs) AS read
  GROUP BY 1, 2 ORDER BY 1, 2
 """
 

@@ -13,9 +13,9 @@ from time import monotonic
 
 import psycopg
 
-from snapapp.jobs.database import Line, Row
 from snapapp.jobs.doctor import fleet, server, tables, work
 from snapapp.jobs.doctor.finding import CHECK_FAILED, Check, Finding, House, Limits, Patient, Severity, one_line
+from snapapp.jobs.rows.database import Line, Row
 
 _log = logging.getLogger(__name__)
 

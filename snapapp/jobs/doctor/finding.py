@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from snapapp.jobs.database import Row, Rows, run
+from snapapp.jobs.rows.database import Row, Rows, run
 from snapapp.jobs.settings import JobsSettings
 
 CHECK_FAILED = "CHECK_FAILED"
@@ -66,7 +66,7 @@ class House:
     jobs: JobsSettings
     connections: int  # that one process of it takes at most
     disk_free_min_mb: int
-    schema: str | None  # the newest revision that the code knows
+    schema: Mapping[str, str]  # the newest revision that the code knows, by the table where a database keeps its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

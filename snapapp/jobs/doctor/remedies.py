@@ -8,12 +8,13 @@ from datetime import timedelta
 import psycopg
 from psycopg import sql
 
-from snapapp.jobs import crumbs, queue
-from snapapp.jobs.database import Line, Row, connect
 from snapapp.jobs.doctor.finding import Act, Finding, House, Remedy, one_line
 from snapapp.jobs.events import Events
-from snapapp.jobs.maintenance import Keeper
-from snapapp.jobs.roster import Counts, Member
+from snapapp.jobs.os import processes
+from snapapp.jobs.rows import leases
+from snapapp.jobs.rows.database import Line, Row, connect
+from snapapp.jobs.rows.roster import Counts, Member
+from snapapp.jobs.worker.recovery import Recovery
 
 _PATIENCE = timedelta(minutes=10)  # a sweep of a large table takes its time
 
@@ -58,8 +59,8 @@ def _apply(db: psycopg.Connection[Row], remedy: Remedy, house: House) -> str:
 def _clear_roster(db: psycopg.Connection[Row], house: House) -> str:
     """As every worker does for its neighbours, by the same rules: one on another machine goes after ten leases."""
     before = {*_roster(db)}
-    keeper = Keeper(house.jobs, _visitor(), Line(lambda: db), Counts(), Events())
-    taken = keeper.recover_neighbours()
+    recovery = Recovery(house.jobs, _visitor(), Line(lambda: db), Counts(), Events())
+    taken = recovery.recover_neighbours()
     gone = len(before - {*_roster(db)})
     return f"Took {gone} workers off the roster and {taken} jobs back that they held."
 
@@ -70,7 +71,7 @@ def _roster(db: psycopg.Connection[Row]) -> Iterator[str]:
 
 def _recover(db: psycopg.Connection[Row], house: House) -> str:
     """A server that was away has made every lease look old: their holders get one beat to say that they live."""
-    taken = queue.recover(db, settled_for=house.jobs.beat_every + timedelta(seconds=1))
+    taken = leases.recover(db, settled_for=house.jobs.beat_every + timedelta(seconds=1))
     if not taken:
         return "Took no job back: others did so meanwhile, or the server has just started."
     return f"Took {len(taken)} jobs back whose leases had ended; they run again."
@@ -81,7 +82,7 @@ def _visitor() -> Member:
         id="doctor",
         name="doctor",
         host="",
-        machine=crumbs.machine(),
+        machine=processes.machine(),
         pid=0,
         pid_started=0,
         queues=(),

@@ -4,9 +4,9 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from snapapp.jobs import crumbs
 from snapapp.jobs.doctor.finding import Act, Finding, Patient, Remedy, Severity, ago, one_line, quoted, span
 from snapapp.jobs.doctor.waiting import CAP, WaitingKind, waiting
+from snapapp.jobs.os import processes
 
 # --- workers ----------------------------------------------------------------------------------------------------
 
@@ -45,7 +45,7 @@ def _absent(
     worker: str, name: str, host: str, pid: int, started: int, machine: str, is_alive: bool, beat: float, *rest: Any
 ) -> Iterator[Finding]:
     held = rest[-1]
-    is_gone = machine == crumbs.machine() and crumbs.is_gone(pid, started)
+    is_gone = machine == processes.machine() and processes.is_gone(pid, started)
     if is_alive and not is_gone:
         return
     end = "its process is gone" if is_gone else f"its last heartbeat was {ago(beat)}"

@@ -1,4 +1,4 @@
-"""Where attempts run: on threads, on an event loop, in child processes, as programs. Each is a Room with slots."""
+"""Where attempts run: on threads, on an event loop, in child processes, as programs. Each is an Executor with slots."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -10,8 +10,9 @@ from snapapp.jobs.model import Job
 Work = Callable[[Job], bool]
 
 
-class Room(Protocol):
-    """A place where jobs run. One thread (the claimer) puts jobs in and takes back; the slots empty it."""
+class Executor(Protocol):
+    """A place where jobs run. One thread (the claimer) puts jobs in and takes back; the slots empty it, and call
+    `on_free` when one of them finds nothing to do."""
 
     slots: int
     prefetches: bool  # may jobs wait here for a slot?
@@ -22,6 +23,10 @@ class Room(Protocol):
         """Jobs in here, running or waiting for a slot."""
         ...
 
+    def at_work(self) -> list[Job]:
+        """Those that slots are running now."""
+        ...
+
     def put(self, jobs: list[Job]) -> None: ...
 
     def take_back(self) -> list[Job]:
@@ -29,7 +34,7 @@ class Room(Protocol):
         ...
 
     def interrupt(self, job: Job, reason: JobsError) -> None:
-        """Stops a running job as far as this kind of room can."""
+        """Stops a running job as far as this kind of executor can."""
         ...
 
     def stop(self) -> None:

@@ -15,10 +15,11 @@ from threading import Lock
 from typing import Any, NoReturn
 from uuid import UUID
 
+from snapapp.jobs import payloads, process_hooks
 from snapapp.jobs.context import Within, found
 from snapapp.jobs.errors import InvalidJob, NoConnection, Permanent, Snooze
-from snapapp.jobs.executors import frames
-from snapapp.jobs.model import Failure, Job, to_json
+from snapapp.jobs.executors import messages
+from snapapp.jobs.model import Failure, Job, describe, to_json
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -35,7 +36,7 @@ class Pipe:
         """Says whom it is about: a thread that a job left behind must not speak for the next one."""
         about = {"lease": list(job.lease)} if job else {}
         with self._lock:
-            frames.write(self._answers, message | about)
+            messages.write(self._answers, message | about)
 
     def progress(self, job: Job, value: str) -> None:
         self.say({"progress": value}, job)
@@ -61,16 +62,18 @@ def main(arguments: list[str]) -> None:
     _die_with(parent)
     _keep_to_itself(requests, answers, stacks)
     faulthandler.enable()  # the last words of a crash: where in Python it happened
-    faulthandler.register(frames.STACKS, file=stacks)  # answers in C, whatever the interpreter is busy with
+    faulthandler.register(messages.STACKS, file=stacks)  # answers in C, whatever the interpreter is busy with
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, which then decides about us
     for module in arguments[4:]:
         importlib.import_module(module)
+    process_hooks.start()
     pipe = Pipe(answers)
-    pipe.say({"ready": os.getpid()})
-    while request := frames.read(requests):
+    pipe.say({"ready": os.getpid(), "has_an_end": process_hooks.has_an_end()})
+    while request := messages.read(requests):
         job = _job(request["job"], pipe)
         pipe.say({"begun": True}, job)
         pipe.say(_answer(request, job, pipe), job)
+    process_hooks.stop(lambda name, error: print(f"{name}: {describe(error)}", file=sys.stderr))  # noqa: T201
 
 
 def _die_with(parent: int) -> None:
@@ -91,6 +94,7 @@ def _keep_to_itself(*pipes: int) -> None:
 def _answer(request: dict[str, Any], job: Job, pipe: Pipe) -> dict[str, Any]:
     try:
         function, context = found(request["path"]), request["context"]
+        payloads.fit(job, function)
         result = Within(found(context), pipe.context).run(job, function) if context else function(job)
         return {"done": None if result is None else to_json(result, what="result")}
     except Snooze as error:
@@ -103,6 +107,7 @@ def _answer(request: dict[str, Any], job: Job, pipe: Pipe) -> dict[str, Any]:
 
 def _job(fields: dict[str, Any], pipe: Pipe) -> Job:
     fields["payload_json"] = fields["payload_json"].encode()
+    fields["parents_json"] = fields["parents_json"].encode()
     fields["snap_id"] = UUID(fields["snap_id"]) if fields["snap_id"] else None
     return Job(**fields, channel=pipe)
 

@@ -13,12 +13,11 @@ from typing import Any
 
 from tenacity.wait import wait_base
 
-from snapapp.jobs import attempt, black_box
 from snapapp.jobs.context import STEPS, Tell, Within
 from snapapp.jobs.errors import ChildDied, JobTimeout
-from snapapp.jobs.executors import frames
-from snapapp.jobs.executors.groups import MB, Group, Watch, close_pipes, signal_name
-from snapapp.jobs.executors.guard import Guard
+from snapapp.jobs.executors import attempt, late_report, messages
+from snapapp.jobs.executors.process_group import MB, Group, Watch, close_pipes, signal_name
+from snapapp.jobs.executors.reaper import Guard
 from snapapp.jobs.executors.runners import Runner
 from snapapp.jobs.model import JSON_CAP, Buried, Failure, Job, Outcome, Succeeded
 from snapapp.jobs.registry import Processor
@@ -43,6 +42,7 @@ class Child(Runner):
         self._within = within
         self._line: _Line | None = None
         self._jobs = 0  # that this process has run
+        self._has_an_end = False  # hooks that it runs when it may end by itself
 
     def prepare(self) -> None:
         """Between two jobs: a child that is gone or worn out is replaced, so that the next job finds a warm one."""
@@ -63,19 +63,29 @@ class Child(Runner):
         assert self._group
         late = ChildDied(f"the child did not get ready in {_STARTS_IN:g} s")
         watch = Watch(self._group, job, monotonic() + _STARTS_IN, late)
-        if self._line.listen(watch, {"ready"}) is None:
+        ready = self._line.listen(watch, {"ready"})
+        if ready is None:
             raise self._death()
+        self._has_an_end = ready.get("has_an_end") is True
         return self._line
 
     def close(self) -> None:
+        """One that is idle may run its hooks first."""
+        if self._line and self._group and self.ends_in and self._job is None:
+            self._line.hang_up()
+            self._group.linger(_ENDS_IN)
         self._end()
+
+    @property
+    def ends_in(self) -> float:
+        return _ENDS_IN if self._has_an_end else 0.0
 
     def _end(self) -> int:
         """Ends the process and all that it has started; its exit code."""
         code = self._end_group()
         if self._line:
             self._line.close()
-        self._line, self._jobs = None, 0
+        self._line, self._jobs, self._has_an_end = None, 0, False
         return code or 0
 
     def _start(self) -> None:
@@ -125,7 +135,7 @@ class Child(Runner):
         within = max(0.0, min(_TELLS_IN, (job.deadline or 0.0) - monotonic()))
         dump = line.stacks(within)
         silent = f"the child does not say where it is within {within:.1f} s"
-        black_box.put_down(job, "the child's stack", black_box.of_dump(dump) if dump else silent)
+        late_report.put_down(job, "the child's stack", late_report.of_dump(dump) if dump else silent)
 
     def _is_worn_out(self, group: Group) -> bool:
         has_left_something = len(group.family()) > 1  # a job started it and did not wait for its end
@@ -154,7 +164,7 @@ class _Line:
         self._tell = tell
         self._requests, self._answers, self._printed = requests, answers, group.process.stdout.fileno()
         self._stacks = stacks
-        self._inbox = frames.Inbox(answers)
+        self._inbox = messages.Inbox(answers)
         self._unsent = memoryview(b"")
         self._said = b""
         self.has_begun = False
@@ -168,7 +178,7 @@ class _Line:
     def ask(self, request: dict[str, Any]) -> None:
         self._keep()  # what it printed after its last job is not about this one
         self._said, self.has_begun = b"", False
-        self._unsent = memoryview(frames.pack(request))
+        self._unsent = memoryview(messages.pack(request))
         self._send()
         if self._unsent:
             self._selector.register(self._requests, selectors.EVENT_WRITE)
@@ -196,7 +206,7 @@ class _Line:
     def stacks(self, within: float) -> str:
         """Where the child's threads are, as faulthandler tells it: also those that are in C and let nobody else run."""
         self._read_stacks()  # what came too late for an earlier job
-        self._group.nudge(frames.STACKS)
+        self._group.nudge(messages.STACKS)
         deadline, said = monotonic() + within, b""
         with selectors.PollSelector() as selector:
             selector.register(self._stacks, selectors.EVENT_READ)
@@ -217,6 +227,12 @@ class _Line:
             self._keep()
         lines = self._said.decode(errors="replace").splitlines()[-_LAST_LINES:]
         return "".join(f"\n{line[:300]}" for line in lines)
+
+    def hang_up(self) -> None:
+        """By which a child that waits for a job knows that there will be none."""
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, self._requests, inheritable=False)  # the number stays ours
+        os.close(nothing)
 
     def close(self) -> None:
         self._selector.close()
@@ -285,7 +301,8 @@ def _fields(job: Job) -> dict[str, Any]:
         "lease_seq": job.lease_seq,
         "timeout_ms": job.timeout_ms,
         "request_id": job.request_id,
-        "suspect": job.suspect,
+        "memory_mb": job.memory_mb,
+        "parents_json": (job.parents_json or b"[]").decode(),
     }
 
 

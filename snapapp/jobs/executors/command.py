@@ -21,9 +21,9 @@ from zlib import crc32
 
 from tenacity.wait import wait_base
 
-from snapapp.jobs import attempt, black_box, crumbs
 from snapapp.jobs.context import Within
 from snapapp.jobs.errors import JobTimeout
+from snapapp.jobs.executors import attempt, late_report
 from snapapp.jobs.executors.errors import (
     CommandAnswerInvalid,
     CommandFailed,
@@ -31,10 +31,11 @@ from snapapp.jobs.executors.errors import (
     CommandMissing,
     CommandNotAllowed,
 )
-from snapapp.jobs.executors.groups import Group, Watch, close_pipes, signal_name
-from snapapp.jobs.executors.guard import Guard
+from snapapp.jobs.executors.process_group import Group, Watch, close_pipes, signal_name
+from snapapp.jobs.executors.reaper import Guard
 from snapapp.jobs.executors.runners import Runner
 from snapapp.jobs.model import JSON_CAP, TEXT_CAP, Failure, Job, Outcome, Succeeded, to_json
+from snapapp.jobs.os import processes
 from snapapp.jobs.registry import Processor
 from snapapp.jobs.settings import JobsSettings
 
@@ -48,7 +49,7 @@ _ANY_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 class Command(Runner):
-    """A slot of the room for commands."""
+    """A slot of the executor for commands."""
 
     def __init__(self, settings: JobsSettings, guard: Guard, within: Within) -> None:
         super().__init__(guard, settings)
@@ -137,7 +138,7 @@ class Command(Runner):
         return self._launch(argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=folder, env=self._environment | here)
 
     def _new_folder(self) -> str:
-        folder = self._folder = mkdtemp(prefix=f"{_folders()}{os.getpid()}-{crumbs.started(os.getpid())}-")
+        folder = self._folder = mkdtemp(prefix=f"{_folders()}{os.getpid()}-{processes.started(os.getpid())}-")
         self._made = _identity(folder)
         return folder
 
@@ -147,12 +148,12 @@ def sweep() -> None:
     for folder in Path(gettempdir()).glob(f"{_folders()}*"):
         with suppress(ValueError, OSError):
             pid, started = map(int, folder.name.split("-")[3:5])
-            if folder.lstat().st_uid == os.geteuid() and crumbs.is_gone(pid, started):
+            if folder.lstat().st_uid == os.geteuid() and processes.is_gone(pid, started):
                 _remove(str(folder))
 
 
 def _folders() -> str:
-    return f"snapapp-command-{crc32(crumbs.machine().encode()):08x}-"
+    return f"snapapp-command-{crc32(processes.machine().encode()):08x}-"
 
 
 def _identity(folder: str) -> tuple[int, ...]:
@@ -266,7 +267,7 @@ class _Talk:
 
 def _open_box(talk: _Talk, job: Job) -> None:
     lines = "".join(f"\n{line}" for line in talk.lines)
-    black_box.put_down(job, "the end of its standard error", lines.strip() or "it has written nothing")
+    late_report.put_down(job, "the end of its standard error", lines.strip() or "it has written nothing")
 
 
 def command_input(job: Job) -> bytes:
@@ -282,7 +283,8 @@ def command_input(job: Job) -> bytes:
         "requestId": job.request_id,
         "snapId": str(job.snap_id) if job.snap_id else None,
     }
-    return b'{"job": %s, "payload": %s}\n' % (json.dumps(about).encode(), job.payload_json or b"{}")
+    parents = b', "parents": %s' % job.parents_json if job.parents else b""
+    return b'{"job": %s, "payload": %s%s}\n' % (json.dumps(about).encode(), job.payload_json or b"{}", parents)
 
 
 def _outcome(job: Job, program: str, code: int, talk: _Talk, wait: wait_base) -> Outcome:

@@ -8,12 +8,11 @@ from typing import Any
 
 from tenacity.wait import wait_base
 
-from snapapp.jobs import attempt
 from snapapp.jobs.errors import ChildDied, JobsError
-from snapapp.jobs.executors import Work
-from snapapp.jobs.executors.groups import MB, Group
-from snapapp.jobs.executors.guard import Guard
-from snapapp.jobs.executors.threads import ThreadRoom
+from snapapp.jobs.executors import Work, attempt
+from snapapp.jobs.executors.process_group import MB, Group
+from snapapp.jobs.executors.reaper import Guard
+from snapapp.jobs.executors.threads import ThreadExecutor
 from snapapp.jobs.model import Buried, Job, Outcome, Retried
 from snapapp.jobs.registry import Processor
 from snapapp.jobs.settings import JobsSettings
@@ -53,11 +52,16 @@ class Runner(ABC):
     def _attempt(self, job: Job, processor: Processor, wait: wait_base, limit_mb: int) -> Outcome: ...
 
     def prepare(self) -> None:  # noqa: B027 - most have nothing to prepare
-        """Called by the slot's thread before its first job and after each."""
+        """Called by the slot's thread when its first job has come, before that begins, and after each."""
 
     def close(self) -> None:
         """Ends what is left and lets go of it."""
         self._end_group()
+
+    @property
+    def ends_in(self) -> float:
+        """Seconds that its thread may take for `close`; 0: there is nothing to be gentle with."""
+        return 0.0
 
     def interrupt(self, job: Job) -> None:
         with self._lock:
@@ -65,10 +69,10 @@ class Runner(ABC):
                 self._group.kill()
 
     def shut(self) -> None:
-        """Ends what runs, for good."""
+        """Ends what runs, for good; what is idle and has hooks to run is ended by `close`."""
         with self._lock:
             self._is_shut = True
-            if self._group:
+            if self._group and (self._job or not self.ends_in):
                 self._group.kill()
 
     @contextmanager
@@ -107,15 +111,20 @@ def _with_more_memory(job: Job, outcome: Outcome, wait: wait_base, limit_mb: int
     return outcome
 
 
-class RunnerRoom(ThreadRoom):
+class RunnerExecutor(ThreadExecutor):
     """A thread for each runner: it hands the job over and waits, so it costs little here."""
 
     prefetches = False
 
     def __init__(
-        self, runners: Sequence[Runner], works: list[Work], name: str, complain: Callable[[str, BaseException], None]
+        self,
+        runners: Sequence[Runner],
+        works: list[Work],
+        on_free: Callable[[], None],
+        name: str,
+        complain: Callable[[str, BaseException], None],
     ) -> None:
-        super().__init__(len(runners), works, name)
+        super().__init__(len(runners), works, on_free, name)
         self._runners = runners
         self._complain = complain
 
@@ -126,11 +135,17 @@ class RunnerRoom(ThreadRoom):
 
     def _slot(self, number: int, _first: Callable[[], None] | None = None) -> None:
         runner, work = self._runners[number], self._works[number]
-        self._prepare(runner)
-        while job := self._buffer.get():
+        is_prepared = False  # a child takes 35 MB and half a second of a core, and many workers never need one
+        while job := self._next():
+            self._at_work[number] = job
+            if not is_prepared:
+                self._prepare(runner)  # before the attempt begins: its time limit is for the job
+                is_prepared = True
             work(job)
+            self._at_work[number] = None
             self._left[number] += 1
             self._prepare(runner)
+        runner.close()  # on this thread: a child dies with the thread that has started it
 
     def _prepare(self, runner: Runner) -> None:
         try:
@@ -138,9 +153,9 @@ class RunnerRoom(ThreadRoom):
         except Exception as error:  # noqa: BLE001 - a slot that ends would keep its jobs for ever
             self._complain("prepare a slot", error)
 
-    def stop(self) -> None:
+    def stop(self, patience: float = 1) -> None:
         for runner in self._runners:
             runner.shut()
-        super().stop()
+        super().stop(patience + max(runner.ends_in for runner in self._runners))
         for runner in self._runners:
             runner.close()

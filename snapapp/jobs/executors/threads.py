@@ -1,4 +1,4 @@
-"""Jobs on threads: the quickest room, for code that waits or is short. Its slots share one queue and no lock."""
+"""Jobs on threads: the quickest executor, for code that waits or is short. Its slots share one queue and no lock."""
 
 import threading
 from collections.abc import Callable
@@ -9,13 +9,15 @@ from snapapp.jobs.executors import Work
 from snapapp.jobs.model import Job
 
 
-class ThreadRoom:
+class ThreadExecutor:
     prefetches = True
 
-    def __init__(self, slots: int, works: list[Work], name: str = "slot") -> None:
+    def __init__(self, slots: int, works: list[Work], on_free: Callable[[], None], name: str = "slot") -> None:
         self.slots = slots
         self._name = name
         self._works = works  # one for each slot
+        self._on_free = on_free
+        self._at_work: list[Job | None] = [None] * slots  # each slot writes its own
         self._buffer: SimpleQueue[Job | None] = SimpleQueue()
         self._entered = 0  # written by the claimer
         self._left = [0] * slots  # each slot writes its own
@@ -27,6 +29,9 @@ class ThreadRoom:
 
     def load(self) -> int:
         return self._entered - sum(self._left)
+
+    def at_work(self) -> list[Job]:
+        return [job for job in self._at_work if job]
 
     def put(self, jobs: list[Job]) -> None:
         self._entered += len(jobs)
@@ -57,20 +62,29 @@ class ThreadRoom:
         """Of the thread that a slot has now; 0 before it was started."""
         return self._threads[number].ident or 0
 
-    def stop(self) -> None:
+    def stop(self, patience: float = 1) -> None:
         for _ in self._threads:
             self._buffer.put(None)
         for thread in self._threads:
             if thread.is_alive():
-                thread.join(timeout=1)
+                thread.join(timeout=patience)
 
     def _thread(self, number: int, first: Callable[[], None] | None = None) -> threading.Thread:
         return threading.Thread(target=self._slot, args=(number, first), name=f"{self._name}-{number}", daemon=True)
 
     def _slot(self, number: int, first: Callable[[], None] | None = None) -> None:
-        get, work, left = self._buffer.get, self._works[number], self._left
+        work, left, at_work = self._works[number], self._left, self._at_work
         if first:
             first()
             left[number] += 1
-        while (job := get()) and work(job):
+        while job := self._next():
+            at_work[number] = job
+            if not work(job):
+                return  # the slot is another thread's by now
+            at_work[number] = None
             left[number] += 1
+
+    def _next(self) -> Job | None:
+        if self._buffer.empty():
+            self._on_free()
+        return self._buffer.get()

@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 import sqlalchemy.exc
 
-from snapapp.jobs.database import Db, run
 from snapapp.jobs.fleet.errors import InvalidCommand, UnknownPool
+from snapapp.jobs.rows.database import Db, run
 
 CHANNEL = "snapapp_fleet"
 EXPIRES_IN = timedelta(minutes=1)

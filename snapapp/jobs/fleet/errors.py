@@ -23,5 +23,5 @@ class UnknownPool(JobsError, LookupError):
     """There is no such host or pool."""
 
 
-class ChildNotBorn(JobsError):
+class NotStarted(JobsError):
     """A worker process could not be started."""

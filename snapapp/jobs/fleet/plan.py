@@ -155,18 +155,29 @@ class Pool:
     children: int | None = option("children", _whole(0, 256), None, "child processes, likewise; 0: no such jobs")
     commands: int | None = option("commands", _whole(0, 256), None, "programs at once, likewise; 0: no such jobs")
     batch_size: int | None = option("batch_size", _whole(1, 10_000), None, "the most jobs claimed at once")
+    poll_delay: timedelta | None = option("poll_s", _seconds(0.01, _DAY), None, "how often it looks for work, unwoken")
+    lease_for: timedelta | None = option("lease_s", _seconds(1, _DAY), None, "others may take its jobs when silent for")
+    beat_every: timedelta | None = option("beat_s", _seconds(0.1, _DAY), None, "a lease must outlast three of these")
+    retry_base: timedelta | None = option("retry_base_s", _seconds(0.001, _DAY), None, "wait after a first failure")
+    retry_maximum: timedelta | None = option("retry_max_s", _seconds(0.001, 30 * _DAY), None, "the longest such wait")
 
-    def adapt(self, settings: JobsSettings, name: str, master: str) -> JobsSettings:
+    def adapt(self, settings: JobsSettings, name: str, master: str, state_file: str | None = None) -> JobsSettings:
         """The settings of the application as a worker of this pool has them."""
         membership = Membership(
             pool=self.name,
             master=master,
+            state_file=state_file,
             max_jobs=self.max_jobs,
             max_time=self.max_time,
             max_memory_mb=self.memory_mb,
         )
         own = {name: value for name in _OWN if (value := getattr(self, name))}
-        return replace(settings, **own, queues=self.queues, worker_name=name, membership=membership)
+        retry = replace(
+            settings.retry,
+            base=self.retry_base or settings.retry.base,
+            maximum=self.retry_maximum or settings.retry.maximum,
+        )
+        return replace(settings, **own, retry=retry, queues=self.queues, worker_name=name, membership=membership)
 
     @property
     def leaves_out(self) -> frozenset[str]:
@@ -188,7 +199,17 @@ class Pool:
 
 
 # What a pool may say about its workers, named as in JobsSettings.
-_OWN = ("timeout", "concurrency", "async_concurrency", "children", "commands", "batch_size")
+_OWN = (
+    "timeout",
+    "concurrency",
+    "async_concurrency",
+    "children",
+    "commands",
+    "batch_size",
+    "poll_delay",
+    "lease_for",
+    "beat_every",
+)
 
 OPTIONS: Mapping[str, Option[Any]] = {
     each.name: each.metadata["option"] for each in fields(Pool) if "option" in each.metadata

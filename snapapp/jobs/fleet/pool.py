@@ -5,15 +5,17 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 from time import monotonic
 from typing import Any
 
 from snapapp.jobs import events
 from snapapp.jobs.events import Events
-from snapapp.jobs.fleet.children import Child
-from snapapp.jobs.fleet.errors import ChildNotBorn
+from snapapp.jobs.fleet.errors import NotStarted
+from snapapp.jobs.fleet.launcher import WorkerProcess
 from snapapp.jobs.fleet.plan import Pool as Planned
-from snapapp.jobs.fleet.tally import Reason
+from snapapp.jobs.os import memory
+from snapapp.jobs.os.state_file import Reason
 
 _LONGEST_PAUSE = 60.0  # seconds between two tries of a pool whose workers die at once
 _KILL_LATE = 5.0  # seconds that a worker may take beyond its own grace
@@ -30,12 +32,18 @@ class State(StrEnum):
 
 @dataclass(slots=True)
 class Leaving:
-    child: Child
-    kill_at: float
+    child: WorkerProcess
+    since: float
+    kill_at: float = inf  # of a stop, or of the last try
+
+    def is_overdue(self, now: float, patience: float) -> bool:
+        """Nothing that it runs is within its time limit, and its main thread does not move: else it ends by itself."""
+        state = self.child.state
+        return now >= min(self.kill_at, max(self.since, state.busy_until, state.seen_at) + patience)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PoolStatus:
     """A pool as others see it."""
 
     planned: Planned
@@ -55,24 +63,22 @@ class Pool:
     def __init__(
         self,
         planned: Planned,
-        bear: Callable[[Planned, bool], Child],
+        start_worker: Callable[[Planned, bool], WorkerProcess],
         events: Events,
         *,
-        patience: float,  # seconds that a worker may take to finish what it runs
-        grace: float,  # seconds that it gets at a stop
+        grace: float,  # seconds that a worker gets at a stop
     ) -> None:
         self.planned = planned
         self.state = State.ACTIVE
         self.state_reason: str | None = None
         self.fixed_at: int | None = None
         self._wanted = planned.starts_with
-        self._bear = bear
+        self._start_worker = start_worker
         self._events = events
-        self._patience = patience
         self._grace = grace
-        self._present: list[Child] = []
+        self._present: list[WorkerProcess] = []
         self._leaving: list[Leaving] = []
-        self._worn: list[Child] = []  # of those present: to be replaced, one by one
+        self._outdated: list[WorkerProcess] = []  # of those present: to be replaced, one by one
         self._done = 0  # attempts that ended here, as of the last look
         self._early = 0  # workers in a row that died before any of the pool had finished a job
         self._again_at = 0.0  # no start before this
@@ -99,7 +105,7 @@ class Pool:
 
     def restart(self) -> None:
         """Each worker is replaced; it leaves when the one in its place is ready."""
-        self._worn = list(self._present)
+        self._outdated = list(self._present)
         self._again_at = 0.0
 
     def stop(self) -> None:
@@ -107,8 +113,8 @@ class Pool:
         kill_at = monotonic() + (1.0 if self._is_stopping else self._grace + _KILL_LATE)
         self._is_stopping = True
         for child in self._present:
-            self._leaving.append(Leaving(child, kill_at))
-        self._present, self._worn = [], []
+            self._leaving.append(Leaving(child, monotonic()))
+        self._present, self._outdated = [], []
         for leaving in self._leaving:
             leaving.kill_at = min(kill_at, leaving.kill_at)
             leaving.child.signal(signal.SIGTERM)
@@ -125,11 +131,11 @@ class Pool:
 
     @property
     def is_rolling(self) -> bool:
-        return bool(self._worn)
+        return bool(self._outdated)
 
     @property
-    def standing(self) -> Standing:
-        return Standing(
+    def status(self) -> PoolStatus:
+        return PoolStatus(
             planned=self.planned,
             state=self.state,
             state_reason=self.state_reason,
@@ -138,7 +144,7 @@ class Pool:
             present=len(self._present),
             leaving=len(self._leaving),
             note=self._note(),
-            memory_mb=tuple(child.tally.memory_mb for child in self._present),
+            memory_mb=tuple(memory.resident_mb(child.pid) for child in self._present),
         )
 
     # --- one look ---------------------------------------------------------------------------------------------
@@ -149,23 +155,26 @@ class Pool:
         self._notice_work()
         self._notice_leavers()
         if not self.wanted:
-            self._worn = []
-        while self._worn and self._replace_one():
+            self._outdated = []
+        while self._outdated and self._replace_one():
             pass
         self._start_missing()
         self._retire_excess()
         if self._events.hears(events.POOL_LOOPED):
-            self._events.emit(events.POOL_LOOPED, pool=self.planned.name, standing=self.standing)
+            present, leaving = len(self._present), len(self._leaving)
+            self._events.emit(
+                events.POOL_LOOPED, pool=self.planned.name, wanted=self.wanted, present=present, leaving=leaving
+            )
 
-    def lost(self, child: Child) -> bool:
+    def lost(self, child: WorkerProcess) -> bool:
         """It has ended. True: nobody had asked it to."""
         self._leaving = [leaving for leaving in self._leaving if leaving.child is not child]
-        self._worn = [worn for worn in self._worn if worn is not child]
+        self._outdated = [outdated for outdated in self._outdated if outdated is not child]
         if child not in self._present:
             return False
         self._present.remove(child)
         self._notice_work()
-        is_failure = bool(child.code) and child.tally.done == 0 and monotonic() - child.born_at < _GOOD_AGE
+        is_failure = bool(child.code) and child.state.done == 0 and monotonic() - child.started_at < _GOOD_AGE
         if is_failure:
             self._hold_back(f"the last one {child.end} before it finished a job")
         return True
@@ -184,61 +193,61 @@ class Pool:
     def _is_starting(self) -> bool:
         return any(not child.is_ready for child in self._present)
 
-    def _start(self) -> Child | None:
+    def _start(self) -> WorkerProcess | None:
         try:
-            child = self._bear(self.planned, self.state is State.PAUSED)
-        except (ChildNotBorn, OSError) as error:
+            child = self._start_worker(self.planned, self.state is State.PAUSED)
+        except (NotStarted, OSError) as error:
             self._hold_back(str(error))
             return None
         self._present.append(child)
-        self._events.emit(events.PROCESS_BORN, logging.DEBUG, pool=self.planned.name, pid=child.pid)
+        self._events.emit(events.PROCESS_STARTED, logging.DEBUG, pool=self.planned.name, pid=child.pid)
         return child
 
     def _retire_excess(self) -> None:
         """From the front: the oldest has the most to lose by living on."""
-        while len(self._present) > self.wanted + bool(self._worn):
+        while len(self._present) > self.wanted + bool(self._outdated):
             drained = self.state is State.DRAINED
             self._retire(self._present[0], Reason.DRAINED if drained else Reason.FEWER)
 
-    def _retire(self, child: Child, reason: Reason) -> None:
-        child.tally.reason = reason
+    def _retire(self, child: WorkerProcess, reason: Reason) -> None:
+        child.state.reason = reason
         child.signal(signal.SIGUSR2)
         self._let_go(child)
 
     def _notice_leavers(self) -> None:
         """Whoever has reached a limit may run its last jobs for long: its place need not be empty meanwhile."""
-        for child in [child for child in self._present if child.tally.is_leaving]:
+        for child in [child for child in self._present if child.state.is_leaving]:
             self._let_go(child)
 
-    def _let_go(self, child: Child) -> None:
+    def _let_go(self, child: WorkerProcess) -> None:
         self._present.remove(child)
-        self._worn = [worn for worn in self._worn if worn is not child]
-        self._leaving.append(Leaving(child, monotonic() + self._patience + self._grace + _KILL_LATE))
+        self._outdated = [outdated for outdated in self._outdated if outdated is not child]
+        self._leaving.append(Leaving(child, monotonic()))
 
     def _replace_one(self) -> bool:
         """There is never one fewer than there should be: a new one is ready before an old one goes."""
-        fresh = [child for child in self._present if child not in self._worn]
+        fresh = [child for child in self._present if child not in self._outdated]
         if len(self._present) <= self.wanted:
             if self._may_start():
                 self._start()
             return False
         if not fresh or not all(child.is_ready for child in fresh):
             return False
-        self._retire(self._worn[0], Reason.RESTARTED)
+        self._retire(self._outdated[0], Reason.RESTARTED)
         return True
 
     def _kill_overdue(self) -> None:
         now = monotonic()
         for leaving in self._leaving:
-            if now >= leaving.kill_at and not leaving.child.has_ended:
+            if leaving.is_overdue(now, self._grace + _KILL_LATE) and not leaving.child.has_ended:
                 self._tell(events.PROCESS_ENDED, logging.WARNING, pid=leaving.child.pid, why="it did not leave: killed")
                 leaving.child.kill()
                 leaving.kill_at = now + _KILL_LATE
 
     def _notice_work(self) -> None:
         """As soon as any job is finished, whatever made workers die at once is over."""
-        done = sum(child.tally.done for child in self._present)
-        newest = self._present[-1].born_at if self._present else monotonic()
+        done = sum(child.state.done for child in self._present)
+        newest = self._present[-1].started_at if self._present else monotonic()
         if done > self._done or monotonic() - newest > _GOOD_AGE:
             self._early, self._trouble = 0, None
         self._done = done

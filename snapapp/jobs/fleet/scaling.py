@@ -12,7 +12,7 @@ from typing import Any
 
 from snapapp.jobs.fleet.plan import Balance, Pool, Strategy
 
-_DEAD_AFTER = 10.0  # seconds in which due jobs waited beside idle processes
+_STALLED_AFTER = 10.0  # seconds in which due jobs waited beside idle processes
 _CALM_LOOKS = 3  # cooldowns of calm before it goes down
 _ALMOST = 0.9  # of a cooldown: looks come once in one, some a moment early
 _HEADROOM = 1.25  # of what is needed by what comes, so that chance does not fill the queue
@@ -43,7 +43,7 @@ class Crew:
     rate: float | None = None  # jobs a second that one process did when it last had its hands full; None: not seen yet
     since_change: float = inf  # seconds since its size was changed
     calm_for: float = inf  # seconds since `is_calm` was last untrue
-    dead_for: float = 0.0  # seconds since `is_dead` was last untrue
+    stalled_for: float = 0.0  # seconds since `is_stalled` was last untrue
     rss_mb: float | None = None  # of its processes, the 95th percentile
 
     def as_json(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Crew:
         return self.pressure < self.pool.scale_down_threshold and self.needed(_HEADROOM) < self.present
 
     @property
-    def is_dead(self) -> bool:
+    def is_stalled(self) -> bool:
         """Jobs wait and none runs: somebody holds them back, and more processes would be held back as well."""
         return bool(self.load.due and self.present and not self.load.running and not self.load.finished)
 
@@ -101,7 +101,7 @@ class Memory:
     rate: float | None = None  # jobs a second, of a process with its hands full
     changed_at: float = float("-inf")
     not_calm_at: float | None = None
-    not_dead_at: float | None = None
+    not_stalled_at: float | None = None
 
     def note(self, crew: Crew, now: float) -> Crew:
         """The crew, with what is remembered of it."""
@@ -111,9 +111,9 @@ class Memory:
         crew = replace(crew, rate=self.rate, since_change=now - self.changed_at)
         if self.not_calm_at is None or not crew.is_calm:
             self.not_calm_at = now
-        if self.not_dead_at is None or not crew.is_dead:
-            self.not_dead_at = now
-        return replace(crew, calm_for=now - self.not_calm_at, dead_for=now - self.not_dead_at)
+        if self.not_stalled_at is None or not crew.is_stalled:
+            self.not_stalled_at = now
+        return replace(crew, calm_for=now - self.not_calm_at, stalled_for=now - self.not_stalled_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +160,7 @@ def _simple(crew: Crew) -> Decision:
 
 def _auto(crew: Crew) -> Decision:
     pool = crew.pool
-    if crew.dead_for >= _DEAD_AFTER:
+    if crew.stalled_for >= _STALLED_AFTER:
         fewer = _down(crew, pool.min_processes)
         return Decision(fewer, f"{crew.load.due} are due and none runs: more processes would not help")
     if _wants_more(crew):

@@ -1,4 +1,4 @@
-"""The master: one process a host and database. Its main thread has the processes, the clerk has the database.
+"""The master: one process a host and database. Its main thread has the processes, the database thread has the database.
 
 TERM INT HUP   all workers finish within the grace, then it ends; a second one: at once
 USR2           restarts the pools one by one, with new code, without a gap
@@ -16,24 +16,25 @@ from functools import partial
 from time import monotonic, sleep
 from typing import Any
 
-from snapapp.jobs import crumbs, events
-from snapapp.jobs.database import Connect
+from snapapp.jobs import events
 from snapapp.jobs.events import Events
-from snapapp.jobs.fleet import history
-from snapapp.jobs.fleet.children import Child, Nursery, Origin
-from snapapp.jobs.fleet.clerk import Clerk
+from snapapp.jobs.fleet import store
 from snapapp.jobs.fleet.commands import Action, Order, Source
+from snapapp.jobs.fleet.database_thread import DatabaseThread
 from snapapp.jobs.fleet.errors import InvalidCommand, MasterExists
-from snapapp.jobs.fleet.history import Fallen, Master
+from snapapp.jobs.fleet.launcher import Launcher, Program, WorkerProcess
 from snapapp.jobs.fleet.plan import Balance, Plan
 from snapapp.jobs.fleet.plan import Pool as Planned
 from snapapp.jobs.fleet.pool import Pool, State
+from snapapp.jobs.fleet.store import EndedWorker, Master
+from snapapp.jobs.os import processes
+from snapapp.jobs.os.signals import ENDING, Signals
+from snapapp.jobs.rows.database import Connect
 from snapapp.jobs.settings import JobsSettings
-from snapapp.jobs.signals import ENDING, Signals
 
 _LOOK_EVERY = 0.5  # seconds
 _STRAYS_EVERY = 5.0
-_LAST_MOMENTS = 5.0  # seconds in which the clerk may write what is left
+_LAST_MOMENTS = 5.0  # seconds in which the database thread may write what is left
 _LONGEST_STOP = 15.0  # seconds beyond the grace in which a stop ends, whatever hangs
 
 
@@ -47,39 +48,38 @@ class Supervisor:
         signals: Signals,
         *,
         host: str,
-        origin: Origin,
+        program: Program,
         connect: Connect,
         events: Events,
     ) -> None:
         pid = os.getpid()
-        self.master = Master(uuid.uuid4().hex, host, crumbs.machine(), pid, crumbs.started(pid) or 0)
+        self.master = Master(uuid.uuid4().hex, host, processes.machine(), pid, processes.started(pid) or 0)
         self.why: str | None = None  # it ended, if not because somebody wished it
         self._plan = plan
         self._settings = settings
         self._signals = signals
         self._connect = connect
         self._events = events
-        self._nursery = Nursery(origin)
+        self._launcher = Launcher(program)
         self._grace = settings.shutdown_grace.total_seconds()
         self.pools = {each.name: self._pool(each) for each in plan.pools}
         self._to_roll: deque[Pool] = deque()
-        self._orders: deque[Order] = deque()  # written by the clerk, taken by the main thread
-        self._is_dethroned = False  # written by the clerk
+        self._orders: deque[Order] = deque()  # written by the database thread, taken by the main thread
+        self._has_lost_host = False  # written by the database thread
         self._stop_by: float | None = None
         self._strays_at = 0.0
-        self._clerk = Clerk(
+        self._database = DatabaseThread(
             self.master,
             plan,
             connect=connect,
             events=events,
             patience=self._grace + 10.0,
             on_order=self._receive,
-            on_dethroned=self._dethrone,
+            on_host_lost=self._lose_host,
         )
 
     def _pool(self, planned: Planned) -> Pool:
-        patience = (planned.timeout or self._settings.timeout).total_seconds()
-        return Pool(planned, self._bear, self._events, patience=patience, grace=self._grace)
+        return Pool(planned, self._start_worker, self._events, grace=self._grace)
 
     # --- life and death ---------------------------------------------------------------------------------------
 
@@ -95,21 +95,19 @@ class Supervisor:
     def start(self) -> None:
         """MasterExists where this host has a supervisor. What a person made of the pools is as it was left."""
         with self._connect("supervisor start") as db:
-            self._hold(
-                lambda instead: history.hold(db, self.master, instead), lambda: history.holder(db, self.master.host)
-            )
-            for kept in history.kept(db, self.master.host):
+            self._hold(lambda instead: store.hold(db, self.master, instead), lambda: store.holder(db, self.master.host))
+            for kept in store.kept(db, self.master.host):
                 if pool := self.pools.get(kept.name):
                     pool.state, pool.state_reason = kept.state, kept.reason
                     self._fix(pool, kept.fixed_at)
-            history.forget_pools(db, self.master.host, list(self.pools))
-        self._nursery.open()
-        self._clerk.start()
+            store.forget_pools(db, self.master.host, list(self.pools))
+        self._launcher.open()
+        self._database.start()
         self.look([])
 
     def stop(self) -> None:
-        self._nursery.close()
-        self._clerk.stop(within=_LAST_MOMENTS)
+        self._launcher.close()
+        self._database.stop(within=_LAST_MOMENTS)
 
     @property
     def is_over(self) -> bool:
@@ -117,16 +115,16 @@ class Supervisor:
             return False
         return monotonic() >= self._stop_by or all(pool.is_empty for pool in self.pools.values())
 
-    def _hold(self, hold: Callable[[str | None], bool], ask: Callable[[], history.Holder | None]) -> None:
+    def _hold(self, hold: Callable[[str | None], bool], ask: Callable[[], store.Holder | None]) -> None:
         """One that is dead here is replaced at once; of one that cannot be seen from here we wait for a beat."""
         heard: timedelta | None = None
-        deadline = monotonic() + 2 * history.LIVES_FOR.total_seconds()
+        deadline = monotonic() + 2 * store.LIVES_FOR.total_seconds()
         while not hold(None):
             its = ask()
             if its is None:
                 continue
             is_here = its.machine == self.master.machine
-            if is_here and crumbs.is_gone(its.pid, its.pid_started):
+            if is_here and processes.is_gone(its.pid, its.pid_started):
                 if hold(its.id):
                     return
                 continue
@@ -145,7 +143,7 @@ class Supervisor:
         self._guarded("reap", self._reap)
         while self._orders:
             self._obey(self._orders.popleft())
-        if self._is_dethroned and self._stop_by is None:
+        if self._has_lost_host and self._stop_by is None:
             self.why = f"another supervisor has taken the host {self.master.host}"
             self.end()
         self._guarded("restart pools", self._roll)
@@ -153,8 +151,8 @@ class Supervisor:
             self._guarded(f"look after {pool.planned.name}", pool.look)
         if monotonic() >= self._strays_at:
             self._strays_at = monotonic() + _STRAYS_EVERY
-            self._guarded("end strays", self._nursery.end_strays)
-        self._clerk.stands([pool.standing for pool in self.pools.values()])
+            self._guarded("end strays", self._launcher.end_strays)
+        self._database.publish([pool.status for pool in self.pools.values()])
         if self._events.hears(events.MASTER_LOOPED):
             self._tell(events.MASTER_LOOPED)
 
@@ -171,20 +169,20 @@ class Supervisor:
                 pool.resume()
 
     def _reap(self) -> None:
-        for child in self._nursery.reap():
+        for child in self._launcher.reap():
             self._guarded(f"see off {child.pid}", partial(self._see_off, child))
 
-    def _see_off(self, child: Child) -> None:
+    def _see_off(self, child: WorkerProcess) -> None:
         pool = self.pools[child.pool]
         was_unasked = pool.lost(child)
         level = logging.WARNING if child.code else logging.DEBUG
         self._tell(events.PROCESS_ENDED, level, pool=child.pool, pid=child.pid, why=child.end)
-        self._clerk.bury(_fallen(child, pool.planned, was_unasked and bool(child.code) and not child.is_ready))
-        child.tally.close()
+        self._database.record_end(_ended(child, pool.planned, was_unasked and bool(child.code) and not child.is_ready))
+        child.state.close()
 
     def _roll(self) -> None:
         """The next pool begins when the one before has only new workers, and those are of new code."""
-        if not self._to_roll or not self._nursery.is_renewed or any(pool.is_rolling for pool in self.pools.values()):
+        if not self._to_roll or not self._launcher.is_renewed or any(pool.is_rolling for pool in self.pools.values()):
             return
         self._to_roll.popleft().restart()
 
@@ -193,7 +191,7 @@ class Supervisor:
     def end(self) -> None:
         """Begins to end; called again, it hurries."""
         self._to_roll.clear()
-        self._clerk.status = "STOPPING"
+        self._database.status = "STOPPING"
         wait = 1.0 if self._stop_by is not None else self._grace
         self._stop_by = monotonic() + wait + _LONGEST_STOP
         for pool in self.pools.values():
@@ -201,15 +199,15 @@ class Supervisor:
 
     def restart(self, pools: Sequence[Pool]) -> None:
         if self._stop_by is None:
-            self._nursery.renew()
+            self._launcher.renew()
             self._to_roll.extend(pool for pool in pools if pool not in self._to_roll)
 
     def _receive(self, order: Order) -> None:
         self._orders.append(order)
         self._signals.ring()
 
-    def _dethrone(self) -> None:
-        self._is_dethroned = True
+    def _lose_host(self) -> None:
+        self._has_lost_host = True
         self._signals.ring()
 
     def _obey(self, order: Order) -> None:
@@ -223,7 +221,7 @@ class Supervisor:
             output = f"{type(error).__name__}: {error}"
         level = logging.WARNING if failed else logging.INFO
         self._tell(events.COMMAND_DONE, level, command=order.id, action=order.action, pool=order.pool, output=output)
-        self._clerk.answer(order.id, output, failed=failed)
+        self._database.answer(order.id, output, failed=failed)
 
     def obey(self, order: Order) -> str:
         """Does what a command says; what came of it, in words. InvalidCommand where it cannot."""
@@ -285,7 +283,7 @@ class Supervisor:
 
     # --- parts ------------------------------------------------------------------------------------------------
 
-    def _bear(self, planned: Planned, is_paused: bool) -> Child:
+    def _start_worker(self, planned: Planned, is_paused: bool) -> WorkerProcess:
         request: Mapping[str, Any] = {
             "url": self._settings.database_url,
             "table": planned.as_table(),
@@ -293,7 +291,7 @@ class Supervisor:
             "nice": planned.nice,
             "is_paused": is_paused,
         }
-        return self._nursery.bear(planned.name, request)
+        return self._launcher.start(planned.name, request)
 
     def _guarded(self, doing: str, act: Callable[[], object]) -> None:
         try:
@@ -305,6 +303,8 @@ class Supervisor:
         self._events.emit(name, level, host=self.master.host, master=self.master.id, **facts)
 
 
-def _fallen(child: Child, planned: Planned, came_to_nothing: bool) -> Fallen:
-    age = timedelta(seconds=monotonic() - child.born_at)
-    return Fallen(child.pid, child.pid_started, planned.name, planned.queues, age, child.end, came_to_nothing)
+def _ended(child: WorkerProcess, planned: Planned, never_ready: bool) -> EndedWorker:
+    age = timedelta(seconds=monotonic() - child.started_at)
+    return EndedWorker(
+        child.pid, child.pid_started, planned.name, planned.queues, age, child.end, never_ready, child.state.path
+    )

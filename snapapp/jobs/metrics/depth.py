@@ -9,12 +9,13 @@ from time import monotonic
 
 import psycopg
 import sqlalchemy.exc
+from prometheus_client import Metric
 
-from snapapp.jobs import board
-from snapapp.jobs.board import CAP, LANES, QueueSummary
-from snapapp.jobs.database import Db, run
 from snapapp.jobs.metrics import fleet
-from snapapp.jobs.metrics.exposition import Family, gauge
+from snapapp.jobs.metrics.exposition import gauge
+from snapapp.jobs.rows import views
+from snapapp.jobs.rows.database import Db, run
+from snapapp.jobs.rows.views import CAP, LANES, QueueSummary, walks
 
 _SAMPLE = 10_000  # jobs, of which those that finished tell the mean duration
 _TRY_AGAIN_AFTER = 1.0  # seconds
@@ -37,23 +38,29 @@ class Depth:
         return self.overdue + len(self.unknown_kinds)
 
 
-_REST = """
-WITH RECURSIVE kind AS (
-    (SELECT queue, kind FROM snap_processing_job
-      WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect ORDER BY queue, kind LIMIT 1)
+_NUMBERS = """, entry AS (
+    SELECT open.kind, first.next_retry_at FROM open CROSS JOIN LATERAL (
+        SELECT next_retry_at FROM snap_processing_job AS job
+         WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'open'
+           AND job.queue = open.queue AND job.kind = open.kind LIMIT %(cap)s) AS first
+     WHERE NOT EXISTS (SELECT FROM job_worker WHERE expires_at > now() AND open.kind = ANY (kinds))
   UNION ALL
-    SELECT next.* FROM kind CROSS JOIN LATERAL (
-        SELECT queue, kind FROM snap_processing_job
-         WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect AND (queue, kind) > (kind.queue, kind.kind)
-         ORDER BY queue, kind LIMIT 1) AS next
+    SELECT held.kind, first.next_retry_at FROM held CROSS JOIN LATERAL (
+        SELECT next_retry_at FROM snap_processing_job AS job
+         WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'held'
+           AND job.queue = held.queue AND job.kind = held.kind LIMIT %(cap)s) AS first
+     WHERE NOT EXISTS (SELECT FROM job_worker WHERE expires_at > now() AND held.kind = ANY (kinds))
+  UNION ALL  -- what workers would look through first: more than a minute old only where there are none
+    SELECT kind, next_retry_at FROM (
+        (SELECT kind, next_retry_at FROM snap_processing_job
+          WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'later' ORDER BY next_retry_at, id LIMIT %(cap)s)
+        UNION ALL
+        (SELECT kind, next_retry_at FROM snap_processing_job
+          WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'alone' ORDER BY next_retry_at, id LIMIT %(cap)s)
+        ) AS first
+     WHERE NOT EXISTS (SELECT FROM job_worker WHERE expires_at > now() AND first.kind = ANY (kinds))
 ), unknown AS (
-    SELECT DISTINCT kind.kind FROM kind
-     WHERE NOT EXISTS (SELECT FROM job_worker WHERE expires_at > now() AND kind.kind = ANY (kinds))
-       AND EXISTS (SELECT FROM (SELECT next_retry_at FROM snap_processing_job AS job
-                                 WHERE status IN ('PENDING', 'RETRY_WAIT') AND NOT suspect
-                                   AND job.queue = kind.queue AND job.kind = kind.kind
-                                 LIMIT %(cap)s) AS entries
-                    WHERE next_retry_at < now() - interval '1 minute')
+    SELECT DISTINCT kind FROM entry WHERE next_retry_at < now() - interval '1 minute'
 )
 SELECT (SELECT count(*) FROM (
            SELECT FROM snap_processing_job WHERE status = 'FAILED' LIMIT %(cap)s + 1) AS dead),
@@ -68,12 +75,13 @@ SELECT (SELECT count(*) FROM (
   FROM (SELECT coalesce((SELECT max(id) FROM snap_processing_job WHERE status = 'RUNNING'),
                         (SELECT max(id) FROM snap_processing_job), 0) AS id) AS newest
 """
+_REST = walks(open=("open", "queue, kind"), held=("held", "queue, kind")) + _NUMBERS
 
 
 def depth(db: Db) -> Depth:
     """In the caller's transaction, whose statements it gives a deadline."""
     run(db, "SELECT set_config('statement_timeout', '2000', true)", {})
-    queues = board.queues(db)
+    queues = views.queues(db)
     [rest] = run(db, _REST, {"cap": CAP, "sample": _SAMPLE})
     return Depth(queues, fleet.pools(db), *rest)
 
@@ -104,7 +112,7 @@ class DepthWatch:
         self._asked_at = monotonic()
 
 
-def families(known: Depth) -> Iterator[Family]:
+def families(known: Depth) -> Iterator[Metric]:
     queues = [({"queue": one.queue}, one) for one in known.queues]
     yield gauge(
         "snapapp_queue_waiting_jobs",
@@ -119,7 +127,8 @@ def families(known: Depth) -> Iterator[Family]:
     )
     yield gauge(
         "snapapp_queue_oldest_due_seconds",
-        f"How long the oldest due job could have run, in the first {LANES} lanes of all queues; 0: nothing is due.",
+        f"How long the oldest due job could have run, in the first {LANES} kinds and lanes of all queues; "
+        "0: nothing is due.",
         *((one.oldest_due.total_seconds() if one.oldest_due else 0.0, labels) for labels, one in queues),
     )
     yield gauge(

@@ -1,76 +1,62 @@
-"""The text that Prometheus reads, version 0.0.4: eighty lines here, and no dependency with a registry of its own."""
+"""The text that Prometheus reads, of families that are made for this one answer: what they count stands elsewhere."""
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+from prometheus_client import Metric, generate_latest
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.registry import Collector
 
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    value: float
-    labels: Mapping[str, str]
-    suffix: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """All samples of one name. Without samples it is not written: what is not known is left out, never 0."""
-
-    name: str
-    type: str
-    help: str
-    samples: Sequence[Sample]
+Labels = Mapping[str, str]
 
 
-def counter(name: str, help: str, *samples: tuple[float, Mapping[str, str]]) -> Family:  # noqa: A002 - its name there
-    return Family(name, "counter", help, [Sample(*sample) for sample in samples])
+def counter(name: str, text: str, *samples: tuple[float, Labels]) -> Metric:
+    return _family(name.removesuffix("_total"), "counter", text, ((name, *sample) for sample in samples))
 
 
-def gauge(name: str, help: str, *samples: tuple[float, Mapping[str, str]]) -> Family:  # noqa: A002
-    return Family(name, "gauge", help, [Sample(*sample) for sample in samples])
+def gauge(name: str, text: str, *samples: tuple[float, Labels]) -> Metric:
+    return _family(name, "gauge", text, ((name, *sample) for sample in samples))
 
 
-def summary(name: str, help: str, *sums: tuple[int, float, Mapping[str, str]]) -> Family:  # noqa: A002
+def summary(name: str, text: str, *sums: tuple[int, float, Labels]) -> Metric:
     """Of each: how many and their sum. Without quantiles, which cannot be added up over processes."""
-    samples = [
-        sample
-        for count, total, labels in sums
-        for sample in (Sample(total, labels, "_sum"), Sample(count, labels, "_count"))
-    ]
-    return Family(name, "summary", help, samples)
+    return _family(
+        name,
+        "summary",
+        text,
+        (each for count, total, of in sums for each in ((f"{name}_sum", total, of), (f"{name}_count", count, of))),
+    )
 
 
-def distribution(
-    bounds: Sequence[float], counts: Sequence[int], total: float, labels: Mapping[str, str]
-) -> Iterator[Sample]:
-    """Samples of a histogram; `counts` has one place more than `bounds`, for what lies above all of them."""
-    so_far = 0
-    for bound, count in zip([*bounds, math.inf], counts, strict=True):
-        so_far += count
-        yield Sample(so_far, {**labels, "le": _number(bound)}, "_bucket")
-    yield Sample(total, labels, "_sum")
-    yield Sample(so_far, labels, "_count")
+def histogram(
+    name: str, text: str, bounds: Iterable[float], *of_each: tuple[Iterable[int], float, Labels]
+) -> HistogramMetricFamily:
+    """The counts have one place more than `bounds`, for what lies above all of them."""
+    names = [*(f"{bound:g}" for bound in bounds), "+Inf"]
+    family = HistogramMetricFamily(name, text, labels=list(of_each[0][2]) if of_each else [])
+    for counts, total, labels in of_each:
+        family.add_metric([*labels.values()], [*zip(names, accumulate(counts), strict=True)], total)
+    return family
 
 
-def render(families: Iterable[Family]) -> str:
-    return "".join(line for family in families if family.samples for line in _lines(family))
+def _family(name: str, kind: str, text: str, samples: Iterable[tuple[str, float, Labels]]) -> Metric:
+    family = Metric(name, text, kind)
+    for full_name, value, labels in samples:
+        family.add_sample(full_name, dict(labels), value)
+    return family
 
 
-def _lines(family: Family) -> Iterator[str]:
-    said = family.help.replace("\\", "\\\\").replace("\n", "\\n")
-    yield f"# HELP {family.name} {said}\n# TYPE {family.name} {family.type}\n"
-    for sample in family.samples:
-        labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in sample.labels.items())
-        yield f"{family.name}{sample.suffix}{f'{{{labels}}}' if labels else ''} {_number(sample.value)}\n"
+class _Families(Collector):
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        """What is not known is left out, never 0: a family without samples is not written."""
+        return (family for family in self._families if family.samples)
 
 
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _number(value: float) -> str:
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return str(int(value)) if float(value).is_integer() else repr(float(value))
+def render(families: Iterable[Metric]) -> str:
+    return generate_latest(_Families(families)).decode()

@@ -3,8 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from snapapp.jobs.database import Db, run
-from snapapp.jobs.metrics.exposition import Family, gauge
+from prometheus_client import Metric
+
+from snapapp.jobs.metrics.exposition import gauge
+from snapapp.jobs.rows.database import Db, run
 
 _POOLS = """
 SELECT host, master <> 'LOST', pool, wanted, present, state <> 'ACTIVE' FROM fleet_overview ORDER BY host, pool
@@ -26,7 +28,7 @@ def pools(db: Db) -> list[Pool]:
     return [Pool(*row) for row in run(db, _POOLS, {})]
 
 
-def families(known: Sequence[Pool]) -> Iterator[Family]:
+def families(known: Sequence[Pool]) -> Iterator[Metric]:
     hosts = {pool.host: float(pool.is_supervised) for pool in known}
     named = [({"host": pool.host, "pool": pool.name}, pool) for pool in known if pool.name is not None]
     yield gauge(

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
+from prometheus_client import Metric
+
 from snapapp.jobs import events
 from snapapp.jobs.events import Event, Events
-from snapapp.jobs.metrics.exposition import Family, counter, gauge, summary
-from snapapp.jobs.roster import Counts
+from snapapp.jobs.metrics.exposition import counter, gauge, summary
+from snapapp.jobs.rows.roster import Counts
 
 PREFIX = "snap.jobs."
 
@@ -43,7 +45,7 @@ def numbers(counts: Counts, pruned: int) -> dict[str, float]:
     return {PREFIX + name: value for name, value in found.items()}
 
 
-def families(counts: Counts, pruned: int) -> Iterator[Family]:
+def families(counts: Counts, pruned: int) -> Iterator[Metric]:
     for name, text, value in [
         ("claimed", "Jobs that this worker took from the queue.", counts.claimed),
         ("snoozed", "Attempts that asked to be run later.", counts.snoozed),

@@ -229,6 +229,57 @@ function mediaExample(media, isRequest) {
 
 const asText = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
 
+// --- who asks --------------------------------------------------------------------------------------------------
+
+const KEYS = { "X-Internal-Token": "token" }; // the page of the queue keeps it under this name
+const VARIABLES = { "X-Internal-Token": "SNAPAPP_INTERNAL_TOKEN" }; // in a shell
+
+const isHeader = (scheme) => scheme?.type === "apiKey" && scheme.in === "header";
+const keyOf = (header) => KEYS[header] ?? header;
+const kept = (header) => sessionStorage.getItem(keyOf(header));
+
+const securityOf = (operation) => operation.security ?? description.security ?? [];
+const isOptional = (operation) => securityOf(operation).some((option) => !Object.keys(option).length);
+
+/** The headers in which an operation looks for who asks. A cookie is the browser's to send. */
+function headersOf(operation) {
+  const schemes = new Set(securityOf(operation).flatMap(Object.keys));
+  return [...schemes].map((name) => description.components?.securitySchemes?.[name]).filter(isHeader).map((scheme) => scheme.name);
+}
+
+/** A field for a header's value, which is kept in this tab for the operations that ask for it. */
+function keeper({ name, description: about }) {
+  const input = make("input", { id: `header-${name}`, type: "password", autocomplete: "off", spellcheck: false, required: true });
+  const forget = make("button", { type: "button", textContent: "Forget" });
+  const said = make("p", { className: "quiet", role: "status" });
+  const form = make(
+    "form",
+    { className: "token", ariaLabel: name },
+    make("label", { htmlFor: input.id, textContent: name }),
+    make("div", { className: "line" }, input, make("button", { type: "submit", textContent: "Keep" }), forget),
+    about ? paragraph(about, "quiet") : null,
+    said,
+  );
+  const show = () => {
+    forget.hidden = kept(name) === null;
+    said.textContent = forget.hidden ? "" : "It is kept in this tab until you close it.";
+    for (const form of document.querySelectorAll(".operation form")) form.dispatchEvent(new Event("input"));
+  };
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    sessionStorage.setItem(keyOf(name), input.value.trim());
+    input.value = "";
+    show();
+  });
+  forget.addEventListener("click", () => {
+    sessionStorage.removeItem(keyOf(name));
+    show();
+    input.focus();
+  });
+  show();
+  return form;
+}
+
 // --- what is asked ---------------------------------------------------------------------------------------------
 
 /** A parameter and the input that holds its value. One that may be left out is sent when its box is ticked. */
@@ -307,7 +358,7 @@ function choice(option, fill, area) {
   return button;
 }
 
-/** The request that the form describes, but for the token. */
+/** The request that the form describes, but for who asks. */
 function requestOf(path, method, parameters, body) {
   const query = [];
   const headers = {};
@@ -326,9 +377,9 @@ function requestOf(path, method, parameters, body) {
 
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`; // for a shell
 
-function curl(request, isStream, needsToken) {
+function curl(request, isStream, headers) {
   const parts = [`curl ${isStream ? "-N " : ""}${request.method === "GET" ? "" : `-X ${request.method} `}${quoted(location.origin + request.url)}`];
-  if (needsToken) parts.push('-H "X-Internal-Token: $SNAPAPP_INTERNAL_TOKEN"');
+  for (const header of headers) parts.push(`-H "${header}: $${VARIABLES[header] ?? header.replaceAll("-", "_").toUpperCase()}"`);
   for (const [name, value] of Object.entries(request.headers)) parts.push(`-H ${quoted(`${name}: ${value}`)}`);
   if (request.body !== undefined) parts.push(`--data-raw ${quoted(request.body)}`);
   return parts.join(" \\\n  ");
@@ -337,14 +388,14 @@ function curl(request, isStream, needsToken) {
 // --- trying it -------------------------------------------------------------------------------------------------
 
 /** Sends the request, and shows what comes back as it comes. */
-async function send(request, box, needsToken, signal) {
+async function send(request, box, asking, signal) {
   const status = make("span", { className: "status", textContent: "…" });
   const took = make("span", { className: "quiet", role: "status", textContent: "asking" });
   const said = pre("");
   box.replaceChildren(make("div", { className: "line" }, status, took), said);
   box.hidden = false;
-  const token = sessionStorage.getItem("token");
-  const headers = needsToken && token ? { ...request.headers, "X-Internal-Token": token } : request.headers;
+  const headers = { ...request.headers };
+  for (const header of asking.filter(kept)) headers[header] = kept(header);
   const began = performance.now();
   const lasted = () => `${Math.round(performance.now() - began)} ms`;
   try {
@@ -352,7 +403,7 @@ async function send(request, box, needsToken, signal) {
     status.dataset.class = String(answer.status)[0];
     status.textContent = `${answer.status} ${answer.statusText}`.trim();
     took.textContent = `${lasted()}, still coming`;
-    said.before(...hints(answer), headersOf(answer));
+    said.before(...hints(answer, asking), shownHeaders(answer));
     await receive(answer, said);
     took.textContent = lasted();
   } catch (error) {
@@ -362,13 +413,13 @@ async function send(request, box, needsToken, signal) {
   said.hidden = said.textContent === "";
 }
 
-function hints(answer) {
+function hints(answer, asking) {
   if (answer.status !== 401) return [];
-  const field = make("a", { href: "#docs-token-value", textContent: "internal token" });
-  return [make("p", { className: "quiet" }, "It asks for the ", field, ", or for another.")];
+  const fields = asking.map((header) => [" ", make("a", { href: `#header-${header}`, textContent: header })]);
+  return [make("p", { className: "quiet" }, "It asks for another value of", fields, ".")];
 }
 
-function headersOf(answer) {
+function shownHeaders(answer) {
   const lines = [...answer.headers].map(([name, value]) => `${name}: ${value}`);
   const shown = fold("Headers", pre(lines.join("\n")));
   shown.open = true;
@@ -426,25 +477,25 @@ function tryIt({ path, method, operation, id, box }) {
   const parameters = [...shared, ...(operation.parameters ?? [])].map((each) => parameterOf(each, form));
   const body = bodyOf(operation, form);
   const isStream = Object.values(operation.responses).some((answer) => resolve(answer).content?.["text/event-stream"]);
-  const needsToken = Boolean((operation.security ?? description.security)?.length);
+  const asking = headersOf(operation);
   const request = () => requestOf(path, method, parameters, body);
   const example = code();
-  const show = () => (example.querySelector("code").textContent = curl(request(), isStream, needsToken));
+  const show = () => (example.querySelector("code").textContent = curl(request(), isStream, isOptional(operation) ? asking.filter(kept) : asking));
   const go = make("button", { type: "submit", className: "primary", textContent: "Try it" });
   const stop = make("button", { type: "button", textContent: "Stop", hidden: true });
   const answer = make("section", { className: "answer", hidden: true, ariaLabel: "The answer" });
-  let asking = null;
+  let going = null;
 
-  stop.addEventListener("click", () => asking?.abort());
-  box.addEventListener("toggle", () => box.open || asking?.abort()); // a forgotten stream keeps a connection
+  stop.addEventListener("click", () => going?.abort());
+  box.addEventListener("toggle", () => box.open || going?.abort()); // a forgotten stream keeps a connection
   form.addEventListener("input", show);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    asking?.abort();
-    const mine = (asking = new AbortController());
+    going?.abort();
+    const mine = (going = new AbortController());
     stop.hidden = false;
-    await send(request(), answer, needsToken, mine.signal);
-    if (asking === mine) stop.hidden = true;
+    await send(request(), answer, asking, mine.signal);
+    if (going === mine) stop.hidden = true;
   });
   form.append(
     ...(parameters.length ? [heading("Parameters"), ...parameters.map((each) => each.line)] : []),
@@ -509,12 +560,12 @@ function refusals(bad) {
 
 function inside(known) {
   const { operation, id } = known;
-  const needsToken = Boolean((operation.security ?? description.security)?.length);
+  const asked = headersOf(operation).join(", ");
   return make(
     "div",
     { className: "inside" },
     operation.description ? paragraph(operation.description) : null,
-    make("p", { className: "about" }, make("a", { href: `#${id}`, textContent: `#${id}` }), needsToken ? " · asks for the internal token" : null, operation.deprecated ? " · deprecated" : null),
+    make("p", { className: "about" }, make("a", { href: `#${id}`, textContent: `#${id}` }), asked ? ` · asks for ${asked}${isOptional(operation) ? ", or nothing" : ""}` : null, operation.deprecated ? " · deprecated" : null),
     tryIt(known),
     answers(operation),
   );
@@ -649,27 +700,6 @@ addEventListener("keydown", (event) => {
   at("docs-search").focus();
 });
 
-// --- the token -------------------------------------------------------------------------------------------------
-
-function sayToken() {
-  const isKept = sessionStorage.getItem("token") !== null;
-  at("docs-token-said").textContent = isKept ? "A token is kept in this tab until you close it." : "";
-  at("docs-token-forget").hidden = !isKept;
-}
-
-at("docs-token").addEventListener("submit", (event) => {
-  event.preventDefault();
-  sessionStorage.setItem("token", at("docs-token-value").value.trim());
-  at("docs-token-value").value = "";
-  sayToken();
-});
-
-at("docs-token-forget").addEventListener("click", () => {
-  sessionStorage.removeItem("token");
-  sayToken();
-  at("docs-token-value").focus();
-});
-
 // --- all of it -------------------------------------------------------------------------------------------------
 
 async function open() {
@@ -685,8 +715,8 @@ async function open() {
   const { title, version, summary = "" } = description.info;
   at("docs-lead").textContent = `${summary} This is version ${version}.`.trim();
   document.title = `${title} ${version} · API`;
-  const [scheme] = Object.values(description.components?.securitySchemes ?? {});
-  if (scheme?.description) at("docs-token-about").append(...prose(scheme.description));
+  const schemes = Object.values(description.components?.securitySchemes ?? {});
+  at("docs-headers").replaceChildren(...schemes.filter(isHeader).map(keeper));
   learn();
   arrange();
   search();
@@ -694,5 +724,4 @@ async function open() {
   addEventListener("hashchange", showHash);
 }
 
-sayToken();
 void open();

@@ -1,0 +1,27 @@
+CREATE TABLE correction (
+    id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    tenant  text NOT NULL COLLATE "C",
+    snap_id uuid NOT NULL,
+    by      text NOT NULL,
+    at      timestamptz NOT NULL DEFAULT now(),
+    before  jsonb NOT NULL,
+    after   jsonb NOT NULL,
+
+    FOREIGN KEY (tenant, snap_id) REFERENCES snap (tenant, id) ON DELETE CASCADE,
+    CONSTRAINT by_is_short CHECK (length(by) BETWEEN 1 AND 320)
+);
+
+CREATE INDEX correction_of_snap ON correction (tenant, snap_id, id);
+
+GRANT SELECT, INSERT ON correction TO snapapp_tenant;
+ALTER TABLE correction ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+CREATE POLICY its_own ON correction USING (tenant = nullif(current_setting('snapapp.tenant', true), ''));
+
+COMMENT ON TABLE correction IS 'How subjects were corrected before they were shared; nothing here is ever changed.';
+COMMENT ON COLUMN correction.id IS 'Identity.';
+COMMENT ON COLUMN correction.tenant IS 'Whose.';
+COMMENT ON COLUMN correction.snap_id IS 'Of which snap.';
+COMMENT ON COLUMN correction.by IS 'Who corrected it.';
+COMMENT ON COLUMN correction.at IS 'When.';
+COMMENT ON COLUMN correction.before IS 'The subject before.';
+COMMENT ON COLUMN correction.after IS 'The subject after.';

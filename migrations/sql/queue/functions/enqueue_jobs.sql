@@ -1,0 +1,26 @@
+-- Many jobs in one call: an array of objects with the names of enqueue_job's arguments. Ids come in the array's
+-- order; null where on_conflict = 'ignore' met a holder.
+CREATE FUNCTION enqueue_jobs(jobs jsonb) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+    IF NOT jsonb_path_exists(jobs, '$[*] ? (@.unique_key != null || @.unique_scope != null || @.after != null)') THEN
+        RETURN QUERY  -- ON CONFLICT would cost a fifth of the speed
+        INSERT INTO snap_processing_job (
+            kind, payload, queue, priority, next_retry_at, unique_key, unique_scope, max_attempts, concurrency_key,
+            timeout_ms, tenant, snap_id, request_id, replay_of)
+        SELECT * FROM job_specs(jobs) RETURNING id;
+        RETURN;
+    END IF;
+    -- In the order of the keys, so that two bulk calls with the same keys never wait for each other in a circle; the
+    -- order of their bytes, because whoever needs several calls in one transaction sorts by that.
+    RETURN QUERY
+    WITH made AS MATERIALIZED (
+        SELECT spec.place, enqueue_one_job(spec.job) AS id
+          FROM (SELECT job, place FROM jsonb_array_elements(jobs) WITH ORDINALITY AS element (job, place)
+                 ORDER BY job->>'kind' COLLATE "C", coalesce(job->>'tenant', '') COLLATE "C", job->>'unique_key' COLLATE "C",
+                          place) AS spec
+    )
+    SELECT made.id FROM made ORDER BY made.place;
+END $$;
+
+COMMENT ON FUNCTION enqueue_jobs IS 'Adds many jobs, given as an array of objects; returns their ids in order.';

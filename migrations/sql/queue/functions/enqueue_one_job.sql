@@ -1,0 +1,70 @@
+-- A holder of the unique key that runs is not locked, and where it replaces a job nothing of the old one is told.
+CREATE FUNCTION enqueue_one_job(job jsonb) RETURNS bigint LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    its record;
+    on_conflict text := coalesce(job->>'on_conflict', 'existing');
+    on_parent_failure text := coalesce(job->>'on_parent_failure', 'cancel');
+    parents bigint[] := ARRAY(SELECT its::bigint FROM jsonb_array_elements_text(coalesce(nullif(job->'after', 'null'), '[]')) AS its);
+    new_id bigint;
+    holder bigint;
+    its_status text;
+BEGIN
+    SELECT * INTO its FROM job_specs(jsonb_build_array(job));
+    IF its.unique_key IS NULL AND job->>'unique_scope' IS NOT NULL THEN
+        RAISE EXCEPTION 'unique_scope % needs a unique_key', job->>'unique_scope' USING ERRCODE = '22023';
+    ELSIF on_conflict NOT IN ('existing', 'ignore', 'replace') THEN
+        RAISE EXCEPTION 'on_conflict must be existing, ignore or replace, not %', on_conflict USING ERRCODE = '22023';
+    ELSIF on_parent_failure NOT IN ('cancel', 'run') THEN
+        RAISE EXCEPTION 'on_parent_failure must be cancel or run, not %', on_parent_failure USING ERRCODE = '22023';
+    ELSIF on_conflict = 'replace' AND parents <> '{}' THEN  -- the holder may be older than they, or wait for others
+        RAISE EXCEPTION 'a job with parents cannot replace another' USING ERRCODE = '22023';
+    END IF;
+    LOOP
+        INSERT INTO snap_processing_job (
+            kind, payload, queue, priority, next_retry_at, unique_key, unique_scope, max_attempts, concurrency_key,
+            timeout_ms, tenant, snap_id, request_id, replay_of, gate)
+        SELECT its.*, CASE WHEN parents = '{}' THEN 'open' ELSE 'after' END
+          FROM job_specs(jsonb_build_array(job)) AS its ON CONFLICT DO NOTHING RETURNING id INTO new_id;
+        IF new_id IS NOT NULL AND parents <> '{}' THEN
+            PERFORM job_wait_for(new_id, parents, on_parent_failure = 'cancel');
+        END IF;
+        EXIT WHEN new_id IS NOT NULL;
+
+        holder := job_holder(its.kind, its.tenant, its.unique_key, its.unique_scope);
+        CONTINUE WHEN holder IS NULL;  -- it ended between the two statements: try again
+        IF on_conflict = 'replace' THEN
+            PERFORM FROM snap_processing_job WHERE id = holder AND status IN ('PENDING', 'RETRY_WAIT') FOR UPDATE;
+        ELSE
+            -- A waiting one must not begin before this transaction ends, or it would not see what that has written. A
+            -- running one is not locked: its end would wait for us, and its worker settle nothing else meanwhile.
+            PERFORM FROM snap_processing_job WHERE id = holder AND status IN ('PENDING', 'RETRY_WAIT') FOR SHARE;
+        END IF;
+        CONTINUE WHEN holder IS DISTINCT FROM job_holder(  -- it began or ended meanwhile
+            its.kind, its.tenant, its.unique_key, its.unique_scope);
+        EXIT WHEN on_conflict = 'ignore';
+        new_id := holder;
+        EXIT WHEN on_conflict = 'existing';
+
+        its_status := (SELECT status FROM snap_processing_job WHERE id = holder);
+        IF its_status NOT IN ('PENDING', 'RETRY_WAIT') THEN
+            RAISE EXCEPTION 'job % holds the unique key % and is %: only a waiting job can be replaced',
+                holder, its.unique_key, its_status USING ERRCODE = '23505';
+        END IF;
+        UPDATE snap_processing_job
+           SET payload = its.payload, queue = its.queue, priority = its.priority, next_retry_at = its.next_retry_at,
+               max_attempts = its.max_attempts, attempt_count = 0, interruptions = 0,
+               losses = 0, memory_mb = NULL, gate = CASE gate WHEN 'after' THEN 'after' ELSE 'open' END, lane = '', concurrency_key = its.concurrency_key,
+               timeout_ms = its.timeout_ms, snap_id = its.snap_id, request_id = its.request_id, last_error = NULL,
+               progress = NULL, started_at = NULL
+         WHERE id = holder;
+        IF job_has_rules() THEN
+            PERFORM job_label(ARRAY[holder]);
+        END IF;
+        PERFORM pg_notify('snapapp_job', its.queue);
+        EXIT;
+    END LOOP;
+    RETURN new_id;
+END $$;
+
+COMMENT ON FUNCTION enqueue_one_job IS 'What enqueue_jobs does where there are unique keys or parents: adds one job, or does what its on_conflict says.';

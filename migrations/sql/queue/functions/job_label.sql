@@ -1,0 +1,20 @@
+-- Says on each of these rows whether a rule covers it. Who runs counts in its key from then on.
+CREATE FUNCTION job_label(ids bigint[]) RETURNS void LANGUAGE sql AS $$
+    WITH its AS MATERIALIZED (
+        SELECT job.id, rule.lane, rule.lane IS NOT NULL AS is_covered
+          FROM snap_processing_job AS job
+         CROSS JOIN LATERAL (
+            SELECT job_lane_of(job.queue, job.kind, job.tenant, job.concurrency_key) AS lane) AS rule
+         WHERE job.id = ANY (ids) AND job.status IN ('PENDING', 'RETRY_WAIT', 'RUNNING') AND job.gate <> 'after'
+           AND (job.gate IN ('held', 'later'), job.lane) IS DISTINCT FROM (rule.lane IS NOT NULL, coalesce(rule.lane, ''))
+    )
+    UPDATE snap_processing_job AS job
+       SET lane = coalesce(its.lane, ''),
+           gate = CASE WHEN its.is_covered AND (job.status = 'RUNNING' OR job.next_retry_at <= now()) THEN 'held'
+                       WHEN its.is_covered THEN 'later'
+                       WHEN job.losses >= 2 OR job.memory_mb IS NOT NULL THEN 'alone'
+                       ELSE 'open' END
+      FROM its WHERE job.id = its.id AND job.status IN ('PENDING', 'RETRY_WAIT', 'RUNNING')
+$$;
+
+COMMENT ON FUNCTION job_label IS 'Sets gate and lane of these jobs by the limits and fair queues that there are.';

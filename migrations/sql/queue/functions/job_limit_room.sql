@@ -1,0 +1,13 @@
+-- What a key may still start now: places left, tokens left, and in how many seconds there is a token again. A bucket may
+-- be in debt, because its limit was lowered: nobody was told of that limit.
+CREATE FUNCTION job_limit_room(its_key text, running bigint, full_at timestamptz,
+                               OUT places bigint, OUT tokens bigint, OUT next_token_in double precision)
+    LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN max_running IS NOT NULL THEN greatest(0, max_running - running) END,  -- greatest() skips nulls
+           CASE WHEN left_over IS NOT NULL THEN greatest(0, floor(left_over + 1e-9)) END::bigint,
+           greatest(0, 1 - left_over) / rate
+      FROM (SELECT *, burst - rate * greatest(0, extract(epoch FROM full_at - clock_timestamp())::float8) AS left_over
+              FROM job_limit_of(its_key)) AS its
+$$;
+
+COMMENT ON FUNCTION job_limit_room IS 'What a key may still start now, given how many of it run and when its bucket is full.';

@@ -1,0 +1,11 @@
+CREATE FUNCTION job_parent_counts(
+    child bigint, OUT expected integer, OUT succeeded integer, OUT failed integer, OUT open integer
+) LANGUAGE sql STABLE AS $$
+    SELECT count(*)::integer, count(*) FILTER (WHERE parent.status = 'COMPLETED')::integer,
+           count(*) FILTER (WHERE parent.status IN ('FAILED', 'CANCELLED'))::integer,
+           count(*) FILTER (WHERE parent.finished_at IS NULL AND parent.id IS NOT NULL)::integer
+      FROM job_parent AS its LEFT JOIN snap_processing_job AS parent ON parent.id = its.parent_id
+     WHERE its.job_id = child
+$$;
+
+COMMENT ON FUNCTION job_parent_counts IS 'How far the jobs are that a job waits for: SELECT * FROM job_parent_counts(42). Those that were pruned are only expected.';

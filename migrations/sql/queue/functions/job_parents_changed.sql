@@ -1,0 +1,68 @@
+-- At commit, after the hook of a job: a child is locked for the moment of the commit, and not while a hook runs. The first
+-- call does it for all parents of the transaction, the children in the order of ids, so that nobody waits in a circle.
+CREATE FUNCTION job_parents_changed() RETURNS trigger LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    noted bigint[];
+    revived bigint[];
+    ended bigint[];
+    gone bigint[];
+    children bigint[];
+    child bigint;
+BEGIN
+    LOOP
+        noted := string_to_array(nullif(current_setting('snapapp.parents', true), ''), ',')::bigint[];
+        EXIT WHEN noted IS NULL;
+        PERFORM set_config('snapapp.parents', '', true);
+        revived := ARRAY(SELECT DISTINCT -its FROM unnest(noted) AS its WHERE its < 0);
+        ended := ARRAY(SELECT DISTINCT its FROM unnest(noted) AS its WHERE its > 0 EXCEPT SELECT unnest(revived));
+        IF children IS NULL THEN
+            children := job_lock_children(ended || revived);
+        ELSE  -- what the round before has ended or revived, whose children are locked already
+            children := ARRAY(
+                SELECT id FROM snap_processing_job
+                 WHERE id = ANY (ARRAY(SELECT job_id FROM job_parent WHERE parent_id = ANY (noted || revived))) AND gate = 'after');
+        END IF;
+
+        -- Those that cannot run any more, and all below them at once: a chain may be long. Nobody wished it, so
+        -- cancel_requested_at stays empty: by that job_meet_parents knows whom it may revive.
+        WITH RECURSIVE waits AS MATERIALIZED (
+            SELECT id FROM snap_processing_job WHERE id = ANY (children) AND status IN ('PENDING', 'RETRY_WAIT')
+        ), lost AS (
+            SELECT its.job_id, its.parent_id
+              FROM job_parent AS its JOIN waits ON waits.id = its.job_id
+              LEFT JOIN snap_processing_job AS parent ON parent.id = its.parent_id
+             WHERE its.parent_id = ANY (ended) AND its.must_complete AND parent.status IS DISTINCT FROM 'COMPLETED'
+          UNION
+            SELECT its.job_id, its.parent_id
+              FROM lost JOIN job_parent AS its ON its.parent_id = lost.job_id AND its.must_complete
+              JOIN waits ON waits.id = its.job_id
+        )
+        UPDATE snap_processing_job AS job
+           SET status = 'CANCELLED', lease_seq = lease_seq + 1, losses = 0, finished_at = clock_timestamp(),
+               last_error = format('its parent, job %s, %s', its.parent_id, coalesce(
+                   (SELECT 'is ' || CASE WHEN finished_at IS NULL THEN 'CANCELLED' ELSE status END
+                      FROM snap_processing_job WHERE id = its.parent_id), 'was deleted'))
+          FROM (SELECT job_id, min(parent_id) AS parent_id FROM lost GROUP BY job_id) AS its
+         WHERE job.id = its.job_id;
+
+        FOR child IN
+            SELECT DISTINCT job_id FROM job_parent WHERE parent_id = ANY (revived) AND job_id = ANY (children) ORDER BY job_id
+        LOOP
+            PERFORM job_meet_parents(child);
+            children := array_remove(children, child);
+        END LOOP;
+
+        -- One that is deleted may have been over before, and been counted then.
+        gone := ARRAY(SELECT unnest(ended) EXCEPT SELECT id FROM snap_processing_job WHERE id = ANY (ended));
+        UPDATE snap_processing_job AS job
+           SET waits_for = CASE WHEN its.lacks_one THEN (job_parent_counts(job.id)).open ELSE waits_for - its.ended END
+          FROM (SELECT job_id, count(*) AS ended, bool_or(parent_id = ANY (gone)) AS lacks_one
+                  FROM job_parent WHERE parent_id = ANY (ended) GROUP BY job_id) AS its
+         WHERE job.id = its.job_id AND job.id = ANY (children) AND job.status IN ('PENDING', 'RETRY_WAIT');
+        PERFORM job_admit(ARRAY(SELECT id FROM snap_processing_job
+                                 WHERE id = ANY (children) AND status IN ('PENDING', 'RETRY_WAIT') AND waits_for = 0));
+    END LOOP;
+    RETURN NULL;
+END $$;
+
+COMMENT ON FUNCTION job_parents_changed IS 'At commit: lets in, cancels or revives the children of the jobs that have ended or were revived.';

@@ -1,0 +1,26 @@
+-- Looks through one page of jobs after the rules have changed. True: call again.
+CREATE FUNCTION job_relabel(at_most integer DEFAULT 5000) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    change job_rule_change;
+    ids bigint[];
+BEGIN
+    SELECT * INTO change FROM job_rule_change FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN false;  -- nothing to do, or somebody else is at it
+    ELSIF change.looked_to = 0 THEN
+        change.is_last := pg_snapshot_xmin(pg_current_snapshot())::text::bigint > change.changed_by;
+    END IF;
+    ids := ARRAY(SELECT id FROM snap_processing_job WHERE id > change.looked_to ORDER BY id LIMIT at_most);
+    PERFORM job_label(ids);
+    IF cardinality(ids) = at_most THEN
+        UPDATE job_rule_change SET looked_to = ids[at_most], is_last = change.is_last;
+        RETURN true;
+    ELSIF change.is_last THEN
+        DELETE FROM job_rule_change;
+    ELSE
+        UPDATE job_rule_change SET looked_to = 0;  -- once more, when those who know nothing of the change have ended
+    END IF;
+    RETURN false;
+END $$;
+
+COMMENT ON FUNCTION job_relabel IS 'Labels a page of jobs anew after limits or fair queues have changed; true while there is more.';

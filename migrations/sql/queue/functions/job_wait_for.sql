@@ -1,0 +1,18 @@
+-- Makes a new job wait for others. They are locked, so that each of them either ends before and is seen here, or ends
+-- later and sees the child: has_children is what its end looks at.
+CREATE FUNCTION job_wait_for(new_id bigint, parents bigint[], must_complete boolean) RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    parent bigint;
+BEGIN
+    PERFORM FROM snap_processing_job WHERE id = ANY (parents) ORDER BY id FOR NO KEY UPDATE;
+    parent := (SELECT min(its) FROM unnest(parents) AS its  -- who guesses the id to come would wait for itself
+                WHERE its >= new_id OR NOT EXISTS (SELECT FROM snap_processing_job WHERE id = its));
+    IF parent IS NOT NULL THEN
+        RAISE EXCEPTION 'there is no job % to wait for', parent USING ERRCODE = 'P0002';
+    END IF;
+    UPDATE snap_processing_job SET has_children = true WHERE id = ANY (parents) AND NOT has_children;
+    INSERT INTO job_parent SELECT DISTINCT new_id, its, must_complete FROM unnest(parents) AS its;
+    PERFORM job_meet_parents(new_id);
+END $$;
+
+COMMENT ON FUNCTION job_wait_for IS 'Makes a new job wait for its parents; enqueue_job(kind, after => …) is what people call.';

@@ -1,0 +1,20 @@
+CREATE TABLE job_queue (
+    name          text PRIMARY KEY COLLATE "C",
+    fair          boolean NOT NULL DEFAULT false,
+    ages_after    interval CHECK (ages_after > '0'),
+    paused_at     timestamptz,
+    paused_reason text,
+    paused_by     text
+);
+
+CREATE TRIGGER job_rules_changed AFTER UPDATE OF fair ON job_queue
+    FOR EACH ROW EXECUTE FUNCTION job_rules_changed();
+CREATE TRIGGER job_rules_begun AFTER INSERT ON job_queue
+    FOR EACH ROW WHEN (NEW.fair) EXECUTE FUNCTION job_rules_changed();
+CREATE TRIGGER job_rules_ended AFTER DELETE ON job_queue
+    FOR EACH ROW WHEN (OLD.fair) EXECUTE FUNCTION job_rules_changed();
+
+COMMENT ON TABLE job_queue IS 'Queues that are paused or shared out fairly by tenant; a queue needs no row here to exist.';
+COMMENT ON COLUMN job_queue.fair IS 'Lanes take turns, and a job without a concurrency key has its tenant for a lane once the workers have looked through what waits.';
+COMMENT ON COLUMN job_queue.ages_after IS 'A job that is due for so long counts one priority higher, and one more each time it passes; null: never.';
+COMMENT ON COLUMN job_queue.paused_by IS 'Who paused it, as they say; else the role of their session.';

@@ -1,0 +1,1 @@
+"""What all routes share: schemas, errors, paging, ranges, uploads, whose request it is."""

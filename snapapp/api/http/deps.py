@@ -1,0 +1,49 @@
+"""What routes ask for: the monolith, a connection, the request's id. All but the connection is async: else FastAPI
+gives each a thread, and where all threads wait for the database, nobody could even ask whether we live."""
+
+from collections.abc import Iterator
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+from sqlalchemy import Connection
+from sqlalchemy.orm import Session
+
+from snapapp.api.http.middleware import request_id
+from snapapp.postgres.database import session
+from snapapp.process.monolith import Monolith
+
+
+async def monolith(request: Request) -> Monolith:
+    return cast(Monolith, request.app.state.monolith)
+
+
+House = Annotated[Monolith, Depends(monolith)]
+
+
+def _reading(house: House) -> Iterator[Connection]:
+    """A connection in autocommit: one round trip less, and no transaction is left open."""
+    with house.web.connect() as connection:
+        yield connection.execution_options(isolation_level="AUTOCOMMIT")
+
+
+def _writing(house: House) -> Iterator[Connection]:
+    with house.web.begin() as connection:
+        yield connection
+
+
+def _transaction(house: House) -> Iterator[Session]:
+    with session(house.web) as db, db.begin():
+        yield db
+
+
+# The scope says when the part after `yield` runs: before the response leaves, so what it says is committed.
+Reading = Annotated[Connection, Depends(_reading, scope="function")]
+Writing = Annotated[Connection, Depends(_writing, scope="function")]
+Transaction = Annotated[Session, Depends(_transaction, scope="function")]  # for mapped classes
+
+
+async def _request_id() -> str:
+    return request_id.get()
+
+
+RequestId = Annotated[str, Depends(_request_id)]

@@ -1,0 +1,188 @@
+"""The one table from error to answer: {timestamp, status, error, message, details[]}. Invalid input is 400, never 422;
+what is ours to know (5xx) stays with us."""
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from http import HTTPStatus
+from itertools import islice
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+import sqlalchemy.exc
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+from starlette.types import Scope
+
+from snapapp.api.http.schema import WHOLE
+from snapapp.errors import Conflict, Invalid, NotFound, SnapError, SnapHasChanged, StorageUsedUp, Unauthorized
+from snapapp.jobs.errors import DuplicateKey, IllegalTransition, InvalidJob, JobsError, UnknownJob
+from snapapp.jobs.fleet.errors import InvalidCommand, UnknownPool
+from snapapp.jobs.schedules.slots import InvalidSchedule, UnknownSchedule
+from snapapp.signing import ExpiredLink, ForgedLink
+from snapapp.storage import NoRoom, StorageAway, UploadTooLarge
+
+_log = logging.getLogger(__name__)
+
+_COME_BACK = {"Retry-After": "5"}
+_LONGEST = 500  # characters of a message or a detail
+_DETAILS = 20
+
+
+class ErrorBody(BaseModel):
+    """What every refusal looks like."""
+
+    timestamp: datetime
+    status: int = Field(examples=[400])
+    error: str = Field(description="The reason phrase of the status.", examples=["Bad Request"])
+    message: str = Field(examples=["Validation failed"])
+    details: list[str] = Field(description="One line for each field: `field: reason`.")
+
+
+STATUS_OF: Mapping[type[Exception], int] = {
+    NotFound: 404,
+    Invalid: 400,
+    Unauthorized: 401,
+    Conflict: 409,
+    SnapHasChanged: 412,
+    UnknownJob: 404,
+    IllegalTransition: 409,
+    DuplicateKey: 409,
+    InvalidJob: 400,
+    UnknownSchedule: 404,
+    UnknownPool: 404,
+    InvalidCommand: 409,  # each part is as it should be, but nobody can do the whole
+    InvalidSchedule: 409,  # it is not the client's: another release declared it
+    ForgedLink: 404,
+    ExpiredLink: 410,
+    UploadTooLarge: 413,
+    NoRoom: 507,
+    StorageUsedUp: 507,
+}
+
+
+def body_of(status: int, message: str, details: Iterable[str] = ()) -> dict[str, Any]:
+    return {
+        "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "status": status,
+        "error": HTTPStatus(status).phrase,
+        "message": _clean(message),
+        "details": [_clean(detail) for detail in islice(details, _DETAILS)],
+    }
+
+
+def _clean(text: str) -> str:
+    """It may quote what was sent: cut, and without the lone surrogates that no answer can hold."""
+    return text[:_LONGEST].encode("utf-8", "backslashreplace").decode()
+
+
+def answer(
+    status: int, message: str, details: Iterable[str] = (), headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    return JSONResponse(body_of(status, message, details), status, headers)
+
+
+def asked_for(scope: Scope) -> str:
+    """For a log line, in which no path may begin another one, and no link may be found that opens something."""
+    path = _LINK.sub("***", quote(scope["path"], errors="replace"))
+    return f"{scope['method']} {path}"
+
+
+_LINK = re.compile(r"(?<=/media/)[^/]+|(?<=/public/snaps/)[^/]+")
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Async, all of them: a refusal must not wait for a thread."""
+    app.add_exception_handler(HTTPException, _http)  # type: ignore[arg-type]  # starlette types these for Exception
+    app.add_exception_handler(RequestValidationError, _invalid)  # type: ignore[arg-type]
+    app.add_exception_handler(JobsError, _refused)  # type: ignore[arg-type]
+    app.add_exception_handler(SnapError, _refused)  # type: ignore[arg-type]
+    app.add_exception_handler(StorageAway, _no_storage)  # type: ignore[arg-type]
+    app.add_exception_handler(Invalid, _invalid_here)  # type: ignore[arg-type]
+    app.add_exception_handler(sqlalchemy.exc.TimeoutError, _crowded)  # type: ignore[arg-type]
+    app.add_exception_handler(sqlalchemy.exc.DBAPIError, _database)  # type: ignore[arg-type]
+
+
+async def _http(_request: Request, error: HTTPException) -> JSONResponse:
+    return answer(error.status_code, str(error.detail), headers=error.headers)
+
+
+async def _refused(_request: Request, error: JobsError | SnapError) -> JSONResponse:
+    for kind, status in STATUS_OF.items():
+        if isinstance(error, kind):
+            return answer(status, str(error))
+    raise error
+
+
+async def _no_storage(request: Request, error: StorageAway) -> JSONResponse:
+    _log.warning("A request met no storage: %s: %s", asked_for(request.scope), error)
+    return answer(503, "The storage is away, try again", headers=_COME_BACK)
+
+
+async def _invalid_here(_request: Request, error: Invalid) -> JSONResponse:
+    return answer(400, error.message, error.details)
+
+
+async def _crowded(_request: Request, _error: sqlalchemy.exc.TimeoutError) -> JSONResponse:
+    return answer(503, "Too many requests at once, try again", headers=_COME_BACK)
+
+
+async def _database(request: Request, error: sqlalchemy.exc.DBAPIError) -> JSONResponse:
+    match error.orig:
+        case psycopg.errors.UndefinedTable() | psycopg.errors.UndefinedFunction() | psycopg.errors.UndefinedColumn():
+            return answer(503, "The database is not prepared yet", headers=_COME_BACK)
+        case psycopg.errors.DeadlockDetected() | psycopg.errors.SerializationFailure():
+            return answer(503, "Somebody changed the same rows, try again", headers=_COME_BACK)
+        case psycopg.errors.QueryCanceled() | psycopg.errors.LockNotAvailable():
+            return answer(503, "The database took too long, try again", headers=_COME_BACK)
+        case psycopg.OperationalError() | psycopg.InterfaceError():
+            _log.warning("A request met no database: %s", asked_for(request.scope))
+            return answer(503, "The database is away, try again", headers=_COME_BACK)
+    raise error
+
+
+# --- validation -------------------------------------------------------------------------------------------------
+
+
+async def _invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
+    mistakes = error.errors()
+    for mistake in mistakes:
+        if mistake["type"] == "json_invalid":
+            return answer(400, "Malformed JSON request", [str(mistake.get("ctx", {}).get("error", ""))])
+        if mistake["type"] == WHOLE:
+            return answer(400, mistake["msg"])
+        if mistake["type"] == "missing" and mistake["loc"][0] == "query":
+            return answer(400, f"Missing required parameter: {mistake['loc'][-1]}")
+    return answer(400, "Validation failed", [_detail(mistake) for mistake in mistakes])
+
+
+def _detail(mistake: Mapping[str, Any]) -> str:
+    place = ".".join(str(part) for part in mistake["loc"][1:]) or str(mistake["loc"][0])
+    return f"{place}: {_reason(mistake)}"
+
+
+def reasons(mistakes: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The same for a part of a request."""
+    return [_clean(": ".join(filter(None, [".".join(map(str, each["loc"])), _reason(each)]))) for each in mistakes]
+
+
+def _reason(mistake: Mapping[str, Any]) -> str:
+    return str(mistake["msg"]).removeprefix("Value error, ")
+
+
+# --- documentation ----------------------------------------------------------------------------------------------
+
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    400: {"model": ErrorBody, "description": "Something in the request is not as it must be."},
+    503: {"model": ErrorBody, "description": "The database is away; come back after `Retry-After` seconds."},
+}
+
+
+def may_be(**why: str) -> dict[int | str, dict[str, Any]]:
+    """For a route's `responses`: `may_be(_404="There is no such job.")`."""
+    return {int(status[1:]): {"model": ErrorBody, "description": reason} for status, reason in why.items()}

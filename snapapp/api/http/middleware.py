@@ -1,0 +1,246 @@
+"""What every request passes through: an id, the internal token, a cap on its body, web first, counting."""
+
+import ipaddress
+import json
+import logging
+import re
+import secrets
+import uuid
+from collections.abc import Callable
+from contextvars import ContextVar
+from time import monotonic
+from typing import Any
+
+from fastapi.security import APIKeyHeader
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from snapapp.api.http.errors import asked_for, body_of
+from snapapp.api.http.route_counts import Traffic
+from snapapp.jobs.worker.web_priority import WebPriority
+
+_log = logging.getLogger(__name__)
+
+REQUEST_ID_MAX = 64
+BODY_MAX = 2 * 1024 * 1024  # a payload may have 1 MiB, and JSON may be written with much air in it
+
+request_id: ContextVar[str] = ContextVar("request_id")
+
+# What routers of /internal depend on, so that /openapi.json says it. The middleware looks before that, and before a
+# body is read: a dependency would come after, and not at all on paths that no route has.
+INTERNAL_TOKEN = APIKeyHeader(
+    name="X-Internal-Token",
+    scheme_name="InternalToken",
+    description="What `SNAPAPP_INTERNAL_TOKEN` holds. Where that is not set, only this machine may ask.",
+    auto_error=False,
+)
+
+
+class Requests:
+    """Around the whole application, so that no answer leaves without an id and no internal path without the token."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        web_priority: WebPriority,
+        traffic: Traffic,
+        internal_token: str | None,
+        upload_max: int,
+        is_leaving: Callable[[], bool],
+    ) -> None:
+        self._app = app
+        self._upload_max = upload_max
+        self._web_priority = web_priority
+        self._traffic = traffic
+        self._token = None if internal_token is None else internal_token.encode()
+        self._is_leaving = is_leaving
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = _headers(scope)
+        most = self._upload_max + BODY_MAX if _is_upload(scope) else BODY_MAX  # a form is longer than its file
+        exchange = _Exchange(scope, receive, send, self._web_priority, headers, most=most, is_leaving=self._is_leaving)
+        request_id.set(exchange.id)
+        try:
+            if refusal := self._refusal(scope, headers, most):
+                await exchange.answer(*refusal, close=refusal[0] == 413)  # or all of it would still be read
+            else:
+                await self._app(scope, exchange.receive, exchange.send)
+        except Exception:
+            _log.exception("A request failed: %s", asked_for(scope), extra=exchange.fields)
+            if exchange.status is None:
+                await exchange.answer(500, body_of(500, "Internal server error"))
+            else:
+                raise  # half of the answer is out: cut the connection, so that the client notices
+        finally:
+            exchange.depart()
+            self._traffic.count(scope, exchange.status or 500, exchange.took())
+
+    def _refusal(self, scope: Scope, headers: dict[bytes, bytes], most: int) -> tuple[int, dict[str, Any]] | None:
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or int(length) > most:
+            return 413, body_of(413, f"The body is larger than {most} bytes")
+        if not _is_internal(scope):
+            return None
+        if self._token is not None:
+            if _has_token(headers, self._token):
+                return None
+            return 401, {"status": 401, "message": "Internal API token required"}
+        if not _is_of_this_machine(scope, headers):
+            # without a token only this machine may ask, and no page that a browser loaded from elsewhere
+            return 403, body_of(403, "Without SNAPAPP_INTERNAL_TOKEN, /internal answers only to localhost")
+        return None
+
+
+class TooLarge(HTTPException):
+    """The body has more bytes than were announced, or than anything here accepts. An HTTPException, because FastAPI
+    makes a 400 of whatever else happens while it reads a body."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(413, f"The body is larger than {most} bytes", {"Connection": "close"})
+
+
+class _Exchange:
+    """One request and its answer."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        web_priority: WebPriority,
+        headers: dict[bytes, bytes],
+        *,
+        most: int,
+        is_leaving: Callable[[], bool],
+    ) -> None:
+        self.began = monotonic()
+        self.id = _clean_id(headers.get(b"x-request-id", b""))
+        self.status: int | None = None
+        self.fields = {"fields": {"requestId": self.id}}
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._web_priority = web_priority
+        self._most = most
+        self._is_leaving = is_leaving
+        self._is_guest = False
+        self._received = 0
+        self._streams_since: float | None = None
+        if headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
+            self._arrive()
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._received += len(message.get("body", b""))
+            if self._received > self._most:
+                raise TooLarge(self._most)
+            if not message.get("more_body"):
+                self._arrive()  # not before: a client may take its time, and the worker need not wait for it
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message.setdefault("headers", [])
+            message["headers"] = [*message["headers"], (b"x-request-id", self.id.encode())]
+            named = dict(message["headers"])
+            if named.get(b"content-type", b"").startswith(b"application/json") and b"cache-control" not in named:
+                message["headers"].append((b"cache-control", b"no-store"))  # it is a tenant's, or true for a moment
+            if self._is_leaving():
+                message["headers"].append((b"connection", b"close"))
+            self.depart()  # what follows is the network's pace
+            if any(
+                value.startswith(b"text/event-stream") for name, value in message["headers"] if name == b"content-type"
+            ):
+                self._streams_since = monotonic()
+        await self._send(message)
+
+    async def answer(self, status: int, body: dict[str, Any], *, close: bool = False) -> None:
+        content = json.dumps(body).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
+        if close:
+            headers.append((b"connection", b"close"))
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": content})
+
+    def took(self) -> float:
+        """How long the answer took, to its end; for a stream, whose end the client decides, to its beginning."""
+        return (self._streams_since or monotonic()) - self.began
+
+    def depart(self) -> None:
+        if self._is_guest:
+            self._is_guest = False
+            self._web_priority.depart()
+
+    def _arrive(self) -> None:
+        if not self._is_guest and self.status is None:
+            self._is_guest = True
+            self._web_priority.arrive()
+
+
+def _headers(scope: Scope) -> dict[bytes, bytes]:
+    return dict(scope["headers"])
+
+
+def _clean_id(given: bytes) -> str:
+    """What a client sends ends in logs and rows: printable ASCII, at most 64 of it."""
+    wanted = re.sub(rb"[^\x21-\x7e]", b"", given)[:REQUEST_ID_MAX].decode()
+    return wanted or uuid.uuid4().hex
+
+
+def _is_internal(scope: Scope) -> bool:
+    path: str = scope["path"]
+    return path.startswith("/internal") or _routed(scope).startswith("/internal")
+
+
+def _is_upload(scope: Scope) -> bool:
+    return scope["method"] == "POST" and _routed(scope) == "/v2/videos"
+
+
+def _routed(scope: Scope) -> str:
+    """As the routes see the path: behind `uvicorn --root-path /app` it comes with that before it."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
+
+
+def may_know(scope: Scope, internal_token: str | None) -> bool:
+    """Whether reasons are told, which name hosts, users and paths: to this machine, and to whoever has the token."""
+    headers = _headers(scope)
+    known = internal_token is not None and _has_token(headers, internal_token.encode())
+    return known or _is_of_this_machine(scope, headers)
+
+
+def _has_token(headers: dict[bytes, bytes], token: bytes) -> bool:
+    return secrets.compare_digest(headers.get(b"x-internal-token", b""), token)
+
+
+def _is_of_this_machine(scope: Scope, headers: dict[bytes, bytes]) -> bool:
+    return _is_from_here(scope) and _is_meant_for_here(headers)
+
+
+def _is_from_here(scope: Scope) -> bool:
+    """By the other end of the connection, or who a proxy on this machine says it is; a Unix socket has neither."""
+    if not scope.get("client"):
+        return True
+    try:
+        address = ipaddress.ip_address(scope["client"][0])
+    except ValueError:
+        return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+def _is_meant_for_here(headers: dict[bytes, bytes]) -> bool:
+    """A page from elsewhere reaches localhost too: by a name of its own, or across sites."""
+    host = headers.get(b"host", b"localhost").lower()
+    name = re.sub(r":\d+$", "", host.decode("latin-1")).strip("[]")
+    crossed = headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin")
+    origin = headers.get(b"origin", host).lower().rpartition(b"://")[2]  # from browsers that send no Sec-Fetch-Site
+    return name in _LOCAL_NAMES and not crossed and origin == host
+
+
+_LOCAL_NAMES = {"localhost", "127.0.0.1", "::1"}

@@ -1,0 +1,157 @@
+"""The description of the API at /openapi.json and /docs: what FastAPI finds in the routes, and what it cannot know."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse
+from pydantic.alias_generators import to_camel
+from starlette.exceptions import HTTPException
+
+from snapapp.api.http.errors import ErrorBody, answer
+from snapapp.api.http.middleware import BODY_MAX, INTERNAL_TOKEN
+from snapapp.api.http.tenancy import TENANT_CODE, TENANT_TOKEN
+
+Operation = dict[str, Any]
+
+_TAGS = {
+    "snaps": "Moments of videos, marked by somebody: their state, their evidence, and how they are found again.",
+    "frames": "The first version: frames of up to ten moments at once, and the answer waits for them.",
+    "videos": "What snaps are taken from: known by a URL, or uploaded.",
+    "templates": "What a tenant wants to know of its subjects.",
+    "public": "What a link shows, to whoever has it.",
+    "events": "What becomes of snaps, live.",
+    "webhooks": "Whom to tell when something has become of one.",
+    "session": "A browser signs in, and out.",
+    "actuator": "Is it up? For load balancers, systemd and people.",
+    "metrics": "What happened in this process, and how deep the queue is: for people and for Prometheus.",
+    "observability": "The same, as dashboards and alerts want it.",
+    "jobs": "What waits, runs and failed, and what a person may do about it.",
+    "queues": "How full the queues are, how fast they go, and the switch that each has.",
+    "workers": "The processes that work the queue, and how others ended.",
+    "fleet": "Supervisors and their pools, what they are told, and why they were scaled.",
+    "schedules": "What fires again and again, when next, and what became of every slot.",
+    "media": "Frames, clips and videos, by links that need no headers.",
+}
+
+_UNAUTHORIZED = {
+    "type": "object",
+    "title": "Unauthorized",
+    "required": ["status", "message"],
+    "properties": {
+        "status": {"type": "integer", "examples": [401]},
+        "message": {"type": "string", "examples": ["Internal API token required"]},
+    },
+}
+
+
+def describe(app: FastAPI) -> None:
+    """Gives the app its description; made when it is first asked for."""
+
+    def openapi() -> dict[str, Any]:
+        if not app.openapi_schema:
+            app.openapi_schema = _described(app)
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's own way to change it
+    app.add_exception_handler(405, _not_allowed)  # type: ignore[arg-type]  # starlette types it for Exception
+
+
+def _not_allowed(request: Request, error: HTTPException) -> JSONResponse:
+    """Starlette names the methods of the first route that fits the path, be there others."""
+    methods = _methods(request.app.openapi()["paths"], request.url.path)
+    headers = {"Allow": ", ".join(sorted(methods))} if methods else error.headers
+    return answer(405, "Method Not Allowed", headers=headers)
+
+
+def _methods(paths: dict[str, Any], path: str) -> set[str]:
+    fitting = [path] if path in paths else [each for each in paths if _as_pattern(each).fullmatch(path)]
+    return {method.upper() for each in fitting for method in paths[each]}
+
+
+def _as_pattern(path: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path)))
+
+
+def _described(app: FastAPI) -> dict[str, Any]:
+    schema = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
+    used = {tag for _, operation in _operations(schema) for tag in operation.get("tags", [])}
+    schema["tags"] = [{"name": tag, "description": _TAGS[tag]} for tag in _TAGS if tag in used]
+    components = schema.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    schemas["Unauthorized"] = _UNAUTHORIZED
+    schemas.setdefault("ErrorBody", ErrorBody.model_json_schema())
+    for name in ("HTTPValidationError", "ValidationError"):  # FastAPI's; invalid input is 400 here
+        schemas.pop(name, None)
+    for _, method, operation in _methods_of(schema):
+        asked_with = [name for option in operation.get("security", []) for name in option]
+        if TENANT_CODE.scheme_name in asked_with:
+            _say_which_tenants_may(method, operation)
+        if INTERNAL_TOKEN.scheme_name in asked_with:
+            operation["responses"]["401"] = _answer("The token is missing or wrong.", "Unauthorized")
+            operation["responses"]["403"] = _answer("No token is set, and the request does not come from this machine.")
+        _say_what_the_middleware_does(operation)
+        for parameter in operation.get("parameters", []):
+            parameter["schema"] = _without_null(parameter["schema"])
+    for model in schemas.values():
+        for field in model.get("properties", {}).values():
+            field.pop("title", None)  # pydantic makes "Delayms" of delayMs
+    _name_readably(schema)
+    return schema
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A parameter that may be left out is called nullable by pydantic; but nobody can write null into a query."""
+    rest = {key: value for key, value in schema.items() if key not in ("anyOf", "title")}
+    options = [option for option in schema.get("anyOf", []) if option != {"type": "null"}]
+    return {**options[0], **rest} if options else rest
+
+
+def _operations(schema: dict[str, Any]) -> Iterator[tuple[str, Operation]]:
+    return ((path, operation) for path, _, operation in _methods_of(schema))
+
+
+def _methods_of(schema: dict[str, Any]) -> Iterator[tuple[str, str, Operation]]:
+    for path, methods in schema["paths"].items():
+        for method, operation in methods.items():
+            yield path, method, operation
+
+
+def _say_which_tenants_may(method: str, operation: Operation) -> None:
+    """What FastAPI cannot know: a code and a token may come together; and nothing need come where tokens are not
+    required, then it is the tenant `default`."""
+    both: dict[str, list[str]] = {TENANT_CODE.scheme_name: [], TENANT_TOKEN.scheme_name: []}
+    operation["security"] = [{}, both, *operation["security"]]
+    responses = operation["responses"]
+    responses.setdefault("401", _answer("The tenant's token is required, or wrong."))
+    responses.setdefault("404", _answer("There is no such tenant."))
+    if method not in ("get", "head"):
+        responses.setdefault("403", _answer("A page of another site asks."))
+
+
+def _say_what_the_middleware_does(operation: Operation) -> None:
+    responses = operation["responses"]
+    responses.pop("422", None)
+    if not operation.get("parameters") and "requestBody" not in operation:
+        responses.pop("400", None)
+    if "requestBody" in operation:
+        responses.setdefault("413", _answer(f"The body has more than {BODY_MAX} bytes."))
+    operation["responses"] = dict(sorted(responses.items()))
+
+
+def _answer(why: str, model: str = "ErrorBody") -> dict[str, Any]:
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{model}"}}}
+    return {"description": why, "content": content}
+
+
+def _name_readably(schema: dict[str, Any]) -> None:
+    """`listJobs` instead of `list_jobs_internal_jobs_get`; a second route to one function is named by its path."""
+    taken: set[str] = set()
+    for path, operation in _operations(schema):
+        name = to_camel(re.sub(r"\W+", "_", operation["summary"].lower()))
+        if name in taken:
+            name = to_camel(re.sub(r"\W+", "_", path.lower()).strip("_"))
+        taken.add(name)
+        operation["operationId"] = name

@@ -1,0 +1,172 @@
+"""Who asks: the tenant that headers or a browser's cookie name, and a transaction that sees nothing but its rows."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import Depends, HTTPException, Request, Security
+from fastapi.security import APIKeyCookie, APIKeyHeader
+from sqlalchemy.orm import Session
+
+from snapapp.api.http import cookies
+from snapapp.api.http.cookies import Cookies
+from snapapp.api.http.deps import House
+from snapapp.domain import tenants
+from snapapp.domain.tables import Tenant
+from snapapp.domain.transactions import Begin, TenantTransaction
+from snapapp.errors import TenantNotFound
+from snapapp.postgres.database import session
+from snapapp.process.monolith import Monolith
+from snapapp.settings.types import is_address
+
+_SAFE = {"GET", "HEAD", "OPTIONS"}
+
+
+@dataclass(slots=True)
+class Claim:
+    """What a request says of who it is; nothing of it is proven before there is a tenant."""
+
+    code: str | None
+    token: str | None = field(repr=False)
+    cookie: str | None = field(repr=False)
+    tenant: Tenant | None = None  # written where it is found out
+
+    @property
+    def is_empty(self) -> bool:
+        """No header says anything. A cookie is a browser's, and counts where somebody must be signed in."""
+        return self.code is None and self.token is None
+
+
+TENANT_CODE = APIKeyHeader(
+    name="X-Assinatura-Codigo",
+    scheme_name="AssinaturaCodigo",
+    description="The tenant's code. Without it: whoever the token is of; without that, `default`.",
+    auto_error=False,
+)
+TENANT_TOKEN = APIKeyHeader(
+    name="X-Assinatura-Token",
+    scheme_name="AssinaturaToken",
+    description="The tenant's token. Not looked at where `SNAPAPP_REQUIRE_API_TOKEN` is off.",
+    auto_error=False,
+)
+_SESSION = APIKeyCookie(
+    name=cookies.NAME,
+    scheme_name="Session",
+    description="What `POST /v2/session` gave a browser.",
+    auto_error=False,
+)
+
+
+async def _claim(
+    request: Request,
+    code: Annotated[str | None, Security(TENANT_CODE)],
+    token: Annotated[str | None, Security(TENANT_TOKEN)],
+    cookie: Annotated[str | None, Security(_SESSION)],
+) -> Claim:
+    """A page of another site can send a browser's cookie along, but none of our headers: for those it must ask first,
+    and is refused. Where no token proves anything, the name by which it came must be ours as well."""
+    if not _is_ours(request):
+        raise HTTPException(421, "Nobody has told this server that name: see SNAPAPP_TRUSTED_HOSTS")
+    code, token = (code or "").strip() or None, (token or "").strip() or None
+    if code is None and token is None and request.method not in _SAFE and comes_from_elsewhere(request):
+        if not _is_named(request):
+            raise HTTPException(403, "A page of another site may not do this")
+        cookie = None  # a sister domain's page brings it along
+    return Claim(code, token, cookie)
+
+
+def _is_ours(request: Request) -> bool:
+    """A foreign page can make a name of its own lead here, and is then our own site to the browser. Such a name has a
+    dot, and is no address."""
+    settings = request.app.state.monolith.settings
+    if settings.require_api_token:
+        return True
+    try:
+        name = urlsplit(f"//{request.headers.get('Host', '')}").hostname or ""
+    except ValueError:
+        return False
+    trusted = {*settings.trusted_hosts, urlsplit(settings.public_base_url or "").hostname}
+    return "." not in name or is_address(name) or name in trusted or "*" in trusted
+
+
+def comes_from_elsewhere(request: Request) -> bool:
+    site = request.headers.get("Sec-Fetch-Site")
+    if site is not None:
+        return site not in ("same-origin", "none")
+    origin = request.headers.get("Origin")  # from browsers that send no Sec-Fetch-Site; other clients send neither
+    return origin is not None and origin.partition("://")[2].lower() not in _own_names(request)
+
+
+def _is_named(request: Request) -> bool:
+    """Whether the settings let pages of that origin call."""
+    named = request.app.state.monolith.settings.cors_allowed_origins
+    return "*" in named or request.headers.get("Origin") in named
+
+
+def _own_names(request: Request) -> set[str]:
+    """Behind a proxy the Host may be another than what the browser sees."""
+    base = request.app.state.monolith.settings.public_base_url
+    return {request.headers.get("Host", "").lower(), urlsplit(base or "").netloc.lower()} - {""}
+
+
+Claimed = Annotated[Claim, Depends(_claim)]
+
+
+# --- found out --------------------------------------------------------------------------------------------------
+
+
+def identified(db: Session, house: Monolith, claim: Claim) -> Tenant:
+    """A browser's cookie counts where no header says anything else."""
+    required = house.settings.require_api_token
+    signed_in = _signed_in(db, house, claim.cookie) if claim.is_empty else None
+    claim.tenant = signed_in or tenants.identify(db, code=claim.code, token=claim.token, tokens_required=required)
+    return claim.tenant
+
+
+def _signed_in(db: Session, house: Monolith, cookie: str | None) -> Tenant | None:
+    opened = Cookies(house.links.secret_texts).opened(cookie, datetime.now(UTC)) if cookie else None
+    if opened is None:
+        return None
+    code, token_changed_at = opened
+    try:
+        tenant = tenants.by_code(db, code)
+    except TenantNotFound:
+        return None
+    return tenant if tenant.token_changed_at == token_changed_at else None
+
+
+@contextmanager
+def begun(house: Monolith, claim: Claim, *, sees_one_moment: bool = False) -> Iterator[TenantTransaction]:
+    """Committed when it is left. `sees_one_moment`: all its statements see the database as the first one did."""
+    engine = house.web.execution_options(isolation_level="REPEATABLE READ") if sees_one_moment else house.web
+    with session(engine) as db, db.begin():
+        yield TenantTransaction(db, identified(db, house, claim))
+
+
+async def _begin(house: House, claim: Claimed) -> Begin:
+    return partial(begun, house, claim)
+
+
+# For a use case, which says itself where its transaction begins and ends.
+Begins = Annotated[Begin, Depends(_begin)]
+
+
+def code_of(house: Monolith, claim: Claim) -> str:
+    """For routes that read no rows: the transaction has ended when this returns."""
+    with begun(house, claim) as transaction:
+        return transaction.code
+
+
+def _own(house: House, claim: Claimed) -> Iterator[TenantTransaction]:
+    with begun(house, claim) as transaction:
+        transaction.stay_tenant()
+        yield transaction
+
+
+# The whole route in one transaction, as the tenant. The scope says when the part after `yield` runs: before the
+# response leaves, so what it says is committed.
+Own = Annotated[TenantTransaction, Depends(_own, scope="function")]

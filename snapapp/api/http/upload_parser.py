@@ -1,0 +1,150 @@
+"""The bytes of an uploaded file as they arrive, out of a raw body or a form: nothing is kept that was not asked for."""
+
+import re
+from collections.abc import AsyncIterator
+from urllib.parse import unquote
+
+from fastapi import HTTPException, Request
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MAX_BOUNDARY_LENGTH, MultipartParser, parse_options_header
+
+PIECE = 256 * 1024  # bytes handed on at once: each costs a thread's turn
+_FIELDS_MAX = 20
+_FIELD_MAX = 4096  # bytes of a form's other fields
+_NAME_MAX = 255  # characters
+
+
+class Incoming:
+    """`name` is known when the first piece is there, `fields` when the last one is."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self.name: str | None = file_name(unquote(request.headers.get("X-File-Name", "")))
+        self.fields: dict[str, str] = {}
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The file, in pieces of at least PIECE bytes but for the last."""
+        gathered: list[bytes] = []
+        size = 0
+        async for data in self._data():
+            gathered.append(data)
+            size += len(data)
+            if size >= PIECE:
+                yield b"".join(gathered)
+                gathered, size = [], 0
+        if gathered:
+            yield b"".join(gathered)
+
+    def _data(self) -> AsyncIterator[bytes]:
+        kind, parameters = parse_options_header(self._request.headers.get("Content-Type"))
+        if kind != b"multipart/form-data":
+            return self._request.stream()
+        boundary = parameters.get(b"boundary", b"")
+        if not 1 <= len(boundary) <= MAX_BOUNDARY_LENGTH:
+            raise HTTPException(400, "Malformed form: it names no boundary")
+        return self._of_form(_Form(boundary, self.fields))
+
+    async def _of_form(self, form: "_Form") -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._request.stream():
+                form.parser.write(chunk)
+                if form.name is not None:
+                    self.name = self.name or file_name(form.name)
+                for data in form.take():
+                    yield data
+            form.parser.finalize()
+        except FormParserError:
+            raise HTTPException(400, "Malformed form: it cannot be read as multipart/form-data") from None
+        if not form.is_over or form.name is None:
+            raise HTTPException(400, "The form holds no file" if form.is_over else "The form ends too early")
+
+
+class _Form:
+    """What the parser calls, as it goes through a body: the one file, and the short fields beside it."""
+
+    def __init__(self, boundary: bytes, fields: dict[str, str]) -> None:
+        self.name: str | None = None  # of the file, as the client says it; None: it has not come yet
+        self.is_over = False
+        self._fields = fields
+        self._data: list[bytes] = []
+        self._header = bytearray()
+        self._value = bytearray()
+        self._told = b""  # the part's Content-Disposition
+        self._field: str | None = None  # None: the part at hand is the file
+        self.parser = MultipartParser(
+            boundary,
+            {
+                "on_part_begin": self._begin,
+                "on_header_field": self._on_header,
+                "on_header_value": self._on_value,
+                "on_header_end": self._on_header_end,
+                "on_headers_finished": self._on_headers,
+                "on_part_data": self._on_data,
+                "on_part_end": self._on_end,
+                "on_end": self._finish,
+            },
+        )
+
+    def take(self) -> list[bytes]:
+        taken, self._data = self._data, []
+        return taken
+
+    def _begin(self) -> None:
+        self._told, self._value = b"", bytearray()
+
+    def _on_header(self, data: bytes, start: int, end: int) -> None:
+        self._header += data[start:end]  # the parser allows 8 headers a part, each of 4 kB
+
+    def _on_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += data[start:end]
+
+    def _on_header_end(self) -> None:
+        if self._header.lower() == b"content-disposition":
+            self._told = bytes(self._value)
+        self._header, self._value = bytearray(), bytearray()
+
+    def _on_headers(self) -> None:
+        _, parameters = parse_options_header(self._told)
+        name = parameters.get(b"filename")  # never filename*, which RFC 7578 forbids and whose decoding can fail
+        if name is None:
+            self._field = parameters.get(b"name", b"").decode("utf-8", "replace")[:100]
+            if len(self._fields) >= _FIELDS_MAX:
+                raise HTTPException(400, "Malformed form: it has too many fields")
+        elif self.name is not None:
+            raise HTTPException(400, "Send one file at a time")
+        else:
+            self._field = None
+            self.name = name.decode("utf-8", "replace")
+
+    def _on_data(self, data: bytes, start: int, end: int) -> None:
+        if self._field is None:
+            self._data.append(data[start:end])
+            return
+        self._value += data[start:end]
+        if len(self._value) > _FIELD_MAX:
+            raise HTTPException(400, f"Malformed form: {self._field[:60]} has no filename, and is too long for a field")
+
+    def _on_end(self) -> None:
+        if self._field is not None:
+            self._fields[self._field] = bytes(self._value).decode("utf-8", "replace")
+
+    def _finish(self) -> None:
+        self.is_over = True
+
+
+def file_name(given: str) -> str | None:
+    """The last part of what a client calls its file, for people to read: never a path, never part of a key."""
+    last = re.split(r"[/\\]", given)[-1]
+    printable = "".join(letter for letter in last if letter.isprintable()).strip(" .")
+    return printable[:_NAME_MAX].encode("utf-8", "ignore").decode() or None
+
+
+# --- what it is -------------------------------------------------------------------------------------------------
+
+_ATOMS = {b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot"}  # a mov or mp4 begins with one of them
+_EBML = b"\x1a\x45\xdf\xa3"  # mkv and webm
+
+
+def looks_like_a_video(beginning: bytes) -> bool:
+    """By its first bytes, not by what the client says. Whether it can be used is for the probe to find out."""
+    return beginning[4:8] in _ATOMS or beginning.startswith(_EBML)

@@ -1,0 +1,1 @@
+"""Routes for operators: jobs, queues, workers, fleet, schedules, doctor, metrics, health."""

@@ -1,0 +1,100 @@
+"""What somebody should look at now: from what is known to what is said, nothing else."""
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field
+
+from snapapp.api.http.schema import Shown
+from snapapp.jobs.metrics.depth import Depth
+from snapapp.process.health import Part
+
+MEAN_AT_MOST_MS = 5000.0
+ANSWER_AT_MOST_MS = 250.0
+
+
+class Severity(StrEnum):
+    LOW = "LOW"
+    MEDIUM = "MEDIUM"
+    HIGH = "HIGH"
+    CRITICAL = "CRITICAL"
+
+
+class Threshold(Shown):
+    expected: str = Field(examples=["at most 0"])
+    actual: str = Field(examples=["3"])
+
+
+class Alert(Shown):
+    """Something that is not as it should be, and what to do about it."""
+
+    id: str = Field(examples=["QUEUE_STUCK_JOBS"])
+    severity: Severity
+    message: str = Field(examples=["3 jobs are stuck."])
+    metrics: dict[str, Any] = Field(examples=[{"stuckCount": 3}])
+    suggested_action: str
+    threshold: Threshold
+
+
+def alerts(parts: Mapping[str, Part], depth: Depth | None, trouble: str | None) -> list[Alert]:
+    """`trouble`: why there is no depth, when the database could have told."""
+    return [*_of_database(parts["database"], trouble), *(_of_queue(depth) if depth else ()), *_of_disk(parts["disk"])]
+
+
+def _of_database(part: Part, trouble: str | None) -> Iterator[Alert]:
+    if not part.is_up:
+        yield Alert(
+            id="DB_UNHEALTHY",
+            severity=Severity.CRITICAL,
+            message=f"The database does not answer: {part.facts.get('error')}",
+            metrics=part.facts,
+            suggested_action="Is PostgreSQL running, its disk full, its connections used up? Jobs and requests wait.",
+            threshold=Threshold(expected="an answer", actual="none"),
+        )
+        return
+    answered = float(part.facts.get("answeredInMs", 0.0))
+    if trouble or answered > ANSWER_AT_MOST_MS:
+        yield Alert(
+            id="DB_DEGRADED",
+            severity=Severity.MEDIUM,
+            message=f"The queues cannot be counted: {trouble}" if trouble else "The database answers slowly.",
+            metrics=part.facts,
+            suggested_action="Look in pg_stat_activity for old transactions and locks, and at the disk's load.",
+            threshold=Threshold(
+                expected=f"an answer within {ANSWER_AT_MOST_MS:g} ms", actual=trouble or f"{answered:g} ms"
+            ),
+        )
+
+
+def _of_queue(depth: Depth) -> Iterator[Alert]:
+    if depth.stuck:
+        yield Alert(
+            id="QUEUE_STUCK_JOBS",
+            severity=Severity.HIGH,
+            message=f"{depth.overdue} running jobs have lost their worker; {len(depth.unknown_kinds)} kinds have none.",
+            metrics={"stuckCount": depth.stuck, "overdue": depth.overdue, "unknownKinds": depth.unknown_kinds},
+            suggested_action="SELECT * FROM queue_stuck; then start a worker that knows the kinds, or cancel the jobs.",
+            threshold=Threshold(expected="at most 0", actual=str(depth.stuck)),
+        )
+    if depth.mean_ms is not None and depth.mean_ms > MEAN_AT_MOST_MS:
+        yield Alert(
+            id="QUEUE_AVG_DURATION_HIGH",
+            severity=Severity.MEDIUM,
+            message="Jobs take long.",
+            metrics={"avgJobDurationMs24h": round(depth.mean_ms, 1)},
+            suggested_action="SELECT * FROM queue_throughput; says which kind it is.",
+            threshold=Threshold(expected=f"at most {MEAN_AT_MOST_MS:g} ms", actual=f"{depth.mean_ms:.0f} ms"),
+        )
+
+
+def _of_disk(part: Part) -> Iterator[Alert]:
+    if not part.is_up:
+        yield Alert(
+            id="DISK_LOW",
+            severity=Severity.HIGH,
+            message=f"{part.facts['freeMb']} MB are free below the data directory.",
+            metrics=part.facts,
+            suggested_action="Make room before PostgreSQL stops: old backups, logs, media. New heavy work is refused.",
+            threshold=Threshold(expected=f"at least {part.facts['floorMb']} MB", actual=f"{part.facts['freeMb']} MB"),
+        )

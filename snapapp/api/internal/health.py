@@ -1,0 +1,59 @@
+"""/actuator/health and what load balancers and systemd ask. On the event loop, so that busy routes cannot delay it.
+Anybody may ask; the reasons are for this machine and for whoever has the internal token."""
+
+from typing import Annotated, Any, cast
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from snapapp.api.http.deps import House
+from snapapp.api.http.middleware import may_know
+from snapapp.process.health import Health, Part
+
+router = APIRouter(prefix="/actuator", tags=["actuator"])
+
+
+async def _health(request: Request) -> Health:
+    return cast(Health, request.app.state.health)
+
+
+async def _may_know(request: Request, house: House) -> bool:
+    return may_know(request.scope, house.settings.internal_token)
+
+
+Asked = Annotated[Health, Depends(_health)]
+Told = Annotated[bool, Depends(_may_know)]
+_DOWN: dict[int | str, dict[str, Any]] = {503: {"description": "DOWN; the body says which part and why."}}
+
+
+@router.get("/health", responses=_DOWN)
+async def health(asked: Asked, told: Told, response: Response) -> dict[str, Any]:
+    """Every part of the process, and whether all of them are UP."""
+    parts = await asked.parts()
+    return _answered(response, all(part.is_up for part in parts), {"components": _components(parts, told=told)})
+
+
+@router.get("/readiness", responses=_DOWN)
+@router.get("/health/readiness", responses=_DOWN)
+async def readiness(asked: Asked, told: Told, house: House, response: Response) -> dict[str, Any]:
+    """Should requests be sent here? Not without a database, and not while the process is leaving."""
+    database = await asked.database()
+    facts = {"components": _components([database], told=told)} | ({"reason": "leaving"} if house.is_leaving else {})
+    return _answered(response, database.is_up and not house.is_leaving, facts)
+
+
+@router.get("/liveness", responses=_DOWN)
+@router.get("/health/liveness", responses=_DOWN)
+async def liveness(asked: Asked, response: Response) -> dict[str, Any]:
+    """Would a restart help? While the database is away it would not."""
+    why = asked.is_worth_a_restart()
+    return _answered(response, why is None, {"reason": why} if why else {})
+
+
+def _answered(response: Response, is_up: bool, facts: dict[str, Any]) -> dict[str, Any]:
+    response.status_code = 200 if is_up else 503
+    response.headers["Cache-Control"] = "no-store"
+    return {"status": "UP" if is_up else "DOWN", **facts}
+
+
+def _components(parts: list[Part], *, told: bool) -> dict[str, Any]:
+    return {part.name: {"status": "UP" if part.is_up else "DOWN", **(part.facts if told else {})} for part in parts}

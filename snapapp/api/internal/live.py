@@ -1,0 +1,374 @@
+"""/internal/jobs/stream: the queue, live, as server-sent events. However many watch, one thread of this process looks
+at the database for all of them, and none when nobody does."""
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from time import monotonic
+from typing import Annotated, Any, Protocol
+
+import psycopg
+from fastapi import APIRouter, HTTPException, Query, Request
+from fastapi.responses import StreamingResponse
+from pydantic import Field
+from starlette.types import Message, Receive, Scope, Send
+
+from snapapp.api.http.errors import may_be
+from snapapp.api.http.schema import Id, Label, Name, Shown
+from snapapp.api.internal.jobs import JobLine, LogLine
+from snapapp.jobs.rows import views
+from snapapp.jobs.rows.changes import IDS_MAX, Change, Interest, News, Tail, What
+from snapapp.jobs.rows.database import Db, Line, Row, connect, run
+from snapapp.jobs.rows.views import Filter, LogEntry
+
+_log = logging.getLogger(__name__)
+
+STREAMS_MAX = 100
+PING_EVERY = 15.0  # seconds; proxies cut what is silent for a minute
+BUFFER = 1024 * 1024  # bytes that a slow client may lag behind
+SEND_WITHIN = 10.0  # seconds that a client may leave its end of the pipe full
+
+_PAGE = 50
+_LOOK_EVERY = 0.3  # seconds
+_REST = 9  # times as long as a look took: nobody who watches slows a busy database down by more than a tenth
+_AGAIN_EVERY = 1.0  # seconds, while the database is away
+_ANSWER_WITHIN = timedelta(seconds=5)
+
+_NAMES = {What.CLAIMED: "job.active"} | {what: f"job.{what}" for what in What if what is not What.CLAIMED}
+
+router = APIRouter(prefix="/internal/jobs", tags=["jobs"])
+
+
+# --- what is told -----------------------------------------------------------------------------------------------
+
+
+class Snapshot(Shown):
+    """What a stream begins with, and begins again with after the database was away."""
+
+    items: list[JobLine] = Field(description="The newest jobs that match, newest first.")
+    running: list[JobLine] = Field(description="Running jobs that are older than those.")
+    next: int | None = Field(description="The `before` of the next page of the list.", examples=[951])
+    now: datetime = Field(description="The database's time.")
+
+
+class Said(LogLine):
+    """A line that a watched job said."""
+
+    job_id: int
+
+
+def told(news: News) -> bytes:
+    """The events of one look."""
+    parts = [event(_NAMES[change.what], _job(change)) for change in news.changes]
+    parts += [event("job.log", _line(line.job_id, line.entry)) for line in news.lines]
+    if news.skipped:
+        parts.append(event("stream.skipped", f'{{"atMost":{news.skipped}}}'))
+    return b"".join(parts)
+
+
+def event(name: str, data: str) -> bytes:
+    return f"event: {name}\ndata: {data}\n\n".encode()
+
+
+class Voice(Protocol):
+    """How what was seen is told to those who watch."""
+
+    def told(self, db: Db, news: News) -> bytes:
+        """The events of one look; empty where there is nothing to tell."""
+        ...
+
+    def snapshot(self, db: Db, tail: Tail) -> bytes:
+        """What a newcomer is told first."""
+        ...
+
+
+class OfJobs:
+    """To whoever runs the house: jobs as they are."""
+
+    def told(self, _db: Db, news: News) -> bytes:
+        return told(news)
+
+    def snapshot(self, db: Db, tail: Tail) -> bytes:
+        return event("snapshot", _snapshot(db, tail).model_dump_json(by_alias=True))
+
+
+def _job(change: Change) -> str:
+    return JobLine.model_validate(change.job).model_dump_json(by_alias=True)
+
+
+def _line(job_id: int, entry: LogEntry) -> str:
+    return Said(job_id=job_id, **asdict(entry)).model_dump_json(by_alias=True)
+
+
+_AWAY = event("database.away", '{"message":"The database is away; the stream goes on when it is back."}')
+_BACK = event("database.back", "{}")
+
+
+# --- who watches ------------------------------------------------------------------------------------------------
+
+
+class Reader:
+    """One client, and what it has not been sent yet. All of it is touched on the event loop's thread only."""
+
+    def __init__(self, interest: Interest) -> None:
+        self.interest = interest
+        self.is_over = False
+        self._waiting: deque[bytes] = deque()
+        self._bytes = 0
+        self._news = asyncio.Event()
+
+    def tell(self, events: bytes) -> None:
+        if self.is_over:
+            return
+        is_behind = self._bytes > 0
+        self._bytes += len(events)
+        if is_behind and self._bytes > BUFFER:
+            self.end()  # it comes again, and begins with a snapshot
+        else:
+            self._waiting.append(events)
+            self._news.set()
+
+    def end(self) -> None:
+        self.is_over = True
+        self._waiting.clear()
+        self._news.set()
+
+    async def events(self) -> AsyncIterator[bytes]:
+        yield b"retry: 2000\n\n"
+        while not self.is_over:
+            try:
+                async with asyncio.timeout(PING_EVERY):
+                    await self._news.wait()
+            except TimeoutError:
+                yield b": still here\n\n"
+                continue
+            self._news.clear()
+            if self._waiting:
+                events = b"".join(self._waiting)
+                self._waiting.clear()
+                yield events
+                self._bytes -= len(events)
+
+
+class Watcher:
+    """Looks at the database while somebody reads. One a process and voice, made by the first who asks."""
+
+    def __init__(self, url: str, loop: asyncio.AbstractEventLoop, voice: Voice | None = None) -> None:
+        self._loop = loop
+        self._voice = voice or OfJobs()
+        self._line = Line(lambda: _connect(url))
+        self._lock = threading.Lock()  # readers come on the loop's thread, and are looked for on ours
+        self._readers: list[Reader] = []
+        self._newcomers: set[Reader] = set()
+        self._thread: threading.Thread | None = None
+        self._has_come = threading.Event()
+        self._tails: dict[Interest, Tail] = {}  # these two are touched by our thread only
+        self._warned: set[Reader] = set()  # who knows that the database is away
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._readers) >= STREAMS_MAX
+
+    @property
+    def readers(self) -> list[Reader]:
+        with self._lock:
+            return list(self._readers)
+
+    @property
+    def is_watching(self) -> bool:
+        return self._thread is not None
+
+    def join(self, reader: Reader) -> None:
+        with self._lock:
+            self._readers.append(reader)
+            self._newcomers.add(reader)
+            self._has_come.set()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="stream", daemon=True)
+                self._thread.start()
+
+    def leave(self, reader: Reader) -> None:
+        with self._lock:
+            self._readers.remove(reader)
+            self._newcomers.discard(reader)
+            self._has_come.set()
+
+    def look(self) -> None:
+        """Tells everybody what changed since the last look, and those who came meanwhile what there is."""
+        with self._lock:
+            readers, newcomers = list(self._readers), set(self._newcomers)
+        try:
+            with self._line.connection() as db:
+                for interest, group in _by_interest(readers).items():
+                    self._look_for(db, interest, group, newcomers)
+        except psycopg.Error as error:
+            self._lose(error, readers)
+        else:
+            self._tell(self._warned, _BACK)
+            self._warned = set()
+            with self._lock:
+                self._newcomers -= newcomers
+
+    def _look_for(
+        self, db: psycopg.Connection[Row], interest: Interest, group: list[Reader], newcomers: set[Reader]
+    ) -> None:
+        tail = self._tails.setdefault(interest, Tail(interest))
+        if events := self._voice.told(db, tail.look(db)):
+            self._tell([reader for reader in group if reader not in newcomers], events)
+        if fresh := [reader for reader in group if reader in newcomers]:
+            self._tell(fresh, self._voice.snapshot(db, tail))
+
+    def _lose(self, error: psycopg.Error, readers: list[Reader]) -> None:
+        """When the database is back everybody gets a snapshot: what happened meanwhile is more than a look tells."""
+        if not self._warned:
+            _log.warning("The stream waits for the database: %s", " ".join(str(error).split()))
+        self._tell([reader for reader in readers if reader not in self._warned], _AWAY)
+        self._warned = set(readers)
+        self._tails.clear()
+        self._line.reset()
+        with self._lock:
+            self._newcomers = set(self._readers)
+
+    def _tell(self, readers: Iterable[Reader], events: bytes) -> None:
+        if present := list(readers):
+            with suppress(RuntimeError):  # the loop has ended, and everybody with it
+                self._loop.call_soon_threadsafe(_hand_out, present, events)
+
+    def _watch(self) -> None:
+        while self._is_wanted():
+            self._has_come.clear()
+            began = monotonic()
+            try:
+                self.look()
+            except Exception:  # noqa: BLE001 - a thread's outermost edge
+                _log.exception("The stream's look at the queue failed.")
+            pause = _AGAIN_EVERY if self._warned else max(_LOOK_EVERY, _REST * (monotonic() - began))
+            self._has_come.wait(pause)
+
+    def _is_wanted(self) -> bool:
+        with self._lock:
+            watched = {reader.interest for reader in self._readers}
+            self._tails = {interest: tail for interest, tail in self._tails.items() if interest in watched}
+            if watched:
+                return True
+            self._line.reset()
+            self._warned = set()
+            self._thread = None
+            return False
+
+
+def _connect(url: str) -> psycopg.Connection[Row]:
+    return connect(url, name="snapapp stream", statement_timeout=_ANSWER_WITHIN, prepared_statements=False)
+
+
+def _by_interest(readers: Iterable[Reader]) -> dict[Interest, list[Reader]]:
+    groups: dict[Interest, list[Reader]] = {}
+    for reader in readers:
+        groups.setdefault(reader.interest, []).append(reader)
+    return groups
+
+
+def _hand_out(readers: list[Reader], events: bytes) -> None:
+    for reader in readers:
+        reader.tell(events)
+
+
+def _snapshot(db: Db, tail: Tail) -> Snapshot:
+    """Read after the tail's look, so whatever it misses comes as a change."""
+    it = tail.interest
+    running = [job for job in tail.jobs if job.status == "RUNNING"]
+    if it.ids:
+        [(now,)] = run(db, "SELECT clock_timestamp()", {})
+        return _shown(tail.jobs, [], None, now)
+    page = views.jobs(db, Filter(kind=it.kind, queue=it.queue, tenant=it.tenant), limit=_PAGE)
+    listed = {job.id for job in page.jobs}
+    return _shown(page.jobs, [job for job in running if job.id not in listed][:_PAGE], page.before, page.now)
+
+
+def _shown(items: list[views.JobSummary], running: list[views.JobSummary], rest: int | None, now: datetime) -> Snapshot:
+    lines = [[JobLine.model_validate(job) for job in jobs] for jobs in (items, running)]
+    return Snapshot(items=lines[0], running=lines[1], next=rest, now=now)
+
+
+# --- the route --------------------------------------------------------------------------------------------------
+
+
+class EventStream(StreamingResponse):
+    """Ends when its reader is told to, when the client goes, and when the client does not take what it is sent."""
+
+    def __init__(self, watcher: Watcher, reader: Reader, leaving: asyncio.Event) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(reader.events(), media_type="text/event-stream", headers=headers)
+        self._watcher = watcher
+        self._reader = reader
+        self._leaving = leaving
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        ending = asyncio.ensure_future(self._leaving.wait())
+        ending.add_done_callback(lambda _: self._reader.end())
+        self._watcher.join(self._reader)
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._watcher.leave(self._reader)
+            ending.cancel()
+
+    async def stream_response(self, send: Send) -> None:
+        async def send_in_time(message: Message) -> None:
+            async with asyncio.timeout(SEND_WITHIN):
+                await send(message)
+
+        try:
+            await super().stream_response(send_in_time)
+        except TimeoutError:
+            _log.info("A stream was cut: its client took nothing for %g s.", SEND_WITHIN)
+
+
+def _watcher(request: Request) -> Watcher:
+    state = request.app.state
+    if not hasattr(state, "watcher"):
+        state.watcher = Watcher(state.monolith.url, asyncio.get_running_loop())
+    watcher: Watcher = state.watcher
+    return watcher
+
+
+_EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Events without end: `snapshot` first, then `job.added`, `job.active`, `job.progress`, "
+        "`job.stopping`, `job.retried`, `job.waiting`, `job.completed`, `job.failed`, `job.cancelled` and "
+        "`job.removed`, each with the job as in the list (a large progress or error cut); `job.log` for jobs named by "
+        "`id`; `stream.skipped` when more jobs came and went than a look sees; `database.away` and `database.back`. "
+        "A job that went several steps between two looks is told by the last of them.",
+        "content": {
+            "text/event-stream": {
+                "schema": {"type": "string"},
+                "example": 'event: job.active\ndata: {"id":7,"kind":"demo.sleep","status":"RUNNING"}\n\n',
+            }
+        },
+    },
+}
+_RESPONSES = _EVENTS | may_be(_503=f"{STREAMS_MAX} streams are open, or the process is leaving.")
+
+
+@router.get("/stream", response_class=EventStream, status_code=200, responses=_RESPONSES)
+async def stream(
+    request: Request,
+    kind: Annotated[Name | None, Query(description="Only jobs of this kind.", examples=["demo.sleep"])] = None,
+    queue: Annotated[Name | None, Query(description="Only jobs of this queue.", examples=["demo"])] = None,
+    tenant: Annotated[Label | None, Query(description="Only jobs of this tenant; empty: the house's own.")] = None,
+    id: Annotated[  # noqa: A002 - the parameter's name
+        list[Id], Query(description="Only these jobs, and their log lines too. May be repeated.", max_length=IDS_MAX)
+    ] = [],  # noqa: B006 - FastAPI copies it
+) -> EventStream:
+    """The queue, live."""
+    # async: it lasts as long as the client wants
+    watcher, leaving = _watcher(request), request.app.state.departure.begun
+    if watcher.is_full or leaving.is_set():
+        why = "The process is leaving" if leaving.is_set() else "Too many streams are open"
+        raise HTTPException(503, f"{why}, try again", headers={"Retry-After": "5"})
+    return EventStream(watcher, Reader(Interest(kind, queue, tenant, frozenset(id))), leaving)

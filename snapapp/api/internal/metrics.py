@@ -1,0 +1,76 @@
+"""/actuator/metrics and /metrics: what happened in this process. On the event loop, where most of it is written."""
+
+import asyncio
+from typing import Annotated, cast
+
+from fastapi import APIRouter, Depends, HTTPException, Path, Request, Response
+from fastapi.responses import PlainTextResponse
+from pydantic import Field
+
+from snapapp.api.http.errors import may_be
+from snapapp.api.http.schema import Shown
+from snapapp.api.internal.health import Asked
+from snapapp.api.internal.process_metrics import Numbers
+from snapapp.jobs.metrics.exposition import CONTENT_TYPE, render
+
+router = APIRouter(tags=["metrics"])
+
+
+async def _numbers(request: Request) -> Numbers:
+    return cast(Numbers, request.app.state.numbers)
+
+
+Counted = Annotated[Numbers, Depends(_numbers)]
+
+
+class MetricNames(Shown):
+    names: list[str] = Field(examples=[["snap.jobs.claimed", "snap.jobs.completed"]])
+
+
+class Measurement(Shown):
+    statistic: str = Field(examples=["VALUE"])
+    value: float = Field(examples=[42])
+
+
+class Metric(Shown):
+    """A number that this process counted since its start, or holds now."""
+
+    name: str = Field(examples=["snap.jobs.completed"])
+    description: str = "Of this process: counted since its start, or as it is now."
+    base_unit: str | None = Field(examples=[None])
+    measurements: list[Measurement]
+    available_tags: list[str] = Field(default=[], description="None: a number is told as a whole.")
+
+
+@router.get("/actuator/metrics")
+async def metric_names(counted: Counted) -> MetricNames:
+    """The names of all metrics. A name that ends in `.ms` says its unit; the rest are counts and bytes."""
+    return MetricNames(names=sorted(counted.by_name()))
+
+
+@router.get("/actuator/metrics/{name}", responses=may_be(_404="No metric has the name."))
+async def metric(
+    counted: Counted, name: Annotated[str, Path(description="With its dots.", examples=["snap.jobs.completed"])]
+) -> Metric:
+    """One metric."""
+    value = counted.by_name().get(name)
+    if value is None:
+        raise HTTPException(404, f"Metric not found: {name}")
+    unit = _UNITS.get(name.rpartition(".")[2])
+    told = round(value) if unit == "milliseconds" else value
+    return Metric(name=name, base_unit=unit, measurements=[Measurement(statistic="VALUE", value=told)])
+
+
+_UNITS = {"ms": "milliseconds", "seconds": "seconds", "rss": "bytes"}  # by the last part of a name
+
+
+_TEXT = {200: {"description": "Prometheus's text, version 0.0.4.", "content": {"text/plain": {}}}}
+
+
+@router.get("/metrics", response_class=PlainTextResponse, responses=_TEXT)  # type: ignore[arg-type]
+async def prometheus(counted: Counted, asked: Asked) -> Response:
+    """For Prometheus. Numbers from the database are up to 15 s old, and left out while it is away."""
+    database = await asked.database()
+    depth = await asyncio.to_thread(counted.depth) if database.is_up else None
+    text = render(counted.families(depth, is_database_up=database.is_up))
+    return Response(text, media_type=CONTENT_TYPE, headers={"Cache-Control": "no-store"})

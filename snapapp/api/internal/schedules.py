@@ -1,0 +1,173 @@
+"""/internal/schedules: what fires again and again, when next, and what became of every slot."""
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Response
+from pydantic import Field
+
+from snapapp.api.http.deps import Reading, Writing
+from snapapp.api.http.errors import may_be
+from snapapp.api.http.schema import Digits, Json, Moment, PageSize, Sent, Shown, Text
+from snapapp.api.http.strict_json import StrictRoute
+from snapapp.jobs.model import Status
+from snapapp.jobs.schedules import views as board
+from snapapp.jobs.schedules.slots import Missed, Outcome, zone_of
+
+router = APIRouter(prefix="/internal/schedules", tags=["schedules"], route_class=StrictRoute)
+
+_LEDGER = 20  # slots that stand with a schedule
+
+ScheduleName = Annotated[
+    str,
+    Path(
+        description="The schedule's name, which is the kind of its jobs.",
+        examples=["reports.nightly"],
+        min_length=1,
+        max_length=200,
+        pattern=r"^[^\x00/]+$",
+    ),
+]
+_NO_SCHEDULE = may_be(_404="No worker ever declared such a schedule.")
+
+
+class ScheduleLine(Shown):
+    """A schedule, its last slot and its next one."""
+
+    name: str = Field(examples=["reports.nightly"])
+    spec: str = Field(description="Five cron fields, or `every Ns`.", examples=["0 3 * * *"])
+    tz: str = Field(description="On whose clocks the cron fields are read.", examples=["America/Sao_Paulo"])
+    queue: str = Field(description="Which queue its jobs wait in.", examples=["default"])
+    payload: Json = Field(description="What its jobs are given, besides schedule and slot.")
+    max_attempts: int
+    missed: Missed = Field(description="What becomes of slots that no worker noticed in time.")
+    at_most: int = Field(description="How many missed slots run where `missed` is `all`.")
+    overlap: bool = Field(description="Whether a slot fires while the job of the one before has not ended.")
+    workers: int = Field(description="How many that are alive declare it; 0: nothing fires.")
+    paused_at: datetime | None
+    paused_reason: str | None
+    last_slot: datetime | None
+    last_outcome: Outcome | None
+    last_why: str | None
+    last_fired: datetime | None
+    last_job: int | None
+    last_job_status: Status | None = Field(description="Null also when the job was pruned.")
+    settled_until: datetime = Field(description="Up to here every slot stands in the ledger.")
+    created_at: datetime
+    declared_at: datetime
+    next_slot: datetime | None = Field(description="Whoever fires it, and whether or not it is paused; null: never.")
+    now: datetime = Field(description="The database's time.")
+
+
+class ScheduleList(Shown):
+    items: list[ScheduleLine]
+
+
+class LedgerLine(Shown):
+    """What became of a slot."""
+
+    slot: datetime
+    outcome: Outcome
+    why: str | None = Field(description="The reason, for everything but a slot that fired in time.")
+    job_id: int | None
+    job_status: Status | None = Field(description="Null also when the job was pruned.")
+    worker: str | None = Field(description="Who wrote this down; null: a person.")
+    recorded_at: datetime
+
+
+class SchedulePage(ScheduleLine):
+    """A schedule with its ledger."""
+
+    slots: list[LedgerLine] = Field(description="What became of the last 20, the newest first.")
+
+
+class Ledger(Shown):
+    items: list[LedgerLine]
+    next: datetime | None = Field(description="`before` of the next page; null: there is none.")
+
+
+class ComingSlot(Shown):
+    at: datetime = Field(description="In UTC.")
+    local: datetime = Field(description="The same moment on the schedule's clocks.")
+    note: str = Field(description="What a change of the clocks has to do with it.", examples=[""])
+
+
+class Preview(Shown):
+    """The slots to come."""
+
+    name: str
+    spec: str
+    tz: str
+    items: list[ComingSlot]
+
+
+class Pausing(Sent):
+    reason: Text | None = Field(None, description="It stands beside each skipped slot.", examples=["stocktaking"])
+
+
+class Run(Shown):
+    job_id: int = Field(description="The job that was enqueued.", examples=[42])
+
+
+@router.get("")
+def list_schedules(db: Reading) -> ScheduleList:
+    """All that were ever declared, by name."""
+    return ScheduleList(items=[ScheduleLine.model_validate(each) for each in board.schedules(db)])
+
+
+@router.get("/{name}", responses=_NO_SCHEDULE)
+def show_schedule(db: Reading, name: ScheduleName) -> SchedulePage:
+    """A schedule, and what became of its last slots."""
+    known = ScheduleLine.model_validate(board.schedule(db, name))
+    slots = [LedgerLine.model_validate(entry) for entry in board.ledger(db, name, limit=_LEDGER)]
+    return SchedulePage(**{field: getattr(known, field) for field in ScheduleLine.model_fields}, slots=slots)
+
+
+@router.get("/{name}/slots", responses=_NO_SCHEDULE)
+def list_slots(
+    db: Reading,
+    name: ScheduleName,
+    before: Annotated[Moment | None, Query(description="`next` of the page before.")] = None,
+    limit: Annotated[PageSize, Query(description="How many at most.")] = 50,
+) -> Ledger:
+    """What became of its slots, the newest first."""
+    board.schedule(db, name)
+    items = [LedgerLine.model_validate(entry) for entry in board.ledger(db, name, before=before, limit=limit)]
+    return Ledger(items=items, next=items[-1].slot if len(items) == limit else None)
+
+
+@router.get("/{name}/preview", responses=_NO_SCHEDULE | may_be(_409="Only a newer release can read when it fires."))
+def preview_schedule(
+    db: Reading,
+    name: ScheduleName,
+    count: Annotated[int, Field(ge=1, le=1000), Digits, Query(description="How many slots.")] = 20,
+    after: Annotated[Moment | None, Query(alias="from", description="Slots later than this; else than now.")] = None,
+) -> Preview:
+    """The slots to come, across changes of the clocks."""
+    its = board.schedule(db, name)
+    slots = board.preview(its, after=after, count=count)
+    zone = zone_of(its.tz)
+    items = [ComingSlot(at=slot.at, local=slot.at.astimezone(zone), note=slot.note) for slot in slots]
+    return Preview(name=its.name, spec=its.spec, tz=its.tz, items=items)
+
+
+@router.post("/{name}/pause", responses=_NO_SCHEDULE)
+def pause_schedule(db: Writing, name: ScheduleName, wanted: Pausing | None = None) -> ScheduleLine:
+    """Its slots are skipped, with the reason in the ledger, until it is resumed."""
+    board.pause(db, name, wanted.reason if wanted else None)
+    return ScheduleLine.model_validate(board.schedule(db, name))
+
+
+@router.post("/{name}/resume", responses=_NO_SCHEDULE)
+def resume_schedule(db: Writing, name: ScheduleName) -> ScheduleLine:
+    """It fires again. Slots that passed meanwhile are not made up for."""
+    board.resume(db, name)
+    return ScheduleLine.model_validate(board.schedule(db, name))
+
+
+@router.post("/{name}/run", status_code=201, responses=_NO_SCHEDULE)
+def run_schedule(db: Writing, name: ScheduleName, response: Response) -> Run:
+    """Enqueues its job now, besides its slots and even while it is paused."""
+    job_id = board.run(db, name)
+    response.headers["Location"] = f"/internal/jobs/{job_id}"
+    return Run(job_id=job_id)

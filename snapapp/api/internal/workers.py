@@ -1,0 +1,87 @@
+"""/internal/workers: the processes that work the queue, and how others ended."""
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from snapapp.api.http.deps import Reading
+from snapapp.api.http.schema import Id, PageSize, Seconds, Shown
+from snapapp.jobs.rows import views
+
+router = APIRouter(prefix="/internal/workers", tags=["workers"])
+
+
+class WorkerLine(Shown):
+    """A process on the roster, as of its last heartbeat."""
+
+    id: str = Field(description="Fresh at every start.", examples=["0f8fad5bd9cb469fa16570867728950e"])
+    name: str = Field(description="A label for people.", examples=["box-1"])
+    host: str
+    pid: int
+    status: str = Field(description="ACTIVE, DRAINING, or LOST: its heartbeat stopped.", examples=["ACTIVE"])
+    note: str | None = Field(description="What holds it back, if anything does.")
+    queues: list[str] = Field(description="The queues it works; none named: all of them.")
+    kinds: list[str] = Field(description="The kinds it knows.", examples=[["demo.hello"]])
+    slots: int = Field(description="Jobs it can run at once, over all its executors.")
+    current_jobs: list[int] = Field(description="The jobs it runs.")
+    memory_mb: int
+    jobs_claimed: int
+    jobs_completed: int
+    jobs_failed: int
+    jobs_retried: int
+    jobs_recovered: int
+    mean_ms: float | None = Field(description="The mean duration of its jobs.")
+    up_for_seconds: Seconds = Field(validation_alias="up_for")
+    last_beat_seconds: Seconds = Field(validation_alias="last_beat", description="How long ago its last heartbeat was.")
+    pool: str | None = Field(description="Its pool; null: it was started by itself.", examples=["mail-supervisor"])
+    max_jobs: int | None = Field(description="After so many jobs it is replaced, between two of them.")
+    max_seconds: int | None = Field(description="Likewise after so long.")
+    max_memory_mb: int | None = Field(description="Likewise when it is bigger than this.")
+
+
+class WorkerList(Shown):
+    items: list[WorkerLine]
+
+
+class ExitLine(Shown):
+    """How a worker ended."""
+
+    id: int
+    worker_id: str
+    name: str
+    host: str
+    pid: int
+    pool: str | None
+    queues: list[str]
+    reason: str = Field(examples=["the process is stopping"])
+    jobs_completed: int
+    jobs_failed: int
+    started_at: datetime
+    exited_at: datetime
+
+
+class ExitList(Shown):
+    """Exits, newest first."""
+
+    items: list[ExitLine]
+    next: int | None = Field(description="`before` of the next page; null: there is none.")
+
+
+@router.get("")
+def list_workers(db: Reading) -> WorkerList:
+    """Who works the queue."""
+    return WorkerList(items=[WorkerLine.model_validate(each) for each in views.workers(db)])
+
+
+@router.get("/exits")
+def list_exits(
+    db: Reading,
+    before: Annotated[Id | None, Query(description="`next` of the page before.")] = None,
+    limit: Annotated[PageSize, Query(description="How many at most.")] = 50,
+) -> ExitList:
+    """How workers ended, newest first."""
+    exits = views.exits(db, before=before, limit=limit)
+    items = [ExitLine.model_validate(each) for each in exits]
+    return ExitList(items=items, next=items[-1].id if len(items) == limit else None)

@@ -1,0 +1,1 @@
+"""The contract with clients, by noun: snaps, videos, templates, shares, webhooks, exports."""

@@ -1,0 +1,185 @@
+"""/v2/events: what becomes of a tenant's snaps, live, as server-sent events. The watcher is the queue's: however many
+listen, one thread looks at the database for all of them, and none when nobody does."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from fastapi import APIRouter, HTTPException, Request
+from pydantic import Field
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive, Scope, Send
+
+from snapapp.api.http.deps import House
+from snapapp.api.http.errors import may_be
+from snapapp.api.http.schema import Shown
+from snapapp.api.http.tenancy import Claimed, code_of
+from snapapp.api.internal.live import STREAMS_MAX, EventStream, Reader, Watcher, event
+from snapapp.api.product.snap_views import SnapStatus, told
+from snapapp.domain.payloads import SNAP
+from snapapp.errors import NotFound, Unauthorized
+from snapapp.jobs.model import Status
+from snapapp.jobs.rows import views
+from snapapp.jobs.rows.changes import Interest, News, Tail, What
+from snapapp.jobs.rows.database import Db
+from snapapp.jobs.rows.views import JobSummary
+
+router = APIRouter(prefix="/v2", tags=["events"])
+
+OF_ONE_MAX = 20  # streams of one tenant: nobody takes all of them
+_SNAPSHOT = 50  # snaps
+ASK_EVERY = 5.0  # seconds: as long may a stream outlive the token it was opened with
+
+_log = logging.getLogger(__name__)
+
+_NAMES = {
+    What.ADDED: "snap.created",
+    What.CLAIMED: "snap.started",
+    What.PROGRESS: "snap.progress",
+    What.STOPPING: "snap.stopping",
+    What.RETRIED: "snap.retried",
+    What.WAITING: "snap.waiting",
+    What.COMPLETED: "snap.completed",
+    What.FAILED: "snap.failed",
+    What.CANCELLED: "snap.cancelled",
+}  # that a finished job is cleaned up changes nothing of its snap
+
+
+class SnapNews(Shown):
+    """A snap, as far as its job tells. The snap itself is at `/v2/snaps/{snapId}`."""
+
+    snap_id: UUID
+    status: SnapStatus
+    job_id: int
+    job_status: str
+    attempts: int
+    max_attempts: int
+    next_run_at: datetime | None
+    progress: Any = Field(examples=[{"percent": 40, "note": "frames"}])
+    error: str | None
+
+
+class OfSnaps:
+    """To a tenant: its snaps, and nothing of who works for them."""
+
+    def told(self, db: Db, news: News) -> bytes:
+        changes = [change for change in news.changes if change.what in _NAMES]
+        owners = views.snaps(db, [change.job.id for change in changes]) if changes else {}
+        events = [
+            event(_NAMES[change.what], _news(change.job, owners[change.job.id]).model_dump_json(by_alias=True))
+            for change in changes
+            if change.job.id in owners
+        ]
+        if news.skipped:
+            events.append(event("stream.skipped", "{}"))  # how many there were counts other tenants' too
+        return b"".join(events)
+
+    def snapshot(self, db: Db, tail: Tail) -> bytes:
+        jobs = tail.jobs[:_SNAPSHOT]
+        owners = views.snaps(db, [job.id for job in jobs])
+        lines = [_news(job, owners[job.id]).model_dump_json(by_alias=True) for job in jobs if job.id in owners]
+        return event("snapshot", f'{{"items":[{",".join(lines)}]}}')
+
+
+def _news(job: JobSummary, snap_id: UUID) -> SnapNews:
+    return SnapNews(
+        snap_id=snap_id,
+        status=_STATES.get(job.status, SnapStatus.PENDING),
+        job_id=job.id,
+        job_status=job.status,
+        attempts=job.attempt_count,
+        max_attempts=job.max_attempts,
+        next_run_at=job.next_retry_at if job.status in (Status.PENDING, Status.RETRY_WAIT) else None,
+        progress=job.progress,
+        error=told(job.last_error) if job.status is not Status.COMPLETED else None,
+    )
+
+
+_STATES = {
+    Status.COMPLETED: SnapStatus.COMPLETED,
+    Status.FAILED: SnapStatus.FAILED,
+    Status.CANCELLED: SnapStatus.FAILED,
+}
+
+
+# --- the route --------------------------------------------------------------------------------------------------
+
+
+class _Listeners(Watcher):
+    """The queue's watcher with events as tenants see them, and a count of each tenant's streams."""
+
+    def __init__(self, url: str, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(url, loop, OfSnaps())
+
+    def of(self, tenant: str) -> int:
+        return sum(reader.interest.tenant == tenant for reader in self.readers)
+
+
+def _listeners(request: Request) -> _Listeners:
+    state = request.app.state
+    if not hasattr(state, "listeners"):
+        state.listeners = _Listeners(state.monolith.url, asyncio.get_running_loop())
+    listeners: _Listeners = state.listeners
+    return listeners
+
+
+_EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Events without end: `snapshot` first, with the newest snaps, then `snap.created`, "
+        "`snap.started`, `snap.progress`, `snap.stopping`, `snap.retried`, `snap.waiting`, `snap.completed`, "
+        "`snap.failed` and `snap.cancelled`; `stream.skipped` when more came and went than a look sees; "
+        "`database.away` and `database.back`, after which comes another `snapshot`.",
+        "content": {
+            "text/event-stream": {
+                "schema": {"type": "string"},
+                "example": 'event: snap.completed\ndata: {"snapId":"…","status":"COMPLETED"}\n\n',
+            }
+        },
+    },
+}
+_RESPONSES = _EVENTS | may_be(_503=f"{OF_ONE_MAX} streams of the tenant are open, or {STREAMS_MAX} in all.")
+
+
+@router.get("/events", response_class=EventStream, status_code=200, responses=_RESPONSES)
+async def listen(request: Request, house: House, claim: Claimed) -> EventStream:
+    """What becomes of the tenant's snaps."""
+    # async: it lasts as long as the client wants
+    code = await run_in_threadpool(code_of, house, claim)
+    listeners, leaving = _listeners(request), request.app.state.departure.begun
+    if leaving.is_set() or listeners.is_full or listeners.of(code) >= OF_ONE_MAX:
+        why = "The process is leaving" if leaving.is_set() else "Too many streams are open"
+        raise HTTPException(503, f"{why}, try again", headers={"Retry-After": "5"})
+    return _TenantStream(listeners, Reader(Interest(kind=SNAP, tenant=code)), leaving, lambda: code_of(house, claim))
+
+
+class _TenantStream(EventStream):
+    """Ends as well when the tenant's token is changed."""
+
+    def __init__(self, watcher: Watcher, reader: Reader, leaving: asyncio.Event, code: Callable[[], str]) -> None:
+        super().__init__(watcher, reader, leaving)
+        self._tenant = reader.interest.tenant
+        self._code = code
+        self._end = reader.end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asking = asyncio.create_task(self._ask())
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            asking.cancel()
+
+    async def _ask(self) -> None:
+        is_theirs = True
+        while is_theirs:
+            await asyncio.sleep(ASK_EVERY)
+            try:
+                is_theirs = await run_in_threadpool(self._code) == self._tenant
+            except (NotFound, Unauthorized):
+                is_theirs = False
+            except SQLAlchemyError:
+                _log.info("Whether a stream is still its tenant's is asked again: the database does not answer.")
+        self._end()

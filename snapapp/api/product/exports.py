@@ -1,0 +1,258 @@
+"""/v2/snaps/export: what a search finds, as a table for Excel, as JSON, or as an archive with the evidence in it."""
+
+import io
+import json
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import IO, Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, HTTPException, Query
+from fastapi.responses import StreamingResponse
+
+from snapapp.api.http import spreadsheet
+from snapapp.api.http.deps import House
+from snapapp.api.http.errors import may_be
+from snapapp.api.http.lenient_query import LenientRoute
+from snapapp.api.http.schema import Label
+from snapapp.api.http.tenancy import Claimed, begun
+from snapapp.api.product.public import names_of
+from snapapp.api.product.snap_views import Places, SnapLine, line_of
+from snapapp.api.product.snaps import Narrowed, Narrowing
+from snapapp.api.product.urls import Placed
+from snapapp.domain import search
+from snapapp.domain.paging import LONGEST, Page, Window
+from snapapp.domain.tables import Snap
+from snapapp.domain.transactions import TenantTransaction
+from snapapp.storage import Storage, StorageError
+
+router = APIRouter(prefix="/v2/snaps", tags=["snaps"], route_class=LenientRoute)
+
+ROWS_MAX = 10_000
+ARCHIVED_MAX = 200  # snaps: some GB
+_COLUMNS_MAX = 500  # of attributes; the others share one
+_IN_MEMORY = 4 * 1024 * 1024
+_BLOCK = 256 * 1024
+
+
+class Format(StrEnum):
+    CSV = "csv"
+    JSON = "json"
+    ZIP = "zip"
+
+
+_TYPES = {Format.CSV: "text/csv; charset=utf-8", Format.JSON: "application/json", Format.ZIP: "application/zip"}
+_FILE: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The file.",
+        "content": {
+            "text/csv": {"schema": {"type": "string"}},
+            "application/json": {"schema": {"type": "object"}},
+            "application/zip": {"schema": {"type": "string", "format": "binary"}},
+        },
+    }
+}
+
+
+@router.get("/export", response_class=StreamingResponse, responses=_FILE | may_be(_400="Too many match, or none can."))
+def export_snaps(
+    house: House,
+    claim: Claimed,
+    places: Placed,
+    which: Narrowed,
+    form: Annotated[Format, Query(alias="format", description="zip holds both others, and the files.")] = Format.CSV,
+    video_id: Annotated[UUID | None, Query(alias="videoId", description="Only snaps of this video.")] = None,
+    nickname: Annotated[Label | None, Query(description="Only snaps that they marked, in any case.")] = None,
+) -> StreamingResponse:
+    """Everything that matches, oldest first: at most 10,000 snaps, or 200 with their files. Narrowed like a search;
+    with nothing said, all of the tenant's."""
+    with begun(house, claim, sees_one_moment=True) as transaction, transaction.as_tenant():
+        found = _gathered(_pages(transaction, which, video_id, nickname), places, form, house.settings.data_dir)
+    content = {Format.CSV: found.csv, Format.JSON: found.json}.get(form, lambda: _archive(found, house.storage))
+    name = f"snaps-{datetime.now(UTC):%Y%m%d-%H%M%S}.{form}"
+    headers = {
+        "Content-Disposition": f'attachment; filename="{name}"',
+        "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff",
+    }
+    return StreamingResponse(_closing(found, content()), headers=headers, media_type=_TYPES[form])
+
+
+def _pages(
+    own: TenantTransaction, which: Narrowing, video_id: UUID | None, nickname: str | None
+) -> Iterator[Page[Snap]]:
+    """By offset, of one moment: a snap that somebody deletes meanwhile would move the others up past the next page."""
+    for offset in range(0, ROWS_MAX + 1, LONGEST):
+        page = _page(own, which, video_id, nickname, Window(offset, LONGEST, "createdAt", "asc"))
+        yield page
+        if not page.has_more:
+            return
+
+
+def _page(
+    own: TenantTransaction, which: Narrowing, video_id: UUID | None, nickname: str | None, window: Window
+) -> Page[Snap]:
+    db, code = own.db, own.code
+    if video_id is None and nickname is None:
+        if not which.is_open:
+            return search.by_subject(db, code, which.criteria(), window)
+        return search.recent(db, code, window, status=which.state, since=which.since, until=which.until)
+    if not which.is_empty:
+        raise HTTPException(400, "A video's snaps, or somebody's, cannot be narrowed further than by both")
+    if video_id is not None:
+        return search.of_video(db, code, video_id, window, nickname=nickname)
+    return search.mine(db, code, nickname or "", window)
+
+
+# --- gathered ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Found:
+    """The snaps as lines of JSON in a file, because ten thousand of them are too much for memory; and what a table
+    must know before its first row."""
+
+    lines: IO[bytes]
+    with_files: bool
+    keys: dict[str, None] = field(default_factory=dict)  # of attributes, in the order in which they were met
+    files: list[tuple[UUID, str, tuple[str, ...]]] = field(default_factory=list)  # snap, prefix, names
+
+    def add(self, snap: Snap, line: SnapLine) -> None:
+        self.lines.write(line.model_dump_json(by_alias=True).encode() + b"\n")
+        self.keys |= dict.fromkeys(attribute.key for attribute in snap.subject.attributes)
+        if self.with_files and snap.media_prefix:
+            self.files.append((snap.id, snap.media_prefix, tuple(sorted(names_of(snap)))))
+
+    def rows(self) -> Iterator[SnapLine]:
+        self.lines.seek(0)
+        return (SnapLine.model_validate_json(line) for line in self.lines)
+
+    def csv(self) -> Iterator[bytes]:
+        keys = dict.fromkeys([*self.keys][:_COLUMNS_MAX])
+        yield (spreadsheet.BOM + spreadsheet.lines([[*_COLUMNS, *keys, _OTHERS]])).encode()
+        for row in self.rows():
+            yield spreadsheet.lines([_cells(row, keys)]).encode()
+
+    def json(self) -> Iterator[bytes]:
+        yield b'{"items":['
+        self.lines.seek(0)
+        for number, line in enumerate(self.lines):
+            yield (b",\n" if number else b"\n") + line.rstrip()
+        yield b"]}\n"
+
+    def close(self) -> None:
+        self.lines.close()
+
+
+def _gathered(pages: Iterable[Page[Snap]], places: Places, form: Format, folder: Path) -> _Found:
+    """`folder` is on a disk: what is for everybody's temporary files may be in memory, which must not hold this."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    spool = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(folder))  # noqa: SIM115 - closed when it has been sent
+    found = _Found(spool, with_files=form is Format.ZIP)
+    most = ARCHIVED_MAX if found.with_files else ROWS_MAX
+    try:
+        count = 0
+        for page in pages:
+            count += len(page.items)
+            if count > most:
+                raise HTTPException(400, f"More than {most} snaps match: narrow the search, by time for example")
+            for snap in page.items:
+                found.add(snap, line_of(snap, places))
+    except BaseException:
+        found.close()
+        raise
+    return found
+
+
+def _closing(found: _Found, content: Iterator[bytes]) -> Iterator[bytes]:
+    try:
+        yield from content
+    finally:
+        found.close()
+
+
+_COLUMNS = (
+    *("snapId", "status", "createdAt", "processedAt", "dataFilmagem", "nickname", "email", "tipoSnap", "videoId"),
+    *("videoUrl", "startSeconds", "startFrame", "resolvedStartSeconds", "durationSeconds", "snapshotDurationSeconds"),
+    *("frameCount", "error", "subjectId"),
+)
+_OTHERS = "otherAttributes"
+
+
+def _cells(row: SnapLine, keys: Mapping[str, None]) -> list[Any]:
+    values = {
+        attribute.key: _value(attribute.string_value, attribute.number_value) for attribute in row.subject.attributes
+    }
+    others = {key: value for key, value in values.items() if key not in keys}
+    return [
+        *(row.snap_id, row.status.value, row.created_at, row.processed_at, row.data_filmagem, row.nickname, row.email),
+        *(row.tipo_snap, row.video_id, row.video_url, row.start_seconds, row.start_frame, row.resolved_start_seconds),
+        *(row.duration_seconds, row.snapshot_duration_seconds, row.frame_count, row.error, row.subject.id),
+        *(values.get(key) for key in keys),
+        json.dumps(others, ensure_ascii=False) if others else None,
+    ]
+
+
+def _value(text: str | None, number: float | None) -> str | float | None:
+    return text if number is None else number
+
+
+# --- an archive -------------------------------------------------------------------------------------------------
+
+
+class _Outgoing(io.RawIOBase):
+    """What the archive has written and the client has not been sent yet."""
+
+    def __init__(self) -> None:
+        self._written: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        self._written.append(bytes(data))
+        return len(self._written[-1])
+
+    def take(self) -> bytes:
+        taken, self._written = b"".join(self._written), []
+        return taken
+
+
+def _archive(found: _Found, storage: Storage) -> Iterator[bytes]:
+    """Written as it is sent, so it needs no room. Pictures are not made smaller by packing them."""
+    outgoing = _Outgoing()
+    missing: list[str] = []
+    with zipfile.ZipFile(outgoing, "w", zipfile.ZIP_STORED) as archive:
+        yield from _packed(archive, outgoing, "snaps.csv", found.csv())
+        yield from _packed(archive, outgoing, "snaps.json", found.json())
+        for snap_id, prefix, names in found.files:
+            for name in names:
+                try:
+                    yield from _packed(archive, outgoing, f"{snap_id}/{name}", _blocks(storage, prefix + name))
+                except StorageError:  # one lost file must not cost all the others
+                    missing.append(f"{snap_id}/{name}\n")
+        if missing:
+            yield from _packed(archive, outgoing, "missing.txt", iter([line.encode() for line in missing]))
+    yield outgoing.take()
+
+
+def _packed(archive: zipfile.ZipFile, outgoing: _Outgoing, name: str, content: Iterator[bytes]) -> Iterator[bytes]:
+    first = next(content, b"")  # what cannot be opened at all gets no entry
+    with archive.open(name, "w", force_zip64=True) as entry:
+        entry.write(first)
+        for block in content:
+            entry.write(block)
+            if data := outgoing.take():
+                yield data
+    yield outgoing.take()
+
+
+def _blocks(storage: Storage, key: str) -> Iterator[bytes]:
+    with storage.open(key) as file:
+        while block := file.read(_BLOCK):
+            yield block

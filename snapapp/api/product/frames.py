@@ -1,0 +1,294 @@
+"""/v1/video-frames: frames of up to ten moments at once, as the first clients ask for them. They are no snaps: nobody
+finds them again, and their files are gone after a day or two."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any
+from uuid import UUID, uuid4
+
+from fastapi import APIRouter, Body
+from pydantic import Field, ValidationError
+from sqlalchemy import Connection
+from starlette.concurrency import run_in_threadpool
+
+from snapapp.api.http.deps import House, RequestId
+from snapapp.api.http.errors import may_be, reasons
+from snapapp.api.http.schema import Shown
+from snapapp.api.http.strict_json import StrictRoute
+from snapapp.api.http.tenancy import Claim, Claimed, code_of
+from snapapp.api.product.job_waiting import Ends, is_worked
+from snapapp.api.product.snap_schema import EXAMPLE, FramesRequest, ReadableParts
+from snapapp.api.product.snap_views import (
+    ClipShown,
+    Filmed,
+    FrameShown,
+    ProbeShown,
+    SubjectShown,
+    clip_of,
+    frame_of,
+    hashes_of,
+    subject_of,
+    told,
+)
+from snapapp.api.product.snaps import refuse_without_room, subject_meant
+from snapapp.api.product.urls import signed
+from snapapp.domain import payloads
+from snapapp.domain.snap_rules import WANTED
+from snapapp.domain.subjects import Subject
+from snapapp.jobs import enqueue_many
+from snapapp.jobs.errors import IllegalTransition
+from snapapp.jobs.model import Status as JobStatus
+from snapapp.jobs.rows import lifecycle, views
+from snapapp.jobs.rows.views import JobDetail
+from snapapp.process.monolith import Monolith
+from snapapp.storage import keys
+
+router = APIRouter(prefix="/v1/video-frames", tags=["frames"], route_class=StrictRoute)
+
+ITEMS_MAX = 10
+
+_NOBODY = "There is no worker that takes frames at the moment: ask again later"
+_LEAVING = "The server is being restarted: ask again"
+
+
+class BatchStatus(StrEnum):
+    COMPLETED = "COMPLETED"
+    PARTIAL = "PARTIAL"  # some items failed
+    FAILED = "FAILED"  # all did
+
+
+class ItemStatus(StrEnum):
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+
+
+class ItemShown(Shown):
+    """What became of one item. Of an item that does not hold what it must, what could be read of it is told."""
+
+    item_index: int = Field(description="Its place in the request, from 0.")
+    status: ItemStatus
+    data_filmagem: Filmed | None = None
+    subject: SubjectShown | None = None
+    video_url: str | None = None
+    start_seconds: float | None = Field(default=None, examples=[12.48])
+    start_frame: int | None = None
+    resolved_start_seconds: float | None = Field(
+        default=None, description="The moment as it was used.", examples=[12.48]
+    )
+    video_probe: ProbeShown | None = None
+    output_dir: str | None = Field(default=None, description="Where its files lie in our storage; no path of a disk.")
+    snapshot_video: ClipShown | None = None
+    frame_count: int = Field(default=0, examples=[5])
+    frames: list[FrameShown] = Field(default=[])
+    error: str | None = Field(default=None, description="Why it failed.")
+
+
+class Batch(Shown):
+    """What became of all of them."""
+
+    request_id: UUID
+    status: BatchStatus
+    tmp_base_dir: str = Field(examples=["frames/"])
+    request_dir: str = Field(examples=["frames/0f8fad5b-d9cb-469f-a165-70867728950e/"])
+    processed_at: datetime
+    filmagens: list[ItemShown]
+
+
+# Whatever an item holds, it fails alone: so what it should hold is said in words.
+Items = Annotated[
+    list[Any],
+    Body(
+        min_length=1,
+        max_length=ITEMS_MAX,
+        description="Each as the body of `POST /v2/snaps`, with `videoUrl` and `subject.id`, `nickname` and `email` or "
+        "not. An item that is not so fails alone.",
+        examples=[[EXAMPLE]],
+    ),
+]
+
+
+_REFUSALS = may_be(
+    _401="A token is required here, or the one that was sent is wrong.",
+    _403="A page of another site asks.",
+    _404="There is no such tenant.",
+    _503="The client waits for as many as it may, or the database is away; come back after `Retry-After` seconds.",
+    _507="The disk is nearly full: no new work is taken.",
+)
+
+
+@router.post("/process", responses=_REFUSALS)
+@router.post("/mvp/process", responses=_REFUSALS, summary="Process frames, by its first name")
+async def process_frames(house: House, claim: Claimed, items: Items, ends: Ends, request_id: RequestId) -> Batch:
+    """Takes frames and a clip of each moment, and answers when all have ended, or `SNAPAPP_SYNC_WAIT_MS` is over: what
+    is not finished then is cancelled, and failed. The files can be fetched for a day."""
+    # async: it waits, and must not keep a thread
+    batch_id = uuid4()
+    tenant = await run_in_threadpool(_tenant, house, claim)
+    with ends.places(len(items)):
+        ordered = await run_in_threadpool(_ordered, house, tenant, batch_id, items, request_id)
+        await ends.wait_for_all(ordered.job_ids, house.settings.sync_wait)
+    return await run_in_threadpool(_batch, house, batch_id, ordered)
+
+
+def _tenant(house: Monolith, claim: Claim) -> str:
+    """Whose frames they are, where that is said or must be: the first clients send no headers, and theirs are the
+    house's own."""
+    is_open = house.settings.v1_open or not house.settings.require_api_token
+    return "" if is_open and claim.is_empty else code_of(house, claim)
+
+
+# --- ordering them ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """An item that cannot be meant: why, and what of it could be read."""
+
+    why: str
+    readable: ReadableParts
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """Each item as it is meant, or why it cannot be; and the jobs of those that can, if anybody takes them."""
+
+    items: Sequence["FramesRequest | Unread"]
+    jobs: Mapping[int, int]  # by the item's place
+
+    @property
+    def job_ids(self) -> Iterable[int]:
+        return self.jobs.values()
+
+
+def _ordered(house: Monolith, tenant: str, batch_id: UUID, given: Sequence[Any], request_id: str) -> Ordered:
+    refuse_without_room(house)
+    items = [_meant(item) for item in given]
+    good = {place: item for place, item in enumerate(items) if isinstance(item, FramesRequest)}
+    if not good or not is_worked(house, payloads.EXTRACT):
+        return Ordered(items, {})
+    with house.web.begin() as connection:
+        orders = (_job(batch_id, place, item, request_id) | {"tenant": tenant} for place, item in good.items())
+        jobs = enqueue_many(connection, orders)
+    return Ordered(items, {place: job_id for place, job_id in zip(good, jobs, strict=True) if job_id is not None})
+
+
+def _meant(item: Any) -> FramesRequest | Unread:
+    try:
+        return FramesRequest.model_validate(item)
+    except ValidationError as error:
+        parts = ReadableParts.model_validate(item if isinstance(item, dict) else {})
+        return Unread("; ".join(reasons(error.errors())), parts)
+
+
+def _job(batch_id: UUID, place: int, item: FramesRequest, request_id: str) -> dict[str, Any]:
+    wanted = {name: getattr(item, name) for name in WANTED} | {"quality": item.quality_used}
+    folder = _folder(batch_id, place)
+    return {
+        "kind": payloads.EXTRACT,
+        "payload": payloads.of_frames(item.video_url, wanted, item.overlay_drawn, _subject(item), folder),
+        "concurrency_key": payloads.host_at(item.video_url),
+        "request_id": request_id,
+    }
+
+
+def _folder(batch_id: UUID, place: int) -> str:
+    return f"{keys.of_request(batch_id)}{place}/"
+
+
+def _subject(item: FramesRequest) -> Subject:
+    return subject_meant(item.subject.id, item.subject.attributes)
+
+
+# --- what became of them ----------------------------------------------------------------------------------------
+
+
+def _batch(house: Monolith, batch_id: UUID, ordered: Ordered) -> Batch:
+    with house.web.begin() as connection:
+        ended = {place: _ended(connection, job_id) for place, job_id in ordered.jobs.items()}
+    now = datetime.now(UTC)
+    items = [
+        _shown(house, place, item, ended.get(place), now, _folder(batch_id, place))
+        for place, item in enumerate(ordered.items)
+    ]
+    return Batch(
+        request_id=batch_id,
+        status=_status(items),
+        tmp_base_dir=keys.FRAMES,
+        request_dir=keys.of_request(batch_id),
+        processed_at=now,
+        filmagens=items,
+    )
+
+
+def _ended(db: Connection, job_id: int) -> JobDetail:
+    """The job as it ended; one that still runs is cancelled, because nobody waits for it any more."""
+    with suppress(IllegalTransition):
+        lifecycle.cancel(db, job_id)
+    return views.job(db, job_id)
+
+
+def _status(items: Sequence[ItemShown]) -> BatchStatus:
+    succeeded = sum(item.status is ItemStatus.SUCCEEDED for item in items)
+    if succeeded == len(items):
+        return BatchStatus.COMPLETED
+    return BatchStatus.PARTIAL if succeeded else BatchStatus.FAILED
+
+
+def _shown(
+    house: Monolith, place: int, item: FramesRequest | Unread, job: JobDetail | None, now: datetime, folder: str
+) -> ItemShown:
+    if isinstance(item, Unread):
+        return _unread(place, item, folder)
+    asked: dict[str, Any] = {
+        "item_index": place,
+        "data_filmagem": item.data_filmagem,
+        "subject": subject_of(_subject(item)),
+        "video_url": item.video_url,
+        "start_seconds": item.start_seconds,
+        "start_frame": item.start_frame,
+    }
+    if job and job.status is JobStatus.COMPLETED:
+        made = _made(job.result, signed(house, job.result["media_prefix"], now))
+        return ItemShown(**asked, **made, status=ItemStatus.SUCCEEDED)
+    return ItemShown(**asked, status=ItemStatus.FAILED, output_dir=folder, error=_why(house, job))
+
+
+def _unread(place: int, item: Unread, folder: str) -> ItemShown:
+    of = item.readable
+    return ItemShown(
+        item_index=place,
+        status=ItemStatus.FAILED,
+        data_filmagem=of.data_filmagem,
+        subject=subject_of(subject_meant(of.subject.id, of.subject.attributes)) if of.subject else None,
+        video_url=of.video_url,
+        output_dir=folder,
+        error=item.why,
+    )
+
+
+def _made(evidence: Mapping[str, Any], base: str) -> dict[str, Any]:
+    hashes = hashes_of(evidence["extras"])
+    return {
+        "resolved_start_seconds": evidence["resolved_start_seconds"],
+        "video_probe": ProbeShown.model_validate(evidence["probe"]),
+        "output_dir": evidence["media_prefix"],
+        "snapshot_video": clip_of(evidence["clip"], base, hashes),
+        "frame_count": len(evidence["frames"]),
+        "frames": [frame_of(frame, base, hashes) for frame in evidence["frames"]],
+    }
+
+
+def _why(house: Monolith, job: JobDetail | None) -> str | None:
+    if job is None:
+        return _NOBODY
+    if job.status is JobStatus.FAILED:
+        return told(job.last_error)
+    if house.is_leaving:
+        return _LEAVING
+    return (
+        f"It was cancelled, because it had not ended within {house.settings.sync_wait.total_seconds():g} s: "
+        "ask for fewer moments at once, or mark each with POST /v2/snaps, which does not wait"
+    )

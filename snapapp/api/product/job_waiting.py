@@ -1,0 +1,147 @@
+"""Answers that wait for a job. However many wait, none of them has a thread: one task looks for all, while there are
+any."""
+
+import asyncio
+import ipaddress
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import Depends, HTTPException, Request
+from starlette.concurrency import run_in_threadpool
+
+from snapapp.jobs.model import Status
+from snapapp.jobs.rows import views
+from snapapp.process.monolith import Away, Monolith
+
+_log = logging.getLogger(__name__)
+
+WAITING_MAX = 500  # jobs that are waited for
+OF_ONE_MAX = 100  # by one client: nobody takes all of them
+_LOOK_EVERY = 0.05  # seconds
+_AGAIN_EVERY = 1.0  # seconds, after a look that failed
+_LIVE = (Status.PENDING, Status.RUNNING, Status.RETRY_WAIT)
+
+
+class Endings:
+    """One a process, made by the first who waits. All of it is touched on the event loop's thread only."""
+
+    def __init__(self, house: Monolith) -> None:
+        self._house = house
+        self._waiting: dict[int, set[asyncio.Future[None]]] = {}
+        self._taken: Counter[str] = Counter()  # places, by client
+        self._task: asyncio.Task[None] | None = None
+
+    def has_places(self, client: str, count: int) -> bool:
+        return self._taken[client] + count <= OF_ONE_MAX and self._taken.total() + count <= WAITING_MAX
+
+    @contextmanager
+    def places(self, client: str, count: int) -> Iterator[None]:
+        self._taken[client] += count
+        try:
+            yield
+        finally:
+            self._taken[client] -= count
+            self._taken += Counter()  # forgets who has none
+
+    async def wait(self, job_id: int, within: timedelta) -> None:
+        """Until the job has ended, the time is up, or the process leaves."""
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(job_id, set()).add(ended)
+        if self._task is None:
+            self._task = asyncio.create_task(self._watch())
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(within.total_seconds()):
+                    await ended
+        finally:
+            self._forget(job_id, ended)
+
+    def _forget(self, job_id: int, ended: asyncio.Future[None]) -> None:
+        waiting = self._waiting.get(job_id, set())
+        waiting.discard(ended)
+        if not waiting:
+            self._waiting.pop(job_id, None)
+
+    async def _watch(self) -> None:
+        while self._waiting and not self._house.is_leaving:
+            try:
+                over = await run_in_threadpool(self._over, [*self._waiting])
+                pause = _LOOK_EVERY
+            except Exception as error:  # noqa: BLE001 - a task's outermost edge; who waits has a deadline of its own
+                if not isinstance(error, Away):
+                    _log.exception("A look for jobs that have ended failed.")
+                over, pause = set(), _AGAIN_EVERY
+            self._tell(over)
+            await asyncio.sleep(pause)
+        self._tell([*self._waiting])
+        self._task = None
+
+    def _tell(self, ids: Iterable[int]) -> None:
+        for job_id in ids:
+            for ended in self._waiting.pop(job_id, set()):
+                if not ended.done():  # its time was up at this very moment
+                    ended.set_result(None)
+
+    def _over(self, ids: Collection[int]) -> set[int]:
+        """Those that have ended, or are gone: they may be kept no longer than that."""
+        with self._house.web.connect() as connection:
+            db = connection.execution_options(isolation_level="AUTOCOMMIT")
+            live = {job.id for job in views.lines(db, sorted(ids)) if job.status in _LIVE}
+        return set(ids) - live
+
+
+def is_worked(house: Monolith, kind: str) -> bool:
+    """Whether there is anybody to wait for."""
+    with house.web.connect() as connection:
+        return views.is_known(connection, kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Waiting on behalf of one client."""
+
+    endings: Endings
+    client: str
+
+    async def wait(self, job_id: int, within: timedelta) -> None:
+        """Waits for the job; returns at once where too many requests wait already."""
+        if self.endings.has_places(self.client, 1):
+            with self.endings.places(self.client, 1):
+                await self.endings.wait(job_id, within)
+
+    @contextmanager
+    def places(self, count: int) -> Iterator[None]:
+        """To be taken before there are jobs to wait for; 503 where there are none."""
+        if not self.endings.has_places(self.client, count):
+            raise HTTPException(503, "Too many requests wait already, try again", {"Retry-After": "5"})
+        with self.endings.places(self.client, count):
+            yield
+
+    async def wait_for_all(self, job_ids: Iterable[int], within: timedelta) -> None:
+        """Of jobs for which places were taken."""
+        await asyncio.gather(*(self.endings.wait(job_id, within) for job_id in job_ids))
+
+
+async def _waiting(request: Request) -> Waiting:
+    state = request.app.state
+    if not hasattr(state, "endings"):
+        state.endings = Endings(state.monolith)
+    return Waiting(state.endings, _client(request))
+
+
+def _client(request: Request) -> str:
+    """By address, as the proxy tells it. Whoever has one of IPv6 has 2^64 of them."""
+    host = request.client.host if request.client else ""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    return str(ipaddress.ip_network((address, 64), strict=False)) if address.version == 6 else host
+
+
+Ends = Annotated[Waiting, Depends(_waiting)]

@@ -1,0 +1,80 @@
+"""/public/snaps/{token}: what a link shows, to whoever has it. No headers are asked for, and none would help."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, HTTPException, Path, Request, Response
+from sqlalchemy.orm import Session
+
+from snapapp.api.http import media
+from snapapp.api.http.deps import House, Transaction
+from snapapp.api.http.errors import may_be
+from snapapp.api.product import public_page
+from snapapp.api.product.snap_views import Places, PublicSnap, public_of
+from snapapp.api.product.urls import for_link
+from snapapp.domain import sharing
+from snapapp.domain.tables import Snap
+from snapapp.errors import PublicSnapNotFound
+from snapapp.postgres.database import session
+
+router = APIRouter(prefix="/public/snaps", tags=["public"])
+
+Token = Annotated[
+    str,
+    Path(description="What the link ends with.", examples=["0f8fad5bd9cb469fa16570867728950e"], max_length=200),
+]
+_DEAD = may_be(_404="There is no such link, or it was revoked, or has expired.")
+
+
+_PAGE: dict[int | str, dict[str, Any]] = {200: {"content": {"text/html": {}}}}
+
+
+@router.get("/{token}", response_model=PublicSnap, responses=_DEAD | _PAGE)
+def show_public_snap(
+    db: Transaction, house: House, token: Token, request: Request, response: Response
+) -> PublicSnap | Response:
+    """The evidence behind a link, without e-mail, errors or internal ids: as JSON, or as a page where `Accept` would
+    rather have that."""
+    if public_page.is_wanted(request):
+        return _page(db, house, token, request)
+    response.headers["Cache-Control"] = "private, no-cache"  # a link may be revoked at any time
+    response.headers["X-Robots-Tag"] = "noindex, nofollow"
+    response.headers["Vary"] = "Accept, Accept-Language, User-Agent"
+    return public_of(sharing.read_public(db, token), token, for_link(house, token))
+
+
+def _page(db: Session, house: House, token: str, request: Request) -> Response:
+    """With addresses of its own server: what the public address is need not be what the browser came by."""
+    try:
+        snap = sharing.read_public(db, token)
+    except PublicSnapNotFound:
+        return public_page.dead(request)
+    poster = snap.extras.get("poster")
+    name = poster.get("file_name") if isinstance(poster, dict) else poster
+    shown = public_of(snap, token, Places(lambda _: f"/public/snaps/{token}/media/"))
+    return public_page.shown(request, shown, name, house.settings.public_base_url or "")
+
+
+def _published(house: House, token: Token) -> Snap:
+    """Read in a transaction that ends at once: a slow client must not keep one."""
+    with session(house.web) as db, db.begin():
+        return sharing.read_public(db, token)
+
+
+@router.get("/{token}/media/{name}", response_class=Response, responses=media.RESPONSES | _DEAD)
+@router.head("/{token}/media/{name}", include_in_schema=False)
+async def show_public_file(
+    house: House,
+    snap: Annotated[Snap, Depends(_published)],
+    name: Annotated[str, Path(description="The file's name.", examples=["frame_00001.jpg"], max_length=200)],
+    request: Request,
+) -> Response:
+    """A frame, the clip, or the poster of a snap, for as long as its link works."""
+    if snap.media_prefix is None or name not in names_of(snap):
+        raise HTTPException(404, "Media not found")
+    return await media.sent(house.storage, snap.media_prefix + name, request)
+
+
+def names_of(snap: Snap) -> set[str]:
+    """What was published, and nothing else that may lie beside it."""
+    files: list[Any] = [*(snap.frames or ()), snap.clip, snap.extras.get("poster"), snap.extras.get("thumbnail")]
+    return {name for file in files if (name := file.get("file_name") if isinstance(file, dict) else file)}

@@ -1,0 +1,63 @@
+"""/v2/session: a browser signs in with the tenant's token, and is remembered by a cookie that no script can read."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Request, Response
+from pydantic import Field, StringConstraints
+
+from snapapp.api.http import cookies
+from snapapp.api.http.cookies import Cookies
+from snapapp.api.http.deps import House, Transaction
+from snapapp.api.http.errors import may_be
+from snapapp.api.http.schema import Asked, Shown
+from snapapp.api.http.strict_json import StrictRoute
+from snapapp.api.http.tenancy import Claimed, Own
+from snapapp.domain import tenants
+
+router = APIRouter(prefix="/v2/session", tags=["session"], route_class=StrictRoute)
+
+
+class SignIn(Asked):
+    token: Annotated[str, StringConstraints(min_length=1, max_length=500)] = Field(
+        description="The tenant's token.", examples=["dev-default-token"]
+    )
+
+
+class Session(Shown):
+    """Who is signed in."""
+
+    code: str = Field(description="The tenant's code.", examples=["default"])
+    name: str = Field(examples=["Default"])
+
+
+@router.post("", responses=may_be(_401="It is no tenant's token.", _403="A page of another site asks."))
+def sign_in(
+    db: Transaction, house: House, _claim: Claimed, wanted: SignIn, request: Request, response: Response
+) -> Session:
+    """Sets the cookie. It lasts a week, or until the token is changed."""
+    tenant = tenants.by_token(db, wanted.token)
+    cookie = Cookies(house.links.secret_texts).made(tenant.code, tenant.token_changed_at, datetime.now(UTC))
+    response.set_cookie(
+        cookies.NAME,
+        cookie,
+        max_age=int(cookies.LASTS.total_seconds()),
+        httponly=True,
+        samesite="lax",
+        secure=request.url.scheme == "https",
+        path="/",
+    )
+    response.headers["Cache-Control"] = "no-store"
+    return Session.model_validate(tenant)
+
+
+@router.get("")
+def show_session(own: Own) -> Session:
+    """For whom requests like this one are answered."""
+    return Session.model_validate(own.tenant)
+
+
+@router.delete("", status_code=204)
+async def sign_out(_claim: Claimed, response: Response) -> None:
+    """Forgets the cookie, whoever is signed in."""
+    response.delete_cookie(cookies.NAME, path="/", httponly=True, samesite="lax")

@@ -1,0 +1,410 @@
+"""What clients send about snaps, field by field as their contract has it: names, defaults, ranges, messages. It is
+described as it should be, and read as leniently as the old service read it. Nothing here knows the database."""
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StringConstraints,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
+
+from snapapp.api.http.schema import DECIMAL, HIGHEST_ID, Asked, Moment, Number, Real, Said, at_most, whole
+from snapapp.domain import snap_rules as rules
+from snapapp.domain.snap_rules import Range
+
+
+def _within(limits: Range, **more: Any) -> Any:
+    return Field(ge=limits.least, le=limits.most, **more)
+
+
+# --- as lenient as the old service ------------------------------------------------------------------------------
+
+
+class Meant(Asked):
+    """Blanks around a text do not count, and a blank one was not given: what a form left empty, it sends as well."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _blank_is_nothing(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        stripped = {name: value.strip() if isinstance(value, str) else value for name, value in given.items()}
+        return {name: value for name, value in stripped.items() if value != "" or name in _MAY_BE_EMPTY}
+
+
+_MAY_BE_EMPTY = ("stringValue", "string_value")  # to have no value is something else than to have no text
+
+
+def _as_text(given: object) -> object:
+    return str(given) if isinstance(given, int | float) and not isinstance(given, bool) else given
+
+
+def _as_number(given: object) -> object:
+    """A fraction goes on to where it is judged, also as what should be whole."""
+    if not isinstance(given, str) or not DECIMAL.fullmatch(given):
+        return given
+    return int(given) if given.removeprefix("-").isdecimal() else float(given)
+
+
+def _as_switch(given: object) -> object:
+    return {"true": True, "false": False}.get(given.strip().lower(), given) if isinstance(given, str) else given
+
+
+def _as_moment(given: object) -> object:
+    """Since 1970, in seconds; in milliseconds where those would be later than any that is taken."""
+    number = _as_number(given)
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return given
+    try:
+        return datetime.fromtimestamp(number / 1000 if abs(number) >= _MILLISECONDS else number, UTC)
+    except (OverflowError, ValueError, OSError):
+        return given
+
+
+def _in_lower_case(given: object) -> object:
+    return given.lower() if isinstance(given, str) else given
+
+
+def _in_upper_case(given: object) -> object:
+    return given.upper() if isinstance(given, str) else given
+
+
+_MILLISECONDS = 300_000_000_000  # in 1979; as seconds, in 11476
+
+Texts = BeforeValidator(_as_text)
+Numbers = BeforeValidator(_as_number)
+LowerCase = BeforeValidator(_in_lower_case)
+UpperCase = BeforeValidator(_in_upper_case)
+Switch = Annotated[StrictBool, BeforeValidator(_as_switch)]
+Filmed = Annotated[Moment, BeforeValidator(_as_moment)]
+
+
+# --- who marks what ---------------------------------------------------------------------------------------------
+
+Nickname = Annotated[str, at_most(rules.NICKNAME_LONGEST), Said, Field(min_length=1, examples=["ana"]), Texts]
+Email = Annotated[
+    str,
+    StringConstraints(max_length=rules.EMAIL_LONGEST, pattern=r"^[^@\s\x00-\x1f]+@[^@\s\x00-\x1f]+$"),
+    Field(examples=["ana@fazenda.example"]),
+    LowerCase,
+]
+
+
+def _with_a_host(url: str) -> str:
+    """No pattern tells which brackets hold an address, and which letters only look like a slash."""
+    try:
+        urlsplit(url)
+    except ValueError:
+        raise ValueError("the host cannot be read") from None
+    return url
+
+
+# No blanks, no control characters, no user or password: what the fetch would refuse anyway, refused at once.
+Url = Annotated[
+    str,
+    StringConstraints(
+        max_length=rules.VIDEO_URL_LONGEST,
+        pattern=r"^[Hh][Tt][Tt][Pp][Ss]?://([0-9A-Za-z._~%\u00a1-\uffef-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?"
+        r"([/?#][^\s\x00-\x1f\x7f]*)?$",
+    ),
+]
+VideoUrl = Annotated[
+    Url,
+    AfterValidator(_with_a_host),
+    Field(description="An http or https URL.", examples=["https://videos.example/brete-7.mp4"]),
+]
+SubjectId = Annotated[str, at_most(rules.SUBJECT_ID_LONGEST), Field(examples=["BR-1042"]), Texts]
+Key = Annotated[
+    str, at_most(rules.ATTRIBUTE_KEY_LONGEST), Said, Field(min_length=1, examples=["peso_referencia"]), Texts
+]
+Duration = Annotated[float, _within(rules.DURATION_SECONDS), Real, Numbers]
+
+
+# --- the subject ------------------------------------------------------------------------------------------------
+
+
+class AttributeType(StrEnum):
+    STRING = "string"
+    NUMBER = "number"
+
+
+class Attribute(Meant):
+    """A value of the subject, of one of two types. It may be empty, as a field of a form may be."""
+
+    key: Key
+    type: Annotated[AttributeType, LowerCase]
+    string_value: Annotated[str, at_most(rules.ATTRIBUTE_TEXT_LONGEST), Field(examples=["Nelore"]), Texts] | None = None
+    number_value: Annotated[float, _within(rules.ATTRIBUTE_NUMBER, examples=[412.5]), Real, Numbers] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _blank_type_is_that_of_the_value(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or not isinstance(given.get("type"), str) or given["type"].strip():
+            return given
+        return given | {"type": "string" if given.get("numberValue") in (None, "") else "number"}
+
+    @model_validator(mode="after")
+    def _has_a_value_of_its_type(self) -> Self:
+        if self.value is None and not (self.string_value is None and self.number_value is None):
+            name = "stringValue" if self.type is AttributeType.STRING else "numberValue"
+            raise ValueError(f"a {self.type} has its value in {name}")
+        return self
+
+    @property
+    def value(self) -> str | float | None:
+        return self.string_value if self.type is AttributeType.STRING else self.number_value
+
+
+def _no_key_twice(given: list[Attribute]) -> list[Attribute]:
+    seen: set[str] = set()
+    for attribute in given:
+        if (key := attribute.key.casefold()) in seen:
+            raise ValueError(f"the key {attribute.key[:60]!r} stands there twice")
+        seen.add(key)
+    return given
+
+
+Attributes = Annotated[list[Attribute], Field(max_length=rules.MOST_ATTRIBUTES), AfterValidator(_no_key_twice)]
+
+
+class Subject(Meant):
+    """What the snap is about: an id and typed attributes, as the tenant's template has them or not."""
+
+    id: SubjectId | None = Field(None, description="Left out or blank: the snap's own id.")
+    attributes: Attributes = Field(default=[], description="Each key once, in any case.")
+
+
+# --- the overlay ------------------------------------------------------------------------------------------------
+
+
+Mode = Annotated[
+    rules.Mode,
+    WithJsonSchema({"type": "string", "enum": [*rules.Mode, *map(str, rules.MODE_ALIASES)]}, mode="validation"),
+    UpperCase,
+]
+
+
+def _as_drawn(color: str) -> str:
+    if not rules.COLOR.fullmatch(color):
+        raise ValueError("Input should be a colour's name or #RRGGBB, and perhaps an opacity as in @0.7")
+    return color.lower().replace("0x", "#")
+
+
+Colour = Annotated[
+    str,
+    Field(description="A name or #RRGGBB, and after an @ how opaque it is.", examples=["black@0.7", "#ffcc00"]),
+    AfterValidator(_as_drawn),
+]
+
+
+class Overlay(Meant):
+    """Cards with the subject's values, drawn over a copy of each frame; the clean one is kept beside it."""
+
+    enabled: Switch = Field(False, description="Drawn only when this is true; else nothing else is looked at.")
+    mode: Mode = Field(
+        rules.DEFAULT_MODE, description="FRAME_NUMBER, TIMESTAMP and BOTH are other names of SUBJECT_AND_…."
+    )
+    position: Annotated[rules.Position, UpperCase] = rules.DEFAULT_POSITION
+    font_size: Annotated[int, _within(rules.FONT_SIZE), Number, Numbers] = rules.DEFAULT_FONT_SIZE
+    box_color: Colour = rules.DEFAULT_BOX_COLOR
+    font_color: Colour = rules.DEFAULT_FONT_COLOR
+    margin: Annotated[int, _within(rules.MARGIN), Number, Numbers] = rules.DEFAULT_MARGIN
+    padding: Annotated[int, _within(rules.PADDING), Number, Numbers] = rules.DEFAULT_PADDING
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_judged_only_when_drawn(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or _as_switch(given.get("enabled")) is True:
+            return given
+        return {"enabled": given.get("enabled")}
+
+    def as_drawn(self) -> dict[str, Any] | None:
+        """With every default in it; None: nothing is drawn."""
+        return self.model_dump(mode="json", exclude={"enabled"}) if self.enabled else None
+
+
+# --- the snap ---------------------------------------------------------------------------------------------------
+
+
+def _one_of(*names: str) -> dict[str, Any]:
+    """For the documentation: at least one of these is given, and is not null."""
+    given = ({"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names)
+    return {"anyOf": list(given)}
+
+
+_AGREEING: dict[str, Any] = {
+    "allOf": [
+        _one_of("videoId", "videoUrl"),
+        _one_of("startSeconds", "startFrame"),
+        {
+            "anyOf": [
+                {"properties": {"quality": {"type": "null"}}},
+                {"properties": {"format": {"enum": ["jpg", None]}}},
+            ]
+        },
+        {"anyOf": [_one_of("subject"), {"required": ["isDraft"], "properties": {"isDraft": {"const": True}}}]},
+    ]
+}
+
+EXAMPLE: dict[str, Any] = {
+    "videoUrl": "https://videos.example/brete-7.mp4",
+    "nickname": "ana",
+    "email": "ana@fazenda.example",
+    "dataFilmagem": "2026-03-01T08:15:00-03:00",
+    "startSeconds": 12.48,
+    "durationSeconds": 1.0,
+    "snapshotDurationSeconds": 2.0,
+    "subject": {
+        "id": "BR-1042",
+        "attributes": [
+            {"key": "raca", "type": "string", "stringValue": "Nelore"},
+            {"key": "peso_referencia", "type": "number", "numberValue": 412.5},
+        ],
+    },
+    "overlay": {"enabled": True, "mode": "SUBJECT_AND_TIMESTAMP"},
+}
+
+
+class Marked(Meant):
+    """A moment of a video, and what is wanted of it."""
+
+    data_filmagem: Filmed = Field(description="When it was filmed.")
+    start_seconds: Annotated[float, _within(rules.START_SECONDS), Real, Numbers] | None = Field(
+        None, description="From the beginning of the video.", examples=[12.48]
+    )
+    start_frame: Annotated[int, _within(rules.START_FRAME), Number, Numbers] | None = Field(
+        None, description="The n-th frame as it is shown, from 0. It goes before `startSeconds`.", examples=[374]
+    )
+    duration_seconds: Duration = Field(description="How long frames are taken.", examples=[1.0])
+    snapshot_duration_seconds: Duration | None = Field(
+        None, description="How long the clip is; else `durationSeconds`.", examples=[2.0]
+    )
+    fps: Annotated[int, _within(rules.FPS), Number, Numbers] = Field(
+        rules.DEFAULT_FPS, description="Frames taken of a second."
+    )
+    max_width: Annotated[int, _within(rules.MAX_WIDTH), Number, Numbers] = Field(
+        rules.DEFAULT_MAX_WIDTH, description="Larger pictures are made as small; smaller ones stay as they are."
+    )
+    format: Annotated[rules.Format, LowerCase] = rules.DEFAULT_FORMAT
+    quality: Annotated[int, _within(rules.QUALITY), Number, Numbers] | None = Field(
+        None, description="2 is the best, 10 the smallest; else 3. Of jpg only."
+    )
+    overlay: Overlay | None = None
+
+    @field_validator("quality")
+    @classmethod
+    def _only_of_jpg(cls, given: int | None, info: ValidationInfo) -> int | None:
+        if given is not None and info.data.get("format") == rules.Format.PNG:
+            raise ValueError("png has no quality: leave it out, or ask for jpg")
+        return given
+
+    @property
+    def quality_used(self) -> int | None:
+        return None if self.format is rules.Format.PNG else self.quality or rules.DEFAULT_QUALITY
+
+    @property
+    def clip_seconds(self) -> float:
+        return self.snapshot_duration_seconds or self.duration_seconds
+
+    @property
+    def overlay_drawn(self) -> dict[str, Any] | None:
+        return self.overlay.as_drawn() if self.overlay else None
+
+    def insist_on_a_start(self) -> None:
+        if self.start_seconds is None and self.start_frame is None:
+            raise whole(rules.NO_START)
+
+
+class SnapRequest(Marked):
+    """A moment of a video, and what it shows."""
+
+    model_config = ConfigDict(json_schema_extra={**_AGREEING, "examples": [EXAMPLE]})
+
+    video_id: UUID | None = Field(None, description="A video that is known here. It goes before `videoUrl`.")
+    video_url: VideoUrl | None = None
+    subject_template_id: Annotated[int, Field(ge=1, le=HIGHEST_ID), Number, Numbers] | None = Field(
+        None,
+        description="The template that the subject must follow; else the tenant's default, which requires nothing.",
+    )
+    nickname: Nickname = Field(description="Who marks the moment.")
+    email: Email
+    is_draft: Switch = Field(False, description="Marked now, described later: see `PATCH …/subject`.")
+    subject: Subject | None = Field(
+        None, validate_default=True, description="What it shows. Only a draft may go without."
+    )
+
+    @field_validator("subject")
+    @classmethod
+    def _only_drafts_go_without(cls, given: Subject | None, info: ValidationInfo) -> Subject | None:
+        if given is None and not info.data.get("is_draft"):
+            raise ValueError("Field required, unless isDraft is true")
+        return given
+
+    @model_validator(mode="after")
+    def _says_where_and_when(self) -> Self:
+        if self.video_id is None and self.video_url is None:
+            raise whole("Provide at least one of videoId or videoUrl")
+        self.insist_on_a_start()
+        return self
+
+
+class NamedSubject(Subject):
+    """A subject that has its id from whoever asks: there is no snap whose id it could take."""
+
+    id: Annotated[SubjectId, Said]
+
+
+class FramesRequest(Marked):
+    """An item of the first version's list. It is nobody's, so it knows no tenant's videos or templates, and who asks
+    is not kept."""
+
+    video_url: VideoUrl
+    subject: NamedSubject
+
+    @model_validator(mode="after")
+    def _says_when(self) -> Self:
+        self.insist_on_a_start()
+        return self
+
+
+def _or_nothing(given: Any, read: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return read(given)
+    except ValidationError:
+        return None
+
+
+_Readable = WrapValidator(_or_nothing)
+
+
+class ReadableParts(Meant):
+    """What an item that cannot be meant says all the same: whoever sent it knows it again by that."""
+
+    data_filmagem: Annotated[Filmed | None, _Readable] = None
+    video_url: Annotated[Annotated[str, at_most(rules.VIDEO_URL_LONGEST)] | None, _Readable] = None
+    subject: Annotated[Subject | None, _Readable] = None
+
+
+class Correction(Meant):
+    """What the subject really is, and who says so. What is left out stays as it was."""
+
+    model_config = ConfigDict(json_schema_extra=_one_of("id", "attributes"))
+
+    id: SubjectId | None = None
+    attributes: Attributes | None = Field(None, description="All of them: those that are not named are gone.")
+    nickname: Nickname = Field(description="Who says so.")

@@ -1,0 +1,363 @@
+"""/v2/snaps: a moment is marked, looked at, found again, corrected, hidden; and its job is cancelled or tried again."""
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Literal
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Header, HTTPException, Path, Query, Response
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+
+from snapapp.api.http.deps import House, RequestId
+from snapapp.api.http.errors import may_be
+from snapapp.api.http.lenient_query import LenientRoute
+from snapapp.api.http.paging import listed, windows
+from snapapp.api.http.schema import Asked, Decimals, Label, Moment, Shown
+from snapapp.api.http.tenancy import Begins, Own
+from snapapp.api.product.job_waiting import Ends, is_worked
+from snapapp.api.product.snap_schema import Attribute, Correction, Nickname, SnapRequest
+from snapapp.api.product.snap_views import MySnapList, SnapList, SnapStatus, SnapWhole, lines_of, whole_of
+from snapapp.api.product.urls import Placed
+from snapapp.domain import marking, payloads, search, snaps
+from snapapp.domain.paging import Window
+from snapapp.domain.search import Criteria
+from snapapp.domain.snaps import NewSnap, Removal
+from snapapp.domain.subjects import Attribute as Said
+from snapapp.domain.subjects import Subject
+from snapapp.domain.tables import Snap, Status
+from snapapp.domain.transactions import Begin
+from snapapp.jobs.model import Status as JobStatus
+from snapapp.process.monolith import Monolith
+from snapapp.processing.queue import QUEUE
+from snapapp.storage import room_of
+
+router = APIRouter(prefix="/v2/snaps", tags=["snaps"], route_class=LenientRoute)
+
+
+SnapId = Annotated[UUID, Path(description="The snap's id.")]
+NO_SNAP = may_be(_404="The tenant has no such snap.")
+
+
+# --- marking one ------------------------------------------------------------------------------------------------
+
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=200,
+        pattern=r"^[\x21-\x7e]+$",
+        description="Sent again within 24 hours, it makes no second snap: the answer is the first one's.",
+    ),
+]
+
+_MARKED = may_be(
+    _404="The tenant has no such video or template.",
+    _409="The Idempotency-Key came with another request before.",
+    _507="The disk is nearly full: no new work is taken.",
+) | {201: {"model": SnapWhole, "description": "It is finished, well or not. With `SNAPAPP_ASYNC_CREATE=false` only."}}
+
+
+@router.post("", status_code=202, responses=_MARKED)
+async def create_snap(
+    house: House,
+    begin: Begins,
+    wanted: SnapRequest,
+    places: Placed,
+    ends: Ends,
+    request_id: RequestId,
+    response: Response,
+    key: Key = None,
+) -> SnapWhole:
+    """Marks a moment. The answer comes at once and its job does the rest; or, with `SNAPAPP_ASYNC_CREATE=false`, when
+    that is done or `SNAPAPP_SYNC_WAIT_MS` is over."""
+    # async: it may wait, and then must not keep a thread
+    marked, was_there = await run_in_threadpool(_mark, house, begin, wanted, key, request_id)
+    if not house.settings.async_create:
+        marked = await _finished(house, begin, marked, ends)
+        response.status_code = 202 if marked.ended is None else 201
+    response.headers["Location"] = f"{router.prefix}/{marked.id}"
+    response.headers["ETag"] = _tag(marked)
+    if was_there:
+        response.headers["Idempotent-Replayed"] = "true"
+    return whole_of(marked, places)
+
+
+def _mark(house: Monolith, begin: Begin, wanted: SnapRequest, key: str | None, request_id: str) -> tuple[Snap, bool]:
+    refuse_without_room(house)
+    return marking.mark(begin, QUEUE, _meant(wanted, request_id), key, _hash(wanted))
+
+
+def _meant(wanted: SnapRequest, request_id: str) -> NewSnap:
+    return NewSnap(
+        video_id=wanted.video_id,
+        video_url=wanted.video_url,
+        template_id=wanted.subject_template_id,
+        nickname=wanted.nickname,
+        email=wanted.email,
+        subject=subject_meant(wanted.subject.id, wanted.subject.attributes) if wanted.subject else Subject(None, ()),
+        filmed_at=wanted.data_filmagem,
+        start_seconds=wanted.start_seconds,
+        start_frame=wanted.start_frame,
+        duration_seconds=wanted.duration_seconds,
+        clip_seconds=wanted.clip_seconds,
+        fps=wanted.fps,
+        max_width=wanted.max_width,
+        format=wanted.format.value,
+        quality=wanted.quality_used,
+        overlay=wanted.overlay_drawn,
+        is_draft=wanted.is_draft,
+        request_id=request_id,
+    )
+
+
+def refuse_without_room(house: Monolith) -> None:
+    """New heavy work is not taken when its results could not be kept."""
+    if why := room_of(house.settings).refusal():
+        raise HTTPException(507, why)
+
+
+def subject_meant(subject_id: str | None, attributes: list[Attribute]) -> Subject:
+    return Subject(subject_id, attributes_meant(attributes))
+
+
+def attributes_meant(given: list[Attribute]) -> tuple[Said, ...]:
+    """One that was left empty says nothing."""
+    return tuple(Said(each.key, each.value) for each in given if each.value is not None)
+
+
+def _hash(wanted: SnapRequest) -> bytes:
+    return hashlib.sha256(wanted.model_dump_json().encode()).digest()
+
+
+async def _finished(house: Monolith, begin: Begin, marked: Snap, ends: Ends) -> Snap:
+    """As it is when its job has ended, or when there is no more waiting for that."""
+    if marked.ended is not None or marked.job is None or not await run_in_threadpool(is_worked, house, payloads.SNAP):
+        return marked
+    await ends.wait(marked.job.id, house.settings.sync_wait)
+    return await run_in_threadpool(marking.read, begin, marked.id)
+
+
+# --- finding them -----------------------------------------------------------------------------------------------
+
+_ORDERS = ("createdAt", "processedAt", "resolvedStartSeconds", "dataFilmagem", "subjectId", "nickname")
+Paged = Annotated[Window, Depends(windows(*_ORDERS))]
+Wanted = Annotated[SnapStatus | None, Query(description="Only snaps in this state.")]
+Since = Annotated[Moment | None, Query(alias="from", description="Only snaps marked at that time or later.")]
+Until = Annotated[Moment | None, Query(alias="to", description="Only snaps marked before.")]
+Marker = Annotated[Label | None, Query(description="Only those that they marked, in any case.")]
+Value = Annotated[str, Query(max_length=1000, pattern=r"^[^\x00]*$")]
+Bound = Annotated[float, Query(allow_inf_nan=False), Decimals]
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowing:
+    """Which snaps are wanted."""
+
+    subject_id: str | None
+    attr_key: str | None
+    attr_value: str | None
+    attr_min: float | None
+    attr_max: float | None
+    q: str | None
+    status: SnapStatus | None
+    since: datetime | None
+    until: datetime | None
+
+    @property
+    def is_open(self) -> bool:
+        """Nothing is said of the subject."""
+        of_subject = (self.subject_id, self.attr_key, self.attr_value, self.attr_min, self.attr_max, self.q)
+        return all(each is None for each in of_subject)
+
+    @property
+    def is_empty(self) -> bool:
+        return self.is_open and all(each is None for each in (self.status, self.since, self.until))
+
+    @property
+    def state(self) -> Status | None:
+        return _status(self.status)
+
+    def criteria(self) -> Criteria:
+        return Criteria(
+            subject_id=self.subject_id,
+            attr_key=self.attr_key,
+            attr_value=self.attr_value,
+            attr_min=self.attr_min,
+            attr_max=self.attr_max,
+            q=self.q,
+            status=self.state,
+            since=self.since,
+            until=self.until,
+        )
+
+
+async def _narrowing(
+    subject_id: Annotated[Label | None, Query(alias="subjectId", description="The subject's id.")] = None,
+    attr_key: Annotated[
+        Label | None, Query(alias="attrKey", description="An attribute's key, in any case. With one of the next three.")
+    ] = None,
+    attr_value: Annotated[Value | None, Query(alias="attrValue", description="Its value, a text or a number.")] = None,
+    attr_min: Annotated[Bound | None, Query(alias="attrMin", description="The least that the number may be.")] = None,
+    attr_max: Annotated[Bound | None, Query(alias="attrMax", description="The most that it may be.")] = None,
+    q: Annotated[Label | None, Query(description="Words that stand in the subject, each from its beginning.")] = None,
+    status: Wanted = None,
+    since: Since = None,
+    until: Until = None,
+) -> Narrowing:
+    return Narrowing(subject_id, attr_key, attr_value, attr_min, attr_max, q, status, since, until)
+
+
+Narrowed = Annotated[Narrowing, Depends(_narrowing)]
+
+
+@router.get("")
+def list_snaps(
+    own: Own,
+    places: Placed,
+    page: Paged,
+    status: Wanted = None,
+    since: Since = None,
+    until: Until = None,
+    nickname: Marker = None,
+) -> SnapList:
+    """All snaps of the tenant, newest first."""
+    found = search.recent(own.db, own.code, page, status=_status(status), since=since, until=until, nickname=nickname)
+    return SnapList(**listed(found, lines_of(found.items, places)))
+
+
+@router.get("/search")
+def search_snaps(own: Own, places: Placed, page: Paged, which: Narrowed, nickname: Marker = None) -> SnapList:
+    """Snaps by their subject: its id, an attribute's value or range, or words in it. One of these is required."""
+    found = search.by_subject(own.db, own.code, which.criteria(), page, nickname=nickname)
+    return SnapList(**listed(found, lines_of(found.items, places)))
+
+
+@router.get("/mine")
+def list_my_snaps(
+    own: Own,
+    places: Placed,
+    page: Paged,
+    nickname: Annotated[Label, Query(description="Who marked them, in any case.", examples=["ana"])],
+) -> MySnapList:
+    """The snaps that somebody marked."""
+    found = search.mine(own.db, own.code, nickname, page)
+    return MySnapList(**listed(found, lines_of(found.items, places)), nickname=nickname)
+
+
+def _status(wanted: SnapStatus | None) -> Status | None:
+    return None if wanted is None else Status(wanted.value)
+
+
+# --- one of them ------------------------------------------------------------------------------------------------
+
+
+@router.get("/{snap_id}", responses=NO_SNAP)
+def show_snap(own: Own, places: Placed, snap_id: SnapId, response: Response) -> SnapWhole:
+    """A snap as it is now, and its job. Ask again while it is PENDING, or listen to `/v2/events`. The ETag is that of
+    its subject, for `PATCH …/subject`."""
+    snap = snaps.read(own.db, own.code, snap_id)
+    response.headers["ETag"] = _tag(snap)
+    return whole_of(snap, places)
+
+
+def _tag(snap: Snap) -> str:
+    return f'"{snap.subject.version}"'
+
+
+IfMatch = Annotated[
+    str | None,
+    Header(
+        alias="If-Match",
+        max_length=2000,
+        description="The ETag of the snap as it was seen: 412 where somebody else has corrected it since.",
+    ),
+]
+
+
+@router.patch(
+    "/{snap_id}/subject",
+    responses=NO_SNAP
+    | may_be(
+        _409="It was shared: what others have seen is not changed.",
+        _412="Somebody else has corrected it meanwhile.",
+    ),
+)
+def correct_subject(
+    begin: Begins, places: Placed, snap_id: SnapId, wanted: Correction, response: Response, if_match: IfMatch = None
+) -> SnapWhole:
+    """Mends what was typed, and keeps what it was before; describes a draft. Attributes are all that there are: with
+    `If-Match` nobody's are lost who was quicker."""
+    said = None if wanted.attributes is None else attributes_meant(wanted.attributes)
+    versions = None if if_match is None or if_match.strip() == "*" else _versions(if_match)
+    snap = marking.correct(begin, snap_id, wanted.id, said, by=wanted.nickname, versions=versions)
+    response.headers["ETag"] = _tag(snap)
+    return whole_of(snap, places)
+
+
+def _versions(if_match: str) -> list[str]:
+    """Weak ones match nothing."""
+    return [tag.strip().strip('"') for tag in if_match.split(",")]
+
+
+class Corrected(Shown):
+    """What a subject was, what it became, and who said so."""
+
+    by: str = Field(examples=["ana"])
+    at: datetime
+    before: dict[str, object]
+    after: dict[str, object]
+
+
+class CorrectionList(Shown):
+    items: list[Corrected]
+
+
+@router.get("/{snap_id}/corrections", responses=NO_SNAP)
+def list_corrections(own: Own, snap_id: SnapId) -> CorrectionList:
+    """How the subject was corrected, in the order of time."""
+    snaps.read(own.db, own.code, snap_id)
+    found = snaps.corrections(own.db, own.code, snap_id)
+    return CorrectionList(items=[Corrected.model_validate(each) for each in found])
+
+
+class Removed(Shown):
+    snap_id: UUID
+    removal: Literal["DELETED", "HIDDEN"] = Field(description="What was ever shared is hidden: its links still work.")
+
+
+@router.delete("/{snap_id}", responses=NO_SNAP)
+def remove_snap(begin: Begins, snap_id: SnapId, request_id: RequestId) -> Removed:
+    """Deletes a snap, and soon its files; hides it where it was ever shared. Its job, if it still has one to do, is
+    cancelled."""
+    removal = marking.remove(begin, QUEUE, snap_id, request_id)
+    return Removed(snap_id=snap_id, removal="DELETED" if removal is Removal.DELETED else "HIDDEN")
+
+
+# --- its job ----------------------------------------------------------------------------------------------------
+
+
+class ByWhom(Asked):
+    nickname: Nickname | None = Field(None, description="Who cancels it.")
+
+
+_ASKED = {202: {"model": SnapWhole, "description": "It runs and was asked to stop; if it ends first, it has ended."}}
+
+
+@router.post("/{snap_id}/cancel", responses=NO_SNAP | _ASKED | may_be(_409="It has ended already."))
+def cancel_snap(
+    begin: Begins, places: Placed, snap_id: SnapId, response: Response, wanted: ByWhom | None = None
+) -> SnapWhole:
+    """Gives up a snap that is not finished. Its state is then FAILED, and `error` says by whom."""
+    snap = marking.cancel(begin, QUEUE, snap_id, wanted.nickname if wanted else None)
+    response.status_code = 202 if snap.job and snap.job.status == JobStatus.RUNNING else 200
+    return whole_of(snap, places)
+
+
+@router.post("/{snap_id}/retry", status_code=202, responses=NO_SNAP | may_be(_409="It has not failed."))
+def retry_snap(begin: Begins, places: Placed, house: House, snap_id: SnapId) -> SnapWhole:
+    """Tries a failed or cancelled snap again, counting attempts from zero."""
+    refuse_without_room(house)
+    return whole_of(marking.retry(begin, QUEUE, snap_id), places)

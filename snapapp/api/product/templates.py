@@ -1,0 +1,52 @@
+"""/v2/templates: what a tenant wants to know of its subjects."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path
+from pydantic import Field
+
+from snapapp.api.http.errors import may_be
+from snapapp.api.http.schema import Id, Shown
+from snapapp.api.http.tenancy import Own
+from snapapp.domain import templates
+
+router = APIRouter(prefix="/v2/templates", tags=["templates"])
+
+
+TemplateId = Annotated[Id, Path(description="The template's id.", examples=[2])]
+
+
+class FieldShown(Shown):
+    key: str = Field(examples=["brinco"])
+    type: Literal["string", "number"]
+    required: bool = Field(description="Whether a subject that follows the template must have it.")
+    order: int = Field(description="Its place in a form.", examples=[1])
+    default: Any = Field(description="What a form may begin with.", examples=[None])
+
+
+class TemplateShown(Shown):
+    """The attributes that a subject should have. Others are always welcome."""
+
+    id: int = Field(description="To be sent as `subjectTemplateId`.", examples=[2])
+    slug: str = Field(examples=["gado"])
+    name: str = Field(examples=["Gado"])
+    is_default: bool = Field(description="Whether it is applied where none is named.")
+    is_active: bool
+    fields: list[FieldShown]
+
+
+class TemplateList(Shown):
+    items: list[TemplateShown]
+
+
+@router.get("")
+def list_templates(own: Own) -> TemplateList:
+    """The default one first."""
+    found = templates.every(own.db, own.code)
+    return TemplateList(items=[TemplateShown.model_validate(each) for each in found])
+
+
+@router.get("/{template_id}", responses=may_be(_404="The tenant has no such template."))
+def show_template(own: Own, template_id: TemplateId) -> TemplateShown:
+    """One of them."""
+    return TemplateShown.model_validate(templates.read(own.db, own.code, template_id))

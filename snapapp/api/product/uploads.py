@@ -1,0 +1,151 @@
+"""POST /v2/videos: a file goes to storage as it arrives, counted and hashed on the way; memory does not grow."""
+
+from contextlib import suppress
+from typing import Any
+from uuid import UUID, uuid4
+
+from fastapi import APIRouter, HTTPException, Request, Response
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
+
+from snapapp.api.http.deps import House, RequestId
+from snapapp.api.http.errors import may_be
+from snapapp.api.http.tenancy import Begins
+from snapapp.api.http.upload_parser import Incoming, looks_like_a_video
+from snapapp.api.product.videos import VideoShown
+from snapapp.domain import storage_use, videos
+from snapapp.domain.tables import Video
+from snapapp.domain.transactions import Begin
+from snapapp.errors import StorageUsedUp
+from snapapp.process.monolith import Monolith
+from snapapp.processing.queue import QUEUE
+from snapapp.storage import NoRoom, Received, StorageError, Upload, UploadTooLarge, keys
+
+router = APIRouter(prefix="/v2/videos", tags=["videos"])
+
+MB = 1024 * 1024
+
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "The file itself, with its name in `X-File-Name`; or a form with one file in it.",
+        "content": {
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["file"],
+                    "properties": {"file": {"type": "string", "format": "binary"}},
+                }
+            },
+        },
+    },
+    "parameters": [
+        {
+            "name": "X-File-Name",
+            "in": "header",
+            "required": False,
+            "description": "What people call the file, URL-encoded.",
+            "schema": {"type": "string", "maxLength": 1000, "pattern": "^[ -~]*$", "examples": ["brete-7.mp4"]},
+        }
+    ],
+}
+_RESPONSES = {
+    200: {"model": VideoShown, "description": "The tenant has this file already: here it is."},
+} | may_be(
+    _400="It is empty, ends too early, or is no mp4, mov, mkv or webm.",
+    _413="It is larger than `SNAPAPP_UPLOAD_MAX_MB`.",
+    _507="The disk is nearly full, or the tenant's storage is used up.",
+)
+
+
+@router.post("", status_code=201, responses=_RESPONSES, openapi_extra=_BODY)
+async def upload_video(
+    house: House, begin: Begins, request: Request, request_id: RequestId, response: Response
+) -> VideoShown:
+    """Takes a video. What it holds is found out by a job; the same file sent twice is kept once."""
+    # async: it lasts as long as the client's line needs
+    incoming = Incoming(request)
+    video_id = uuid4()
+    try:
+        upload = await run_in_threadpool(_begun, house, begin, video_id, request)
+        received = await _received(upload, incoming)
+    except (UploadTooLarge, NoRoom, StorageUsedUp, HTTPException) as error:  # the rest of the body is not read
+        raise _cut_short(error) from error
+    except ClientDisconnect:
+        raise HTTPException(400, "The upload ended too early") from None
+    video = await run_in_threadpool(_keep, house, begin, video_id, received, incoming.name, request_id)
+    response.status_code = 201 if video.id == video_id else 200
+    response.headers["Location"] = f"{router.prefix}/{video.id}"
+    return VideoShown.of(video)
+
+
+async def _received(upload: Upload, incoming: Incoming) -> Received:
+    try:
+        async for piece in incoming.pieces():
+            if not upload.size and not looks_like_a_video(piece):
+                raise HTTPException(400, "The file is no video that can be used: send mp4, mov, mkv or webm")
+            await run_in_threadpool(upload.write, piece)
+        if not upload.size:
+            raise HTTPException(400, "The upload is empty")
+        return await run_in_threadpool(upload.finish)
+    finally:
+        await run_in_threadpool(upload.abort)  # after `finish` there is nothing left to remove
+
+
+def _begun(house: Monolith, begin: Begin, video_id: UUID, request: Request) -> Upload:
+    length = request.headers.get("Content-Length", "")
+    announced = int(length) if length.isdigit() else None
+    max_mb = house.settings.upload_max_mb
+    if announced is not None and announced > max_mb * MB:
+        raise UploadTooLarge(max_mb * MB)
+    with begin() as transaction, transaction.as_tenant() as db:
+        code, most = transaction.code, house.settings.tenant_storage_max_mb
+        storage_use.require(db, code, most, announced or 1)
+    key = keys.of_video(code, video_id) + "source"
+    return house.storage.upload(key, max_bytes=max_mb * MB, announced=announced)
+
+
+def _cut_short(error: Exception) -> HTTPException:
+    status = {UploadTooLarge: 413, NoRoom: 507, StorageUsedUp: 507}.get(type(error), 400)
+    if isinstance(error, HTTPException):
+        return HTTPException(error.status_code, error.detail, {"Connection": "close"})
+    return HTTPException(status, str(error), {"Connection": "close"})
+
+
+def _keep(
+    house: Monolith, begin: Begin, video_id: UUID, received: Received, name: str | None, request_id: str
+) -> Video:
+    """Makes the row of bytes that are stored. Where that is refused they are deleted. Where the answer to the commit
+    was lost it is not known whether there is a row: then they stay, and the sweep finds out."""
+    kept: Video | None = None
+    try:
+        upload = videos.Upload(
+            id=video_id, storage_key=received.key, size_bytes=received.size, sha256=received.sha256, file_name=name
+        )
+        kept = videos.keep(begin, QUEUE, upload, request_id, max_mb=house.settings.tenant_storage_max_mb)
+    finally:
+        if kept is None:
+            _delete(house, received.key)
+    if kept.id != video_id:
+        _hand_over(house, begin, kept, received.key, request_id)
+    return kept
+
+
+def _hand_over(house: Monolith, begin: Begin, kept: Video, key: str, request_id: str) -> None:
+    """The tenant has these bytes under another key. Where that one lost them, these take their place."""
+    assert kept.storage_key
+    try:
+        was_lost = not house.storage.exists(kept.storage_key)
+        if was_lost:
+            with house.storage.open(key) as file:
+                house.storage.put(kept.storage_key, file)
+    finally:
+        _delete(house, key)
+    if was_lost or kept.probe is None:
+        videos.probe_again(begin, QUEUE, kept, request_id)
+
+
+def _delete(house: Monolith, key: str) -> None:
+    with suppress(StorageError):  # the sweeper comes by as well
+        house.storage.delete(key)

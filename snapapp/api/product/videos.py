@@ -1,0 +1,333 @@
+"""/v2/videos: what is known of a video, the snaps in it, its bytes for a player, and stills for stepping through it."""
+
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+
+from snapapp.api.http import media
+from snapapp.api.http.deps import House, RequestId
+from snapapp.api.http.errors import may_be
+from snapapp.api.http.lenient_query import LenientRoute
+from snapapp.api.http.paging import Listed, listed, windows
+from snapapp.api.http.schema import Decimals, Label, Shown
+from snapapp.api.http.tenancy import Begins, Claimed, Own, begun
+from snapapp.api.product import remote_playback
+from snapapp.api.product.job_waiting import Ends, is_worked
+from snapapp.api.product.remote_playback import Played
+from snapapp.api.product.snap_views import ProbeShown, VideoSnapList, lines_of, told
+from snapapp.api.product.snaps import refuse_without_room
+from snapapp.api.product.urls import Placed
+from snapapp.domain import payloads, search, storage_use, videos
+from snapapp.domain.paging import Window
+from snapapp.domain.tables import Video
+from snapapp.jobs import enqueue
+from snapapp.jobs.model import Status
+from snapapp.jobs.rows import views
+from snapapp.postgres.database import scope
+from snapapp.process.monolith import Monolith
+from snapapp.processing.queue import QUEUE
+from snapapp.storage import keys
+
+router = APIRouter(prefix="/v2/videos", tags=["videos"], route_class=LenientRoute)
+
+_URGENT = 100  # somebody looks at the place where it should be
+_IN_VAIN_FOR = timedelta(hours=1)  # then a server that was away may be back
+
+VideoId = Annotated[UUID, Path(description="The video's id.")]
+NO_VIDEO = may_be(_404="The tenant has no such video.")
+
+
+# --- what is known of them --------------------------------------------------------------------------------------
+
+
+class VideoShown(Shown):
+    """A video, known by its URL or uploaded."""
+
+    video_id: UUID
+    video_url: str | None = Field(examples=["https://videos.example/brete-7.mp4"])
+    is_upload: bool
+    file_name: str | None = Field(examples=["brete-7.mp4"])
+    size_bytes: int | None = Field(examples=[7340032])
+    sha256: str | None
+    content_path: str = Field(description="The bytes, for a player; in ranges.")
+    video_probe: ProbeShown | None = Field(description="Null until somebody has looked.")
+    created_at: datetime
+
+    @classmethod
+    def of(cls, video: Video) -> "VideoShown":
+        return cls(
+            video_id=video.id,
+            video_url=video.url,
+            is_upload=video.is_upload,
+            file_name=video.file_name,
+            size_bytes=video.size_bytes,
+            sha256=video.sha256,
+            content_path=f"{router.prefix}/{video.id}/content",
+            video_probe=ProbeShown.model_validate(video.probe) if video.probe else None,
+            created_at=video.created_at,
+        )
+
+
+class VideoList(Listed):
+    """Videos, page by page."""
+
+    items: list[VideoShown]
+
+
+class MyVideo(Shown):
+    """A video in which somebody marked snaps."""
+
+    video_id: UUID
+    video_url: str | None
+    snap_count: int = Field(examples=[12])
+    latest_snap_id: UUID
+    latest_snap_created_at: datetime
+
+
+class MyVideoList(Listed):
+    """The videos in which somebody marked snaps."""
+
+    nickname: str = Field(examples=["ana"])
+    items: list[MyVideo]
+
+
+@router.get("")
+def list_videos(own: Own, page: Annotated[Window, Depends(windows("createdAt", "fileName", "sizeBytes"))]) -> VideoList:
+    """All videos of the tenant, newest first."""
+    found = videos.page(own.db, own.code, page)
+    return VideoList(**listed(found, [VideoShown.of(video) for video in found.items]))
+
+
+@router.get("/mine")
+def list_my_videos(
+    own: Own,
+    page: Annotated[Window, Depends(windows("latestSnapCreatedAt", "snapCount", "videoUrl"))],
+    nickname: Annotated[Label, Query(description="Who marked snaps in them, in any case.", examples=["ana"])],
+) -> MyVideoList:
+    """The videos in which somebody marked snaps; the one marked last comes first."""
+    found = search.videos_mine(own.db, own.code, nickname, page)
+    items = [MyVideo.model_validate(each) for each in found.items]
+    return MyVideoList(**listed(found, items), nickname=nickname)
+
+
+class StorageUseShown(Shown):
+    """What the tenant has in the storage. Stills and copies for browsers do not count."""
+
+    used_bytes: int = Field(examples=[7_840_032])
+    video_bytes: int = Field(description="Of uploads.", examples=[7_340_032])
+    snap_bytes: int = Field(description="Of frames, clips and what else belongs to snaps.", examples=[500_000])
+    max_bytes: int | None = Field(description="Beyond it no upload is taken; null: no limit.", examples=[1_073_741_824])
+
+
+@router.get("/storage")
+def show_storage(own: Own, house: House) -> StorageUseShown:
+    """How much of the storage the tenant uses, and how much it may: `SNAPAPP_TENANT_STORAGE_MAX_MB`."""
+    used, max_mb = storage_use.of(own.db, own.code), house.settings.tenant_storage_max_mb
+    return StorageUseShown(
+        used_bytes=used.used_bytes,
+        video_bytes=used.video_bytes,
+        snap_bytes=used.snap_bytes,
+        max_bytes=max_mb and max_mb * storage_use.MB,
+    )
+
+
+@router.get("/{video_id}", responses=NO_VIDEO)
+def show_video(own: Own, video_id: VideoId) -> VideoShown:
+    """What is known of a video."""
+    return VideoShown.of(videos.read(own.db, own.code, video_id))
+
+
+@router.delete(
+    "/{video_id}",
+    status_code=204,
+    responses=NO_VIDEO | may_be(_409="Snaps are of it; those that were shared keep it for good."),
+)
+def remove_video(begin: Begins, video_id: VideoId, request_id: RequestId) -> None:
+    """Deletes a video, and soon its files. Its snaps are to be deleted first."""
+    videos.remove(begin, QUEUE, video_id, request_id)
+
+
+_BY_MOMENT = windows("resolvedStartSeconds", "createdAt", "processedAt", "nickname", direction="asc")
+
+
+@router.get("/{video_id}/snaps")
+def list_snaps_of_video(
+    own: Own,
+    places: Placed,
+    video_id: VideoId,
+    page: Annotated[Window, Depends(_BY_MOMENT)],
+    nickname: Annotated[Label | None, Query(description="Only those that they marked, in any case.")] = None,
+) -> VideoSnapList:
+    """The snaps of a video, in the order of their moments. A video that nobody knows has none."""
+    found = search.of_video(own.db, own.code, video_id, page, nickname=nickname)
+    return VideoSnapList(**listed(found, lines_of(found.items, places)), video_id=video_id)
+
+
+# --- its bytes --------------------------------------------------------------------------------------------------
+
+
+def _found(house: House, claim: Claimed, video_id: VideoId) -> tuple[str, Video]:
+    """The tenant's code and the video, read in a transaction that ends at once: a slow client must not keep one."""
+    with begun(house, claim) as transaction, transaction.as_tenant() as db:
+        return transaction.code, videos.read(db, transaction.code, video_id)
+
+
+Found = Annotated[tuple[str, Video], Depends(_found)]
+
+
+class Making(Shown):
+    """It is being made; ask again in `Retry-After` seconds."""
+
+    message: str = Field(examples=["The preview is being made, ask again"])
+    job_id: int = Field(examples=[42])
+
+
+_BEING_MADE: dict[int | str, dict[str, Any]] = {
+    202: {"model": Making, "description": "It is being made; ask again in `Retry-After` seconds."},
+    **may_be(_507="The disk is nearly full, or the tenant's storage is used up: no new work is taken."),
+}
+_CONTENT = (
+    media.RESPONSES
+    | NO_VIDEO
+    | _BEING_MADE
+    | may_be(
+        _400="No copy can be made of it; the message says why.",
+        _502="The other server does not give it; the message says why.",
+    )
+)
+
+
+@router.get("/{video_id}/content", response_class=Response, responses=_CONTENT)
+@router.head("/{video_id}/content", include_in_schema=False)
+async def show_content(
+    house: House,
+    found: Found,
+    playback: Played,
+    request: Request,
+    request_id: RequestId,
+    preview: Annotated[
+        bool | None,
+        Query(description="Whether a copy that every browser plays is wanted; else where the video is none itself."),
+    ] = None,
+) -> Response:
+    """The video for a player, in ranges. The copy has the same timestamps as the original; it is made when it is first
+    asked for, and until then the answer is 202 with `Retry-After`."""
+    # async: a remote video has threads of its own
+    code, video = found
+    wants_copy = (
+        preview if preview is not None else bool(video.probe and not video.probe.get("plays_in_browsers", True))
+    )
+    if wants_copy:
+        return await _copy(house, code, video, request, request_id)
+    if video.storage_key:
+        return await media.sent(house.storage, video.storage_key, request, name=video.file_name, kind=kind_of(video))
+    return await remote_playback.answer(house, playback.of(code), video, request, kind=kind_of(video))
+
+
+def kind_of(video: Video) -> str:
+    """Of media.TYPES, by what the probe found; until then by the name, and never anything but a video."""
+    found = str((video.probe or {}).get("container_format") or "")
+    named = (video.file_name or video.url or "").partition("?")[0].lower()
+    if "matroska" in found:
+        return "webm" if named.endswith(".webm") else "mkv"
+    return next((kind for kind in ("mov", "webm", "mkv") if named.endswith(f".{kind}")), "mp4")
+
+
+async def _copy(house: Monolith, code: str, video: Video, request: Request, request_id: str) -> Response:
+    key = keys.of_preview(code, video.id)
+    if await media.is_there(house.storage, key):
+        return await media.sent(house.storage, key, request)
+    await run_in_threadpool(_refuse_in_vain, house, code, video)
+    await run_in_threadpool(_refuse_beyond_storage, house, code)
+    order = payloads.of_preview(video, key)
+    job_id = await run_in_threadpool(_start, house, code, payloads.PREVIEW, order, str(video.id), request_id)
+    return _making("preview", job_id)
+
+
+def _refuse_in_vain(house: Monolith, code: str, video: Video) -> None:
+    """A player asks every few seconds: what failed a moment ago is not tried again for each of these."""
+    if video.probe and video.probe.get("compatible") is False:
+        raise HTTPException(400, told(video.probe.get("reason")) or "The video cannot be used")
+    with house.web.connect() as connection:
+        why = views.failure(connection, payloads.PREVIEW, code, str(video.id), _IN_VAIN_FOR)
+    if why:
+        raise HTTPException(400, told(why))
+
+
+def _refuse_beyond_storage(house: Monolith, code: str) -> None:
+    if house.settings.tenant_storage_max_mb is not None:
+        with house.web.begin() as connection, scope(connection, code) as own:
+            storage_use.require(own, code, house.settings.tenant_storage_max_mb, 1)
+
+
+def _start(house: Monolith, code: str, kind: str, order: dict[str, Any], unique_key: str, request_id: str) -> int:
+    """Enqueues the job that makes it; returns the one there is where somebody asked before."""
+    refuse_without_room(house)
+    with house.web.begin() as connection:
+        job_id = enqueue(
+            connection,
+            kind,
+            order,
+            priority=_URGENT,
+            tenant=code,
+            unique_key=unique_key,
+            request_id=request_id,
+        )
+    assert job_id  # only `ignore` gives none
+    return job_id
+
+
+def _making(what: str, job_id: int) -> JSONResponse:
+    told = Making(message=f"The {what} is being made, ask again", job_id=job_id)
+    return JSONResponse(told.model_dump(by_alias=True), 202, {"Retry-After": "3", "Cache-Control": "no-store"})
+
+
+# --- a still ----------------------------------------------------------------------------------------------------
+
+_PATIENCE = timedelta(seconds=20)
+_STILL: dict[int | str, dict[str, Any]] = {200: {"description": "The still.", "content": {"image/jpeg": {}}}}
+
+
+@router.get(
+    "/{video_id}/frame",
+    response_class=Response,
+    responses=_STILL | NO_VIDEO | _BEING_MADE | may_be(_400="The video has no such moment; the message says why."),
+)
+async def show_still(
+    house: House,
+    found: Found,
+    ends: Ends,
+    request: Request,
+    request_id: RequestId,
+    at: Annotated[
+        float,
+        Query(ge=0, le=1e7, allow_inf_nan=False, description="The moment, in seconds.", examples=[12.48]),
+        Decimals,
+    ],
+) -> Response:
+    """What the video shows at a moment. A job takes the picture, so the first time may take a second."""
+    # async: it waits for that, and must not keep a thread
+    code, video = found
+    milliseconds = round(at * 1000)
+    key = keys.of_still(code, video.id, milliseconds)
+    if not await media.is_there(house.storage, key):
+        order, name = payloads.of_still(video, milliseconds / 1000, key), f"{video.id}:{milliseconds}"
+        job_id = await run_in_threadpool(_start, house, code, payloads.STILL, order, name, request_id)
+        if await run_in_threadpool(is_worked, house, payloads.STILL):
+            await ends.wait(job_id, min(_PATIENCE, house.settings.sync_wait))
+        if not await media.is_there(house.storage, key):
+            await run_in_threadpool(_refuse_if_failed, house, job_id)
+            return _making("still", job_id)
+    return await media.sent(house.storage, key, request)
+
+
+def _refuse_if_failed(house: Monolith, job_id: int) -> None:
+    with house.web.connect() as connection:
+        failed = [job for job in views.lines(connection, [job_id]) if job.status is Status.FAILED]
+    if failed:
+        raise HTTPException(400, told(failed[0].last_error))

@@ -1,0 +1,268 @@
+"""What a claim of 100 costs on a deep queue, claim by claim in turns with one on a shallow queue beside it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from statistics import median
+from time import perf_counter
+from typing import ClassVar
+
+import psycopg
+
+from snapapp.bench.ground import Db, Ground, connect, fill
+from snapapp.bench.plan import KIND, Plan, Step
+from snapapp.bench.report import Measurement, Target
+from snapapp.jobs.errors import JobsError
+from snapapp.jobs.executors import Executor
+from snapapp.jobs.model import Job
+from snapapp.jobs.rows import claim as claim_rows
+from snapapp.jobs.rows import settle
+from snapapp.jobs.rows.claim import Claimant, Look, Wanted
+from snapapp.jobs.rows.database import Line, Row
+from snapapp.jobs.rows.database import connect as connect_as_worker
+from snapapp.jobs.rows.roster import Counts
+from snapapp.jobs.worker.admission import Admission
+from snapapp.jobs.worker.claimer import Claimer
+from snapapp.jobs.worker.leases import HeldJobs
+from snapapp.jobs.worker.pace import Pace
+from snapapp.jobs.worker.web_priority import WebPriority
+
+_BATCH = 100
+_WARM_UPS = 5  # psycopg prepares a statement at its fourth use
+_LAST = 40  # claims of a drain that are looked at
+_BY = Claimant("bench", timedelta(minutes=1))
+_WANTED = [Wanted(KIND, executor=0, at_most=_BATCH, at_once=_BATCH)]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    name: str
+    what: str
+    fill: Callable[[Db], None]
+
+
+def cases(plan: Plan) -> list[Case]:
+    deep, few = plan.deep, plan.shallow
+
+    def unknown(db: Db) -> None:
+        fill(db, deep, kind="bench.a-kind-that-nobody-knows", priority=10)
+        fill(db, few)
+
+    def future(db: Db) -> None:
+        fill(db, deep, priority=10, due_in="1 day")
+        fill(db, few)
+
+    def finished(db: Db) -> None:
+        fill(db, deep, status="COMPLETED")
+        fill(db, few)
+
+    depths = [
+        Case(f"claim.ready.{depth}", f"{depth:,} ready", partial(fill, count=depth))
+        for depth in sorted({max(few, deep // 10), deep})
+    ]
+    return [
+        *depths,
+        Case("claim.future", f"{deep:,} for later ahead", future),
+        Case("claim.finished", f"{deep:,} finished", finished),
+        Case("claim.unknown", f"{deep:,} of an unknown kind ahead", unknown),
+        Case("claim.lanes", f"{plan.lanes:,} lanes", partial(fill, count=10 * plan.lanes, lanes=plan.lanes)),
+    ]
+
+
+def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
+    lines = []
+    for case in cases(plan):
+        step(f"claim: {case.what}")
+        with ground.database() as deep, ground.database() as shallow:  # both fresh: claims undone leave dead rows
+            _fill(ground, deep, case.fill)
+            _fill(ground, shallow, partial(fill, count=plan.shallow))
+            lines.append(_compare(case, plan, deep, shallow))
+    return [*lines, _measure_pinned(ground, plan, step)]
+
+
+def _fill(ground: Ground, url: str, rows: Callable[[Db], None]) -> None:
+    with connect(url) as db:
+        rows(db)
+    ground.settle(url)
+
+
+def _compare(case: Case, plan: Plan, deep: str, shallow: str) -> Measurement:
+    with _claiming(deep) as deep_db, _claiming(shallow) as shallow_db:
+        for _ in range(_WARM_UPS):
+            _claim_and_undo(deep_db)
+            _claim_and_undo(shallow_db)
+        runs = [
+            [(_claim_and_undo(deep_db), _claim_and_undo(shallow_db)) for _ in range(plan.claims)]
+            for _ in range(plan.runs)
+        ]
+    return Measurement(
+        name=case.name,
+        what=f"claim of {_BATCH}, {case.what}",
+        unit="ms",
+        ours=[median(ours for ours, _ in run) for run in runs],
+        beside=[median(beside for _, beside in run) for run in runs],
+        beside_is=f"{plan.shallow:,} ready",
+        target=Target("ratio", "at most", 1.3),
+        more={"samples": runs},
+    )
+
+
+def _claim_and_undo(db: psycopg.Connection[Row]) -> float:
+    """Rolled back, so that the next one finds the same queue."""
+    with db.transaction(force_rollback=True):
+        began = perf_counter()
+        jobs = claim_rows.claim(db, _BY, _WANTED, Look(has_rules=False)).jobs
+        took = perf_counter() - began
+    if len(jobs) != _BATCH:
+        raise RuntimeError(f"a claim of {_BATCH} found {len(jobs)} jobs")
+    return took * 1000
+
+
+# --- beside an idle transaction ---------------------------------------------------------------------------------
+
+
+class Table:
+    """An executor that runs nothing: what the claimer puts on it is taken off and completed by hand."""
+
+    slots = _BATCH
+    prefetches = False
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+
+    def start(self) -> None:
+        return
+
+    def stop(self) -> None:
+        return
+
+    def load(self) -> int:
+        return len(self.jobs)
+
+    def at_work(self) -> list[Job]:
+        return []
+
+    def put(self, jobs: list[Job]) -> None:
+        self.jobs = self.jobs + jobs
+
+    def take_back(self) -> list[Job]:
+        jobs, self.jobs = self.jobs, []
+        return jobs
+
+    def interrupt(self, job: Job, reason: JobsError) -> None:  # noqa: ARG002 - nothing runs here
+        return
+
+
+class Tables:
+    """The only one."""
+
+    executor_of: ClassVar = {KIND: "thread"}
+
+    def __init__(self, table: Table) -> None:
+        self.by_name: dict[str, Executor] = {"thread": table}
+
+    def interrupt(self, job: Job, reason: JobsError) -> None:  # noqa: ARG002 - nothing runs here
+        return
+
+    def hand_back(self, name: str) -> None:  # noqa: ARG002 - likewise
+        return
+
+
+class Drain:
+    """The claimer itself, bookmark and all, one tick at a time."""
+
+    def __init__(self, url: str) -> None:
+        self._line = Line(lambda: _connect(url))
+        self._db = _connect(url)
+        self._table = Table()
+        self._held_jobs = HeldJobs(timedelta(minutes=10), timedelta(seconds=10))
+        self._claimer = Claimer(
+            self._line,
+            _BY,
+            Tables(self._table),
+            self._held_jobs,
+            Pace(),
+            Counts(),
+            WebPriority(),
+            Admission((), self._held_jobs),
+            batch_size=_BATCH,
+            on_claimed=lambda _: None,
+        )
+
+    def claim(self) -> float | None:
+        """One batch, claimed and completed. Returns what the claim took in ms, None at the end."""
+        began = perf_counter()
+        self._claimer.tick()
+        took = perf_counter() - began
+        jobs = self._table.take_back()
+        settle.complete(self._db, [(job.lease, None, 0.0) for job in jobs])
+        for job in jobs:
+            self._held_jobs.remove(job)
+        return took * 1000 if jobs else None
+
+    def close(self) -> None:
+        self._line.close()
+        self._db.close()
+
+
+def _measure_pinned(ground: Ground, plan: Plan, step: Step) -> Measurement:
+    """Two databases, because a snapshot holds back the vacuum of its own only; batch by batch in turns."""
+    runs = []
+    for run in range(plan.runs):
+        step(f"claim: {plan.pinned:,} drained beside an idle transaction, run {run + 1}")
+        with ground.database() as pinned, ground.database() as free:
+            for url in (pinned, free):
+                _fill(ground, url, partial(fill, count=plan.pinned))
+            with _pinning(pinned):
+                runs.append(_drain_in_turns(pinned, free))
+    return Measurement(
+        name="claim.pinned",
+        what=f"claim of {_BATCH} after {plan.pinned:,} beside an idle transaction",
+        unit="ms",
+        ours=[median(pinned[-_LAST:]) for pinned, _ in runs],
+        beside=[median(free[-_LAST:]) for _, free in runs],
+        beside_is="without it",
+        target=Target("ratio", "at most", 2.0),
+        more={"samples": runs, "mean_of_last": [_means(run) for run in runs]},
+    )
+
+
+def _drain_in_turns(*urls: str) -> list[list[float]]:
+    with ExitStack() as stack:
+        drains = [Drain(url) for url in urls]
+        for drain in drains:
+            stack.callback(drain.close)
+        took: list[list[float]] = [[] for _ in drains]
+        while True:
+            claims = [drain.claim() for drain in drains]
+            if None in claims:
+                return took
+            for times, claim in zip(took, claims, strict=True):
+                times.append(claim or 0.0)
+
+
+def _means(run: Sequence[Sequence[float]]) -> list[float]:
+    """With the walks over all lanes, of which the claimer allows itself so many that they take a tenth of the time."""
+    tenth = max(1, len(run[0]) // 10)
+    return [sum(times[-tenth:]) / tenth for times in run]
+
+
+@contextmanager
+def _pinning(url: str) -> Iterator[None]:
+    with connect(url) as db, db.transaction():
+        db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        db.execute("SELECT count(*) FROM job_queue")
+        yield
+
+
+def _connect(url: str) -> psycopg.Connection[Row]:
+    # the claim is measured, not the disk
+    return connect_as_worker(url, name="snapapp bench", options="-c synchronous_commit=off")
+
+
+@contextmanager
+def _claiming(url: str) -> Iterator[psycopg.Connection[Row]]:
+    with _connect(url) as db:
+        yield db

@@ -1,0 +1,134 @@
+"""`snapapp bench`: its arguments, its progress bar, its output."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import psycopg
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from snapapp.bench import claims, drain, enqueue, idle, pickup, start
+from snapapp.bench.ground import Ground, Migrate
+from snapapp.bench.plan import PEERS, SCENARIOS, Plan, Step, quick
+from snapapp.bench.players import PlayerFailed
+from snapapp.bench.report import Measurement, Report
+
+Measure = Callable[[Ground, Plan, Step], list[Measurement]]
+
+_MEASURES: dict[str, Measure] = {
+    "enqueue": enqueue.measure,
+    "drain": drain.measure,
+    "pickup": pickup.measure,
+    "start": start.measure,
+    "idle": idle.measure,
+    "claim": claims.measure,
+    "memory": drain.measure_memory,
+    "versus": drain.measure_peers,
+}
+NOTHING_FURTHER: Mapping[str, Measure] = MappingProxyType({})  # what the application has to measure, by scenario
+_FAILURES = (PlayerFailed, psycopg.Error, TimeoutError, RuntimeError)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="every sample as JSON instead of the table")
+    parser.add_argument("--runs", type=int, default=3, metavar="N", help="how often each thing is measured (3)")
+    parser.add_argument("--jobs", type=int, metavar="N", help="jobs of a drain (100000; 20000 with --quick)")
+    parser.add_argument("--only", type=_names, default=(), metavar="WHAT,…", help=f"among {', '.join(SCENARIOS)}")
+    parser.add_argument(
+        "--versus", type=_names, default=(), metavar="PEER,…", help=f"beside other queues: {', '.join(PEERS)}"
+    )
+    parser.add_argument("--quick", action="store_true", help="a tenth of everything")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def plan_of(arguments: argparse.Namespace) -> Plan:
+    """Raises ValueError where the arguments make no sense."""
+    asked = {
+        "runs": arguments.runs,
+        "jobs": arguments.jobs or (20_000 if arguments.quick else 100_000),
+        "scenarios": arguments.only or SCENARIOS,
+        "versus": arguments.versus,
+    }
+    return quick(**asked) if arguments.quick else Plan(**asked)
+
+
+def command(
+    arguments: argparse.Namespace, server_url: str, migrate: Migrate, further: Mapping[str, Measure] = NOTHING_FURTHER
+) -> int:
+    """0: everything was measured, whatever came out. Databases are made on the server and dropped again."""
+    errors = Console(stderr=True)
+    try:
+        plan = plan_of(arguments)
+    except ValueError as error:
+        errors.print(f"bench: {error}", highlight=False)
+        return 2
+    missing = drain.missing_peers(plan)
+    for sentence in missing:
+        errors.print(f"bench: {sentence}", highlight=False, soft_wrap=True)
+    if missing:
+        return 2
+    try:
+        report = run(server_url, plan, migrate, errors, further)
+    except KeyboardInterrupt:
+        errors.print("bench: stopped; its databases are gone")
+        return 130
+    if arguments.json:
+        sys.stdout.write(json.dumps(report.as_json(), indent=2) + "\n")
+    else:
+        _output().print(report.table())
+    for failure in report.failures:
+        errors.print(failure, markup=False)
+    return 1 if report.failures else 0
+
+
+def run(
+    url: str,
+    plan: Plan,
+    migrate: Migrate,
+    console: Console | None = None,
+    further: Mapping[str, Measure] = NOTHING_FURTHER,
+) -> Report:
+    """What cannot be measured is reported, and the rest is measured all the same."""
+    measures = {**_MEASURES, **further}
+    chosen = [name for name in _chosen(plan) if name in measures]
+    with Ground(url, migrate) as ground:
+        report = Report(ground.environment() | {"plan": _as_facts(plan)})
+        with _progress(console) as progress:
+            task = progress.add_task("", total=len(chosen))
+            for name in chosen:
+                try:
+                    report.measurements += measures[name](
+                        ground, plan, lambda step: progress.update(task, description=step)
+                    )
+                except _FAILURES as error:
+                    report.failures.append(f"{name} was not measured: {error}")
+                progress.advance(task)
+        return report
+
+
+def _chosen(plan: Plan) -> list[str]:
+    return [name for name in SCENARIOS if name in plan.scenarios and (name != "versus" or plan.versus)]
+
+
+def _progress(console: Console | None) -> Progress:
+    columns: list[Any] = [BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")]
+    seen = console is not None and console.is_terminal
+    return Progress(*columns, console=console or Console(stderr=True), transient=True, disable=not seen)
+
+
+def _output() -> Console:
+    """A table in a file or a pipe has no reason to be narrow."""
+    output = Console()
+    return output if output.is_terminal else Console(width=150)
+
+
+def _as_facts(plan: Plan) -> dict[str, Any]:
+    facts = {name: getattr(plan, name) for name in plan.__dataclass_fields__}
+    return facts | {name: getattr(plan, name).total_seconds() for name in ("idle_for", "web_for")}

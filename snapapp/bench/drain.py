@@ -1,0 +1,259 @@
+"""How many jobs a second: the worker, the limit and the peers empty the same queue, each in its own processes."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from snapapp.bench.ground import Ground, connect, fill, until
+from snapapp.bench.plan import KIND, Plan, Step
+from snapapp.bench.players import Player
+from snapapp.bench.report import Measurement, Target
+
+_DRAINED_WITHIN = 900.0
+_ROOT = Path(__file__).parents[2]  # of the source tree, which alone has the peers' side of it
+
+# How long it took by the database's own clock: until the last job was written down as finished.
+_OUR_END = "SELECT count(*), max(finished_at) FROM snap_processing_job WHERE kind = %(kind)s AND status = 'COMPLETED'"
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """Who drains. `end` counts what it finished and says when the last one was."""
+
+    title: str
+    role: str
+    told: dict[str, Any] = field(default_factory=dict)
+    end: str = _OUR_END
+    is_peer: bool = False
+    ends_by_itself: bool = True  # the product's worker does not: it waits for more
+
+
+def worker(batch: int) -> Contestant:
+    return Contestant("ours", "worker", {"batch": batch}, ends_by_itself=False)
+
+
+def plain_sql(batch: int) -> Contestant:
+    return Contestant("plain SQL", "bare", {"batch": batch})
+
+
+PEERS = {
+    "pgqueuer": Contestant(
+        "PgQueuer",
+        "tests.labs.peers.pgqueuer",
+        {"batch": 500},
+        "SELECT count(*), max(created) FROM pgqueuer_log WHERE status = 'successful' AND entrypoint = %(kind)s",
+        is_peer=True,
+    ),
+    "procrastinate": Contestant(
+        "Procrastinate",
+        "tests.labs.peers.procrastinate",
+        {"concurrency": 100, "connections": 20},
+        "SELECT count(*), max(at) FROM procrastinate_events WHERE type = 'succeeded' AND %(kind)s <> ''",
+        is_peer=True,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    jobs: int
+    took: timedelta
+    client_cpu: float  # seconds, all processes together
+    server_cpu: float | None
+    memory_before: dict[str, float]  # of one process
+    memory_after: dict[str, float]
+
+    @property
+    def rate(self) -> float:
+        return self.jobs / self.took.total_seconds()
+
+    @property
+    def client_us(self) -> float:
+        return self.client_cpu / self.jobs * 1e6
+
+    @property
+    def server_us(self) -> float | None:
+        return None if self.server_cpu is None else self.server_cpu / self.jobs * 1e6
+
+
+def drain(ground: Ground, who: Contestant, jobs: int, processes: int) -> Drained:
+    """One run. Everybody is connected and warm before the clock starts."""
+    with ground.database(migrated=not who.is_peer) as url, ExitStack() as stack:
+        _prepare(url, who, jobs)
+        ground.settle(url)
+        players = [stack.enter_context(Player(who.role, url=url, task="drain", **who.told)) for _ in range(processes)]
+        before = [player.hear() for player in players]
+        ground.checkpoint()  # what the warm-up wrote
+        cpu_before = ground.cpu()
+        with connect(url) as db:
+            started_at = db.execute("SELECT clock_timestamp()").fetchone()
+            _release(db, who, players)
+            if not who.ends_by_itself:
+                _wait_for_the_last(db)
+                for player in players:
+                    player.cue()
+            after = [player.hear() for player in players]
+            cpu_after = ground.cpu()
+            ended = db.execute(who.end.encode(), {"kind": KIND}).fetchone()
+        assert started_at
+        assert ended
+        if ended[0] != jobs:
+            raise RuntimeError(f"{who.title} finished {ended[0]} of {jobs} jobs")
+        return Drained(
+            jobs,
+            ended[1] - started_at[0],
+            sum(one["cpu"] for one in after),
+            None if cpu_before is None or cpu_after is None else cpu_after - cpu_before,
+            before[0]["memory"],
+            after[0]["memory"],
+        )
+
+
+def _prepare(url: str, who: Contestant, jobs: int) -> None:
+    if who.is_peer:
+        with Player(who.role, url=url, task="prepare", jobs=jobs, **who.told) as player:
+            player.hear()
+        return
+    with connect(url) as db:
+        db.execute("SELECT pause_queue('default', 'the bench is not ready')")
+        fill(db, jobs)
+
+
+def _release(db: Any, who: Contestant, players: Sequence[Player]) -> None:
+    if not who.is_peer:
+        db.execute("SELECT resume_queue('default')")
+    if who.ends_by_itself:
+        for player in players:
+            player.cue()
+
+
+def _wait_for_the_last(db: Any) -> None:
+    """Looks at the newest row, which costs nothing, and at all of them only when that one is done."""
+    newest = db.execute("SELECT max(id) FROM snap_processing_job WHERE kind = %s", [KIND]).fetchone()[0]
+
+    def is_drained() -> bool:
+        last = db.execute("SELECT finished_at IS NOT NULL FROM snap_processing_job WHERE id = %s", [newest])
+        if not last.fetchone()[0]:
+            return False
+        rest = db.execute("SELECT FROM snap_processing_job WHERE finished_at IS NULL AND kind = %s LIMIT 1", [KIND])
+        return rest.fetchone() is None
+
+    until(is_drained, "the end of the drain", within=_DRAINED_WITHIN)
+
+
+# --- the scenarios ----------------------------------------------------------------------------------------------
+
+
+def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
+    """Against the limit: bare loops that send the very same statements."""
+    lines = []
+    for processes in plan.processes:
+        for batch in plan.batches:
+            pair = _alternate(ground, plan, step, worker(batch), plain_sql(batch), processes, plan.jobs)
+            name, what = f"drain.{processes}x{batch}", f"drain, {_workers(processes)}, batch {batch}"
+            target = Target("ratio", "at least", 0.6) if processes == 1 else None
+            lines += _lines(name, what, pair, "plain SQL", target)
+    return lines
+
+
+def measure_memory(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
+    batch = plan.batches[0]
+    ours, bare = _alternate(ground, plan, step, worker(batch), plain_sql(batch), 1, plan.jobs)
+    lines = []
+    for kind in ("rss", "pss"):
+        for when, attribute in (("idle", "memory_before"), (f"after {plan.jobs:,} jobs", "memory_after")):
+            lines.append(
+                Measurement(
+                    name=f"memory.{kind}.{when.split()[0]}",
+                    what=f"memory of a worker process ({kind.upper()}), {when}",
+                    unit="MiB",
+                    ours=_known(getattr(one, attribute).get(kind) for one in ours),
+                    beside=_known(getattr(one, attribute).get(kind) for one in bare),
+                    beside_is="bare psycopg",
+                )
+            )
+    return lines
+
+
+def measure_peers(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
+    """Against other queues in Python, on the same server, in turns."""
+    lines = []
+    for name in plan.versus:
+        peer = PEERS[name]
+        jobs = plan.slow_jobs() if name == "procrastinate" else plan.jobs
+        for processes in plan.processes:
+            ours, theirs = _alternate(ground, plan, step, worker(500), peer, processes, jobs)
+            what = f"drain of {jobs:,}, {_workers(processes)}, versus {peer.title}"
+            promised = name == "pgqueuer" and processes == 1
+            target = Target("ratio", "at least", 2.0) if promised else None
+            lines += _lines(f"versus.{name}.{processes}", what, (ours, theirs), peer.title, target)
+    return lines
+
+
+def missing_peers(plan: Plan) -> list[str]:
+    """What keeps the chosen peers from being measured, a sentence each."""
+    sentences = []
+    for name in plan.versus:
+        adapter = Path(*PEERS[name].role.split(".")).with_suffix(".py")
+        if not (_ROOT / adapter).is_file():
+            sentences.append(f"{name} is measured from the source tree only: {adapter} is not in the installed package")
+        elif find_spec(name) is None:
+            sentences.append(f"{name} is not installed; type: make peers")
+    return sentences
+
+
+def _alternate(
+    ground: Ground, plan: Plan, step: Step, us: Contestant, them: Contestant, processes: int, jobs: int
+) -> tuple[list[Drained], list[Drained]]:
+    """In turns, and every other run the other one first: what the machine does meanwhile hits both."""
+    results: dict[str, list[Drained]] = {us.title: [], them.title: []}
+    for run in range(plan.runs):
+        for who in (us, them) if run % 2 else (them, us):
+            batch = who.told.get("batch", "")
+            step(f"drain {jobs:,}: {who.title}, {_workers(processes)}, {batch}, run {run + 1}")
+            results[who.title].append(drain(ground, who, jobs, processes))
+    return results[us.title], results[them.title]
+
+
+def _lines(
+    name: str, what: str, pair: tuple[list[Drained], list[Drained]], beside_is: str, target: Target | None
+) -> list[Measurement]:
+    ours, beside = pair
+    rate = Measurement(
+        name=name,
+        what=what,
+        unit="jobs/s",
+        ours=[one.rate for one in ours],
+        beside=[one.rate for one in beside],
+        beside_is=beside_is,
+        target=target,
+    )
+    client = Measurement(
+        name=f"{name}.client_cpu",
+        what="  CPU of its processes",
+        unit="µs/job",
+        ours=[one.client_us for one in ours],
+        beside=[one.client_us for one in beside],
+        beside_is=beside_is,
+    )
+    server = Measurement(
+        name=f"{name}.server_cpu",
+        what="  CPU of PostgreSQL",
+        unit="µs/job",
+        ours=_known(one.server_us for one in ours),
+        beside=_known(one.server_us for one in beside),
+        beside_is=beside_is,
+    )
+    return [rate, client, server] if server.ours else [rate, client]
+
+
+def _workers(processes: int) -> str:
+    return "1 process" if processes == 1 else f"{processes} processes"
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]

@@ -1,0 +1,107 @@
+"""How many jobs come in: one by one and in bulk, beside plain INSERTs of the same rows into the same table."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from time import perf_counter
+
+import sqlalchemy
+
+from snapapp.bench.ground import Db, Ground, connect
+from snapapp.bench.plan import KIND, Plan, Step
+from snapapp.bench.report import Measurement
+from snapapp.jobs.enqueue import enqueue, enqueue_many
+from snapapp.jobs.rows.database import sqlalchemy_url
+
+Numbers = Sequence[int]
+Way = Callable[[Numbers], None]
+
+_SLICE = 50  # so many one by one before it is the next way's turn
+_BULK = 1_000
+
+_ONE = "INSERT INTO snap_processing_job (kind, payload) VALUES (%s, %s::jsonb) RETURNING id"
+# One jsonb parameter: the quickest way in but for COPY.
+_MANY = (
+    "INSERT INTO snap_processing_job (kind, payload)"
+    " SELECT kind, payload FROM jsonb_to_recordset(%s::jsonb) AS job (kind text, payload jsonb) RETURNING id"
+)
+
+
+def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
+    rates: dict[str, list[float]] = {}
+    for run in range(plan.runs):
+        step(f"enqueue {plan.singles:,} one by one and {plan.jobs:,} in bulk, run {run + 1}")
+        with ground.database() as url, connect(url) as db, _over_sqlalchemy(url) as engine:
+            singly = {"sqlalchemy": _singly_over(engine), "psycopg": _singly_over(db), "one by hand": _by_hand(db)}
+            bulk = {"many": _in_bulk(db), "many by hand": _in_bulk_by_hand(db)}
+            for way, rate in [*_in_turns(singly, plan.singles, _SLICE), *_in_turns(bulk, plan.jobs, _BULK)]:
+                rates.setdefault(way, []).append(rate)
+    lines = [
+        ("sqlalchemy", "enqueue, a commit each, SQLAlchemy", "one by hand"),
+        ("psycopg", "enqueue, a commit each, psycopg", "one by hand"),
+        ("many", f"enqueue_many, {_BULK:,} a commit", "many by hand"),
+    ]
+    return [
+        Measurement(
+            name=f"enqueue.{way}",
+            what=what,
+            unit="jobs/s",
+            ours=rates[way],
+            beside=rates[by_hand],
+            beside_is="plain INSERT",
+        )
+        for way, what, by_hand in lines
+    ]
+
+
+def _in_turns(ways: Mapping[str, Way], count: int, slice_of: int) -> Iterator[tuple[str, float]]:
+    """All ways into one table, a slice each in turn: the disk's moods hit all of them."""
+    spent = dict.fromkeys(ways, 0.0)
+    for way in ways.values():
+        way(range(slice_of))  # connected, prepared
+    for start in range(0, count, slice_of):
+        numbers = range(start, min(start + slice_of, count))
+        for name, way in ways.items():
+            began = perf_counter()
+            way(numbers)
+            spent[name] += perf_counter() - began
+    return ((name, count / seconds) for name, seconds in spent.items())
+
+
+def _singly_over(db: Db | sqlalchemy.Connection) -> Way:
+    def insert(numbers: Numbers) -> None:
+        for number in numbers:
+            enqueue(db, KIND, {"number": number})
+
+    return insert
+
+
+def _by_hand(db: Db) -> Way:
+    def insert(numbers: Numbers) -> None:
+        for number in numbers:
+            db.execute(_ONE, [KIND, f'{{"number": {number}}}']).fetchone()
+
+    return insert
+
+
+def _in_bulk(db: Db) -> Way:
+    def insert(numbers: Numbers) -> None:
+        with db.transaction():
+            enqueue_many(db, ({"kind": KIND, "payload": {"number": number}} for number in numbers))
+
+    return insert
+
+
+def _in_bulk_by_hand(db: Db) -> Way:
+    def insert(numbers: Numbers) -> None:
+        rows = [{"kind": KIND, "payload": {"number": number}} for number in numbers]
+        db.execute(_MANY, [json.dumps(rows)]).fetchall()
+
+    return insert
+
+
+@contextmanager
+def _over_sqlalchemy(url: str) -> Iterator[sqlalchemy.Connection]:
+    engine = sqlalchemy.create_engine(sqlalchemy_url(url), isolation_level="AUTOCOMMIT", poolclass=sqlalchemy.NullPool)
+    with engine.connect() as connection:
+        yield connection

@@ -1,0 +1,221 @@
+"""The server that everything is measured on: databases for one run each, rows to fill them, what the server spends."""
+
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from time import monotonic, sleep
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+import sqlalchemy
+from psycopg import sql
+
+from snapapp.bench.plan import KIND
+
+Migrate = Callable[[str], object]
+Db = psycopg.Connection[tuple[Any, ...]]
+
+_PACKAGES = ("psycopg", "sqlalchemy", "asyncpg", "pgqueuer", "procrastinate", "uvloop")
+_SETTINGS = [
+    "fsync",
+    "synchronous_commit",
+    "full_page_writes",
+    "wal_level",
+    "wal_compression",
+    "shared_buffers",
+    "max_wal_size",
+    "checkpoint_timeout",
+    "work_mem",
+    "jit",
+    "autovacuum",
+    "autovacuum_naptime",
+    "max_connections",
+]
+
+
+class Ground:
+    """Databases named snapapp_bench_*; each lives as long as its `with`, so nothing is left behind after Ctrl-C."""
+
+    def __init__(self, url: str, migrate: Migrate) -> None:
+        self._url = sqlalchemy.make_url(url.replace("postgresql+psycopg://", "postgresql://", 1))
+        self._migrate = migrate
+        self._prefix = f"snapapp_bench_{os.getpid()}"
+        self._made = 0
+        self.admin: Db = psycopg.connect(self.url_of(self._url.database or "postgres"), autocommit=True)
+        self._postmaster = _parent_of(self.admin.info.backend_pid)
+
+    def __enter__(self) -> Self:
+        try:
+            self._create("template", "template0")
+            self._migrate(self.url_of(f"{self._prefix}_template"))
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        try:
+            self._drop("template")
+        finally:
+            self.admin.close()
+
+    def url_of(self, database: str) -> str:
+        return self._url.set(database=database).render_as_string(hide_password=False)
+
+    @contextmanager
+    def database(self, *, migrated: bool = True) -> Iterator[str]:
+        """A fresh one for each contestant of each run: nobody inherits another's dead rows."""
+        self._made += 1
+        name = str(self._made)
+        self._create(name, f"{self._prefix}_template" if migrated else "template0")
+        try:
+            yield self.url_of(f"{self._prefix}_{name}")
+        finally:
+            self._drop(name)
+
+    def settle(self, url: str) -> None:
+        """Fresh statistics, nothing left to write: every contestant starts from the same calm."""
+        with connect(url) as db:
+            db.execute("VACUUM (ANALYZE)")
+        self.checkpoint()
+
+    def checkpoint(self) -> None:
+        with suppress(psycopg.errors.InsufficientPrivilege):
+            self.admin.execute("CHECKPOINT")
+
+    def cpu(self) -> float | None:
+        """CPU seconds of the server and all of its processes, the ended ones too; None where it is not on this box."""
+        if self._postmaster is None:
+            return None
+        with suppress(OSError):
+            while True:
+                before = sum(_stat(self._postmaster)[13:17])
+                children = sum(map(_seconds_on_cpu, _children_of(self._postmaster)))
+                if sum(_stat(self._postmaster)[13:17]) == before:  # else one has ended between the two: look again
+                    return before * _TICK + children
+        return None
+
+    def environment(self) -> dict[str, Any]:
+        asked = self.admin.execute(
+            "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY (%s)", [list(_SETTINGS)]
+        )
+        return {
+            "postgresql": self.admin.info.parameter_status("server_version"),
+            "settings": dict(asked.fetchall()),
+            "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "cpu": _cpu_model(),
+            "load_average": list(os.getloadavg()),
+            "system": platform.platform(),
+            "python": platform.python_version(),
+            "packages": {name: found for name in _PACKAGES if (found := _version(name))},
+            "server_cpu_readable": self.cpu() is not None,
+        }
+
+    def _create(self, name: str, template: str) -> None:
+        self._drop(name)  # of a bench that was killed and had our pid
+        self.admin.execute(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(self._identifier(name), sql.Identifier(template))
+        )
+
+    def _drop(self, name: str) -> None:
+        self.admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(self._identifier(name)))
+
+    def _identifier(self, name: str) -> sql.Identifier:
+        return sql.Identifier(f"{self._prefix}_{name}")
+
+
+def connect(url: str) -> Db:
+    """The bench's own connection; the measured ones are opened as the product opens them."""
+    return psycopg.connect(url, autocommit=True, application_name="snapapp bench")
+
+
+def fill(
+    db: Db,
+    count: int,
+    *,
+    kind: str = KIND,
+    priority: int = 0,
+    status: str = "PENDING",
+    due_in: str = "0",
+    lanes: int | None = None,
+) -> None:
+    """So many rows in one statement, made by the same triggers as any others."""
+    db.execute(
+        "INSERT INTO snap_processing_job (kind, priority, status, next_retry_at, concurrency_key, finished_at)"
+        " SELECT %(kind)s::text, %(priority)s::integer, %(status)s::text, now() + %(due_in)s::interval,"
+        "        'lane-' || n %% %(lanes)s::integer, CASE %(status)s::text WHEN 'COMPLETED' THEN now() END"
+        "   FROM generate_series(1, %(count)s::integer) AS n",
+        {"kind": kind, "priority": priority, "status": status, "due_in": due_in, "lanes": lanes, "count": count},
+    )
+
+
+def until(condition: Callable[[], bool], what: str, *, within: float, look_every: float = 0.02) -> None:
+    """Waits for what has no other way of telling us."""
+    deadline = monotonic() + within
+    while not condition():
+        if monotonic() > deadline:
+            raise TimeoutError(f"{what} did not happen within {within:g} s")
+        sleep(look_every)
+
+
+# --- what the kernel knows --------------------------------------------------------------------------------------
+
+_TICK = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
+
+
+def _parent_of(pid: int) -> int | None:
+    """The postmaster of a backend, if that runs on this machine and its pid means here what it means there."""
+    try:
+        if not Path(f"/proc/{pid}/comm").read_text().startswith("postgres"):
+            return None
+        return _stat(pid)[3]
+    except OSError:
+        return None
+
+
+def _children_of(parent: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):  # ended meanwhile, and then counted with its parent's dead children
+            if entry.name.isdigit() and _stat(int(entry.name))[3] == parent:
+                found.append(int(entry.name))
+    return found
+
+
+def _stat(pid: int) -> list[int]:
+    """/proc/pid/stat from its first field; the two that are no numbers are 0."""
+    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return [pid, 0, 0, *map(int, after_name[1:])]
+
+
+def _seconds_on_cpu(pid: int) -> float:
+    with suppress(OSError, IndexError):
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+    with suppress(OSError):
+        return sum(_stat(pid)[13:15]) * _TICK
+    return 0.0
+
+
+def _cpu_model() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or sys.platform
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,61 @@
+"""How much is measured: every size of the bench in one value, so that a test can ask for a very small one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+Step = Callable[[str], None]  # tells people what is being measured now
+
+KIND = "bench.noop"
+
+SCENARIOS = ("enqueue", "drain", "pickup", "start", "idle", "claim", "memory", "web", "versus")
+PEERS = ("pgqueuer", "procrastinate")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The defaults are the full bench, a quarter of an hour on a small box."""
+
+    runs: int = 3
+    jobs: int = 100_000  # drained in each run; also enqueued in bulk
+    singles: int = 3_000  # enqueued one by one
+    pickups: int = 300
+    idle_for: timedelta = timedelta(minutes=1)
+    deep: int = 1_000_000  # the rows of a claim that should not notice them
+    shallow: int = 1_000  # the rows of the claim that it is compared with
+    lanes: int = 10_000
+    claims: int = 15
+    web_for: timedelta = timedelta(seconds=20)  # each stay of the requests
+    pinned: int = 200_000  # jobs drained beside an idle transaction
+    batches: tuple[int, ...] = (100, 500)
+    processes: tuple[int, ...] = (1, 2)
+    scenarios: tuple[str, ...] = SCENARIOS
+    versus: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        unknown = {*self.scenarios} - {*SCENARIOS} | {*self.versus} - {*PEERS}
+        if unknown:
+            known = ", ".join((*SCENARIOS, *PEERS))
+            raise ValueError(f"{', '.join(sorted(unknown))}: not among {known}")
+        if self.runs < 1 or self.jobs < 100:
+            raise ValueError(f"at least 1 run of 100 jobs, not {self.runs} of {self.jobs}")
+
+    def slow_jobs(self) -> int:
+        """For a peer that settles jobs one by one: a shallower queue, which if anything favours it."""
+        return max(100, self.jobs // 20)
+
+
+def quick(*, runs: int, jobs: int, scenarios: tuple[str, ...], versus: tuple[str, ...]) -> Plan:
+    """A tenth of everything: good for seeing that a change is no disaster, not for publishing."""
+    return Plan(
+        runs=runs,
+        jobs=jobs,
+        singles=1_000,
+        pickups=100,
+        idle_for=timedelta(seconds=20),
+        web_for=timedelta(seconds=5),
+        deep=100_000,
+        pinned=40_000,
+        scenarios=scenarios,
+        versus=versus,
+    )

@@ -1,0 +1,73 @@
+"""Real processes that get ready, wait for their cue, and report: so no start-up is measured, and no GIL is shared."""
+
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+from types import TracebackType
+from typing import Any, Self
+
+_HEARD_WITHIN = 1200.0
+
+
+class PlayerFailed(RuntimeError):
+    """A process of the bench ended, or fell silent, before it had reported."""
+
+
+class Player:
+    """A process that runs one of `bench.roles`, or a peer's module by its full name. We speak lines of JSON with it,
+    over its stdin and stdout."""
+
+    def __init__(self, role: str, **told: Any) -> None:
+        self._role = role
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", role if "." in role else f"snapapp.bench.roles.{role}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            start_new_session=True,  # Ctrl-C is ours to hear: we end it, and the databases after it
+        )
+        self.cue(**told)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout, self._errors):
+            if pipe:
+                pipe.close()
+
+    def cue(self, **told: Any) -> None:
+        assert self._process.stdin
+        try:
+            self._process.stdin.write(json.dumps(told).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._failed("is gone") from None
+
+    def hear(self, within: float = _HEARD_WITHIN) -> dict[str, Any]:
+        """The next thing it says."""
+        assert self._process.stdout
+        heard, _, _ = select.select([self._process.stdout], [], [], within)
+        if not heard:
+            raise self._failed(f"said nothing for {within:g} s")
+        line = self._process.stdout.readline()
+        if not line:
+            raise self._failed("ended without a report")
+        said: dict[str, Any] = json.loads(line)
+        return said
+
+    def _failed(self, how: str) -> PlayerFailed:
+        self._process.kill()
+        self._process.wait()
+        self._errors.seek(0)
+        last_words = self._errors.read().decode(errors="replace").strip()[-2000:]
+        return PlayerFailed(f"the process {self._role} {how}" + (f":\n{last_words}" if last_words else ""))

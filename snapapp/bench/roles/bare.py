@@ -1,0 +1,100 @@
+"""The limit: a bare psycopg loop that sends the worker's own claim and complete, and does nothing else."""
+
+from datetime import timedelta
+from time import monotonic
+from typing import Any
+
+import psycopg
+
+from snapapp.bench.plan import KIND
+from snapapp.bench.roles import stage
+from snapapp.jobs.rows.claim import _CLAIM, Bookmark, Claimant, Head, Look, Wanted, _asked
+from snapapp.jobs.rows.database import Row, connect
+from snapapp.jobs.rows.settle import _COMPLETE
+from snapapp.jobs.worker.wakeup import JOB_CHANNEL
+
+_ANNOUNCED_WITHIN = 60.0  # or nobody enqueues any more
+_WALK_EVERY = 1.0  # seconds between two looks at all lanes, as the claimer has it
+
+Rows = list[tuple[Any, ...]]
+
+
+class Loop:
+    """Claims from where the last full batch ended, as the worker does, and completes the batch as it came."""
+
+    def __init__(self, db: psycopg.Connection[Row], batch: int) -> None:
+        self._execute = db.execute
+        self._by = Claimant("bare", timedelta(minutes=1))
+        self._wanted = [Wanted(KIND, executor=0, at_most=batch, at_once=batch)]
+        self._batch = batch
+        self._after: dict[Head, Bookmark] = {}
+        self._walked_at = 0.0
+
+    def claim(self) -> Rows:
+        if not self._after or monotonic() - self._walked_at >= _WALK_EVERY:
+            self._after, self._walked_at = {}, monotonic()
+        look = Look(bookmarks=self._after, has_rules=False)
+        rows = [row for row in self._execute(_CLAIM, _asked(self._by, self._wanted, look)) if row[0] is not None]
+        was_bookmarked, self._after = bool(self._after), {}
+        if len(rows) == self._batch:
+            due, job_id = max((row[13], row[0]) for row in rows)
+            self._after = {Head(rows[0][2], rows[0][1], rows[0][4]): Bookmark(due, job_id)}
+        return self.claim() if was_bookmarked and not rows else rows
+
+    def complete(self, rows: Rows) -> None:
+        done = sorted((row[0], row[9]) for row in rows)
+        parameters = {
+            "ids": "{" + ",".join([str(one[0]) for one in done]) + "}",
+            "seqs": "{" + ",".join([str(one[1]) for one in done]) + "}",
+            "results": [None] * len(done),
+            "ran_for": "{" + ",".join(["0"] * len(done)) + "}",
+            "patience": "50ms",
+        }
+        self._execute(_COMPLETE, parameters).fetchall()
+
+    def prepare(self) -> None:
+        """Each statement often enough to be prepared; there is nothing of this kind to claim."""
+        nothing = _asked(self._by, [Wanted("bench.none", executor=0, at_most=1, at_once=1)], Look(has_rules=False))
+        for _ in range(5):
+            self._execute(_CLAIM, nothing)
+            self.complete([])
+
+
+def drain(loop: Loop) -> None:
+    while rows := loop.claim():
+        loop.complete(rows)
+
+
+def listen(db: psycopg.Connection[Row], loop: Loop, count: int) -> list[tuple[int, float]]:
+    """Picks up jobs one by one as they are announced; their payload says which they are."""
+    picked: list[tuple[int, float]] = []
+    while len(picked) < count:
+        if not list(db.notifies(timeout=_ANNOUNCED_WITHIN, stop_after=1)):
+            raise TimeoutError(f"nothing was announced for {_ANNOUNCED_WITHIN:g} s")
+        while rows := loop.claim():
+            at = monotonic()
+            picked += [(int(bytes(row[5]).partition(b":")[2].strip(b" }")), at) for row in rows]
+            loop.complete(rows)
+    return picked
+
+
+def main() -> None:
+    told = stage.told()
+    with connect(told["url"], name="snapapp bench") as db:
+        loop = Loop(db, told["batch"])
+        loop.prepare()
+        if "pickups" in told:
+            db.execute(f"LISTEN {JOB_CHANNEL}")
+        stage.say(memory=stage.memory())
+        spent = stage.Spent()
+        if "pickups" in told:
+            stage.say(picked=listen(db, loop, told["pickups"]))
+        else:
+            stage.told()
+            drain(loop)
+            stage.say(cpu=spent.cpu(), memory=stage.memory())
+            stage.stay()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""What a worker of its own costs before it has done anything: the time from its start to the end of its first job, and
+the memory of all its processes when it is idle again."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from time import monotonic, sleep
+
+from snapapp.bench.ground import Db, Ground, connect, until
+from snapapp.bench.plan import Plan, Step
+from snapapp.bench.report import Measurement, Target
+from snapapp.jobs.enqueue import enqueue
+
+_KIND, _KINDS = "demo.hello", "snapapp.demo.kinds"
+_SETTLES_IN = 2.0  # seconds until what only the start needed is done
+
+
+def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
+    """`snapapp worker`, as it is typed, with a job that waits for it."""
+    times, sizes = [], []
+    with ground.database() as url, connect(url) as db:
+        for run in range(plan.runs):
+            step(f"start of a worker, run {run + 1}")
+            seconds, megabytes = _run(url, db)
+            times.append(seconds)
+            sizes.append(megabytes)
+    return [
+        Measurement(
+            name="start.first_job",
+            what="from the start of `snapapp worker` to the end of its first job",
+            unit="s",
+            ours=times,
+            target=Target("ours", "at most", 0.8),
+        ),
+        Measurement(
+            name="start.memory",
+            what="resident memory of an idle `snapapp worker`, all its processes",
+            unit="MB",
+            ours=sizes,
+            target=Target("ours", "at most", 64.0),
+        ),
+    ]
+
+
+def _run(url: str, db: Db) -> tuple[float, float]:
+    job = enqueue(db, _KIND)
+    argv = [sys.executable, "-m", "snapapp", "worker", "--processors", _KINDS]
+    environment = os.environ | {"SNAPAPP_DATABASE_URL": url}
+    began = monotonic()
+    with subprocess.Popen(argv, env=environment, stderr=subprocess.DEVNULL) as worker:
+        try:
+            until(lambda: _has_completed(db, job), "the first job of a worker", within=60)
+            took = monotonic() - began
+            sleep(_SETTLES_IN)
+            return took, sum(map(_resident_mb, _family(worker.pid)))
+        finally:
+            worker.terminate()
+
+
+def _has_completed(db: Db, job: int | None) -> bool:
+    found = db.execute("SELECT status FROM snap_processing_job WHERE id = %s", [job]).fetchone()
+    return found == ("COMPLETED",)
+
+
+def _family(pid: int) -> list[int]:
+    found = [pid]
+    for one in found:  # which grows meanwhile
+        for children in Path(f"/proc/{one}/task").glob("*/children"):
+            found += [int(child) for child in children.read_text(encoding="ascii").split()]
+    return found
+
+
+def _resident_mb(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:")), 0.0)

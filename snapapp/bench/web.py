@@ -1,0 +1,210 @@
+"""The bench of promise 10: how quick the API stays while the worker in the same process has a backlog without end, and
+what the worker still does meanwhile."""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, perf_counter, sleep
+from typing import Any, cast
+from urllib.request import urlopen
+
+from snapapp.bench.ground import Db, Ground, connect, fill, until
+from snapapp.bench.plan import Plan, Step
+from snapapp.bench.report import Measurement, Target
+from snapapp.jobs.enqueue import enqueue
+
+RATE = 50  # requests a second, sent on time whether or not the one before was answered
+_PROCESSORS = "snapapp.bench.roles.kinds"
+_WARM_UP = 5.0  # seconds
+_BACKLOG_A_SECOND = 60_000  # jobs: more than one worker can do
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """What was seen while requests came for a while."""
+
+    latencies: list[float]  # ms, from when each was due
+    jobs_a_second: float
+
+    @property
+    def p99(self) -> float:
+        return sorted(self.latencies)[int(0.99 * len(self.latencies))]
+
+
+def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
+    idle: list[Stay] = []
+    backlog: list[Stay] = []
+    crunching: list[Stay] = []
+    alone: list[float] = []
+    seconds = plan.web_for.total_seconds()
+    for run in range(1, plan.runs + 1):
+        step(f"web beside a backlog, run {run} of {plan.runs}")
+        with ground.database() as url, connect(url) as db, _served(url) as port:
+            job_id = _hello(db)
+            _stay(db, port, job_id, _WARM_UP)  # children start, connections open: else idle would look worse than it is
+            idle.append(_stay(db, port, job_id, seconds))
+            _fill(db, seconds)
+            alone.append(_throughput(db, seconds / 2))
+            backlog.append(_stay(db, port, job_id, seconds))
+            _crunch(db, seconds)
+            crunching.append(_stay(db, port, job_id, seconds))
+    return [
+        _latencies("web.backlog", "p99 of GET a job beside an endless backlog", backlog, idle),
+        _latencies("web.crunch", "  and beside a child process that needs a whole core", crunching, idle),
+        Measurement(
+            name="web.throughput",
+            what=f"  jobs that the worker still does at {RATE} requests/s",
+            unit="jobs/s",
+            ours=[stay.jobs_a_second for stay in backlog],
+            beside=alone,
+            beside_is="without requests",
+        ),
+    ]
+
+
+def _latencies(name: str, what: str, stays: list[Stay], idle: list[Stay]) -> Measurement:
+    return Measurement(
+        name=name,
+        what=what,
+        unit="ms",
+        ours=[stay.p99 for stay in stays],
+        beside=[stay.p99 for stay in idle],
+        beside_is="p99 when idle",
+        target=Target("ratio", "at most", 2),
+        more={"samples": [stay.latencies for stay in stays], "beside_samples": [stay.latencies for stay in idle]},
+    )
+
+
+# --- the process ------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _served(url: str) -> Iterator[int]:
+    """`snapapp serve` on this database, as people run it; yields its port."""
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "snapapp", "serve"],
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+            env={name: value for name, value in os.environ.items() if not name.startswith("SNAPAPP_")}
+            | {
+                "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), *sys.path])),
+                "SNAPAPP_DATABASE_URL": url,
+                "SNAPAPP_DATA_DIR": folder,
+                "SNAPAPP_PORT": "0",
+                "SNAPAPP_PROCESSORS": _PROCESSORS,
+                "SNAPAPP_LOG_FORMAT": "console",
+            },
+            start_new_session=True,
+        )
+        try:
+            yield _port(process, said)
+        finally:
+            process.terminate()
+            process.wait(timeout=60)
+
+
+def _port(process: "subprocess.Popen[bytes]", said: Any) -> int:
+    found: list[int] = []
+
+    def is_up() -> bool:
+        said.seek(0)
+        lines = said.read().decode(errors="replace")
+        if process.poll() is not None:
+            raise RuntimeError(f"`snapapp serve` ended:\n{lines[-2000:]}")
+        found.extend(int(port) for port in re.findall(r"Serving http://localhost:(\d+)/", lines))
+        return bool(found) and _is_healthy(found[0])
+
+    until(is_up, "the API's start", within=60, look_every=0.1)
+    return found[0]
+
+
+def _is_healthy(port: int) -> bool:
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/actuator/health", timeout=5) as answer:
+            return bool(json.load(answer)["status"] == "UP")
+    except OSError:
+        return False
+
+
+# --- the queue --------------------------------------------------------------------------------------------------
+
+
+def _hello(db: Db) -> int:
+    """A job that is done, and so a worker that is warm."""
+    job_id = cast(int, enqueue(db, "demo.hello", {}))
+    until(lambda: _status(db, job_id) == "COMPLETED", "the first job", within=30)
+    return job_id
+
+
+def _fill(db: Db, seconds: float) -> None:
+    fill(db, int(3 * seconds * _BACKLOG_A_SECOND))
+    db.execute("SELECT pg_notify('snapapp_job', 'default')")
+
+
+def _crunch(db: Db, seconds: float) -> None:
+    job_id = cast(int, enqueue(db, "demo.crunch", {"seconds": seconds + 10}))
+    until(lambda: _status(db, job_id) == "RUNNING", "the start of a child's job", within=30)
+
+
+def _status(db: Db, job_id: int) -> str:
+    return str(db.execute("SELECT status FROM snap_processing_job WHERE id = %s", [job_id]).fetchall()[0][0])
+
+
+def _throughput(db: Db, seconds: float) -> float:
+    began, done = monotonic(), _done(db)
+    sleep(seconds)
+    return (_done(db) - done) / (monotonic() - began)
+
+
+def _done(db: Db) -> int:
+    """How far the worker got: it takes the jobs of one lane in the order of their ids, so a few probes find the place.
+    Counting them would disturb what is measured."""
+    [(low, high)] = db.execute("SELECT min(id), max(id) FROM snap_processing_job").fetchall()
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if _status(db, middle) == "COMPLETED" else (low, middle - 1)
+    return int(low)
+
+
+# --- the requests -----------------------------------------------------------------------------------------------
+
+
+def _stay(db: Db, port: int, job_id: int, seconds: float) -> Stay:
+    began, done = monotonic(), _done(db)
+    latencies = asyncio.run(requests(port, f"/internal/jobs/{job_id}", seconds))
+    return Stay(latencies, (_done(db) - done) / (monotonic() - began))
+
+
+async def requests(port: int, path: str, seconds: float) -> list[float]:
+    """Open loop: each request has its time, and a late answer does not delay the next one."""
+    free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+    latencies: list[float] = []
+    request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+
+    async def one(due: float) -> None:
+        await asyncio.sleep(due - perf_counter())
+        reader, writer = free.pop() if free else await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request)
+        head = await reader.readuntil(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.1 200"):
+            raise RuntimeError(f"GET {path} answered {head[:80]!r}")
+        length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
+        await reader.readexactly(int(length[1]) if length else 0)
+        latencies.append((perf_counter() - due) * 1000)
+        free.append((reader, writer))
+
+    began = perf_counter() + 0.1
+    await asyncio.gather(*(one(began + number / RATE) for number in range(int(seconds * RATE))))
+    for _, writer in free:
+        writer.close()
+    return latencies

@@ -1,0 +1,1 @@
+"""The commands that people type, besides those of the queue (`snapapp.jobs.cli`)."""

@@ -1,0 +1,154 @@
+"""The commands around the queue and its database: psql, migrate, config, doctor, check-deploy, kinds. They work without
+the product."""
+
+import dataclasses
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterable
+
+from snapapp import logs, postgres, processing
+from snapapp.cli.explanation import explanation
+from snapapp.jobs import cli, doctor, kinds, registry
+from snapapp.jobs.cli.shown import milliseconds, say
+from snapapp.postgres import database, schema
+from snapapp.postgres.in_use import in_use
+from snapapp.settings.table import LogLevel, Settings
+
+
+def run(arguments: Namespace, settings: Settings) -> int:
+    """The command that was typed; its exit code."""
+    logs.begin(settings, at_least=LogLevel.WARNING)
+    return _COMMANDS[arguments.command](arguments, settings)
+
+
+# --- the commands ----------------------------------------------------------------------------------------------
+
+
+def psql(arguments: Namespace, settings: Settings) -> int:
+    with in_use(settings) as url:
+        code = postgres.run_psql(url, arguments.arguments)
+    return code if code >= 0 else 128 - code
+
+
+def migrate(arguments: Namespace, settings: Settings) -> int:
+    # Alembic, which no other command should wait for
+    from snapapp.jobs import migrations as queue
+    from snapapp.postgres import migrate as migrations
+
+    product = settings.has_product
+    with in_use(settings) as url:
+        if schema.is_current(url, product=product):
+            _say("The database has the newest schema.")
+            return 0
+        if arguments.check:
+            _say("The database does not have the newest schema: type `snapapp migrate`.")
+            return 1
+        migrations.migrate(url) if product else queue.migrate(url)
+        reached = " and ".join(f"{one.head} of the {one.name}" for one in schema.histories(product=product))
+        _say(f"The database is now at revision {reached}.")
+        return 0
+
+
+def config(arguments: Namespace, settings: Settings) -> int:
+    rows = settings.explain()
+    if arguments.json:
+        _say(json.dumps([dataclasses.asdict(row) for row in rows], indent=2))
+    elif arguments.explain:
+        cli.show_table(
+            ["setting", "value", "from", "meaning"],
+            [[row.name, row.value, row.source, row.description] for row in rows],
+            whole={0},
+            wraps=True,
+        )
+    else:
+        cli.show_table(["setting", "value"], [[row.name, row.value] for row in rows])
+    return 0
+
+
+# Both exit with 2 where they cannot look, so that a script can tell "ill" from "nobody knows".
+
+
+def diagnose(arguments: Namespace, settings: Settings) -> int:
+    def look() -> int:
+        with in_use(settings) as url:
+            house = doctor.House(
+                jobs=settings.jobs(url),
+                connections=database.connections_needed(settings),
+                disk_free_min_mb=settings.disk_free_min_mb,
+                schema=schema.wanted(product=settings.has_product),
+            )
+            findings = doctor.examine(url, house, only=arguments.only)
+            deeds = doctor.mend(url, findings, house) if arguments.fix else []
+            if deeds:  # what is said is how it stands now
+                findings = doctor.examine(url, house, only=arguments.only)
+        if arguments.json:
+            cli.show_json(doctor.as_json(findings, deeds))
+        else:
+            _say_lines(doctor.in_words(findings, deeds))
+        return 2 if doctor.saw_nothing(findings) else int(doctor.needs_a_person(findings))
+
+    return _or_two(look)
+
+
+def check_deploy(arguments: Namespace, settings: Settings) -> int:
+    def look() -> int:
+        processing.load(settings)
+        with in_use(settings) as url, doctor.consulting(url) as line:
+            deploy = doctor.compare(line, registry.default)
+        if arguments.json:
+            cli.show_json(deploy.as_json())
+        else:
+            _say_lines(doctor.of_deploy(deploy))
+        return 0 if deploy.is_safe else 1
+
+    return _or_two(look)
+
+
+def show_kinds(arguments: Namespace, settings: Settings) -> int:
+    processing.load(settings)
+    found = kinds.known(registry.default)
+    if arguments.json:
+        cli.show_json([dataclasses.asdict(one) for one in found])
+    else:
+        headers = ("kind", "queue", "executor", "attempts", "timeout", "payload")
+        cli.show_table(headers, [_kind_line(one) for one in found], numbers={3}, whole={4}, wraps=True)
+    return 0
+
+
+def _kind_line(one: kinds.KindSummary) -> tuple[str, ...]:
+    timeout = "" if one.timeout_ms is None else milliseconds(one.timeout_ms)
+    fields = ", ".join(one.payload.get("properties", {})) if one.payload else one.about or ""
+    return one.kind, one.queue, one.executor, str(one.max_attempts or ""), timeout, fields
+
+
+def _or_two(look: Callable[[], int]) -> int:
+    try:
+        return look()
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        said = explanation(error)
+        if said is None:
+            raise
+        sys.stderr.write(f"snapapp: {said}\n")
+        return 2
+
+
+def _say_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        say(line)
+
+
+_COMMANDS: dict[str, Callable[[Namespace, Settings], int]] = {
+    "psql": psql,
+    "migrate": migrate,
+    "config": config,
+    "doctor": diagnose,
+    "check-deploy": check_deploy,
+    "kinds": show_kinds,
+}
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")

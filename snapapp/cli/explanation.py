@@ -1,0 +1,37 @@
+"""What a person is told when a command fails."""
+
+import psycopg
+
+from snapapp.errors import SnapError
+from snapapp.jobs.errors import JobsError
+
+_OF_EXTRAS = frozenset(
+    {"av", "fastapi", "httptools", "itsdangerous", "obstore", "PIL", "python_multipart", "starlette", "thumbhash"}
+    | {"uvicorn", "uvloop"}
+)
+_TO_TYPE = "type `pip install 'snapapp[product,server]'`."
+
+
+def explanation(error: BaseException) -> str | None:
+    """What a person is told of an error that people can answer; None: it is a bug, and wants its traceback."""
+    error = getattr(error, "orig", None) or error  # SQLAlchemy wraps those of the driver
+    match error:
+        case SnapError():
+            return str(error)
+        case JobsError():
+            return one_line(str(error))
+        case psycopg.errors.UndefinedTable() | psycopg.errors.UndefinedFunction() | psycopg.errors.UndefinedColumn():
+            return "The database does not have the schema that this code needs: type `snapapp migrate`."
+        case psycopg.OperationalError() if error.sqlstate is None:
+            return f"The database cannot be reached: {one_line(str(error))}"
+        case psycopg.Error():
+            return f"The database refuses: {one_line(str(error))}"
+        case ModuleNotFoundError() if (error.name or "").partition(".")[0] in _OF_EXTRAS:
+            return f"{error.name} is not installed, which the queue alone does not need: {_TO_TYPE}"
+        case OSError() if error.strerror:
+            return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return None
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())

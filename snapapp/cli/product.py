@@ -1,0 +1,115 @@
+"""The commands of the product: tenants, demo, import-legacy."""
+
+import dataclasses
+from argparse import Namespace
+from collections.abc import Callable
+
+from sqlalchemy.orm import Session
+
+from snapapp import logs, processing
+from snapapp.demo import first_minute
+from snapapp.domain import tenants
+from snapapp.domain.tables import Tenant
+from snapapp.errors import SnapError
+from snapapp.jobs import cli
+from snapapp.jobs.cli.shown import say
+from snapapp.jobs.enqueue import Defaults
+from snapapp.postgres import database
+from snapapp.postgres.in_use import in_use
+from snapapp.settings.table import Environment, LogLevel, Settings
+
+
+def run(arguments: Namespace, settings: Settings) -> int:
+    """The command that was typed; its exit code."""
+    logs.begin(settings, at_least=LogLevel.WARNING)
+    return _COMMANDS[arguments.command](arguments, settings)
+
+
+def tenant_command(arguments: Namespace, settings: Settings) -> int:
+    with in_use(settings) as url, database.transaction(url) as db:
+        return _TENANT_COMMANDS[arguments.act](db, arguments)
+
+
+_TOLD = ("code", "name", "status", "has_token", "created_at", "token_changed_at")
+
+
+def list_tenants(db: Session, arguments: Namespace) -> int:
+    found = tenants.every(db)
+    if arguments.json:
+        cli.show_json([{name: getattr(tenant, name) for name in _TOLD} for tenant in found])
+    elif found:
+        cli.show_table(["code", "status", "token", "added", "name"], [_line(tenant) for tenant in found])
+    else:
+        say("There is no tenant.")
+    return 0
+
+
+def _line(tenant: Tenant) -> list[str]:
+    token = f"since {tenant.token_changed_at:%Y-%m-%d}" if tenant.has_token else "none"
+    return [tenant.code, tenant.status, token, f"{tenant.created_at:%Y-%m-%d}", tenant.name]
+
+
+def add_tenant(db: Session, arguments: Namespace) -> int:
+    tenant, token = tenants.add(db, arguments.code, arguments.name or arguments.code)
+    return _show_token(arguments, tenant.code, token)
+
+
+def rotate_token(db: Session, arguments: Namespace) -> int:
+    return _show_token(arguments, arguments.code, tenants.rotate_token(db, arguments.code))
+
+
+def _show_token(arguments: Namespace, code: str, token: str) -> int:
+    if arguments.json:
+        cli.show_json({"code": code, "token": token})
+    else:
+        say(f"The token of {code}, which is kept nowhere and not shown again:\n{token}")
+    return 0
+
+
+_TENANT_COMMANDS: dict[str, Callable[[Session, Namespace], int]] = {
+    "list": list_tenants,
+    "add": add_tenant,
+    "rotate-token": rotate_token,
+}
+
+
+def prepare_demo(_arguments: Namespace, settings: Settings) -> int:
+    if settings.env is Environment.PROD:
+        raise SnapError("The demo is for development, and SNAPAPP_ENV is prod.")
+    processing.load(settings)
+    Defaults.max_attempts = settings.job_max_attempts
+    with in_use(settings) as url, database.transaction(url) as db:
+        job_id = first_minute.order(db)
+    say(f"Job {job_id} prepares the demo, as soon as a worker runs; the page at / shows it.")
+    return 0
+
+
+def import_legacy(arguments: Namespace, settings: Settings) -> int:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from snapapp import legacy
+    from snapapp.legacy import files, old
+
+    archive = files.archive_of(arguments.media, settings) if arguments.media else None
+    console = Console(stderr=True)
+    with (
+        in_use(settings) as url,
+        old.opened(arguments.dsn) as theirs,
+        Progress(console=console, transient=True, disable=not console.is_terminal) as bar,
+    ):
+        steps = bar.add_task("Snaps", total=theirs.count() * (2 if archive else 1))
+        moved = legacy.move(theirs, url, archive, lambda: bar.advance(steps))
+    if arguments.json:
+        cli.show_json(dataclasses.asdict(moved))
+    else:
+        for line in moved.in_words():
+            say(line)
+    return 0
+
+
+_COMMANDS: dict[str, Callable[[Namespace, Settings], int]] = {
+    "tenants": tenant_command,
+    "demo": prepare_demo,
+    "import-legacy": import_legacy,
+}

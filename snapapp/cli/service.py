@@ -1,0 +1,192 @@
+"""The commands serve, which runs until a signal, and bench."""
+
+import errno
+import json
+import logging
+import shutil
+import signal
+import socket
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from snapapp import bench as measured
+from snapapp import logs, postgres
+from snapapp.api.http import errors
+from snapapp.app import create_app
+from snapapp.bench import web
+from snapapp.cli import reload
+from snapapp.errors import SnapError
+from snapapp.jobs.os.signals import Signals
+from snapapp.postgres import migrate as migrations
+from snapapp.process.monolith import Monolith
+from snapapp.settings.table import LogLevel, Settings
+
+_log = logging.getLogger(__name__)
+
+_FURTHER = {"web": web.measure}
+_PORTS_TRIED = 20
+_RESTART = 75  # sysexits' "try again": whoever keeps services running starts us anew
+_UNREAD_FOR_MS = 10_000
+_PATIENCE = timedelta(seconds=5)  # of a command that somebody waits for, with a database that does not answer
+
+
+def run(arguments: Namespace, settings: Settings) -> int:
+    """The command that was typed; its exit code."""
+    logs.begin(settings, at_least=LogLevel.DEBUG if arguments.command == "serve" else LogLevel.WARNING)
+    return _COMMANDS[arguments.command](arguments, settings)
+
+
+def serve(arguments: Namespace, settings: Settings) -> int:
+    """The API and the worker in one process, until a signal."""
+    if arguments.reload:
+        return reload.run(settings)
+    house = Monolith(settings)
+    with Signals() as signals, bound_socket(settings) as listening:
+        try:
+            with signals.interrupting():
+                house.start()
+            if not signals.noted:  # Python drops an exception that a signal raises in a destructor
+                _greet(settings, house, _url(listening))
+                Server(create_app(settings, house, noted=signals.noted), signals.noted).run(sockets=[listening])
+        except KeyboardInterrupt:
+            pass
+        finally:
+            house.stop(signals.noted[0].name if signals.noted else "stopped")
+    return 0 if house.hurried_by is None else 128 + house.hurried_by
+
+
+class _Protocol(HttpToolsProtocol):
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP never reaches the application; it is refused in the same shape as all else."""
+        body = json.dumps(errors.body_of(400, msg)).encode()
+        head = (
+            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
+            f"content-length: {len(body)}\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
+
+
+class Server(uvicorn.Server):
+    """Until the application listens, the first signal is noted for it: it knows what else has to end, and passes the
+    signal on to us."""
+
+    def __init__(self, app: FastAPI, noted: list[signal.Signals]) -> None:
+        config = uvicorn.Config(
+            app,
+            http=_Protocol,
+            log_config=None,
+            access_log=False,  # a line for every request would cost more than most of them
+            server_header=False,
+            limit_concurrency=1000,
+            timeout_keep_alive=75,  # longer than a reverse proxy keeps its side open, or its next request is lost
+        )
+        super().__init__(config)
+        self._noted = noted
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        is_ours_to_hear = signal.getsignal(sig) == self.handle_exit  # the application has not taken over yet
+        if is_ours_to_hear and not (self.should_exit or self._noted):
+            self._noted.append(signal.Signals(sig))
+        else:
+            super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for connection in self.server_state.connections:
+            _give_up_when_unread(connection.transport.get_extra_info("socket"))
+        await super().shutdown(sockets)
+
+
+def _give_up_when_unread(connection: socket.socket | None) -> None:
+    """A client that stopped reading must not outlast a stop. Only then: a player that pauses looks just the same."""
+    if connection is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
+        with suppress(OSError):  # it was closed at this moment
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_FOR_MS)
+
+
+def bound_socket(settings: Settings) -> socket.socket:
+    """Before anything is started, so that a port that is taken is said at once. A port nobody chose may be the next."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    is_chosen = "SNAPAPP_PORT" in settings.given
+    ports = [settings.port] if is_chosen else range(settings.port, settings.port + _PORTS_TRIED)
+    for port in ports:
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((settings.host, port))
+            if port != ports[0]:
+                _log.warning("Port %d is taken, so %d.", ports[0], port)
+            return listening
+        except OSError as error:
+            listening.close()
+            if error.errno != errno.EADDRINUSE:
+                raise SnapError(f"Cannot listen on {settings.host} port {port}: {error.strerror or error}") from error
+    tried = f"port {settings.port}" if is_chosen else f"ports {ports[0]} to {ports[-1]}"
+    raise SnapError(f"Cannot listen on {settings.host}: {tried} in use. Set SNAPAPP_PORT to a free one, or to 0.")
+
+
+def _url(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    shown = {"0.0.0.0": "localhost", "::": "localhost", "127.0.0.1": "localhost"}.get(host, host)  # noqa: S104
+    return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
+
+
+def _greet(settings: Settings, house: Monolith, url: str) -> None:
+    _log.info("Serving %s", url)
+    if sys.stdout.isatty():
+        place = "at SNAPAPP_DATABASE_URL" if settings.database_url else f"embedded, in {settings.data_dir}"
+        works = "on" if settings.worker_enabled else "off"
+        if house.waits_for:
+            works = f"waits: {house.waits_for}"
+        sys.stdout.write(_BANNER.format(url=url, place=place, works=works, snapapp=_as_typed()))
+        sys.stdout.flush()
+
+
+_BANNER = """
+  Open        {url}
+  PostgreSQL  {place}
+  Worker      {works}
+
+  Try it in another terminal; Ctrl-C here stops everything.
+
+    {snapapp} jobs enqueue demo.hello '{{"name": "Ana"}}'
+    {snapapp} jobs list
+    {snapapp} psql        then: SELECT * FROM queue_overview \\watch 1
+
+"""
+
+
+def _as_typed() -> str:
+    """How this command was called, so that what we suggest can be pasted."""
+    called = sys.argv[0]
+    if called.endswith("__main__.py"):
+        return f"{Path(sys.executable).name} -m snapapp"
+    return "snapapp" if shutil.which("snapapp") == called else called
+
+
+def bench(arguments: Namespace, settings: Settings) -> int:
+    """On the server that is set, in databases of its own; else on one made for it, which nobody else uses."""
+    if settings.database_url:
+        return measured.command(arguments, settings.database_url, migrations.migrate, _FURTHER)
+    with TemporaryDirectory(prefix="snapapp-bench-") as folder, postgres.start(Path(folder), create=True) as server:
+        return measured.command(arguments, server.url, migrations.migrate, _FURTHER)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+_COMMANDS: dict[str, Callable[[Namespace, Settings], int]] = {
+    "serve": serve,
+    "bench": bench,
+}

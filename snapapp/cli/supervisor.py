@@ -1,0 +1,104 @@
+"""`snapapp supervisor`: keeps pools of worker processes running, until a signal."""
+
+import logging
+import platform
+import sys
+from argparse import Namespace
+from contextlib import ExitStack
+from pathlib import Path
+from signal import SIGCHLD, SIGCONT, SIGUSR1, SIGUSR2
+
+import psycopg
+
+from snapapp import logs
+from snapapp.cli import start
+from snapapp.errors import SnapError
+from snapapp.jobs.fleet import plan as plans
+from snapapp.jobs.fleet.errors import InvalidPlan
+from snapapp.jobs.fleet.launcher import Program
+from snapapp.jobs.fleet.plan import Plan, Pool
+from snapapp.jobs.fleet.supervisor import Supervisor
+from snapapp.jobs.os.signals import Signals
+from snapapp.jobs.rows.database import connect
+from snapapp.jobs.settings import JobsSettings
+from snapapp.postgres import database
+from snapapp.settings.table import Settings
+
+_log = logging.getLogger(__name__)
+
+_ENTRY = "snapapp.processing:runtime"
+
+
+def run(arguments: Namespace, settings: Settings) -> int:
+    logs.begin(settings)
+    plan = _plan(arguments, settings)
+    if arguments.check:
+        sys.stdout.writelines(f"{line}\n" for line in plans.described(plan))
+        return 0
+    with Signals(SIGUSR1, SIGUSR2, SIGCONT, SIGCHLD) as signals, ExitStack() as stack:
+        url = start.reached(settings, signals, stack)
+        if url is None:
+            return 0
+        jobs = settings.jobs(url)
+        _check_budget(plan, jobs)
+        events = logs.events_to_log(settings)
+        host = platform.node() or "localhost"
+        supervisor = Supervisor(
+            plan,
+            jobs,
+            signals,
+            host=host,
+            program=_program(),
+            connect=lambda name: connect(url, name=f"snapapp {name}", prepared_statements=jobs.prepared_statements),
+            events=events,
+        )
+        _log.info("Supervising %s on the host %s.", ", ".join(supervisor.pools), host)
+        why = supervisor.run()
+        if why:
+            _log.error("This supervisor ends: %s.", why)
+        return 1 if why else 0
+
+
+def _plan(arguments: Namespace, settings: Settings) -> Plan:
+    path = arguments.plan or settings.fleet_plan
+    if path is None:
+        return plans.without_a_file(settings.worker_queues)
+    try:
+        return plans.load(path, settings.env)
+    except InvalidPlan as error:
+        raise SnapError(str(error)) from None  # all of its lines
+
+
+def _program() -> Program:
+    """`/opt/snapapp/current/.venv/bin/snapapp` was typed: workers have the code to which `current` leads when
+    their fork server is started."""
+    typed = Path(sys.argv[0])
+    python, folder = typed.with_name("python"), typed.parent.parent.parent
+    if typed.name != "snapapp" or not typed.is_absolute() or not python.exists():
+        return Program(_ENTRY)
+    is_here = folder.resolve() == Path.cwd()  # which Python knows by its real name only
+    return Program(_ENTRY, str(python), folder if is_here else None)
+
+
+def _check_budget(plan: Plan, jobs: JobsSettings) -> None:
+    """Found out at the start, not when the pools are at their largest and the web finds no connection."""
+    each = [_adapted(pool, jobs).connections for pool in plan.pools]
+    needed = 2 + (max(each) * plan.most_processes if plan.max_processes else _together(plan, each))
+    with psycopg.connect(jobs.database_url, connect_timeout=5, application_name="snapapp start") as connection:
+        [(allowed,)] = connection.execute(database.ALLOWED_CONNECTIONS).fetchall()
+    if needed > allowed:
+        raise SnapError(
+            f"The pools of this plan may need {needed} connections and the server allows {allowed}: lower their "
+            "max_processes or concurrency, or raise its max_connections."
+        )
+
+
+def _adapted(pool: Pool, jobs: JobsSettings) -> JobsSettings:
+    try:
+        return pool.adapt(jobs, pool.name, "")
+    except ValueError as error:
+        raise SnapError(f"The pool {pool.name} does not fit the settings: {error}.") from None
+
+
+def _together(plan: Plan, each: list[int]) -> int:
+    return sum(pool.max_processes * connections for pool, connections in zip(plan.pools, each, strict=True))

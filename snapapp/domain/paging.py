@@ -1,0 +1,87 @@
+"""Lists page by page: which part of one is wanted, in which order, and what came of it. Nothing is ever counted: a page
+asks for one row more than it shows, and so knows whether there are more."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+from sqlalchemy import ColumnElement, Select, asc, desc
+from sqlalchemy.orm import InstrumentedAttribute
+
+from snapapp.errors import Invalid, UnsupportedSort
+
+T = TypeVar("T")
+U = TypeVar("U")
+S = TypeVar("S", bound=Select[*tuple[Any, ...]])
+Direction = Literal["asc", "desc"]
+
+LONGEST = 100
+_FURTHEST = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The part that is wanted; without a sort, the list's own."""
+
+    offset: int = 0
+    limit: int = 50
+    sort_by: str | None = None
+    sort_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        details = []
+        if not 0 <= self.offset <= _FURTHEST:
+            details.append(f"offset: must be from 0 to {_FURTHEST}")
+        if not 1 <= self.limit <= LONGEST:
+            details.append(f"limit: must be from 1 to {LONGEST}")
+        if self.sort_dir is not None and self.sort_dir.lower() not in ("asc", "desc"):
+            details.append("sortDir: must be asc or desc")
+        if details:
+            raise Invalid(*details)
+
+
+FIRST = Window()
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    items: list[T]
+    offset: int
+    limit: int
+    has_more: bool
+    sort_by: str
+    sort_dir: Direction
+
+    def turned(self, make: Callable[[list[T]], list[U]]) -> "Page[U]":
+        """The same page with other items."""
+        return Page(make(self.items), self.offset, self.limit, self.has_more, self.sort_by, self.sort_dir)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """By what a list can be sorted: the names that people send and the columns they mean. The first is the default, in
+    the direction given. Ties are ordered by `tie`, so a page never repeats what another one had."""
+
+    columns: Mapping[str, ColumnElement[Any] | InstrumentedAttribute[Any]]
+    default_dir: Direction
+    tie: ColumnElement[Any] | InstrumentedAttribute[Any]
+
+    def of(self, window: Window) -> tuple[str, Direction]:
+        by = window.sort_by or next(iter(self.columns))
+        if by not in self.columns:
+            raise UnsupportedSort(by, self.columns)
+        wanted = (window.sort_dir or self.default_dir).lower()
+        return by, "desc" if wanted == "desc" else "asc"
+
+    def sorted(self, wanted: S, window: Window) -> S:
+        by, direction = self.of(window)
+        turned = asc if direction == "asc" else desc
+        return wanted.order_by(turned(self.columns[by]), turned(self.tie))
+
+    def cut(self, wanted: S, window: Window) -> S:
+        """The part that the window shows, and one row more."""
+        return self.sorted(wanted, window).offset(window.offset).limit(window.limit + 1)
+
+    def page(self, rows: Sequence[T], window: Window) -> Page[T]:
+        """Makes the page of the rows that `cut` selected."""
+        return Page(list(rows[: window.limit]), window.offset, window.limit, len(rows) > window.limit, *self.of(window))

@@ -1,0 +1,275 @@
+"""Finding snaps: by video, by subject, by who marked them. A list picks its ids through an index, then reads those rows
+whole."""
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, CompoundSelect, Select, and_, any_, exists, func, select, union_all
+from sqlalchemy.orm import Session
+
+from snapapp.domain import snaps, subjects, validation
+from snapapp.domain.paging import FIRST, Order, Page, Window
+from snapapp.domain.tables import Ended, Snap, Status, SubjectAttribute, SubjectWord, Video
+from snapapp.errors import Invalid
+
+Condition = ColumnElement[bool]
+Having = Select[UUID] | CompoundSelect[UUID]
+
+_MOST_WORDS = 8  # of a free text search
+_FEW = 5000
+_AFTER_ALL = chr(0x10FFFF)  # the last character: `cat` and what begins with it lies before `cat` + this
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Criteria:
+    """What a search asks for: all of it must hold. An id, an attribute or free text is needed."""
+
+    subject_id: str | None = None
+    attr_key: str | None = None
+    attr_value: str | None = None  # as it stands in the URL: a text, and a number too where it reads as one
+    attr_min: float | None = None
+    attr_max: float | None = None
+    q: str | None = None
+    status: Status | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def __post_init__(self) -> None:
+        if self._has_range and self.attr_key is None:
+            raise Invalid("attrKey: is needed with attrMin or attrMax")
+        if (self.attr_key is None) != (self.attr_value is None) and not self._has_range:
+            raise Invalid(message="Provide attrKey and attrValue together")
+        if self.subject_id is None and self.attr_key is None and self.q is None:
+            raise Invalid(message="Provide subjectId or attrKey+attrValue")
+        validation.insist(self._flaws())
+
+    @property
+    def _has_range(self) -> bool:
+        return self.attr_min is not None or self.attr_max is not None
+
+    def _flaws(self) -> dict[str, str | None]:
+        texts = {"subjectId": self.subject_id, "attrKey": self.attr_key, "attrValue": self.attr_value, "q": self.q}
+        numbers = {"attrMin": self.attr_min, "attrMax": self.attr_max}
+        flaws = {
+            name: validation.text(text, 1000, shortest=int(name != "attrValue"))
+            for name, text in texts.items()
+            if text is not None
+        }
+        flaws |= {name: validation.number(each, -1e300, 1e300) for name, each in numbers.items() if each is not None}
+        flaws |= _flaws_of_times(self.since, self.until)
+        if self.q is not None and not flaws["q"] and not subjects.words(self.q):
+            flaws["q"] = "must hold a letter or a digit"
+        return flaws
+
+
+def _flaws_of_times(since: datetime | None, until: datetime | None) -> dict[str, str | None]:
+    return {name: validation.moment(each) for name, each in {"from": since, "to": until}.items() if each is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class VideoSummary:
+    """A video in which somebody marked snaps."""
+
+    video_id: UUID
+    video_url: str | None
+    snap_count: int
+    latest_snap_id: UUID
+    latest_snap_created_at: datetime
+
+
+_BY_CREATION = Order(
+    {
+        "createdAt": Snap.created_at,
+        "processedAt": Snap.processed_at,
+        "resolvedStartSeconds": Snap.resolved_start_seconds,
+        "dataFilmagem": Snap.filmed_at,
+        "subjectId": Snap.subject_id,
+        "nickname": Snap.nickname_lower,
+    },
+    default_dir="desc",
+    tie=Snap.id,
+)
+
+_BY_MOMENT = Order(
+    {
+        "resolvedStartSeconds": Snap.resolved_start_seconds,
+        "createdAt": Snap.created_at,
+        "processedAt": Snap.processed_at,
+        "nickname": Snap.nickname_lower,
+    },
+    default_dir="asc",
+    tie=Snap.id,
+)
+
+# --- of a video, of a person ------------------------------------------------------------------------------------
+
+
+def of_video(
+    db: Session, tenant: str, video_id: UUID, window: Window = FIRST, *, nickname: str | None = None
+) -> Page[Snap]:
+    """By moment. A video that is not there has no snaps."""
+    return _page(db, tenant, [Snap.video_id == video_id, *_by(nickname)], _BY_MOMENT, window)
+
+
+def mine(db: Session, tenant: str, nickname: str, window: Window = FIRST) -> Page[Snap]:
+    """Newest first."""
+    return _page(db, tenant, _by(nickname), _BY_CREATION, window)
+
+
+def _by(nickname: str | None) -> list[Condition]:
+    if nickname is None:
+        return []
+    validation.insist({"nickname": validation.text(nickname, 1000)})
+    return [_is_of(nickname)]
+
+
+def _is_of(nickname: str) -> Condition:
+    return Snap.nickname_lower == func.lower(nickname)
+
+
+def _page(db: Session, tenant: str, conditions: Iterable[Condition], order: Order, window: Window) -> Page[Snap]:
+    """Put together of those conditions that are asked for: one that a null switches off keeps every index out."""
+    wanted = select(Snap.id).where(Snap.tenant == tenant, Snap.hidden_at.is_(None), *conditions)
+    ids = order.page(db.scalars(order.cut(wanted, window)).all(), window)
+    return ids.turned(lambda items: snaps.read_many(db, tenant, items))
+
+
+# --- by subject -------------------------------------------------------------------------------------------------
+
+
+def by_subject(
+    db: Session, tenant: str, criteria: Criteria, window: Window = FIRST, *, nickname: str | None = None
+) -> Page[Snap]:
+    """Newest first."""
+    conditions = [*_about(tenant, criteria), *_when(criteria.status, criteria.since, criteria.until), *_by(nickname)]
+    conditions += [_among(db, having) for having in _beside(tenant, criteria)]
+    return _page(db, tenant, conditions, _BY_CREATION, window)
+
+
+def recent(
+    db: Session,
+    tenant: str,
+    window: Window = FIRST,
+    *,
+    status: Status | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    nickname: str | None = None,
+) -> Page[Snap]:
+    """All of a tenant's, newest first."""
+    validation.insist(_flaws_of_times(since, until))
+    return _page(db, tenant, [*_when(status, since, until), *_by(nickname)], _BY_CREATION, window)
+
+
+def _among(db: Session, having: Having) -> Condition:
+    """A few matches are looked up and then sorted; many are found soon by walking through the newest snaps. Left to
+    itself, PostgreSQL walks for a few as well, and past all others where those few are old."""
+    found = db.scalar(select(func.count()).select_from(having.limit(_FEW).subquery())) or 0
+    return Snap.id == any_(func.array(having.scalar_subquery())) if found < _FEW else Snap.id.in_(having)
+
+
+def _about(tenant: str, criteria: Criteria) -> Iterator[Condition]:
+    if criteria.subject_id is not None:
+        yield Snap.subject_id == criteria.subject_id
+    for word in _words(criteria.q)[1:]:
+        yield exists().where(*_begins(tenant, word), SubjectWord.snap_id == Snap.id)
+
+
+def _beside(tenant: str, criteria: Criteria) -> Iterator[Having]:
+    """What is looked for in the tables beside: the snaps that have it."""
+    attribute = select(SubjectAttribute.snap_id).where(
+        SubjectAttribute.tenant == tenant, SubjectAttribute.key_lower == func.lower(criteria.attr_key)
+    )
+    if criteria.attr_value is not None:
+        text, number = _is_text(criteria.attr_value), _as_number(criteria.attr_value)
+        same = attribute.where(text)
+        yield same if number is None else union_all(same, attribute.where(_lies(number, number)))
+    if criteria.attr_min is not None or criteria.attr_max is not None:
+        yield attribute.where(_lies(criteria.attr_min, criteria.attr_max))
+    for word in _words(criteria.q)[:1]:
+        yield select(SubjectWord.snap_id).where(*_begins(tenant, word))
+
+
+def _is_text(value: str) -> Condition:
+    """By its head, which is what the index holds, and then the whole."""
+    its = SubjectAttribute
+    return and_(its.text_value.is_not(None), its.text_head == func.left(value, 200), its.text_value == value)
+
+
+def _lies(low: float | None, high: float | None) -> Condition:
+    its = SubjectAttribute.number_value
+    bounds = (-math.inf if low is None else float(low), math.inf if high is None else float(high))
+    return and_(its.is_not(None), its.between(*bounds))
+
+
+def _begins(tenant: str, word: str) -> tuple[Condition, ...]:
+    return SubjectWord.tenant == tenant, SubjectWord.word >= word, SubjectWord.word < word + _AFTER_ALL
+
+
+_STATUS: Mapping[Status, Condition] = {
+    Status.PENDING: Snap.ended.is_(None),
+    Status.COMPLETED: Snap.ended == Ended.COMPLETED,
+    Status.FAILED: Snap.ended.in_([Ended.FAILED, Ended.CANCELLED]),
+}
+
+
+def _when(status: Status | None, since: datetime | None, until: datetime | None) -> Iterator[Condition]:
+    if status is not None:
+        yield _STATUS[status]
+    if since is not None:
+        yield Snap.created_at >= since
+    if until is not None:
+        yield Snap.created_at < until
+
+
+def _as_number(text: str) -> float | None:
+    """Only as numbers are written: float() would take "nan", "1_000" and "٣"."""
+    if not re.fullmatch(r"[+-]?[0-9]{1,300}(\.[0-9]{1,300})?([eE][+-]?[0-9]{1,3})?", text.strip()):
+        return None
+    number = float(text)
+    return number if math.isfinite(number) else None
+
+
+def _words(q: str | None) -> list[str]:
+    """The longest first: few have it."""
+    return sorted(subjects.words(q or ""), key=len, reverse=True)[:_MOST_WORDS]
+
+
+# --- the videos somebody marked ---------------------------------------------------------------------------------
+
+
+def videos_mine(db: Session, tenant: str, nickname: str, window: Window = FIRST) -> Page[VideoSummary]:
+    """The one marked last comes first."""
+    validation.insist({"nickname": validation.text(nickname, 1000)})
+    is_mine = and_(Snap.tenant == tenant, _is_of(nickname), Snap.hidden_at.is_(None))
+    marked = (
+        select(Snap.video_id, func.count().label("snap_count"), func.max(Snap.created_at).label("latest_at"))
+        .where(is_mine)
+        .group_by(Snap.video_id)
+        .subquery("marked")
+    )
+    # looked up for what is shown only: a column that costs much is computed after the sort
+    latest = select(Snap.id).where(is_mine, Snap.video_id == marked.c.video_id)
+    latest = latest.order_by(Snap.created_at.desc(), Snap.id.desc()).limit(1)
+    its = (
+        select(
+            marked.c.video_id,
+            Video.url.label("video_url"),
+            marked.c.snap_count,
+            latest.scalar_subquery().label("latest_snap_id"),
+            marked.c.latest_at.label("latest_snap_created_at"),
+        )
+        .join(Video, Video.id == marked.c.video_id)
+        .where(Video.tenant == tenant)
+    )
+    order = Order(
+        {"latestSnapCreatedAt": marked.c.latest_at, "snapCount": marked.c.snap_count, "videoUrl": Video.url},
+        default_dir="desc",
+        tie=marked.c.video_id,
+    )
+    rows = db.execute(order.cut(its, window)).all()
+    return order.page([VideoSummary(**row._mapping) for row in rows], window)

@@ -1,0 +1,90 @@
+"""Public links to snaps: one in force at a time, revocable, and the snap's evidence immutable from the first one on."""
+
+import secrets
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import Update, func, literal, or_, select, update
+from sqlalchemy.orm import Session
+
+from snapapp.domain import snaps, validation
+from snapapp.domain.tables import Share, Snap
+from snapapp.errors import Invalid, PublicSnapNotFound, SnapIsDraft, SnapNotFound
+from snapapp.postgres import database
+
+_TOKEN_LONGEST = 200
+
+
+_IS_IN_FORCE = Share.revoked_at.is_(None) & or_(Share.expires_at.is_(None), Share.expires_at > func.now())
+
+
+def share(db: Session, tenant: str, snap_id: UUID, *, expires_at: datetime | None = None) -> Share:
+    """The link in force, made if there is none; also of a snap that is still being processed. A time given is from now
+    on when it ends."""
+    _insist_on_future(db, expires_at)
+    if snaps.locked(db, tenant, snap_id).is_draft:  # two at once: the second finds what the first one made
+        raise SnapIsDraft(snap_id)
+    _end_expired(db, tenant, snap_id)
+    link = in_force(db, tenant, snap_id)
+    if link is None:
+        link = Share(token=secrets.token_hex(16), tenant=tenant, snap_id=snap_id)
+        db.add(link)
+    if expires_at is not None:
+        link.expires_at = expires_at
+    db.flush()
+    return link
+
+
+def _insist_on_future(db: Session, expires_at: datetime | None) -> None:
+    if expires_at is None:
+        return
+    validation.insist({"expiresAt": validation.moment(expires_at)})
+    if db.scalar(select(literal(expires_at) <= func.now())):
+        raise Invalid("expiresAt: must be in the future")
+
+
+def _end_expired(db: Session, tenant: str, snap_id: UUID) -> None:
+    """One that has expired is over for good, so that another can take its place."""
+    expired = _not_revoked(tenant, snap_id).where(Share.expires_at <= func.now())
+    db.execute(expired.values(revoked_at=Share.expires_at))
+
+
+def _not_revoked(tenant: str, snap_id: UUID) -> Update:
+    return update(Share).where(Share.tenant == tenant, Share.snap_id == snap_id, Share.revoked_at.is_(None))
+
+
+def in_force(db: Session, tenant: str, snap_id: UUID) -> Share | None:
+    its = select(Share).where(Share.tenant == tenant, Share.snap_id == snap_id, _IS_IN_FORCE)
+    return db.scalar(its.execution_options(populate_existing=True))
+
+
+def revoke(db: Session, tenant: str, snap_id: UUID) -> bool:
+    """The link is dead for ever; also a hidden snap's. False: there was none in force."""
+    was_in_force = in_force(db, tenant, snap_id) is not None
+    revoked = db.scalars(_not_revoked(tenant, snap_id).values(revoked_at=func.now()).returning(Share.token)).all()
+    if not revoked:
+        snaps.read(db, tenant, snap_id, hidden_too=True)  # a snap that is not there is an error
+    return was_in_force and bool(revoked)
+
+
+# --- for whoever holds a link: outside of any scope -------------------------------------------------------------
+
+
+def find(db: Session, token: str) -> Share:
+    """By its token alone, which is how it is found out whose it is."""
+    if validation.text(token, _TOKEN_LONGEST):
+        raise PublicSnapNotFound(token)
+    link = db.scalar(select(Share).where(Share.token == token, _IS_IN_FORCE))
+    if link is None:
+        raise PublicSnapNotFound(token)
+    return link
+
+
+def read_public(db: Session, token: str) -> Snap:
+    """The snap behind a link, hidden or not. What of it may be shown is for the public answer to choose."""
+    link = find(db, token)
+    try:
+        with database.scope(db, link.tenant):
+            return snaps.read(db, link.tenant, link.snap_id, hidden_too=True)
+    except SnapNotFound as error:
+        raise PublicSnapNotFound(token) from error

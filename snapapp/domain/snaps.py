@@ -1,0 +1,382 @@
+"""Snaps: marked moments, the evidence made of them, and what may still be done to one."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import Text, Update, delete, func, literal, select, true, update
+from sqlalchemy.dialects.postgresql import ARRAY, JSONPATH, insert
+from sqlalchemy.orm import Session, aliased, contains_eager
+
+from snapapp.domain import snap_rules, templates, validation, videos
+from snapapp.domain.snap_rules import EMAIL_LONGEST, INSTANT_SECONDS, NICKNAME_LONGEST
+from snapapp.domain.subjects import Attribute, Subject
+from snapapp.domain.tables import (
+    Correction,
+    Ended,
+    IdempotencyKey,
+    Kind,
+    Operator,
+    Snap,
+    SnapJob,
+    SubjectAttribute,
+    SubjectWord,
+    Video,
+)
+from snapapp.errors import Invalid, KeyReused, SnapIsShared, SnapNotFound
+
+ERROR_LONGEST, KEY_LONGEST = 4000, 200
+_JSON_CAP = 16_384  # of an overlay
+
+
+class Removal(StrEnum):
+    DELETED = "DELETED"
+    HIDDEN = "HIDDEN"  # it was shared: its links go on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSnap:
+    """A moment as it was marked, with everything that was left out filled in."""
+
+    video_id: UUID | None = None
+    video_url: str | None = None
+    template_id: int | None = None  # else the tenant's default
+    nickname: str
+    email: str
+    subject: Subject
+    filmed_at: datetime | None = None
+    start_seconds: float | None = None
+    start_frame: int | None = None
+    duration_seconds: float
+    clip_seconds: float
+    fps: int = snap_rules.DEFAULT_FPS
+    max_width: int = snap_rules.DEFAULT_MAX_WIDTH
+    format: str = snap_rules.DEFAULT_FORMAT.value
+    quality: int | None = snap_rules.DEFAULT_QUALITY
+    overlay: Mapping[str, Any] | None = None
+    is_draft: bool = False
+    request_id: str | None = None
+    id: UUID = field(default_factory=uuid4)
+
+    def __post_init__(self) -> None:
+        if self.start_seconds is None and self.start_frame is None:
+            raise Invalid(message=snap_rules.NO_START)
+        validation.insist(self._flaws())
+
+    def _flaws(self) -> dict[str, str | None]:
+        return {
+            "nickname": validation.text(self.nickname, NICKNAME_LONGEST),
+            "email": validation.text(self.email, EMAIL_LONGEST),
+            "dataFilmagem": None if self.filmed_at is None else validation.moment(self.filmed_at),
+            **snap_rules.flaws({name: getattr(self, name) for name in snap_rules.WANTED}),
+            "overlay": _flaw_of_json(self.overlay),
+            "requestId": None if self.request_id is None else validation.text(self.request_id, 200, shortest=0),
+        }
+
+    @property
+    def kind(self) -> Kind:
+        return Kind.INSTANT if max(self.duration_seconds, self.clip_seconds) <= INSTANT_SECONDS else Kind.INTERVAL
+
+
+def _flaw_of_json(value: Mapping[str, Any] | None) -> str | None:
+    if value is None:
+        return None
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return "must be JSON"
+    if len(text) > _JSON_CAP:
+        return f"must have at most {_JSON_CAP} characters"
+    return (
+        None
+        if validation.is_storable(json.dumps(value, ensure_ascii=False)) and "\\u0000" not in text
+        else ("holds a character that cannot be stored")
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What processing made: JSON-able values, and below which prefix the files lie."""
+
+    probe: Mapping[str, Any]
+    resolved_start_seconds: float
+    frames: Sequence[Mapping[str, Any]]
+    clip: Mapping[str, Any] | None
+    extras: Mapping[str, Any]
+    media_prefix: str
+
+
+def bytes_of(extras: Mapping[str, Any]) -> int:
+    """The size of all files that `extras` names."""
+    return sum(artefact.get("size_bytes", 0) for artefact in extras.get("artefacts", ()))
+
+
+# --- marking ----------------------------------------------------------------------------------------------------
+
+_AS_THEY_ARE = (
+    *("id", "nickname", "email", "kind", "is_draft", "filmed_at", "start_seconds", "start_frame", "duration_seconds"),
+    *("clip_seconds", "fps", "max_width", "format", "quality", "overlay", "request_id"),
+)
+
+
+def create(db: Session, tenant: str, new: NewSnap) -> tuple[Snap, Video]:
+    """The snap and what it shows a moment of. It waits for the job that the caller enqueues in the same transaction."""
+    video = videos.resolve(db, tenant, video_id=new.video_id, video_url=new.video_url)
+    template = templates.resolve(db, tenant, new.template_id)
+    if not new.is_draft:
+        validation.insist({}, templates.violations(template, new.subject))
+    subject = _with_id(new.subject, new.id)
+    snap = Snap(
+        tenant=tenant,
+        video_id=video.id,
+        operator_id=_operator(db, tenant, new),
+        template_id=template.id,
+        subject_id=subject.id,
+        subject=subject,
+        **{name: getattr(new, name) for name in _AS_THEY_ARE},
+    )
+    db.add(snap)
+    db.flush()
+    index(db, tenant, new.id, subject)
+    return snap, video
+
+
+def _with_id(subject: Subject, snap_id: UUID) -> Subject:
+    return Subject(subject.id or str(snap_id), subject.attributes)
+
+
+def _operator(db: Session, tenant: str, new: NewSnap) -> int:
+    """Known by e-mail, the last nickname wins. Written only when something changed: else everybody's snaps of one
+    moment would wait for each other's commit."""
+    there = select(Operator.id).where(Operator.tenant == tenant, Operator.email_lower == func.lower(new.email))
+    known = db.scalar(there.where(Operator.nickname == new.nickname))
+    if known is not None:
+        return known
+    its = insert(Operator).values(tenant=tenant, email=new.email, nickname=new.nickname)
+    changes = {"email": its.excluded.email, "nickname": its.excluded.nickname, "updated_at": func.now()}
+    its = its.on_conflict_do_update(index_elements=[Operator.tenant, Operator.email_lower], set_=changes)
+    return db.scalars(its.returning(Operator.id)).one()
+
+
+def index(db: Session, tenant: str, snap_id: UUID, subject: Subject) -> None:
+    """Writes the rows by which searches find the snap."""
+    of_snap = {"tenant": tenant, "snap_id": snap_id}
+    attributes = [
+        of_snap | {"position": place, "key": its.key, "type": its.type, **_value(its)}
+        for place, its in enumerate(subject.attributes)
+    ]
+    words = [of_snap | {"word": word} for word in subject.words()]
+    if attributes:
+        db.execute(insert(SubjectAttribute), attributes)
+    if words:
+        db.execute(insert(SubjectWord), words)
+
+
+def _value(attribute: Attribute) -> dict[str, str | float | None]:
+    if isinstance(attribute.value, str):
+        return {"text_value": attribute.value, "number_value": None}
+    return {"text_value": None, "number_value": float(attribute.value)}
+
+
+# --- the same request again -------------------------------------------------------------------------------------
+
+_KEPT_FOR = timedelta(hours=24)
+
+
+def hold_key(db: Session, tenant: str, key: str, body_hash: bytes, snap_id: UUID) -> UUID:
+    """Whose the key is: `snap_id`, which the caller is to create in this transaction, or the snap that an equal
+    request made in the last 24 hours."""
+    validation.insist({"Idempotency-Key": validation.text(key, KEY_LONGEST)})
+    values = {"body_hash": body_hash, "snap_id": snap_id, "created_at": func.now()}
+    # an update where it is too old to be anybody's, so that of two that come at once the second sees the first
+    its = insert(IdempotencyKey).values(tenant=tenant, key=key, **values)
+    its = its.on_conflict_do_update(
+        index_elements=[IdempotencyKey.tenant, IdempotencyKey.key],
+        set_=values,
+        where=IdempotencyKey.created_at < func.now() - _KEPT_FOR,
+    )
+    if db.scalar(its.returning(IdempotencyKey.snap_id)):
+        return snap_id
+    there = select(IdempotencyKey).where(IdempotencyKey.tenant == tenant, IdempotencyKey.key == key)
+    held = db.scalars(there).one()
+    if held.body_hash != body_hash:
+        raise KeyReused(key)
+    return held.snap_id
+
+
+def forget_keys(db: Session, tenant: str) -> int:
+    """Those older than 24 hours; returns how many."""
+    old = delete(IdempotencyKey).where(
+        IdempotencyKey.tenant == tenant, IdempotencyKey.created_at < func.now() - _KEPT_FOR
+    )
+    return len(db.scalars(old.returning(IdempotencyKey.key)).all())
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+_JOB = aliased(SnapJob, select(SnapJob).where(SnapJob.snap_id == Snap.id).limit(1).lateral("job"))
+_READ = (
+    select(Snap)
+    .outerjoin(_JOB, true())
+    .options(contains_eager(Snap.job.of_type(_JOB)))
+    .execution_options(populate_existing=True)  # as it is now: what its job does changes it too
+)
+
+
+def read(db: Session, tenant: str, snap_id: UUID, *, hidden_too: bool = False) -> Snap:
+    found = read_many(db, tenant, [snap_id], hidden_too=hidden_too)
+    if not found:
+        raise SnapNotFound(snap_id)
+    return found[0]
+
+
+def read_many(db: Session, tenant: str, ids: Sequence[UUID], *, hidden_too: bool = False) -> list[Snap]:
+    """In the order of the ids; what is not there, or not theirs, is left out."""
+    its = _READ.where(Snap.tenant == tenant, Snap.id.in_(ids))
+    found = {snap.id: snap for snap in db.scalars(its if hidden_too else its.where(Snap.hidden_at.is_(None)))}
+    return [found[snap_id] for snap_id in ids if snap_id in found]
+
+
+# --- what became of it ------------------------------------------------------------------------------------------
+
+
+def lock(db: Session, tenant: str, snap_id: UUID) -> None:
+    """Before it is looked at whether a snap was shared, in a statement of its own: one that waits for the lock still
+    sees what was there before it waited."""
+    db.execute(select(Snap.id).where(Snap.tenant == tenant, Snap.id == snap_id).with_for_update())
+
+
+def complete(db: Session, tenant: str, snap_id: UUID, evidence: Evidence) -> bool:
+    """Publishes what was made. False: the snap is gone, or shared and final, and nothing was published: evidence that
+    was shared stays as it is, whoever processes the snap again."""
+    lock(db, tenant, snap_id)
+    is_final = Snap.ended.is_not_distinct_from(Ended.COMPLETED) & Snap.is_shared
+    return _changed(
+        db,
+        _of(tenant, snap_id).where(~is_final),
+        ended=Ended.COMPLETED,
+        ended_error=None,
+        cancelled_by=None,
+        processed_at=func.clock_timestamp(),
+        frame_count=len(evidence.frames),
+        media_bytes=bytes_of(evidence.extras),
+        **asdict(evidence),
+    )
+
+
+def fail(db: Session, tenant: str, snap_id: UUID, error: str) -> bool:
+    """With a reason that a person can act on, instead of the job's own. Evidence that is there stays."""
+    return _changed(
+        db,
+        _of(tenant, snap_id).where(Snap.ended.is_distinct_from(Ended.COMPLETED)),
+        ended=Ended.FAILED,
+        ended_error=_storable(error),
+        processed_at=func.coalesce(Snap.processed_at, func.clock_timestamp()),
+    )
+
+
+def note_cancel(db: Session, tenant: str, snap_id: UUID, by: str) -> None:
+    """Keeps who cancels it, before the job is cancelled: the snap's error will name them."""
+    waiting = _of(tenant, snap_id).where(Snap.hidden_at.is_(None), Snap.ended.is_(None))
+    _changed(db, waiting, cancelled_by=_storable(by)[:NICKNAME_LONGEST])
+
+
+def _of(tenant: str, snap_id: UUID) -> Update:
+    return update(Snap).where(Snap.tenant == tenant, Snap.id == snap_id)
+
+
+def _changed(db: Session, which: Update, **values: Any) -> bool:
+    """In one statement, because the database decides whether there is anything to change."""
+    return db.scalar(which.values(**values).returning(Snap.id)) is not None
+
+
+def _storable(text: str) -> str:
+    return text.replace("\0", "").encode("utf-8", "replace").decode()[:ERROR_LONGEST]
+
+
+# --- corrections ------------------------------------------------------------------------------------------------
+
+
+def correct(db: Session, tenant: str, snap_id: UUID, subject: Subject, *, by: str) -> Snap:
+    """Another subject, until the snap is shared; what it was is written down. A draft is thereby described."""
+    validation.insist({"by": validation.text(by, EMAIL_LONGEST)})
+    snap = locked(db, tenant, snap_id)
+    if snap.is_shared:
+        raise SnapIsShared(snap_id)
+    validation.insist({}, templates.violations(templates.read(db, tenant, snap.template_id), subject))
+    subject, before = _with_id(subject, snap_id), snap.subject
+    assert subject.id
+    snap.subject_id, snap.subject, snap.is_draft = subject.id, subject, False
+    db.add(Correction(tenant=tenant, snap_id=snap_id, by=by, before=before.as_json(), after=subject.as_json()))
+    db.flush()
+    for table in (SubjectAttribute, SubjectWord):
+        db.execute(delete(table).where(table.tenant == tenant, table.snap_id == snap_id))
+    index(db, tenant, snap_id, subject)
+    return read(db, tenant, snap_id)
+
+
+def locked(db: Session, tenant: str, snap_id: UUID) -> Snap:
+    """To be changed: nobody else changes or shares it until the transaction ends."""
+    lock(db, tenant, snap_id)
+    return read(db, tenant, snap_id)
+
+
+def corrections(db: Session, tenant: str, snap_id: UUID) -> Sequence[Correction]:
+    """Oldest first."""
+    its = select(Correction).where(Correction.tenant == tenant, Correction.snap_id == snap_id)
+    return db.scalars(its.order_by(Correction.id)).all()
+
+
+# --- removing ---------------------------------------------------------------------------------------------------
+
+
+def remove(db: Session, tenant: str, snap_id: UUID) -> Removal:
+    """Deletes it; what was ever shared is only hidden. Files are the caller's to remove."""
+    snap = locked(db, tenant, snap_id)
+    if snap.is_shared:
+        snap.hidden_at = func.now()
+        removal = Removal.HIDDEN
+    else:
+        db.delete(snap)
+        removal = Removal.DELETED
+    db.flush()
+    return removal
+
+
+# --- files ------------------------------------------------------------------------------------------------------
+
+
+def published(db: Session, tenant: str, after: UUID, at_most: int) -> list[tuple[UUID, str, frozenset[str]]]:
+    """Snaps with files, in the order of ids from `after` on: their prefix, and the names that must be below it."""
+    names = func.jsonb_path_query_array(Snap.extras, literal("$.artefacts[*].file_name", JSONPATH))
+    with_files = select(Snap.id, Snap.media_prefix, names.label("names")).where(
+        Snap.tenant == tenant, Snap.media_prefix.is_not(None), Snap.id > after
+    )
+    rows = db.execute(with_files.order_by(Snap.id).limit(at_most))
+    return [(row.id, row.media_prefix or "", frozenset(row.names)) for row in rows]
+
+
+def named(db: Session, tenant: str, prefixes: Collection[str]) -> set[str]:
+    """Which of the prefixes are those of snaps."""
+    its = select(Snap.media_prefix).where(Snap.tenant == tenant, Snap.media_prefix.in_(prefixes))
+    return {prefix for prefix in db.scalars(its) if prefix}
+
+
+def expire(db: Session, tenant: str, before: datetime, at_most: int) -> list[str]:
+    """Parts with the files of snaps that were processed before and never shared: the prefixes, for whoever deletes
+    what is below them once this is committed. The record stays, with the hash of each file: what was kept elsewhere
+    can still be proven."""
+    old = select(Snap.id, Snap.media_prefix).where(
+        Snap.tenant == tenant, Snap.media_prefix.is_not(None), Snap.processed_at < before, ~Snap.is_shared
+    )
+    too_old = {row.id: row.media_prefix for row in db.execute(old.limit(at_most).with_for_update(skip_locked=True))}
+    # Asked again whether it was shared, in a statement that begins when the row is locked: the one that locks may not
+    # see a link of that moment.
+    its = update(Snap).where(Snap.tenant == tenant, Snap.id.in_(list(too_old)), ~Snap.is_shared)
+    without_pictures = Snap.extras.op("-")(literal(["poster", "thumbnail"], ARRAY(Text)))
+    its = its.values(media_prefix=None, media_bytes=0, frames=[], frame_count=0, clip=None, extras=without_pictures)
+    return [too_old[snap_id] for snap_id in db.scalars(its.returning(Snap.id))]

@@ -1,0 +1,59 @@
+"""Subject templates: which attributes a tenant wants of a subject, and whether it has them."""
+
+from collections.abc import Iterator, Sequence
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from snapapp.domain.subjects import Subject
+from snapapp.domain.tables import Template
+from snapapp.errors import TemplateNotFound
+
+_HIGHEST = 2**63 - 1
+
+
+def resolve(db: Session, tenant: str, template_id: int | None) -> Template:
+    """The template that is named, which must be in use; else the tenant's default."""
+    template = _default(db, tenant) if template_id is None else read(db, tenant, template_id)
+    if not template.is_active:
+        raise TemplateNotFound(template.id)
+    return template
+
+
+def read(db: Session, tenant: str, template_id: int) -> Template:
+    its = select(Template).where(Template.tenant == tenant, Template.id == template_id)
+    found = db.scalar(its) if 0 < template_id <= _HIGHEST else None
+    if found is None:
+        raise TemplateNotFound(template_id)
+    return found
+
+
+def _default(db: Session, tenant: str) -> Template:
+    found = db.scalar(select(Template).where(Template.tenant == tenant, Template.is_default))
+    if found is None:
+        raise TemplateNotFound("default")
+    return found
+
+
+def every(db: Session, tenant: str) -> Sequence[Template]:
+    """The default first, then by name; those that are out of use too."""
+    of_tenant = select(Template).where(Template.tenant == tenant)
+    return db.scalars(of_tenant.order_by(Template.is_default.desc(), Template.name, Template.id)).all()
+
+
+def violations(template: Template, subject: Subject) -> list[str]:
+    """What the template wants and the subject does not have; attributes it does not know are welcome."""
+    return list(_violations(template, subject))
+
+
+def _violations(template: Template, subject: Subject) -> Iterator[str]:
+    given = {attribute.key: attribute for attribute in subject.attributes}
+    for field in template.fields:
+        attribute = given.get(field.key)
+        if field.key == "id" and attribute is None and subject.id:
+            continue  # an id is a subject's own, not among its attributes
+        if attribute is None or attribute.value == "":
+            if field.required:
+                yield f"subject.attributes.{field.key}: is required"
+        elif attribute.type != field.type:
+            yield f"subject.attributes.{field.key}: must be a {field.type}"

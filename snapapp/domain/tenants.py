@@ -1,0 +1,108 @@
+"""Tenants: who they are, and the tokens they prove it with. Asked outside of any scope: it is here that it is found out
+whose scope it will be."""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Sequence
+
+from sqlalchemy import func, select, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
+
+from snapapp.domain import validation
+from snapapp.domain.tables import Tenant
+from snapapp.errors import Conflict, TenantNotFound, TokenRequired, TokenWrong
+
+DEFAULT = "default"
+DEVELOPMENT_TOKEN = "dev-default-token"  # noqa: S105 - seeded; everybody knows it
+
+_CODE_LONGEST, _NAME_LONGEST = 100, 200
+
+_ACTIVE = select(Tenant).where(Tenant.status == "ACTIVE")
+
+
+def identify(db: Session, *, code: str | None, token: str | None, tokens_required: bool) -> Tenant:
+    """Who asks, by what they sent. Where tokens are required, a token alone says it all, and a code alone nothing."""
+    if not tokens_required:
+        return by_code(db, code or DEFAULT)
+    if not token:
+        raise TokenRequired
+    if not code:
+        return by_token(db, token)
+    tenant = by_code(db, code)
+    if not _has(tenant, token):
+        raise TokenWrong
+    return tenant
+
+
+def by_code(db: Session, code: str) -> Tenant:
+    if not validation.text(code, _CODE_LONGEST) and (tenant := db.scalar(_ACTIVE.where(Tenant.code == code))):
+        return tenant
+    raise TenantNotFound(code)
+
+
+def by_token(db: Session, token: str) -> Tenant:
+    """Looked up by its hash: how long an index takes to find that tells nothing of the token."""
+    tenant = db.scalar(_ACTIVE.where(Tenant.token_hash == _hashed(token)))
+    if tenant is None or not _has(tenant, token):
+        raise TokenWrong
+    return tenant
+
+
+def _has(tenant: Tenant, token: str) -> bool:
+    return tenant.token_hash is not None and hmac.compare_digest(tenant.token_hash, _hashed(token))
+
+
+def every(db: Session) -> Sequence[Tenant]:
+    return db.scalars(select(Tenant).order_by(Tenant.code)).all()
+
+
+def add(db: Session, code: str, name: str) -> tuple[Tenant, str]:
+    """A new tenant, with its templates, and its token, which is kept nowhere."""
+    validation.insist({"code": _flaw_of_code(code), "name": validation.text(name, _NAME_LONGEST)})
+    token = _new_token()
+    new = insert(Tenant).values(code=code, name=name, token_hash=_hashed(token))
+    added = db.scalar(new.on_conflict_do_nothing(index_elements=[Tenant.code]).returning(Tenant))
+    if added is None:
+        raise Conflict(f"There is an assinatura {code} already")
+    return added, token
+
+
+def rotate_token(db: Session, code: str) -> str:
+    """A new token; the old one is dead at once."""
+    token = _new_token()
+    if validation.text(code, _CODE_LONGEST) or not _rotated(db, code, token):
+        raise TenantNotFound(code)
+    return token
+
+
+def _rotated(db: Session, code: str, token: str) -> bool:
+    change = update(Tenant).where(Tenant.code == code)
+    change = change.values(token_hash=_hashed(token), token_changed_at=func.now())
+    return db.scalar(change.returning(Tenant.code)) is not None
+
+
+def with_development_token(db: Session) -> str | None:
+    """The code of the tenant whose token everybody knows, if there is one."""
+    try:
+        return by_token(db, DEVELOPMENT_TOKEN).code
+    except TokenWrong:
+        return None
+
+
+def _flaw_of_code(code: str) -> str | None:
+    flaw = validation.text(code, _CODE_LONGEST)
+    if flaw:
+        return flaw
+    if not code.isprintable() or code != code.strip() or code in (".", "..") or set(code) & {"/", "\\"}:
+        return "must be a name without slashes, control characters or blanks at its ends"
+    return None
+
+
+def _new_token() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def _hashed(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

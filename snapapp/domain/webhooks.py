@@ -1,0 +1,104 @@
+"""Webhooks: which URLs a tenant wants called for which events. Each call is a job."""
+
+import secrets
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+from sqlalchemy import Connection, any_, literal, select
+from sqlalchemy.orm import Session
+
+from snapapp.domain import payloads, validation
+from snapapp.domain.tables import Webhook
+from snapapp.errors import Conflict, WebhookNotFound
+from snapapp.postgres.database import scope
+
+EVENTS = ("snap.completed", "snap.failed", "snap.shared")
+MOST = 20  # of a tenant
+_URL_LONGEST = 4096
+_HIGHEST = 2**63 - 1
+
+
+def every(db: Session, tenant: str) -> Sequence[Webhook]:
+    return db.scalars(select(Webhook).where(Webhook.tenant == tenant).order_by(Webhook.id)).all()
+
+
+def read(db: Session, tenant: str, webhook_id: int, *, lock: bool = False) -> Webhook:
+    its = select(Webhook).where(Webhook.tenant == tenant, Webhook.id == webhook_id)
+    its = its.with_for_update() if lock else its
+    found = db.scalar(its) if 0 < webhook_id <= _HIGHEST else None
+    if found is None:
+        raise WebhookNotFound(webhook_id)
+    return found
+
+
+def add(db: Session, tenant: str, url: str, events: Sequence[str]) -> Webhook:
+    """With a secret that signs what it is sent: to be shown this once."""
+    validation.insist({"url": validation.text(url, _URL_LONGEST), "events": _flaw_of_events(events)})
+    if len(every(db, tenant)) >= MOST:
+        raise Conflict(f"There are {MOST} webhooks already, remove one first")
+    new = Webhook(tenant=tenant, url=url, secret=secrets.token_urlsafe(32), events=_distinct(events))
+    db.add(new)
+    db.flush()
+    return new
+
+
+def change(
+    db: Session,
+    tenant: str,
+    webhook_id: int,
+    *,
+    url: str | None = None,
+    events: Sequence[str] | None = None,
+    is_active: bool | None = None,
+) -> Webhook:
+    """Changes what is given and keeps the rest, the secret included."""
+    flaws = {"url": None if url is None else validation.text(url, _URL_LONGEST)}
+    validation.insist(flaws | {"events": None if events is None else _flaw_of_events(events)})
+    hook = read(db, tenant, webhook_id, lock=True)
+    if url is not None:
+        hook.url = url
+    if events is not None:
+        hook.events = _distinct(events)
+    if is_active is not None:
+        hook.is_active = is_active
+    db.flush()
+    return hook
+
+
+def remove(db: Session, tenant: str, webhook_id: int) -> None:
+    db.delete(read(db, tenant, webhook_id, lock=True))
+    db.flush()
+
+
+def wanting(db: Session, tenant: str, event: str) -> Sequence[Webhook]:
+    """The active webhooks of this event."""
+    its = select(Webhook).where(Webhook.tenant == tenant, Webhook.is_active, literal(event) == any_(Webhook.events))
+    return db.scalars(its.order_by(Webhook.id)).all()
+
+
+def announce(
+    enqueue: Callable[..., object],
+    db: Session | Connection,
+    tenant: str,
+    snap_id: UUID,
+    event: str,
+    request_id: str | None,
+) -> None:
+    """A job for each who wants to know. In the transaction in which it happened, so nobody is told of what was rolled
+    back."""
+    with scope(db, tenant) as own:
+        hooks = wanting(own, tenant, event)
+    for hook in hooks:
+        payload = {"webhook_id": hook.id, "event": event, "snap_id": str(snap_id)}
+        enqueue(db, payloads.WEBHOOK, payload, tenant=tenant, request_id=request_id)
+
+
+def _flaw_of_events(events: Sequence[str]) -> str | None:
+    if not events:
+        return "must name one at least"
+    unknown = [event for event in events if event not in EVENTS]
+    return f"must be among {', '.join(EVENTS)}" if unknown else None
+
+
+def _distinct(events: Sequence[str]) -> list[str]:
+    return [event for event in EVENTS if event in events]

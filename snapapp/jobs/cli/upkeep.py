@@ -1,0 +1,68 @@
+"""`jobs discard`, and what workers do by themselves, done now by a person: `jobs prune` and `jobs reclaim`."""
+
+from argparse import Namespace
+from datetime import timedelta
+
+from snapapp.jobs.cli.jobs import agreed, counted_jobs, report, watched
+from snapapp.jobs.cli.queues import person
+from snapapp.jobs.cli.shown import bar_of, say, show_json
+from snapapp.jobs.cli.typed import Add, Db, duration, text, whole
+from snapapp.jobs.model import Status
+from snapapp.jobs.rows import bulk, leases, retention
+
+_OVER = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
+_PAGE = 1000  # jobs in a transaction
+_SETTLED_FOR = timedelta(seconds=15)  # after a server was away, its holders get a beat to say that they live
+
+
+def add_commands(add: Add) -> None:
+    discarding = add("discard", discard_jobs, "end waiting jobs, give up FAILED ones; they say why and who")
+    discarding.add_argument("ids", nargs="+", type=whole(1, 2**63 - 1), metavar="ID")
+    discarding.add_argument("--reason", type=text, required=True, help="for whoever wonders")
+    pruning = add("prune", prune_jobs, "delete jobs that ended long ago, with their logs and costs")
+    pruning.add_argument("--older-than", type=duration, required=True, metavar="AGE", help="since they ended: 12h, 30d")
+    pruning.add_argument("--status", type=str.upper, choices=[status.value for status in _OVER])
+    pruning.add_argument("--kind", type=text)
+    pruning.add_argument("--yes", action="store_true", help="do not ask")
+    add("reclaim", reclaim_jobs, "take back the jobs whose lease has ended, without waiting for a worker to do it")
+
+
+def discard_jobs(db: Db, arguments: Namespace) -> int:
+    by = person()
+    why = f"discarded{f' by {by}' if by else ''}: {arguments.reason}"
+    answers = watched(db, arguments.ids, lambda db, ids, on_progress: bulk.discard(db, ids, why, on_progress))
+    report(answers, arguments)
+    return 1 if answers.refused else 0
+
+
+def prune_jobs(db: Db, arguments: Namespace) -> int:
+    keep, kind = arguments.older_than, arguments.kind
+    status = Status(arguments.status) if arguments.status else None
+    found = retention.prunable(db, keep=keep, status=status, kind=kind)
+    if found and not (arguments.yes or agreed(f"delete {counted_jobs(found)} for good", arguments)):
+        return 1
+    deleted, after = 0, 0 if found else None
+    with bar_of(found) as done:
+        while after is not None:
+            some, after = retention.prune(db, keep=keep, after=after, limit=_PAGE, status=status, kind=kind)
+            deleted += some
+            done(some)
+    return _said(f"{counted_jobs(deleted)} deleted.", arguments, {"deleted": deleted})
+
+
+def reclaim_jobs(db: Db, arguments: Namespace) -> int:
+    taken: list[int] = []
+    while True:
+        some = leases.recover(db, settled_for=_SETTLED_FOR, limit=_PAGE)
+        taken += some
+        if len(some) < _PAGE:
+            break
+    return _said(f"{counted_jobs(len(taken))} reclaimed.", arguments, {"reclaimed": taken})
+
+
+def _said(said: str, arguments: Namespace, facts: dict[str, object]) -> int:
+    if arguments.json:
+        show_json(facts)
+    else:
+        say(said[0].upper() + said[1:])
+    return 0

@@ -1,0 +1,315 @@
+"""`enqueue`: checks what comes in, fills in what the kind's processor declares, and leaves the rest to the queue."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack
+from uuid import UUID
+
+import psycopg
+
+from snapapp.jobs import payloads, registry
+from snapapp.jobs.errors import InvalidJob
+from snapapp.jobs.model import JSON_CAP, encode, to_json
+from snapapp.jobs.rows import database, lifecycle
+
+if TYPE_CHECKING:  # a worker has no use for it
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+
+    AsyncDb = AsyncConnection | AsyncSession | psycopg.AsyncConnection[Any]
+
+_Spec = dict[str, Any]  # enqueue's arguments as the database takes them
+_Placed = tuple[int, _Spec]  # with its place among what was given
+
+Scope = Literal["waiting", "live", "ever"]
+OnConflict = Literal["existing", "ignore", "replace"]
+OnParentFailure = Literal["cancel", "run"]
+
+_BULK = 1000  # jobs in one statement
+_TOGETHER = 50  # jobs made JSON in one call
+_MOST_PARENTS = 10_000  # a child process is sent all of them
+_BULK_BYTES = 8 * 1024 * 1024  # of payload in one statement: a jsonb array cannot hold more than 256 MB
+_LONGEST = timedelta(days=3650)
+_LONGEST_TIMEOUT = timedelta(days=7)  # timeout_ms is an integer, and the setting has the same limit
+_EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9900, 1, 1, tzinfo=UTC)  # Python ends in 9999
+# Bytes as UTF-8, not characters: an entry of an index may have 2,700 of them, and holds three of these names.
+_LIMITS = {"kind": 200, "queue": 200, "tenant": 200, "unique_key": 500, "concurrency_key": 500, "request_id": 200}
+
+
+class Options(TypedDict, total=False):
+    """What can be said of a job beside its kind and payload, by name. None counts as not said where it is allowed."""
+
+    queue: str | None
+    priority: int
+    run_at: datetime | None
+    delay: timedelta | None
+    unique_key: str | None
+    unique_scope: Scope | None
+    on_conflict: OnConflict
+    concurrency_key: str | None
+    max_attempts: int | None
+    timeout: timedelta | None
+    tenant: str
+    snap_id: UUID | str | None
+    request_id: str | None
+    after: Sequence[int] | None
+    on_parent_failure: OnParentFailure
+
+
+def enqueue(db: lifecycle.Db, kind: str, payload: object = None, **options: Unpack[Options]) -> int | None:
+    """Adds a job in the transaction of `db` (a SQLAlchemy connection or session, or psycopg's): committed means it
+    will run, rolled back means it never was. Returns its id; None where on_conflict="ignore" met a holder. The payload
+    is a mapping, or a dataclass or model of the type that the kind's processor wants.
+
+    `after`: ids of jobs that must complete before. If one fails or is cancelled, this one is cancelled, unless
+    on_parent_failure="run". See docs/workflows.md.
+
+    InvalidJob leaves that transaction as it is. DuplicateKey (on_conflict="replace" met a holder that waits no more)
+    and UnknownJob (`after` names one that is not there) come from the database, which has aborted it: roll back, or
+    enqueue in a savepoint."""
+    return lifecycle.enqueue(db, _one(kind, payload, options))[0]
+
+
+def _one(kind: str, payload: object, options: Options) -> str:
+    [(_, text)] = _texts([_spec({"kind": kind, "payload": payload} | options)])
+    return f"[{text}]"
+
+
+async def enqueue_async(db: "AsyncDb", kind: str, payload: object = None, **options: Unpack[Options]) -> int | None:
+    """The same for asyncio: SQLAlchemy's AsyncConnection or AsyncSession (on psycopg), or psycopg's AsyncConnection.
+    Many at once: `await session.run_sync(enqueue_many, jobs)`."""
+    if not isinstance(db, psycopg.AsyncConnection):
+        return await db.run_sync(enqueue, kind, payload, **options)
+    return (await lifecycle.enqueue_async(db, _one(kind, payload, options)))[0]
+
+
+def enqueue_many(db: lifecycle.Db, jobs: Iterable[Mapping[str, Any]]) -> list[int | None]:
+    """Adds many, each a mapping of enqueue's arguments (`kind`, `payload`, …); returns their ids in order. All or
+    nothing: when one is refused, or `jobs` itself raises, none of them was added."""
+    pages = _pages(_in_order(jobs))
+    first_two = list(islice(pages, 2))
+    if len(first_two) < 2:  # one statement needs no savepoint to be all or nothing
+        return _added(db, first_two)
+    with database.together(db):
+        return _added(db, chain(first_two, pages))
+
+
+class _Page(NamedTuple):
+    """What goes in one statement."""
+
+    places: list[int]  # among what was given
+    texts: list[str]  # JSON
+
+
+def _added(db: lifecycle.Db, pages: Iterable[_Page]) -> list[int | None]:
+    ids: dict[int, int | None] = {}
+    for page in pages:
+        ids |= zip(page.places, lifecycle.enqueue(db, f"[{','.join(page.texts)}]"), strict=True)
+    return [ids[place] for place in range(len(ids))]
+
+
+def _in_order(jobs: Iterable[Mapping[str, Any]]) -> Iterator[_Placed]:
+    """Those with unique keys last, in the order of the keys: two callers with the same ones, in any order and in
+    several statements, then never wait for each other in a circle."""
+    keyed = []
+    for placed in enumerate(map(_spec, jobs)):
+        if "unique_key" in placed[1]:
+            keyed.append(placed)
+        else:
+            yield placed
+    yield from sorted(keyed, key=lambda placed: _key(*placed))
+
+
+def _key(place: int, spec: _Spec) -> tuple[str, str, str, int]:
+    return spec["kind"], spec.get("tenant", ""), spec["unique_key"], place
+
+
+def _pages(jobs: Iterator[_Placed]) -> Iterator[_Page]:
+    page = _Page([], [])
+    size = 0
+    while together := list(islice(jobs, _TOGETHER)):
+        places, specs = zip(*together, strict=True)
+        for count, text in _texts(specs):
+            if page.places and (len(page.places) + count > _BULK or size + len(text) > _BULK_BYTES):
+                yield page
+                page, size = _Page([], []), 0
+            page.places.extend(places[:count])
+            page.texts.append(text)
+            places, size = places[count:], size + len(text)
+    if page.places:
+        yield page
+
+
+class Defaults:
+    """What a kind gets whose processor says nothing. The runtime sets it from the settings, once, at start."""
+
+    max_attempts = 3
+
+
+def _spec(given: object) -> _Spec:
+    """What was given, checked and in the queue's terms. Here and not in the database, because an error there would
+    end the caller's transaction."""
+    if not isinstance(given, Mapping):
+        raise InvalidJob(f"each job must be a mapping of enqueue's arguments, not {given!r:.100}")
+    spec: _Spec = {}
+    for name, value in given.items():
+        check = _CHECKS.get(name)
+        if check is None:
+            raise InvalidJob(f"unknown arguments: {', '.join(sorted(map(str, given.keys() - _CHECKS.keys())))}")
+        if value is not None or name in _NEVER_NONE:
+            check(name, value)
+            spec[name] = value
+    kind = spec.get("kind")
+    if not kind:
+        raise InvalidJob("a job needs a kind")
+    if "unique_scope" in spec and "unique_key" not in spec:
+        raise InvalidJob("unique_scope needs a unique_key")
+    declared = registry.default.get(kind) if kind in registry.default else None
+    if declared is None:  # the workers that know it have told the database
+        spec["default_attempts"] = Defaults.max_attempts
+    else:
+        spec.setdefault("queue", declared.queue)
+        spec.setdefault("max_attempts", declared.max_attempts or Defaults.max_attempts)
+    wanted = None if declared is None else payloads.wanted_by(declared.function)
+    if wanted is not None or type(spec.get("payload", {})) is not dict:
+        spec["payload"] = payloads.plain(spec.get("payload", {}), wanted)
+    if "run_at" in spec:
+        spec["run_at"] = spec["run_at"].astimezone(UTC).isoformat()
+    if "delay" in spec:
+        spec["delay"] = f"{spec['delay'].total_seconds():.6f} seconds"
+    if "after" in spec:
+        spec["after"] = list(spec["after"])
+        if spec["after"] and spec.get("on_conflict") == "replace":
+            raise InvalidJob("a job with parents cannot replace another")
+    if "snap_id" in spec:
+        spec["snap_id"] = str(UUID(str(spec["snap_id"])))
+    if "timeout" in spec:
+        spec["timeout_ms"] = int(spec.pop("timeout").total_seconds() * 1000)
+    return spec
+
+
+def _texts(specs: Sequence[_Spec]) -> Iterator[tuple[int, str]]:
+    """How many, and their JSON without brackets: all of them in one where nothing wants a closer look, which takes half
+    the time."""
+    try:
+        text = encode(specs)[1:-1]
+        is_plain = len(text.encode()) <= JSON_CAP and not _is_doubtful(text)
+    except (TypeError, ValueError, RecursionError):
+        is_plain = False
+    if is_plain:
+        yield len(specs), text
+    else:
+        yield from ((1, _text(spec)) for spec in specs)
+
+
+def _is_doubtful(text: str) -> bool:
+    """For the cheap question first: a regular expression over all of it takes longer than making it."""
+    return "\\u0000" in text or (("e+" in text or "e-" in text) and _WITH_EXPONENT.search(text) is not None)
+
+
+def _text(spec: _Spec) -> str:
+    """One by itself, or what is wrong with it."""
+    text = to_json(spec.get("payload", {}))
+    if _WITH_EXPONENT.search(text):
+        zeros: list[int] = []
+        json.loads(text, parse_float=lambda literal: zeros.append(abs(int(literal.lower().partition("e")[2] or 0))))
+        if len(text.encode()) + sum(zeros) > JSON_CAP:
+            raise InvalidJob(f"the payload's numbers, written out, have more than the {JSON_CAP} bytes allowed")
+    return encode(spec)
+
+
+# PostgreSQL writes numbers out: 1e300 has 301 digits in jsonb's text, which the table limits.
+_WITH_EXPONENT = re.compile(r"[0-9]e[+-][0-9]{2}")
+
+
+def _check_text(name: str, value: object) -> None:
+    limit = _LIMITS[name]
+    if not _is_storable(value, limit):
+        raise InvalidJob(f"{name} must be text of at most {limit} bytes without NUL, not {value!r:.100}")
+    if not value and name in ("kind", "queue"):
+        raise InvalidJob("a job needs a kind" if name == "kind" else "queue must not be empty")
+
+
+def _check_tenant(name: str, value: object) -> None:
+    if value is None:
+        raise InvalidJob("tenant must be text, not None; the house's own is empty")
+    _check_text(name, value)
+
+
+def _check_payload(_name: str, value: object) -> None:
+    if not isinstance(value, Mapping) and not payloads.is_typed(value):
+        raise InvalidJob(f"the payload must be a JSON object, not {type(value).__name__}")
+
+
+def _check_word(name: str, value: object) -> None:
+    *others, last = _WORDS[name]
+    if value not in _WORDS[name]:
+        raise InvalidJob(f"{name} must be {', '.join(others)} or {last}, not {value!r:.100}")
+
+
+def _is_storable(value: object, limit: int) -> bool:
+    if not isinstance(value, str) or len(value) > limit or "\0" in value:
+        return False
+    if value.isascii():
+        return True
+    try:
+        return len(value.encode()) <= limit
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
+
+
+def _check_number(name: str, value: object) -> None:
+    least, most = _RANGES[name]
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InvalidJob(f"{name} must be a whole number from {least} to {most}, not {value!r:.100}")
+
+
+def _check_moment(name: str, value: object) -> None:
+    if not isinstance(value, datetime) or value.utcoffset() is None or not _EARLIEST <= value <= _LATEST:
+        years = f"between {_EARLIEST.year} and {_LATEST.year}"
+        raise InvalidJob(f"{name} must be a datetime with a time zone, {years}, not {value!r:.100}")
+
+
+def _check_duration(name: str, value: object) -> None:
+    least, most = _SPANS[name]
+    if not isinstance(value, timedelta) or not least <= value <= most:
+        raise InvalidJob(f"{name} must be a timedelta from {least} to {most}, not {value!r:.100}")
+
+
+def _check_ids(name: str, value: object) -> None:
+    is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    if not is_list or len(value) > _MOST_PARENTS:  # type: ignore[arg-type]
+        raise InvalidJob(f"{name} must be a list of at most {_MOST_PARENTS} ids of jobs, not {value!r:.100}")
+    for one in value:  # type: ignore[attr-defined]
+        if isinstance(one, bool) or not isinstance(one, int) or not 0 < one < 2**63:
+            raise InvalidJob(f"{name} must be a list of ids of jobs, and {one!r:.100} is none")
+
+
+def _check_uuid(name: str, value: object) -> None:
+    try:
+        UUID(str(value))
+    except ValueError:
+        raise InvalidJob(f"{name} must be a UUID, not {value!r:.100}") from None
+
+
+_RANGES = {"priority": (-1000, 1000), "max_attempts": (1, 1000)}
+_SPANS = {"delay": (timedelta(0), _LONGEST), "timeout": (timedelta(milliseconds=1), _LONGEST_TIMEOUT)}
+_WORDS = {
+    "unique_scope": ("waiting", "live", "ever"),
+    "on_conflict": ("existing", "ignore", "replace"),
+    "on_parent_failure": ("cancel", "run"),
+}
+_CHECKS: dict[str, Callable[[str, object], None]] = {
+    **dict.fromkeys(_LIMITS, _check_text),
+    **dict.fromkeys(_RANGES, _check_number),
+    **dict.fromkeys(_SPANS, _check_duration),
+    **dict.fromkeys(_WORDS, _check_word),
+    "tenant": _check_tenant,
+    "payload": _check_payload,
+    "run_at": _check_moment,
+    "snap_id": _check_uuid,
+    "after": _check_ids,
+}
+_NEVER_NONE = frozenset({"priority", "on_conflict", "on_parent_failure", "tenant"})

@@ -1,0 +1,116 @@
+"""What a job is doing when four fifths of its time have passed: written to its log, once an attempt, because afterwards
+nobody can ask it any more."""
+
+import os
+import sys
+import threading
+import traceback
+from asyncio import Task
+from collections.abc import Collection, Iterable, Iterator
+from itertools import dropwhile
+from time import monotonic
+from types import FrameType
+from typing import Any
+
+from snapapp.jobs.model import TEXT_CAP, Job, clean
+from snapapp.jobs.rows.database import Db
+from snapapp.jobs.rows.database import run as _run
+
+_PART = 0.8  # of the time limit
+_FRAMES = 50  # the innermost ones
+_OURS = (os.path.dirname(os.path.dirname(__file__)) + os.sep, threading.__file__)  # noqa: PTH120 - compared with file names of code
+
+
+def opens_at(job: Job) -> float:
+    """Its soft deadline."""
+    began, deadline = job.started_at or 0.0, job.deadline or float("inf")
+    return began + _PART * (deadline - began)
+
+
+def put_down(job: Job, what: str, words: str) -> None:
+    """As one line of the job's log, also of a job that has said too much already."""
+    if job.channel and job.started_at is not None and job.deadline is not None:
+        passed, limit = monotonic() - job.started_at, job.deadline - job.started_at
+        told = f"black box, after {passed:.1f} s of {limit:g} s: {what}\n"
+        job.channel.log(job, "WARNING", told + clean(words, TEXT_CAP - len(told)))
+
+
+# --- where in Python --------------------------------------------------------------------------------------------
+
+
+def of_thread(ident: int) -> str:
+    """The calls that a thread is in, the innermost last; also while it is in C, if that lets others run."""
+    frame = sys._current_frames().get(ident)
+    return _told(reversed([*traceback.walk_stack(frame)])) if frame else "its thread has ended"
+
+
+def of_task(task: Task[Any], loop_thread: int) -> str:
+    """The awaits that a task is in, the innermost last; where it keeps the whole loop waiting, that thread's calls."""
+    coroutine = task.get_coro()
+    if getattr(coroutine, "cr_running", False):
+        return f"it keeps its event loop from everything else\n{of_thread(loop_thread)}"
+    waits_for = f"waiting for {clean(repr(getattr(task, '_fut_waiter', None)), 300)}\n"
+    return _told((frame, frame.f_lineno) for frame in _awaits(coroutine)) + waits_for
+
+
+def _awaits(awaited: object) -> Iterator[FrameType]:
+    """From the outermost coroutine to the innermost."""
+    while (frame := _either(awaited, "cr_frame", "gi_frame", "ag_frame")) is not None:
+        yield frame
+        awaited = _either(awaited, "cr_await", "gi_yieldfrom", "ag_await")
+
+
+def _either(it: object, *names: str) -> Any:
+    return next((found for name in names if (found := getattr(it, name, None)) is not None), None)
+
+
+def _told(calls: Iterable[tuple[FrameType, int]]) -> str:
+    """Without those of ours that lead to the job's first."""
+    known = [*calls]
+    own = [*dropwhile(lambda call: call[0].f_code.co_filename.startswith(_OURS), known)] or known
+    summary = traceback.StackSummary.extract(iter(own[-_FRAMES:]), lookup_lines=True)
+    return clean("".join(summary.format()), TEXT_CAP - 400, keep="end")
+
+
+def of_dump(dump: str) -> str:
+    """What faulthandler wrote in a child: of each thread the innermost call first; the thread of the job first."""
+    threads = [*filter(None, (_without_ours(block) for block in dump.strip().split("\n\n")))]
+    return "\n".join(sorted(threads, key=lambda block: not block.startswith("in its main thread")))
+
+
+def _without_ours(block: str) -> str:
+    head, *calls = block.splitlines()
+    own = [call for call in calls if not any(mark in call for mark in ("<frozen runpy>", f'"{_OURS[0]}executors'))]
+    head = "in another thread" if len(own) == len(calls) else "in its main thread"
+    return "\n".join([f"{head}, the innermost call first:", *own, ""])
+
+
+# --- where in SQL -----------------------------------------------------------------------------------------------
+
+_BACKENDS = """
+SELECT its.pid, its.state, round(extract(epoch FROM clock_timestamp() - its.state_change))::bigint,
+       its.wait_event_type, its.wait_event, its.query,
+       ARRAY(SELECT format('%%s (%%s for %%s s, %%s): %%s', blocker, coalesce(other.state, 'unknown'),
+                           round(extract(epoch FROM clock_timestamp() - other.state_change)),
+                           coalesce(nullif(other.application_name, ''), 'no name'), left(other.query, 300))
+               FROM unnest(pg_blocking_pids(its.pid)) AS blocker
+               LEFT JOIN pg_stat_activity AS other ON other.pid = blocker)
+  FROM pg_stat_activity AS its
+ WHERE its.pid = ANY (%(pids)s::integer[])
+ ORDER BY its.pid
+"""
+
+
+def of_backends(db: Db, pids: Collection[int]) -> str:
+    """What these server processes do, what they wait for, and who blocks them."""
+    return "\n".join(line for row in _run(db, _BACKENDS, {"pids": list(pids)}) for line in _about_backend(*row))
+
+
+def _about_backend(
+    pid: int, state: str | None, since: int | None, wait_type: str | None, wait: str | None, query: str, by: list[str]
+) -> Iterator[str]:
+    waits = f", waits for {wait_type}: {wait}" if wait else ""
+    yield f"backend {pid} is {state or 'hidden from us'} for {since or 0} s{waits}"
+    yield f"  its statement: {clean(query or '', 1000)}"
+    for blocker in by:
+        yield f"  blocked by backend {blocker}"

@@ -1,0 +1,327 @@
+"""The supervisor's other thread: all that needs the database, so that a silent one never delays a process."""
+
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import timedelta
+from math import ceil
+from time import monotonic
+from typing import Any, NamedTuple
+
+import psycopg
+
+from snapapp.jobs import events
+from snapapp.jobs.events import Events
+from snapapp.jobs.fleet import commands, store
+from snapapp.jobs.fleet.commands import Order, Source
+from snapapp.jobs.fleet.plan import Balance, Plan
+from snapapp.jobs.fleet.pool import PoolStatus, State
+from snapapp.jobs.fleet.scaling import Box, Crew, Decision, Memory, decide
+from snapapp.jobs.fleet.store import EndedWorker, Master
+from snapapp.jobs.os import memory, processes
+from snapapp.jobs.retry import pause_after
+from snapapp.jobs.rows.database import Connect, Line, Row
+
+_Db = psycopg.Connection[Row]
+
+_BEAT_EVERY = store.LIVES_FOR.total_seconds() / 3
+_LOOK_FOR_ORPHANS_EVERY = 15.0
+
+
+class Answer(NamedTuple):
+    order: int
+    output: str
+    failed: bool
+
+
+class DatabaseThread:
+    """`publish`, `record_end`, `answer` are called by the supervisor's main thread and never wait."""
+
+    def __init__(
+        self,
+        master: Master,
+        plan: Plan,
+        *,
+        connect: Connect,
+        events: Events,
+        patience: float,  # seconds before an orphan that does not leave is killed
+        on_order: Callable[[Order], None],
+        on_host_lost: Callable[[], None],
+    ) -> None:
+        self._master = master
+        self._plan = plan
+        self._events = events
+        self._patience = patience
+        self._on_order = on_order
+        self._on_host_lost = on_host_lost
+        self._line = Line(lambda: connect("supervisor"))
+        self._listening: _Db | None = None
+        self._has_heard = True  # a command may wait; written by this thread only
+        self._ended: deque[EndedWorker] = deque()
+        self._answers: deque[Answer] = deque()
+        self._statuses: Sequence[PoolStatus] = ()  # replaced as a whole by the main thread
+        self._written: dict[str, PoolStatus] = {}
+        self.status = "ACTIVE"  # written by the main thread
+        self._told_status = ""
+        self._beat_at = self._orphans_at = self._decide_at = 0.0
+        self._autoscaler = Autoscaler(master, plan)
+        self._orphans: dict[tuple[int, int], float] = {}  # (pid, started) -> when it was first seen
+        self._bell, self._ear = socket.socketpair()
+        self._bell.setblocking(False)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fleet database", daemon=True)
+
+    # --- told by the main thread ------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, within: float) -> None:
+        """What is left to write is written first, if the database lets it."""
+        self._stopping.set()
+        self._ring()
+        self._thread.join(within)
+
+    def publish(self, statuses: Sequence[PoolStatus]) -> None:
+        if statuses != self._statuses:
+            self._statuses = statuses
+            self._ring()
+
+    def record_end(self, ended: EndedWorker) -> None:
+        self._ended.append(ended)
+        self._ring()
+
+    def answer(self, order: int, output: str, *, failed: bool = False) -> None:
+        self._answers.append(Answer(order, output, failed))
+        self._ring()
+
+    def _ring(self) -> None:
+        with suppress(BlockingIOError):
+            self._bell.send(b"!")
+
+    # --- the thread -------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        failures = 0
+        while True:
+            is_last = self._stopping.is_set()
+            try:
+                with self._line.connection() as db:
+                    self._listen(db)
+                    self.work(db)
+                    if is_last:
+                        store.leave(db, self._master)
+                        break
+                    self._wait(db)
+                failures = 0
+            except Exception as error:  # noqa: BLE001 - a thread's outermost edge
+                failures += 1
+                self._complain("write to the database", error)
+                if is_last:
+                    break
+                self._stopping.wait(pause_after(failures))
+        self._line.close()
+
+    def _listen(self, db: _Db) -> None:
+        if self._listening is not db:
+            db.add_notify_handler(self._hear)
+            db.execute(f"LISTEN {commands.CHANNEL}")
+            self._listening = db
+            self._has_heard = True  # whatever was said before we listened
+
+    def _hear(self, notice: psycopg.Notify) -> None:
+        self._has_heard = self._has_heard or notice.payload == self._master.host
+
+    def _wait(self, db: _Db) -> None:
+        if self._has_heard:
+            return
+        due = min(self._beat_at, self._orphans_at, self._decide_at) - monotonic()
+        readable, _, _ = select.select([db.fileno(), self._ear.fileno()], [], [], max(0.0, min(due, _BEAT_EVERY)))
+        if self._ear.fileno() in readable:
+            self._ear.recv(4096)
+        if db.fileno() in readable:
+            db.pgconn.consume_input()
+            while notice := db.pgconn.notifies():
+                self._has_heard = self._has_heard or notice.extra.decode() == self._master.host
+
+    # --- one pass ---------------------------------------------------------------------------------------------
+
+    def work(self, db: _Db) -> None:
+        """The dead first: their jobs wait. What fails though the database is there keeps nothing else waiting."""
+        steps = (
+            self._record_ended,
+            self._send_answers,
+            self._beat_if_due,
+            self._take_orders,
+            self._write_standings,
+            self._decide_if_due,
+            self._look_for_orphans,
+        )
+        for step in steps:
+            try:
+                step(db)
+            except (psycopg.OperationalError, psycopg.InterfaceError):
+                raise
+            except Exception as error:  # noqa: BLE001 - one step of many
+                self._complain(step.__name__.strip("_").replace("_", " "), error)
+
+    def _record_ended(self, db: _Db) -> None:
+        while self._ended:
+            taken = store.record_end(db, self._master, self._ended[0])
+            ended = self._ended.popleft()
+            if taken:
+                self._tell(events.WORKER_RECOVERED, recovered=len(taken), job_ids=taken[:20], why=ended.end)
+
+    def _send_answers(self, db: _Db) -> None:
+        while self._answers:
+            order, output, failed = self._answers[0]
+            commands.answer(db, order, self._master.id, output, failed=failed)
+            self._answers.popleft()
+
+    def _beat_if_due(self, db: _Db) -> None:
+        now = monotonic()
+        if now < self._beat_at and self._told_status == self.status:
+            return
+        self._beat_at, self._told_status = now + _BEAT_EVERY, self.status
+        self._written.clear()
+        waits = store.beat(db, self._master, status=self._told_status)
+        if waits is None and not store.hold(db, self._master):  # the row may just be gone
+            self._on_host_lost()
+        self._has_heard = self._has_heard or bool(waits)
+
+    def _take_orders(self, db: _Db) -> None:
+        if self._has_heard:
+            self._has_heard = False
+            for order in commands.take(db, self._master.host, self._master.id):
+                self._on_order(order)
+
+    def _decide_if_due(self, db: _Db) -> None:
+        now = monotonic()
+        if now >= self._decide_at:
+            self._decide_at = now + self._autoscaler.look_every
+            self._has_heard = self._autoscaler.look(db, self._statuses) or self._has_heard
+
+    def _write_standings(self, db: _Db) -> None:
+        statuses = self._statuses
+        for status in statuses:
+            if self._written.get(status.planned.name) != status:
+                store.stand(db, self._master.host, status)
+                self._written[status.planned.name] = status
+
+    # --- orphans ----------------------------------------------------------------------------------------------
+
+    def _look_for_orphans(self, db: _Db) -> None:
+        """Workers of a supervisor that is no more. They have noticed and are finishing; who does not, is ended."""
+        if monotonic() < self._orphans_at:
+            return
+        self._orphans_at = monotonic() + _LOOK_FOR_ORPHANS_EVERY
+        seen = store.of_other_masters(db, self._master)
+        for orphan in seen:
+            pid, started = orphan
+            if processes.is_gone(pid, started):
+                store.record_end(db, self._master, _gone(pid, started))
+            elif monotonic() - self._orphans.setdefault(orphan, monotonic()) > self._patience:
+                _end(pid, started, signal.SIGKILL)
+                self._tell(events.PROCESS_ENDED, pid=pid, why="its supervisor died and it did not leave: killed")
+        self._orphans = {orphan: since for orphan, since in self._orphans.items() if orphan in seen}
+
+    def _complain(self, doing: str, error: BaseException) -> None:
+        self._tell(events.MASTER_ERROR, doing=doing, error=f"{type(error).__name__}: {error}")
+
+    def _tell(self, name: str, **facts: Any) -> None:
+        self._events.emit(name, logging.WARNING, host=self._master.host, master=self._master.id, **facts)
+
+
+def _gone(pid: int, started: int) -> EndedWorker:
+    return EndedWorker(pid, started, "", (), timedelta(0), "lost: its process is gone", never_ready=False)
+
+
+def _end(pid: int, started: int, how: signal.Signals) -> None:
+    """A process that is not our child: between a look and a signal its number could go to somebody else."""
+    if sys.platform != "linux":
+        return
+    with suppress(ProcessLookupError, PermissionError):
+        handle = os.pidfd_open(pid)
+        try:
+            if processes.started(pid) == started:
+                signal.pidfd_send_signal(handle, how)
+        finally:
+            os.close(handle)
+
+
+# --- the autoscaler ---------------------------------------------------------------------------------------------
+
+
+class Autoscaler:
+    """Measures, has `scaling` decide, and commands what was decided as a person would: by a row."""
+
+    def __init__(self, master: Master, plan: Plan) -> None:
+        self._master = master
+        self._plan = plan
+        self._balanced = {pool.name for pool in plan.pools if pool.balance is not Balance.OFF}
+        cooldowns = [pool.cooldown.total_seconds() for pool in plan.pools if pool.name in self._balanced]
+        self.look_every = min(cooldowns, default=_BEAT_EVERY)
+        self._seen: dict[str, Memory] = {}
+
+    def look(self, db: _Db, statuses: Sequence[PoolStatus]) -> bool:
+        """True: something was commanded."""
+        ours = [each for each in statuses if self._may_scale(each)]
+        if not ours:
+            return False
+        crews = [self._crew(db, each) for each in ours]
+        others = sum(each.wanted for each in statuses if each not in ours)
+        lid = self._plan.max_processes
+        box = Box(
+            max_processes=None if lid is None else max(0, lid - others),
+            free_mb=memory.free_mb(),
+            reserve_mb=self._plan.reserve_mb,
+        )
+        decisions = decide(crews, box)
+        changed = [(crew, its) for crew, its in zip(crews, decisions, strict=True) if its.wanted != crew.present]
+        for crew, decision in changed:
+            self._command(db, crew, decision, box)
+        return bool(changed)
+
+    def _may_scale(self, pool: PoolStatus) -> bool:
+        is_free = pool.fixed_at is None and pool.state is State.ACTIVE
+        return pool.planned.name in self._balanced and is_free and pool.present >= pool.wanted
+
+    def _crew(self, db: _Db, status: PoolStatus) -> Crew:
+        name, seen = status.planned.name, self._seen.setdefault(status.planned.name, Memory())
+        seen.kinds = store.kinds(db, self._master.host, name) or seen.kinds
+        with db.transaction():
+            load = store.load(db, status.planned.queues, seen.kinds)
+        crew = Crew(pool=status.planned, load=load, present=status.wanted, rss_mb=_p95(status.memory_mb))
+        return seen.note(crew, monotonic())
+
+    def _command(self, db: _Db, crew: Crew, decision: Decision, box: Box) -> None:
+        pool, host = crew.pool, self._master.host
+        with db.transaction():
+            inputs = crew.as_json() | {"box": asdict(box)}
+            store.decided(
+                db, host, pool.name, str(pool.balance), crew.present, decision.wanted, decision.reason, inputs
+            )
+            commands.send(
+                db,
+                commands.Action.SCALE,
+                host=host,
+                pool=pool.name,
+                amount=decision.wanted,
+                reason=decision.reason[:500],
+                source=Source.AUTOSCALER,
+                expires_in=timedelta(seconds=10),
+            )
+        self._seen[pool.name].changed_at = monotonic()
+
+
+def _p95(sizes: Sequence[int]) -> float | None:
+    known = sorted(size for size in sizes if size)
+    return known[ceil(0.95 * len(known)) - 1] if known else None

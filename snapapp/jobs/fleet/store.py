@@ -1,0 +1,446 @@
+"""Every statement on supervisors and their pools: who holds a host, how its pools stand, how workers ended, what waits
+for them, and why they were scaled."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+import psycopg
+
+from snapapp.jobs.fleet.pool import PoolStatus, State
+from snapapp.jobs.fleet.scaling import Load
+from snapapp.jobs.os import processes, state_file
+from snapapp.jobs.rows import leases, roster
+from snapapp.jobs.rows.database import Db, run
+
+LIVES_FOR = timedelta(seconds=15)  # a supervisor, without a heartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class Master:
+    """A supervisor, as it introduces itself."""
+
+    id: str
+    host: str
+    machine: str
+    pid: int
+    pid_started: int
+
+
+class Holder(NamedTuple):
+    """Whoever holds a host."""
+
+    id: str
+    machine: str
+    pid: int
+    pid_started: int
+    since: datetime
+    last_beat: timedelta
+    is_expired: bool
+
+    def said(self, host: str) -> str:
+        where = f"pid {self.pid}" + ("" if self.machine == processes.machine() else " of another machine of that name")
+        since = f"since {self.since:%Y-%m-%d %H:%M:%S} UTC, last heard of {self.last_beat.total_seconds():.0f} s ago"
+        return f"the host {host} has a supervisor for this database: {where}, {since}"
+
+
+# --- masters ----------------------------------------------------------------------------------------------------
+
+_HOLDER = """
+SELECT id, machine, pid, pid_started, started_at, now() - beat_at, expires_at <= now()
+  FROM job_master WHERE host = %(host)s
+"""
+
+# `instead` is whom we found gone; somebody else may have taken its place meanwhile, and then we have not got it.
+_HOLD = """
+INSERT INTO job_master AS held (host, id, machine, pid, pid_started, expires_at)
+VALUES (%(host)s, %(id)s, %(machine)s, %(pid)s, %(pid_started)s, now() + %(lives_for)s)
+ON CONFLICT (host) DO UPDATE
+   SET id = excluded.id, machine = excluded.machine, pid = excluded.pid, pid_started = excluded.pid_started,
+       status = 'ACTIVE', note = NULL, started_at = now(), beat_at = now(), expires_at = excluded.expires_at
+ WHERE held.id = %(instead)s OR held.expires_at <= now()
+RETURNING id
+"""
+
+_BEAT = """
+UPDATE job_master SET status = %(status)s, note = %(note)s, beat_at = now(), expires_at = now() + %(lives_for)s
+ WHERE host = %(host)s AND id = %(id)s
+RETURNING EXISTS (SELECT FROM job_command WHERE host = %(host)s AND status = 'PENDING')
+"""
+
+_LEAVE = "DELETE FROM job_master WHERE host = %(host)s AND id = %(id)s RETURNING id"
+
+
+def holder(db: Db, host: str) -> Holder | None:
+    rows = run(db, _HOLDER, {"host": host})
+    return Holder(*rows[0]) if rows else None
+
+
+def hold(db: Db, master: Master, instead: str | None = None) -> bool:
+    """Takes the host, if nobody has it or `instead` still has."""
+    given = {
+        "host": master.host,
+        "id": master.id,
+        "machine": master.machine,
+        "pid": master.pid,
+        "pid_started": master.pid_started,
+        "lives_for": LIVES_FOR,
+        "instead": instead,
+    }
+    return bool(run(db, _HOLD, given))
+
+
+def beat(db: Db, master: Master, *, status: str = "ACTIVE", note: str | None = None) -> bool | None:
+    """Does a command wait for us? None: the host is not ours any more."""
+    given = {"host": master.host, "id": master.id, "status": status, "note": note, "lives_for": LIVES_FOR}
+    rows = run(db, _BEAT, given)
+    return bool(rows[0][0]) if rows else None
+
+
+def leave(db: Db, master: Master) -> None:
+    run(db, _LEAVE, {"host": master.host, "id": master.id})
+
+
+# --- pools ------------------------------------------------------------------------------------------------------
+
+_KEPT = "SELECT name, state, state_reason, fixed_at FROM job_pool WHERE host = %(host)s"
+
+_STAND = """
+INSERT INTO job_pool AS known (host, name, queues, balance, min_processes, max_processes, state, state_reason, fixed_at,
+                               wanted, present, leaving, note)
+VALUES (%(host)s, %(name)s, %(queues)s, %(balance)s, %(least)s, %(most)s, %(state)s, %(state_reason)s, %(fixed_at)s,
+        %(wanted)s, %(present)s, %(leaving)s, %(note)s)
+ON CONFLICT (host, name) DO UPDATE
+   SET queues = excluded.queues, balance = excluded.balance, min_processes = excluded.min_processes,
+       max_processes = excluded.max_processes, state = excluded.state, state_reason = excluded.state_reason,
+       fixed_at = excluded.fixed_at, wanted = excluded.wanted, present = excluded.present,
+       leaving = excluded.leaving, note = excluded.note, seen_at = now()
+RETURNING name
+"""
+
+_FORGET = "DELETE FROM job_pool WHERE host = %(host)s AND name <> ALL (%(names)s) RETURNING name"
+
+
+class SavedPool(NamedTuple):
+    """What a person made of a pool: it outlives the supervisor."""
+
+    name: str
+    state: State
+    reason: str | None
+    fixed_at: int | None
+
+
+def kept(db: Db, host: str) -> list[SavedPool]:
+    return [SavedPool(name, State(state), *rest) for name, state, *rest in run(db, _KEPT, {"host": host})]
+
+
+def stand(db: Db, host: str, pool: PoolStatus) -> None:
+    """Writes down how a pool stands."""
+    planned = pool.planned
+    given = {
+        "host": host,
+        "name": planned.name,
+        "queues": list(planned.queues),
+        "balance": str(planned.balance),
+        "least": planned.min_processes,
+        "most": planned.max_processes,
+        "state": str(pool.state),
+        "state_reason": pool.state_reason,
+        "fixed_at": pool.fixed_at,
+        "wanted": pool.wanted,
+        "present": pool.present,
+        "leaving": pool.leaving,
+        "note": pool.note,
+    }
+    run(db, _STAND, given)
+
+
+def forget_pools(db: Db, host: str, besides: Sequence[str]) -> None:
+    """Pools that are no longer planned."""
+    run(db, _FORGET, {"host": host, "names": list(besides)})
+
+
+# --- workers ----------------------------------------------------------------------------------------------------
+
+_OF_PROCESS = """
+SELECT id, traces FROM job_worker WHERE machine = %(machine)s AND pid = %(pid)s AND pid_started = %(pid_started)s
+"""
+
+# Another worker of this machine may have found it dead before us, and written that down.
+_NEVER_CAME = """
+INSERT INTO job_worker_exit (worker_id, name, host, pid, pool, queues, reason, jobs_completed, jobs_failed, started_at)
+SELECT '', %(name)s, %(host)s, %(pid)s, %(pool)s, %(queues)s, %(reason)s, 0, 0, now() - %(age)s::interval
+ WHERE NOT EXISTS (SELECT FROM job_worker_exit
+                    WHERE host = %(host)s AND pid = %(pid)s AND exited_at >= now() - %(age)s::interval)
+RETURNING id
+"""
+
+_OF_OTHERS = """
+SELECT pid, pid_started FROM job_worker
+ WHERE machine = %(machine)s AND pool IS NOT NULL AND host = %(host)s AND master <> %(master)s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedWorker:
+    """A worker process that has ended, whatever it wrote itself."""
+
+    pid: int
+    pid_started: int
+    pool: str
+    queues: tuple[str, ...]
+    age: timedelta
+    end: str
+    never_ready: bool  # it failed before it was ready
+    state_file: str | None = None
+
+
+def record_end(db: psycopg.Connection[Any], master: Master, ended: EndedWorker) -> list[int]:
+    """Its claims are free at once; the attempts that ran stay charged. The ids of the jobs."""
+    ours = {"machine": master.machine, "pid": ended.pid, "pid_started": ended.pid_started}
+    taken: list[int] = []
+    rows = run(db, _OF_PROCESS, ours)
+    for worker, traces in rows:
+        taken += leases.release(db, worker, state_file.running(traces))
+        roster.leave(db, worker, ended.end)
+        state_file.forget(traces)
+    state_file.forget(ended.state_file)
+    if not rows and ended.never_ready:
+        name = f"{ended.pool}-{ended.pid}"
+        reason = f"{ended.end} before it stood on the roster"
+        about = {"name": name, "host": master.host, "pid": ended.pid, "pool": ended.pool, "age": ended.age}
+        run(db, _NEVER_CAME, {**about, "queues": list(ended.queues), "reason": reason})
+    return taken
+
+
+def of_other_masters(db: Db, master: Master) -> list[tuple[int, int]]:
+    """Workers of this machine whose supervisor is not us: (pid, when it started)."""
+    given = {"machine": master.machine, "host": master.host, "master": master.id}
+    return [(pid, started) for pid, started in run(db, _OF_OTHERS, given)]
+
+
+# --- what waits, and what was decided ---------------------------------------------------------------------------
+
+# The walk must follow the index, even before the statistics know of the rows in it; in the caller's transaction.
+_WITH_CARE = """
+SELECT set_config('statement_timeout', '5000', true), set_config('enable_seqscan', 'off', true),
+       set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true),
+       set_config('jit', 'off', true)
+"""
+
+# What could begin now: of what any worker may claim, all that is due; of what limits and fair queues hold (each lane a
+# range of their index), as much as its key, its kind and its queue have room for. How fast jobs come and go is seen
+# among those near the newest running one, as far as one page of ids tells; what a limit holds has not come yet.
+_LOAD = """
+WITH RECURSIVE head AS (
+    (SELECT 1 AS number, queue, kind, priority FROM snap_processing_job
+      WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'open' ORDER BY queue, kind, priority LIMIT 1)
+  UNION ALL
+    SELECT head.number + 1, next.* FROM head CROSS JOIN LATERAL (
+        SELECT queue, kind, priority FROM snap_processing_job
+         WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'open'
+           AND (queue, kind, priority) > (head.queue, head.kind, head.priority)
+         ORDER BY queue, kind, priority LIMIT 1) AS next
+     WHERE head.number < %(heads)s
+), lane AS (
+    (SELECT 1 AS number, queue, kind, lane FROM snap_processing_job
+      WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'held' ORDER BY queue, kind, lane LIMIT 1)
+  UNION ALL
+    SELECT lane.number + 1, next.* FROM lane CROSS JOIN LATERAL (
+        SELECT queue, kind, lane FROM snap_processing_job
+         WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'held'
+           AND (queue, kind, lane) > (lane.queue, lane.kind, lane.lane)
+         ORDER BY queue, kind, lane LIMIT 1) AS next
+     WHERE lane.number < %(heads)s
+), open AS (
+    SELECT its.* FROM head CROSS JOIN LATERAL (
+        SELECT count(*) AS jobs, min(next_retry_at) AS oldest FROM (
+            SELECT next_retry_at FROM snap_processing_job AS job
+             WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'open' AND job.queue = head.queue
+               AND job.kind = head.kind AND job.priority = head.priority AND next_retry_at <= now()
+             ORDER BY next_retry_at LIMIT %(cap)s) AS entries) AS its
+     WHERE (%(queues)s::text[] IS NULL OR head.queue = ANY (%(queues)s))
+       AND (%(kinds)s::text[] IS NULL OR head.kind = ANY (%(kinds)s))
+       AND NOT EXISTS (SELECT FROM job_queue WHERE name = head.queue AND paused_at IS NOT NULL)
+), held AS MATERIALIZED (
+    SELECT lane.queue, lane.kind, lane.lane, its.jobs, its.oldest FROM lane CROSS JOIN LATERAL (
+        SELECT count(*) AS jobs, min(next_retry_at) AS oldest FROM (
+            SELECT next_retry_at FROM snap_processing_job AS job
+             WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'held'
+               AND job.queue = lane.queue AND job.kind = lane.kind AND job.lane = lane.lane
+             LIMIT %(cap)s) AS entries) AS its
+     WHERE (%(queues)s::text[] IS NULL OR lane.queue = ANY (%(queues)s))
+       AND (%(kinds)s::text[] IS NULL OR lane.kind = ANY (%(kinds)s))
+       AND NOT EXISTS (SELECT FROM job_queue WHERE name = lane.queue AND paused_at IS NOT NULL)
+), taken AS MATERIALIZED (
+    SELECT key, count(*) AS jobs FROM snap_processing_job AS job CROSS JOIN LATERAL (
+        VALUES ('queue:' || job.queue), ('kind:' || job.kind), ('key:' || nullif(job.lane, ''))) AS its (key)
+     WHERE job.status = 'RUNNING' AND job.gate = 'held' AND key IS NOT NULL
+     GROUP BY key
+), room AS MATERIALIZED (
+    SELECT key, least(its.places, its.tokens) AS jobs
+      FROM (SELECT 'queue:' || queue AS key FROM held UNION SELECT 'kind:' || kind FROM held
+            UNION SELECT 'key:' || lane FROM held WHERE lane <> '') AS wanted
+      LEFT JOIN taken USING (key)
+      LEFT JOIN job_limit_key AS bucket USING (key)
+     CROSS JOIN LATERAL job_limit_room(key, coalesce(taken.jobs, 0), coalesce(bucket.full_at, now())) AS its
+), let_in AS (  -- least() skips nulls: where there is no limit, all
+    SELECT least(sum(jobs), max(room)) AS jobs, min(oldest) AS oldest FROM (
+        SELECT queue, least(sum(jobs), max(room)) AS jobs, min(oldest) AS oldest,
+               (SELECT jobs FROM room WHERE key = 'queue:' || queue) AS room FROM (
+            SELECT queue, kind, least(jobs, (SELECT jobs FROM room WHERE key = 'key:' || lane)) AS jobs, oldest,
+                   (SELECT jobs FROM room WHERE key = 'kind:' || kind) AS room
+              FROM held) AS of_lane
+         GROUP BY queue, kind) AS of_kind
+     GROUP BY queue
+), due AS (
+    SELECT sum(jobs) AS jobs, min(oldest) FILTER (WHERE jobs > 0) AS oldest
+      FROM (SELECT * FROM open UNION ALL SELECT * FROM let_in) AS both_ways
+), running AS (
+    SELECT count(*) AS jobs, max(id) AS newest FROM snap_processing_job
+     WHERE status = 'RUNNING' AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s))
+), ended AS (
+    SELECT count(*) FILTER (WHERE finished_at > now() - %(goes)s::interval) AS jobs,
+           avg(extract(epoch FROM finished_at - started_at)) AS runtime FROM (
+        SELECT queue, started_at, finished_at FROM snap_processing_job
+         WHERE id <= (SELECT coalesce(newest, (SELECT max(id) FROM snap_processing_job)) FROM running)
+         ORDER BY id DESC LIMIT %(sample)s) AS lately
+     WHERE finished_at > now() - %(memory)s::interval AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s))
+), arrived AS (
+    SELECT count(*) AS jobs FROM (
+        SELECT queue, gate, status, created_at FROM snap_processing_job ORDER BY id DESC LIMIT %(sample)s) AS newest
+     WHERE created_at > now() - %(comes)s::interval AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s))
+       AND NOT (gate = 'held' AND status IN ('PENDING', 'RETRY_WAIT'))
+)
+SELECT coalesce(due.jobs, 0)::bigint, greatest(0, extract(epoch FROM now() - due.oldest))::float8, running.jobs,
+       arrived.jobs::float8, ended.jobs::float8, ended.runtime::float8
+  FROM due, running, arrived, ended
+"""
+
+_KINDS = """
+SELECT array_agg(DISTINCT kind) FROM job_worker CROSS JOIN unnest(kinds) AS kind
+ WHERE host = %(host)s AND pool = %(pool)s AND expires_at > now()
+"""
+
+_DECIDE = """
+INSERT INTO job_scaling (host, pool, balance, present, wanted, reason, inputs)
+VALUES (%(host)s, %(pool)s, %(balance)s, %(present)s, %(wanted)s, %(reason)s, %(inputs)s)
+RETURNING id
+"""
+
+# In which jobs are counted as they come, and as they go: the first should be smooth, but the second is divided by the
+# processes that there are now, so it must not reach back to when there were others.
+_COMES, _GOES = timedelta(seconds=10), timedelta(seconds=3)
+_MEMORY = timedelta(minutes=5)  # in which their durations count
+
+
+def load(db: Db, queues: Sequence[str], known: Sequence[str] | None) -> Load:
+    """What waits for a pool now, in the caller's transaction. `known` are the kinds that its workers know; None: nobody
+    has said yet."""
+    run(db, _WITH_CARE, {})
+    given = {
+        "queues": list(queues) or None,
+        "kinds": None if known is None else list(known),
+        "heads": 1000,
+        "cap": 10_000,
+        "sample": 5_000,
+        "comes": _COMES,
+        "goes": _GOES,
+        "memory": _MEMORY,
+    }
+    [(due, oldest, running, arrived, ended, runtime)] = run(db, _LOAD, given)
+    return Load(
+        due=due,
+        oldest_due=oldest or 0.0,
+        running=running,
+        arrivals=arrived / _COMES.total_seconds(),
+        finished=ended / _GOES.total_seconds(),
+        runtime=runtime,
+    )
+
+
+def kinds(db: Db, host: str, pool: str) -> list[str] | None:
+    """Those that the workers of a pool know; None where it has no worker."""
+    [(known,)] = run(db, _KINDS, {"host": host, "pool": pool})
+    return known and list(known)
+
+
+def decided(
+    db: Db, host: str, pool: str, balance: str, present: int, wanted: int, reason: str, inputs: dict[str, Any]
+) -> None:
+    given = {"host": host, "pool": pool, "balance": balance, "present": present, "wanted": wanted, "reason": reason}
+    run(db, _DECIDE, {**given, "inputs": json.dumps(inputs)})
+
+
+# --- looked at --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLine:
+    """A pool, or a host without one."""
+
+    host: str
+    master: str
+    pool: str | None
+    state: str | None
+    state_reason: str | None
+    queues: list[str] | None
+    balance: str | None
+    fixed_at: int | None
+    min_processes: int | None
+    max_processes: int | None
+    wanted: int | None
+    present: int | None
+    leaving: int | None
+    slots: int
+    running: int
+    memory_mb: int
+    jobs_completed: int
+    jobs_failed: int
+    note: str | None
+    pid: int
+    started_at: datetime
+    beat_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    id: int
+    at: datetime
+    host: str
+    pool: str
+    balance: str
+    present: int
+    wanted: int
+    reason: str
+    inputs: Any
+
+
+_FLEET = """
+SELECT host, master, pool, state, state_reason, queues, balance, fixed_at, min_processes, max_processes, wanted,
+       present, leaving, coalesce(slots, 0)::bigint, coalesce(running, 0)::bigint, coalesce(memory_mb, 0)::bigint,
+       coalesce(jobs_completed, 0)::bigint, coalesce(jobs_failed, 0)::bigint, note, pid, started_at, beat_at
+  FROM fleet_overview ORDER BY host, pool
+"""
+
+_DECISIONS = """
+SELECT id, at, host, pool, balance, present, wanted, reason, inputs::text FROM job_scaling
+ WHERE id < %(before)s AND (%(pool)s::text IS NULL OR pool = %(pool)s) ORDER BY id DESC LIMIT %(limit)s
+"""
+
+
+def fleet(db: Db) -> list[PoolLine]:
+    return [PoolLine(*row) for row in run(db, _FLEET, {})]
+
+
+def decisions(db: Db, *, before: int | None = None, pool: str | None = None, limit: int = 50) -> list[Decided]:
+    """The newest first; `before` is the id of one."""
+    rows = run(db, _DECISIONS, {"before": before or 2**63 - 1, "pool": pool, "limit": limit})
+    return [_decision(row) for row in rows]
+
+
+def _decision(row: Sequence[Any]) -> Decided:
+    values = dict(zip(Decided.__dataclass_fields__, row, strict=True))
+    return Decided(**values | {"inputs": json.loads(values["inputs"])})

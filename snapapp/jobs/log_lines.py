@@ -1,0 +1,67 @@
+"""Happenings as log lines, one JSON object each or as a terminal likes them."""
+
+import json
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+from snapapp.jobs.events import ALL, Event, Events
+
+
+class LogLines:
+    """Writes events as log lines, but for the frequent ones: a line for each job would cost most of the speed."""
+
+    NAMES = (  # the fields every line has, and what the events call them
+        ("workerId", "worker_id"),
+        ("jobId", "job_id"),
+        ("jobType", "kind"),
+        ("attempts", "attempt"),
+        ("status", "status"),
+        ("durationMs", "duration_ms"),
+        ("requestId", "request_id"),
+    )
+
+    def __init__(self, logger: logging.Logger, *, verbose: bool = False) -> None:
+        self._logger = logger
+        self._verbose = verbose
+
+    def subscribe(self, events: Events) -> None:
+        for name, its in ALL.items():
+            if self._verbose or not its.is_frequent:
+                events.on(name, self)
+
+    def __call__(self, event: Event) -> None:
+        known = {name: event.facts.get(fact) for name, fact in self.NAMES}
+        others = {key: value for key, value in event.facts.items() if key not in {fact for _, fact in self.NAMES}}
+        self._logger.log(event.level, event.name, extra={"fields": known | others})
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line; every value is escaped, so nothing in a job can forge a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+class ConsoleFormatter(logging.Formatter):
+    """For a terminal: the time, the happening, and the facts that are known."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        facts = {key: value for key, value in getattr(record, "fields", {}).items() if value is not None}
+        said = " ".join(f"{key}={json.dumps(value, default=str)}" for key, value in facts.items())
+        line = (
+            f"{datetime.fromtimestamp(record.created).astimezone():%H:%M:%S} {record.levelname:7} {record.getMessage()}"
+        )
+        return "\n".join(filter(None, [f"{line} {said}".rstrip(), self._trace(record)]))
+
+    def _trace(self, record: logging.LogRecord) -> str:
+        return self.formatException(record.exc_info) if record.exc_info else ""

@@ -1,0 +1,74 @@
+"""One step for many jobs: a page in a transaction, because a commit costs more than a job."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from snapapp.jobs.errors import JobsError
+from snapapp.jobs.model import Status
+from snapapp.jobs.rows import database, lifecycle
+from snapapp.jobs.rows.database import Db
+
+_PAGE = 100  # jobs
+
+OnProgress = Callable[[int], None]  # so many more have their answer
+_Step = Callable[[Db, int], Status]
+
+
+class Answers(NamedTuple):
+    """Every job that was named is in one of the two."""
+
+    done: dict[int, Status]  # by id: the status that the job now has
+    refused: dict[int, str]  # by id: why nothing was done
+
+
+def retry(db: Db, ids: Iterable[int], on_progress: OnProgress | None = None) -> Answers:
+    """Runs these jobs again, counting from zero. Each page is a transaction where `db` commits by itself, and a
+    savepoint in the caller's transaction otherwise; a job that is refused never spoils it for the others."""
+    return _in_pages(db, ids, _retry, on_progress)
+
+
+def cancel(db: Db, ids: Iterable[int], on_progress: OnProgress | None = None) -> Answers:
+    """Ends those that wait, asks those that run to stop; their status says which. In pages, as `retry`."""
+    return _in_pages(db, ids, lifecycle.cancel, on_progress)
+
+
+def discard(db: Db, ids: Iterable[int], why: str, on_progress: OnProgress | None = None) -> Answers:
+    """Ends those that wait, and makes CANCELLED of those that FAILED. In pages, as `retry`."""
+    return _in_pages(db, ids, lambda db, job_id: lifecycle.discard(db, job_id, why), on_progress)
+
+
+def _retry(db: Db, job_id: int) -> Status:
+    lifecycle.retry_by_person(db, job_id)
+    return Status.PENDING
+
+
+def _in_pages(db: Db, ids: Iterable[int], step: _Step, on_progress: OnProgress | None) -> Answers:
+    answers = Answers({}, {})
+    in_order = sorted(set(ids))  # else two who lock the same rows could wait for each other in a circle
+    for start in range(0, len(in_order), _PAGE):
+        page = in_order[start : start + _PAGE]
+        some = _page(db, page, step)
+        answers.done.update(some.done)
+        answers.refused.update(some.refused)
+        if on_progress:
+            on_progress(len(page))
+    return answers
+
+
+def _page(db: Db, page: list[int], step: _Step) -> Answers:
+    try:
+        with database.together(db):
+            return Answers({job_id: step(db, job_id) for job_id in page}, {})
+    except JobsError:
+        return _one_by_one(db, page, step)
+
+
+def _one_by_one(db: Db, page: list[int], step: _Step) -> Answers:
+    answers = Answers({}, {})
+    for job_id in page:
+        try:
+            with database.together(db):
+                answers.done[job_id] = step(db, job_id)
+        except JobsError as error:
+            answers.refused[job_id] = str(error)
+    return answers

@@ -1,0 +1,129 @@
+"""What people and callers do with a job: enqueue, cancel, retry, replay.
+
+What is asked for in vain is refused with UnknownJob, IllegalTransition or DuplicateKey, in the database's own words.
+Where the database has said it, PostgreSQL has aborted the transaction that the call stood in: roll back, or call
+within `together`.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
+
+import psycopg
+
+from snapapp.jobs.errors import DuplicateKey, IllegalTransition, JobsError, UnknownJob
+from snapapp.jobs.model import TEXT_CAP, Status
+from snapapp.jobs.rows.database import Db as Db  # part of this module's signatures
+from snapapp.jobs.rows.database import Rows
+from snapapp.jobs.rows.database import run as _run
+
+_ENQUEUE = "SELECT enqueue_jobs(%(jobs)s::jsonb)"
+
+
+def enqueue(db: Db, jobs: str) -> list[int | None]:
+    """Adds jobs, a JSON array of enqueue_job's arguments, in the caller's transaction: one jsonb parameter is the
+    quickest way in, twice as quick as arrays. Returns their ids in order, None where on_conflict='ignore' met a holder
+    of the unique key. DuplicateKey, which ends that transaction: on_conflict='replace' met one that waits no more."""
+    return [row[0] for row in _ask(db, _ENQUEUE, {"jobs": jobs})]
+
+
+async def enqueue_async(db: psycopg.AsyncConnection[Any], jobs: str) -> list[int | None]:
+    with _refusals():
+        rows = await (await db.execute(_ENQUEUE, {"jobs": jobs})).fetchall()
+    return [row[0] for row in rows]
+
+
+def retry_by_person(db: Db, job_id: int) -> None:
+    """Runs a FAILED or CANCELLED job again, counting from zero. UnknownJob, IllegalTransition and DuplicateKey (its key
+    is another's now) end the caller's transaction."""
+    _ask(db, "SELECT retry_job(%(id)s)", {"id": job_id})
+
+
+def replay(db: Db, job_id: int) -> int:
+    """Inserts a copy and returns its id. UnknownJob ends the caller's transaction."""
+    return cast(int, _ask(db, "SELECT replay_job(%(id)s)", {"id": job_id})[0][0])
+
+
+def lock(db: Db, job_id: int) -> None:
+    """For whoever goes on to lock rows that belong to it and then changes the job: a settlement locks the job first,
+    and in the other order the two could wait for each other."""
+    _run(db, "SELECT id FROM snap_processing_job WHERE id = %(id)s FOR UPDATE", {"id": job_id})
+
+
+def cancel(db: Db, job_id: int) -> Status:
+    """Returns the status that the job now has: CANCELLED at once when it waited (or was cancelled before: a second
+    wish is no error), RUNNING while the wish travels. IllegalTransition, which leaves the caller's transaction as it
+    is: the job COMPLETED or FAILED. UnknownJob ends that transaction."""
+    status = Status(_ask(db, "SELECT cancel_job(%(id)s)", {"id": job_id})[0][0])
+    if status in (Status.COMPLETED, Status.FAILED):
+        raise IllegalTransition(f"job {job_id} is {status}: there is nothing to cancel")
+    return status
+
+
+_DISCARD = """
+UPDATE snap_processing_job
+   SET status = 'CANCELLED', lease_seq = lease_seq + 1, losses = 0, last_error = %(why)s,
+       cancel_requested_at = clock_timestamp(), finished_at = coalesce(finished_at, clock_timestamp())
+ WHERE id = %(id)s AND status IN ('PENDING', 'RETRY_WAIT', 'FAILED')
+RETURNING id
+"""
+
+
+def discard(db: Db, job_id: int, why: str) -> Status:
+    """Nobody wants it any more: a waiting job ends, and a FAILED one is no dead letter any longer. UnknownJob and
+    IllegalTransition leave the caller's transaction as it is."""
+    if _run(db, _DISCARD, {"id": job_id, "why": why[:TEXT_CAP]}):
+        return Status.CANCELLED
+    found = _run(db, "SELECT status FROM snap_processing_job WHERE id = %(id)s", {"id": job_id})
+    if not found:
+        raise UnknownJob(f"there is no job {job_id}")
+    raise IllegalTransition(f"job {job_id} is {found[0][0]}: only a waiting or FAILED job can be discarded")
+
+
+def waiting(db: Db, kind: str, payload_holds: str) -> Rows:
+    """The waiting jobs of a kind whose payload contains this JSON object."""
+    return _run(
+        db,
+        "SELECT id FROM snap_processing_job WHERE status IN ('PENDING', 'RETRY_WAIT') AND kind = %(kind)s"
+        "   AND payload @> %(payload)s::jsonb ORDER BY id",
+        {"kind": kind, "payload": payload_holds},
+    )
+
+
+def make_due(db: Db, job_id: int) -> bool:
+    """A waiting job need not wait any longer."""
+    rows = _run(
+        db,
+        "UPDATE snap_processing_job SET next_retry_at = now()"
+        " WHERE id = %(id)s AND status IN ('PENDING', 'RETRY_WAIT') RETURNING id",
+        {"id": job_id},
+    )
+    return bool(rows)
+
+
+_REFUSALS: dict[str | None, type[JobsError]] = {"P0002": UnknownJob, "55000": IllegalTransition, "23505": DuplicateKey}
+
+
+def _ask(db: Db, sql: str, parameters: Mapping[str, Any]) -> Rows:
+    """Calls one of the SQL functions that may say no."""
+    with _refusals():
+        return _run(db, sql, parameters)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        refusal = _refusal(getattr(error, "orig", error))  # SQLAlchemy wraps those of the driver
+        if refusal is None:
+            raise
+        raise refusal from error
+
+
+def _refusal(error: BaseException | None) -> JobsError | None:
+    """In the database's words. Not what a constraint says: our functions name none, so it is somebody's trigger."""
+    if not isinstance(error, psycopg.Error) or error.diag.constraint_name:
+        return None
+    refusal = _REFUSALS.get(error.sqlstate)
+    return refusal(error.diag.message_primary) if refusal else None

@@ -1,0 +1,290 @@
+"""Every statement on the roster: who works the queue, since when, and how each of them ended."""
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import psycopg
+
+from snapapp.jobs.model import Finished, Interrupted, Status
+from snapapp.jobs.settings import Membership
+
+Db = psycopg.Connection[Any]
+
+
+class Declared(NamedTuple):
+    """What jobs of a kind get where whoever enqueues them says nothing."""
+
+    kind: str
+    queue: str
+    max_attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A process that works the queue, as it introduces itself."""
+
+    id: str
+    name: str
+    host: str
+    machine: str
+    pid: int
+    pid_started: int
+    queues: Sequence[str]
+    kinds: Sequence[str]
+    slots: int
+    traces: str | None = None
+    rooms: Mapping[str, Any] = field(default_factory=dict)  # name -> its slots, and the kinds that run there
+    membership: Membership | None = None
+    declared: Sequence[Declared] = ()
+
+
+@dataclass(slots=True)
+class Ended:
+    """The jobs of one kind that came to their end here, and how long the attempts ran that ended them."""
+
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    retried: int = 0  # attempts that did not end their job
+    ran: int = 0  # of those that ended, how many had begun
+    ran_ms: float = 0.0
+    longest_ms: float = 0.0
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a worker has done since it started. `add` may be called from anywhere; each other number has one writer."""
+
+    claimed: int = 0  # written by the claimer
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    retried: int = 0
+    snoozed: int = 0
+    interrupted: int = 0
+    lost: int = 0  # leases that were somebody else's by the time the result came
+    recovered: int = 0  # written by whoever recovers
+    context_switches: int = 0  # how often the application's context was entered for a job
+    context_failures: int = 0
+    busy_ms: float = 0.0  # of those that completed or failed
+    by_kind: dict[str, Ended] = field(default_factory=dict)
+    # the settler adds whole batches, the slots those that they settle with a hook: once a batch costs nothing
+    _turn: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def add(self, status: Status | None, batch: Sequence[Finished]) -> None:
+        """Attempts that all ended alike; None: their leases were lost. The hot path: all that it does a job is here."""
+        with self._turn:
+            match status:
+                case Status.COMPLETED:
+                    self.completed += len(batch)
+                    self.busy_ms += self._end(batch, completed=1)
+                case Status.FAILED:
+                    self.failed += len(batch)
+                    self.busy_ms += self._end(batch, failed=1)
+                case Status.CANCELLED:
+                    self.cancelled += len(batch)
+                    self._end(batch, cancelled=1)
+                case None:
+                    self.lost += len(batch)
+                case _:
+                    self._come_back(status, batch)
+
+    def add_context(self, *, entered: bool, failed: bool) -> None:
+        with self._turn:
+            self.context_switches += entered
+            self.context_failures += failed
+
+    def _end(self, batch: Sequence[Finished], *, completed: int = 0, failed: int = 0, cancelled: int = 0) -> float:
+        by_kind, total = self.by_kind, 0.0
+        for job, _, ran_for in batch:
+            ended = by_kind.get(job.kind)
+            if ended is None:
+                ended = by_kind[job.kind] = Ended()
+            ended.completed += completed
+            ended.failed += failed
+            ended.cancelled += cancelled
+            if ran_for is not None:
+                ran_ms = ran_for * 1000
+                total += ran_ms
+                ended.ran += 1
+                ended.ran_ms += ran_ms
+                if ran_ms > ended.longest_ms:
+                    ended.longest_ms = ran_ms
+        return total
+
+    def _come_back(self, status: Status, batch: Sequence[Finished]) -> None:
+        for job, outcome, _ in batch:
+            if isinstance(outcome, Interrupted):
+                self.interrupted += 1
+            elif status is Status.RETRY_WAIT:
+                self.retried += 1
+                self.by_kind.setdefault(job.kind, Ended()).retried += 1
+            else:
+                self.snoozed += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What changes from beat to beat."""
+
+    counts: Counts = field(default_factory=Counts)
+    current_jobs: Sequence[int] = ()
+    memory_mb: int = 0
+    status: str = "ACTIVE"
+    note: str | None = None
+    free_mb: int | None = None
+    held_kinds: Mapping[str, str] = field(default_factory=dict)  # for want of memory, each with the reason
+
+
+class Pulse(NamedTuple):
+    """What the database says back."""
+
+    suspects_wait: bool
+    has_rules: bool  # is there a limit, or a fair queue?
+    rules_change: bool  # are there jobs that bear the labels of older ones?
+    paused: frozenset[str]  # queues
+
+
+NO_PULSE = Pulse(suspects_wait=False, has_rules=False, rules_change=False, paused=frozenset())
+
+
+# One statement: it introduces us again if somebody took us for dead, pings our own channel (so that a LISTEN that
+# died in silence is noticed), and returns what an idle worker needs to know. Idle must stay nearly free.
+_BEAT = """
+WITH beaten AS (
+    INSERT INTO job_worker AS member (
+        id, name, host, machine, pid, pid_started, queues, kinds, slots, traces, status, note, memory_mb,
+        current_jobs, jobs_claimed, jobs_completed, jobs_failed, jobs_retried, jobs_recovered, busy_ms,
+        rooms, context_switches, context_failures, free_mb, held_kinds, pool, master, max_jobs, max_seconds,
+        max_memory_mb, expires_at)
+    VALUES (
+        %(id)s, %(name)s, %(host)s, %(machine)s, %(pid)s, %(pid_started)s, %(queues)s, %(kinds)s, %(slots)s,
+        %(traces)s, %(status)s, %(note)s, %(memory_mb)s, %(current_jobs)s, %(claimed)s, %(completed)s, %(failed)s,
+        %(retried)s, %(recovered)s, %(busy_ms)s, %(rooms)s::jsonb, %(context_switches)s, %(context_failures)s,
+        %(free_mb)s, %(held_kinds)s::jsonb,
+        %(pool)s, %(master)s, %(max_jobs)s, %(max_seconds)s, %(max_memory_mb)s, now() + %(lives_for)s)
+    ON CONFLICT (id) DO UPDATE
+       SET status = excluded.status, note = excluded.note, memory_mb = excluded.memory_mb,
+           current_jobs = excluded.current_jobs, jobs_claimed = excluded.jobs_claimed,
+           jobs_completed = excluded.jobs_completed, jobs_failed = excluded.jobs_failed,
+           jobs_retried = excluded.jobs_retried, jobs_recovered = excluded.jobs_recovered,
+           busy_ms = excluded.busy_ms, context_switches = excluded.context_switches,
+           context_failures = excluded.context_failures, free_mb = excluded.free_mb, held_kinds = excluded.held_kinds,
+           beat_at = now(), expires_at = excluded.expires_at
+    RETURNING id
+)
+SELECT EXISTS (SELECT FROM snap_processing_job
+                WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'alone' AND next_retry_at <= now()
+                  AND kind = ANY (%(kinds)s)),
+       job_has_rules(), EXISTS (SELECT FROM job_rule_change),
+       ARRAY(SELECT name FROM job_queue WHERE paused_at IS NOT NULL),
+       pg_notify(%(channel)s, 'ping')
+  FROM beaten
+"""
+
+_LEAVE = """
+WITH gone AS (DELETE FROM job_worker WHERE id = %(id)s RETURNING *)
+INSERT INTO job_worker_exit (
+    worker_id, name, host, pid, pool, queues, reason, jobs_completed, jobs_failed, started_at)
+SELECT id, name, host, pid, pool, queues, %(reason)s, jobs_completed, jobs_failed, started_at FROM gone
+RETURNING id
+"""
+
+
+def channel_of(worker: str) -> str:
+    """The worker's own channel: pings, and later its commands."""
+    return f"snapapp_worker_{worker}"
+
+
+def beat(db: Db, member: Member, report: Report, *, lives_for: timedelta) -> Pulse:
+    counts, its = report.counts, member.membership
+    parameters = {
+        "id": member.id,
+        "name": member.name,
+        "host": member.host,
+        "machine": member.machine,
+        "pid": member.pid,
+        "pid_started": member.pid_started,
+        "queues": list(member.queues),
+        "kinds": list(member.kinds),
+        "slots": member.slots,
+        "traces": member.traces,
+        "status": report.status,
+        "note": report.note,
+        "memory_mb": report.memory_mb,
+        "current_jobs": list(report.current_jobs),
+        "claimed": counts.claimed,
+        "completed": counts.completed,
+        "failed": counts.failed,
+        "retried": counts.retried,
+        "recovered": counts.recovered,
+        "busy_ms": int(counts.busy_ms),
+        "free_mb": report.free_mb,
+        "held_kinds": json.dumps(dict(report.held_kinds)),
+        "pool": its and its.pool,
+        "master": its and its.master,
+        "max_jobs": its and its.max_jobs,
+        "max_seconds": its and its.max_time and int(its.max_time.total_seconds()),
+        "max_memory_mb": its and its.max_memory_mb,
+        "lives_for": lives_for,
+        "rooms": json.dumps(member.rooms),
+        "context_switches": counts.context_switches,
+        "context_failures": counts.context_failures,
+        "channel": channel_of(member.id),
+    }
+    suspects_wait, has_rules, rules_change, paused, _ = db.execute(_BEAT, parameters).fetchall()[0]
+    return Pulse(suspects_wait, has_rules, rules_change, frozenset(paused))
+
+
+# In one order, so that workers that start together never wait for each other in a circle.
+_DECLARE = """
+INSERT INTO job_kind AS its (name, queue, max_attempts)
+SELECT * FROM unnest(%(kinds)s::text[], %(queues)s::text[], %(max_attempts)s::integer[]) AS new (name, queue, attempts)
+ ORDER BY name COLLATE "C"
+ON CONFLICT (name) DO UPDATE SET queue = excluded.queue, max_attempts = excluded.max_attempts, declared_at = now()
+ WHERE (its.queue, its.max_attempts) <> (excluded.queue, excluded.max_attempts)
+RETURNING name
+"""
+
+
+def declare(db: Db, kinds: Sequence[Declared]) -> None:
+    """For whoever enqueues without knowing the kinds: other programs, and people in psql. Whoever starts last wins."""
+    parameters = {
+        "kinds": [its.kind for its in kinds],
+        "queues": [its.queue for its in kinds],
+        "max_attempts": [its.max_attempts for its in kinds],
+    }
+    db.execute(_DECLARE, parameters)
+
+
+def leave(db: Db, worker: str, reason: str) -> bool:
+    """Takes a worker off the roster and writes down how it ended; False: it was gone already."""
+    return bool(db.execute(_LEAVE, {"id": worker, "reason": reason}).fetchall())
+
+
+class Other(NamedTuple):
+    """Another worker: of the same machine, so that whether it lives can be seen, or one not heard of for long."""
+
+    id: str
+    pid: int
+    pid_started: int
+    traces: str | None
+    is_here: bool
+    is_overdue: bool
+
+
+_OTHERS = """
+SELECT id, pid, pid_started, traces, machine = %(machine)s, expires_at < now() - %(overdue)s::interval
+  FROM job_worker
+ WHERE id <> %(besides)s AND (machine = %(machine)s OR expires_at < now() - %(overdue)s::interval)
+"""
+
+
+def others(db: Db, machine: str, *, besides: str, overdue: timedelta) -> list[Other]:
+    """The workers about whom we may have something to do."""
+    rows = db.execute(_OTHERS, {"machine": machine, "besides": besides, "overdue": overdue}).fetchall()
+    return [Other(*row) for row in rows]

@@ -1,0 +1,227 @@
+"""The settle: how an attempt ended is written down, under the fence of its lease."""
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import NamedTuple
+
+from psycopg.errors import LockNotAvailable
+
+from snapapp.jobs.model import (
+    Buried,
+    Failure,
+    Finished,
+    Interrupted,
+    Lease,
+    Retried,
+    Snoozed,
+    Status,
+    Stopped,
+    Succeeded,
+)
+from snapapp.jobs.rows.database import Db as Db  # part of this module's signatures
+from snapapp.jobs.rows.database import run as _run
+from snapapp.jobs.rows.database import together
+from snapapp.jobs.rows.leases import lost
+
+_PATIENCE = "50ms"  # with a row that somebody has locked, before the others go on without it
+
+# No settle mentions `status` in its WHERE: the partial index on the running rows would tempt the planner, and the fence
+# says it all. The arrays are in the order of ids, so two settles never wait for each other in a circle. The patience
+# is part of the statement, because what is set for a session is lost in a pooler; it is read when a wait begins.
+_COMPLETE = """
+WITH patience AS MATERIALIZED (
+    SELECT set_config('lock_timeout', coalesce(%(patience)s, current_setting('lock_timeout')), true)
+)
+UPDATE snap_processing_job AS job
+   SET status = 'COMPLETED', result = done.result::jsonb, finished_at = clock_timestamp(),
+       started_at = coalesce(job.started_at, clock_timestamp() - make_interval(secs => done.ran_for)),
+       claimed_by = NULL, locked_at = NULL, lock_expires_at = NULL, lease_seq = job.lease_seq + 1, losses = 0
+  FROM patience, unnest(%(ids)s::bigint[], %(seqs)s::bigint[], %(results)s::text[], %(ran_for)s::float8[])
+       AS done (id, lease_seq, result, ran_for)
+ WHERE job.id = done.id AND job.lease_seq = done.lease_seq
+RETURNING job.id
+"""
+
+# Every other end. Cancel is a wish, and all of these honour it.
+_END = """
+WITH patience AS MATERIALIZED (
+    SELECT set_config('lock_timeout', coalesce(%(patience)s, current_setting('lock_timeout')), true)
+)
+UPDATE snap_processing_job AS job
+   SET status = CASE WHEN cancel_requested_at IS NULL THEN its.status ELSE 'CANCELLED' END,
+       finished_at = CASE WHEN cancel_requested_at IS NOT NULL OR its.status IN ('FAILED', 'CANCELLED')
+                          THEN clock_timestamp() END,
+       next_retry_at = coalesce(clock_timestamp() + its.delay, job.next_retry_at),
+       last_error = coalesce(its.error, job.last_error),
+       errors = jsonb_path_query_array(coalesce(job.errors || its.entry, job.errors), '$[last - 19 to last]'),
+       started_at = CASE WHEN its.status <> 'PENDING'
+                         THEN coalesce(job.started_at, clock_timestamp() - make_interval(secs => its.ran_for)) END,
+       attempt_count = CASE WHEN its.status <> 'PENDING' THEN least(job.attempt_count, job.max_attempts)
+                            WHEN its.interrupted AND job.interruptions >= %(allowed)s THEN job.attempt_count
+                            ELSE job.attempt_count - 1 END,
+       interruptions = job.interruptions + its.interrupted::integer,
+       -- only a hand-back says nothing of the job: any other end is one that it came to by itself
+       losses = CASE WHEN cancel_requested_at IS NULL AND its.status = 'PENDING' AND its.delay IS NULL
+                     THEN job.losses ELSE 0 END,
+       gate = CASE WHEN job.gate IN ('held', 'later') THEN CASE WHEN its.delay IS NULL THEN 'held' ELSE 'later' END
+                   WHEN num_nonnulls(its.memory_mb, job.memory_mb) > 0 THEN 'alone'
+                   WHEN its.status = 'PENDING' AND its.delay IS NULL THEN job.gate
+                   ELSE 'open' END,
+       memory_mb = coalesce(its.memory_mb, job.memory_mb),
+       claimed_by = NULL, locked_at = NULL, lock_expires_at = NULL, lease_seq = job.lease_seq + 1
+  FROM patience, unnest(
+           %(id)s::bigint[], %(lease_seq)s::bigint[], %(status)s::text[], %(interrupted)s::boolean[],
+           %(delay)s::interval[], %(error)s::text[], %(entry)s::jsonb[], %(ran_for)s::float8[],
+           %(memory_mb)s::integer[])
+       AS its (id, lease_seq, status, interrupted, delay, error, entry, ran_for, memory_mb)
+ WHERE job.id = its.id AND job.lease_seq = its.lease_seq
+RETURNING job.id, job.status
+"""
+
+
+class _End(NamedTuple):
+    """What _END is told of one job. It waits again where there is a delay, goes back at once where it is PENDING
+    without one, and else it is over."""
+
+    id: int
+    lease_seq: int
+    status: str
+    interrupted: bool = False  # by our own shutdown, after it had started
+    delay: timedelta | None = None
+    error: str | None = None
+    entry: str | None = None
+    ran_for: float | None = None
+    memory_mb: int | None = None
+
+
+class Settled(NamedTuple):
+    """What became of a batch, by id. In neither: the lease was lost, and nothing was written."""
+
+    landed: dict[int, Status]
+    locked: set[int]  # still ours, but somebody holds the row: to be settled later
+
+
+def settle_batch(
+    db: Db, batch: Sequence[Finished], *, interruptions_allowed: int, is_second_try: bool = False
+) -> Settled:
+    """Writes down how attempts ended, and waits for nobody who has locked one of the rows. All of them succeeded, or
+    none. On a second try it is asked before which rows are free, as it should be where one was locked before."""
+    if not is_second_try:
+        try:
+            return _settled(db, batch, _write(db, batch, interruptions_allowed, patience=_PATIENCE))
+        except LockNotAvailable:
+            pass
+    with together(db):
+        free = _lock_free(db, [one.job.lease for one in batch])
+        written = _write(db, [one for one in batch if one.job.id in free], interruptions_allowed)
+    return _settled(db, batch, written)
+
+
+def settle(db: Db, finished: Finished, *, interruptions_allowed: int = 0) -> Status | None:
+    """Writes down how one attempt ended. None: the lease was lost, and nothing was written."""
+    return _write(db, [finished], interruptions_allowed).get(finished.job.id)
+
+
+def complete(db: Db, finished: Iterable[tuple[Lease, str | None, float]], *, patience: str | None = None) -> set[int]:
+    """Completes (lease, result as JSON text, seconds it ran); returns the ids that landed."""
+    done = sorted(finished, key=lambda one: one[0].id)
+    parameters = {
+        "ids": _array(lease.id for lease, _, _ in done),
+        "seqs": _array(lease.lease_seq for lease, _, _ in done),
+        "results": [result for _, result, _ in done],
+        "ran_for": _array(round(ran_for, 6) for _, _, ran_for in done),
+        "patience": patience,
+    }
+    return {row[0] for row in _run(db, _COMPLETE, parameters)}
+
+
+def hand_back(db: Db, leases: Iterable[tuple[Lease, bool]], *, interruptions_allowed: int) -> set[int]:
+    """Gives jobs back with their attempt, for a shutdown or because they were too many. Each with: had it started?"""
+    ends = [_End(*lease, "PENDING", interrupted=started) for lease, started in leases]
+    return set(_end(db, ends, interruptions_allowed))
+
+
+def landed_already(db: Db, lease: Lease) -> Status | None:
+    """After a commit whose end is unknown: the status our settle wrote, or None if it did not land.
+
+    Only the holder of a lease can complete it, and every change of status raises lease_seq by one.
+    """
+    rows = _run(
+        db,
+        "SELECT status FROM snap_processing_job WHERE id = %(id)s AND lease_seq = %(lease_seq)s + 1"
+        "   AND (status = 'COMPLETED' OR last_error IS DISTINCT FROM 'worker lost')",
+        lease._asdict(),
+    )
+    return Status(rows[0][0]) if rows else None
+
+
+def _write(
+    db: Db, batch: Sequence[Finished], interruptions_allowed: int, patience: str | None = None
+) -> dict[int, Status]:
+    if not batch:
+        return {}
+    if type(batch[0].outcome) is not Succeeded:
+        return _end(db, map(_ending, batch), interruptions_allowed, patience)
+    done = [(one.job.lease, one.outcome.result, one.ran_for or 0.0) for one in batch]  # type: ignore[union-attr]
+    return dict.fromkeys(complete(db, done, patience=patience), Status.COMPLETED)
+
+
+def _end(db: Db, ends: Iterable[_End], interruptions_allowed: int, patience: str | None = None) -> dict[int, Status]:
+    columns = map(list, zip(*sorted(ends, key=lambda one: one.id), strict=True))
+    parameters = dict(zip(_End._fields, columns, strict=True)) | {
+        "allowed": interruptions_allowed,
+        "patience": patience,
+    }
+    return {job_id: Status(status) for job_id, status in _run(db, _END, parameters)}
+
+
+def _ending(finished: Finished) -> _End:
+    job, outcome, ran_for = finished
+    match outcome:
+        case Retried(failure, delay, memory_mb):
+            again = _End(*job.lease, "RETRY_WAIT", delay=delay, memory_mb=memory_mb, ran_for=ran_for)
+            return again._replace(error=failure.error, entry=_entry(finished, failure))
+        case Buried(failure, ran):
+            over = _End(*job.lease, "FAILED", error=failure.error, ran_for=ran_for)
+            return over._replace(entry=_entry(finished, failure)) if ran else over
+        case Stopped(failure):
+            over = _End(*job.lease, "CANCELLED", error=failure.error, ran_for=ran_for)
+            return over._replace(entry=_entry(finished, failure))
+        case Snoozed(delay):
+            return _End(*job.lease, "PENDING", False, delay)
+        case Interrupted():
+            return _End(*job.lease, "PENDING", interrupted=job.started_at is not None)
+        case _:
+            raise TypeError(f"{outcome!r} is not written down by settle")
+
+
+def _entry(finished: Finished, failure: Failure) -> str:
+    job, ran_for = finished.job, finished.ran_for
+    entry = {"attempt": min(job.attempt, job.max_attempts), "error": failure.error, "trace": failure.trace}
+    return json.dumps(entry if ran_for is None else entry | {"ran_ms": round(ran_for * 1000, 1)})
+
+
+_FREE = """
+SELECT job.id FROM unnest(%(ids)s::bigint[], %(seqs)s::bigint[]) AS held (id, lease_seq)
+  JOIN snap_processing_job AS job ON job.id = held.id AND job.lease_seq = held.lease_seq
+ WHERE NOT job.has_children OR job_children_are_free(job.id)
+ ORDER BY job.id FOR NO KEY UPDATE OF job SKIP LOCKED
+"""
+
+
+def _lock_free(db: Db, leases: Sequence[Lease]) -> set[int]:
+    """Locks those of these rows that are ours and that nobody else has locked."""
+    parameters = {"ids": [lease.id for lease in leases], "seqs": [lease.lease_seq for lease in leases]}
+    return {row[0] for row in _run(db, _FREE, parameters)}
+
+
+def _settled(db: Db, batch: Sequence[Finished], landed: dict[int, Status]) -> Settled:
+    missing = [one.job.lease for one in batch if one.job.id not in landed] if len(landed) < len(batch) else []
+    gone = lost(db, missing) if missing else set()
+    return Settled(landed, {lease.id for lease in missing} - gone)
+
+
+def _array(values: Iterable[float]) -> str:
+    """A number array as PostgreSQL reads it: a tenth of the time that adapting a list takes."""
+    return "{" + ",".join(map(str, values)) + "}"

@@ -1,0 +1,742 @@
+"""What people look at: jobs page by page, one job whole, queues, workers, numbers. And the switch a queue has.
+
+Nothing here reads the table as a whole: a list looks through an index in windows and says where it stopped.
+"""
+
+import json
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, NamedTuple, cast
+from uuid import UUID
+
+from snapapp.jobs.errors import UnknownJob
+from snapapp.jobs.model import Status
+from snapapp.jobs.rows.database import Db
+from snapapp.jobs.rows.database import run as _run
+
+# How many rows are looked through for those that match a filter, one look after the other: the first mostly does.
+# (At 10 M rows 20,000 that lie together take 6 ms; of an index of their status, each may lie on another page.)
+WINDOWS: Sequence[int] = (500, 2_000, 7_500, 20_000)
+SCATTERED: Sequence[int] = (500, 1_500, 3_000)
+FEW = 20_000  # waiting jobs whose ids are all read from their index: 2 ms
+CAP = 10_000  # jobs that are counted, of those waiting in each queue: one more than that means more
+LANES = 1_000  # kinds by priority, and lanes, in which the oldest due job is looked for
+
+_HIGHEST = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which jobs to list; None: any. An empty tenant is the house's own."""
+
+    status: Status | None = None
+    kind: str | None = None
+    queue: str | None = None
+    tenant: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self == Filter()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSummary:
+    """A job as a line of a list; the fields are named as their columns."""
+
+    id: int
+    kind: str
+    queue: str
+    tenant: str
+    status: Status
+    priority: int
+    attempt_count: int
+    max_attempts: int
+    suspect: bool
+    cancel_requested_at: datetime | None
+    claimed_by: str | None
+    progress: Any
+    last_error: str | None
+    next_retry_at: datetime
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    waits_for: int | None  # so many parents are not over
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDetail(JobSummary):
+    """Every column of a job."""
+
+    payload: Any
+    result: Any
+    errors: list[dict[str, Any]]
+    snap_id: UUID | None
+    gate: str
+    lane: str
+    concurrency_key: str | None
+    unique_key: str | None
+    unique_scope: str | None
+    timeout_ms: int | None
+    memory_mb: int | None
+    interruptions: int
+    losses: int
+    lease_seq: int
+    locked_at: datetime | None
+    lock_expires_at: datetime | None
+    replay_of: int | None
+    has_children: bool
+    request_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Parents:
+    """How far the jobs are that a job waits for, or has waited for. Those that were pruned are only expected."""
+
+    expected: int
+    succeeded: int
+    failed: int  # or cancelled
+    open: int
+
+
+@dataclass(frozen=True, slots=True)
+class Workflow(Parents):
+    """A job that waits, or has waited, for others."""
+
+    job_id: int
+    kind: str
+    state: str  # RUNNING, WAITING_CALLBACK, SUCCESSFUL or FAILED
+    last_error: str | None
+    created_at: datetime
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Jobs, newest first. `before` leads to the next page; None: there is none."""
+
+    jobs: list[JobSummary]
+    before: int | None
+    now: datetime  # the database's
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    id: int
+    attempt: int
+    level: str
+    message: str
+    at: datetime
+
+
+class Matching(NamedTuple):
+    """The ids of jobs that match; `more`: there are, or may be, others."""
+
+    ids: list[int]
+    more: bool
+
+
+class Arrival(StrEnum):
+    """What became of an enqueue: its unique key may have had a holder."""
+
+    CREATED = "created"
+    EXISTING = "existing"
+    REPLACED = "replaced"
+    IGNORED = "ignored"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSummary:
+    """A queue with work in it, or one that is paused. With CAP + 1 waiting jobs there are more, of each sort perhaps;
+    running and failed ones are counted up to CAP in all queues together, of the failed ones the newest."""
+
+    queue: str
+    pending: int
+    retry_wait: int
+    due: int
+    running: int
+    failed: int
+    oldest_due: timedelta | None
+    paused_at: datetime | None
+    paused_reason: str | None
+
+    @property
+    def waiting(self) -> int:
+        return self.pending + self.retry_wait
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """The last hour of one kind, as far as the newest 100,000 jobs tell."""
+
+    queue: str
+    kind: str
+    completed: int
+    failed: int
+    cancelled: int
+    mean_ms: float | None
+    mean_wait_ms: float | None
+
+
+class Switch(NamedTuple):
+    """Is a queue paused, since when, why?"""
+
+    paused_at: datetime | None
+    paused_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSummary:
+    """A process on the roster, as of its last heartbeat."""
+
+    id: str
+    name: str
+    host: str
+    pid: int
+    status: str
+    note: str | None
+    queues: list[str]
+    kinds: list[str]
+    slots: int
+    current_jobs: list[int]
+    memory_mb: int
+    jobs_claimed: int
+    jobs_completed: int
+    jobs_failed: int
+    jobs_retried: int
+    jobs_recovered: int
+    mean_ms: float | None
+    up_for: timedelta
+    last_beat: timedelta
+    pool: str | None  # of a supervisor; None: it was started by itself
+    max_jobs: int | None
+    max_seconds: int | None
+    max_memory_mb: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerExit:
+    """How a worker ended."""
+
+    id: int
+    worker_id: str
+    name: str
+    host: str
+    pid: int
+    pool: str | None
+    queues: list[str]
+    reason: str
+    jobs_completed: int
+    jobs_failed: int
+    started_at: datetime
+    exited_at: datetime
+
+
+# --- jobs, page by page -----------------------------------------------------------------------------------------
+
+# Each returns: the lowest id it saw, how many rows it saw, and the matching ids, highest first.
+_NEWEST = """
+WITH seen AS MATERIALIZED (
+    SELECT id, status, kind, queue, tenant FROM snap_processing_job
+     WHERE id < %(before)s ORDER BY id DESC LIMIT %(window)s
+)
+SELECT (SELECT min(id) FROM seen), (SELECT count(*) FROM seen), ARRAY(
+    SELECT id FROM seen
+     WHERE (%(status)s::text IS NULL OR status = %(status)s) AND (%(kind)s::text IS NULL OR kind = %(kind)s)
+       AND (%(queue)s::text IS NULL OR queue = %(queue)s) AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+     ORDER BY id DESC LIMIT %(limit)s)
+"""
+
+_FAILED = """
+WITH seen AS MATERIALIZED (
+    SELECT id, kind, queue, tenant FROM snap_processing_job
+     WHERE status = 'FAILED' AND id < %(before)s ORDER BY id DESC LIMIT %(window)s
+)
+SELECT (SELECT min(id) FROM seen), (SELECT count(*) FROM seen), ARRAY(
+    SELECT id FROM seen
+     WHERE (%(kind)s::text IS NULL OR kind = %(kind)s) AND (%(queue)s::text IS NULL OR queue = %(queue)s)
+       AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+     ORDER BY id DESC LIMIT %(limit)s)
+"""
+
+_RUNNING = """
+WITH seen AS MATERIALIZED (
+    SELECT id, kind, queue, tenant FROM snap_processing_job
+     WHERE status = 'RUNNING' AND id < %(before)s ORDER BY id DESC LIMIT %(window)s
+)
+SELECT (SELECT min(id) FROM seen), (SELECT count(*) FROM seen), ARRAY(
+    SELECT id FROM seen
+     WHERE (%(kind)s::text IS NULL OR kind = %(kind)s) AND (%(queue)s::text IS NULL OR queue = %(queue)s)
+       AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+     ORDER BY id DESC LIMIT %(limit)s)
+"""
+
+# The index of waiting jobs is in the claim's order, but has their ids: while they are few, it names the newest. When
+# they are many, the newest jobs are most likely among them and _NEWEST finds a page soon.
+_WAITING = """
+WITH waiting AS MATERIALIZED (
+    (SELECT id FROM snap_processing_job
+      WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'open'
+        AND (%(kind)s::text IS NULL OR kind = %(kind)s) AND (%(queue)s::text IS NULL OR queue = %(queue)s)
+      ORDER BY queue, kind, priority, next_retry_at, id LIMIT %(few)s)
+  UNION ALL
+    (SELECT id FROM job_apart
+      WHERE (%(kind)s::text IS NULL OR kind = %(kind)s) AND (%(queue)s::text IS NULL OR queue = %(queue)s)
+      LIMIT %(few)s)
+), seen AS MATERIALIZED (
+    SELECT id, status, tenant FROM snap_processing_job
+     WHERE id = ANY (ARRAY(SELECT id FROM waiting WHERE id < %(before)s ORDER BY id DESC LIMIT %(window)s))
+)
+SELECT (SELECT min(id) FROM seen), (SELECT count(*) FROM seen), ARRAY(
+    SELECT id FROM seen
+     WHERE status = %(status)s AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+     ORDER BY id DESC LIMIT %(limit)s)
+"""
+
+_HOW_MANY_WAIT = """
+SELECT (SELECT count(*) FROM (
+            SELECT FROM snap_processing_job
+             WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'open'
+               AND (%(kind)s::text IS NULL OR kind = %(kind)s) AND (%(queue)s::text IS NULL OR queue = %(queue)s)
+             ORDER BY queue, kind, priority, next_retry_at, id LIMIT %(few)s) AS plain),
+       (SELECT count(*) FROM (SELECT FROM job_apart LIMIT %(few)s) AS apart)
+"""
+
+
+class _Seen(NamedTuple):
+    lowest: int | None
+    rows: int
+    ids: list[int]
+
+
+def jobs(db: Db, which: Filter = Filter(), *, before: int | None = None, limit: int = 50) -> Page:
+    """The newest jobs that match, below the id `before`. A short page that has a `before` is not the last one: it
+    looked through as many rows as one call may."""
+    ids, rest = _pick(db, which, before or _HIGHEST, limit)
+    [(now,)] = _run(db, "SELECT clock_timestamp()", {})
+    return Page(_summaries(db, ids), rest, now)
+
+
+def _pick(
+    db: Db, which: Filter, before: int, limit: int, windows: Sequence[int] | None = None
+) -> tuple[list[int], int | None]:
+    statement, usual = _way_to(db, which, limit)
+    ids: list[int] = []
+    for window in windows or usual:
+        seen = _look(db, statement, which, before, limit - len(ids), window)
+        ids += seen.ids
+        if len(ids) == limit:
+            return ids, ids[-1]
+        if seen.lowest is None or seen.rows < window:
+            return ids, None
+        before = seen.lowest
+    return ids, before
+
+
+def _way_to(db: Db, which: Filter, limit: int) -> tuple[str, Sequence[int]]:
+    """Which statement finds them, and how many rows it looks through at once."""
+    match which.status:
+        case Status.FAILED | Status.RUNNING as status:
+            is_narrow = which != Filter(status)
+            return _BY_STATUS[status], SCATTERED if is_narrow else [limit]
+        case Status.PENDING | Status.RETRY_WAIT if _are_few(db, which):
+            return _WAITING, SCATTERED
+    return _NEWEST, [limit] if which.is_open else WINDOWS
+
+
+def _are_few(db: Db, which: Filter) -> bool:
+    [(plain, apart)] = _run(db, _HOW_MANY_WAIT, _conditions(which) | {"few": FEW})
+    return bool(max(plain, apart) < FEW)
+
+
+_BY_STATUS: Mapping[Status, str] = {Status.FAILED: _FAILED, Status.RUNNING: _RUNNING}
+
+
+def _look(db: Db, statement: str, which: Filter, before: int, limit: int, window: int) -> _Seen:
+    parameters = _conditions(which) | {"before": before, "limit": limit, "window": window, "few": FEW}
+    return _Seen(*_run(db, statement, parameters)[0])
+
+
+def _conditions(which: Filter) -> dict[str, Any]:
+    status = which.status and which.status.value
+    return {"status": status, "kind": which.kind, "queue": which.queue, "tenant": which.tenant}
+
+
+# psycopg cannot read infinity, which people may well write into a run_at
+_SUMMARIES = """
+SELECT id, kind, queue, tenant, status, priority, attempt_count, max_attempts, losses >= 2 OR memory_mb IS NOT NULL,
+       cancel_requested_at, claimed_by,
+       progress::text, last_error, greatest(least(next_retry_at, '9999-01-01Z'), '1900-01-01Z'),
+       created_at, started_at, finished_at, waits_for
+  FROM snap_processing_job WHERE id = ANY (%(ids)s::bigint[]) ORDER BY id DESC
+"""
+
+
+def _summaries(db: Db, ids: list[int]) -> list[JobSummary]:
+    return [_summary(row) for row in _run(db, _SUMMARIES, {"ids": ids})]
+
+
+def _summary(row: tuple[Any, ...]) -> JobSummary:
+    values = dict(zip(_SUMMARY_FIELDS, row, strict=True))
+    return JobSummary(**values | {"status": Status(values["status"]), "progress": _decoded(values["progress"])})
+
+
+_SUMMARY_FIELDS = tuple(JobSummary.__dataclass_fields__)
+
+
+# --- all that match, for what is done to many -------------------------------------------------------------------
+
+_IDS_FAILED = """
+SELECT id FROM snap_processing_job
+ WHERE status = 'FAILED' AND (%(kind)s::text IS NULL OR kind = %(kind)s)
+   AND (%(queue)s::text IS NULL OR queue = %(queue)s) AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+ ORDER BY id LIMIT %(limit)s
+"""
+
+_IDS_RUNNING = """
+SELECT id FROM snap_processing_job
+ WHERE status = 'RUNNING' AND (%(kind)s::text IS NULL OR kind = %(kind)s)
+   AND (%(queue)s::text IS NULL OR queue = %(queue)s) AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+ ORDER BY id LIMIT %(limit)s
+"""
+
+_IDS_WAITING = """
+SELECT id FROM snap_processing_job
+ WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'open' AND (%(kind)s::text IS NULL OR kind = %(kind)s)
+   AND (%(queue)s::text IS NULL OR queue = %(queue)s) AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+   AND (%(status)s::text IS NULL OR status = %(status)s)
+UNION ALL
+SELECT id FROM job_apart
+ WHERE (%(kind)s::text IS NULL OR kind = %(kind)s)
+   AND (%(queue)s::text IS NULL OR queue = %(queue)s) AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+   AND (%(status)s::text IS NULL OR status = %(status)s)
+ ORDER BY id LIMIT %(limit)s
+"""
+
+
+def dead_letters(db: Db, which: Filter = Filter(), limit: int | None = None) -> list[int]:
+    """The ids of the FAILED jobs that match, oldest first; the filter's status is not looked at."""
+    return _ids(db, _IDS_FAILED, which, limit)
+
+
+def waiting(db: Db, which: Filter = Filter(), limit: int | None = None) -> list[int]:
+    """The ids of the jobs that wait and match, oldest first; without a status both of theirs."""
+    return _ids(db, _IDS_WAITING, which, limit)
+
+
+def matching(db: Db, which: Filter, limit: int) -> Matching:
+    """Some of the jobs that match, for what is done to many. CANCELLED and COMPLETED have no index: the newest
+    million of rows is looked through for them."""
+    match which.status:
+        case Status.FAILED:
+            ids = dead_letters(db, which, limit + 1)
+        case Status.RUNNING:
+            ids = _ids(db, _IDS_RUNNING, which, limit + 1)
+        case Status.COMPLETED | Status.CANCELLED:
+            ids, rest = _pick(db, which, _HIGHEST, limit, windows=[20_000] * 50)
+            return Matching(ids, rest is not None)
+        case _:
+            ids = waiting(db, which, limit + 1)
+    return Matching(ids[:limit], len(ids) > limit)
+
+
+def lines(db: Db, ids: list[int]) -> list[JobSummary]:
+    """These jobs as they are now, newest first."""
+    return _summaries(db, ids)
+
+
+_FAILURE = """
+SELECT last_error FROM snap_processing_job
+ WHERE status = 'FAILED' AND kind = %(kind)s AND tenant = %(tenant)s AND unique_key = %(unique_key)s
+   AND finished_at > now() - %(within)s::interval
+ ORDER BY id DESC LIMIT 1
+"""
+
+
+def failure(db: Db, kind: str, tenant: str, unique_key: str, within: timedelta) -> str | None:
+    """Why the newest FAILED job with this key failed, if it ended no longer ago: for whoever would add another."""
+    values = {"kind": kind, "tenant": tenant, "unique_key": unique_key, "within": within}
+    rows = _run(db, _FAILURE, values)
+    return rows[0][0] if rows else None
+
+
+_SNAPS = "SELECT id, snap_id FROM snap_processing_job WHERE id = ANY (%(ids)s::bigint[]) AND snap_id IS NOT NULL"
+
+
+def snaps(db: Db, ids: Collection[int]) -> dict[int, UUID]:
+    """The snaps that these jobs work for, by job."""
+    return {job_id: UUID(str(snap_id)) for job_id, snap_id in _run(db, _SNAPS, {"ids": list(ids)})}
+
+
+def _ids(db: Db, statement: str, which: Filter, limit: int | None) -> list[int]:
+    return [row[0] for row in _run(db, statement, _conditions(which) | {"limit": limit})]
+
+
+# --- one job ----------------------------------------------------------------------------------------------------
+
+_DETAIL = """
+SELECT id, kind, queue, tenant, status, priority, attempt_count, max_attempts, losses >= 2 OR memory_mb IS NOT NULL,
+       cancel_requested_at, claimed_by,
+       progress::text, last_error, greatest(least(next_retry_at, '9999-01-01Z'), '1900-01-01Z'),
+       created_at, started_at, finished_at, waits_for,
+       payload::text, result::text, errors::text, snap_id, gate, lane, concurrency_key, unique_key, unique_scope,
+       timeout_ms, memory_mb, interruptions, losses, lease_seq, locked_at, lock_expires_at, replay_of,
+       has_children, request_id
+  FROM snap_processing_job WHERE id = %(id)s
+"""
+
+
+def job(db: Db, job_id: int) -> JobDetail:
+    rows = _run(db, _DETAIL, {"id": job_id})
+    if not rows:
+        raise UnknownJob(f"there is no job {job_id}")
+    values = dict(zip(_DETAIL_FIELDS, rows[0], strict=True))
+    decoded = {name: _decoded(values[name]) for name in ("progress", "payload", "result", "errors")}
+    return JobDetail(**values | decoded | {"status": Status(values["status"])})
+
+
+_DETAIL_FIELDS = tuple(JobDetail.__dataclass_fields__)
+
+
+def parents(db: Db, job_id: int) -> Parents | None:
+    """None: it has none."""
+    [counted] = _run(db, "SELECT expected, succeeded, failed, open FROM job_parent_counts(%(id)s)", {"id": job_id})
+    return Parents(*counted) if counted[0] else None
+
+
+def workflows(db: Db) -> list[Workflow]:
+    """The newest jobs that have parents."""
+    columns = "expected, succeeded, failed, open, job_id, kind, state, last_error, created_at, finished_at"
+    return [Workflow(*row) for row in _run(db, f"SELECT {columns} FROM workflow_overview", {})]  # noqa: S608
+
+
+def logs(db: Db, job_id: int, *, before: int | None = None, limit: int = 20) -> list[LogEntry]:
+    """The last lines that the job said, in the order it said them; `before` is the id of a line."""
+    rows = _run(
+        db,
+        "SELECT id, attempt, level, message, at FROM job_log WHERE job_id = %(job_id)s AND id < %(before)s"
+        " ORDER BY id DESC LIMIT %(limit)s",
+        {"job_id": job_id, "before": before or _HIGHEST, "limit": limit},
+    )
+    return [LogEntry(*row) for row in reversed(rows)]
+
+
+def explain(db: Db, job_id: int) -> str:
+    """Why it is where it is, and what comes next, in words."""
+    rows = _run(db, "SELECT explain_job(id) FROM snap_processing_job WHERE id = %(id)s", {"id": job_id})
+    if not rows:
+        raise UnknownJob(f"there is no job {job_id}")
+    return cast(str, rows[0][0])
+
+
+_ARRIVAL = """
+SELECT CASE WHEN xmin <> pg_current_xact_id()::xid THEN 'existing'
+            WHEN created_at < now() THEN 'replaced' ELSE 'created' END
+  FROM snap_processing_job WHERE id = %(id)s
+"""
+
+
+def arrival(db: Db, job_id: int | None) -> Arrival:
+    """What an enqueue in this very transaction did, by the id it returned."""
+    return Arrival(_run(db, _ARRIVAL, {"id": job_id})[0][0]) if job_id else Arrival.IGNORED
+
+
+# --- queues, workers, numbers -----------------------------------------------------------------------------------
+
+# The walks must follow the index even before the statistics know of the rows in it: with 500,000 jobs in 50 queues that
+# ANALYZE had not seen, the plan sorted them anew for each step, 22 s.
+_BY_INDEX = """
+SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+       set_config('enable_sort', 'off', true), set_config('jit', 'off', true)
+"""
+
+
+_WALK = """{name} AS (
+    (SELECT 1 AS number, {columns} FROM snap_processing_job
+      WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = '{gate}' ORDER BY {columns} LIMIT 1)
+  UNION ALL
+    SELECT {name}.number + 1, next.* FROM {name} CROSS JOIN LATERAL (
+        SELECT {columns} FROM snap_processing_job
+         WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = '{gate}' AND ({columns}) > ({its})
+         ORDER BY {columns} LIMIT 1) AS next
+     WHERE {name}.number < {most})
+"""
+
+
+def walks(**gates: tuple[str, str]) -> str:
+    """The beginning of a statement, with a recursive CTE of each name: the first LANES different values of these
+    columns in the index of this gate, one probe a step."""
+    parts = []
+    for name, (gate, columns) in gates.items():
+        its = ", ".join(f"{name}.{column}" for column in columns.split(", "))
+        parts.append(_WALK.format(name=name, gate=gate, columns=columns, its=its, most=LANES))
+    return "WITH RECURSIVE " + ", ".join(parts)
+
+
+# Walks over two indexes, then each queue's entries are counted, and no further than the cap: 6 ms with a million that
+# wait in a queue, and 0.5 s with fifty queues that are fuller than the cap. The view queue_overview counts all: a
+# million takes it 0.2 to 0.4 s, too long for a page that asks every three seconds.
+_QUEUE_WALKS = walks(
+    open=("open", "queue"),
+    held=("held", "queue"),
+    head=("open", "queue, kind, priority"),
+    lane=("held", "queue, kind, lane"),
+)
+_QUEUE_COUNTS = """, found AS (
+    SELECT entry.* FROM open CROSS JOIN LATERAL (
+        SELECT queue, status, next_retry_at FROM snap_processing_job
+         WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'open' AND queue = open.queue LIMIT %(cap)s + 1) AS entry
+  UNION ALL
+    SELECT entry.* FROM held CROSS JOIN LATERAL (
+        SELECT queue, status, next_retry_at FROM snap_processing_job
+         WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'held' AND queue = held.queue LIMIT %(cap)s + 1) AS entry
+  UNION ALL
+    (SELECT queue, status, next_retry_at FROM snap_processing_job
+      WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'later' LIMIT %(cap)s + 1)
+  UNION ALL
+    (SELECT queue, status, next_retry_at FROM snap_processing_job
+      WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'alone' LIMIT %(cap)s + 1)
+  UNION ALL
+    (SELECT queue, status, NULL FROM snap_processing_job
+      WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'after' LIMIT %(cap)s + 1)
+  UNION ALL
+    (SELECT queue, status, NULL FROM snap_processing_job WHERE status = 'RUNNING' LIMIT %(cap)s + 1)
+  UNION ALL
+    (SELECT queue, status, NULL FROM snap_processing_job WHERE status = 'FAILED' ORDER BY id DESC LIMIT %(cap)s + 1)
+  UNION ALL
+    SELECT name, 'PAUSED', NULL FROM job_queue WHERE paused_at IS NOT NULL
+  UNION ALL
+    SELECT head.queue, 'OLDEST', first.next_retry_at FROM head CROSS JOIN LATERAL (
+        SELECT next_retry_at FROM snap_processing_job AS job
+         WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'open' AND job.queue = head.queue
+           AND job.kind = head.kind AND job.priority = head.priority
+         ORDER BY next_retry_at LIMIT 1) AS first
+  UNION ALL
+    SELECT lane.queue, 'OLDEST', first.next_retry_at FROM lane CROSS JOIN LATERAL (
+        SELECT next_retry_at FROM snap_processing_job AS job
+         WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'held' AND job.queue = lane.queue
+           AND job.kind = lane.kind AND job.lane = lane.lane
+         ORDER BY priority DESC, next_retry_at LIMIT 1) AS first
+)
+SELECT queue, count(*) FILTER (WHERE status = 'PENDING'), count(*) FILTER (WHERE status = 'RETRY_WAIT'),
+       count(*) FILTER (WHERE status IN ('PENDING', 'RETRY_WAIT') AND next_retry_at <= now()),
+       count(*) FILTER (WHERE status = 'RUNNING'), count(*) FILTER (WHERE status = 'FAILED'),
+       now() - min(next_retry_at) FILTER (WHERE next_retry_at <= now() AND isfinite(next_retry_at)),
+       max(paused_at), max(paused_reason)
+  FROM found LEFT JOIN job_queue ON name = queue
+ GROUP BY queue ORDER BY queue
+"""
+_QUEUES = _QUEUE_WALKS + _QUEUE_COUNTS
+
+# Not from the view queue_throughput, whose means of minutes do not say how many jobs they are of.
+_THROUGHPUT = """
+SELECT queue, kind, count(*) FILTER (WHERE status = 'COMPLETED'), count(*) FILTER (WHERE status = 'FAILED'),
+       count(*) FILTER (WHERE status = 'CANCELLED'),
+       round(avg(extract(epoch FROM finished_at - started_at) * 1000)::numeric, 1)::float8,
+       round(avg(extract(epoch FROM coalesce(started_at, finished_at) - created_at) * 1000)::numeric, 1)::float8
+  FROM snap_processing_job
+ WHERE id > (SELECT coalesce(max(id), 0) - 100000 FROM snap_processing_job)
+   AND finished_at > now() - interval '1 hour'
+ GROUP BY queue, kind ORDER BY queue, kind
+"""
+
+_WORKERS = """
+SELECT seen.id, seen.name, seen.host, seen.pid, seen.status, seen.note, seen.queues, member.kinds, seen.slots,
+       seen.current_jobs, seen.memory_mb, seen.jobs_claimed, seen.jobs_completed, seen.jobs_failed,
+       seen.jobs_retried, seen.jobs_recovered, seen.mean_ms::float8, seen.up_for, seen.last_beat, member.pool,
+       member.max_jobs, member.max_seconds, member.max_memory_mb
+  FROM worker_overview AS seen JOIN job_worker AS member USING (id)
+ ORDER BY seen.host, seen.name, seen.id
+"""
+
+
+def bend_plans(db: Db) -> None:
+    """For the rest of the caller's transaction: what walks an index follows it."""
+    _run(db, _BY_INDEX, {})
+
+
+def queues(db: Db) -> list[QueueSummary]:
+    """The queues that have anything but finished jobs, and those that are paused. In the caller's transaction, whose
+    plans it bends."""
+    bend_plans(db)
+    return [QueueSummary(*row) for row in _run(db, _QUEUES, {"cap": CAP})]
+
+
+def throughput(db: Db) -> list[Throughput]:
+    return [Throughput(*row) for row in _run(db, _THROUGHPUT, {})]
+
+
+def workers(db: Db) -> list[WorkerSummary]:
+    return [WorkerSummary(*row) for row in _run(db, _WORKERS, {})]
+
+
+_EXITS = """
+SELECT id, worker_id, name, host, pid, pool, queues, reason, jobs_completed, jobs_failed, started_at, exited_at
+  FROM job_worker_exit WHERE id < %(before)s ORDER BY id DESC LIMIT %(limit)s
+"""
+
+
+def exits(db: Db, *, before: int | None = None, limit: int = 50) -> list[WorkerExit]:
+    """How workers ended, the newest first; `before` is the id of an exit."""
+    return [WorkerExit(*row) for row in _run(db, _EXITS, {"before": before or _HIGHEST, "limit": limit})]
+
+
+def is_known(db: Db, kind: str) -> bool:
+    """Does any worker that is alive run this kind?"""
+    statement = "SELECT EXISTS (SELECT FROM job_worker WHERE expires_at > now() AND %(kind)s = ANY (kinds))"
+    return cast(bool, _run(db, statement, {"kind": kind})[0][0])
+
+
+_IS_DRAINED = """
+SELECT NOT EXISTS (SELECT FROM snap_processing_job WHERE status = 'RUNNING' AND claimed_by = %(worker)s)
+   AND NOT EXISTS (
+       SELECT FROM (SELECT kind, queue, next_retry_at FROM snap_processing_job
+                     WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'open'
+                    UNION ALL SELECT kind, queue, next_retry_at FROM job_apart WHERE gate <> 'after') AS waiting
+        WHERE next_retry_at <= now()
+          AND kind = ANY (%(kinds)s) AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s))
+          AND NOT EXISTS (SELECT FROM job_queue WHERE name = queue AND paused_at IS NOT NULL))
+"""
+
+
+def is_drained(db: Db, worker: str, kinds: Collection[str], queues: Collection[str]) -> bool:
+    """Is nothing of these kinds due in these queues (none named: in any), and nothing running at this worker?"""
+    parameters = {"worker": worker, "kinds": list(kinds), "queues": list(queues) or None}
+    return cast(bool, _run(db, _IS_DRAINED, parameters)[0][0])
+
+
+# --- the switch -------------------------------------------------------------------------------------------------
+
+
+def pause(db: Db, queue: str, reason: str | None = None, *, by: str | None = None) -> None:
+    """No worker claims from the queue until it is resumed; what runs goes on. `by` is for whoever asks explain_job."""
+    statement = "SELECT pause_queue(%(queue)s, %(reason)s, %(by)s)"
+    _run(db, statement, {"queue": queue, "reason": reason, "by": by})
+
+
+def resume(db: Db, queue: str) -> None:
+    _run(db, "SELECT resume_queue(%(queue)s)", {"queue": queue})
+
+
+def switch(db: Db, queue: str) -> Switch:
+    rows = _run(db, "SELECT paused_at, paused_reason FROM job_queue WHERE name = %(queue)s", {"queue": queue})
+    return Switch(*rows[0]) if rows else Switch(None, None)
+
+
+# --- small change -----------------------------------------------------------------------------------------------
+
+
+def _decoded(text: str | None) -> Any:
+    """JSON travels as text, because each carrier would decode it in its own way. What Python cannot hold, but
+    PostgreSQL can (numbers of thousands of digits, nesting by the thousand), stays text."""
+    try:
+        return None if text is None else json.loads(text, parse_float=_finite)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _finite(literal: str) -> float | str:
+    number = float(literal)
+    return number if math.isfinite(number) else literal

@@ -1,0 +1,194 @@
+"""Every statement of a worker on schedules: it declares them, looks what is due, and settles each slot once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+import psycopg
+
+from snapapp.jobs.schedules.slots import ONE_BY_ONE, Entry, Missed, Outcome, Schedule, newest
+
+Db = psycopg.Connection[Any]
+
+KEPT = timedelta(days=90)
+KEPT_AT_MOST = 10_000  # of one schedule
+KEPT_AT_LEAST = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A schedule as a worker declares it, with what its processor says of the jobs."""
+
+    schedule: Schedule
+    queue: str
+    max_attempts: int
+    worker: str
+
+
+class Standing(NamedTuple):
+    """A schedule as it stands in the database."""
+
+    name: str
+    spec: str
+    tz: str
+    missed: Missed
+    at_most: int
+    settled_until: datetime
+    is_by_us: bool
+    declared_by: list[str]  # those who are alive
+    now: datetime
+
+
+class Settled(NamedTuple):
+    slot: datetime
+    outcome: Outcome
+    why: str | None
+    job_id: int | None
+
+
+# --- declaring --------------------------------------------------------------------------------------------------
+
+_LOCKED = "SELECT spec, tz, settled_until, clock_timestamp() FROM job_schedule WHERE name = %(name)s FOR UPDATE"
+
+# Whoever declares last wins. A new spec begins now; whose declarations were of another spec do not count any more.
+_DECLARE = """
+INSERT INTO job_schedule AS its (
+    name, spec, tz, queue, payload, max_attempts, missed, at_most, overlap, declared_by)
+VALUES (
+    %(name)s, %(spec)s, %(tz)s, %(queue)s, %(payload)s::jsonb, %(max_attempts)s, %(missed)s, %(at_most)s, %(overlap)s,
+    ARRAY[%(worker)s])
+ON CONFLICT (name) DO UPDATE
+   SET spec = excluded.spec, tz = excluded.tz, queue = excluded.queue, payload = excluded.payload,
+       max_attempts = excluded.max_attempts, missed = excluded.missed, at_most = excluded.at_most,
+       overlap = excluded.overlap, declared_at = now(),
+       settled_until = greatest(its.settled_until, %(since)s::timestamptz),
+       declared_by = excluded.declared_by || ARRAY(
+           SELECT id FROM job_worker
+            WHERE (its.spec, its.tz) = (excluded.spec, excluded.tz)
+              AND id = ANY (its.declared_by) AND id <> %(worker)s AND expires_at > now())
+"""
+
+_SUPERSEDE = """
+INSERT INTO job_schedule_slot (schedule, slot, outcome, why, worker)
+SELECT %(name)s, slot, 'skipped', %(why)s, %(worker)s FROM unnest(%(slots)s::timestamptz[]) AS slot
+"""
+
+
+def declare(db: Db, its: Declaration) -> bool:
+    """True: it had another spec until now. What that had due and nobody fired stands in the ledger as skipped."""
+    schedule = its.schedule
+    parameters: dict[str, Any] = {
+        "name": schedule.name,
+        "spec": schedule.spec,
+        "tz": schedule.tz,
+        "queue": its.queue,
+        "payload": schedule.payload_json,
+        "max_attempts": its.max_attempts,
+        "missed": schedule.missed.value,
+        "at_most": schedule.at_most,
+        "overlap": schedule.overlap,
+        "worker": its.worker,
+        "since": None,
+    }
+    with db.transaction():
+        [*known] = db.execute(_LOCKED, {"name": schedule.name}).fetchall()
+        is_new_spec = any((spec, tz) != (schedule.spec, schedule.tz) for spec, tz, _, _ in known)
+        if is_new_spec:
+            [(spec, tz, settled_until, now)] = known
+            why = f"changed: the schedule became {schedule.spec} ({schedule.tz}) before this slot was fired"
+            due = newest(spec, tz, settled_until, now, ONE_BY_ONE)
+            parameters |= {"slots": due, "why": why, "since": now}
+            db.execute(_SUPERSEDE, parameters)
+        db.execute(_DECLARE, parameters)
+    return is_new_spec
+
+
+# --- looking and settling -----------------------------------------------------------------------------------------
+
+_LOOK = """
+SELECT name, spec, tz, missed, at_most, settled_until, %(worker)s = ANY (declared_by),
+       ARRAY(SELECT id FROM job_worker WHERE id = ANY (declared_by) AND expires_at > now()),
+       clock_timestamp()
+  FROM job_schedule WHERE name = ANY (%(names)s)
+"""
+
+# The update decides between workers: it waits for whoever is at the same slots, and then finds them settled. The
+# database's clock decides as well: no worker can be ahead of it.
+_SETTLE = """
+WITH ours AS (
+    UPDATE job_schedule AS its SET settled_until = %(until)s
+     WHERE name = %(name)s AND spec = %(spec)s AND tz = %(tz)s AND settled_until = %(after)s
+       AND %(until)s <= clock_timestamp()
+    RETURNING its
+), unended AS (
+    SELECT job.id
+      FROM ours CROSS JOIN LATERAL (
+               SELECT job_id FROM job_schedule_slot WHERE schedule = (its).name AND job_id IS NOT NULL
+                ORDER BY slot DESC LIMIT 1) AS last
+      JOIN snap_processing_job AS job ON job.id = last.job_id
+     WHERE NOT (its).overlap AND job.status IN ('PENDING', 'RUNNING', 'RETRY_WAIT')
+), verdict AS (
+    SELECT its, entry.slot, entry.outcome, entry.why,
+           CASE WHEN (its).paused_at <= entry.slot OR (its).last_pause @> entry.slot
+                     OR ((its).paused_at IS NOT NULL AND entry.outcome <> 'skipped')
+                THEN concat_ws(': ', 'paused', (its).paused_reason)
+                WHEN entry.outcome = 'skipped' THEN entry.why
+                WHEN unended.id IS NOT NULL
+                THEN format('overlap: job %%s of the slot before had not ended', unended.id)
+           END AS refusal
+      FROM ours CROSS JOIN unnest(%(slots)s::timestamptz[], %(outcomes)s::text[], %(whys)s::text[])
+                               AS entry (slot, outcome, why)
+           LEFT JOIN unended ON true
+)
+INSERT INTO job_schedule_slot (schedule, slot, outcome, why, worker, job_id)
+SELECT %(name)s, slot, CASE WHEN refusal IS NULL THEN outcome ELSE 'skipped' END, coalesce(refusal, why), %(worker)s,
+       CASE WHEN refusal IS NULL THEN enqueue_scheduled_job(its, slot) END
+  FROM verdict
+RETURNING slot, outcome, why, job_id
+"""
+
+
+def look(db: Db, names: Sequence[str], worker: str) -> list[Standing]:
+    rows = db.execute(_LOOK, {"names": list(names), "worker": worker}).fetchall()
+    return [Standing(*row)._replace(missed=Missed(row[3])) for row in rows]
+
+
+def settle(db: Db, standing: Standing, entries: Sequence[Entry], worker: str) -> list[Settled]:
+    """Writes these slots down, with their jobs; from then on the schedule stands at the last. Empty: another worker was
+    first, or the schedule has another spec by now."""
+    parameters = {
+        "name": standing.name,
+        "spec": standing.spec,
+        "tz": standing.tz,
+        "after": standing.settled_until,
+        "until": entries[-1].slot,
+        "slots": [entry.slot for entry in entries],
+        "outcomes": [entry.outcome.value for entry in entries],
+        "whys": [entry.why for entry in entries],
+        "worker": worker,
+    }
+    rows = db.execute(_SETTLE, parameters).fetchall()
+    return [Settled(slot, Outcome(outcome), why, job_id) for slot, outcome, why, job_id in rows]
+
+
+# --- forgetting -------------------------------------------------------------------------------------------------
+
+_PRUNE = """
+WITH kept AS (
+    SELECT its.name,
+           (SELECT slot FROM job_schedule_slot WHERE schedule = its.name
+             ORDER BY slot DESC OFFSET %(at_most)s - 1 LIMIT 1) AS least,
+           (SELECT slot FROM job_schedule_slot WHERE schedule = its.name
+             ORDER BY slot DESC OFFSET %(at_least)s - 1 LIMIT 1) AS surely
+      FROM job_schedule AS its
+)
+DELETE FROM job_schedule_slot AS old USING kept
+ WHERE old.schedule = kept.name
+   AND (old.slot < kept.least OR (old.slot < kept.surely AND old.slot < now() - %(kept)s::interval))
+"""
+
+
+def prune(db: Db, *, kept: timedelta = KEPT, at_most: int = KEPT_AT_MOST, at_least: int = KEPT_AT_LEAST) -> int:
+    """Forgets what is older than `kept` or more than `at_most`, but never the newest few."""
+    return db.execute(_PRUNE, {"kept": kept, "at_most": at_most, "at_least": at_least}).rowcount

@@ -1,0 +1,135 @@
+"""Watches the schedules that this process declares: one look when the next slot is due, and at least one a minute.
+Every worker does the same; the ledger decides which of them fires a slot."""
+
+import logging
+import threading
+from collections.abc import Sequence
+
+import psycopg
+
+from snapapp.jobs import events as names
+from snapapp.jobs.events import Events
+from snapapp.jobs.retry import pause_after
+from snapapp.jobs.rows.database import Line, Row
+from snapapp.jobs.schedules import ledger
+from snapapp.jobs.schedules.ledger import Declaration, Settled, Standing
+from snapapp.jobs.schedules.slots import ONE_BY_ONE, Outcome, Schedule, decide, newest, upcoming
+
+LOOK_EVERY = 50.0  # seconds, so that a slot is IN_TIME even if the database's clock was stepped; others may take over
+_AGAIN_AFTER = 5.0  # seconds, where something is wrong with a schedule
+
+
+class Watch:
+    """`look` may be called once, by a test, without the thread that `start` starts."""
+
+    def __init__(
+        self,
+        worker: str,
+        line: Line,
+        declarations: Sequence[Declaration],
+        events: Events,
+        *,
+        look_every: float | None = None,
+    ) -> None:
+        self._worker = worker
+        self._line = line
+        self._ours = {its.schedule.name: its for its in declarations}
+        self._events = events
+        self._look_every = LOOK_EVERY if look_every is None else look_every
+        self._declared: set[str] = set()  # this and the next belong to whoever looks
+        self._superseded: set[str] = set()  # told once
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """To be called when this worker is on the roster: who is not does not count as alive."""
+        if self._ours and not self._stopping.is_set():
+            self._thread = threading.Thread(target=self._run, name="schedules", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._thread:
+            self._thread.join(timeout=5)
+
+    def look(self) -> float:
+        """Fires what is due, writes down what is not fired, and returns the seconds until the next look."""
+        with self._line.connection() as db:
+            standings = {standing.name: standing for standing in ledger.look(db, list(self._ours), self._worker)}
+            waits = [self._look_at(db, its, standings.get(name)) for name, its in self._ours.items()]
+        return min([self._look_every, *waits])
+
+    def close(self) -> None:
+        self._line.close()
+
+    def _look_at(self, db: psycopg.Connection[Row], ours: Declaration, standing: Standing | None) -> float:
+        """What is wrong with one schedule is no trouble of the others."""
+        try:
+            return self._attend(db, ours, standing)
+        except (psycopg.OperationalError, psycopg.InterfaceError):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a trigger, a constraint or a time zone may come up with
+            self._events.complain(self._worker, f"look at the schedule {ours.schedule.name}", error)
+            return _AGAIN_AFTER
+
+    def _attend(self, db: psycopg.Connection[Row], ours: Declaration, standing: Standing | None) -> float:
+        schedule = ours.schedule
+        if schedule.name not in self._declared:
+            return self._declare(db, ours)
+        if standing is None or not (self._is_ours(schedule, standing) and standing.is_by_us):
+            return self._stand_for(db, ours, standing)
+        self._superseded.discard(schedule.name)
+        due = newest(standing.spec, standing.tz, standing.settled_until, standing.now, ONE_BY_ONE + 1)
+        if due:
+            entries = decide(due, standing.now, standing.missed, standing.at_most)
+            self._tell(schedule, ledger.settle(db, standing, entries, self._worker))
+        next_slot = next(upcoming(schedule.spec, schedule.tz, max(standing.now, standing.settled_until)), None)
+        return self._look_every if next_slot is None else (next_slot.at - standing.now).total_seconds()
+
+    def _stand_for(self, db: psycopg.Connection[Row], ours: Declaration, standing: Standing | None) -> float:
+        """Our declaration is not there, or does not count. Whoever declared last wins, as long as one of them lives."""
+        if standing and standing.declared_by and not self._is_ours(ours.schedule, standing):
+            if standing.name not in self._superseded:
+                self._superseded.add(standing.name)
+                facts = {"ours": _when(ours.schedule), "theirs": _when(standing), "by": standing.declared_by}
+                self._emit(names.SCHEDULE_SUPERSEDED, logging.WARNING, schedule=standing.name, **facts)
+            return self._look_every
+        return self._declare(db, ours)
+
+    def _is_ours(self, schedule: Schedule, standing: Standing) -> bool:
+        return (schedule.spec, schedule.tz) == (standing.spec, standing.tz)
+
+    def _declare(self, db: psycopg.Connection[Row], declaration: Declaration) -> float:
+        its = declaration.schedule
+        if ledger.declare(db, declaration):
+            self._emit(names.SCHEDULE_DECLARED, schedule=its.name, when=_when(its))
+        self._declared.add(its.name)
+        return 0.0
+
+    def _tell(self, schedule: Schedule, settled: list[Settled]) -> None:
+        for slot, outcome, why, job_id in settled:
+            if outcome is not Outcome.SKIPPED:
+                self._emit(names.SCHEDULE_FIRED, schedule=schedule.name, slot=slot, job_id=job_id, why=why)
+        skipped = [each for each in settled if each.outcome is Outcome.SKIPPED]
+        if skipped:  # a long absence would otherwise be thousands of lines
+            facts = {"slots": len(skipped), "newest": skipped[-1].slot, "why": skipped[-1].why}
+            self._emit(names.SCHEDULE_SKIPPED, logging.WARNING, schedule=schedule.name, **facts)
+
+    def _emit(self, name: str, level: int = logging.INFO, **facts: object) -> None:
+        self._events.emit(name, level, worker_id=self._worker, **facts)
+
+    def _run(self) -> None:
+        failures = 0
+        wait = 0.0
+        while not self._stopping.wait(wait):
+            try:
+                wait = max(0.0, self.look())
+                failures = 0
+            except Exception as error:  # noqa: BLE001 - a thread's outermost edge
+                failures += 1
+                self._events.complain(self._worker, "look at schedules", error)
+                wait = pause_after(failures)
+
+
+def _when(its: Schedule | Standing) -> str:
+    return f"{its.spec} ({its.tz})"

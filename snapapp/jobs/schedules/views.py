@@ -1,0 +1,141 @@
+"""What people look at and do about schedules: a list, one whole, its coming slots, its ledger; pause, resume, run."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any, cast
+
+import psycopg
+
+from snapapp.jobs.rows.database import Db, Rows
+from snapapp.jobs.rows.database import run as _run
+from snapapp.jobs.schedules.slots import InvalidSchedule, Outcome, Slot, UnknownSchedule, upcoming
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleSummary:
+    """A schedule as a line of a list; the fields are named as the columns of schedule_overview."""
+
+    name: str
+    spec: str
+    tz: str
+    queue: str
+    payload: Any
+    max_attempts: int
+    missed: str
+    at_most: int
+    overlap: bool
+    workers: int  # that are alive and declare it as it is; none: nothing fires
+    paused_at: datetime | None
+    paused_reason: str | None
+    last_slot: datetime | None
+    last_outcome: Outcome | None
+    last_why: str | None
+    last_fired: datetime | None
+    last_job: int | None
+    last_job_status: str | None
+    settled_until: datetime
+    created_at: datetime
+    declared_at: datetime
+    next_slot: datetime | None  # whoever fires it, and whether or not it is paused
+    now: datetime  # the database's
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """What became of a slot; without a worker a person wanted it."""
+
+    slot: datetime
+    outcome: Outcome
+    why: str | None
+    job_id: int | None
+    job_status: str | None  # None also when the job was pruned
+    worker: str | None
+    recorded_at: datetime
+
+
+_SUMMARIES = """
+SELECT seen.name, seen.spec, seen.tz, seen.queue, its.payload::text, its.max_attempts, seen.missed, its.at_most,
+       seen.overlap, seen.workers, seen.paused_at, seen.paused_reason, seen.last_slot, seen.last_outcome, seen.last_why,
+       seen.last_fired, seen.last_job, seen.last_job_status, seen.settled_until, seen.created_at, seen.declared_at,
+       clock_timestamp()
+  FROM schedule_overview AS seen JOIN job_schedule AS its USING (name)
+ WHERE %(name)s::text IS NULL OR seen.name = %(name)s
+ ORDER BY seen.name
+"""
+
+_LEDGER = """
+SELECT entry.slot, entry.outcome, entry.why, entry.job_id, job.status, entry.worker, entry.recorded_at
+  FROM job_schedule_slot AS entry LEFT JOIN snap_processing_job AS job ON job.id = entry.job_id
+ WHERE entry.schedule = %(name)s AND (%(before)s::timestamptz IS NULL OR entry.slot < %(before)s)
+ ORDER BY entry.slot DESC LIMIT %(limit)s
+"""
+
+
+def schedules(db: Db) -> list[ScheduleSummary]:
+    """All that were ever declared, by name."""
+    return [_summary(row) for row in _run(db, _SUMMARIES, {"name": None})]
+
+
+def schedule(db: Db, name: str) -> ScheduleSummary:
+    rows = _run(db, _SUMMARIES, {"name": name})
+    if not rows:
+        raise UnknownSchedule(f"there is no schedule {name}: a worker that declares it writes it down when it starts")
+    return _summary(rows[0])
+
+
+def ledger(db: Db, name: str, *, before: datetime | None = None, limit: int = 20) -> list[LedgerEntry]:
+    """What became of its slots, the newest first; `before` is the slot at which the page before ended."""
+    rows = _run(db, _LEDGER, {"name": name, "before": before, "limit": limit})
+    return [LedgerEntry(slot, Outcome(outcome), *rest) for slot, outcome, *rest in rows]
+
+
+def preview(its: ScheduleSummary, *, after: datetime | None = None, count: int = 20) -> list[Slot]:
+    """Its next slots, with what a change of the clock has to do with them; any time can be looked at."""
+    return list(islice(upcoming(its.spec, its.tz, after or max(its.now, its.settled_until)), count))
+
+
+def pause(db: Db, name: str, reason: str | None = None) -> None:
+    """Its slots are skipped until it is resumed."""
+    _ask(db, "SELECT pause_schedule(%(name)s, %(reason)s)", {"name": name, "reason": reason})
+
+
+def resume(db: Db, name: str) -> None:
+    _ask(db, "SELECT resume_schedule(%(name)s)", {"name": name})
+
+
+def run(db: Db, name: str) -> int:
+    """Enqueues its job now, besides its slots and even while it is paused; returns the job's id."""
+    return cast(int, _ask(db, "SELECT run_schedule(%(name)s)", {"name": name})[0][0])
+
+
+def _ask(db: Db, sql: str, parameters: Mapping[str, Any]) -> Rows:
+    try:
+        return _run(db, sql, parameters)
+    except Exception as error:
+        refusal = getattr(error, "orig", error)  # SQLAlchemy wraps those of the driver
+        if isinstance(refusal, psycopg.errors.NoDataFound):
+            raise UnknownSchedule(refusal.diag.message_primary) from error
+        raise
+
+
+def _summary(row: tuple[Any, ...]) -> ScheduleSummary:
+    *columns, now = row
+    values = dict(zip(_FIELDS, columns, strict=True))
+    outcome = values["last_outcome"] and Outcome(values["last_outcome"])
+    next_slot = _next(values["spec"], values["tz"], max(now, values["settled_until"]))
+    decoded = {"payload": json.loads(values["payload"]), "last_outcome": outcome}
+    return ScheduleSummary(**values | decoded, next_slot=next_slot, now=now)
+
+
+_FIELDS = tuple(ScheduleSummary.__dataclass_fields__)[:-2]
+
+
+def _next(spec: str, tz: str, after: datetime) -> datetime | None:
+    try:
+        slot = next(upcoming(spec, tz, after), None)
+    except InvalidSchedule:  # declared by a worker that knows more than we do
+        return None
+    return slot.at if slot else None

@@ -1,0 +1,74 @@
+"""Which schema a database has, and which one this code needs. Asked without SQLAlchemy and Alembic, whose import takes
+longer than the question."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from snapapp.jobs.errors import MigrationFailed
+
+OLDEST = 14
+
+
+def migrations_folder() -> Path:
+    """Beside the package in a checkout, inside it in a wheel."""
+    package = Path(__file__).parent.parent
+    for folder in (package.parent / "migrations", package / "_migrations"):
+        if (folder / "env.py").exists():
+            return folder
+    raise MigrationFailed(f"the folder migrations/ is missing beside {package}")
+
+
+@dataclass(frozen=True)
+class History:
+    """A line of migrations, and the table in which a database keeps how far it has come."""
+
+    name: str
+    version_table: str
+
+    @property
+    def folder(self) -> Path:
+        return migrations_folder() / "versions" / self.name
+
+    @property
+    def head(self) -> str:
+        """The newest revision: files begin with their numbers, which grow."""
+        return max(path.name.partition("_")[0] for path in self.folder.glob("[0-9]*_*.py"))
+
+    def revision(self, db: psycopg.Connection[tuple[object, ...]]) -> str | None:
+        """Of this database; None: it has nothing of it."""
+        if db.execute("SELECT to_regclass(%s)", [self.version_table]).fetchone() == (None,):
+            return None
+        found = db.execute(sql.SQL("SELECT version_num FROM {}").format(sql.Identifier(self.version_table))).fetchone()
+        return str(found[0]) if found else None
+
+
+QUEUE = History("queue", "job_version")
+
+
+def is_current(url: str, *histories: History) -> bool:
+    # in SQL_ASCII even the server's version would be bytes
+    with psycopg.connect(url, connect_timeout=10, application_name="snapapp start", client_encoding="utf8") as db:
+        check_server(db)
+        return all(history.revision(db) == history.head for history in histories)
+
+
+def check_server(db: psycopg.Connection[Any]) -> None:
+    """Every start and every migration comes by here."""
+    if why := unfit(db.info.server_version, db.info.parameter_status("server_encoding") or ""):
+        raise MigrationFailed(why)
+
+
+def unfit(version: int, encoding: str) -> str | None:
+    """Why this server or database cannot be ours, if it cannot."""
+    if version < OLDEST * 10_000:
+        return f"The server is PostgreSQL {version // 10_000}, and {OLDEST} or newer is needed."
+    if encoding != "UTF8":
+        return (
+            f"The database has the encoding {encoding}, and UTF8 is needed: make another one with CREATE DATABASE name "
+            "ENCODING 'UTF8' TEMPLATE template0."
+        )
+    return None

@@ -1,0 +1,315 @@
+"""How a worker takes jobs: as many as its slots can begin, and of quick kinds some more."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from datetime import timedelta
+from time import monotonic
+from typing import Any, Protocol
+
+import psycopg
+from psycopg import Connection
+
+from snapapp.jobs.errors import JobsError, LeaseLost
+from snapapp.jobs.executors import Executor
+from snapapp.jobs.model import Job
+from snapapp.jobs.rows import claim, leases, limits
+from snapapp.jobs.rows.claim import FIRST, HEADS_AT_ONCE, LAST, Bookmark, Claimant, Claimed, Head, Look, Wanted
+from snapapp.jobs.rows.database import Line, is_away, waited_in_vain
+from snapapp.jobs.rows.roster import Counts
+from snapapp.jobs.worker.admission import Admission
+from snapapp.jobs.worker.leases import HeldJobs
+from snapapp.jobs.worker.pace import AHEAD, Pace
+from snapapp.jobs.worker.web_priority import WebPriority
+
+_BOOKMARKS = 32  # of the heads that jobs came from lately
+_LATE_COMMIT = timedelta(seconds=2)  # a job may become visible so long after the moment it is due
+_WALK_EVERY = 1.0  # seconds at most in which bookmarks may hide what lies before them …
+_WALK_SHARE = 0.01  # … or longer, where dead entries make a walk without them slow: it takes this part of the time
+_WAITS_AT_MOST = 1.0  # seconds for a slot, where none comes free
+_REFUSED_FOR = 60.0  # seconds in which a job that cannot be claimed is left alone
+_FEW_QUEUES = 4  # woken at once: they are looked at by themselves, where there are many heads
+
+
+class Executors(Protocol):
+    """Where the jobs of a worker run, as the claimer sees it."""
+
+    @property
+    def by_name(self) -> Mapping[str, Executor]: ...
+
+    @property
+    def executor_of(self) -> Mapping[str, str]:
+        """kind -> name of its executor"""
+        ...
+
+    def interrupt(self, job: Job, reason: JobsError) -> None: ...
+
+    def hand_back(self, name: str) -> None:
+        """What waits in an executor for a slot goes back to the queue."""
+        ...
+
+
+class Claimer:
+    """`tick` may be called once, by a test, without any thread. In a worker APScheduler's job calls it; nothing else
+    claims."""
+
+    def __init__(
+        self,
+        line: Line,
+        claimant: Claimant,
+        executors: Executors,
+        held_jobs: HeldJobs,
+        pace: Pace,
+        counts: Counts,
+        web_priority: WebPriority,
+        admission: Admission,
+        *,
+        batch_size: int,
+        on_claimed: Callable[[list[Job]], None],
+    ) -> None:
+        self._line = line
+        self._claimant = claimant
+        self._all_executors = executors
+        self._executors: Mapping[str, Executor] = executors.by_name
+        self._kinds = kinds = executors.executor_of
+        self._kinds_of = {name: [kind for kind in kinds if kinds[kind] == name] for name in self._executors}
+        self._apart = [kind for kind, name in kinds.items() if name in ("process", "command")]
+        self._held_jobs = held_jobs
+        self._pace = pace
+        self._counts = counts
+        self._web_priority = web_priority
+        self._admission = admission
+        self._batch_size = batch_size
+        self._on_claimed = on_claimed
+        self._backlog: set[str] = set()  # executors for which more may be waiting; read by whoever asks has_room
+        self._bookmarks: dict[Head, Bookmark] = {}
+        self._walk_at = 0.0  # then a look without bookmarks is due
+        self._begin = FIRST  # where the next look begins, if the last one did not see everything
+        self._turns: dict[tuple[str, str], str] = {}  # of each (queue, kind) under a rule the lane whose turn was last
+        self._suspect: Job | None = None
+        self._again_in: float | None = None  # of the last tick
+        self._answer_was_lost = False
+        self._refused: set[int] = set()  # jobs that PostgreSQL lets nobody claim …
+        self._refused_until = 0.0  # … and when they are tried again
+        self.is_paused = False  # claim nothing; set by whoever stops the worker
+        self.has_rules = False  # limits or fair queues; set by the beat and by whoever hears that they change
+        self.rules_change = False  # labels are to be looked through; likewise, cleared here
+        self.suspects_wait = False  # set by the beat, cleared here
+
+    def tick(self, woken: Collection[str] = ()) -> float | None:
+        """Claims while there is room and work. Returns the seconds until there may be more, None if nobody knows.
+        `woken`: the queues that something was enqueued into, if that is all that is new."""
+        if self._answer_was_lost:
+            self._give_back_unheard()
+        self._admission.look()
+        waits: list[float | None] = [self._label(), self._hand_back_what_waits_too_long()]
+        if woken and self._sees_many_heads and len(woken) <= _FEW_QUEUES:
+            for queue in woken:
+                waits += self._fill(
+                    Look(
+                        FIRST._replace(queue=queue),
+                        LAST._replace(queue=queue, kind=LAST.queue),
+                        besides=self._besides(),
+                    )
+                )
+        else:
+            waits += self._fill(None)
+            if not self.is_paused and self.suspects_wait:
+                self._take_suspect()
+        self._again_in = min((wait for wait in waits if wait is not None), default=None)
+        return self._again_in
+
+    def has_room(self) -> bool:
+        """Would a claim for more find room? Asked after each settle, so it must be cheap."""
+        return (self.suspects_wait and not len(self._held_jobs)) or any(
+            self._space(name, kind)[0] for name in tuple(self._backlog) for kind in self._kinds_of[name]
+        )
+
+    @property
+    def is_behind(self) -> bool:
+        """Was there more than the slots could take?"""
+        return bool(self._backlog)
+
+    @property
+    def holds_back(self) -> bool:
+        """Limits, or the want of memory: then the next settle is worth a tick, whatever the executors say."""
+        return bool(self._admission.held) or (self.has_rules and self._again_in is not None)
+
+    def forget(self) -> None:
+        """Jobs have come back that lie before the bookmarks."""
+        self._walk_at = 0.0
+
+    def close(self) -> None:
+        self._line.close()
+
+    # --- what to ask for --------------------------------------------------------------------------------------
+
+    def _wanted(self) -> list[Wanted]:
+        wanted = []
+        for number, (name, kinds) in enumerate(self._kinds_of.items()):
+            for kind in self._admission.let_in(kinds):
+                at_most, at_once = self._space(name, kind)
+                if at_most:
+                    wanted.append(Wanted(kind, number, self._admission.at_most([kind], at_most), at_once))
+                else:
+                    self._backlog.add(name)  # nobody looks for them now
+        return wanted
+
+    def _space(self, name: str, kind: str) -> tuple[int, int]:
+        """How many of a kind there is space for, and for how many of these a free slot."""
+        executor = self._executors[name]
+        free = executor.slots - executor.load()
+        ahead = self._pace.ahead(kind, self._turning(executor), 2 * self._batch_size) if executor.prefetches else 0
+        space = min(free + ahead, self._batch_size)
+        if space <= 0 or (free <= 0 and space < min(ahead, self._batch_size) // 2):
+            return 0, 0  # not worth a statement yet
+        return space, max(0, min(free, space))
+
+    def _turning(self, executor: Executor, within: float = AHEAD) -> int:
+        """How many slots come free soon: those that run nothing, or a quick kind, and have not for long."""
+        since = monotonic() - within
+        return executor.slots - sum(
+            not self._pace.is_quick(job.kind) or (job.started_at or since) < since for job in executor.at_work()
+        )
+
+    def _hand_back_what_waits_too_long(self) -> float | None:
+        """Quick kinds hang, too: then another worker may begin what waits here behind them."""
+        waiting = [
+            name
+            for name, executor in self._executors.items()
+            if executor.prefetches and executor.load() > executor.slots
+        ]
+        for name in waiting:
+            if not self._turning(self._executors[name], within=_WAITS_AT_MOST):
+                self._all_executors.hand_back(name)
+        return _WAITS_AT_MOST if waiting else None
+
+    # --- the claim itself -------------------------------------------------------------------------------------
+
+    def _fill(self, only: Look | None) -> list[float | None]:
+        """Looks until everything was looked at, or there is no room left."""
+        waits: list[float | None] = []
+        while not self.is_paused and (wanted := self._wanted()):
+            look = only or self._next_look()
+            claimed = self._claim(wanted, look)
+            waits += [claimed.due_in, claimed.again_in]
+            is_cut = claimed.is_cut or self._is_full(wanted, claimed.jobs)
+            self._note_backlog(wanted, is_cut)
+            self._bookmark(look, {one.kind for one in wanted}, claimed)
+            sees_all = len(claimed.found) < HEADS_AT_ONCE
+            if only is None:
+                self._begin = FIRST if sees_all else claimed.found[-1]
+            if sees_all and not (is_cut and claimed.jobs):
+                break
+        return waits
+
+    def _next_look(self) -> Look:
+        if monotonic() >= self._walk_at:
+            self._bookmarks.clear()
+        return Look(
+            begin=self._begin,
+            bookmarks={head: mark for head, mark in self._bookmarks.items() if head > self._begin},
+            has_rules=self.has_rules,
+            is_idle=not len(self._held_jobs),
+            turns=tuple((queue, kind, lane) for (queue, kind), lane in self._turns.items()),
+            besides=self._besides(),
+        )
+
+    def _claim(self, wanted: list[Wanted], look: Look) -> Claimed:
+        self._web_priority.give_way()
+        sent_at = monotonic()
+        self._answer_was_lost = True
+        with self._line.connection() as db:
+            try:
+                claimed = claim.claim(db, self._claimant, wanted, look)
+            except psycopg.Error as error:
+                if is_away(error) or waited_in_vain(error):
+                    raise
+                self._answer_was_lost = False
+                self._go_around_refused(db, wanted)
+                raise
+        self._take_in(claimed.jobs, sent_at)
+        self._answer_was_lost = False
+        if monotonic() >= self._walk_at:
+            self._walk_at = monotonic() + max(_WALK_EVERY, (monotonic() - sent_at) / _WALK_SHARE)
+        self._turns |= {(queue, kind): lane for queue, kind, lane in claimed.turns}
+        return claimed
+
+    def _go_around_refused(self, db: Connection[Any], wanted: list[Wanted]) -> None:
+        """A row that PostgreSQL lets nobody write (a trigger, a CHECK that came later) must not stop the others."""
+        found = claim.refused(db, self._claimant, [one.kind for one in wanted], self._refused)
+        self._refused = self._refused | found
+        self._refused_until = monotonic() + _REFUSED_FOR
+
+    def _besides(self) -> set[int]:
+        if monotonic() >= self._refused_until:
+            self._refused = set()
+        return self._refused
+
+    def _is_full(self, wanted: list[Wanted], jobs: list[Job]) -> bool:
+        came = Counter([self._kinds[job.kind] for job in jobs])
+        return any(came[self._kinds[one.kind]] >= one.at_most for one in wanted)
+
+    def _note_backlog(self, wanted: list[Wanted], is_cut: bool) -> None:
+        names = {self._kinds[one.kind] for one in wanted}
+        if is_cut:
+            self._backlog |= names
+        else:
+            looked_at = {one.kind for one in wanted}
+            self._backlog -= {name for name in names if looked_at.issuperset(self._kinds_of[name])}
+
+    def _bookmark(self, look: Look, kinds: Collection[str], claimed: Claimed) -> None:
+        """Nothing that waits lies before a bookmark, but for what is committed late."""
+        late = Bookmark(claimed.at - _LATE_COMMIT, 0)
+        for head, mark in claimed.last.items():
+            self._bookmarks[head] = min(mark, late)
+        for head in look.bookmarks:
+            if head.kind in kinds and head not in claimed.due:
+                self._bookmarks[head] = late
+        while len(self._bookmarks) > _BOOKMARKS:
+            del self._bookmarks[next(iter(self._bookmarks))]
+
+    @property
+    def _sees_many_heads(self) -> bool:
+        return self._begin != FIRST
+
+    def _take_in(self, jobs: list[Job], sent_at: float) -> None:
+        if not jobs:
+            return
+        for lost in self._held_jobs.add(jobs, sent_at):
+            self._all_executors.interrupt(lost, LeaseLost(f"job {lost.id} was claimed again by this worker"))
+        self._counts.claimed += len(jobs)
+        self._on_claimed(jobs)
+        self._admission.took(jobs)
+        first = self._kinds[jobs[0].kind]
+        if all(self._kinds[job.kind] == first for job in jobs):
+            self._executors[first].put(jobs)
+        else:
+            for name, executor in self._executors.items():
+                executor.put([job for job in jobs if self._kinds[job.kind] == name])
+
+    def _take_suspect(self) -> None:
+        """One at a time, and only after ordinary work has been let in: it never shuts the door on others."""
+        if self._suspect and self._held_jobs.get(self._suspect.id) is self._suspect:
+            return
+        self._suspect = None
+        is_idle = not len(self._held_jobs)
+        wanted = self._wanted()
+        if wanted:
+            look = Look(suspect="idle" if is_idle else "busy", apart=self._apart, besides=self._besides())
+            jobs = self._claim(wanted, look).jobs
+            self._suspect = jobs[0] if jobs else None
+        self.suspects_wait = False  # the beat says when there is one again
+
+    def _label(self) -> float | None:
+        """After limits have changed, a page of the jobs that wait is looked through before each claim."""
+        if not self.rules_change:
+            return None
+        with self._line.connection() as db:
+            self.rules_change = limits.relabel(db)
+        return 0.0 if self.rules_change else None
+
+    def _give_back_unheard(self) -> None:
+        held = [job.id for job in self._held_jobs.all()]
+        with self._line.connection() as db:
+            leases.release_unheard(db, self._claimant.worker, held)
+        self._answer_was_lost = False

@@ -1,0 +1,202 @@
+"""Connections for running jobs: a small pool, each lent in a transaction of its own. When an attempt should end, so do
+its statements, wherever in the database they are."""
+
+import asyncio
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any, cast
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from snapapp.jobs.context import Within
+from snapapp.jobs.errors import JobInterrupted, JobsError, NoConnection
+from snapapp.jobs.model import Job
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+Check = Callable[[Job], None]
+
+BEFORE_EACH_STATEMENT = "before each statement"  # what the engine calls, in `info` of the connection
+_LOOK_EVERY = 0.1  # seconds: somebody may want a job to end that waits for a connection
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0  # seconds between two looks at whether a cancelled statement has ended
+_CANCEL_WITHIN = 5.0  # seconds; after them we hang up, and the server finds out by itself
+_AFTER_THE_DEADLINE = 5.0  # seconds in which we end a statement; then the server does, for we may be frozen
+_LONGEST_MS = 2**31 - 1
+
+
+class Loan:
+    """One connection in the hands of one job."""
+
+    def __init__(self, driver: psycopg.Connection[Any]) -> None:
+        self._driver = driver
+        self._turn = threading.Lock()  # a cancel must not meet the connection in the hands of the next job
+        self._returned = threading.Event()
+        self.backend: int | None = None  # its pid in the server, as soon as the transaction has begun
+        self.revoked: JobsError | None = None  # why it must end; written by whoever revokes
+        self.was_cancelled = False
+
+    def give_back(self) -> None:
+        with self._turn:
+            self._returned.set()
+
+    def enforce(self) -> None:
+        """Cancels what runs on it, again and again until it is given back: between two statements there is nothing to
+        cancel, and the next one may be on its way. A server that does not listen is hung up on."""
+        pause, patience_ends = _FIRST_PAUSE, monotonic() + _CANCEL_WITHIN
+        is_cut = False
+        while not self._returned.is_set():
+            if not is_cut and (not self._cancel() or monotonic() > patience_ends):
+                is_cut = self.cut()
+            self._returned.wait(pause)
+            pause = min(_LONGEST_PAUSE, 2 * pause)
+
+    def cut(self) -> bool:
+        """Below psycopg, which the job's thread is using at this moment: that one sees the server hang up. Not while
+        nothing runs: a thread that computes between two statements will be told at the next one."""
+        with self._turn:
+            if self._is_free_of_work():
+                return False
+            self.was_cancelled = True
+            with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._driver.fileno())) as line:
+                line.shutdown(socket.SHUT_RDWR)
+            return True
+
+    def _cancel(self) -> bool:
+        """False: the server did not take it."""
+        with self._turn:
+            if self._is_free_of_work():
+                return True
+            self.was_cancelled = True
+            try:
+                self._driver.cancel_safe(timeout=_CANCEL_WITHIN)
+            except psycopg.Error:
+                return False
+            return True
+
+    def _is_free_of_work(self) -> bool:
+        """Asked of libpq's memory, not of the server."""
+        return self._returned.is_set() or self._driver.info.transaction_status != TransactionStatus.ACTIVE
+
+
+class JobConnections:
+    """`connection` is called by jobs, on any thread; `revoke` by whoever wants an attempt to end."""
+
+    def __init__(self, engine: "Callable[[], Engine]", most: int, within: Within) -> None:
+        self._engine = engine
+        self._most = most
+        self._within = within
+        self._free = threading.Semaphore(most)
+        self._turn = threading.Lock()  # for `loans`
+        self.loans: dict[Job, tuple[Loan, ...]] = {}  # nearly always empty; others only look
+        self._is_closed = False  # what comes back now is closed: its pool may be gone
+
+    @contextmanager
+    def connection(self, job: Job, check: Check) -> "Iterator[Connection]":
+        """`check` raises when the attempt should end: asked before anything is lent and before the commit."""
+        self._refuse_where_it_cannot_be(job)
+        check(job)
+        with self._place(job, check), self._engine().connect() as connection:
+            loan = self._lend(job, connection)
+            try:
+                check(job)  # who wanted it to end before the loan was known could not revoke it
+                with connection.begin():
+                    self._name_backend(job, loan, _begin(connection, job))
+                    with self._within(job, connection):
+                        yield connection
+                    _raise_if_revoked(loan)
+                    check(job)
+            except BaseException as error:
+                _raise_if_revoked(loan, error)
+                if _ran_out_of_time(error):
+                    check(job)
+                raise
+            finally:
+                self._take_back(job, loan, connection)
+
+    def revoke(self, job: Job, reason: JobsError) -> None:
+        """Returns at once. What runs on the job's connections is cancelled, and so is what it starts on them later."""
+        for loan in self.loans.get(job, ()):
+            if loan.revoked is None:
+                loan.revoked = reason
+                threading.Thread(target=loan.enforce, name="revoke", daemon=True).start()
+
+    def close(self) -> None:
+        self._is_closed = True
+        for job in list(self.loans):
+            self.revoke(job, JobInterrupted(f"the worker of job {job.id} has stopped"))
+
+    @contextmanager
+    def _place(self, job: Job, check: Check) -> Iterator[None]:
+        while not self._free.acquire(timeout=_LOOK_EVERY):
+            check(job)
+        try:
+            yield
+        finally:
+            self._free.release()
+
+    def _lend(self, job: Job, connection: "Connection") -> Loan:
+        loan = Loan(cast("psycopg.Connection[Any]", connection.connection.driver_connection))
+        connection.info[BEFORE_EACH_STATEMENT] = partial(_raise_if_revoked, loan)
+        with self._turn:
+            self.loans[job] = (*self.loans.get(job, ()), loan)
+        return loan
+
+    def _name_backend(self, job: Job, loan: Loan, backend: int) -> None:
+        with self._turn:
+            loan.backend = backend
+            job.backends = (*job.backends, backend)
+
+    def _take_back(self, job: Job, loan: Loan, connection: "Connection") -> None:
+        loan.give_back()
+        with self._turn:
+            self.loans[job] = tuple(other for other in self.loans[job] if other is not loan)
+            job.backends = tuple(other.backend for other in self.loans[job] if other.backend is not None)
+            if not self.loans[job]:
+                del self.loans[job]
+        if loan.was_cancelled or self._is_closed:  # a late cancel would hit the next job's statement
+            connection.invalidate()
+
+    def _refuse_where_it_cannot_be(self, job: Job) -> None:
+        if self._most == 0:
+            raise NoConnection(f"{job.kind} job {job.id} asks for a connection, and SNAPAPP_JOB_CONNECTIONS is 0")
+        if _is_on_an_event_loop():
+            raise NoConnection(
+                f"{job.kind} job {job.id} asks for a connection on the event loop, which would hold up all the others: "
+                "use it in a function that is called with asyncio.to_thread"
+            )
+
+
+def _begin(connection: "Connection", job: Job) -> int:
+    """The first statement of the transaction. The deadline is on the server too: a process that is frozen must not hold
+    its locks for ever."""
+    left = None if job.deadline is None else _AFTER_THE_DEADLINE + job.deadline - monotonic()
+    limit = "0" if left is None else str(min(_LONGEST_MS, max(1, round(left * 1000))))
+    statement = (
+        "SELECT pg_backend_pid(), set_config('statement_timeout', %(limit)s, true),"
+        " set_config('idle_in_transaction_session_timeout', %(limit)s, true)"
+    )
+    return int(connection.exec_driver_sql(statement, {"limit": limit}).one()[0])
+
+
+def _is_on_an_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _raise_if_revoked(loan: Loan, error: BaseException | None = None) -> None:
+    if loan.revoked is not None and error is not loan.revoked:
+        raise loan.revoked from error
+
+
+def _ran_out_of_time(error: BaseException) -> bool:
+    return isinstance(getattr(error, "orig", None), psycopg.errors.QueryCanceled)

@@ -1,0 +1,129 @@
+"""What a worker does again and again, on time: jobs of an APScheduler, each a run at a time."""
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+
+from apscheduler.events import (
+    EVENT_JOB_EXECUTED,
+    EVENT_JOB_MAX_INSTANCES,
+    EVENT_JOB_MISSED,
+    JobExecutionEvent,
+    JobSubmissionEvent,
+)
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.jobstores.base import JobLookupError
+from apscheduler.schedulers.background import BackgroundScheduler
+
+
+class Duties:
+    """APScheduler, with an executor for each duty, so that a slow one never delays a heartbeat.
+
+    APScheduler drops what is brought forward while it runs: so that is remembered, and the end of the run brings the
+    next one forward.
+    """
+
+    def __init__(self, on_error: Callable[[str, Exception], None]) -> None:
+        logging.getLogger("apscheduler.executors").setLevel(logging.ERROR)  # a line for every run, else
+        logger = logging.getLogger("snapapp.scheduler")
+        logger.setLevel(logging.ERROR)  # a call that meets the one before it is skipped: that is meant, and no news
+        self._scheduler = BackgroundScheduler(timezone=UTC, logger=logger)
+        self._on_error = on_error
+        self._on_skip: dict[str, Callable[[], None]] = {}
+        self._running: set[str] = set()  # written by the duties
+        self._forward: dict[str, float] = {}  # name -> when it is to run, monotonic; under the lock
+        self._turn = threading.Lock()
+        self._ended = threading.Condition(self._turn)
+        self._scheduler.add_listener(self._skipped, EVENT_JOB_MAX_INSTANCES | EVENT_JOB_MISSED)
+        self._scheduler.add_listener(self._executed, EVENT_JOB_EXECUTED)
+
+    def add(
+        self,
+        name: str,
+        duty: Callable[[], object],
+        every: timedelta,
+        *,
+        at_once: bool = False,
+        on_skip: Callable[[], None] | None = None,
+    ) -> None:
+        """`on_skip` is called for every call that met the one before it still at work, and was left out."""
+        if on_skip:
+            self._on_skip[name] = on_skip
+        self._scheduler.add_executor(ThreadPoolExecutor(1), name)
+        self._scheduler.add_job(
+            self._guarded(name, duty),
+            "interval",
+            seconds=every.total_seconds(),
+            executor=name,
+            id=name,
+            coalesce=True,
+            max_instances=1,
+            misfire_grace_time=None,
+            **({"next_run_time": datetime.now(UTC)} if at_once else {}),
+        )
+
+    def bring_forward(self, name: str, seconds: float = 0.0) -> None:
+        """The next run comes in so many seconds, if it would come later."""
+        at = monotonic() + seconds
+        with self._turn:
+            if self._forward.get(name, float("inf")) <= at:
+                return
+            self._forward[name] = at
+            if name in self._running:
+                return  # its end does it
+        self._move(name, seconds)
+
+    def wait_for(self, name: str, timeout: float) -> None:
+        """Until it does not run, or for so many seconds."""
+        with self._ended:
+            self._ended.wait_for(lambda: name not in self._running, timeout)
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self._scheduler.running)
+
+    def start(self) -> None:
+        self._scheduler.start()
+
+    def stop(self) -> None:
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=False)  # a duty may hang on a database that is away
+
+    def _move(self, name: str, seconds: float) -> None:
+        with suppress(JobLookupError):  # of a worker that was never started, or has stopped
+            job = self._scheduler.get_job(name)
+            at = datetime.now(UTC) + timedelta(seconds=seconds)
+            if job is not None and getattr(job, "next_run_time", None) and at < job.next_run_time:
+                job.modify(next_run_time=at)
+
+    def _executed(self, event: JobExecutionEvent) -> None:
+        """APScheduler counts the run as ended only now: what it was asked meanwhile would have been dropped."""
+        with self._turn:
+            at = self._forward.get(event.job_id)
+        if at is not None:
+            self._move(event.job_id, max(0.0, at - monotonic()))
+
+    def _skipped(self, event: JobSubmissionEvent | JobExecutionEvent) -> None:
+        on_skip = self._on_skip.get(event.job_id)
+        if on_skip:
+            on_skip()
+
+    def _guarded(self, name: str, duty: Callable[[], object]) -> Callable[[], None]:
+        def run() -> None:
+            with self._turn:
+                self._running.add(name)
+                self._forward.pop(name, None)
+            try:
+                duty()
+            except Exception as error:  # noqa: BLE001 - a thread's outermost edge
+                if self.is_running:  # else its connection was closed under it
+                    self._on_error(name, error)
+            finally:
+                with self._ended:
+                    self._running.discard(name)
+                    self._ended.notify_all()
+
+        return run

@@ -1,0 +1,124 @@
+"""A worker as a process of its own: it runs until a signal, until nothing is due, or for one look at the queue."""
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from time import monotonic, sleep
+from typing import Any
+
+import psycopg
+
+from snapapp.jobs.model import Job
+from snapapp.jobs.os.signals import Signals
+from snapapp.jobs.retry import pause_after
+from snapapp.jobs.rows import views
+from snapapp.jobs.rows.database import Line
+from snapapp.jobs.worker.runtime import Runtime
+from snapapp.jobs.worker.worker import Worker
+
+_log = logging.getLogger(__name__)
+
+_LAST_MOMENTS = 2.0  # seconds of the grace that the worker itself takes to hand back and leave
+_LOOK_EVERY = 0.1
+_LOOK_AT_HEALTH_EVERY = 2.0
+_SAY_AGAIN = 20  # failures: about once a minute
+
+
+class Visitor(Worker):
+    """A worker that says when it has looked at the queue; with `once`, it claims a single batch."""
+
+    def __init__(self, *given: Any, once: bool = False, **named: Any) -> None:
+        self.has_looked = threading.Event()
+        self._once = once
+        super().__init__(*given, **named)
+
+    def tick(self) -> float | None:
+        if self._once and self.has_looked.is_set():
+            return None
+        again_in = super().tick()
+        self.has_looked.set()
+        return again_in
+
+    def _on_claimed(self, jobs: list[Job]) -> None:
+        super()._on_claimed(jobs)
+        if self._once:
+            self._claimer.is_paused = True
+
+
+def visitor(runtime: Runtime, *, once: bool = False) -> Visitor:
+    return Visitor(**runtime.parts(), once=once)
+
+
+def work(worker: Worker, signals: Signals) -> str | None:
+    """Until a signal, or until only a new process helps: then, why."""
+    worker.start()
+    why = None
+    while not (signals.noted or why):
+        signals.wait(_LOOK_AT_HEALTH_EVERY)
+        why = worker.wants_restart
+    stop(worker, signals, reason=why or "done")
+    return None if signals.noted else why
+
+
+def work_once(worker: Visitor, signals: Signals) -> None:
+    """Until the one batch that it claimed is settled."""
+    worker.start()
+    while not (signals.noted or (worker.has_looked.is_set() and worker.is_idle)):
+        signals.wait(_LOOK_EVERY)
+    stop(worker, signals)
+
+
+def drain(worker: Visitor, runtime: Runtime, signals: Signals) -> None:
+    """Until nothing is due that this worker can run, and nothing of its own is unsettled."""
+    line = Line(lambda: runtime.connect("drain"))
+    worker.start()
+    while not (signals.noted or (worker.has_looked.is_set() and worker.is_idle and _is_drained(line, worker, runtime))):
+        signals.wait(_LOOK_EVERY)
+    line.close()
+    stop(worker, signals)
+
+
+def _is_drained(line: Line, worker: Worker, runtime: Runtime) -> bool:
+    """One statement, one snapshot: between two, a job could pass from waiting to running unseen."""
+    try:
+        with line.connection() as db:
+            return views.is_drained(db, worker.id, runtime.registry.kinds(), runtime.settings.queues)
+    except psycopg.OperationalError:
+        return False  # the worker itself says so, and waits for the database to come back
+
+
+def say_how_long(worker: Worker) -> None:
+    """For whoever typed Ctrl-C and sees nothing end."""
+    if running := worker.running:
+        grace = worker.settings.shutdown_grace.total_seconds()
+        what = "1 job runs and may" if running == 1 else f"{running} jobs run and may"
+        _log.info("%s finish within %g s. A second signal (Ctrl-C) ends them now, and they come again.", what, grace)
+
+
+def stop(worker: Worker, signals: Signals, reason: str = "done") -> None:
+    """Lets running jobs finish within the grace; a second signal ends the patience."""
+    say_how_long(worker)
+    grace = worker.settings.shutdown_grace.total_seconds()
+    patience_ends = monotonic() + grace - min(_LAST_MOMENTS, grace / 4)
+    worker.stop_claiming()
+    while not worker.is_idle and len(signals.noted) < 2 and monotonic() < patience_ends:
+        signals.wait(_LOOK_EVERY)
+    left = 0.0 if len(signals.noted) > 1 else min(_LAST_MOMENTS, grace / 4)
+    worker.stop(timedelta(seconds=left), reason=signals.noted[0].name if signals.noted else reason)
+
+
+def until_reachable(url: str, *, within: timedelta | None, say: Callable[[str], None]) -> None:
+    """Returns when the database answers; raises its last error when the time is over."""
+    began, failures = monotonic(), 0
+    while True:
+        try:
+            psycopg.connect(url, connect_timeout=5, application_name="snapapp start").close()
+            return
+        except psycopg.OperationalError as error:
+            if within is not None and monotonic() - began > within.total_seconds():
+                raise
+            if failures % _SAY_AGAIN == 0:
+                say(str(error))
+            failures += 1
+            sleep(pause_after(failures))

@@ -1,0 +1,137 @@
+"""The beat: it keeps our leases and our place on the roster, and tells jobs whose lease is gone."""
+
+import resource
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from time import monotonic
+
+from snapapp.jobs import events
+from snapapp.jobs.errors import JobCancelled, JobsError, LeaseLost
+from snapapp.jobs.events import Events
+from snapapp.jobs.model import Job, Lease
+from snapapp.jobs.rows import leases as leases_rows
+from snapapp.jobs.rows import roster
+from snapapp.jobs.rows.database import Db, Line, row_by_row
+from snapapp.jobs.rows.roster import Counts, Member, Report
+from snapapp.jobs.settings import JobsSettings
+from snapapp.jobs.worker.admission import Admission
+from snapapp.jobs.worker.leases import HeldJobs
+
+Interrupt = Callable[[Job, JobsError], None]
+
+
+class Heartbeat:
+    """Keeps our leases and our place on the roster. It has a connection of its own, so that no job can delay it."""
+
+    def __init__(
+        self,
+        settings: JobsSettings,
+        member: Member,
+        line: Line,
+        held_jobs: HeldJobs,
+        counts: Counts,
+        *,
+        interrupt: Interrupt,
+        events: Events,
+        note: Callable[[], str | None],
+        admission: Admission,
+    ) -> None:
+        self._settings = settings
+        self._member = member
+        self._line = line
+        self._held_jobs = held_jobs
+        self._counts = counts
+        self._interrupt = interrupt
+        self._events = events
+        self._note = note
+        self._admission = admission
+        self.status = "ACTIVE"  # DRAINING while the worker stops
+        self._turn = threading.Lock()  # one beat at a time, and none after we left the roster
+        self._has_left = False
+        self._has_declared = False
+
+    def beat(self) -> roster.Pulse:
+        """Leases first: the roster is for people, the leases are what others act upon."""
+        with self._turn:
+            return roster.NO_PULSE if self._has_left else self._beat()
+
+    def _beat(self) -> roster.Pulse:
+        sent_at = monotonic()
+        jobs = self._held_jobs.all()
+        with self._line.connection() as db:
+            for page in _pages(jobs, 1000):
+                self._extend(db, page, sent_at)
+            self._held_jobs.confirm(sent_at)
+            if not self._has_declared:
+                roster.declare(db, self._member.declared)
+                self._has_declared = True
+            return roster.beat(db, self._member, self._report(jobs), lives_for=self._settings.lease_for)
+
+    def check_cancelled(self) -> None:
+        """Somebody asked one of our jobs to stop: find out which at once, a beat would take too long."""
+        jobs = self._held_jobs.all()
+        if jobs:
+            sent_at = monotonic()
+            with self._line.connection() as db:
+                self._extend(db, jobs, sent_at)
+
+    def expire(self) -> None:
+        """Without a confirmed beat for a whole lease others may be running our jobs: stop what can be stopped."""
+        now = monotonic()
+        for job in self._held_jobs.all():
+            if job.stop is None and self._held_jobs.is_over(job, now):
+                self._interrupt(job, LeaseLost(f"the lease of job {job.id} ended while the database was away"))
+
+    def leave(self, reason: str) -> None:
+        """The last beat carries the final counts."""
+        with self._turn:
+            self._has_left = True
+            self._beat()
+            with self._line.connection() as db:
+                roster.leave(db, self._member.id, reason)
+
+    def close(self) -> None:
+        self._line.close()
+
+    def _extend(self, db: Db, jobs: list[Job], sent_at: float) -> None:
+        def beaten(some: Sequence[Job]) -> list[leases_rows.Beat]:
+            return [leases_rows.beat(db, *_leases(some, sent_at), self._settings.lease_for)]
+
+        for beat in row_by_row(beaten, jobs, self._refused):
+            self._tell(beat, jobs)
+        if jobs and self._events.hears(events.LEASES_EXTENDED):
+            ids = [job.id for job in jobs]
+            self._events.emit(events.LEASES_EXTENDED, worker_id=self._member.id, job_ids=ids)
+
+    def _refused(self, job: Job, error: Exception) -> None:
+        self._events.complain(self._member.id, f"beat for job {job.id}", error)
+
+    def _tell(self, beat: leases_rows.Beat, jobs: Iterable[Job]) -> None:
+        for job in jobs:
+            if job.id in beat.lost:
+                self._interrupt(job, LeaseLost(f"job {job.id} was taken from us"))
+            elif job.id in beat.cancelled and job.stop is None:
+                self._interrupt(job, JobCancelled(f"job {job.id} was cancelled by a person"))
+
+    def _report(self, jobs: list[Job]) -> Report:
+        return Report(
+            counts=self._counts,
+            current_jobs=[job.id for job in jobs if job.started_at is not None][:1000],
+            memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+            status=self.status,
+            note=self._note(),
+            free_mb=self._admission.free_mb(),
+            held_kinds=self._admission.held,
+        )
+
+
+def _leases(jobs: Iterable[Job], now: float) -> tuple[list[Lease], list[float | None]]:
+    leases, ran_for = [], []
+    for job in jobs:
+        leases.append(job.lease)
+        ran_for.append(None if job.started_at is None else now - job.started_at)
+    return leases, ran_for
+
+
+def _pages(jobs: list[Job], size: int) -> Iterable[list[Job]]:
+    return (jobs[start : start + size] for start in range(0, len(jobs), size))

@@ -1,0 +1,93 @@
+"""The jobs that this worker holds, and whether it may still believe that it does."""
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from snapapp.jobs.errors import JobTimeout, LeaseLost
+from snapapp.jobs.model import Job
+from snapapp.jobs.worker.connections import JobConnections
+from snapapp.jobs.worker.notes import Notes
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
+class HeldJobs:
+    """Jobs by id. The claimer adds, whoever settles removes, the beat reads a copy: each a single dict operation."""
+
+    def __init__(self, lease_for: timedelta, beat_every: timedelta) -> None:
+        self._jobs: dict[int, Job] = {}
+        self._sure_for = (lease_for - beat_every).total_seconds()
+        self._kill_after = lease_for.total_seconds()
+        self._confirmed_at = float("-inf")  # when the last beat that the database confirmed was sent; written by it
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def add(self, jobs: Iterable[Job], claimed_at: float) -> list[Job]:
+        """`claimed_at` is when the claim was sent: the lease is counted from there, never from the answer. Returns
+        earlier attempts at these jobs: we were frozen, somebody took their leases, and we still run them."""
+        displaced = []
+        for job in jobs:
+            job.claimed_at = claimed_at
+            if earlier := self._jobs.get(job.id):
+                displaced.append(earlier)
+            self._jobs[job.id] = job
+        return displaced
+
+    def remove(self, job: Job) -> None:
+        if self._jobs.get(job.id) is job:
+            del self._jobs[job.id]
+
+    def holds(self, job: Job) -> bool:
+        return self._jobs.get(job.id) is job
+
+    def get(self, job_id: int) -> Job | None:
+        return self._jobs.get(job_id)
+
+    def all(self) -> list[Job]:
+        return list(self._jobs.values())
+
+    def confirm(self, sent_at: float) -> None:
+        self._confirmed_at = sent_at
+
+    def is_sure(self, job: Job, now: float) -> bool:
+        """Is the lease certainly still ours? If not, nothing new is begun on it."""
+        return now < max(job.claimed_at, self._confirmed_at) + self._sure_for
+
+    def is_over(self, job: Job, now: float) -> bool:
+        """Has the lease certainly ended, unless the database was away for everybody?"""
+        return now >= max(job.claimed_at, self._confirmed_at) + self._kill_after
+
+
+class JobChannel:
+    """The channel of jobs that run in this process."""
+
+    def __init__(self, notes: Notes, held_jobs: HeldJobs, connections: JobConnections) -> None:
+        self.progress = notes.progress
+        self.log = notes.log
+        self._held_jobs = held_jobs
+        self._connections = connections
+
+    def check(self, job: Job) -> None:
+        now = monotonic()
+        if job.stop:
+            raise job.stop
+        if job.deadline is not None and now > job.deadline:
+            raise JobTimeout(
+                f"{job.kind} job {job.id} ran longer than its {job.deadline - (job.started_at or now):g} s"
+            )
+        if not self._held_jobs.is_sure(job, now):
+            raise LeaseLost(f"the lease of job {job.id} has not been confirmed for too long")
+
+    def connection(self, job: Job) -> "AbstractContextManager[Connection]":
+        return self._connections.connection(job, self._check_held)
+
+    def _check_held(self, job: Job) -> None:
+        """A thread that an attempt has left behind gets nothing any more."""
+        self.check(job)
+        if not self._held_jobs.holds(job):
+            raise LeaseLost(f"the attempt at job {job.id} is over")

@@ -1,0 +1,208 @@
+"""What jobs say (progress, log lines), kept until its writer has written it, who has a thread and a connection of its
+own: no settle and no job ever waits for a note."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import NamedTuple
+
+import psycopg
+
+from snapapp.jobs import events
+from snapapp.jobs.events import Events
+from snapapp.jobs.model import Job, Lease
+from snapapp.jobs.retry import pause_after
+from snapapp.jobs.rows import notes
+from snapapp.jobs.rows.database import Line, is_away
+
+_AT_MOST = 20_000  # log lines waiting: with the database away, memory matters more than the newest of them
+_PATIENCE = 0.05  # seconds: it turns many notes into one statement
+_AGAIN = 1.0  # seconds until what could not be written yet is tried again
+
+
+@dataclass(slots=True, eq=False)
+class Said:
+    """One line of a job's log."""
+
+    level: str
+    message: str
+    at: float
+
+
+@dataclass(slots=True, eq=False)
+class Unwritten:
+    """What one attempt has said, and is not written yet."""
+
+    lines: list[Said] = field(default_factory=list)
+    progress: str | None = None
+    landed: bool | None = None  # has its end landed? None: it runs, or nobody knows yet
+
+
+class _Note(NamedTuple):
+    """A line, or (None) the progress, of an attempt, as its writer takes it."""
+
+    job: Job
+    landed: bool
+    line: Said | None
+    progress: str = ""
+
+
+class Notes:
+    """Written by the jobs' threads and by whoever settles, taken by the writer. The lock is never held over SQL."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_job: dict[Job, Unwritten] = {}
+        self._lines = 0
+        self.news = threading.Event()
+
+    def progress(self, job: Job, value: str) -> None:
+        with self._lock:
+            self._by_job.setdefault(job, Unwritten()).progress = value
+        self.news.set()
+
+    def log(self, job: Job, level: str, message: str) -> None:
+        with self._lock:
+            if self._lines < _AT_MOST:
+                self._lines += 1
+                self._by_job.setdefault(job, Unwritten()).lines.append(Said(level, message, monotonic()))
+        self.news.set()
+
+    def ended(self, jobs: Iterable[Job], *, landed: bool) -> None:
+        """Told before the jobs are off our hands. Nearly always there is nothing to do."""
+        if not self._by_job:
+            return
+        with self._lock:
+            for job in jobs:
+                if unwritten := self._by_job.get(job):
+                    unwritten.landed = landed
+        self.news.set()
+
+    def take(self) -> list[_Note]:
+        """All that is to be written now, each attempt's in the order in which it was said. It stays here as well."""
+        with self._lock:
+            notes = []
+            for job, unwritten in self._by_job.items():
+                if unwritten.landed is not False:
+                    landed = bool(unwritten.landed)
+                    notes += [_Note(job, landed, line) for line in unwritten.lines]
+                    if unwritten.progress is not None:
+                        notes.append(_Note(job, landed, None, unwritten.progress))
+            return notes
+
+    def forget(self, done: Sequence[_Note], is_held: Callable[[Job], bool]) -> bool:
+        """What was written, what attempts said that lost their lease, and what a thread says that an attempt has left
+        behind. False: something has to wait."""
+        lines = {note.line for note in done if note.line}
+        progress = {note.job: note.progress for note in done if note.line is None}
+        with self._lock:
+            for job, unwritten in [*self._by_job.items()]:
+                unwritten.lines = [line for line in unwritten.lines if line not in lines]
+                if unwritten.progress == progress.get(job):
+                    unwritten.progress = None
+                is_over = unwritten.landed is False or (unwritten.landed is None and not is_held(job))
+                if is_over or not (unwritten.lines or unwritten.progress):
+                    del self._by_job[job]
+            self._lines = sum(len(unwritten.lines) for unwritten in self._by_job.values())
+            return not self._by_job
+
+
+class NotesWriter:
+    """`write` may be called once, by a test, without the thread."""
+
+    def __init__(self, worker: str, notes: Notes, line: Line, events: Events, is_held: Callable[[Job], bool]) -> None:
+        self._worker = worker
+        self._notes = notes
+        self._line = line
+        self._events = events
+        self._is_held = is_held
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="notes_writer", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout: float) -> None:
+        """Returns when all is written, or the time is over."""
+        self._stopping.set()
+        self._notes.news.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        failures, all_is_written = 0, True
+        is_last = False
+        while not is_last:
+            self._notes.news.wait(None if all_is_written else _AGAIN)
+            is_last = self._stopping.wait(_PATIENCE)
+            self._notes.news.clear()
+            try:
+                all_is_written = self.write()
+                failures = 0
+            except Exception as error:  # noqa: BLE001 - a note that cannot be written never fails its job
+                failures += 1
+                self._events.complain(self._worker, "write notes", error)
+                self._stopping.wait(pause_after(failures))
+                self._notes.news.set()
+
+    def write(self) -> bool:
+        """False: something has to wait, for the end of its attempt or for whoever has locked the row."""
+        taken = self._notes.take()
+        lines, progress = [note for note in taken if note.line], [note for note in taken if note.line is None]
+        done: list[_Note] = []
+        try:
+            if taken:
+                with self._line.connection() as db:
+                    self._in_parts(lambda part: _write_lines(db, part), lines, done)
+                    self._in_parts(lambda part: _write_progress(db, part), progress, done)
+        finally:
+            all_is_written = self._notes.forget(done, self._is_held)
+        return all_is_written
+
+    def _in_parts(self, write: Callable[[list[_Note]], list[_Note]], taken: list[_Note], done: list[_Note]) -> None:
+        """One note that PostgreSQL refuses must not hold up the others: it is found by halving, and given up."""
+        parts = [taken] if taken else []
+        while parts:
+            part = parts.pop()
+            try:
+                done += write(part)
+            except psycopg.Error as error:
+                if is_away(error) or isinstance(error, psycopg.errors.LockNotAvailable):
+                    raise
+                if len(part) > 1:
+                    middle = len(part) // 2
+                    parts += [part[middle:], part[:middle]]
+                else:
+                    self._give_up(part[0], error)
+                    done += part
+
+    def _give_up(self, note: _Note, error: psycopg.Error) -> None:
+        job, why = note.job, f"{type(error).__name__}: {error}"
+        self._events.emit(
+            events.NOTE_DROPPED, logging.WARNING, worker_id=self._worker, job_id=job.id, kind=job.kind, error=why
+        )
+
+
+def _write_lines(db: notes.Db, part: list[_Note]) -> list[_Note]:
+    now = monotonic()
+    written = notes.log(
+        db,
+        [
+            notes.LogLine(note.job.lease, note.job.attempt, said.level, said.message, now - said.at, note.landed)
+            for note in part
+            if (said := note.line)
+        ],
+    )
+    return [note for note in part if (note.job.id, note.job.attempt) in written]
+
+
+def _write_progress(db: notes.Db, part: list[_Note]) -> list[_Note]:
+    written = notes.progress(db, {_lease_of(note): note.progress for note in part})
+    return [note for note in part if note.job.id in written or note.landed]  # a landed one is worth one try
+
+
+def _lease_of(note: _Note) -> Lease:
+    job_id, lease_seq = note.job.lease
+    return Lease(job_id, lease_seq + 1 if note.landed else lease_seq)

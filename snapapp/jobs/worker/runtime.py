@@ -1,0 +1,103 @@
+"""What a process needs to work the queue: settings, a registry, an engine for the hooks, and one worker."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from snapapp.jobs import context as contexts
+from snapapp.jobs import registry as registries
+from snapapp.jobs.enqueue import Defaults
+from snapapp.jobs.events import Events
+from snapapp.jobs.model import Job
+from snapapp.jobs.registry import Registry
+from snapapp.jobs.rows.database import Row, connect
+from snapapp.jobs.settings import JobsSettings
+from snapapp.jobs.worker.web_priority import WebPriority
+from snapapp.jobs.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+_HOOK_DEADLINE = timedelta(seconds=30)
+
+
+class Runtime:
+    """Builds workers. `context` is the application's one hook around every attempt, commit and failed hook: its tenant,
+    say. See `docs/context.md`."""
+
+    def __init__(
+        self,
+        settings: JobsSettings,
+        *,
+        registry: Registry | None = None,
+        events: Events | None = None,
+        context: contexts.Hook | None = None,
+        web_priority: WebPriority | None = None,
+    ) -> None:
+        self.settings = settings
+        self.web_priority = web_priority or WebPriority()
+        self.registry = registries.default if registry is None else registry
+        self.events = events or Events()
+        self.context = context
+        if context and any(one.executor == "process" for one in self.registry):
+            contexts.check_importable(context)
+        self._engines: dict[str, Engine] = {}
+        self._turn = threading.Lock()  # for them
+        Defaults.max_attempts = settings.max_attempts
+
+    def worker(self) -> Worker:
+        return Worker(**self.parts())
+
+    def parts(self) -> dict[str, Any]:
+        """What a worker is made of."""
+        return {
+            "settings": self.settings,
+            "registry": self.registry,
+            "connect": self.connect,
+            "transaction": self.transaction,
+            "events": self.events,
+            "web_priority": self.web_priority,
+            "lent": partial(self._engine, "jobs"),
+            "context": self.context,
+        }
+
+    def connect(self, purpose: str) -> psycopg.Connection[Row]:
+        return connect(
+            self.settings.database_url,
+            name=f"snapapp {purpose}",
+            prepared_statements=self.settings.prepared_statements,
+        )
+
+    @contextmanager
+    def transaction(self, _job: Job) -> "Iterator[Connection]":
+        """The transaction in which a job is settled and its hook runs, with a deadline that the server keeps."""
+        with self._engine("hooks").begin() as connection:
+            deadline = int(_HOOK_DEADLINE.total_seconds() * 1000)
+            # The second one for a process that is frozen in here: it must not hold its row's lock for ever. A plan that
+            # was made for a small table would be kept when it has grown.
+            connection.exec_driver_sql(
+                f"SELECT set_config('statement_timeout', '{deadline}', true),"
+                f" set_config('idle_in_transaction_session_timeout', '{deadline}', true),"
+                " set_config('plan_cache_mode', 'force_custom_plan', true)"
+            )
+            yield connection
+
+    def _engine(self, purpose: str) -> "Engine":
+        """Made for the first hook, or for the first job that asks for a connection: SQLAlchemy takes 30 MB and as long
+        as the whole start, and most workers never need it."""
+        with self._turn:
+            if purpose not in self._engines:
+                from snapapp.jobs.worker import engines
+
+                self._engines[purpose] = engines.made(purpose, self.settings)
+            return self._engines[purpose]
+
+    def close(self) -> None:
+        with self._turn:
+            for engine in self._engines.values():
+                engine.dispose()

@@ -1,0 +1,103 @@
+"""Hears NOTIFY and passes it on. Waking is fast, never needed: everything works, slower, while this is deaf."""
+
+import selectors
+import socket
+import threading
+from collections.abc import Callable
+from time import monotonic
+
+import psycopg
+from psycopg import sql
+
+from snapapp.jobs.events import Events
+from snapapp.jobs.retry import pause_after
+from snapapp.jobs.rows.database import Row
+from snapapp.jobs.rows.roster import channel_of
+
+JOB_CHANNEL = "snapapp_job"
+CANCEL_CHANNEL = "snapapp_cancel"
+
+
+class Listener:
+    """A thread with a connection that LISTENs. `is_alive` is proven by our own pings coming back."""
+
+    def __init__(
+        self,
+        worker: str,
+        connect: Callable[[], psycopg.Connection[Row]],
+        *,
+        on_work: Callable[[str | None], None],
+        on_cancel: Callable[[], None],
+        deaf_after: float,
+        events: Events,
+    ) -> None:
+        self._worker = worker
+        self._connect = connect
+        self._on_work = on_work
+        self._on_cancel = on_cancel
+        self._deaf_after = deaf_after
+        self._events = events
+        self._heard_at: float | None = None  # written by our thread only
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="listener", daemon=True)
+
+    @property
+    def is_alive(self) -> bool:
+        """Have we heard anything, our own pings included, within the time that two of them take?"""
+        return self._heard_at is not None and monotonic() - self._heard_at < self._deaf_after
+
+    def start(self) -> None:
+        self._bell, self._ear = socket.socketpair()
+        self._thread.start()
+
+    def stop(self) -> None:
+        if self._stopping.is_set() or not self._thread.is_alive():
+            return
+        self._stopping.set()
+        self._bell.send(b"!")
+        self._thread.join(timeout=5)
+        self._bell.close()
+        self._ear.close()
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stopping.is_set():
+            try:
+                with self._connect() as connection:
+                    self._subscribe(connection)
+                    self._on_work(None)  # whatever was said before we listened
+                    self._listen(connection)
+            except Exception as error:  # noqa: BLE001 - a thread's outermost edge
+                # a connection on which nothing was heard, not even our ping, is no reason to try again at once
+                failures = 1 if self._heard_at else failures + 1
+                self._heard_at = None
+                self._events.complain(self._worker, "listen", error)
+                self._stopping.wait(pause_after(failures))
+
+    def _subscribe(self, connection: psycopg.Connection[Row]) -> None:
+        for channel in (JOB_CHANNEL, CANCEL_CHANNEL, channel_of(self._worker)):
+            connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+        connection.execute("SELECT pg_notify(%s, 'ping')", [channel_of(self._worker)])  # the first proof; beats go on
+
+    def _listen(self, connection: psycopg.Connection[Row]) -> None:
+        """Waits on the socket itself, so that idle costs neither statements nor wake-ups."""
+        raw = connection.pgconn
+        listening_since = monotonic()
+        with selectors.DefaultSelector() as selector:  # select() cannot see a file descriptor above 1023
+            for ear in (raw.socket, self._ear):
+                selector.register(ear, selectors.EVENT_READ)
+            while not self._stopping.is_set():
+                heard = {key.fd for key, _ in selector.select(self._deaf_after)}
+                if raw.socket in heard:
+                    raw.consume_input()
+                    while notice := raw.notifies():
+                        self._heard_at = monotonic()
+                        self._pass_on(notice.relname.decode(), notice.extra.decode())
+                if monotonic() - max(self._heard_at or 0.0, listening_since) > self._deaf_after:
+                    raise psycopg.OperationalError("LISTEN has gone silent: not even our own pings come back")
+
+    def _pass_on(self, channel: str, payload: str) -> None:
+        if channel == JOB_CHANNEL:
+            self._on_work(payload)
+        elif channel == CANCEL_CHANNEL and payload == self._worker:
+            self._on_cancel()

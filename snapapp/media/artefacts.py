@@ -1,0 +1,185 @@
+"""The files of a moment, made from its frames as they come by."""
+
+import hashlib
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from PIL import Image
+
+from snapapp.media import pictures, quality
+from snapapp.media.clip import ClipWriter
+from snapapp.media.container import SECOND, Video
+from snapapp.media.moments import Shown
+from snapapp.media.options import Wanted
+from snapapp.media.overlay import Signboard
+from snapapp.media.quality import Quality
+from snapapp.media.scaling import Studio
+
+CLIP = "snapshot.mp4"
+POSTER = "poster.jpg"
+THUMBNAIL = "thumbnail.jpg"
+_BRIEF = SECOND // 25  # of a moment at the very end, which has no length of its own
+_TYPES = {".jpg": "image/jpeg", ".png": "image/png", ".mp4": "video/mp4"}
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The moment in microseconds since second 0: when each frame is due, and where frames and clip end."""
+
+    start: int
+    times: tuple[int, ...]
+    frames_end: int
+    clip_end: int
+
+    @property
+    def until(self) -> int:
+        return max(self.frames_end, self.clip_end)
+
+
+@dataclass(frozen=True, slots=True)
+class Artefact:
+    file_name: str
+    content_type: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    index: int
+    timestamp_seconds: float
+    """When the video shows it, not when it was asked for."""
+    file_name: str
+    clean_file_name: str | None
+    """Without the overlay, where there is one."""
+    quality: Quality
+    is_best: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    file_name: str
+    duration_seconds: float
+    width: int
+    height: int
+    frame_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Still:
+    """A frame of the video as picture, perhaps for several frames of ours: a slow video shows one for long."""
+
+    begins: int
+    image: Image.Image
+    encoded: bytes
+    grey: Image.Image
+    quality: Quality
+
+
+class Making:
+    """`take` is called by one thread, everything else before and after it by another."""
+
+    def __init__(self, video: Video, studio: Studio, schedule: Schedule, wanted: Wanted, folder: Path) -> None:
+        self.schedule = schedule
+        self.studio = studio
+        self.wanted = wanted
+        self.frames: list[Frame] = []
+        self.artefacts: list[Artefact] = []
+        self._folder = folder
+        self._signboard = Signboard(wanted.overlay) if wanted.overlay else None
+        self._clip = ClipWriter(folder / CLIP, studio.size, video.stream.average_rate, video.limits.threads)
+        self._seen: Shown | None = None
+        self._last: _Still | None = None
+        self._best: tuple[float, _Still, int] | None = None
+
+    def take(self, shown: Shown) -> None:
+        self._seen = shown
+        in_clip, due = shown.begins < self.schedule.clip_end, self._due(shown.ends)
+        if not in_clip and not due:
+            return
+        picture = self.studio.picture(shown.frame)
+        still = self._still(shown, self.studio.image(picture)) if due else None
+        if in_clip:
+            # what is shown at the moment began before it, or, where the video begins later, after it
+            begins = shown.begins - self.schedule.start if self._clip.frame_count else 0
+            ends = min(shown.ends, self.schedule.clip_end) - self.schedule.start
+            self._clip.add(picture, begins, ends if ends > begins else begins + _BRIEF)
+        for _ in range(due):
+            self._frame(still)
+
+    def complete(self, *, repeat_last: bool) -> None:
+        """After the last frame: where the end is near enough, it stands for those that are still due; at the very end
+        it is the only one."""
+        due = len(self.schedule.times) - len(self.frames) if repeat_last else int(not self.frames)
+        if due and self._seen:
+            still = self._still(self._seen, self.studio.image(self.studio.picture(self._seen.frame)))
+            for _ in range(due):
+                self._frame(still)
+        self._clip.close()
+        self._note(CLIP, (self._folder / CLIP).read_bytes())
+        assert self._best
+        best = self._best[2] - 1
+        self.frames[best] = replace(self.frames[best], is_best=True)
+
+    def close(self) -> None:
+        """Nothing is left open; whatever went wrong before is the thing to tell."""
+        with suppress(OSError):
+            self._clip.abandon()
+
+    def film(self) -> Clip:
+        width, height = self.studio.size
+        return Clip(CLIP, self._clip.ends / SECOND, width, height, self._clip.frame_count)
+
+    def poster(self) -> str:
+        assert self._best
+        still = self._best[1]
+        return self._write(POSTER, pictures.jpeg(still.image) if self.wanted.quality is None else still.encoded)
+
+    def thumbnail(self) -> str:
+        assert self._best
+        return self._write(THUMBNAIL, pictures.jpeg(pictures.thumbnail(self._best[1].image)))
+
+    def thumbhash(self) -> str:
+        assert self._best
+        return pictures.thumbhash(self._best[1].image)
+
+    def _due(self, ends: int) -> int:
+        """How many of the frames wanted fall into what is shown until then."""
+        return sum(time < ends for time in self.schedule.times[len(self.frames) :])
+
+    def _still(self, shown: Shown, image: Image.Image) -> _Still:
+        if self._last and self._last.begins == shown.begins:
+            return self._last
+        grey = quality.grey(image)
+        measured = quality.measured(grey, self._last.grey if self._last else None)
+        self._last = _Still(shown.begins, image, self._encoded(image), grey, measured)
+        return self._last
+
+    def _frame(self, still: _Still | None) -> None:
+        assert still
+        index = len(self.frames) + 1
+        name, clean = f"frame_{index:05}.{self.wanted.suffix}", None
+        if self._signboard:
+            clean = self._write(f"clean_{index:05}.{self.wanted.suffix}", still.encoded)
+            self._write(name, self._encoded(self._signboard.on(still.image, index, still.begins)))
+        else:
+            self._write(name, still.encoded)
+        self.frames.append(Frame(index, still.begins / SECOND, name, clean, still.quality))
+        worth = -1.0 if still.quality.black else still.quality.sharpness
+        if self._best is None or worth > self._best[0]:
+            self._best = worth, still, index
+
+    def _encoded(self, image: Image.Image) -> bytes:
+        if self.wanted.quality is None:
+            return pictures.png(image)
+        return pictures.jpeg(image, self.wanted.quality)
+
+    def _write(self, name: str, data: bytes) -> str:
+        (self._folder / name).write_bytes(data)
+        self._note(name, data)
+        return name
+
+    def _note(self, name: str, data: bytes) -> None:
+        kind = _TYPES[Path(name).suffix]
+        self.artefacts.append(Artefact(name, kind, len(data), hashlib.sha256(data).hexdigest()))

@@ -1,0 +1,76 @@
+"""What can be wanted of a video."""
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from PIL import ImageColor
+
+from snapapp.media.errors import InvalidWish
+
+CARD_LENGTH = 48  # characters
+_COLOR = re.compile(r"(?P<name>#[0-9a-fA-F]{6}|[a-zA-Z]+)(@(?P<alpha>0|1|0?\.\d+|1\.0+))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlay:
+    """Cards in a corner. Colours are names or #rrggbb, with an opacity after @ where it is not 1."""
+
+    cards: tuple[str, ...]
+    shows_frame: bool
+    shows_time: bool
+    is_left: bool
+    is_top: bool
+    font_size: int
+    box_color: str
+    font_color: str
+    margin: int
+    padding: int
+
+    def __post_init__(self) -> None:
+        color(self.box_color)
+        color(self.font_color)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A moment, what is to be made of it, and how. `start_frame` wins over `start_seconds`. How much may be asked for
+    is not decided here: that is a rule of the product."""
+
+    start_seconds: float | None
+    start_frame: int | None
+    duration_seconds: float
+    clip_seconds: float
+    fps: float
+    max_width: int
+    quality: int | None
+    """Of JPEGs on FFmpeg's scale, 2 is best and 10 smallest; None: PNGs, which lose nothing."""
+    overlay: Overlay | None
+
+    @property
+    def suffix(self) -> str:
+        return "png" if self.quality is None else "jpg"
+
+
+def cards(subject_id: str, values: Iterable[str | float | None]) -> tuple[str, ...]:
+    """One card per attribute value that says something, the id when none does."""
+    texts = [_card(value) for value in values]
+    return tuple(text for text in texts if text) or (_card(subject_id),)
+
+
+def color(text: str) -> tuple[int, int, int, int]:
+    """Red, green, blue and opacity, each to 255."""
+    match = _COLOR.fullmatch(text)
+    if match is None or not (match["name"].startswith("#") or match["name"].lower() in ImageColor.colormap):
+        raise InvalidWish(f"{text!r} is no colour: write a name or #rrggbb, then perhaps @0.7 for opacity")
+    red, green, blue = ImageColor.getrgb(match["name"])[:3]
+    return red, green, blue, round(255 * float(match["alpha"] or 1))
+
+
+def _card(value: str | float | None) -> str:
+    if isinstance(value, float | int):
+        return f"{value:.10g}"
+    kept = "".join(" " if unicodedata.category(letter) in ("Cc", "Zl", "Zp") else letter for letter in value or "")
+    text = unicodedata.normalize("NFC", " ".join(kept.split()))
+    return text if len(text) <= CARD_LENGTH else text[: CARD_LENGTH - 1].rstrip() + "…"

@@ -1,0 +1,25 @@
+"""Which database is in use. A worker asks on its way to its first job, so nothing heavy is imported here."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from snapapp import postgres
+from snapapp.errors import PostgresError
+from snapapp.settings.table import Settings
+
+
+@contextmanager
+def in_use(settings: Settings, *, create: bool = False) -> Iterator[str]:
+    """The URL of the database in use: the one that is set, else the embedded one, for as long as we need it."""
+    if settings.database_url:
+        yield settings.database_url
+        return
+    try:
+        server = postgres.start(settings.data_dir, create=create)
+    except PostgresError as error:
+        if settings.data_dir.exists():
+            raise
+        places = " and ".join(settings.looked_in)
+        raise PostgresError(f"{error} (SNAPAPP_DATABASE_URL was looked for in {places}.)") from error
+    with server:
+        yield server.url

@@ -1,0 +1,105 @@
+"""The state of each part of the process. An answer never waits for a part that is broken."""
+
+import asyncio
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import timedelta
+from time import monotonic
+from typing import Any
+
+import psycopg
+
+from snapapp.jobs.rows.database import Line, connect
+from snapapp.process.monolith import Monolith
+from snapapp.storage import room_of
+
+_ANSWER_WITHIN = 2.0  # seconds
+_FRESH_FOR = 0.5  # seconds; many requests at once cost one query
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """`name` is UP or not, and the facts say why."""
+
+    name: str
+    is_up: bool
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class Health:
+    """One a process. Its question to the database runs in a thread, so that a silent one keeps nobody waiting."""
+
+    def __init__(self, monolith: Monolith) -> None:
+        self._monolith = monolith
+        self._line = Line(self._connect)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="health")
+        self._question: Future[timedelta | str] | None = None  # these two are written on the event loop's thread
+        self._asked_at = 0.0
+
+    async def parts(self) -> list[Part]:
+        return [await self.database(), *self._worker(), self._disk()]
+
+    async def database(self) -> Part:
+        if self._monolith.waits_for:
+            return Part("database", is_up=False, facts={"error": self._monolith.waits_for})
+        done, _ = await asyncio.wait([asyncio.wrap_future(self._ask())], timeout=_ANSWER_WITHIN)
+        told = done.pop().result() if done else f"no answer within {_ANSWER_WITHIN:g} s"
+        if isinstance(told, str):
+            return Part("database", is_up=False, facts={"error": told})
+        return Part("database", is_up=True, facts={"answeredInMs": round(told / timedelta(milliseconds=1), 1)})
+
+    def _worker(self) -> list[Part]:
+        worker = self._monolith.worker
+        if worker is None:
+            why = "off" if not self._monolith.settings.worker_enabled else "waiting for the database"
+            return [Part("worker", is_up=True, facts={"state": why})]
+        vitals = worker.vitals()
+        state = "leaving" if self._monolith.is_leaving else "working"
+        facts = {"id": worker.id, "state": state, "held": vitals.held, "note": vitals.note}
+        is_well = vitals.beats and vitals.claims and vitals.settles and not vitals.wants_restart
+        return [
+            Part("worker", is_up=is_well, facts=facts | {"lastBeatMs": vitals.last_beat_ms}),
+            Part("listener", is_up=True, facts={"state": "listening" if vitals.listens else "polling"}),
+        ]
+
+    def _disk(self) -> Part:
+        room = room_of(self._monolith.settings)
+        try:
+            free = room.free_mb()
+        except OSError as error:  # a folder that we may not enter
+            return Part("disk", is_up=False, facts={"error": str(error)})
+        return Part("disk", is_up=free >= room.floor_mb, facts={"freeMb": free, "floorMb": room.floor_mb})
+
+    def is_worth_a_restart(self) -> str | None:
+        """Why only a new process would help; None while this one can mend itself."""
+        worker = self._monolith.worker
+        if worker is None or self._monolith.is_leaving:
+            return None
+        vitals = worker.vitals()
+        return vitals.wants_restart if vitals.claims else "the worker's claiming thread has ended"
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._line.close()
+
+    def _ask(self) -> Future[timedelta | str]:
+        if self._question and (not self._question.done() or monotonic() - self._asked_at < _FRESH_FOR):
+            return self._question
+        self._asked_at = monotonic()
+        self._question = self._thread.submit(self._look)
+        return self._question
+
+    def _look(self) -> timedelta | str:
+        """How long the database took, or what is wrong with it. What a new connection costs, or a busy process of
+        ours, is no slowness of the database's."""
+        try:
+            with self._line.connection() as db:
+                began = monotonic()
+                db.execute("SELECT 1")
+                return timedelta(seconds=monotonic() - began)
+        except psycopg.Error as error:
+            self._line.reset()
+            return " ".join(str(error).split()) or type(error).__name__
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        return connect(self._monolith.url, name="snapapp health", prepared_statements=False)

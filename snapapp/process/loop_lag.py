@@ -1,0 +1,67 @@
+"""How late the event loop is: every request waits as long. Where it is too late, the worker in this process pauses."""
+
+import asyncio
+from collections import deque
+from time import monotonic
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from snapapp.jobs.worker.web_priority import WebPriority
+
+_EVERY = 0.1  # seconds; a look takes 10 µs
+_REMEMBERED = int(60 / _EVERY)  # looks
+MARK = 0.02  # seconds of lag that a person's request should not have to bear
+_LONGEST_PRESS = 0.25  # seconds
+
+
+class Lateness(NamedTuple):
+    """In seconds, over the last minute."""
+
+    p99: float
+    longest: float
+
+
+class Lag:
+    """Lives on the event loop's thread, from `with` to its end. `note` may be called by a test, without any loop."""
+
+    def __init__(self, web_priority: WebPriority) -> None:
+        self._web_priority = web_priority
+        self._seen: deque[float] = deque(maxlen=_REMEMBERED)
+        self._due = 0.0
+        self._next: asyncio.TimerHandle | None = None
+        self.presses = 0
+
+    def __enter__(self) -> Self:
+        self._arm(asyncio.get_running_loop())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._next:
+            self._next.cancel()
+
+    def note(self, late: float) -> float:
+        """What one look saw. Returns the seconds that the worker is asked to pause: as long as the loop was kept
+        waiting, so that a machine that is slow for other reasons loses a share of its jobs and no more."""
+        self._seen.append(max(0.0, late))
+        self._web_priority.ease()
+        if late <= MARK:
+            return 0.0
+        pause = min(late, _LONGEST_PRESS)
+        self._web_priority.press(pause)
+        self.presses += 1
+        return pause
+
+    def lately(self) -> Lateness:
+        seen = sorted(self._seen) or [0.0]
+        return Lateness(seen[int(0.99 * (len(seen) - 1))], seen[-1])
+
+    def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._due = monotonic() + _EVERY  # not the loop's own time, which stands still while it is kept waiting
+        self._next = loop.call_later(_EVERY, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        if pause := self.note(monotonic() - self._due):
+            loop.call_later(pause, self._web_priority.ease)
+        self._arm(loop)

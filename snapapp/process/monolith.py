@@ -1,0 +1,162 @@
+"""What the process holds besides its routes: the database, the web's connections, and the worker. It stays up while
+the database is away, says what it waits for, and goes on by itself."""
+
+import logging
+import threading
+from contextlib import ExitStack
+from functools import cached_property
+
+import psycopg
+import sqlalchemy.exc
+from sqlalchemy import Engine
+
+from snapapp import logs, processing, storage
+from snapapp.demo import first_minute
+from snapapp.domain import tenants
+from snapapp.errors import SnapError
+from snapapp.jobs import Worker
+from snapapp.jobs.enqueue import Defaults
+from snapapp.jobs.retry import pause_after
+from snapapp.jobs.worker import foreground
+from snapapp.jobs.worker.web_priority import WebPriority
+from snapapp.postgres import database, migrate, schema, web_pool
+from snapapp.postgres.in_use import in_use
+from snapapp.settings.table import Environment, Settings
+from snapapp.signing import MediaLinks, secret_kept_in
+
+_log = logging.getLogger(__name__)
+
+_OPEN_WITHIN = 30.0  # seconds that a start waits for a database that answers; a migration may take longer
+_SAY_AGAIN = 20  # failures: about once a minute
+
+Away = (psycopg.OperationalError, sqlalchemy.exc.OperationalError)
+
+
+class Monolith:
+    """start() and stop(); the second of each finds it done. `web` and `url` are there after start, `worker` as soon as
+    the database is."""
+
+    url: str
+    web: Engine
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.events = logs.events_to_log(settings)
+        self.web_priority = WebPriority()
+        self.storage = storage.from_settings(settings)
+        self.worker: Worker | None = None  # these two are written by the opening thread
+        self.waits_for: str | None = "the database was not asked yet"
+        self.is_leaving = False
+        self.hurried_by: int | None = None  # the second signal, which cut the drain short
+        self._is_started = False
+        self._failure: SnapError | None = None
+        self._has_looked = threading.Event()  # the database answered, or the first attempt failed
+        self._leaving = threading.Event()
+        self._opening = threading.Thread(target=self._open, name="opening", daemon=True)
+        self._to_close = ExitStack()
+        self._turn = threading.Lock()  # one stop at a time; the second finds it done
+
+    def start(self) -> None:
+        """The embedded server starts here. A server elsewhere may be away; what it refuses is an error all the same."""
+        if self._is_started:
+            return
+        self._is_started = True
+        processing.load(self.settings)
+        Defaults.max_attempts = self.settings.job_max_attempts  # also where no worker runs
+        self.url = self._to_close.enter_context(in_use(self.settings, create=True))
+        self.web = self._to_close.enter_context(web_pool.web_engine(self.url, self.settings))
+        self._opening.start()
+        self._has_looked.wait(_OPEN_WITHIN)
+        self._has_looked.set()  # what fails from now on is tried again
+        if self._failure:
+            self.stop()
+            raise self._failure
+
+    @cached_property
+    def links(self) -> MediaLinks:
+        secrets = self.settings.signing_secret or (secret_kept_in(self.settings.data_dir),)
+        return MediaLinks(secrets, self.settings.media_url_ttl)
+
+    def leave(self, reason: str = "stopped", *, hurry: bool = False) -> None:
+        """Claim no more, let running jobs finish within the grace, hand back the rest. Requests are still served."""
+        is_news, self.is_leaving = not self._leaving.is_set(), True
+        self._leaving.set()
+        if self.worker and hurry:
+            self.worker.hurry()
+        elif self.worker and is_news:
+            foreground.say_how_long(self.worker)
+        with self._turn:
+            if self._opening.is_alive():
+                self._opening.join(timeout=5)
+            if self.worker:
+                self.worker.stop(reason=reason)
+
+    def stop(self, reason: str = "stopped") -> None:
+        self.leave(reason)
+        with self._turn:
+            self._to_close.close()
+
+    # --- opening ----------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        failures = 0
+        while not self._leaving.is_set():
+            try:
+                self._begin()
+                self.waits_for = None
+                return
+            except Away as error:
+                self._wait_for_it(str(error), failures)
+            except SnapError as error:
+                if self._has_looked.is_set():
+                    self._wait_for_it(str(error), failures)
+                else:  # for whoever starts us, and who may have stopped waiting just now: so go on
+                    self._failure, self.waits_for = error, str(error)
+            except Exception as error:  # noqa: BLE001 - a thread's outermost edge
+                _log.exception("The database cannot be prepared.")
+                self._wait_for_it(f"{type(error).__name__}: {error}", failures)
+            finally:
+                self._has_looked.set()
+            failures += 1
+            self._leaving.wait(pause_after(failures))
+        self._has_looked.set()  # whoever starts us while we are told to leave must not wait for a look
+
+    def _begin(self) -> None:
+        database.check_budget(self.url, database.connections_needed(self.settings))
+        bring_up_to_date(self.url, self.settings)
+        if self.settings.env is Environment.PROD:
+            refuse_known_token(self.url, self.settings)
+        if not self.settings.worker_enabled:
+            _log.info("The worker is off: SNAPAPP_WORKER_ENABLED is false.")
+            return
+        web_priority = self.web_priority if self.settings.web_first else None
+        if not self._leaving.is_set():
+            worker = Worker(self.settings.jobs(self.url), events=self.events, web_priority=web_priority)
+            worker.start()
+            self.worker = worker
+
+    def _wait_for_it(self, why: str, failures: int) -> None:
+        self.waits_for = " ".join(why.split())
+        if failures % _SAY_AGAIN == 0:
+            _log.warning("Not ready yet, trying again until it works: %s", self.waits_for)
+
+
+def bring_up_to_date(url: str, settings: Settings) -> None:
+    """In prod a deploy migrates, at a moment of its choosing."""
+    if settings.env is Environment.DEV:
+        migrate.migrate(url, if_new=first_minute.order if settings.demo else None)
+    else:
+        schema.require(url)
+
+
+def refuse_known_token(url: str, settings: Settings) -> None:
+    if not settings.require_api_token:
+        _log.warning("Whoever knows a tenant's code may act as that tenant: SNAPAPP_REQUIRE_API_TOKEN is false.")
+        return
+    with database.transaction(url) as db:
+        code = tenants.with_development_token(db)
+    if code is not None:
+        raise SnapError(
+            f"The tenant {code} still has the token that everybody knows, and SNAPAPP_REQUIRE_API_TOKEN is true: "
+            f"type `snapapp tenants rotate-token {code}`."
+        )

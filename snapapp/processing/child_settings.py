@@ -1,0 +1,10 @@
+"""The settings of the process in which a job runs, read from its environment: a processor is handed none."""
+
+from functools import cache
+
+from snapapp.settings.table import Settings
+
+
+@cache
+def settings() -> Settings:
+    return Settings.from_environment()

@@ -1,0 +1,94 @@
+"""The product's kinds, declared. Whatever touches a video runs in a child: it may be anybody's, and decoders have been
+broken into before.
+
+Every worker imports this module, and every child; so what does the work is imported with the first job that needs it
+(PyAV, Pillow, SQLAlchemy and the domain take 60 MB)."""
+
+from datetime import timedelta
+from typing import Any
+
+from tenacity import wait_fixed, wait_random_exponential
+
+from snapapp.domain import kinds
+from snapapp.jobs import Job, processor, scheduled
+from snapapp.jobs.registry import later
+from snapapp.processing import child_settings, scratch
+
+_HEAVY, _LIGHT = "media", "light"  # a long clip never keeps a probe waiting
+
+
+@processor(
+    kinds.SNAP,
+    queue=_HEAVY,
+    executor="process",
+    timeout=timedelta(minutes=5),
+    commit=later("snapapp.processing.ends:publish"),
+    failed=later("snapapp.processing.ends:give_up"),
+)
+def process_snap(job: Job) -> dict[str, Any]:
+    """A moment becomes frames, a clip, and what is told of them."""
+    from snapapp.processing import media_work
+
+    return media_work.here().snap(job)
+
+
+@processor(
+    kinds.EXTRACT, queue=_HEAVY, executor="process", timeout=timedelta(minutes=1), max_attempts=2, wait=wait_fixed(1)
+)
+def extract_frames(job: Job) -> dict[str, Any]:
+    """The evidence of a moment for somebody who waits for it, so a second attempt comes soon, and a third never."""
+    from snapapp.processing import media_work
+
+    return media_work.here().frames(job)
+
+
+@processor(
+    kinds.PROBE,
+    queue=_LIGHT,
+    executor="process",
+    timeout=timedelta(minutes=1),
+    commit=later("snapapp.processing.ends:keep_probe"),
+    failed=later("snapapp.processing.ends:keep_reason"),
+)
+def probe_video(job: Job) -> dict[str, Any]:
+    """What a video is, as soon as it was uploaded."""
+    from snapapp.processing import media_work
+
+    return media_work.here().probe(job)
+
+
+@processor(kinds.PREVIEW, queue=_HEAVY, executor="process", timeout=timedelta(hours=1))
+def make_preview(job: Job) -> None:
+    """A copy that every browser plays, with the same timestamps."""
+    from snapapp.processing import media_work
+
+    media_work.here().preview(job)
+
+
+@processor(kinds.STILL, queue=_LIGHT, executor="process", timeout=timedelta(minutes=1), max_attempts=2)
+def take_still(job: Job) -> None:
+    """One frame, for stepping through a video."""
+    from snapapp.processing import media_work
+
+    media_work.here().still(job)
+
+
+processor(
+    kinds.WEBHOOK,
+    queue=_LIGHT,
+    timeout=timedelta(seconds=30),
+    max_attempts=10,
+    wait=wait_random_exponential(multiplier=5, max=timedelta(hours=1)),  # ten attempts: some two hours
+)(later("snapapp.processing.webhook_delivery:send"))
+
+processor(kinds.FORGET, queue=_LIGHT)(later("snapapp.processing.sweep:forget"))
+
+scheduled(cron="30 3 * * *", name=kinds.SWEEP, timeout=timedelta(hours=1))(
+    later("snapapp.processing.sweep:sweep_storage")
+)
+
+
+@scheduled(every=timedelta(minutes=1), scope="process")
+def sweep_scratch() -> None:
+    """A child that is killed leaves its folder; the next job removes it too, but there may be none for long."""
+    scratch.sweep(child_settings.settings().data_dir / "scratch")

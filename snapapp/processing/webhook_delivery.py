@@ -1,0 +1,78 @@
+"""Telling others what became of a snap: a job for each webhook, so a receiver that is away is told when it is back."""
+
+import hashlib
+import hmac
+import json
+from datetime import timedelta
+from http import HTTPStatus
+from time import time
+from typing import Any
+from uuid import UUID
+
+from snapapp import sources
+from snapapp.domain import snaps, webhooks
+from snapapp.errors import SnapNotFound
+from snapapp.jobs import Job, Permanent
+from snapapp.postgres.database import scope
+from snapapp.processing import child_settings
+
+_WITHIN = timedelta(seconds=15)  # for an answer
+
+
+def send(job: Job) -> dict[str, Any]:
+    """Signed over its time and its body: `X-Snapapp-Signature: t=…,v1=HMAC-SHA256("t.body")`."""
+    told = _told(job)
+    if told is None:
+        return {"sent": False}
+    url, secret, body = told
+    moment = int(time())
+    headers = {
+        "Content-Type": "application/json",
+        "User-Agent": "snapapp",
+        "X-Snapapp-Event": job.payload["event"],
+        "X-Snapapp-Delivery": str(job.id),
+        "X-Snapapp-Signature": f"t={moment},v1={signature(secret, moment, body)}",
+    }
+    try:
+        status = sources.post(url, body, headers, _limits())
+    except sources.SourceRefused as error:
+        raise Permanent(str(error)) from error
+    if status == HTTPStatus.GONE:
+        raise Permanent("the receiver answered 410: it wants no more of this")
+    if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+        raise sources.SourceUnavailable(sources.Reason.BUSY, f"the receiver answered {status}")
+    return {"sent": True, "status": status}
+
+
+def signature(secret: str, moment: int, body: bytes) -> str:
+    return hmac.new(secret.encode(), f"{moment}.".encode() + body, hashlib.sha256).hexdigest()
+
+
+def _told(job: Job) -> tuple[str, str, bytes] | None:
+    """The URL, the secret and the body, as they are now. None: the webhook or the snap is gone."""
+    event, snap_id = job.payload["event"], UUID(job.payload["snap_id"])
+    with job.connection() as db, scope(db, job.tenant) as own:
+        wanting = webhooks.wanting(own, job.tenant, event)
+        found = [hook for hook in wanting if hook.id == job.payload["webhook_id"]]
+        try:
+            snap = snaps.read(own, job.tenant, snap_id)
+        except SnapNotFound:
+            return None
+    if not found:
+        return None
+    body = {
+        "event": event,
+        "snapId": str(snap.id),
+        "videoId": str(snap.video_id),
+        "subjectId": snap.subject.id,
+        "status": snap.status.value,
+        "error": snap.error,
+        "processedAt": snap.processed_at.isoformat() if snap.processed_at else None,
+    }
+    [hook] = found
+    return hook.url, hook.secret, json.dumps(body, ensure_ascii=False).encode()
+
+
+def _limits() -> sources.Limits:
+    allowed = frozenset(child_settings.settings().fetch_allowed_hosts)
+    return sources.Limits(timeout=_WITHIN, stall=_WITHIN, allowed_hosts=allowed)

@@ -1,0 +1,1 @@
+"""What can be set from outside: `table` names every setting, `types` reads and checks the values."""

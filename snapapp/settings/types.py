@@ -1,0 +1,323 @@
+"""What a setting's text may be: each reader turns text into a value, and says in words what it accepts."""
+
+import ipaddress
+import keyword
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Generic, TypeVar
+from urllib.parse import urlsplit
+
+T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
+
+
+class UnreadableError(ValueError):
+    """A text is not what its setting accepts. It has a message only where there is more to say than that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader(Generic[T]):
+    """How the text of a setting becomes its value; `accepts` completes the sentence "X is not …"."""
+
+    accepts: str
+    read: Callable[[str], T]  # raises UnreadableError
+    show: Callable[[T], str] = str
+    mask: Callable[[T], str] = lambda _: "***"  # what may be shown of a secret
+
+
+def whole(low: int, high: int) -> Reader[int]:
+    def read(text: str) -> int:
+        # int() alone would take "1_000", "٣" and unbounded digits
+        if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or not low <= int(text) <= high:
+            raise UnreadableError
+        return int(text)
+
+    return Reader(f"a whole number from {low} to {high}", read)
+
+
+def number(low: float, high: float) -> Reader[float]:
+    def read(text: str) -> float:
+        if not re.fullmatch(
+            r"[+-]?([0-9]{1,18}(\.[0-9]{0,18})?|\.[0-9]{1,18})(e[+-]?[0-9]{1,3})?", text, re.IGNORECASE
+        ):
+            raise UnreadableError  # "nan" and "inf" end here
+        if not (math.isfinite(float(text)) and low <= float(text) <= high):
+            raise UnreadableError
+        return float(text)
+
+    return Reader(f"a number from {low:g} to {high:g}", read, lambda value: f"{value:g}")
+
+
+def milliseconds(low: int, high: int) -> Reader[timedelta]:
+    count, unit = whole(low, high), timedelta(milliseconds=1)
+    accepts = f"{count.accepts} (milliseconds)"
+    return Reader(accepts, lambda text: count.read(text) * unit, lambda value: str(value // unit))
+
+
+def hours(low: int, high: int) -> Reader[timedelta]:
+    count, unit = whole(low, high), timedelta(hours=1)
+    return Reader(f"{count.accepts} (hours)", lambda text: count.read(text) * unit, lambda value: str(value // unit))
+
+
+def seconds_or_none(low: int, high: int) -> Reader[timedelta]:
+    """0 is what it says there, and not a short time."""
+    count, unit = whole(low, high), timedelta(seconds=1)
+
+    def read(text: str) -> timedelta:
+        return timedelta(0) if re.fullmatch("0{1,18}", text) else count.read(text) * unit
+
+    return Reader(f"0, or {count.accepts} (seconds)", read, lambda value: str(value // unit))
+
+
+def days(low: int, high: int) -> Reader[timedelta]:
+    count, unit = whole(low, high), timedelta(days=1)
+    return Reader(f"{count.accepts} (days)", lambda text: count.read(text) * unit, lambda value: str(value // unit))
+
+
+def switch() -> Reader[bool]:
+    words = {
+        "true": True,
+        "1": True,
+        "yes": True,
+        "on": True,
+        "false": False,
+        "0": False,
+        "no": False,
+        "off": False,
+    }
+
+    def read(text: str) -> bool:
+        if text.lower() not in words:
+            raise UnreadableError
+        return words[text.lower()]
+
+    return Reader("true or false (also 1/0, yes/no, on/off)", read, lambda value: "true" if value else "false")
+
+
+def choice(kind: type[E]) -> Reader[E]:
+    members = {member.lower(): member for member in kind}
+
+    def read(text: str) -> E:
+        if text.lower() not in members:
+            raise UnreadableError
+        return members[text.lower()]
+
+    return Reader(f"one of {', '.join(kind)}", read)
+
+
+def label(longest: int) -> Reader[str]:
+    def read(text: str) -> str:
+        if len(text) > longest:
+            raise UnreadableError(f"it has {len(text)} characters")
+        return text
+
+    return Reader(f"a text of at most {longest} characters", read)
+
+
+def token(shortest: int) -> Reader[str]:
+    def read(text: str) -> str:
+        if not re.fullmatch(r"[\x21-\x7e]+", text):
+            raise UnreadableError("it must be printable ASCII without blanks")
+        if not shortest <= len(text) <= 200:
+            raise UnreadableError(f"it has {len(text)} characters")
+        return text
+
+    return Reader(f"a secret of {shortest} to 200 characters", read)
+
+
+def tokens(shortest: int) -> Reader[tuple[str, ...]]:
+    """Several secrets, so that one can be replaced while what the old one did still counts."""
+    each = token(shortest)
+
+    def read(text: str) -> tuple[str, ...]:
+        return tuple(each.read(item.strip()) for item in text.split(",") if item.strip())
+
+    return Reader(f"{each.accepts}, or several separated by commas", read, mask=lambda value: "***" if value else "")
+
+
+def path() -> Reader[Path]:
+    def read(text: str) -> Path:
+        if text.startswith("~"):
+            raise UnreadableError("only a shell knows what ~ is; write the path out")
+        return Path(text).absolute()
+
+    return Reader("a path", read)
+
+
+def listening_host() -> Reader[str]:
+    def read(text: str) -> str:
+        if not is_address(text) and not re.fullmatch(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})", text):
+            raise UnreadableError
+        return text
+
+    return Reader("a host name or an IP address, without scheme or port", read)
+
+
+def is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def names(what: str, is_name: Callable[[str], bool]) -> Reader[tuple[str, ...]]:
+    """A comma list: blanks around items, empty items and repetitions do not matter, the order does."""
+
+    def read(text: str) -> tuple[str, ...]:
+        items = dict.fromkeys(item.strip() for item in text.split(",") if item.strip())
+        wrong = [quoted(item) for item in items if not is_name(item)]
+        if wrong:
+            raise UnreadableError(f"{', '.join(wrong)} cannot be one")
+        return tuple(items)
+
+    return Reader(f"a list of {what} separated by commas", read, ",".join)
+
+
+def is_queue(name: str) -> bool:
+    return len(name) <= 200 and not re.search(r"\s", name)
+
+
+def is_module(name: str) -> bool:
+    return all(part.isidentifier() and not keyword.iskeyword(part) for part in name.split("."))
+
+
+def is_program(name: str) -> bool:
+    return name.startswith("/") or "/" not in name
+
+
+def is_fetch_host(text: str) -> bool:
+    found = _FETCH_HOST.fullmatch(text)
+    if found is None or not 1 <= int(found["port"] or 1) <= 65_535:
+        return False
+    is_number = found["name"] is None or found["name"].rpartition(".")[2].isdecimal()
+    return not is_number or is_address(found["ipv6"] or found["name"])
+
+
+def is_host(text: str) -> bool:
+    return text == "*" or (is_fetch_host(text) and ":" not in text and text == text.lower())
+
+
+_HOST_LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_FETCH_HOST = re.compile(
+    rf"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?P<name>{_HOST_LABEL}(?:\.{_HOST_LABEL})*))(?::(?P<port>[0-9]{{1,5}}))?"
+)
+
+
+def web_address() -> Reader[str]:
+    def read(text: str) -> str:
+        if not _is_web_address(text):
+            raise UnreadableError
+        return text.rstrip("/")
+
+    return Reader("an http:// or https:// address without user, query or fragment", read)
+
+
+def _is_web_address(text: str) -> bool:
+    if not re.fullmatch(r"https?://[^\s/?#@\\]+(/[^\s?#\\]*)?", text):
+        return False
+    try:
+        parts = urlsplit(text)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none, half an IPv6 address
+        return False
+
+
+def is_origin(text: str) -> bool:
+    return text == "*" or (_is_web_address(text) and text.count("/") == 2 and text == text.lower())
+
+
+def key_prefix() -> Reader[str]:
+    def read(text: str) -> str:
+        trimmed = text.strip("/")
+        if len(trimmed) > 150 or not re.fullmatch(r"[A-Za-z0-9_=-][A-Za-z0-9._=-]*", trimmed.replace("/", "")):
+            raise UnreadableError
+        if any(segment in ("", ".", "..") for segment in trimmed.split("/")):
+            raise UnreadableError
+        return trimmed
+
+    return Reader("at most 150 letters, digits and ._=- between slashes", lambda text: read(text) if text else "")
+
+
+def bucket_name() -> Reader[str]:
+    def read(text: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]", text):
+            raise UnreadableError
+        return text
+
+    return Reader("a bucket's name, 3 to 63 letters, digits, dots and hyphens", read)
+
+
+def postgres_url() -> Reader[str]:
+    """Every spelling of the scheme becomes `postgresql://`, which libpq and SQLAlchemy both read."""
+    return Reader(
+        "a PostgreSQL URL (postgresql://user:password@host:port/database)",
+        _read_postgres_url,
+        mask=mask_password,
+    )
+
+
+def _read_postgres_url(text: str) -> str:
+    scheme, separator, rest = text.partition("://")
+    if not separator or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]{0,30}", scheme):
+        raise UnreadableError("it has no scheme")
+    if scheme.lower() not in {"postgresql", "postgres", "postgresql+psycopg"}:
+        raise UnreadableError(f"its scheme is {scheme}, not postgresql")
+    if re.search(r"\s", rest):
+        raise UnreadableError("it holds a blank")
+    if re.search(r"%(?![0-9A-Fa-f]{2})|%00", rest):
+        raise UnreadableError("a % in it is not followed by two hex digits; a literal one is written %25")
+    _check_hosts(re.split(r"[/?]", rest, maxsplit=1)[0])
+    return f"postgresql://{rest}"
+
+
+def _check_hosts(authority: str) -> None:
+    """libpq takes several hosts, each with a port. A password with a raw @ : or / ends up here in pieces."""
+    user, _, hosts = authority.rpartition("@")
+    ports = [_HOST_AND_PORT.fullmatch(host) for host in hosts.split(",")]
+    if "@" in user or not all(port and 1 <= int(port[1] or 1) <= 65_535 for port in ports):
+        raise UnreadableError("its host or port cannot be read; in a password, write @ : / as %40 %3A %2F")
+
+
+_HOST_AND_PORT = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\[\]:]*)(?::([0-9]{0,5}))?")
+
+
+def mask_password(url: str) -> str:
+    """Up to the last @, so that a password with a raw @ in it does not show its end."""
+    url = re.sub(r"//([^:/@?]*):.*@", r"//\1:***@", url)
+    return re.sub(r"([?&](?:ssl)?password=)[^&]*", r"\1***", url, flags=re.IGNORECASE)
+
+
+def optional(reader: Reader[T]) -> Reader[T | None]:
+    """Without a default: a setting left out is None."""
+    return Reader(
+        reader.accepts,
+        lambda text: reader.read(text) if text else None,
+        lambda value: "" if value is None else reader.show(value),
+        lambda value: "" if value is None else reader.mask(value),
+    )
+
+
+def automatic(reader: Reader[T]) -> Reader[T | None]:
+    """`auto` is None: the program decides, by what it sees."""
+    return Reader(
+        f"auto, or {reader.accepts}",
+        lambda text: None if text == "auto" else reader.read(text),
+        lambda value: "auto" if value is None else reader.show(value),
+    )
+
+
+# --- What was typed, in a message -----------------------------------------------------------------------------
+
+
+def quoted(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:60]}…")
+
+
+def visible(text: str) -> str:
+    return text if text.isprintable() else repr(text)

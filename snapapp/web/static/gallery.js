@@ -1,0 +1,80 @@
+// The page at /snaps: every moment of the tenant, narrowed by what stands in the address.
+
+import { at, client, local, make, put } from "/static/page.js";
+import { momentOf, nameOf, stateOf } from "/static/moment.js";
+import { clock, t, told, when } from "/static/words.js";
+
+const AT_ONCE = 48;
+const OF_SUBJECT = ["q", "subjectId", "attrKey", "attrValue", "attrMin", "attrMax"];
+
+const { ask } = client();
+const form = at("filters");
+const fields = [...form.elements].filter((each) => each.name);
+let offset = 0;
+
+/** What the address says is in the form, and what the API is asked. */
+function asked() {
+  const address = new URLSearchParams(location.search);
+  const query = new URLSearchParams({ limit: AT_ONCE, offset });
+  for (const field of fields) {
+    field.value = address.get(field.name) ?? "";
+    const value = field.value.trim();
+    if (!value) continue;
+    if (field.name === "from") query.set("from", new Date(`${value}T00:00:00`).toISOString());
+    else if (field.name === "to") query.set("to", new Date(new Date(`${value}T00:00:00`).getTime() + 86_400_000).toISOString());
+    else query.set(field.name, field.name === "attrMin" || field.name === "attrMax" ? value.replace(",", ".") : value);
+  }
+  const isOfSubject = OF_SUBJECT.some((name) => query.has(name));
+  return `/v2/snaps${isOfSubject ? "/search" : ""}?${query}`;
+}
+
+async function show() {
+  const path = asked();
+  try {
+    const { items, page } = await ask(path);
+    if (!offset) at("found").replaceChildren();
+    offset += items.length;
+    at("found").append(...items.map(card));
+    at("more").hidden = !page.hasMore;
+    put(at("found-said"), offset ? t("{n} shown", { n: offset + (page.hasMore ? "+" : "") }) : t("Nothing is like this."));
+  } catch (error) {
+    put(at("found-said"), told(error.message));
+    if (error.status === 401) location.assign("/"); // one signs in there
+  }
+}
+
+function card(snap) {
+  const picture = snap.thumbnailPath ?? snap.posterPath;
+  const { state, words } = stateOf(snap);
+  const said = make("span", { className: "state", textContent: words });
+  said.dataset.state = state;
+  const link = make(
+    "a",
+    { href: `/snaps/${snap.snapId}` },
+    make("span", { className: "picture" }, picture ? make("img", { src: local(picture), alt: "", loading: "lazy" }) : null),
+    make("b", { textContent: nameOf(snap), className: snap.isDraft ? "open" : "" }),
+    make("span", { className: "quiet", textContent: `${clock(momentOf(snap))} · ${snap.nickname} · ${when(snap.createdAt)}` }),
+    said,
+  );
+  return make("li", {}, link);
+}
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  const address = new URLSearchParams(fields.filter((each) => each.value.trim()).map((each) => [each.name, each.value.trim()]));
+  history.pushState(null, "", `/snaps${address.size ? `?${address}` : ""}`);
+  offset = 0;
+  void show();
+});
+addEventListener("popstate", () => ((offset = 0), void show()));
+at("more").addEventListener("click", show);
+
+/** Keys to choose from are those of the templates. */
+async function suggest() {
+  const { items } = await ask("/v2/templates");
+  const keys = new Set(items.flatMap((each) => each.fields.map((field) => field.key)).filter((key) => key !== "id"));
+  at("keys").replaceChildren(...[...keys].map((value) => make("option", { value })));
+}
+
+void show();
+suggest().catch(() => {});

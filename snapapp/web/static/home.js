@@ -1,0 +1,118 @@
+// The page at /: a video, moments marked in it, and what becomes of them.
+
+import { at, client, put } from "/static/page.js";
+import * as library from "/static/library.js";
+import * as marking from "/static/marking.js";
+import * as moments from "/static/moments.js";
+import { player, press } from "/static/player.js";
+import { t, told } from "/static/words.js";
+
+const { ask, change } = client();
+const demo = { id: at("film").dataset.demo, pause: Number(at("film").dataset.pause) };
+
+async function begin() {
+  try {
+    await ask("/v2/session");
+  } catch (error) {
+    at("sign-in").hidden = error.status !== 401;
+    at("work").hidden = true;
+    if (error.status !== 401) put(at("lost"), t("The server does not answer as it should: {reason}", { reason: told(error.message) }));
+    return;
+  }
+  at("sign-in").hidden = true;
+  at("sign-out").hidden = localStorage.getItem("signed-in") === null;
+  at("work").hidden = false;
+  const [known] = await Promise.all([library.begin(show), marking.begin(hear)]);
+  const asked = new URLSearchParams(location.search);
+  const video = await wanted(asked.get("video"), known);
+  if (video) await show(video, asked.has("t") ? Number(asked.get("t")) || 0 : undefined);
+}
+
+async function wanted(id, known) {
+  const found = id && /^[0-9a-f-]{36}$/.test(id) ? await ask(`/v2/videos/${id}`).catch(() => null) : null;
+  if (found) return found;
+  if (known.length) return known.find((each) => each.videoId === demo.id) ?? known[0];
+  put(at("film-said"), t("There is no video yet: send one. A new installation paints a demo of its own in its first seconds."));
+  return library.firstVideo();
+}
+
+async function show(video, seconds) {
+  const isDemo = video.videoId === demo.id;
+  library.choose(video);
+  put(at("video-title"), library.nameOfVideo(video));
+  history.replaceState(null, "", `/?video=${video.videoId}`);
+  const ready = player.show(video, seconds ?? (isDemo ? demo.pause : 0));
+  moments.showVideo(video).then(moments.listen, (error) => put(at("mark-said"), told(error.message)));
+  marking.showFilmed();
+  await ready;
+  if (player.video?.videoId !== video.videoId) return;
+  library.learn(player.video);
+  marking.showFilmed();
+  describeVideo(player.video);
+}
+
+function describeVideo({ videoProbe: probe }) {
+  const facts = probe ? [probe.width && `${probe.width} × ${probe.height}`, probe.codecName, probe.sourceFps && t("{n} frames a second", { n: probe.sourceFps })] : [];
+  put(at("video-facts"), facts.filter(Boolean).join(" · "));
+  at("video-delete").hidden = probe?.compatible !== false;
+}
+
+at("video-delete").addEventListener("click", async () => {
+  try {
+    await library.remove(player.video);
+    location.assign("/");
+  } catch (error) {
+    put(at("mark-said"), told(error.message));
+  }
+});
+
+/** The first minute goes on behind the scenes, for whoever looks at the demo. */
+function hear(marked) {
+  moments.hear(marked);
+  const job = marked.snap?.job?.jobId;
+  at("happened").hidden = !job || marked.video.videoId !== demo.id;
+  at("happened-job").href = `/queue#job-${job}`;
+  put(at("happened-psql"), `SELECT status, progress, result FROM snap_processing_job WHERE id = ${job} \\gx`);
+}
+
+// --- keys -------------------------------------------------------------------------------------------------------
+
+const isTyping = (element) => element.closest("input:not([type=range], [type=checkbox]), textarea, select, [contenteditable]");
+const isPressed = (element) => element.closest("button, a, summary, label");
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target) || document.querySelector("dialog[open]")) return;
+  if (event.key === " " && isPressed(event.target)) return; // it presses what has the focus
+  const key = event.key.toLowerCase();
+  const act = { s: () => event.repeat || marking.mark(), d: () => marking.toForm() || moments.describeNewest(), "?": () => (at("keys").open = !at("keys").open) }[key];
+  if (act) act();
+  else if (!press(event)) return;
+  event.preventDefault();
+});
+
+at("mark").addEventListener("click", marking.mark);
+// What a finger or a mouse presses on the player takes no focus: the space bar stays the player's.
+for (const part of [at("controls"), at("mark")]) {
+  part.addEventListener("mousedown", (event) => event.target.closest("button") && event.preventDefault());
+}
+
+at("sign-in").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  try {
+    await change("/v2/session", { token: at("sign-in-token").value.trim() });
+    at("sign-in-token").value = "";
+    localStorage.setItem("signed-in", "yes"); // the cookie is none that a script can see
+    await begin();
+  } catch (error) {
+    put(at("sign-in-said"), told(error.message));
+  }
+});
+
+/** The next one at this screen is somebody else: the name goes too. */
+at("sign-out").addEventListener("click", async () => {
+  await change("/v2/session", undefined, { method: "DELETE" }).catch(() => {});
+  for (const name of ["signed-in", "operator"]) localStorage.removeItem(name);
+  location.assign("/");
+});
+
+begin().catch((error) => put(at("lost"), t("The server does not answer as it should: {reason}", { reason: told(error.message) })));

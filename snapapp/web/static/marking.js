@@ -1,0 +1,484 @@
+// A moment is marked at once, as a draft, and described after. What is typed belongs to the moment beside whose picture
+// it was typed, and to no other: each moment has a form of its own that begins empty, and a name is saved without a
+// question only while the player still stands at that moment.
+
+import { at, client, local, make, put } from "/static/page.js";
+import { labelOf } from "/static/moment.js";
+import { player } from "/static/player.js";
+import { clock, t, told, when } from "/static/words.js";
+
+const MARKED_WITHIN = 610_000; // ms; SNAPAPP_ASYNC_CREATE=false may answer so late
+const RECENT = 8; // subjects to choose from
+const FRAMES = 1; // seconds of them, where no interval is said
+const CLIP = 2; // seconds
+
+const { ask, send } = client();
+
+let templates = [];
+let hear = () => {}; // who is told of marks
+let target = null; // the moment that the form is of
+const recent = []; // names, the newest first
+const choices = at("recent"); // moves into the form of each moment
+
+/** `listener(target)` is called when a moment is marked, and again whenever something about it changes. */
+export async function begin(listener) {
+  hear = listener;
+  templates = (await ask("/v2/templates")).items.filter((each) => each.isActive);
+  at("template").replaceChildren(...templates.map((each) => make("option", { value: String(each.id), textContent: told(each.name) })));
+  const kept = localStorage.getItem("template");
+  if (templates.some((each) => String(each.id) === kept)) at("template").value = kept;
+  at("template-line").hidden = templates.length < 2;
+  showOperator();
+}
+
+at("template").addEventListener("change", () => localStorage.setItem("template", at("template").value));
+
+export function learnName(name) {
+  if (recent.includes(name)) recent.splice(recent.indexOf(name), 1);
+  recent.unshift(name);
+  recent.splice(RECENT);
+  showRecent();
+}
+
+// --- who marks --------------------------------------------------------------------------------------------------
+
+export function operator() {
+  try {
+    return JSON.parse(localStorage.getItem("operator"));
+  } catch {
+    return null;
+  }
+}
+
+function showOperator() {
+  const known = operator();
+  put(at("operator"), known ? known.nickname : t("Who are you?"));
+  at("operator").title = known ? `${known.nickname}, ${known.email}` : "";
+}
+
+/** Asked once in a browser; null: it was not said. */
+function operatorOrAsk() {
+  return operator() ?? askOperator();
+}
+
+function askOperator() {
+  const known = operator();
+  at("who-name").value = known?.nickname ?? "";
+  at("who-email").value = known?.email ?? "";
+  at("who").returnValue = "";
+  at("who").showModal();
+  return new Promise((done) => at("who").addEventListener("close", () => (showOperator(), done(at("who").returnValue === "ok" ? operator() : null)), { once: true }));
+}
+
+at("operator").addEventListener("click", askOperator);
+at("who-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const said = { nickname: at("who-name").value.trim(), email: at("who-email").value.trim().toLowerCase() };
+  if (!said.nickname) return at("who-name").focus();
+  localStorage.setItem("operator", JSON.stringify(said));
+  at("who").close("ok");
+});
+at("who-cancel").addEventListener("click", () => at("who").close(""));
+
+// --- when it was filmed: what the file says, or what somebody says of this video ----------------------------------
+
+const keptFilmed = (video) => localStorage.getItem(`filmed:${video.videoId}`);
+
+/** For an input, in the time of this place. */
+function asLocal(moment) {
+  const shifted = new Date(moment.getTime() - moment.getTimezoneOffset() * 60_000);
+  return shifted.toISOString().slice(0, 19);
+}
+
+export function showFilmed() {
+  const video = player.video;
+  const said = video && keptFilmed(video);
+  const found = video?.videoProbe?.filmedAt;
+  const from = said ?? found;
+  at("filmed").value = from ? asLocal(new Date(from)) : "";
+  const source = said ? t("as you said") : found ? t("as the file says: correct it if the camera's clock was wrong") : t("the file does not say: enter it before you mark");
+  put(at("filmed-source"), source);
+  at("filmed").removeAttribute("aria-invalid");
+}
+
+at("filmed").addEventListener("change", () => {
+  const { video } = player;
+  if (!video) return;
+  if (at("filmed").value) localStorage.setItem(`filmed:${video.videoId}`, new Date(at("filmed").value).toISOString());
+  else localStorage.removeItem(`filmed:${video.videoId}`);
+  showFilmed();
+});
+
+function filmedAt(video, seconds) {
+  const from = keptFilmed(video) ?? video.videoProbe?.filmedAt;
+  return from ? new Date(new Date(from).getTime() + 1000 * seconds).toISOString() : null;
+}
+
+// --- marking ----------------------------------------------------------------------------------------------------
+
+export async function mark() {
+  if (!player.canMark || document.querySelector("dialog[open]")) return;
+  const moment = captured();
+  if (!filmedAt(moment.video, 0)) {
+    at("filmed").setAttribute("aria-invalid", "true");
+    at("filmed").focus();
+    return tell(t("Nothing was marked. When was this filmed? The file does not say."));
+  }
+  const who = await operatorOrAsk();
+  if (!who) return tell(t("Nothing was marked: who marks is part of the evidence."));
+  const marked = { ...moment, typed: new Map(), snap: null, etag: null, error: null, sent: null, removed: false };
+  marked.wanted = wanted(marked, who);
+  player.forgetInterval();
+  hear(marked);
+  describe(marked);
+  at("describe").scrollIntoView({ block: "nearest" });
+  tell(t("Marked at {at}. D describes it.", { at: clock(marked.seconds) }));
+  await submit(marked);
+}
+
+/** What the player shows at this very moment: nothing of it changes after. */
+function captured() {
+  const { from, to } = player.interval;
+  const template = Number(at("template").value) || null;
+  return {
+    key: crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`, // no randomUUID without https
+    video: player.video,
+    seconds: to === null ? player.moment : from,
+    length: to === null ? null : Math.round((to - from) * 1000) / 1000,
+    templateId: template,
+    picture: player.picture(),
+  };
+}
+
+function wanted({ video, seconds, length, templateId }, { nickname, email }) {
+  return {
+    videoId: video.videoId,
+    nickname,
+    email,
+    dataFilmagem: filmedAt(video, seconds),
+    startSeconds: seconds,
+    durationSeconds: length ?? FRAMES,
+    snapshotDurationSeconds: length ?? CLIP,
+    subjectTemplateId: templateId,
+    isDraft: true,
+  };
+}
+
+/** Sent again after a failure, it makes no second snap. */
+export function submit(marked) {
+  marked.error = null;
+  marked.sent = (async () => {
+    try {
+      const answer = await send("/v2/snaps", {
+        method: "POST",
+        body: JSON.stringify(marked.wanted),
+        headers: { "Content-Type": "application/json", "Idempotency-Key": marked.key },
+        signal: AbortSignal.timeout(MARKED_WITHIN),
+      });
+      marked.etag = answer.headers.get("ETag");
+      marked.snap = await answer.json();
+    } catch (error) {
+      marked.error = error.message;
+      tell(t("The moment at {at} was not marked: {reason}", { at: clock(marked.seconds), reason: told(error.message) }));
+    }
+    hear(marked);
+    return marked.snap;
+  })();
+  return marked.sent;
+}
+
+function tell(words) {
+  put(at("mark-said"), words);
+}
+
+player.onChange(() => {
+  at("mark").disabled = !player.canMark;
+  put(at("mark-at"), clock(player.interval.to === null ? player.moment : player.interval.from));
+});
+
+// --- describing: a form of the template's fields -----------------------------------------------------------------
+
+const templateOf = (moment) => templates.find((each) => each.id === (moment.snap?.subjectTemplateId ?? moment.templateId));
+
+/** The subject's name: the field `id`, or else the first text that must be there, as an ear tag. */
+function fieldsOf(template) {
+  const fields = [...(template?.fields ?? [])].sort((one, other) => one.order - other.order);
+  const name = fields.find((each) => each.key === "id") ?? fields.find((each) => each.required && each.type === "string");
+  if (!name) fields.unshift({ key: "id", type: "string", required: false });
+  return fields.map((each) => ({ ...each, isName: name ? each === name : each.key === "id" }));
+}
+
+/** A snap that is there: to be described, or corrected. */
+export async function describeSnap(snap) {
+  const moment = { video: player.video, seconds: snap.resolvedStartSeconds ?? snap.startSeconds, picture: null, typed: new Map(), removed: false };
+  const answer = await send(`/v2/snaps/${snap.snapId}`);
+  moment.etag = answer.headers.get("ETag");
+  moment.snap = await answer.json();
+  moment.sent = Promise.resolve(moment.snap);
+  for (const { key, stringValue, numberValue } of moment.snap.subject.attributes) moment.typed.set(key, String(stringValue ?? numberValue ?? ""));
+  const name = fieldsOf(templateOf(moment)).find((each) => each.isName);
+  if (moment.snap.subject.id !== snap.snapId) moment.typed.set(name.key, moment.snap.subject.id);
+  moment.known = new Map(moment.typed);
+  describe(moment);
+  focusForm();
+}
+
+/** The form of a moment. What was typed into the form before stays with its own moment. */
+export function describe(moment) {
+  keepTyped();
+  const before = target;
+  target = moment;
+  if (before) hear(before);
+  at("describe").hidden = false;
+  put(at("describe-title"), t("What is at {at}?", { at: clock(moment.seconds) }));
+  at("describe-picture").replaceChildren(pictureOf(moment));
+  put(at("describe-facts"), factsOf(moment));
+  put(at("describe-said"), "");
+  at("fields").replaceChildren(...fieldsOf(templateOf(moment)).map((field) => line(moment, field)));
+  showRecent();
+}
+
+/** Who marks it, and when that was filmed. */
+function factsOf({ snap, wanted }) {
+  const { nickname, dataFilmagem } = snap ?? wanted;
+  return t("{who} · filmed {when}", { who: nickname, when: dataFilmagem ? when(dataFilmagem) : "?" });
+}
+
+function pictureOf({ picture, snap }) {
+  if (picture) return picture;
+  const path = snap?.thumbnailPath ?? snap?.posterPath;
+  return path ? make("img", { src: local(path), alt: "" }) : make("span", { className: "quiet", textContent: t("no picture yet") });
+}
+
+function line(moment, field) {
+  const id = `field-${field.key}`;
+  const input = make("input", { id, type: "text", autocomplete: "off", spellcheck: false, maxLength: field.isName ? 200 : 1000, inputMode: field.type === "number" ? "decimal" : "text" });
+  input.value = moment.typed.get(field.key) ?? field.default ?? "";
+  input.dataset.key = field.key;
+  input.dataset.type = field.type;
+  input.dataset.name = String(field.isName);
+  input.required = field.required;
+  input.setAttribute("aria-describedby", `${id}-said`);
+  const said = make("span", { id: `${id}-said`, className: "wrong" });
+  input.addEventListener("input", () => {
+    if (field.isName) doubt(moment, input.value);
+    keepTyped();
+    judge(input);
+    hear(moment);
+  });
+  const label = make("label", { htmlFor: id, textContent: labelOf(field.key) }, field.required ? make("span", { className: "must", textContent: " *", title: t("must be there") }) : null);
+  return make("div", { className: field.isName ? "field name" : "field" }, label, input, said);
+}
+
+/** A name that was typed, in part or whole, while the player showed another moment, may be the name of that one. */
+function doubt(moment, name) {
+  if (!stands(moment)) moment.isDoubtful = true;
+  else if (name.length < 2) moment.isDoubtful = false; // begun anew, here
+}
+
+const stands = (moment) => player.video?.videoId === moment.video?.videoId && player.isAt(moment.seconds);
+
+const inputs = () => [...at("fields").querySelectorAll("input")];
+
+function keepTyped() {
+  if (target) for (const input of inputs()) if (input.value || target.typed.has(input.dataset.key)) target.typed.set(input.dataset.key, input.value);
+}
+
+/** As it is typed; a field that must be there and is not is said when one saves. */
+function judge(input, isSaving = false) {
+  const text = input.value.trim();
+  const isNumber = input.dataset.type === "number";
+  if (text && isNumber && numberOf(text) === null) return complain(input, t("must be a number, such as 412.5"));
+  if (!text && isSaving && input.required) return complain(input, t("is required"));
+  complain(input, "");
+}
+
+function complain(input, words) {
+  put(at(`${input.id}-said`), words);
+  if (words) input.setAttribute("aria-invalid", "true");
+  else input.removeAttribute("aria-invalid");
+}
+
+/** With a comma or a point. */
+function numberOf(text) {
+  const found = text.replace(",", ".");
+  return /^-?\d{1,12}(\.\d{1,6})?$/.test(found) ? Number(found) : null;
+}
+
+function showRecent() {
+  const name = inputs().find((each) => each.dataset.name === "true");
+  const buttons = recent.map((each) => {
+    const button = make("button", { type: "button", className: "chip", textContent: each });
+    button.addEventListener("click", () => {
+      name.value = each;
+      name.dispatchEvent(new Event("input"));
+      name.focus();
+    });
+    return button;
+  });
+  name?.parentElement.append(choices);
+  choices.replaceChildren(...(recent.length && name ? [make("span", { className: "quiet", textContent: t("Recent:") }), ...buttons] : []));
+}
+
+/** To the moment that the form is of: the player shows it. False: there is no form. */
+export function toForm() {
+  if (!target) return false;
+  player.goTo(target.seconds);
+  focusForm();
+  return true;
+}
+
+function focusForm() {
+  player.pause();
+  inputs()[0]?.focus();
+}
+
+at("describe").addEventListener("submit", (event) => {
+  event.preventDefault();
+  void save();
+});
+at("describe-later").addEventListener("click", leave);
+at("describe").addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
+  event.stopPropagation();
+  leave();
+});
+
+/** What was typed is kept with its moment. */
+function leave() {
+  keepTyped();
+  close();
+}
+
+function close() {
+  const left = target;
+  target = null;
+  at("describe").hidden = true;
+  at("fields").replaceChildren();
+  if (left) hear(left);
+}
+
+async function save() {
+  const moment = target;
+  if (!moment || at("save").disabled) return;
+  keepTyped();
+  put(at("describe-said"), "");
+  for (const input of inputs()) judge(input, true);
+  const wrong = inputs().find((each) => each.getAttribute("aria-invalid"));
+  if (wrong) return wrong.focus();
+  if (!(await operatorOrAsk()) || target !== moment) return;
+  const { name, body } = said(moment);
+  if (!name && !body.attributes.length) return put(at("describe-said"), t("Nothing is typed yet."));
+  if (!(await isSure(moment, name))) return;
+  at("save").disabled = true;
+  try {
+    await store(moment, body);
+    moment.typed.clear();
+    if (name) learnName(name);
+    if (target === moment) close();
+    tell(t("Saved: {name} at {at}.", { name: name || t("unnamed"), at: clock(moment.seconds) }));
+    at("mark").focus({ preventScroll: true });
+    at("mark").blur(); // keys are the player's again
+  } catch (error) {
+    if (target === moment) explain(error);
+    else tell(told(error.message));
+  } finally {
+    at("save").disabled = false;
+    hear(moment);
+  }
+}
+
+function said(moment) {
+  const attributes = inputs()
+    .filter((each) => each.dataset.key !== "id" && each.value.trim())
+    .map(({ dataset: { key, type }, value }) =>
+      type === "number" ? { key, type, numberValue: numberOf(value.trim()) } : { key, type, stringValue: value.trim() },
+    );
+  const asked = new Set(inputs().map((each) => each.dataset.key));
+  const others = (moment.snap?.subject.attributes ?? []).filter((each) => !asked.has(each.key));
+  const name = inputs().find((each) => each.dataset.name === "true")?.value.trim() ?? "";
+  return { name, body: { id: name || null, attributes: [...attributes, ...others], nickname: operator().nickname } };
+}
+
+/** The player has gone on since: then somebody looks at the picture and says yes. A name that is not said to be this
+    moment's is forgotten. */
+async function isSure(moment, name) {
+  if (stands(moment) && !moment.isDoubtful) return true;
+  put(at("sure-title"), t("Is this {name}?", { name: name || t("what you typed") }));
+  put(at("sure-words"), t("It was typed while the player showed another moment. It will stand at {at}, which looked like this.", { at: clock(moment.seconds) }));
+  at("sure-picture").replaceChildren(copied(pictureOf(moment)));
+  at("sure").returnValue = "";
+  at("sure").showModal();
+  at("sure-no").focus();
+  await new Promise((done) => at("sure").addEventListener("close", done, { once: true }));
+  if (at("sure").returnValue !== "yes") forgetName(moment);
+  return at("sure").returnValue === "yes" && target === moment;
+}
+
+function forgetName(moment) {
+  const input = inputs().find((each) => each.dataset.name === "true");
+  if (target !== moment || !input) return;
+  input.value = "";
+  moment.typed.set(input.dataset.key, "");
+  moment.isDoubtful = false;
+  hear(moment);
+}
+
+function copied(picture) {
+  const copy = picture.cloneNode(true);
+  if (picture instanceof HTMLCanvasElement) copy.getContext("2d").drawImage(picture, 0, 0);
+  return copy;
+}
+
+at("sure-yes").addEventListener("click", () => at("sure").close("yes"));
+at("sure-no").addEventListener("click", () => at("sure").close(""));
+at("sure").addEventListener("close", () => at("sure").returnValue === "yes" || toForm());
+
+async function store(moment, body) {
+  const snap = moment.snap ?? (await moment.sent) ?? (await submit(moment));
+  if (!snap) throw new Error(moment.error);
+  const headers = { "Content-Type": "application/json", "If-Match": moment.etag };
+  const answer = await send(`/v2/snaps/${snap.snapId}/subject`, { method: "PATCH", body: JSON.stringify(body), headers });
+  moment.etag = answer.headers.get("ETag");
+  moment.snap = await answer.json();
+}
+
+/** What the server does not take is said at its field. */
+async function explain(error) {
+  const left = [];
+  for (const detail of error.details ?? []) {
+    const input = inputOf(detail.slice(0, detail.indexOf(":")));
+    if (input) complain(input, t(detail.slice(detail.indexOf(":") + 1).trim()));
+    else left.push(detail);
+  }
+  inputs().find((each) => each.getAttribute("aria-invalid"))?.focus();
+  put(at("describe-said"), left.length || !error.details?.length ? told(error.message) : "");
+  if (error.status === 412) await showOthers();
+}
+
+function inputOf(place) {
+  const [, key] = /^subject\.attributes\.([^.[]+)$/.exec(place) ?? [];
+  const [, index] = /attributes[.[](\d+)/.exec(place) ?? [];
+  const sent = inputs().filter((each) => each.dataset.key !== "id" && each.value.trim());
+  if (index !== undefined) return sent[Number(index)];
+  return inputs().find((each) => (key ? each.dataset.key === key : each.dataset.name === "true" && /(^|\.)id$/.test(place)));
+}
+
+async function showOthers() {
+  const answer = await send(`/v2/snaps/${target.snap.snapId}`);
+  target.etag = answer.headers.get("ETag");
+  target.snap = await answer.json();
+  put(at("describe-said"), t("Somebody else has described it meanwhile, as {name}. To replace that, save again.", { name: target.snap.subject.id }));
+}
+
+/** Whether the form is that of this moment. */
+export const isShown = (moment) => target === moment;
+
+/** What was typed for it and is not saved. */
+export const unsaved = (moment) => [...moment.typed].filter(([key, value]) => value && value !== moment.known?.get(key)).map(([, value]) => value).join(", ");
+
+export function forgetTarget(snapId) {
+  if (target?.snap?.snapId !== snapId) return;
+  target.typed.clear();
+  close();
+}

@@ -1,0 +1,28 @@
+// A moment in words, for every page that shows some.
+
+import { t, told } from "/static/words.js";
+
+export const isNamed = (snap) => snap.subject.id !== snap.snapId;
+export const nameOf = (snap) => (isNamed(snap) ? snap.subject.id : t("not described yet"));
+export const momentOf = (snap) => snap.resolvedStartSeconds ?? snap.startSeconds ?? 0;
+
+const LABELS = { id: "Subject", observacoes: "Notes", brinco: "Ear tag", raca: "Breed", sexo: "Sex", peso_referencia: "Weight, kg", condicao_corporal: "Body condition", lote: "Lot", pasto: "Pasture" };
+/** Of a template's field. */
+export const labelOf = (key) => (LABELS[key] ? t(LABELS[key]) : key.replaceAll("_", " "));
+
+/** In words, and as the colours know it. */
+export function stateOf(snap) {
+  const { job } = snap;
+  const tried = job?.attempts > 1 || job?.status === "RETRY_WAIT" ? t("attempt {n} of {m}", { n: job.attempts, m: job.maxAttempts }) : "";
+  if (snap.status === "COMPLETED") {
+    const frames = snap.frameCount === 1 ? t("1 frame") : t("{n} frames", { n: snap.frameCount });
+    return { state: "COMPLETED", words: snap.snapshotVideo ? `${frames} + ${t("clip")}` : frames };
+  }
+  if (snap.status === "FAILED") {
+    const after = job ? t("after attempt {n} of {m}", { n: job.attempts, m: job.maxAttempts }) : "";
+    return { state: "FAILED", words: [t("failed"), after].filter(Boolean).join(" ") };
+  }
+  if (job?.status === "RUNNING") return { state: "RUNNING", words: [told(job.progress?.note ?? t("running")), tried].filter(Boolean).join(", ") };
+  if (job?.status === "RETRY_WAIT") return { state: "RETRY_WAIT", words: [t("tries again soon"), tried].join(", ") };
+  return { state: "PENDING", words: t("queued") };
+}

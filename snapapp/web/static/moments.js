@@ -1,0 +1,288 @@
+// The moments of the video in the player: in a list, newest first, and on the timeline. Each says what becomes of it,
+// and what can be done.
+
+import { at, client, local, make, pause, put } from "/static/page.js";
+import { describe, describeSnap, forgetTarget, isShown, learnName, operator, submit, unsaved } from "/static/marking.js";
+import { isNamed, momentOf, nameOf, stateOf } from "/static/moment.js";
+import { player } from "/static/player.js";
+import { clock, t, told } from "/static/words.js";
+
+const AT_ONCE = 50; // moments a page
+const LOOK_EVERY = 1000; // ms, at one that is not finished
+const LONG = 8000; // ms in the queue after which somebody wants to know why
+
+const { ask, change } = client();
+
+let shown = null; // the id of the video whose moments these are
+let entries = []; // newest first: of the server (`snap`), or marked here and on their way (`marked`)
+let listening = null;
+let offset = 0;
+const followed = new Set();
+
+
+const snapOf = (entry) => entry.snap ?? entry.marked?.snap ?? null;
+const entryOf = (id) => entries.find((each) => snapOf(each)?.snapId === id);
+
+export async function showVideo(video) {
+  if (shown === video.videoId) return;
+  shown = video.videoId;
+  entries = [];
+  offset = 0;
+  at("moments").replaceChildren();
+  paint();
+  await more();
+}
+
+async function more() {
+  const mine = shown;
+  const found = await ask(`/v2/videos/${mine}/snaps?sortBy=createdAt&sortDir=desc&limit=${AT_ONCE}&offset=${offset}`);
+  if (mine !== shown) return;
+  offset += found.items.length;
+  for (const snap of found.items) learn(snap);
+  for (const snap of found.items.toReversed()) if (isNamed(snap)) learnName(snap.subject.id);
+  at("more-moments").hidden = !found.page.hasMore;
+}
+
+at("more-moments").addEventListener("click", () => more().catch((error) => say(told(error.message))));
+
+function say(words) {
+  put(at("mark-said"), words);
+}
+
+/** A moment that was marked here, or about which something has changed. */
+export function hear(marked) {
+  if (marked.removed || marked.video?.videoId !== shown) return;
+  const known = entries.find((each) => each.marked === marked) ?? (marked.snap && entryOf(marked.snap.snapId));
+  if (known) known.marked = marked;
+  else entries.unshift({ marked, snap: null });
+  if (marked.snap) learn(marked.snap);
+  paint();
+}
+
+function learn(snap) {
+  if (snap.videoId !== shown) return;
+  const known = entryOf(snap.snapId);
+  const before = known && snapOf(known);
+  if (known) {
+    const was = before.status !== "PENDING" && snap.status === "PENDING" && !known.isRetried;
+    if (was) return; // an answer that was overtaken
+    known.snap = { ...snap, job: snap.job ?? before.job };
+    known.isRetried = false;
+  } else {
+    const place = entries.findIndex((each) => each.snap && each.snap.createdAt < snap.createdAt);
+    entries.splice(place < 0 ? entries.length : place, 0, { snap, marked: null });
+  }
+  if (before?.status === "PENDING" && snap.status !== "PENDING") {
+    put(at("spoken"), `${nameOf(snap)}, ${clock(momentOf(snap))}: ${stateOf(snap).words}`);
+  }
+  if (snap.status === "PENDING") void follow(snap.snapId);
+  else if (snap.status === "FAILED" && !entryOf(snap.snapId).snap.job) void refresh(snap.snapId); // lists have no job
+  paint();
+}
+
+// --- what becomes of it -----------------------------------------------------------------------------------------
+
+/** Asks until it is finished: events tell sooner, and this what they leave out. */
+async function follow(id) {
+  if (followed.has(id)) return;
+  followed.add(id);
+  const began = Date.now();
+  while (entryOf(id) && snapOf(entryOf(id)).status === "PENDING") {
+    await pause(LOOK_EVERY);
+    if (!document.hidden) await refresh(id);
+    const waits = entryOf(id)?.snap?.job?.status === "PENDING";
+    if (waits && Date.now() - began > LONG) say(t("It waits in the queue. If this lasts, tell whoever runs the server."));
+  }
+  followed.delete(id);
+}
+
+async function refresh(id) {
+  try {
+    learn(await ask(`/v2/snaps/${id}`));
+  } catch (error) {
+    if (error.status === 404) forget(id);
+  }
+}
+
+function forget(id) {
+  forgetTarget(id);
+  entries = entries.filter((each) => snapOf(each)?.snapId !== id);
+  paint();
+}
+
+export function listen() {
+  if (listening) return;
+  listening = new EventSource("/v2/events");
+  for (const name of ["created", "started", "progress", "retried", "waiting", "completed", "failed", "cancelled"]) {
+    listening.addEventListener(`snap.${name}`, (event) => heard(JSON.parse(event.data)));
+  }
+  listening.addEventListener("error", () => {
+    if (listening?.readyState === EventSource.CLOSED) listening = null; // refused: `follow` asks
+  });
+}
+
+function heard(news) {
+  const entry = entryOf(news.snapId);
+  if (!entry || news.status !== "PENDING") return void refresh(news.snapId);
+  const snap = snapOf(entry);
+  const { jobStatus: status, attempts, maxAttempts, nextRunAt, progress } = news;
+  learn({ ...snap, error: news.error, job: { ...snap.job, status, attempts, maxAttempts, nextRunAt, progress } });
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) {
+    listening?.close(); // a browser has six connections to a server
+    listening = null;
+  } else if (shown) listen();
+});
+
+// --- how it looks -----------------------------------------------------------------------------------------------
+
+let painting = 0;
+
+function paint() {
+  if (!painting) painting = requestAnimationFrame(() => ((painting = 0), draw()));
+}
+
+function draw() {
+  const list = at("moments");
+  const wanted = entries.map((entry) => (entry.card ??= card(entry)));
+  for (const old of [...list.children]) if (!wanted.some((each) => each.item === old)) old.remove();
+  wanted.forEach(({ item }, place) => list.children[place] !== item && list.insertBefore(item, list.children[place] ?? null));
+  for (const entry of entries) fill(entry);
+  at("no-moments").hidden = entries.length > 0 || !shown;
+  drawTimeline();
+}
+
+function card(entry) {
+  const parts = {
+    picture: make("img", { alt: "", width: 112, height: 63, hidden: true }),
+    name: make("b"),
+    time: make("span", { className: "quiet" }),
+    state: make("span", { className: "state" }),
+    said: make("p", { className: "said-of" }),
+    actions: make("div", { className: "does" }),
+  };
+  const seek = make(
+    "button",
+    { type: "button", className: "snap" },
+    make("span", { className: "picture" }, parts.picture),
+    make("span", { className: "facts" }, parts.name, parts.time, parts.state),
+  );
+  seek.addEventListener("click", () => {
+    player.pause();
+    player.goTo(secondsOf(entry));
+  });
+  parts.item = make("li", {}, seek, parts.said, parts.actions);
+  return parts;
+}
+
+const secondsOf = (entry) => entry.marked?.seconds ?? momentOf(snapOf(entry));
+
+function fill(entry) {
+  const { card: parts, marked } = entry;
+  const snap = entry.snap ?? marked?.snap;
+  const typed = marked && !isShown(marked) ? unsaved(marked) : "";
+  put(parts.name, snap ? nameOf(snap) : t("not described yet"));
+  parts.name.classList.toggle("open", !snap || !isNamed(snap));
+  put(parts.time, clock(secondsOf(entry)));
+  const { state, words } = snap ? stateOf(snap) : marked.error ? { state: "FAILED", words: t("not sent") } : { state: "PENDING", words: t("sending") };
+  parts.state.dataset.state = state;
+  put(parts.state, words);
+  const failure = snap ? (snap.status === "COMPLETED" ? "" : told(snap.error ?? "")) : told(marked.error ?? "");
+  put(parts.said, [failure, typed && t("typed and not saved: {typed}", { typed })].filter(Boolean).join(" · "));
+  const picture = snap?.thumbnailPath ?? snap?.posterPath;
+  parts.picture.hidden = !picture;
+  if (picture && !parts.picture.src) parts.picture.src = local(picture);
+  const wanted = actionsOf(entry, snap);
+  const key = wanted.map(([label]) => label).join() + (snap?.snapId ?? "");
+  if (parts.actions.dataset.key === key) return; // a button under somebody's finger stays
+  parts.actions.dataset.key = key;
+  parts.actions.replaceChildren(...wanted.map(([label, act]) => actionOf(label, act)));
+}
+
+function actionOf(label, act) {
+  if (typeof act === "string") return make("a", { href: act, textContent: label });
+  const button = make("button", { type: "button", className: "link-like", textContent: label });
+  button.addEventListener("click", () => Promise.resolve(act()).catch((error) => say(told(error.message))));
+  return button;
+}
+
+function actionsOf(entry, snap) {
+  if (!snap) return entry.marked.error ? [[t("Send again"), () => submit(entry.marked)], [t("Forget it"), () => drop(entry)]] : [];
+  const actions = [[isNamed(snap) ? t("Correct") : t("Describe"), () => describeEntry(entry)]];
+  if (snap.status === "COMPLETED") actions.push([t("Open"), `/snaps/${snap.snapId}`]);
+  if (snap.status === "FAILED") actions.push([t("Try again"), () => retry(entry, snap)]);
+  if (snap.status === "PENDING") actions.push([t("Cancel"), () => cancel(snap)]);
+  else actions.push([t("Delete"), () => remove(snap)]);
+  return actions;
+}
+
+function drop(entry) {
+  entry.marked.removed = true;
+  entries = entries.filter((each) => each !== entry);
+  paint();
+}
+
+/** A deliberate choice of this moment: the player goes there. */
+async function describeEntry(entry) {
+  player.pause();
+  player.goTo(secondsOf(entry));
+  if (entry.marked && (!snapOf(entry) || unsaved(entry.marked))) {
+    describe(entry.marked);
+    return at("fields").querySelector("input").focus();
+  }
+  await describeSnap(snapOf(entry));
+}
+
+/** The newest one that nobody has described. */
+export function describeNewest() {
+  const entry = entries.find((each) => !snapOf(each) || !isNamed(snapOf(each)));
+  if (entry) void describeEntry(entry).catch((error) => say(told(error.message)));
+}
+
+async function retry(entry, snap) {
+  entry.isRetried = true;
+  learn(await change(`/v2/snaps/${snap.snapId}/retry`));
+}
+
+async function cancel(snap) {
+  learn(await change(`/v2/snaps/${snap.snapId}/cancel`, { nickname: operator()?.nickname ?? null }));
+}
+
+async function remove(snap) {
+  put(at("delete-title"), t("Delete {name} at {at}?", { name: nameOf(snap), at: clock(momentOf(snap)) }));
+  at("delete").returnValue = "";
+  at("delete").showModal();
+  at("delete-no").focus();
+  await new Promise((done) => at("delete").addEventListener("close", done, { once: true }));
+  if (at("delete").returnValue !== "yes") return;
+  await change(`/v2/snaps/${snap.snapId}`, undefined, { method: "DELETE" });
+  forget(snap.snapId);
+}
+
+at("delete-yes").addEventListener("click", () => at("delete").close("yes"));
+at("delete-no").addEventListener("click", () => at("delete").close(""));
+
+// --- on the timeline --------------------------------------------------------------------------------------------
+
+function drawTimeline() {
+  const { length } = player;
+  const marks = length
+    ? entries.map((entry) => {
+        const snap = snapOf(entry);
+        const words = `${snap ? nameOf(snap) : t("not described yet")}, ${clock(secondsOf(entry))}`;
+        const mark = make("button", { type: "button", className: "tick", title: words });
+        mark.setAttribute("aria-label", words);
+        mark.dataset.state = snap?.status ?? "PENDING";
+        mark.style.left = `${(100 * secondsOf(entry)) / length}%`;
+        mark.addEventListener("click", () => (player.pause(), player.goTo(secondsOf(entry))));
+        return mark;
+      })
+    : [];
+  at("ticks").replaceChildren(...marks);
+  drawnLength = length;
+}
+
+let drawnLength = 0;
+player.onChange(() => player.length !== drawnLength && paint());

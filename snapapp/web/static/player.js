@@ -1,0 +1,360 @@
+// The video: what it shows now, to the frame, and how one moves in it. What a browser cannot play is stepped through in
+// stills that the server takes, until there is a copy that plays.
+
+import { at, client, local, pause, put } from "/static/page.js";
+import { clock, t, told } from "/static/words.js";
+
+const LOOK_EVERY = 1000; // ms, at a video that is not examined yet
+const LONG = 8000; // ms after which somebody wants to know why
+const RATES = [0.25, 0.5, 1, 1.5, 2, 4];
+const LONGEST = 5; // seconds of a marked interval
+
+const { ask, send } = client();
+const film = at("film");
+const still = at("still");
+
+let video = null;
+let usable = false; // whether moments of it can be marked
+let isStill = false; // pictures from the server, instead of the browser's player
+let exact = null; // seconds: the time of the frame that is on the screen, where the browser tells
+let position = 0; // seconds, of a still
+let backwards = 0; // how fast it runs backwards
+let interval = { from: null, to: null };
+let turn = 0; // counts videos: an answer about another one is not for this one
+let listeners = [];
+
+export const player = {
+  get video() {
+    return video;
+  },
+  get canMark() {
+    return usable;
+  },
+  get rate() {
+    return video?.videoProbe?.sourceFps || 25;
+  },
+  get length() {
+    return (Number.isFinite(film.duration) && !isStill ? film.duration : video?.videoProbe?.durationSeconds) || 0;
+  },
+  get seconds() {
+    if (isStill) return position;
+    return Math.min(exact ?? film.currentTime, Math.max(0, this.length - 0.001));
+  },
+  /** A millisecond is written up: cut off, it would name the frame before. */
+  get moment() {
+    return Math.ceil(this.seconds * 1000 - 0.01) / 1000;
+  },
+  get frame() {
+    return Math.floor(this.seconds * this.rate + 0.01);
+  },
+  get interval() {
+    return interval;
+  },
+  /** Whether it stands still at the frame that is shown at that time. */
+  isAt(seconds) {
+    const past = seconds - this.seconds;
+    return film.paused && past > -0.002 && past < 1 / this.rate;
+  },
+  onChange(hear) {
+    listeners.push(hear);
+  },
+  /** Of one mark an interval is not kept for the next. */
+  forgetInterval() {
+    mean({ from: null, to: null });
+  },
+  show,
+  goTo,
+  pause: () => stop(),
+  picture,
+};
+
+function tell() {
+  for (const hear of listeners) hear();
+}
+
+// --- which video ------------------------------------------------------------------------------------------------
+
+/** Shows it as soon as it is known to be one; says what is wrong with it where it is none. */
+async function show(wanted, seconds = 0) {
+  const mine = ++turn;
+  video = wanted;
+  clear();
+  tell();
+  const began = Date.now();
+  while (video.isUpload && !video.videoProbe) {
+    say(Date.now() - began < LONG ? t("Looking at what this file is …") : t("This file waits to be examined. If this lasts, tell whoever runs the server."));
+    await pause(LOOK_EVERY);
+    const found = await ask(`/v2/videos/${wanted.videoId}`).catch(() => video);
+    if (mine !== turn) return;
+    video = found;
+  }
+  const probe = video.videoProbe;
+  if (probe && !probe.compatible) {
+    say(t("This file cannot be used: {reason}", { reason: told(probe.reason ?? "") }), "bad");
+    return tell();
+  }
+  usable = true;
+  position = seconds;
+  if (probe && probe.playsInBrowsers === false) offerCopy();
+  else play(video.contentPath, seconds);
+  tell();
+}
+
+function clear() {
+  usable = isStill = false;
+  exact = null;
+  position = backwards = 0;
+  interval = { from: null, to: null };
+  film.pause();
+  film.removeAttribute("src");
+  film.load();
+  film.hidden = still.hidden = true;
+  at("copy").hidden = true;
+  say("");
+}
+
+function say(words, kind = "") {
+  put(at("film-said"), words);
+  at("film-said").dataset.kind = kind;
+  at("screen").classList.toggle("empty", film.hidden && still.hidden);
+}
+
+function play(path, seconds) {
+  isStill = false;
+  still.hidden = true;
+  film.hidden = false;
+  film.src = local(path);
+  say("");
+  film.addEventListener("loadedmetadata", () => goTo(seconds), { once: true });
+}
+
+film.addEventListener("error", () => {
+  if (!video || !film.getAttribute("src")) return;
+  position = film.currentTime || position;
+  film.removeAttribute("src");
+  offerCopy();
+});
+
+/** Stills at once, and a copy that plays when somebody wants it. The moments are those of the original. */
+function offerCopy() {
+  const mine = turn;
+  isStill = true;
+  film.hidden = true;
+  still.hidden = false;
+  at("copy").hidden = false;
+  at("copy-make").hidden = false;
+  put(at("copy-said"), t("This browser does not play the video ({codec}). You can step through it and mark; a copy that plays takes a while to make.", { codec: video.videoProbe?.codecName ?? "?" }));
+  say("");
+  goTo(position);
+  at("copy-make").onclick = () => makeCopy(mine);
+  if (localStorage.getItem(`copy:${video.videoId}`)) void makeCopy(mine); // it was asked for before
+}
+
+async function makeCopy(mine) {
+  const { videoId, contentPath } = video;
+  localStorage.setItem(`copy:${videoId}`, "wanted");
+  at("copy-make").hidden = true;
+  try {
+    while ((await send(`${contentPath}?preview=true`, { headers: { Range: "bytes=0-0" } })).status === 202) {
+      if (mine !== turn) return;
+      put(at("copy-said"), t("The copy is being made. You can step through the video and mark meanwhile."));
+      await pause(2000);
+      if (mine !== turn) return;
+    }
+    if (mine !== turn) return;
+    at("copy").hidden = true;
+    play(`${contentPath}?preview=true`, position);
+  } catch (error) {
+    localStorage.removeItem(`copy:${videoId}`);
+    if (mine === turn) put(at("copy-said"), t("No copy could be made: {reason}", { reason: told(error.message) }));
+  }
+}
+
+// --- where in it ------------------------------------------------------------------------------------------------
+
+let wantedStill = 0;
+
+function goTo(seconds) {
+  const last = player.length ? Math.max(0, player.length - 0.5 / player.rate) : Infinity;
+  const target = Math.max(0, Math.min(seconds, last));
+  if (!isStill) {
+    exact = null;
+    film.currentTime = target;
+    return tell();
+  }
+  position = Math.round(target * 1000) / 1000;
+  clearTimeout(wantedStill);
+  wantedStill = setTimeout(showStill, 200); // who holds a key wants the last one
+  tell();
+}
+
+function showStill() {
+  still.src = `/v2/videos/${video.videoId}/frame?at=${position}`;
+}
+
+still.addEventListener("error", () => video && isStill && say(t("This picture cannot be shown.")));
+still.addEventListener("load", () => say(""));
+
+/** A frame was drawn. After a jump the one from before may be told once more: it does not hold the time of now. */
+function seen(_, { mediaTime }) {
+  const past = film.currentTime - mediaTime;
+  if (!film.paused || (past > -0.002 && past < 1.01 / player.rate)) exact = mediaTime;
+  tell();
+  film.requestVideoFrameCallback(seen);
+}
+
+if ("requestVideoFrameCallback" in film) film.requestVideoFrameCallback(seen);
+for (const name of ["timeupdate", "seeked", "loadedmetadata", "play", "pause", "ratechange", "durationchange"]) {
+  film.addEventListener(name, tell);
+}
+
+/** To the middle of the frame before or after: its edges belong to two. */
+function step(frames) {
+  stop();
+  const { rate, frame } = player;
+  goTo(isStill ? (frame + frames) / rate : (exact ?? frame / rate) + (frames + 0.5) / rate);
+}
+
+function jump(seconds) {
+  goTo(player.seconds + seconds);
+}
+
+function toggle() {
+  if (isStill || !usable) return;
+  if (!film.paused || backwards) return stop();
+  void film.play().catch(() => {});
+}
+
+function stop() {
+  backwards = 0;
+  film.pause();
+}
+
+function setRate(rate) {
+  film.playbackRate = rate;
+  at("rate").value = String(rate);
+}
+
+function faster(by) {
+  const place = RATES.indexOf(film.playbackRate);
+  setRate(RATES[Math.max(0, Math.min(RATES.length - 1, place + by))] ?? 1);
+}
+
+function forwards() {
+  if (isStill || !usable) return;
+  if (film.paused || backwards) setRate(1);
+  else faster(1);
+  backwards = 0;
+  void film.play().catch(() => {});
+}
+
+/** No browser plays backwards: it jumps, ten times a second. */
+function rewind() {
+  if (isStill || !usable) return jump(-1);
+  film.pause();
+  backwards = backwards ? Math.min(8, backwards * 2) : 1;
+}
+
+setInterval(() => {
+  if (!backwards || film.seeking) return;
+  goTo(film.currentTime - backwards / 10);
+  if (film.currentTime <= 0.01) stop();
+}, 100);
+
+// --- an interval ------------------------------------------------------------------------------------------------
+
+function mean(wanted) {
+  interval = wanted;
+  tell();
+}
+
+function setIn() {
+  if (usable) mean({ from: player.moment, to: interval.to > player.moment ? interval.to : null });
+}
+
+function setOut() {
+  if (usable && interval.from !== null && player.moment > interval.from) {
+    mean({ from: interval.from, to: Math.min(player.moment, interval.from + LONGEST) });
+  }
+}
+
+// --- what is on the screen --------------------------------------------------------------------------------------
+
+/** A copy of it, to be shown beside what is said of it. */
+function picture() {
+  const shown = isStill ? still : film;
+  const [width, height] = isStill ? [still.naturalWidth, still.naturalHeight] : [film.videoWidth, film.videoHeight];
+  const canvas = document.createElement("canvas");
+  canvas.width = 320;
+  canvas.height = Math.round(320 * (width ? height / width : 9 / 16));
+  if (width) canvas.getContext("2d").drawImage(shown, 0, 0, canvas.width, canvas.height);
+  return canvas;
+}
+
+// --- hands on it ------------------------------------------------------------------------------------------------
+
+const KEYS = {
+  " ": toggle,
+  ",": () => step(-1),
+  ".": () => step(1),
+  "<": () => faster(-1),
+  ">": () => faster(1),
+  j: rewind,
+  k: stop,
+  l: forwards,
+  i: setIn,
+  o: setOut,
+  Home: () => goTo(0),
+  End: () => goTo(player.length),
+};
+
+/** True: it was a key of the player's. */
+export function press(event) {
+  const arrow = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  const act = arrow ? () => jump(arrow * (event.shiftKey ? 5 : 1)) : KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+  if (!act) return false;
+  if (video) act();
+  return true;
+}
+
+for (const [id, act] of [
+  ["play", toggle],
+  ["back", () => step(-1)],
+  ["on", () => step(1)],
+  ["in", setIn],
+  ["out", setOut],
+]) {
+  at(id).addEventListener("click", act);
+}
+film.addEventListener("click", toggle);
+at("rate").addEventListener("change", () => setRate(Number(at("rate").value)));
+at("seek").addEventListener("input", () => {
+  stop();
+  goTo(Number(at("seek").value));
+});
+
+player.onChange(() => {
+  const { length, moment, frame } = player;
+  const seek = at("seek");
+  seek.max = String(length || 1);
+  seek.step = String(1 / player.rate);
+  seek.value = String(player.seconds);
+  seek.setAttribute("aria-valuetext", clock(moment));
+  put(at("now"), `${clock(moment)} / ${clock(length)}`);
+  put(at("frame"), t("frame {n}", { n: frame }));
+  put(at("play"), film.paused && !backwards ? "▶" : "❚❚");
+  at("play").setAttribute("aria-label", film.paused && !backwards ? t("Play") : t("Pause"));
+  at("controls").hidden = !usable;
+  at("play").disabled = at("rate").disabled = isStill;
+  drawInterval(length);
+});
+
+function drawInterval(length) {
+  const { from, to } = interval;
+  at("range").hidden = from === null || !length;
+  if (at("range").hidden) return put(at("interval"), "");
+  const end = to ?? Math.max(from, player.seconds);
+  at("range").style.left = `${(100 * from) / length}%`;
+  at("range").style.width = `${Math.max(0.3, (100 * (end - from)) / length)}%`;
+  put(at("interval"), to === null ? t("from {from}, O ends it", { from: clock(from) }) : t("{from} to {to}", { from: clock(from), to: clock(to) }));
+}

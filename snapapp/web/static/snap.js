@@ -1,0 +1,133 @@
+// The page at /snaps/{id}: a moment's evidence, its record, its link for others.
+
+import { at, client, local, make, pause, put } from "/static/page.js";
+import { isNamed, labelOf, momentOf, nameOf, stateOf } from "/static/moment.js";
+import { clock, number, t, told, when } from "/static/words.js";
+
+const LOOK_EVERY = 1000; // ms, while it is not finished
+
+const { ask, change } = client();
+const id = location.pathname.split("/").pop();
+const api = `/v2/snaps/${id}`;
+
+async function show() {
+  const snap = await ask(api);
+  const { state, words } = stateOf(snap);
+  document.title = `${nameOf(snap)} · snapapp`;
+  put(at("title"), `${nameOf(snap)}, ${clock(momentOf(snap))}`);
+  at("state").dataset.state = state;
+  put(at("state"), words);
+  at("error").hidden = !snap.error || snap.status === "COMPLETED";
+  put(at("error"), told(snap.error ?? ""));
+  at("retry").hidden = snap.status !== "FAILED";
+  at("in-video").href = `/?video=${snap.videoId}&t=${momentOf(snap)}`;
+  showEvidence(snap);
+  showRecord(snap);
+  showFiles(snap);
+  at("snap").hidden = false;
+  return snap;
+}
+
+async function follow() {
+  while ((await show()).status === "PENDING") await pause(LOOK_EVERY);
+}
+
+// --- the evidence -----------------------------------------------------------------------------------------------
+
+function showEvidence(snap) {
+  if (snap.snapshotVideo && at("clip").hidden) {
+    at("clip").poster = snap.posterPath ? local(snap.posterPath) : "";
+    at("clip").src = local(snap.snapshotVideo.path);
+    at("clip").hidden = false;
+  }
+  at("clean-line").hidden = !snap.frames.some((each) => each.cleanPath);
+  at("clean").onchange = () => drawFrames(snap);
+  drawFrames(snap);
+}
+
+function drawFrames({ frames }) {
+  at("frames").replaceChildren(...frames.map((frame) => {
+    const path = local((at("clean").checked && frame.cleanPath) || frame.path);
+    const picture = make("img", { src: path, alt: t("frame {n}", { n: frame.index }), loading: "lazy" });
+    const flags = [frame.isBest && t("the sharpest"), frame.isBlurred && t("blurred"), frame.isBlack && t("black"), frame.isFrozen && t("as the one before")];
+    const words = [frame.timestampSeconds === null ? "" : `${number(frame.timestampSeconds, 3)} s`, ...flags].filter(Boolean).join(" · ");
+    const item = make("li", {}, make("a", { href: path, target: "_blank", rel: "noopener" }, picture), make("span", { className: "quiet", textContent: words }));
+    item.classList.toggle("best", Boolean(frame.isBest));
+    return item;
+  }));
+}
+
+// --- the record -------------------------------------------------------------------------------------------------
+
+function showRecord(snap) {
+  const list = at("record");
+  list.replaceChildren();
+  const add = (name, value) => value && list.append(make("dt", { textContent: name }), make("dd", {}, value));
+  if (isNamed(snap)) add(labelOf("id"), snap.subject.id);
+  for (const { key, stringValue, numberValue } of snap.subject.attributes) {
+    add(labelOf(key), stringValue ?? (numberValue === null ? "" : number(numberValue)));
+  }
+  add(t("marked by"), `${snap.nickname}, ${when(snap.createdAt)}`);
+  add(t("filmed"), snap.dataFilmagem && when(snap.dataFilmagem));
+  add(t("moment"), `${clock(momentOf(snap))}, ${number(snap.durationSeconds)} s`);
+  const probe = snap.videoProbe;
+  if (probe?.compatible) add(t("video"), [`${probe.width} × ${probe.height}`, probe.codecName, probe.sourceFps && t("{n} frames a second", { n: number(probe.sourceFps) })].filter(Boolean).join(" · "));
+}
+
+function showFiles(snap) {
+  const files = [snap.snapshotVideo, ...snap.frames].filter((each) => each?.sha256);
+  at("files").replaceChildren(...files.map((file) => {
+    const link = make("a", { href: local(file.path), textContent: file.fileName, download: `${nameOf(snap)}_${file.fileName}` });
+    return make("li", {}, link, make("code", { textContent: file.sha256 }));
+  }));
+}
+
+async function showCorrections() {
+  const { items } = await ask(`${api}/corrections`);
+  at("history").hidden = !items.length;
+  const said = (subject) => [subject.id === id ? null : subject.id, ...subject.attributes.map((each) => `${labelOf(each.key)} ${each.stringValue ?? each.numberValue}`)].filter(Boolean).join(", ") || t("nothing");
+  at("corrections").replaceChildren(...items.map(({ by, at: moment, before, after }) =>
+    make("li", {}, make("span", { className: "quiet", textContent: `${by}, ${when(moment)}` }), make("p", { textContent: `${said(before)} → ${said(after)}` })),
+  ));
+}
+
+at("retry").addEventListener("click", () => change(`${api}/retry`).then(follow).catch((error) => put(at("done"), told(error.message))));
+
+// --- the link ---------------------------------------------------------------------------------------------------
+
+function showShare({ isPublic, publicUrl, expiresAt }) {
+  const url = isPublic ? new URL(publicUrl, location.href).href : "";
+  at("share-none").hidden = isPublic;
+  at("share-link").hidden = at("share-open").hidden = at("revoke").hidden = !isPublic;
+  put(at("share-url"), url);
+  at("share-open").href = isPublic ? local(publicUrl) : "/";
+  put(at("share-ends"), !isPublic ? "" : expiresAt ? t("It ends {when}.", { when: when(expiresAt) }) : t("It goes on until somebody ends it."));
+  at("share").hidden = isPublic;
+}
+
+at("share").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const day = at("expires").value;
+  await shared(change(`${api}/share`, { expiresAt: day ? new Date(`${day}T23:59:59`).toISOString() : null }), t("The link is there."));
+});
+at("revoke").addEventListener("click", () => shared(change(`${api}/revoke`), t("The link is dead, and all that stood below it.")));
+
+async function shared(asking, words) {
+  try {
+    showShare(await asking);
+    put(at("share-said"), words);
+  } catch (error) {
+    put(at("share-said"), error.status === 409 ? t("Describe it first: a link shows what it is.") : told(error.message));
+  }
+}
+
+at("share-copy").addEventListener("click", async () => {
+  await navigator.clipboard?.writeText(at("share-url").textContent).catch(() => {});
+  getSelection().selectAllChildren(at("share-url"));
+  put(at("share-said"), t("Copied"));
+});
+
+follow().then(() => Promise.all([showCorrections(), ask(`${api}/share`).then(showShare)])).catch((error) => {
+  if (error.status === 401) location.assign("/"); // one signs in there
+  put(at("lost"), error.status === 404 ? t("There is no such moment.") : told(error.message));
+});

@@ -1,0 +1,53 @@
+// English and Portuguese. A text is looked up by its English words; what has no other ones stays English.
+
+import { OF_THE_SERVER, PORTUGUESE } from "/static/portuguese.js";
+
+const KEPT = "language";
+
+export const language = localStorage.getItem(KEPT) ?? (preferred().startsWith("pt") ? "pt" : "en");
+export const locale = language === "pt" ? "pt-BR" : "en";
+
+function preferred() {
+  return navigator.languages.find((each) => /^(pt|en)\b/i.test(each))?.toLowerCase() ?? "en";
+}
+
+/** The text in the page's language, with values where {names} stand. */
+export function t(text, values = {}) {
+  const found = language === "pt" ? (PORTUGUESE[text] ?? text) : text;
+  return found.replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
+}
+
+/** What the server says of itself; what nobody has translated stays as it is. */
+export function told(text) {
+  const [pattern, words] = (language === "pt" && OF_THE_SERVER.find(([each]) => each.test(text))) || [];
+  return pattern ? text.replace(pattern, words) : text;
+}
+
+/** Translates what stands in the HTML: texts of elements with data-t, attributes that data-t-of names. */
+function translate() {
+  document.documentElement.lang = locale;
+  for (const element of document.querySelectorAll("[data-t]")) {
+    element.textContent = t(element.textContent.trim().replace(/\s+/g, " "));
+  }
+  for (const element of document.querySelectorAll("[data-t-of]")) {
+    for (const name of element.dataset.tOf.split(" ")) element.setAttribute(name, t(element.getAttribute(name)));
+  }
+  for (const button of document.querySelectorAll("[data-language]")) {
+    button.setAttribute("aria-pressed", String(button.dataset.language === language));
+    button.addEventListener("click", () => {
+      localStorage.setItem(KEPT, button.dataset.language);
+      location.reload();
+    });
+  }
+}
+
+export const number = (value, digits = 2) => value.toLocaleString(locale, { maximumFractionDigits: digits });
+export const clock = (seconds) => `${Math.floor(seconds / 60)}:${(seconds % 60).toFixed(2).padStart(5, "0")}`;
+export const when = (text) => new Date(text).toLocaleString(locale, { dateStyle: "medium", timeStyle: "short" });
+
+export function size(bytes) {
+  const megabytes = bytes / 1024 / 1024;
+  return megabytes < 1 ? `${Math.ceil(bytes / 1024)} kB` : `${number(megabytes, megabytes < 10 ? 1 : 0)} MB`;
+}
+
+translate();

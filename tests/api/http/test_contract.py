@@ -1,0 +1,152 @@
+"""What the API says of itself is what it does: schemathesis asks a real server everything it can think of.
+
+With --everything it asks more. The long form, of some minutes: `SNAPAPP_CONTRACT_EXAMPLES=1000
+SNAPAPP_CONTRACT_SECONDS=600 pytest tests/api/http/test_contract.py --timeout 900`.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from snapapp.jobs.model import Status
+from tests import ROOT
+from tests.factory import Db, make_job
+from tests.jobs.working import until
+
+TOKEN = "a-token-for-the-contract"
+
+
+@contextmanager
+def served(url: str, folder: Path, **environment: str) -> Iterator[str]:
+    """`snapapp serve`, as people start it; its address. Its log ends in `folder`."""
+    log = folder / "serve.log"
+    given = {"SNAPAPP_DATABASE_URL": url, "SNAPAPP_DATA_DIR": str(folder / "var"), "SNAPAPP_PORT": "0"} | environment
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-u", "-m", "snapapp", "serve"],
+            env={"PATH": os.environ["PATH"], "HOME": str(folder)} | given,
+            stdout=file,
+            stderr=file,
+            cwd=ROOT,
+        )
+    try:
+        at = address(log, process)
+        until(lambda: is_open(at))
+        yield at
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def is_open(at: str) -> bool:
+    try:
+        return httpx.get(f"{at}/actuator/readiness").status_code == 200
+    except httpx.ConnectError:  # it is bound, and named, before it listens
+        return False
+
+
+def address(log: Path, process: subprocess.Popen[bytes]) -> str:
+    while process.poll() is None:
+        if found := re.search(r"Serving http://localhost:(\d+)/", log.read_text()):
+            return f"http://127.0.0.1:{found[1]}"
+        try:
+            process.wait(timeout=0.05)
+        except subprocess.TimeoutExpired:
+            continue
+    raise AssertionError(f"it does not start: {log.read_text()}")
+
+
+# Ids are learnt from answers, and that of an enqueue that met a held key is null: the job "null" may be refused. And
+# JSON Schema can say neither that keys are distinct, nor that a URL's path is one, nor what a film begins with, nor
+# what goes together in a search. Bytes of a remote video are a 502 where there is no such server.
+CONFIG = """
+[[operations]]
+include-path-regex = "^/internal/jobs/.job_id"
+checks.positive_data_acceptance.enabled = false
+
+[[operations]]
+include-path-regex = "^/v2/(snaps|videos)"
+checks.positive_data_acceptance.enabled = false
+
+[[operations]]
+include-path-regex = "^/v2/videos/.video_id./content"
+checks.positive_data_acceptance.enabled = false
+checks.not_a_server_error.enabled = false
+"""
+
+
+# JSON Schema cannot say that 200 characters of text may be more than the 200 bytes which fit, nor that no text
+# within a payload may hold a NUL. So what means well keeps to ASCII, and what does not need not be accepted.
+@pytest.mark.parametrize(
+    "manner",
+    [
+        ["--generation-codec=ascii", "--generation-allow-x00=false"],
+        ["--exclude-checks=positive_data_acceptance", "--phases=fuzzing"],
+    ],
+    ids=["well-meant", "hostile"],
+)
+def test_the_server_does_what_it_says_whatever_is_asked(
+    url: str, tmp_path: Path, db: Db, nightly: str, manner: list[str], everything: bool
+) -> None:
+    """S25, FC21, R50: no 5xx, no answer outside of the description, nothing served without the token."""
+    for status in Status:
+        make_job(db, status)
+    (tmp_path / "schemathesis.toml").write_text(CONFIG)
+    examples = os.environ.get("SNAPAPP_CONTRACT_EXAMPLES", "8" if everything else "3")
+    seconds = os.environ.get("SNAPAPP_CONTRACT_SECONDS", "25" if everything else "10")
+    argv = [
+        str(Path(sys.executable).with_name("schemathesis")),
+        "--config-file=schemathesis.toml",
+        "--no-color",
+        "run",
+        f"--header=X-Internal-Token: {TOKEN}",
+        f"--max-examples={examples}",
+        f"--max-time={seconds}",
+        "--seed=1",
+        "--exclude-path=/internal/jobs/stream",  # these never end; tests/api/internal/test_live.py has them,
+        "--exclude-path=/v2/events",  # and test_snap_events.py
+        # its answer names every path, and schemathesis takes /internal/jobs/bulk for a job with the id "bulk"
+        "--exclude-path=/internal/observability/http-metrics",
+        *manner,
+    ]
+    with served(
+        url, tmp_path, SNAPAPP_INTERNAL_TOKEN=TOKEN, SNAPAPP_WORKER_CHILDREN="1", SNAPAPP_SYNC_WAIT_MS="200"
+    ) as at:
+        httpx.get(f"{at}/openapi.json", timeout=60)  # made when it is first asked for, which takes a busy machine long
+        asked = subprocess.run([*argv, f"{at}/openapi.json"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    log = (tmp_path / "serve.log").read_text()
+    assert asked.returncode == 0, asked.stdout + asked.stderr
+    assert "A request failed" not in log, log
+    print(asked.stdout)
+
+
+def test_the_description_is_complete(url: str, tmp_path: Path) -> None:
+    """Every operation is named, described and says what can go wrong; 422 nowhere."""
+    with served(url, tmp_path, SNAPAPP_WORKER_ENABLED="false") as at:
+        described = httpx.get(f"{at}/openapi.json").json()
+    operations = [(path, operation) for path, methods in described["paths"].items() for operation in methods.values()]
+    names = [operation["operationId"] for _, operation in operations]
+    assert len({*names}) == len(names)
+    assert {tag for _, operation in operations for tag in operation["tags"]} == {
+        tag["name"] for tag in described["tags"]
+    }
+    for path, operation in operations:
+        assert re.fullmatch(r"[a-z][A-Za-z]+", operation["operationId"]), operation["operationId"]
+        assert operation["description"], path
+        assert "422" not in operation["responses"], path
+        for parameter in operation.get("parameters", []):
+            assert parameter["description"], (path, parameter["name"])
+        if path.startswith("/internal"):
+            assert operation["security"] == [{"InternalToken": []}]
+            assert {"401", "403", "503"} <= operation["responses"].keys(), path
+        if "requestBody" in operation:
+            assert {"400", "413"} <= operation["responses"].keys(), path
+    assert not {"HTTPValidationError", "ValidationError"} & described["components"]["schemas"].keys()
+    assert described["info"]["version"]

@@ -1,0 +1,339 @@
+"""What nobody means well: each is answered with a refusal that gives nothing away, and the server goes on."""
+
+import http.client
+import json
+import socket
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from snapapp.api.http.middleware import BODY_MAX
+from snapapp.cli.service import Server
+from tests.api.conftest import served
+from tests.api.examples import NOBODY, mark
+from tests.api.http.test_contract import served as served_on_a_socket
+from tests.factory import Db, make_job, statuses
+from tests.jobs.working import until
+
+JOBS = "/internal/jobs"
+JSON = {"Content-Type": "application/json"}
+TOKEN = "a-token-for-the-hostile"
+
+
+# --- bodies -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"{", "Expecting property name"),
+        (b'{"kind": "test"', "Expecting ',' delimiter"),
+        (b"{'kind': 'test'}", "Expecting property name"),
+        (b'{"kind": "test",}', "Expecting property name"),
+        (b'{"kind": "te\nst"}', "Invalid control character"),
+        (b'{"kind": "test"} {}', "Extra data"),
+        (b'{"kind": "test", "kind": "other"}', "the key 'kind' stands there twice"),
+        (b'{"kind": "test", "payload": {"a": {"\\ud800": 1, "\\ud800": 2}}}', "stands there twice"),
+        (b'{"kind": "test", "payload": {"a": NaN}}', "NaN is not JSON"),
+        (b'{"kind": "test", "payload": {"a": -Infinity}}', "-Infinity is not JSON"),
+        (b'{"kind": "\xff"}', "not UTF-8"),
+        ('{"kind": "test"}'.encode("utf-16"), "not UTF-8"),
+        (b'{"kind": "test", "payload": {"a": ' + b"9" * 5000 + b"}}", "Exceeds the limit"),
+        (b'{"kind": "test", "payload": {"a": ' + b"[" * 201 + b"]" * 201 + b"}}", "nested more than 200 deep"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"a":' * 100_000, "nested too deeply"),
+    ],
+)
+def test_json_that_two_readers_could_read_in_two_ways_is_malformed(
+    client: TestClient, db: Db, body: bytes, reason: str
+) -> None:
+    """FC21."""
+    answer = client.post(JOBS, content=body, headers=JSON)
+    assert (answer.status_code, answer.json()["message"]) == (400, "Malformed JSON request")
+    assert reason in answer.json()["details"][0]
+    assert statuses(db) == {}
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (b"", JSON),
+        (b"null", JSON),
+        (b"[]", JSON),
+        (b'"x"', JSON),
+        (b'{"kind": "test"}', {"Content-Type": "text/plain"}),
+        (b'{"kind": "test"}', {"Content-Type": "application/xml"}),
+        (b'{"kind": "test"}', {"Content-Type": b"\xff/json"}),
+        (b"kind=test", {"Content-Type": "application/x-www-form-urlencoded"}),
+        (b'{"kind": "test"}', {}),
+        (b'{"kind": "\\ud800"}', JSON),
+        (b'{"kind": "test", "payload": {"\\ud800": 1}}', JSON),
+        (b'{"kind": "test", "payload": {"a": "\\udfff"}}', JSON),
+        (b'{"kind": "test", "payload": {"a": "\\u0000"}}', JSON),
+        (b'{"kind": "test", "payload": {"\\u0000": 1}}', JSON),
+        (b'{"kind": "test", "payload": {"a": 1e999}}', JSON),
+        (b'{"kind": "test", "priority": 9223372036854775808}', JSON),
+        (b'{"kind": "test", "priority": 1e999}', JSON),
+    ],
+)
+def test_a_body_that_is_no_job_is_a_bad_request(client: TestClient, db: Db, body: bytes, headers: Any) -> None:
+    """FC21."""
+    answer = client.post(JOBS, content=body, headers=headers)
+    assert answer.status_code == 400, answer.text
+    assert answer.json().keys() == {"timestamp", "status", "error", "message", "details"}
+    assert statuses(db) == {}
+
+
+def test_a_refusal_repeats_little_of_what_was_sent(client: TestClient) -> None:
+    endless = json.dumps({"kind": "test", "x" * 1_000_000: 1, "payload": {"\ud800" * 10_000: 1}})
+    answer = client.post(JOBS, content=endless.encode(), headers=JSON)
+    assert answer.status_code == 400
+    assert len(answer.content) < 2000
+
+
+def test_doubled_keys_are_found_without_looking_at_every_pair(client: TestClient) -> None:
+    many = ",".join(f'"{number}":1' for number in range(150_000))
+    answer = client.post(JOBS, content=f'{{{many},"149999":2}}'.encode(), headers=JSON)
+    assert answer.json()["details"] == ["the key '149999' stands there twice"]
+    assert answer.elapsed.total_seconds() < 5, "by pairs it would be minutes"
+
+
+# --- sizes ------------------------------------------------------------------------------------------------------
+
+
+def test_a_body_that_is_too_large_is_refused_by_its_length(client: TestClient) -> None:
+    answer = client.post(JOBS, content=b" " * (BODY_MAX + 1), headers=JSON)
+    assert (answer.status_code, answer.json()["message"]) == (413, f"The body is larger than {BODY_MAX} bytes")
+    assert answer.headers["Connection"] == "close", "or the server would read, and throw away, all of it"
+
+
+def test_a_chunked_body_without_end_is_cut_and_the_server_goes_on(url: str, tmp_path: Path) -> None:
+    """A real socket: the answer does not wait for the end, which never comes, and then the connection is closed."""
+    head = f"POST {JOBS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked"
+    chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
+    with served_on_a_socket(url, tmp_path, SNAPAPP_WORKER_ENABLED="false") as at:
+        place = urlsplit(at)
+        with socket.create_connection((place.hostname, place.port), timeout=20) as connection:
+            connection.sendall(f"{head}\r\n\r\n".encode() + chunk * (BODY_MAX // 65536 + 1))
+            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert status_of(at, JOBS) == 200
+
+
+def connected(at: str) -> http.client.HTTPConnection:
+    return http.client.HTTPConnection(str(urlsplit(at).netloc), timeout=20)
+
+
+def status_of(at: str, path: str) -> int:
+    """Asked with the path as it is; other clients tidy it up."""
+    with closing(connected(at)) as connection:
+        connection.request("GET", path)
+        with connection.getresponse() as answer:
+            answer.read()
+            return answer.status
+
+
+def test_a_chunked_body_that_is_too_large_is_a_413(client: TestClient, db: Db) -> None:
+    answer = client.post(JOBS, content=(b" " * 65536 for _ in range(BODY_MAX // 65536 + 1)), headers=JSON)
+    assert (answer.status_code, answer.json()["message"]) == (413, f"The body is larger than {BODY_MAX} bytes")
+    assert answer.headers["Connection"] == "close"
+
+
+# --- who asks ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sent", [None, "", "wrong", TOKEN[:-1], TOKEN + "x", TOKEN.upper(), f"{TOKEN}\u00e7"])
+def test_without_the_token_nothing_is_told(url: str, tmp_path: Path, sent: str | None) -> None:
+    """S25, R50."""
+    with served(url, tmp_path, worker_enabled=False, internal_token=TOKEN) as client:
+        for path in (JOBS, f"{JOBS}/1", "/internal/queues", "/internal/workers", "/internal/nothing"):
+            answer = client.get(path, headers={} if sent is None else {"X-Internal-Token": sent.encode()})
+            assert (answer.status_code, answer.json()) == (
+                401,
+                {"status": 401, "message": "Internal API token required"},
+            )
+        assert client.post(JOBS, content=b"{", headers=JSON).status_code == 401
+        assert client.get(JOBS, headers={"X-Internal-Token": TOKEN}).status_code == 200
+
+
+def test_no_spelling_of_a_path_leads_around_the_token(url: str, tmp_path: Path) -> None:
+    spellings = ["/internal", JOBS, "//internal/jobs", "/Internal/jobs", "/x/../internal/jobs", "/%69nternal/jobs"]
+    with served_on_a_socket(url, tmp_path, SNAPAPP_WORKER_ENABLED="false", SNAPAPP_INTERNAL_TOKEN=TOKEN) as at:
+        answers = {path: status_of(at, path) for path in spellings}
+        assert {*answers.values()} <= {401, 404}, answers
+        assert (answers[JOBS], answers["/%69nternal/jobs"]) == (401, 401)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "localhost.evil.example"},
+        {"Host": "127.0.0.1.evil.example:8000"},
+        {"Host": ""},
+        {"Host": "localhost", "Sec-Fetch-Site": "cross-site"},
+        {"Host": "localhost", "Sec-Fetch-Site": "same-site"},
+        {"Host": "localhost", "Origin": "http://evil.example"},
+        {"Host": "localhost:8000", "Origin": "http://localhost:9999"},
+        {"Host": "localhost", "Origin": "null"},
+        {"Host": "testserver"},
+    ],
+)
+def test_without_a_token_only_this_machine_may_ask(client: TestClient, db: Db, headers: dict[str, str]) -> None:
+    """A page that a browser loaded from elsewhere reaches localhost too, by a name of its own or across sites."""
+    make_job(db)
+    answer = client.post(JOBS, json={"kind": "test"}, headers=headers)
+    assert (answer.status_code, answer.json()["error"]) == (403, "Forbidden")
+    assert len(statuses(db)) == 1
+    own = {"Host": "localhost:8000", "Origin": "http://localhost:8000"}
+    assert client.get(JOBS, headers=own).status_code == 200
+
+
+@pytest.mark.parametrize("address", ["192.0.2.7", "::ffff:192.0.2.7", "2001:db8::7", "not-an-address"])
+def test_from_another_machine_no_name_opens_what_only_this_one_may_ask(client: TestClient, address: str) -> None:
+    """The Host is what the client says; whoever listens on all addresses is asked from all of them."""
+    stranger = TestClient(client.app, base_url="http://localhost", client=(address, 4711))
+    assert stranger.get(JOBS).status_code == 403
+    assert stranger.get("/actuator/liveness").status_code == 200
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"])
+def test_this_machine_may_ask_by_any_of_its_own_addresses(client: TestClient, address: str) -> None:
+    assert TestClient(client.app, base_url="http://localhost", client=(address, 4711)).get(JOBS).status_code == 200
+
+
+def test_behind_a_root_path_the_token_is_asked_for_as_well(url: str, tmp_path: Path) -> None:
+    """`uvicorn --root-path /app` puts it before every path, and the routes look behind it."""
+    with served(url, tmp_path, worker_enabled=False, internal_token=TOKEN) as client:
+        for root_path in ("/app", "/app/"):
+            behind = TestClient(client.app, base_url="http://localhost", root_path=root_path)
+            assert behind.get(f"{root_path}{JOBS}").status_code == 401
+            assert behind.get(f"{root_path}{JOBS}", headers={"X-Internal-Token": TOKEN}).status_code == 200
+
+
+def test_a_path_never_begins_a_log_line_of_its_own(
+    client: TestClient, db: Db, caplog: pytest.LogCaptureFixture
+) -> None:
+    db.execute("CREATE FUNCTION meddle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$")
+    db.execute("CREATE TRIGGER meddle BEFORE INSERT ON job_queue FOR EACH ROW EXECUTE FUNCTION meddle()")
+    answer = client.post("/internal/queues/a%0D12:00:00 ERROR forged%1B/pause")
+    assert answer.status_code == 500
+    [said] = [record.getMessage() for record in caplog.records if "A request failed" in record.getMessage()]
+    assert said == "A request failed: POST /internal/queues/a%0D12%3A00%3A00%20ERROR%20forged%1B/pause"
+
+
+# --- what must stay with us -------------------------------------------------------------------------------------
+
+
+def test_why_a_part_is_down_is_told_to_this_machine_and_to_whoever_has_the_token(tmp_path: Path) -> None:
+    """A reason names the database's host and user, and where files lie."""
+    away = "postgresql://keeper@127.0.0.1:1/ledger"
+    with served(away, tmp_path, worker_enabled=False, internal_token=TOKEN) as client:
+        stranger = TestClient(client.app, base_url="http://snapapp.example.com", client=("192.0.2.7", 4711))
+        for path in ("/actuator/health", "/actuator/readiness"):
+            told = stranger.get(path)
+            assert (told.status_code, told.json()["components"]["database"]) == (503, {"status": "DOWN"})
+            assert "127.0.0.1" not in told.text
+            assert "error" in client.get(path).json()["components"]["database"]
+            with_token = stranger.get(path, headers={"X-Internal-Token": TOKEN})
+            assert "error" in with_token.json()["components"]["database"]
+
+
+def test_a_deadlock_is_not_called_an_absence(client: TestClient, db: Db) -> None:
+    db.execute(
+        "CREATE FUNCTION meddle() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION 'deadlock detected' USING ERRCODE = 'deadlock_detected'; END $$"
+    )
+    db.execute("CREATE TRIGGER meddle BEFORE INSERT ON job_queue FOR EACH ROW EXECUTE FUNCTION meddle()")
+    answer = client.post("/internal/queues/a/pause")
+    assert (answer.status_code, answer.json()["message"]) == (503, "Somebody changed the same rows, try again")
+
+
+def test_what_the_database_says_is_never_shown(client: TestClient, url: str, db: Db, caplog: Any) -> None:
+    """S25: 5xx are generic."""
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute(
+            "CREATE FUNCTION meddle() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN RAISE EXCEPTION 'secret %', NEW.payload; END $$"
+        )
+        admin.execute(
+            "CREATE TRIGGER meddle BEFORE INSERT ON snap_processing_job FOR EACH ROW EXECUTE FUNCTION meddle()"
+        )
+        answer = client.post(JOBS, json={"kind": "test", "payload": {"password": "hunter2"}})
+        assert (answer.status_code, answer.json()["message"]) == (500, "Internal server error")
+        assert not {"secret", "hunter2", "meddle", "INSERT"} & {*answer.text.replace('"', " ").split()}
+        admin.execute("DROP TRIGGER meddle ON snap_processing_job")
+        admin.execute("ALTER TABLE snap_processing_job RENAME TO gone")
+        answer = client.get(JOBS)
+        assert (answer.status_code, answer.json()["message"]) == (503, "The database is not prepared yet")
+        assert "snap_processing_job" not in answer.text
+        admin.execute("ALTER TABLE gone RENAME TO snap_processing_job")
+    assert client.get(JOBS).status_code == 200
+
+
+def test_a_row_that_somebody_else_holds_is_a_503_that_says_when_to_come_back(client: TestClient, db: Db) -> None:
+    job_id = make_job(db)
+    with db.transaction():
+        db.execute("SELECT FROM snap_processing_job WHERE id = %s FOR UPDATE", [job_id])
+        answer = client.post(f"{JOBS}/{job_id}/cancel")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+    assert answer.json()["message"] == "The database took too long, try again"
+
+
+@pytest.mark.parametrize("request_id", ["\u00e7", "a\tb", "x" * 100, "'; DROP TABLE snap_processing_job; --", ""])
+def test_an_id_of_a_request_is_cleaned_and_rides_along(client: TestClient, db: Db, request_id: str) -> None:
+    """S25, Q48."""
+    made = client.post(JOBS, json={"kind": "test"}, headers={"X-Request-Id": request_id.encode()})
+    kept = made.headers["X-Request-Id"]
+    assert 0 < len(kept) <= 64
+    assert kept.isascii()
+    assert " " not in kept
+    assert client.get(made.headers["Location"]).json()["requestId"] == kept
+
+
+def test_what_is_no_http_is_refused_in_our_shape() -> None:
+    server = Server(FastAPI(), [])
+    listening = socket.create_server(("127.0.0.1", 0))
+    serving = threading.Thread(target=server.run, args=[[listening]])
+    serving.start()
+    try:
+        until(lambda: server.started)
+        with socket.create_connection(listening.getsockname(), timeout=20) as connection:
+            connection.sendall(b"GET / HTTP/1.1\r\nHost : x\r\n\r\n")
+            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    finally:
+        server.should_exit = True
+        serving.join()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(body).keys() == {"timestamp", "status", "error", "message", "details"}
+
+
+@pytest.mark.parametrize(
+    "path", ["/v2/snaps", "/v2/snaps/search?subjectId=x", "/v2/session", "/v2/snaps/{}", "/v2/videos"]
+)
+def test_what_is_asked_for_with_head_is_answered_as_with_get_without_a_body(client: TestClient, path: str) -> None:
+    path = path.format(mark(client)["snapId"])
+    got, told = client.get(path), client.head(path)
+    assert (told.status_code, told.content) == (got.status_code, b"") == (200, b"")
+    assert told.headers["Content-Length"] == str(len(got.content))
+
+
+def test_a_stream_has_no_head(client: TestClient) -> None:
+    answer = client.head("/v2/events")
+    assert (answer.status_code, answer.headers["Allow"]) == (405, "GET")
+
+
+def test_no_answer_of_a_tenant_is_kept_by_a_cache(client: TestClient) -> None:
+    snap = mark(client)
+    for path in ("/v2/snaps", f"/v2/snaps/{snap['snapId']}", "/v2/session", f"/v2/snaps/{NOBODY}"):
+        assert client.get(path).headers.get_list("Cache-Control") == ["no-store"], path
+    made = client.post("/v2/webhooks", json={"url": "https://hooks.example/", "events": ["snap.completed"]})
+    assert made.headers.get_list("Cache-Control") == ["no-store"]

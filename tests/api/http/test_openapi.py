@@ -1,0 +1,58 @@
+"""What /openapi.json says of who may ask is what happens."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from tests.api.conftest import served
+from tests.factory import Db
+
+OF_TENANTS = {"AssinaturaCodigo", "AssinaturaToken", "Session"}
+
+
+def operations(client: TestClient) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in client.get("/openapi.json").json()["paths"].items():
+        for method, operation in methods.items():
+            yield method, path, operation
+
+
+def schemes(operation: dict[str, Any]) -> set[str]:
+    return {name for option in operation.get("security", []) for name in option}
+
+
+def test_each_operation_names_those_whom_it_asks_and_nobody_else(client: TestClient) -> None:
+    for method, path, operation in operations(client):
+        wanted = {"internal": {"InternalToken"}, "v1": OF_TENANTS, "v2": OF_TENANTS}.get(path.split("/")[1], set())
+        assert schemes(operation) == wanted, (method, path)
+        assert ({} in operation.get("security", [])) == (wanted == OF_TENANTS), (method, path)
+    known = client.get("/openapi.json").json()["components"]["securitySchemes"]
+    assert {name: (scheme["in"], scheme["name"]) for name, scheme in known.items()} == {
+        "InternalToken": ("header", "X-Internal-Token"),
+        "AssinaturaCodigo": ("header", "X-Assinatura-Codigo"),
+        "AssinaturaToken": ("header", "X-Assinatura-Token"),
+        "Session": ("cookie", "snapapp_session"),
+    }
+
+
+def test_whoever_is_not_named_is_refused(url: str, tmp_path: Path, db: Db) -> None:
+    """With another's token too: the tenant's opens nothing of the house, and the house's nothing of a tenant."""
+    with served(
+        url, tmp_path, worker_enabled=False, require_api_token=True, internal_token="only-for-the-house"
+    ) as client:
+        for method, path, operation in operations(client):
+            place = re.sub(r"{\w+}", "00000000-0000-4000-8000-000000000000", path)
+            if "InternalToken" in schemes(operation):
+                answer = client.request(method, place, headers={"X-Assinatura-Token": "dev-default-token"})
+                assert answer.status_code == 401, (method, path)
+            elif schemes(operation) and path != "/v2/session":  # where one signs in and out
+                answer = client.request(method, place, headers={"X-Internal-Token": "only-for-the-house"}, json={})
+                assert answer.status_code in (400, 401), (method, path)  # what makes no sense is told to anybody
+
+
+def test_a_description_says_nothing_of_how_it_is_done(client: TestClient) -> None:
+    words = re.compile(r"\b(async|threads?|event loop|coroutines?)\b", re.IGNORECASE)
+    said = [(path, operation["description"]) for _, path, operation in operations(client)]
+    assert [each for each in said if words.search(each[1])] == []

@@ -1,5 +1,0 @@
-"""The fleet under test: real supervisors, real workers, real kills.
-
-`python -m tests.fleet --jobs 100000` is the lab: three pools and eight workers under fire. `python -m
-tests.fleet.simulate` holds the autoscaler against recorded loads and draws what it did.
-"""

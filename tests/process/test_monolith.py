@@ -1,0 +1,261 @@
+"""One process that serves and works: with a database and without, with its worker and without."""
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from snapapp import postgres
+from snapapp.domain import tenants
+from snapapp.jobs.rows.database import connect
+from snapapp.postgres import database
+from snapapp.postgres.migrate import migrate
+from snapapp.process import monolith
+from snapapp.process.monolith import Monolith
+from snapapp.settings.table import Environment, Settings
+from tests.conftest import Postgres
+from tests.factory import Db, make_job, make_jobs, row, statuses
+from tests.jobs.working import until
+from tests.running import Running, Served
+
+Serve = Callable[..., Served]
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    started: list[Served] = []
+
+    def begin(url: str, **settings: str) -> Served:
+        started.append(Served(tmp_path, SNAPAPP_DATABASE_URL=url, **settings))
+        return started[-1]
+
+    yield begin
+    for served in started:
+        served.process.kill()
+        served.process.wait()
+
+
+def test_one_process_answers_and_works(url: str, db: Db, serve: Serve) -> None:
+    """S2, S9: the worker is a part of the API process, and its health says so."""
+    served = serve(url).until_up()
+    job_id = make_job(db, kind="demo.hello")
+    until(lambda: row(db, job_id).status == "COMPLETED")
+    health = served.ask("/actuator/health")
+    assert (health.status, health.body["status"]) == (200, "UP")
+    assert {name: part["status"] for name, part in health.body["components"].items()} == {
+        "database": "UP",
+        "worker": "UP",
+        "listener": "UP",
+        "disk": "UP",
+    }
+    assert served.ask("/actuator/liveness").body == served.ask("/actuator/health/liveness").body == {"status": "UP"}
+    assert served.ask("/actuator/readiness").status == 200
+
+
+def test_without_its_worker_nothing_is_claimed_and_another_process_takes_over(
+    url: str, db: Db, serve: Serve, tmp_path: Path
+) -> None:
+    served = serve(url, SNAPAPP_WORKER_ENABLED="false").until_up()
+    made = make_jobs(db, 10, kind="demo.hello")
+    assert served.ask("/actuator/health").body["components"]["worker"] == {"status": "UP", "state": "off"}
+    assert db.execute("SELECT count(*) FROM job_worker").fetchone() == (0,)
+    assert set(statuses(db).values()) == {"PENDING"}
+    worker = Running(tmp_path, "worker", SNAPAPP_DATABASE_URL=url)
+    try:
+        until(lambda: {statuses(db)[job_id] for job_id in made} == {"COMPLETED"})
+    finally:
+        worker.signal(signal.SIGTERM)
+        assert worker.end() == 0
+    assert served.ask("/actuator/health").status == 200
+
+
+def test_a_database_that_comes_late_is_waited_for(tmp_path: Path, serve: Serve) -> None:
+    """Promise 7, from the first second: the process stays, says why, and begins by itself."""
+    with postgres.start(tmp_path / "late", create=True) as server:
+        url = server.url
+    served = serve(url).until_up()
+    health = served.ask("/actuator/health")
+    assert (health.status, health.body["status"]) == (503, "DOWN")
+    assert "onnection" in health.body["components"]["database"]["error"]
+    assert served.ask("/actuator/readiness").status == 503
+    assert served.ask("/actuator/liveness").status == 200
+    refused = served.ask("/internal/jobs/1")
+    assert (refused.status, refused.body["message"]) == (503, "The database is away, try again")
+    assert refused.headers["retry-after"]
+    with postgres.start(tmp_path / "late", create=False):
+        until(lambda: served.ask("/actuator/health").status == 200)
+        with connect(url, name="test") as db:
+            job_id = make_job(db, kind="demo.hello")
+            until(lambda: row(db, job_id).status == "COMPLETED")
+        assert served.ask(f"/internal/jobs/{job_id}").body["status"] == "COMPLETED"
+        served.signal(signal.SIGTERM)
+        assert served.end() == 0
+    assert "Traceback" not in served.said()
+
+
+def test_a_database_that_goes_away_is_missed_aloud_and_found_again(tmp_path: Path, serve: Serve) -> None:
+    server = postgres.start(tmp_path / "there", create=True)
+    served = serve(server.url, SNAPAPP_JOB_HEARTBEAT_INTERVAL_MS="1000").until_up()
+    # the first answers go out before the worker has beaten
+    until(lambda: served.ask("/actuator/health").status == 200)
+    server.stop()
+    until(lambda: served.ask("/actuator/health").status == 503)
+    assert served.ask("/internal/jobs/1").status == 503
+    assert served.ask("/actuator/liveness").status == 200
+    with postgres.start(tmp_path / "there", create=False) as again, connect(again.url, name="test") as db:
+        until(lambda: served.ask("/actuator/health").status == 200)
+        job_id = make_job(db, kind="demo.hello")
+        until(lambda: row(db, job_id).status == "COMPLETED")
+        assert served.ask(f"/internal/jobs/{job_id}").status == 200
+        served.signal(signal.SIGTERM)
+        assert served.end() == 0
+
+
+# --- clear errors at the start ----------------------------------------------------------------------------------
+
+
+def test_more_connections_than_the_server_allows_are_refused_at_the_start(url: str, serve: Serve) -> None:
+    served = serve(url, SNAPAPP_WEB_CONNECTIONS="200")
+    assert served.end() == 1
+    assert "This process may need 2" in served.said()
+    assert "lower SNAPAPP_WEB_CONNECTIONS" in served.said()
+    assert "Traceback" not in served.said()
+
+
+def test_a_chosen_port_that_is_taken_is_an_error(url: str, serve: Serve) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        served = serve(url, SNAPAPP_PORT=str(port))
+        assert served.end() == 1
+    assert f"Cannot listen on 127.0.0.1: port {port} in use" in served.said()
+
+
+def test_where_nobody_chose_a_port_the_next_free_one_is_taken(url: str, serve: Serve) -> None:
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            taken.bind(("127.0.0.1", 8000))
+            taken.listen()
+        except OSError:
+            pass  # then somebody else has it, which is as good
+        served = serve(url, SNAPAPP_PORT="").until_up()
+        assert 8000 < served.port <= 8020
+
+
+def test_prod_refuses_a_schema_that_is_not_current(server: Postgres, empty_url: str, serve: Serve) -> None:
+    served = serve(empty_url, **PROD)
+    assert served.end() == 1
+    assert "type `snapapp migrate`" in served.said()
+
+
+def test_prod_refuses_to_leave_internal_open(url: str, serve: Serve) -> None:
+    served = serve(url, **PROD | {"SNAPAPP_INTERNAL_TOKEN": ""})
+    assert served.end() == 1
+    assert "SNAPAPP_INTERNAL_TOKEN is required in prod" in served.said()
+
+
+PROD: dict[str, Any] = {
+    "SNAPAPP_ENV": "prod",
+    "SNAPAPP_INTERNAL_TOKEN": "a-token-for-the-tests",
+    "SNAPAPP_SIGNING_SECRET": "a-secret-of-the-tests-that-signs-links",
+}
+
+
+def test_a_house_that_is_told_to_leave_before_it_begins_does_not_wait(url: str, tmp_path: Path) -> None:
+    house = Monolith(replace(Settings(), database_url=url, data_dir=tmp_path))
+    house.leave()
+    began = monotonic()
+    house.start()
+    house.stop()
+    assert monotonic() - began < 10
+
+
+@pytest.mark.parametrize("web_first", [True, False])
+def test_the_worker_waits_for_guests_only_where_the_web_comes_first(
+    web_first: bool, url: str, db: Db, tmp_path: Path
+) -> None:
+    house = Monolith(replace(Settings(), database_url=url, data_dir=tmp_path, web_first=web_first, worker_children=0))
+    house.start()
+    try:
+        until(lambda: house.worker is not None)
+        house.web_priority.arrive()
+        job_id = make_job(db, kind="demo.hello")
+        until(lambda: row(db, job_id).status == "COMPLETED")
+        house.web_priority.depart()
+        assert (house.web_priority.held_back > 0) is web_first
+    finally:
+        house.stop()
+
+
+def test_a_refusal_that_comes_after_the_start_is_told_and_tried_again(
+    empty_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database that is silent for half a minute, and then has another schema than this code needs."""
+    monkeypatch.setattr(monolith, "_OPEN_WITHIN", 0.0)
+    given: dict[str, Any] = {"env": Environment.PROD, "worker_enabled": False, "data_dir": tmp_path}
+    house = Monolith(replace(Settings(), database_url=empty_url, internal_token="x" * 32, **given))
+    house.start()
+    try:
+        until(lambda: "type `snapapp migrate`" in str(house.waits_for))
+        migrate(empty_url)
+        until(lambda: house.waits_for is None)
+    finally:
+        house.stop()
+
+
+def test_a_stop_cuts_the_requests_that_wait_for_a_silent_database(url: str, db: Db, serve: Serve) -> None:
+    """FD6: their threads would keep the process for ever: SIGTERM, grace, second signal, all in vain."""
+    served = serve(url, SNAPAPP_WORKER_ENABLED="false", SNAPAPP_SHUTDOWN_GRACE_MS="1000").until_up()
+    assert served.ask("/internal/jobs").status == 200
+    frozen = [pid for (pid,) in db.execute("SELECT pid FROM pg_stat_activity WHERE application_name = 'snapapp web'")]
+    for pid in frozen:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        with socket.create_connection(("127.0.0.1", served.port), timeout=20) as connection:
+            connection.sendall(b"GET /internal/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            until(lambda: served.ask("/actuator/metrics/web.pool.in.use").body["measurements"][0]["value"] == 1)
+            served.signal(signal.SIGTERM)
+            assert served.end() == 0
+    finally:
+        for pid in frozen:
+            os.kill(pid, signal.SIGCONT)
+    assert frozen
+
+
+def test_while_every_request_waits_for_the_database_we_still_say_that_we_live(url: str, db: Db, serve: Serve) -> None:
+    """A slow database must not make whoever watches us restart us."""
+    served = serve(url, SNAPAPP_WORKER_ENABLED="false").until_up()
+    head = b"GET /internal/jobs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    with ExitStack() as stack:
+        stack.enter_context(db.transaction())
+        db.execute("LOCK TABLE snap_processing_job")
+        for _ in range(60):  # more than there are threads for them
+            stack.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=20)).sendall(head)
+        until(lambda: served.ask("/actuator/metrics/web.pool.in.use").body["measurements"][0]["value"] >= 5)
+        began = monotonic()
+        statuses = [served.ask(path).status for path in ("/actuator/liveness", "/actuator/readiness", "/", "/nothing")]
+        took = monotonic() - began
+    assert statuses == [200, 200, 200, 404]
+    assert took < 2, "by threads it would be at least the 5 s that a request waits for a connection"
+
+
+def test_prod_refuses_the_token_that_everybody_knows(url: str, serve: Serve) -> None:
+    """S34: where tokens are required, the seeded one must be gone."""
+    served = serve(url, **PROD, SNAPAPP_REQUIRE_API_TOKEN="true")
+    assert served.end() == 1
+    assert "type `snapapp tenants rotate-token default`" in served.said()
+    with database.transaction(url) as connection:
+        tenants.rotate_token(connection, "default")
+    serve(url, **PROD, SNAPAPP_REQUIRE_API_TOKEN="true").until_up()
+
+
+def test_prod_warns_where_no_token_is_required(url: str, serve: Serve) -> None:
+    served = serve(url, **PROD).until_up()
+    served.hear("SNAPAPP_REQUIRE_API_TOKEN is false")

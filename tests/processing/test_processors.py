@@ -1,0 +1,171 @@
+"""What the ends of jobs change: a snap's evidence, its failure, a video's probe, and who is told."""
+
+import hashlib
+import hmac
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection
+
+from snapapp.domain import payloads, snaps, videos, webhooks
+from snapapp.domain.tables import Snap, Status
+from snapapp.jobs import enqueue
+from snapapp.jobs.testing import enqueued, make_due, run_due
+from snapapp.postgres.database import scope
+from tests.domain.making import make_snap
+from tests.media import material
+from tests.sources.server import Film, Server, Visit
+
+TENANT = "default"
+HOOK = "http://127.0.0.1:{port}/hook"
+
+
+@pytest.fixture
+def film(remote: Server, tmp_path: Path) -> str:
+    remote.acts["/film.mp4"] = Film(material.make(material.GOOD["plain"], tmp_path / "film.mp4").read_bytes())
+    return remote.url("/film.mp4")
+
+
+def marked(connection: Connection, url: str, **given: Any) -> Snap:
+    """A snap and its job, as the API leaves them."""
+    with scope(connection, TENANT) as own:
+        video = videos.at_url(own, TENANT, url)
+        snap = make_snap(own, TENANT, video_id=video.id, **{"start_seconds": 1.0} | given)
+    enqueue(connection, payloads.SNAP, payloads.of_snap(snap, video), tenant=TENANT, snap_id=snap.id, max_attempts=2)
+    return snap
+
+
+def now(connection: Connection, snap: Snap) -> Snap:
+    with scope(connection, TENANT) as own:
+        return snaps.read(own, TENANT, snap.id)
+
+
+def subscribed(connection: Connection, remote: Server, event: str) -> str:
+    with scope(connection, TENANT) as own:
+        return webhooks.add(own, TENANT, HOOK.format(port=remote.port), [event]).secret
+
+
+def test_a_commit_publishes_the_evidence(connection: Connection, at_home: Path, film: str) -> None:
+    snap = marked(connection, film)
+    assert run_due(connection) == ["snap.process: COMPLETED"]
+    found = now(connection, snap)
+    assert (found.status, found.frame_count, found.resolved_start_seconds) == (Status.COMPLETED, 5, 1.0)
+    assert found.media_prefix == f"snaps/{snap.id}/1/"
+    assert (at_home / "media" / found.media_prefix / "snapshot.mp4").is_file()
+
+
+def test_a_snap_that_cannot_be_made_says_why_in_plain_words(connection: Connection, at_home: Path, film: str) -> None:
+    snap = marked(connection, film, start_seconds=500.0)
+    assert run_due(connection) == ["snap.process: FAILED"]
+    found = now(connection, snap)
+    assert (found.status, found.job and found.job.attempts) == (Status.FAILED, 1)
+    assert found.error
+    assert "500" in found.error
+
+
+def test_a_busy_server_is_asked_again(connection: Connection, at_home: Path, remote: Server, film: str) -> None:
+    """D8: and meanwhile the snap waits, with the reason."""
+    working = remote.acts["/film.mp4"]
+    remote.acts["/film.mp4"] = lambda visit: visit.say(503)
+    snap = marked(connection, film)
+    assert run_due(connection) == ["snap.process: RETRY_WAIT"]
+    waiting = now(connection, snap)
+    assert (waiting.status, waiting.job and waiting.job.status) == (Status.PENDING, "RETRY_WAIT")
+    assert waiting.error
+    remote.acts["/film.mp4"] = working
+    assert waiting.job
+    make_due(connection, waiting.job.id)
+    assert run_due(connection) == ["snap.process: COMPLETED"]
+    assert now(connection, snap).error is None
+
+
+def test_a_snap_that_was_deleted_meanwhile_publishes_nothing(
+    connection: Connection, at_home: Path, remote: Server, film: str
+) -> None:
+    subscribed(connection, remote, "snap.completed")
+    snap = marked(connection, film)
+    with scope(connection, TENANT) as own:
+        snaps.remove(own, TENANT, snap.id)
+    assert run_due(connection) == ["snap.process: COMPLETED"]
+    assert enqueued(connection, "snap.webhook") == []
+
+
+def test_a_probe_is_kept_with_its_video_and_so_is_why_there_is_none(
+    connection: Connection, at_home: Path, remote: Server, film: str
+) -> None:
+    remote.acts["/page.mp4"] = Film(b"<html>" * 100)
+    with scope(connection, TENANT) as own:
+        found = [videos.at_url(own, TENANT, url) for url in (film, remote.url("/page.mp4"))]
+    for video in found:
+        enqueue(connection, payloads.PROBE, payloads.of_video(video), tenant=TENANT)
+    assert sorted(run_due(connection)) == ["video.probe: COMPLETED", "video.probe: FAILED"]
+    with scope(connection, TENANT) as own:
+        good, bad = (videos.read(own, TENANT, video.id).probe for video in found)
+    assert good
+    assert bad
+    assert (good["compatible"], good["codec_name"], bad["compatible"]) == (True, "h264", False)
+    assert ":" not in bad["reason"].split()[0], "no class's name"
+
+
+# --- webhooks ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("start", "event", "status"), [(1.0, "snap.completed", "COMPLETED"), (500.0, "snap.failed", "FAILED")]
+)
+def test_whoever_wants_to_know_is_told_with_a_signature(
+    connection: Connection, at_home: Path, remote: Server, film: str, start: float, event: str, status: str
+) -> None:
+    heard: list[tuple[dict[str, str], bytes]] = []
+
+    def listen(visit: Visit) -> None:
+        heard.append((dict(visit.headers), visit.rfile.read(int(visit.headers["Content-Length"]))))
+        visit.say(204)
+
+    remote.acts["/hook"] = listen
+    secret = subscribed(connection, remote, event)
+    snap = marked(connection, film, start_seconds=start)
+    assert run_due(connection) == [f"snap.process: {status}", "snap.webhook: COMPLETED"]
+    [(headers, body)] = heard
+    moment, _, signature = headers["X-Snapapp-Signature"].removeprefix("t=").partition(",v1=")
+    assert signature == hmac.new(secret.encode(), f"{moment}.".encode() + body, hashlib.sha256).hexdigest()
+    told = json.loads(body)
+    assert (told["event"], told["snapId"], told["status"]) == (event, str(snap.id), status)
+    assert secret not in str(headers) + body.decode()
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"), [(500, "RETRY_WAIT"), (302, "RETRY_WAIT"), (410, "FAILED"), (200, "COMPLETED")]
+)
+def test_what_a_receiver_answers_decides_whether_it_is_told_again(
+    connection: Connection, at_home: Path, remote: Server, film: str, answer: int, status: str
+) -> None:
+    remote.acts["/hook"] = lambda visit: visit.say(answer, b"", {"Location": "http://127.0.0.1:1/"})
+    subscribed(connection, remote, "snap.completed")
+    marked(connection, film)
+    assert run_due(connection)[1:] == [f"snap.webhook: {status}"]
+
+
+def test_a_webhook_into_our_own_network_is_refused_for_good(
+    connection: Connection, at_home: Path, remote: Server, film: str
+) -> None:
+    """The guard of videos is the guard of webhooks."""
+    with scope(connection, TENANT) as own:
+        webhooks.add(own, TENANT, f"http://127.0.0.2:{remote.port}/hook", ["snap.completed"])
+    marked(connection, film)
+    asked = len(remote.requests)
+    assert run_due(connection)[1:] == ["snap.webhook: FAILED"]
+    assert [request.path for request in remote.requests[asked:] if "hook" in request.path] == []
+
+
+def test_who_has_gone_meanwhile_is_not_told(connection: Connection, at_home: Path, remote: Server, film: str) -> None:
+    subscribed(connection, remote, "snap.completed")
+    snap = marked(connection, film)
+    assert run_due(connection, at_most=1) == ["snap.process: COMPLETED"]
+    with scope(connection, TENANT) as own:
+        for hook in webhooks.every(own, TENANT):
+            webhooks.remove(own, TENANT, hook.id)
+    assert run_due(connection) == ["snap.webhook: COMPLETED"]
+    assert all(request.path != "/hook" for request in remote.requests), snap

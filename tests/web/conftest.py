@@ -1,0 +1,150 @@
+"""A real browser against a real `snapapp serve`."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Error, Page, sync_playwright
+
+from snapapp.jobs.rows.database import connect
+from tests.conftest import EMBEDDED, Postgres
+from tests.jobs.working import until
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+WITHIN = 20.0
+
+
+class Server:
+    """`snapapp serve` with its worker; it can be stopped, and started again on the same port."""
+
+    def __init__(self, url: str, folder: Path, **settings: str) -> None:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("SNAPAPP_")}
+        quick = {"SNAPAPP_RETRY_BASE_MS": "200", "SNAPAPP_RETRY_JITTER": "0"}
+        own = {"SNAPAPP_DATABASE_URL": url, "SNAPAPP_DATA_DIR": str(folder), "SNAPAPP_PORT": str(free_port())}
+        self._settings = clean | quick | own | settings
+        self.folder = folder
+        self._log = folder / "said"
+        self.url = url
+        self.home = f"http://localhost:{own['SNAPAPP_PORT']}/"
+        self.queue = f"{self.home}queue"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "snapapp", "serve"], env=self._settings, stdout=log, stderr=log
+            )
+        process = self.process
+        until(lambda: "Serving" in self.said() or process.poll() is not None, within=60)  # how quick it is, bench says
+        until(lambda: process.poll() is not None or is_open(self.home))
+        assert process.poll() is None, self.said()
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                assert self.process.wait(WITHIN) == 0, self.said()
+            finally:
+                self.process.kill()
+                self.process.wait()
+                self.process = None
+
+    def said(self) -> str:
+        return self._log.read_text()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port
+
+
+def is_open(home: str) -> bool:
+    found = re.search(r":(\d+)/", home)
+    with socket.socket() as knock:
+        return found is not None and knock.connect_ex(("localhost", int(found[1]))) == 0
+
+
+@pytest.fixture(scope="module")  # its event loop runs on our thread, and no test elsewhere could run one
+def browser() -> Iterator[Browser]:
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        pytest.skip(f"there is no browser: none of {', '.join(BROWSERS)} is on the PATH")
+    as_root = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=as_root)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def house(servers: Callable[[str], Postgres], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server for all tests of a module, where they leave it as they found it: it takes four seconds to come."""
+    with servers(EMBEDDED).database("migrated") as url:
+        server = Server(url, tmp_path_factory.mktemp("house"))
+        server.start()
+        yield server
+        server.stop()
+
+
+@pytest.fixture
+def serve(url: str, tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    with ExitStack() as stack:
+
+        def begin(**settings: str) -> Server:
+            server = Server(url, tmp_path, **settings)
+            server.start()
+            stack.callback(server.stop)
+            return server
+
+        yield begin
+
+
+@pytest.fixture
+def url(house: Server) -> str:
+    """The server's database, without jobs."""
+    with connect(house.url, name="test") as db:
+        db.execute("TRUNCATE snap_processing_job RESTART IDENTITY CASCADE")
+    return house.url
+
+
+@pytest.fixture
+def site(house: Server, url: str) -> Server:
+    return house
+
+
+class Complaints(list[str]):
+    """What the browser said against the page: errors in it, and what its security policy stopped."""
+
+
+@contextmanager
+def opened(browser: Browser, home: str, **options: object) -> Iterator[tuple[Page, Complaints]]:
+    context = browser.new_context(**options)  # type: ignore[arg-type]
+    page = context.new_page()
+    page.set_default_timeout(WITHIN * 1000)
+    complaints = Complaints()
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+    page.goto(home)
+    try:
+        yield page, complaints
+    finally:
+        with suppress(Error):  # it may have crashed, and then the test has said so
+            context.close()
+
+
+@pytest.fixture
+def page(browser: Browser, site: Server) -> Iterator[Page]:
+    """The page at /queue, live. Whatever the browser complains of fails the test."""
+    with opened(browser, site.queue) as (page, complaints):
+        page.wait_for_selector("#link[data-state=live]")
+        yield page
+    assert complaints == []

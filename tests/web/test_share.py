@@ -1,0 +1,82 @@
+"""A moment is found again, shown whole, and shared with somebody who sees it and nothing else."""
+
+import re
+from pathlib import Path
+
+from playwright.sync_api import Browser, expect
+
+from tests.web.conftest import Server, opened
+from tests.web.test_first_minute import PATIENCE, SOME_FRAMES
+from tests.web.test_operator import brete, moments, ready, url
+from tests.web.test_queue import CONTRASTS, HOSTILE
+
+__all__ = ["brete", "url"]  # fixtures
+
+
+def test_a_moment_is_found_shared_and_taken_back(browser: Browser, site: Server, brete: Path) -> None:
+    with opened(browser, site.home, locale="pt-BR") as (page, complaints):
+        ready(page, brete, filmed="")
+        page.get_by_label("Filmado em").fill("2026-03-01T08:15:00")
+        page.get_by_label("Filmado em").blur()
+        page.keyboard.press("s")
+        page.get_by_label("Animal ou objeto").fill("BR-1042")
+        page.get_by_label("Observações").fill(f"manca {HOSTILE}")
+        page.get_by_role("button", name="Salvar").click()
+        expect(moments(page).first.locator(".state")).to_have_text("5 quadros + clipe", timeout=PATIENCE)
+
+        page.goto(f"{site.home}snaps")
+        page.get_by_label("Palavras na descrição").fill("nothing like it")
+        page.keyboard.press("Enter")
+        expect(page.locator("#found-said")).to_have_text("Nada corresponde a isto.")
+        page.get_by_label("Palavras na descrição").fill("mancas")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/snaps?q=mancas")
+        page.get_by_label("Palavras na descrição").fill("manca")
+        page.get_by_label("Marcado por").fill("ana")
+        page.keyboard.press("Enter")
+        expect(page.locator("#found li")).to_have_count(1)
+        page.wait_for_url("**/snaps?q=manca&nickname=ana")
+        page.go_back()
+        expect(page.get_by_label("Palavras na descrição")).to_have_value("mancas")
+        page.go_forward()
+        page.locator("#found a").click()
+
+        expect(page.locator("#frames img")).to_have_count(5)
+        expect(page.locator("#record")).to_contain_text(HOSTILE)
+        expect(page.locator("#corrections li")).to_have_count(1)
+        page.get_by_role("button", name="Criar um link").click()
+        expect(page.locator("#share-url")).to_have_text(re.compile(f"{site.home}public/snaps/[0-9a-f]{{32}}"))
+        link = page.locator("#share-url").inner_text()
+        assert page.evaluate(CONTRASTS) == []
+
+        with opened(browser, link, java_script_enabled=False, viewport={"width": 380, "height": 800}) as (seen, said):
+            expect(seen.get_by_role("heading", name="BR-1042")).to_be_visible()
+            expect(seen.locator("tbody tr")).to_have_count(6)
+            expect(seen.locator("main")).to_contain_text(HOSTILE)
+            seen.get_by_role("link", name="Português").click()
+            expect(seen.locator("main")).to_contain_text("Registro")
+            page.get_by_role("button", name="Encerrar o link agora").click()
+            expect(page.locator("#share-said")).to_contain_text("O link foi encerrado")
+            seen.reload()
+            expect(seen.locator("h1")).to_have_text("Este link não mostra mais nada")
+            assert [each for each in said if "404" not in each] == []
+    assert complaints == []
+
+
+def test_the_pages_fit_a_phone_in_the_dark(browser: Browser, site: Server, brete: Path) -> None:
+    dark = {"viewport": {"width": 380, "height": 800}, "color_scheme": "dark"}
+    with opened(browser, site.home, **dark) as (page, complaints):
+        ready(page, brete)
+        page.get_by_role("button", name="Mark").click()
+        expect(moments(page).first.locator(".state")).to_have_text(SOME_FRAMES, timeout=PATIENCE)
+        moments(page).first.get_by_role("link", name="Open").click()
+        expect(page.locator("#frames img")).to_have_count(5)
+        page.get_by_role("button", name="Make a link").click()
+        expect(page.locator("#share-said")).to_contain_text("Describe it first")
+        for path in ("", "snaps"):
+            if path:
+                page.goto(f"{site.home}{path}")
+                expect(page.locator("#found li")).to_have_count(1)
+            assert page.evaluate(CONTRASTS) == []
+            assert page.evaluate("document.documentElement.scrollWidth") <= 380
+    assert [said for said in complaints if "409" not in said] == []
