@@ -25,6 +25,7 @@ import sqlalchemy
 from hypothesis import HealthCheck, settings
 
 from snapapp import postgres
+from snapapp.jobs import registry
 from snapapp.jobs.rows.database import connect, sqlalchemy_url
 from snapapp.postgres.migrate import migrate
 from tests.factory import Db
@@ -93,11 +94,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """A test that leaves us a real-time thread (some libraries do, as root) would starve every server and process that
-    later tests start."""
+    """What a test must not leave to those that come after it in this process.
+
+    Kinds that it declared in a module of its own are forgotten: the next test may have a module of that name, or
+    declare the same kind. A real-time thread (some libraries make one, as root) would starve every server and process
+    that later tests start.
+    """
+    _forget_modules_of_the_test()
     if sys.platform == "linux" and os.sched_getscheduler(0) != os.SCHED_OTHER:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
         pytest.fail(f"{item.nodeid} has changed how this process is scheduled")
+
+
+def _forget_modules_of_the_test() -> None:
+    known = registry.default
+    for kind, processor in list(known._processors.items()):
+        module = processor.function.__module__
+        if module.partition(".")[0] not in ("snapapp", "tests"):
+            del known._processors[kind]
+            known._schedules.pop(kind, None)
+            known._taken.pop(kind, None)
+            sys.modules.pop(module, None)
 
 
 # What to type for what a test was skipped without; by words of the reason that it gives.

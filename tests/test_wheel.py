@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import venv
@@ -105,6 +106,12 @@ def test_commands_work_on_the_queue_alone_and_say_what_the_product_lacks(elsewhe
     assert "pip install 'snapapp[product,server]'" in refused.stderr
 
 
+def is_listening(path: Path) -> bool:
+    """The file is there a moment before anybody listens on it."""
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
+
+
 def test_the_application_in_the_docs_works_its_queue(elsewhere: Elsewhere, empty_url: str) -> None:
     assert APPLICATION
     (elsewhere.folder / "app.py").write_text(APPLICATION[1])
@@ -112,15 +119,15 @@ def test_the_application_in_the_docs_works_its_queue(elsewhere: Elsewhere, empty
     ours = {"DATABASE_URL": empty_url}
     make = 'import os; from snapapp.jobs import migrate; migrate(os.environ["DATABASE_URL"])'
     assert elsewhere.run("-c", make, **ours).returncode == 0
-    socket = elsewhere.folder / "socket"
-    argv = [elsewhere.python, "-m", "uvicorn", "app:app", "--uds", str(socket)]
+    path = elsewhere.folder / "socket"
+    argv = [elsewhere.python, "-m", "uvicorn", "app:app", "--uds", str(path)]
     with (
         subprocess.Popen(argv, cwd=elsewhere.folder, env=elsewhere.environment | ours) as process,
         psycopg.connect(empty_url, autocommit=True) as db,
-        httpx.Client(transport=httpx.HTTPTransport(uds=str(socket)), base_url="http://app") as client,
+        httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://app") as client,
     ):
         try:
-            until(socket.exists)
+            until(lambda: is_listening(path))
             assert client.post("/greetings", params={"name": "Ana"}).json() == {"job": 1}
             result = "SELECT result FROM snap_processing_job WHERE status = 'COMPLETED'"
             until(lambda: db.execute(result).fetchall() == [("Hello, Ana",)])

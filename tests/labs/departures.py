@@ -29,6 +29,7 @@ from tests.jobs.working import put_effect, until
 from tests.running import Served
 
 GRACE = 20.0
+ENOUGH = Counter({"200": 6, "201": 1})  # answers that every life of the process gives, on the slowest machine, too
 
 
 @processor("lab.nap", commit=put_effect)
@@ -157,8 +158,9 @@ def depart(
     *,
     stream: str,
     busy_for: float,
+    heard_enough: Callable[[], bool] = lambda: True,
 ) -> None:
-    """One life of the process: up, busy, told to stop, gone."""
+    """One life of the process: up, busy for so long and until enough was heard from it, told to stop, gone."""
     try:
         port, stream_ended = served.until_up().port, threading.Event()
         threading.Thread(target=follow_stream, args=[port, stream_ended, stream], daemon=True).start()
@@ -166,6 +168,7 @@ def depart(
         for client in busy:
             client.start()
         sleep(busy_for)
+        until(heard_enough, within=60)
         began = monotonic()
         for client in busy:
             client.over.set()
@@ -193,6 +196,10 @@ def busy_clients(port: int, lock: threading.Lock, *, tally: Tally, chance: rando
     return [Client(port, tally, lock, seed=chance.randrange(2**32), writes=number < 4) for number in range(6)]
 
 
+def has_heard_enough(tally: Tally, before: Counter[str]) -> bool:
+    return not ENOUGH - (tally.requests - before)
+
+
 def run(times: int, seed: int = 1) -> Tally:
     tally, chance = Tally(), random.Random(seed)
     with ExitStack() as stack:
@@ -206,7 +213,12 @@ def run(times: int, seed: int = 1) -> Tally:
             enqueue_many(db, naps)
             clients = partial(busy_clients, tally=tally, chance=chance)
             depart(
-                serve(url, folder), tally, clients, stream="/internal/jobs/stream", busy_for=chance.uniform(0.5, 1.5)
+                serve(url, folder),
+                tally,
+                clients,
+                stream="/internal/jobs/stream",
+                busy_for=chance.uniform(0.5, 1.5),
+                heard_enough=partial(has_heard_enough, tally, Counter(tally.requests)),
             )
         drain(url, folder, db)
         count(db, tally)
