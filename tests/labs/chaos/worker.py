@@ -20,6 +20,7 @@ from snapapp.jobs.events import Event
 from snapapp.jobs.executors.children import Child
 from snapapp.jobs.model import Finished, Interrupted, Job, Lease
 from snapapp.jobs.os import processes
+from snapapp.jobs.os.signals import Signals
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import claim, leases, lifecycle, limits, notes, settle
 from snapapp.jobs.settings import JobsSettings
@@ -79,9 +80,11 @@ class Spec:
 
 def run(spec: Spec) -> None:
     """Until SIGTERM, or until the lab itself is gone."""
-    stopping = threading.Event()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the lab, which then ends its workers
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    with Signals() as signals:
+        _work(spec, signals)
+
+
+def _work(spec: Spec, signals: Signals) -> None:
     _end_with_the_lab()
     tempfile.tempdir = str(spec.folder)  # what a kill leaves behind goes with the folder
     if spec.elsewhere:
@@ -100,7 +103,8 @@ def run(spec: Spec) -> None:
     runtime.events.on(None, functools.partial(_record_event, recorder))
     worker.start()
     recorder.write("worker", elsewhere=spec.elsewhere)
-    stopping.wait()
+    while signal.SIGTERM not in signals.take():  # Ctrl-C is for the lab, which then ends its workers
+        signals.wait()
     worker.stop()
     runtime.close()
     recorder.write("worker stopped")

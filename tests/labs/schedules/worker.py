@@ -1,13 +1,13 @@
 """One of the lab's workers: `python -m tests.labs.schedules.worker URL [MUTANT]`, until SIGTERM or the lab is gone."""
 
 import os
-import signal
 import sys
 import threading
 from datetime import timedelta
 from functools import partial
 
 from snapapp.jobs.model import Job
+from snapapp.jobs.os.signals import Signals
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.schedules import scheduler
 from snapapp.jobs.settings import JobsSettings
@@ -42,8 +42,6 @@ def run(job: Job) -> dict[str, str]:
 def main(url: str, mutant: str | None = None) -> None:
     if mutant:
         MUTANTS[mutant][0]()
-    stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     scheduler.LOOK_EVERY = LOOK_EVERY
     settings = JobsSettings(
         database_url=url,
@@ -58,12 +56,13 @@ def main(url: str, mutant: str | None = None) -> None:
     )
     runtime = Runtime(settings, registry=registry())
     worker = runtime.worker()
-    worker.start()
     lab = os.getppid()
-    while not stopping.wait(0.2) and os.getppid() == lab:
-        pass
-    worker.stop(grace=timedelta(seconds=1))
-    runtime.close()
+    with Signals() as signals:
+        worker.start()
+        while not signals.take() and os.getppid() == lab:
+            signals.wait(0.2)
+        worker.stop(grace=timedelta(seconds=1))
+        runtime.close()
 
 
 if __name__ == "__main__":
