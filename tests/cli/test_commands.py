@@ -197,6 +197,11 @@ def test_the_documentation_names_every_command_in_the_order_of_help(call: Call) 
         "jobs retry --waiting",
         "jobs cancel",
         "jobs cancel --failed",
+        "jobs retry 1 --preview",
+        "jobs replay",
+        "jobs replay 1 --ended",
+        "jobs replay --status failed",
+        "jobs discard --failed",
         "queues pause",
     ],
 )
@@ -749,6 +754,45 @@ def test_a_bulk_retry_is_narrowed_by_kind_and_queue(call: Call, db: Db) -> None:
     assert call("jobs", "retry", "--failed", "--kind", "a", "--queue", "x", "--yes").out == "1 job retried.\n"
     assert statuses(db) == {wanted: "PENDING", others[0]: "FAILED", others[1]: "FAILED"}
     assert call("jobs", "retry", "--failed", "--kind", "none").out == "No jobs retried.\n"
+
+
+def test_a_preview_counts_and_shows_and_changes_nothing(call: Call, db: Db) -> None:
+    failed = make_jobs(db, 12, status="FAILED", last_error="Timeout: no answer")
+    make_job(db, "FAILED", last_error="ValueError")
+    before = statuses(db)
+    answer = call("jobs", "retry", "--failed", "--error", "timeout", "--preview")
+    assert answer.code == 0
+    assert answer.out.startswith("This would retry 12 jobs, the newest of them:\n")
+    assert [line.split()[0] for line in answer.out.splitlines()[-10:]] == [str(job_id) for job_id in failed[:1:-1]]
+    assert call("jobs", "discard", "--failed", "--reason", "x", "--preview", "--json").json["matching"] == 13
+    assert call("jobs", "retry", "--failed", "--kind", "none", "--preview").out == "This would retry no jobs.\n"
+    assert statuses(db) == before
+    assert call("jobs", "retry", "--failed", "--error", "timeout", "--yes").out == "12 jobs retried.\n"
+
+
+def test_jobs_are_chosen_by_age_and_by_the_hash_of_their_work(call: Call, db: Db) -> None:
+    """R36, R48: replayed by their hash, too."""
+    work = {"unique_key": "spec:9f86d081884c", "unique_scope": "live"}
+    done = make_job(db, "COMPLETED", created_at=ago(days=3), **work)
+    failed = make_job(db, "FAILED", created_at=ago(days=1), **work)
+    make_job(db, "COMPLETED")
+    assert [job["id"] for job in call("jobs", "list", "--hash", "9F86D0", "--json").json["jobs"]] == [failed, done]
+    assert call("jobs", "list", "--hash", "9f86d0", "--older-than", "2d", "--json").json["jobs"][0]["id"] == done
+    assert call("jobs", "replay", "--ended", "--hash", "9f86d081", "--yes").out == "1 job replayed.\n"
+    assert (
+        call("jobs", "replay", "--ended", "--status", "failed", "--older-than", "2h", "--yes").out
+        == "1 job replayed.\n"
+    )
+    copies = db.execute("SELECT replay_of FROM snap_processing_job WHERE status = 'PENDING' ORDER BY id").fetchall()
+    assert copies == [(done,), (failed,)]
+    assert call("jobs", "list", "--hash", "xyz").code == 2
+
+
+def test_dead_letters_are_discarded_by_a_filter(call: Call, db: Db) -> None:
+    gone, kept = make_job(db, "FAILED", queue="a"), make_job(db, "FAILED", queue="b")
+    answer = call("jobs", "discard", "--failed", "--queue", "a", "--reason", "old", "--yes")
+    assert (answer.code, answer.out) == (0, "1 job discarded.\n")
+    assert statuses(db) == {gone: "CANCELLED", kept: "FAILED"}
 
 
 class Terminal(io.StringIO):

@@ -1,6 +1,6 @@
 """/internal/jobs: what waits, runs, failed; and what a person may do about it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID
@@ -10,7 +10,20 @@ from pydantic import ConfigDict, Field, StrictBool, model_validator
 
 from snapapp.api.http.deps import Reading, RequestId, Writing
 from snapapp.api.http.errors import may_be
-from snapapp.api.http.schema import HIGHEST_ID, Id, Json, Label, Moment, Name, Number, PageSize, Sent, Shown, Text
+from snapapp.api.http.schema import (
+    HIGHEST_ID,
+    Digits,
+    Id,
+    Json,
+    Label,
+    Moment,
+    Name,
+    Number,
+    PageSize,
+    Sent,
+    Shown,
+    Text,
+)
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.jobs.enqueue import OnConflict, OnParentFailure, Scope, enqueue
 from snapapp.jobs.model import Status
@@ -24,6 +37,10 @@ _COMPLAINTS = 100  # refusals that an answer explains; the others are counted
 _LOG_LINES = 20
 
 JobId = Annotated[Id, Path(description="The job's id.", examples=[42])]
+_LONGEST_AGE = 3_153_600_000_000  # ms: a hundred years
+Age = Annotated[int, Field(ge=0, le=_LONGEST_AGE), Number]
+SentAge = Annotated[int, Field(ge=0, le=_LONGEST_AGE), Digits]
+Hash = Annotated[str, Field(pattern="^[0-9a-fA-F]{6,64}$", examples=["9f86d081"])]
 _NO_JOB = may_be(_404="There is no such job.")
 
 
@@ -156,8 +173,15 @@ async def _filter(
     kind: Annotated[Name | None, Query(description="Only jobs of this kind.", examples=["demo.hello"])] = None,
     queue: Annotated[Name | None, Query(description="Only jobs of this queue.", examples=["default"])] = None,
     tenant: Annotated[Label | None, Query(description="Only jobs of this tenant; empty: the house's own.")] = None,
+    error: Annotated[Name | None, Query(description="Only jobs whose last error has this in it.")] = None,
+    older_than_ms: Annotated[
+        SentAge | None, Query(alias="olderThanMs", description="Only jobs enqueued so long ago.")
+    ] = None,
+    work: Annotated[
+        Hash | None, Query(alias="hash", description="Only jobs of this work, or how its hash begins.")
+    ] = None,
 ) -> Filter:
-    return Filter(status, kind, queue, tenant)
+    return Filter(status, kind, queue, tenant, error, _span(older_than_ms), work)
 
 
 Before = Annotated[Id | None, Query(description="`next` of the page before.")]
@@ -337,7 +361,14 @@ def _place(job_id: int) -> str:
 
 # --- changing many ----------------------------------------------------------------------------------------------
 
-_NARROWING = ("kind", "queue", "tenant")
+_NARROWING = {
+    "kind": "string",
+    "queue": "string",
+    "tenant": "string",
+    "error": "string",
+    "olderThanMs": "integer",
+    "hash": "string",
+}
 
 _NARROWED_OR_ALL: dict[str, Any] = {
     "anyOf": [
@@ -346,7 +377,7 @@ _NARROWED_OR_ALL: dict[str, Any] = {
             "properties": {"all": {"const": True}} | {name: {"type": "null"} for name in _NARROWING},
         },
         {
-            "anyOf": [{"required": [name], "properties": {name: {"type": "string"}}} for name in _NARROWING],
+            "anyOf": [{"required": [name], "properties": {name: {"type": kind}}} for name, kind in _NARROWING.items()],
             "properties": {"all": {"enum": [False, None]}},
         },
     ]
@@ -361,16 +392,32 @@ class _Which(Sent):
     kind: Name | None = Field(None, examples=["demo.fail"])
     queue: Name | None = None
     tenant: Label | None = Field(None, description="Empty: the house's own.")
-    all: StrictBool | None = Field(None, description="True says that every kind, queue and tenant is meant.")
+    error: Name | None = Field(None, description="Their last error has this in it, in upper or lower case.")
+    older_than_ms: Age | None = Field(None, description="Enqueued so long ago, or longer.")
+    hash: Hash | None = Field(None, description="Of their work (`specHash`), or how that begins.")
+    all: StrictBool | None = Field(None, description="True says that nothing narrows it.")
 
     @model_validator(mode="after")
     def _says_what_it_means(self) -> Self:
-        is_narrow = any(getattr(self, name) is not None for name in _NARROWING)
+        is_narrow = not self.narrowed(None).is_open
         if not self.all and not is_narrow:
-            raise ValueError('name a kind, a queue or a tenant; if every job is meant, say "all": true')
+            raise ValueError('name a kind, a queue, a tenant, …; if every job is meant, say "all": true')
         if self.all and is_narrow:
-            raise ValueError('"all": true and a kind, a queue or a tenant do not go together')
+            raise ValueError('"all": true and a kind, a queue, a tenant, … do not go together')
         return self
+
+    def narrowed(self, status: Status | None) -> Filter:
+        return Filter(status, self.kind, self.queue, self.tenant, self.error, _span(self.older_than_ms), self.hash)
+
+
+class WhichFailed(_Which):
+    pass
+
+
+class WhichOver(_Which):
+    status: Literal[Status.COMPLETED, Status.FAILED, Status.CANCELLED] | None = Field(
+        None, description="Else COMPLETED."
+    )
 
 
 class WhichEnded(_Which):
@@ -398,8 +445,10 @@ class RetryMany(_Many):
 
     @property
     def which(self) -> Filter:
-        given = self.filter
-        return Filter(given.status or Status.FAILED, given.kind, given.queue, given.tenant)
+        return self.filter.narrowed(self.filter.status or Status.FAILED)
+
+    def step(self, db: Reading, ids: list[int]) -> bulk.Answers:
+        return bulk.retry(db, ids)
 
 
 class CancelMany(_Many):
@@ -410,11 +459,43 @@ class CancelMany(_Many):
 
     @property
     def which(self) -> Filter:
-        given = self.filter
-        return Filter(given.status, given.kind, given.queue, given.tenant)
+        return self.filter.narrowed(self.filter.status)
+
+    def step(self, db: Reading, ids: list[int]) -> bulk.Answers:
+        return bulk.cancel(db, ids)
 
 
-_ACTIONS: dict[str, Callable[[Any, Iterable[int]], bulk.Answers]] = {"retry": bulk.retry, "cancel": bulk.cancel}
+class DiscardMany(_Many):
+    """Gives up jobs that FAILED: they are CANCELLED then. Nothing is done unless `preview` is false."""
+
+    action: Literal["discard"]
+    filter: WhichFailed
+    reason: Text = Field(description="For whoever wonders; it becomes their last error.", examples=["of no use"])
+
+    @property
+    def which(self) -> Filter:
+        return self.filter.narrowed(Status.FAILED)
+
+    def step(self, db: Reading, ids: list[int]) -> bulk.Answers:
+        return bulk.discard(db, ids, f"discarded: {self.reason}")
+
+
+class ReplayMany(_Many):
+    """Runs copies of jobs that are over. Nothing is done unless `preview` is false."""
+
+    action: Literal["replay"]
+    filter: WhichOver
+
+    @property
+    def which(self) -> Filter:
+        return self.filter.narrowed(self.filter.status or Status.COMPLETED)
+
+    def step(self, db: Reading, ids: list[int]) -> bulk.Answers:
+        return bulk.replay(db, ids)
+
+
+_Action = Literal["retry", "cancel", "discard", "replay"]
+_Change = RetryMany | CancelMany | DiscardMany | ReplayMany
 
 
 class Refusal(Shown):
@@ -425,31 +506,29 @@ class Refusal(Shown):
 class BulkAnswer(Shown):
     """What was done, or would be."""
 
-    action: Literal["retry", "cancel"]
+    action: _Action
     preview: bool = Field(description="True: nothing was changed.")
     matching: int = Field(description="How many jobs match; never above the limit.")
     more: bool = Field(description="Whether others match, or may match, beyond the limit.")
     sample: list[JobLine] = Field(description="In a preview, the newest of them.")
-    done: int = Field(description="How many were retried or cancelled.")
+    done: int = Field(description="For how many it was done.")
     asked_to_stop: int = Field(description="How many of them run, and were asked to stop.")
     refused: int = Field(description="How many had moved on meanwhile, or are held back by a unique key.")
     refusals: list[Refusal] = Field(description="The first 100 of these, with the reason.")
 
 
 @router.post("/bulk")
-def change_many(db: Reading, wanted: Annotated[RetryMany | CancelMany, Body(discriminator="action")]) -> BulkAnswer:
-    """Retries or cancels all that match, a hundred in a transaction. First as a preview: it counts, shows some, and
-    changes nothing."""
+def change_many(db: Reading, wanted: Annotated[_Change, Body(discriminator="action")]) -> BulkAnswer:
+    """Retries, cancels, discards or replays all that match, a hundred in a transaction. First as a preview: it counts,
+    shows some, and changes nothing."""
     found = views.matching(db, wanted.which, wanted.limit or 1000)
     if wanted.preview is not False:
         sample = _lines(views.lines(db, sorted(found.ids)[-_SAMPLE:]))
         return _answer(wanted.action, found, None, sample)
-    return _answer(wanted.action, found, _ACTIONS[wanted.action](db, found.ids), [])
+    return _answer(wanted.action, found, wanted.step(db, found.ids), [])
 
 
-def _answer(
-    action: Literal["retry", "cancel"], found: views.Matching, answers: bulk.Answers | None, sample: list[JobLine]
-) -> BulkAnswer:
+def _answer(action: _Action, found: views.Matching, answers: bulk.Answers | None, sample: list[JobLine]) -> BulkAnswer:
     done, refused = answers or bulk.Answers({}, {})
     return BulkAnswer(
         action=action,

@@ -4,7 +4,7 @@ import json
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from snapapp.jobs.cli.shown import (
     span,
     whisper,
 )
-from snapapp.jobs.cli.typed import Add, Db, duration, moment, text, whole
+from snapapp.jobs.cli.typed import Add, Db, duration, hexadecimal, moment, text, whole
 from snapapp.jobs.enqueue import enqueue
 from snapapp.jobs.errors import InvalidJob
 from snapapp.jobs.model import Status
@@ -39,6 +39,9 @@ from snapapp.jobs.rows.views import Filter, JobDetail, JobSummary
 
 Step = Callable[[Db, Iterable[int], bulk.OnProgress], Answers]
 
+_OVER = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
+_SAMPLE = 10  # jobs that a preview shows
+_MOST_REPLAYED = 10_000  # in one call, so that a slip of the fingers has an end
 _COMPLAINTS = 20  # printed one by one; the others are only counted
 
 
@@ -55,11 +58,12 @@ def add_commands(add: Add) -> None:
     explaining.add_argument("id", type=whole(1, 2**63 - 1), metavar="ID")
     _add_enqueue(add)
     retrying = add("retry", retry_jobs, "run FAILED or CANCELLED jobs again, counting from zero")
-    _add_many(retrying, "--failed", "every FAILED job that matches")
-    replaying = add("replay", replay_job, "run a copy of a job")
-    replaying.add_argument("id", type=whole(1, 2**63 - 1), metavar="ID")
+    add_many(retrying, "--failed", "every FAILED job that matches")
+    replaying = add("replay", replay_jobs, "run copies of jobs")
+    add_many(replaying, "--ended", "every COMPLETED job that matches, or those of --status")
+    replaying.add_argument("--status", type=str.upper, choices=[status.value for status in _OVER])
     cancelling = add("cancel", cancel_jobs, "end waiting jobs, ask running ones to stop")
-    _add_many(cancelling, "--waiting", "every waiting job that matches")
+    add_many(cancelling, "--waiting", "every waiting job that matches")
     add("workflows", list_workflows, "list the newest jobs that wait for others, and how many of those are done")
     add("stats", show_stats, "count what waits, runs and failed, what the last hour did, and what each kind costs")
 
@@ -88,12 +92,16 @@ def _add_filter(parser: ArgumentParser) -> None:
     parser.add_argument("--kind", type=text)
     parser.add_argument("--queue", type=text)
     parser.add_argument("--tenant", type=text)
+    parser.add_argument("--error", dest="last_error", type=text, metavar="TEXT", help="their last error has this in it")
+    parser.add_argument("--older-than", type=duration, metavar="AGE", help="since they were enqueued: 12h, 30d")
+    parser.add_argument("--hash", type=hexadecimal, help="of their work, or how it begins: jobs show has it")
 
 
-def _add_many(parser: ArgumentParser, flag: str, what: str) -> None:
+def add_many(parser: ArgumentParser, flag: str, what: str) -> None:
     parser.add_argument("ids", nargs="*", type=whole(1, 2**63 - 1), metavar="ID")
     parser.add_argument(flag, dest="all", action="store_true", help=what)
     _add_filter(parser)
+    parser.add_argument("--preview", action="store_true", help="count those that match, show some, change nothing")
     parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
@@ -106,13 +114,17 @@ def list_jobs(db: Db, arguments: Namespace) -> int:
         show_json({"jobs": [asdict(job) for job in page.jobs], "before": page.before})
         return 0
     if page.jobs:
-        headers = ["id", "status", "kind", "queue", "try", "when", "note"]
-        show_table(headers, [in_line(job, page.now) for job in page.jobs], whole={4, 5}, spare=(3, 4))
+        _show_lines(page.jobs, page.now)
     elif page.before is None:
         say("No job matches." if arguments.before is None else "No older job matches.")
     if page.before is not None:
         whisper(f"Older ones: --before {page.before}")
     return 0
+
+
+def _show_lines(jobs: Sequence[JobSummary], now: datetime) -> None:
+    headers = ["id", "status", "kind", "queue", "try", "when", "note"]
+    show_table(headers, [in_line(job, now) for job in jobs], whole={4, 5}, spare=(3, 4))
 
 
 def in_line(job: JobSummary, now: datetime) -> list[str]:
@@ -151,8 +163,7 @@ def show_job(db: Db, arguments: Namespace) -> int:
         told = {"costs": [asdict(cost) for cost in spent], "logs": [asdict(entry) for entry in logs]}
         show_json(asdict(job) | {"explain": views.explain(db, job.id)} | told)
         return 0
-    [(now,)] = db.execute("SELECT clock_timestamp()").fetchall()
-    show_pairs(_in_words(job, now))
+    show_pairs(_in_words(job, views.now(db)))
     say(f"\n{views.explain(db, job.id)}")
     for error in job.errors:
         say(f"\nattempt {error.get('attempt')}{_ran(error)} failed: {error.get('error')}")
@@ -284,15 +295,6 @@ def _payload(given: str) -> Any:
         raise InvalidJob(f"the payload cannot be read: {error}") from None
 
 
-def replay_job(db: Db, arguments: Namespace) -> int:
-    copy = lifecycle.replay(db, arguments.id)
-    if arguments.json:
-        show_json({"id": copy, "replay_of": arguments.id})
-    else:
-        say(f"Job {copy} repeats job {arguments.id}")
-    return 0
-
-
 def _filter(arguments: Namespace) -> Filter:
     status = getattr(arguments, "status", None)
     return Filter(
@@ -300,6 +302,9 @@ def _filter(arguments: Namespace) -> Filter:
         kind=arguments.kind,
         queue=arguments.queue,
         tenant=arguments.tenant,
+        error=arguments.last_error,
+        older_than=arguments.older_than,
+        hash=arguments.hash,
     )
 
 
@@ -319,14 +324,35 @@ def _progress(job: JobSummary, *, bar: bool = False) -> str:
 
 
 def retry_jobs(db: Db, arguments: Namespace) -> int:
-    return _to_many(db, arguments, bulk.retry, views.dead_letters, verb="retry", participle="retried")
+    return to_many(db, arguments, bulk.retry, views.dead_letters, verb="retry", participle="retried")
 
 
 def cancel_jobs(db: Db, arguments: Namespace) -> int:
-    return _to_many(db, arguments, bulk.cancel, views.waiting, verb="cancel", participle="cancelled")
+    return to_many(db, arguments, bulk.cancel, views.waiting, verb="cancel", participle="cancelled")
 
 
-def _to_many(
+def replay_jobs(db: Db, arguments: Namespace) -> int:
+    if len(arguments.ids) == 1 and not arguments.all:
+        return _replay_one(db, arguments.ids[0], arguments)
+    return to_many(db, arguments, bulk.replay, _ended, verb="replay", participle="replayed")
+
+
+def _ended(db: Db, which: Filter) -> list[int]:
+    """No index has those that ended well: as many as one call looks through, the newest first."""
+    which = which if which.status else replace(which, status=Status.COMPLETED)
+    return sorted(views.matching(db, which, _MOST_REPLAYED).ids)
+
+
+def _replay_one(db: Db, job_id: int, arguments: Namespace) -> int:
+    copy = lifecycle.replay(db, job_id)
+    if arguments.json:
+        show_json({"id": copy, "replay_of": job_id})
+    else:
+        say(f"Job {copy} repeats job {job_id}")
+    return 0
+
+
+def to_many(
     db: Db,
     arguments: Namespace,
     step: Step,
@@ -336,17 +362,30 @@ def _to_many(
     participle: str,
 ) -> int:
     """The jobs that were named, each with its answer; or all that match, counted."""
-    narrowed = any(value is not None for value in (arguments.kind, arguments.queue, arguments.tenant))
-    if bool(arguments.ids) == arguments.all or (narrowed and not arguments.all):
+    which = _filter(arguments)
+    if bool(arguments.ids) == arguments.all or ((not which.is_open or arguments.preview) and not arguments.all):
         arguments.error(f"name the jobs to {verb} by their ids, or all that match by the option for it")
     if arguments.ids:
         answers = watched(db, arguments.ids, step)
         report(answers, arguments)
         return 1 if answers.refused else 0
-    ids = matching(db, _filter(arguments))
+    ids = matching(db, which)
+    if arguments.preview:
+        return _preview(db, ids, arguments, verb)
     if ids and not (arguments.yes or agreed(f"{verb} {counted_jobs(len(ids))}", arguments)):
         return 1
     report(watched(db, ids, step), arguments, counted=participle)
+    return 0
+
+
+def _preview(db: Db, ids: list[int], arguments: Namespace, verb: str) -> int:
+    sample = views.lines(db, ids[-_SAMPLE:])
+    if arguments.json:
+        show_json({"matching": len(ids), "sample": [asdict(job) for job in sample]})
+        return 0
+    say(f"This would {verb} {counted_jobs(len(ids))}{', the newest of them:' if sample else '.'}")
+    if sample:
+        _show_lines(sample, views.now(db))
     return 0
 
 

@@ -29,6 +29,12 @@ def text(text: str) -> str:
     return text
 
 
+def hexadecimal(text: str) -> str:
+    if not re.fullmatch(r"[0-9a-fA-F]{6,64}", text):
+        raise ArgumentTypeError(f"{text!r} is not the beginning of a hash: 6 to 64 of the digits 0-9 and a-f")
+    return text
+
+
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 

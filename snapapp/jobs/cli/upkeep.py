@@ -1,14 +1,15 @@
 """`jobs discard`, and what workers do by themselves, done now by a person: `jobs prune` and `jobs reclaim`."""
 
 from argparse import Namespace
+from collections.abc import Iterable
 from datetime import timedelta
 
-from snapapp.jobs.cli.jobs import agreed, counted_jobs, report, watched
+from snapapp.jobs.cli.jobs import add_many, agreed, counted_jobs, to_many
 from snapapp.jobs.cli.queues import person
 from snapapp.jobs.cli.shown import bar_of, say, show_json
-from snapapp.jobs.cli.typed import Add, Db, duration, text, whole
+from snapapp.jobs.cli.typed import Add, Db, duration, text
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import bulk, leases, retention
+from snapapp.jobs.rows import bulk, leases, retention, views
 
 _OVER = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
 _PAGE = 1000  # jobs in a transaction
@@ -17,7 +18,7 @@ _SETTLED_FOR = timedelta(seconds=15)  # after a server was away, its holders get
 
 def add_commands(add: Add) -> None:
     discarding = add("discard", discard_jobs, "end waiting jobs, give up FAILED ones; they say why and who")
-    discarding.add_argument("ids", nargs="+", type=whole(1, 2**63 - 1), metavar="ID")
+    add_many(discarding, "--failed", "every FAILED job that matches")
     discarding.add_argument("--reason", type=text, required=True, help="for whoever wonders")
     pruning = add("prune", prune_jobs, "delete jobs that ended long ago, with their logs and costs")
     pruning.add_argument("--older-than", type=duration, required=True, metavar="AGE", help="since they ended: 12h, 30d")
@@ -30,9 +31,11 @@ def add_commands(add: Add) -> None:
 def discard_jobs(db: Db, arguments: Namespace) -> int:
     by = person()
     why = f"discarded{f' by {by}' if by else ''}: {arguments.reason}"
-    answers = watched(db, arguments.ids, lambda db, ids, on_progress: bulk.discard(db, ids, why, on_progress))
-    report(answers, arguments)
-    return 1 if answers.refused else 0
+
+    def discard(db: Db, ids: Iterable[int], on_progress: bulk.OnProgress) -> bulk.Answers:
+        return bulk.discard(db, ids, why, on_progress)
+
+    return to_many(db, arguments, discard, views.dead_letters, verb="discard", participle="discarded")
 
 
 def prune_jobs(db: Db, arguments: Namespace) -> int:

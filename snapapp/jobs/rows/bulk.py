@@ -37,8 +37,18 @@ def discard(db: Db, ids: Iterable[int], why: str, on_progress: OnProgress | None
     return _in_pages(db, ids, lambda db, job_id: lifecycle.discard(db, job_id, why), on_progress)
 
 
+def replay(db: Db, ids: Iterable[int], on_progress: OnProgress | None = None) -> Answers:
+    """Runs a copy of each; the status is the copy's. In pages, as `retry`."""
+    return _in_pages(db, ids, _replay, on_progress)
+
+
 def _retry(db: Db, job_id: int) -> Status:
     lifecycle.retry_by_person(db, job_id)
+    return Status.PENDING
+
+
+def _replay(db: Db, job_id: int) -> Status:
+    lifecycle.replay(db, job_id)
     return Status.PENDING
 
 

@@ -36,6 +36,9 @@ class Filter:
     kind: str | None = None
     queue: str | None = None
     tenant: str | None = None
+    error: str | None = None  # their last error has this in it, in upper or lower case
+    older_than: timedelta | None = None  # since they were enqueued
+    hash: str | None = None  # of their work, or how it begins: see enqueue's unique_by
 
     @property
     def is_open(self) -> bool:
@@ -236,46 +239,45 @@ class WorkerExit:
 
 # --- jobs, page by page -----------------------------------------------------------------------------------------
 
+# What a filter says beside the status, which has indexes of its own.
+_FITS = """
+       (%(kind)s::text IS NULL OR kind = %(kind)s) AND (%(queue)s::text IS NULL OR queue = %(queue)s)
+   AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+   AND (%(error)s::text IS NULL OR position(lower(%(error)s) IN lower(last_error)) > 0)
+   AND (%(older_than)s::interval IS NULL OR created_at < now() - %(older_than)s::interval)
+   AND (%(spec)s::text IS NULL OR starts_with(unique_key, %(spec)s))
+"""
+
 # Each returns: the lowest id it saw, how many rows it saw, and the matching ids, highest first.
-_NEWEST = """
+_SEEN = """
+SELECT (SELECT min(id) FROM seen), (SELECT count(*) FROM seen),
+       ARRAY(SELECT id FROM seen WHERE fits ORDER BY id DESC LIMIT %(limit)s)
+"""
+
+_NEWEST = f"""
 WITH seen AS MATERIALIZED (
-    SELECT id, status, kind, queue, tenant FROM snap_processing_job
+    SELECT id, (%(status)s::text IS NULL OR status = %(status)s) AND {_FITS} AS fits FROM snap_processing_job
      WHERE id < %(before)s ORDER BY id DESC LIMIT %(window)s
 )
-SELECT (SELECT min(id) FROM seen), (SELECT count(*) FROM seen), ARRAY(
-    SELECT id FROM seen
-     WHERE (%(status)s::text IS NULL OR status = %(status)s) AND (%(kind)s::text IS NULL OR kind = %(kind)s)
-       AND (%(queue)s::text IS NULL OR queue = %(queue)s) AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
-     ORDER BY id DESC LIMIT %(limit)s)
-"""
+{_SEEN}"""  # noqa: S608
 
-_FAILED = """
+_FAILED = f"""
 WITH seen AS MATERIALIZED (
-    SELECT id, kind, queue, tenant FROM snap_processing_job
+    SELECT id, {_FITS} AS fits FROM snap_processing_job
      WHERE status = 'FAILED' AND id < %(before)s ORDER BY id DESC LIMIT %(window)s
 )
-SELECT (SELECT min(id) FROM seen), (SELECT count(*) FROM seen), ARRAY(
-    SELECT id FROM seen
-     WHERE (%(kind)s::text IS NULL OR kind = %(kind)s) AND (%(queue)s::text IS NULL OR queue = %(queue)s)
-       AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
-     ORDER BY id DESC LIMIT %(limit)s)
-"""
+{_SEEN}"""  # noqa: S608
 
-_RUNNING = """
+_RUNNING = f"""
 WITH seen AS MATERIALIZED (
-    SELECT id, kind, queue, tenant FROM snap_processing_job
+    SELECT id, {_FITS} AS fits FROM snap_processing_job
      WHERE status = 'RUNNING' AND id < %(before)s ORDER BY id DESC LIMIT %(window)s
 )
-SELECT (SELECT min(id) FROM seen), (SELECT count(*) FROM seen), ARRAY(
-    SELECT id FROM seen
-     WHERE (%(kind)s::text IS NULL OR kind = %(kind)s) AND (%(queue)s::text IS NULL OR queue = %(queue)s)
-       AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
-     ORDER BY id DESC LIMIT %(limit)s)
-"""
+{_SEEN}"""  # noqa: S608
 
 # The index of waiting jobs is in the claim's order, but has their ids: while they are few, it names the newest. When
 # they are many, the newest jobs are most likely among them and _NEWEST finds a page soon.
-_WAITING = """
+_WAITING = f"""
 WITH waiting AS MATERIALIZED (
     (SELECT id FROM snap_processing_job
       WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'open'
@@ -286,14 +288,10 @@ WITH waiting AS MATERIALIZED (
       WHERE (%(kind)s::text IS NULL OR kind = %(kind)s) AND (%(queue)s::text IS NULL OR queue = %(queue)s)
       LIMIT %(few)s)
 ), seen AS MATERIALIZED (
-    SELECT id, status, tenant FROM snap_processing_job
+    SELECT id, status = %(status)s AND {_FITS} AS fits FROM snap_processing_job
      WHERE id = ANY (ARRAY(SELECT id FROM waiting WHERE id < %(before)s ORDER BY id DESC LIMIT %(window)s))
 )
-SELECT (SELECT min(id) FROM seen), (SELECT count(*) FROM seen), ARRAY(
-    SELECT id FROM seen
-     WHERE status = %(status)s AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
-     ORDER BY id DESC LIMIT %(limit)s)
-"""
+{_SEEN}"""  # noqa: S608
 
 _HOW_MANY_WAIT = """
 SELECT (SELECT count(*) FROM (
@@ -315,8 +313,12 @@ def jobs(db: Db, which: Filter = Filter(), *, before: int | None = None, limit: 
     """The newest jobs that match, below the id `before`. A short page that has a `before` is not the last one: it
     looked through as many rows as one call may."""
     ids, rest = _pick(db, which, before or _HIGHEST, limit)
-    [(now,)] = _run(db, "SELECT clock_timestamp()", {})
-    return Page(_summaries(db, ids), rest, now)
+    return Page(_summaries(db, ids), rest, now(db))
+
+
+def now(db: Db) -> datetime:
+    """By the database's clock."""
+    return cast(datetime, _run(db, "SELECT clock_timestamp()", {})[0][0])
 
 
 def _pick(
@@ -361,7 +363,9 @@ def _look(db: Db, statement: str, which: Filter, before: int, limit: int, window
 
 def _conditions(which: Filter) -> dict[str, Any]:
     status = which.status and which.status.value
-    return {"status": status, "kind": which.kind, "queue": which.queue, "tenant": which.tenant}
+    spec = None if which.hash is None else f"spec:{which.hash.lower()}"
+    about = {"error": which.error, "older_than": which.older_than, "spec": spec}
+    return {"status": status, "kind": which.kind, "queue": which.queue, "tenant": which.tenant} | about
 
 
 # psycopg cannot read infinity, which people may well write into a run_at
@@ -388,32 +392,22 @@ _SUMMARY_FIELDS = tuple(JobSummary.__dataclass_fields__)
 
 # --- all that match, for what is done to many -------------------------------------------------------------------
 
-_IDS_FAILED = """
-SELECT id FROM snap_processing_job
- WHERE status = 'FAILED' AND (%(kind)s::text IS NULL OR kind = %(kind)s)
-   AND (%(queue)s::text IS NULL OR queue = %(queue)s) AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
- ORDER BY id LIMIT %(limit)s
-"""
+_IDS_FAILED = f"""
+SELECT id FROM snap_processing_job WHERE status = 'FAILED' AND {_FITS} ORDER BY id LIMIT %(limit)s
+"""  # noqa: S608
 
-_IDS_RUNNING = """
-SELECT id FROM snap_processing_job
- WHERE status = 'RUNNING' AND (%(kind)s::text IS NULL OR kind = %(kind)s)
-   AND (%(queue)s::text IS NULL OR queue = %(queue)s) AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
- ORDER BY id LIMIT %(limit)s
-"""
+_IDS_RUNNING = f"""
+SELECT id FROM snap_processing_job WHERE status = 'RUNNING' AND {_FITS} ORDER BY id LIMIT %(limit)s
+"""  # noqa: S608
 
-_IDS_WAITING = """
+_IDS_WAITING = f"""
 SELECT id FROM snap_processing_job
- WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'open' AND (%(kind)s::text IS NULL OR kind = %(kind)s)
-   AND (%(queue)s::text IS NULL OR queue = %(queue)s) AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
-   AND (%(status)s::text IS NULL OR status = %(status)s)
+ WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'open' AND (%(status)s::text IS NULL OR status = %(status)s)
+   AND {_FITS}
 UNION ALL
-SELECT id FROM job_apart
- WHERE (%(kind)s::text IS NULL OR kind = %(kind)s)
-   AND (%(queue)s::text IS NULL OR queue = %(queue)s) AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
-   AND (%(status)s::text IS NULL OR status = %(status)s)
+SELECT id FROM job_apart WHERE (%(status)s::text IS NULL OR status = %(status)s) AND {_FITS}
  ORDER BY id LIMIT %(limit)s
-"""
+"""  # noqa: S608
 
 
 def dead_letters(db: Db, which: Filter = Filter(), limit: int | None = None) -> list[int]:

@@ -426,10 +426,32 @@ def test_waiting_jobs_are_cancelled_and_running_ones_only_on_request(client: Tes
     assert change(client, "retry", filter={"all": True, "status": "CANCELLED"}, preview=False)["done"] == 3
 
 
+def test_a_bulk_is_narrowed_by_error_age_and_work(client: TestClient, db: Db) -> None:
+    """R36, R48."""
+    old = {"created_at": ago(days=2), "last_error": "Timeout: no answer"}
+    timed_out, other = make_job(db, "FAILED", **old), make_job(db, "FAILED", last_error="ValueError")
+    done = make_job(db, "COMPLETED", unique_key="spec:9f86d081", unique_scope="live")
+    preview = change(client, "retry", filter={"error": "timeout"})
+    assert [job["id"] for job in preview["sample"]] == [timed_out]
+    for query in ("error=timeout", "olderThanMs=86400000"):
+        assert [job["id"] for job in client.get(f"{JOBS}?{query}").json()["items"]] == [timed_out]
+    assert [job["id"] for job in client.get(f"{JOBS}?hash=9f86d0").json()["items"]] == [done]
+    assert change(client, "retry", filter={"olderThanMs": 86_400_000}, preview=False)["done"] == 1
+    assert change(client, "discard", filter={"all": True}, reason="of no use", preview=False)["done"] == 1
+    assert row(db, other).last_error == "discarded: of no use"
+    assert change(client, "replay", filter={"hash": "9f86d081"}, preview=False)["done"] == 1
+    assert sorted(statuses(db).values()) == ["CANCELLED", "COMPLETED", "PENDING", "PENDING"]
+    assert db.execute("SELECT count(*) FROM snap_processing_job WHERE replay_of = %s", [done]).fetchone() == (1,)
+
+
 @pytest.mark.parametrize(
     "sent",
     [
         {},
+        {"action": "discard", "filter": {"all": True, "status": "PENDING"}, "reason": "x"},
+        {"action": "replay", "filter": {"all": True, "status": "PENDING"}},
+        {"action": "retry", "filter": {"hash": "nothex"}},
+        {"action": "retry", "filter": {"olderThanMs": -1}},
         {"action": "retry"},
         {"action": "retry", "filter": {}},
         {"action": "retry", "filter": {"status": "FAILED"}},

@@ -83,7 +83,7 @@ def mixed(servers: Callable[[str], Postgres]) -> Iterator[Db]:
 def test_a_list_holds_all_that_match_and_nothing_else(
     mixed: Db,
     status: Status | None,
-    others: dict[str, str],
+    others: dict[str, Any],
     windows: list[int],
     few: int,
     monkeypatch: pytest.MonkeyPatch,
@@ -119,6 +119,34 @@ def test_few_waiting_jobs_below_many_finished_ones_are_found_at_once(db: Db, mon
     page = views.jobs(db, Filter(status=Status.PENDING))
     assert [job.id for job in page.jobs] == newest_first(waiting)
     assert page.before is None
+
+
+@pytest.mark.parametrize("status", [None, *STATUSES])
+@pytest.mark.parametrize("by", [{"error": "TIMED out"}, {"older_than": timedelta(days=2)}, {"hash": "9F86d0"}])
+def test_jobs_are_found_by_error_age_and_work(db: Db, status: Status | None, by: dict[str, Any]) -> None:
+    """R48: other runs of the same work."""
+    told = {
+        "last_error": "it timed out",
+        "created_at": ago(days=3),
+        "unique_key": "spec:9f86d081",
+        "unique_scope": "ever",
+    }
+    others = {"last_error": "no", "created_at": ago(days=1), "unique_key": "spec:9f86d1", "unique_scope": "ever"}
+    plain = {"kind": "plain", "unique_key": "9f86d081", "unique_scope": "ever"}
+    wanted = [
+        make_job(db, each, kind=f"{each} {gate}", gate=gate, **told) for each in STATUSES for gate in _gates(each)
+    ]
+    for each in STATUSES:
+        make_job(db, each, kind=each, **others)
+    make_job(db, **plain)
+    fitting = [job_id for job_id in wanted if status is None or row(db, job_id).status == status]
+    assert every_page(db, Filter(status=status, **by)) == newest_first(fitting)
+    if status:
+        assert sorted(views.matching(db, Filter(status=status, **by), 100).ids) == fitting
+
+
+def _gates(status: Status) -> list[str]:
+    return ["open", "held"] if status in (Status.PENDING, Status.RETRY_WAIT) else ["open"]
 
 
 def test_what_is_done_to_many_is_found_by_status(mixed: Db) -> None:
