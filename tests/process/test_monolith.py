@@ -243,7 +243,7 @@ def test_while_every_request_waits_for_the_database_we_still_say_that_we_live(ur
         statuses = [served.ask(path).status for path in ("/actuator/liveness", "/actuator/readiness", "/", "/nothing")]
         took = monotonic() - began
     assert statuses == [200, 200, 200, 404]
-    assert took < 2, "by threads it would be at least the 5 s that a request waits for a connection"
+    assert took < 5, "by threads the first alone would take the 5 s that a request waits for a connection"
 
 
 def test_prod_refuses_the_token_that_everybody_knows(url: str, serve: Serve) -> None:

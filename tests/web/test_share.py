@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from tests.web.conftest import Server, opened
 from tests.web.test_first_minute import PATIENCE, SOME_FRAMES
@@ -80,3 +80,19 @@ def test_the_pages_fit_a_phone_in_the_dark(browser: Browser, site: Server, brete
             assert page.evaluate(CONTRASTS) == []
             assert page.evaluate("document.documentElement.scrollWidth") <= 380
     assert [said for said in complaints if "409" not in said] == []
+
+
+def test_a_late_answer_does_not_take_the_place_of_a_newer_one(browser: Browser, site: Server) -> None:
+    with opened(browser, site.home) as (page, complaints):
+        held: list[Route] = []
+        page.route(re.compile(r"/v2/snaps\?"), lambda route: held.append(route))
+        page.goto(f"{site.home}snaps")
+        page.get_by_label("Words in the description").fill("nothing like it")
+        page.keyboard.press("Enter")
+        expect(page.locator("#found-said")).to_have_text("Nothing is like this.")
+        with page.expect_response(re.compile(r"/v2/snaps\?")) as late:
+            held[0].fulfill(json={"items": [], "page": {"hasMore": True}})
+        late.value.finished()
+        page.evaluate("new Promise((done) => setTimeout(done, 50))")
+        expect(page.locator("#more")).to_be_hidden()
+        assert complaints == []

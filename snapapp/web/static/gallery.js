@@ -11,33 +11,41 @@ const { ask } = client();
 const form = at("filters");
 const fields = [...form.elements].filter((each) => each.name);
 let offset = 0;
+let turn = 0; // of the newest question: an answer to an older one comes too late
 
-/** What the address says is in the form, and what the API is asked. */
+/** What the address says, as the API is asked. */
 function asked() {
   const address = new URLSearchParams(location.search);
   const query = new URLSearchParams({ limit: AT_ONCE, offset });
-  for (const field of fields) {
-    field.value = address.get(field.name) ?? "";
-    const value = field.value.trim();
+  for (const { name } of fields) {
+    const value = (address.get(name) ?? "").trim();
     if (!value) continue;
-    if (field.name === "from") query.set("from", new Date(`${value}T00:00:00`).toISOString());
-    else if (field.name === "to") query.set("to", new Date(new Date(`${value}T00:00:00`).getTime() + 86_400_000).toISOString());
-    else query.set(field.name, field.name === "attrMin" || field.name === "attrMax" ? value.replace(",", ".") : value);
+    if (name === "from") query.set("from", new Date(`${value}T00:00:00`).toISOString());
+    else if (name === "to") query.set("to", new Date(new Date(`${value}T00:00:00`).getTime() + 86_400_000).toISOString());
+    else query.set(name, name === "attrMin" || name === "attrMax" ? value.replace(",", ".") : value);
   }
   const isOfSubject = OF_SUBJECT.some((name) => query.has(name));
   return `/v2/snaps${isOfSubject ? "/search" : ""}?${query}`;
 }
 
+/** The form says what the address says. */
+function fill(said) {
+  const address = new URLSearchParams(location.search);
+  for (const field of fields) field.value = said(address.get(field.name), field.value);
+}
+
 async function show() {
-  const path = asked();
+  const mine = ++turn;
   try {
-    const { items, page } = await ask(path);
+    const { items, page } = await ask(asked());
+    if (mine !== turn) return;
     if (!offset) at("found").replaceChildren();
     offset += items.length;
     at("found").append(...items.map(card));
     at("more").hidden = !page.hasMore;
     put(at("found-said"), offset ? t("{n} shown", { n: offset + (page.hasMore ? "+" : "") }) : t("Nothing is like this."));
   } catch (error) {
+    if (mine !== turn) return;
     put(at("found-said"), told(error.message));
     if (error.status === 401) location.assign("/"); // one signs in there
   }
@@ -66,7 +74,11 @@ form.addEventListener("submit", (event) => {
   offset = 0;
   void show();
 });
-addEventListener("popstate", () => ((offset = 0), void show()));
+addEventListener("popstate", () => {
+  fill((value) => value ?? "");
+  offset = 0;
+  void show();
+});
 at("more").addEventListener("click", show);
 
 /** Keys to choose from are those of the templates. */
@@ -76,5 +88,6 @@ async function suggest() {
   at("keys").replaceChildren(...[...keys].map((value) => make("option", { value })));
 }
 
+fill((value, typed) => value ?? typed); // somebody may have been quicker than this script
 void show();
 suggest().catch(() => {});

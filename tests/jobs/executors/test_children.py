@@ -6,8 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
-from time import monotonic
 
 import pytest
 
@@ -161,17 +161,15 @@ def test_a_child_killed_while_it_waits_costs_no_attempt(url: str, db: Db) -> Non
             assert after.result != before.result
 
 
-def test_a_cancel_kills_the_group_within_a_second(url: str, db: Db) -> None:
-    """R37, FD1: the p99 is measured by the lab."""
-    with working(url, kinds.registry):
+def test_a_cancel_kills_the_group_before_the_next_beat(url: str, db: Db) -> None:
+    """R37, FD1: how soon is measured by the lab."""
+    with working(url, kinds.registry, beat_every=timedelta(minutes=2), lease_for=timedelta(minutes=9)) as (worker, _):
         job_id = put(db, "process.brooding")
         pids = said_pids(db, job_id)
-        asked = monotonic()
+        until(lambda: worker.vitals().listens)
         lifecycle.cancel(db, job_id)
-        until(lambda: not any(map(started, pids)), within=5)
-        took = monotonic() - asked
+        until(lambda: not any(map(started, pids)))
         until_status(db, job_id, "CANCELLED")
-    assert took < 1
 
 
 def test_children_stand_behind_the_web(url: str, db: Db) -> None:
