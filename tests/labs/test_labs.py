@@ -5,6 +5,7 @@ import pytest
 from tests.labs import departures, outage, takes
 
 
+@pytest.mark.at_length  # process/test_shutdown has its parts in every run: requests, streams and jobs under way
 def test_departures_under_load_cut_nobody_off_and_lose_nothing() -> None:
     """W41, FD6, FD7: in full, a hundred times."""
     tally = departures.run(times=2)
