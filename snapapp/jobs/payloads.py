@@ -51,9 +51,20 @@ def made(payload: Mapping[str, Any] | bytes, wanted: Any) -> Any:
     try:
         if adapter is None:
             return wanted(**(json.loads(payload) if isinstance(payload, bytes) else payload))
-        return adapter.validate_json(payload) if isinstance(payload, bytes) else adapter.validate_python(dict(payload))
+        return _read(payload, adapter)
     except (TypeError, ValueError) as error:
         raise InvalidJob(f"the payload is no {_name(wanted)}: {_mistakes(error)}") from None
+
+
+def _read(payload: Mapping[str, Any] | bytes, adapter: "TypeAdapter[Any]") -> Any:
+    """A mapping that is JSON is read as what it will be stored as; one with a date or a UUID in it, as Python's."""
+    if isinstance(payload, bytes):
+        return adapter.validate_json(payload)
+    try:
+        stored = to_json(dict(payload)).encode()
+    except InvalidJob:
+        return adapter.validate_python(dict(payload))
+    return adapter.validate_json(stored)
 
 
 def is_typed(given: object) -> bool:

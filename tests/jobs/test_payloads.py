@@ -158,6 +158,8 @@ def test_a_model_is_stored_as_it_is_read(db: Db, known: Registry) -> None:
     stored = row(db, enqueue(db, "order", order) or 0).payload
     assert stored == {"userId": 7, "day": "2026-01-01", "seal": "_w=="}
     assert payloads.made(json.dumps(stored).encode(), Order) == order
+    for given in (stored, {"userId": 7, "day": date(2026, 1, 1), "seal": b"\xff"}):  # as JSON has it, and as Python
+        assert row(db, enqueue(db, "order", given) or 0).payload == stored
 
 
 def test_types_that_are_no_classes(db: Db, known: Registry) -> None:
