@@ -25,7 +25,7 @@ states.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from snapapp.jobs.enqueue import enqueue, enqueue_async, enqueue_many
+from snapapp.jobs.enqueue import done_before, enqueue, enqueue_async, enqueue_many
 from snapapp.jobs.errors import JobCancelled, JobsError, Permanent, Snooze
 from snapapp.jobs.model import Failure, Job
 from snapapp.jobs.process_hooks import on_start, on_stop
@@ -50,6 +50,7 @@ __all__ = [
     "Worker",
     "batch",
     "chain",
+    "done_before",
     "enqueue",
     "enqueue_async",
     "enqueue_many",

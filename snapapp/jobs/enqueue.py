@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack
@@ -24,6 +25,7 @@ _Spec = dict[str, Any]  # enqueue's arguments as the database takes them
 _Placed = tuple[int, _Spec]  # with its place among what was given
 
 Scope = Literal["waiting", "live", "ever"]
+UniqueBy = Literal["spec"]
 OnConflict = Literal["existing", "ignore", "replace"]
 OnParentFailure = Literal["cancel", "run"]
 
@@ -47,6 +49,7 @@ class Options(TypedDict, total=False):
     delay: timedelta | None
     unique_key: str | None
     unique_scope: Scope | None
+    unique_by: UniqueBy | None
     on_conflict: OnConflict
     concurrency_key: str | None
     max_attempts: int | None
@@ -62,6 +65,9 @@ def enqueue(db: lifecycle.Db, kind: str, payload: object = None, **options: Unpa
     """Adds a job in the transaction of `db` (a SQLAlchemy connection or session, or psycopg's): committed means it
     will run, rolled back means it never was. Returns its id; None where on_conflict="ignore" met a holder. The payload
     is a mapping, or a dataclass or model of the type that the kind's processor wants.
+
+    `unique_by="spec"`: the work itself (kind, payload, tenant and snap) is the unique key; `done_before` finds what it
+    came to.
 
     `after`: ids of jobs that must complete before. If one fails or is cancelled, this one is cancelled, unless
     on_parent_failure="run". See docs/workflows.md.
@@ -88,7 +94,7 @@ async def enqueue_async(db: "AsyncDb", kind: str, payload: object = None, **opti
 def enqueue_many(db: lifecycle.Db, jobs: Iterable[Mapping[str, Any]]) -> list[int | None]:
     """Adds many, each a mapping of enqueue's arguments (`kind`, `payload`, …); returns their ids in order. All or
     nothing: when one is refused, or `jobs` itself raises, none of them was added."""
-    pages = _pages(_in_order(jobs))
+    pages = _pages(_in_order(db, jobs))
     first_two = list(islice(pages, 2))
     if len(first_two) < 2:  # one statement needs no savepoint to be all or nothing
         return _added(db, first_two)
@@ -110,20 +116,49 @@ def _added(db: lifecycle.Db, pages: Iterable[_Page]) -> list[int | None]:
     return [ids[place] for place in range(len(ids))]
 
 
-def _in_order(jobs: Iterable[Mapping[str, Any]]) -> Iterator[_Placed]:
+def _in_order(db: lifecycle.Db, jobs: Iterable[Mapping[str, Any]]) -> Iterator[_Placed]:
     """Those with unique keys last, in the order of the keys: two callers with the same ones, in any order and in
     several statements, then never wait for each other in a circle."""
     keyed = []
     for placed in enumerate(map(_spec, jobs)):
-        if "unique_key" in placed[1]:
+        if "unique_key" in placed[1] or "unique_by" in placed[1]:
             keyed.append(placed)
         else:
             yield placed
+    if len(keyed) > 1:
+        _name_the_keys(db, [spec for _, spec in keyed if "unique_by" in spec])
     yield from sorted(keyed, key=lambda placed: _key(*placed))
 
 
+def _name_the_keys(db: lifecycle.Db, specs: list[_Spec]) -> None:
+    """Of work, which the database alone can hash: else nobody could put them in order before they go in."""
+    for page in _pages(iter(enumerate(specs))):
+        for place, key in zip(page.places, lifecycle.spec_keys(db, f"[{','.join(page.texts)}]"), strict=True):
+            del specs[place]["unique_by"]
+            specs[place]["unique_key"] = key
+
+
 def _key(place: int, spec: _Spec) -> tuple[str, str, str, int]:
-    return spec["kind"], spec.get("tenant", ""), spec["unique_key"], place
+    return spec["kind"], spec.get("tenant", ""), spec.get("unique_key", ""), place
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A job that did the work before."""
+
+    id: int
+    result: Any
+    finished_at: datetime
+
+
+def done_before(
+    db: lifecycle.Db, kind: str, payload: object = None, *, tenant: str = "", snap_id: UUID | str | None = None
+) -> Done | None:
+    """The newest job with unique_by="spec" that COMPLETED this very work, and its result; None: none that is kept."""
+    given = {"kind": kind, "payload": payload, "tenant": tenant, "snap_id": snap_id, "unique_by": "spec"}
+    [(_, text)] = _texts([_spec(given)])
+    found = lifecycle.done_before(db, text)
+    return Done(found[0], json.loads(found[1] or "null"), found[2]) if found else None
 
 
 def _pages(jobs: Iterator[_Placed]) -> Iterator[_Page]:
@@ -164,8 +199,10 @@ def _spec(given: object) -> _Spec:
     kind = spec.get("kind")
     if not kind:
         raise InvalidJob("a job needs a kind")
-    if "unique_scope" in spec and "unique_key" not in spec:
-        raise InvalidJob("unique_scope needs a unique_key")
+    if "unique_by" in spec and "unique_key" in spec:
+        raise InvalidJob("a job has a unique_key or unique_by, not both")
+    if "unique_scope" in spec and "unique_key" not in spec and "unique_by" not in spec:
+        raise InvalidJob("unique_scope needs a unique_key or unique_by")
     declared = registry.default.get(kind) if kind in registry.default else None
     if declared is None:  # the workers that know it have told the database
         spec["default_attempts"] = Defaults.max_attempts
@@ -246,7 +283,8 @@ def _check_payload(_name: str, value: object) -> None:
 def _check_word(name: str, value: object) -> None:
     *others, last = _WORDS[name]
     if value not in _WORDS[name]:
-        raise InvalidJob(f"{name} must be {', '.join(others)} or {last}, not {value!r:.100}")
+        among = f"{', '.join(others)} or {last}" if others else last
+        raise InvalidJob(f"{name} must be {among}, not {value!r:.100}")
 
 
 def _is_storable(value: object, limit: int) -> bool:
@@ -298,6 +336,7 @@ _RANGES = {"priority": (-1000, 1000), "max_attempts": (1, 1000)}
 _SPANS = {"delay": (timedelta(0), _LONGEST), "timeout": (timedelta(milliseconds=1), _LONGEST_TIMEOUT)}
 _WORDS = {
     "unique_scope": ("waiting", "live", "ever"),
+    "unique_by": ("spec",),
     "on_conflict": ("existing", "ignore", "replace"),
     "on_parent_failure": ("cancel", "run"),
 }

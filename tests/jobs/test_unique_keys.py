@@ -1,16 +1,20 @@
 """Unique keys: who holds one, for how long, and what becomes of those who come second."""
 
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from typing import Any
+from uuid import uuid4
 
+import psycopg
 import pytest
 
-from snapapp.jobs.enqueue import OnConflict
+from snapapp.jobs.enqueue import OnConflict, done_before
 from snapapp.jobs.enqueue import enqueue_many as enqueue_many_plainly
-from snapapp.jobs.errors import DuplicateKey
+from snapapp.jobs.errors import DuplicateKey, InvalidJob
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import leases, lifecycle, settle
+from snapapp.jobs.rows import leases, lifecycle, settle, views
 from snapapp.jobs.rows.database import connect
 from tests.factory import (
     MINUTE,
@@ -54,6 +58,68 @@ def test_a_key_is_held_as_long_as_its_scope_says(db: Db, scope: str, status: str
     one = enqueue(db, unique_key="k", unique_scope=scope)
     assert (one == first) == (status in HOLDERS[scope])
     assert enqueue_many(db, {"unique_key": "k", "unique_scope": scope}) == [one]
+
+
+WORK: dict[str, Any] = {"kind": "report", "payload": {"b": [1, 2], "a": "ação"}, "unique_by": "spec"}
+
+
+def test_the_same_work_is_one_job_while_it_is_live(db: Db) -> None:
+    """R10, R11, R32, R33: in whatever order the payload was written, and however it is to run."""
+    first = enqueue(db, **WORK)
+    assert enqueue(db, **WORK | {"payload": {"a": "ação", "b": [1, 2]}, "queue": "other", "priority": 9}) == first
+    in_sql = """SELECT enqueue_job('report', '{"a": "ação", "b": [1, 2]}', unique_by => 'spec')"""
+    assert scalar(db, in_sql) == first
+    others = [
+        enqueue(db, **WORK | {"payload": {"a": "ação", "b": [2, 1]}}),
+        enqueue(db, **WORK | {"kind": "other"}),
+        enqueue(db, **WORK | {"tenant": "ana"}),
+        enqueue(db, **WORK | {"snap_id": uuid4()}),
+        enqueue(db, "report", WORK["payload"]),
+    ]
+    assert len({first, *others}) == 6
+    db.execute("UPDATE snap_processing_job SET status = 'COMPLETED', finished_at = now() WHERE id = %s", [first])
+    assert enqueue(db, **WORK) not in (first, *others)
+
+
+def test_work_that_was_done_before_is_found_with_its_result(db: Db) -> None:
+    """R32: "same work, done before: its result"."""
+    [(key,)] = db.execute("SELECT job_spec_key('report', '', %s, NULL)", [json.dumps(WORK["payload"])]).fetchall()
+    assert done_before(db, "report", WORK["payload"]) is None
+    older, done = (
+        make_job(db, "COMPLETED", kind="report", unique_key=key, unique_scope="live", result={"n": n}) for n in (1, 2)
+    )
+    make_job(db, "FAILED", kind="report", unique_key=key, unique_scope="live")
+    found = done_before(db, "report", {"a": "ação", "b": [1, 2]})
+    assert found is not None
+    assert (found.id, found.result, found.finished_at) == (done, {"n": 2}, row(db, done).finished_at)
+    assert done_before(db, "report", WORK["payload"], tenant="ana") is None
+    assert [job.id for job in views.jobs(db, views.Filter(hash=key[5:21])).jobs] == [done + 1, done, older]
+    assert views.job(db, done).spec_hash == key[5:]
+
+
+def test_the_runs_of_a_work_are_found_by_their_index(db: Db) -> None:
+    key = "spec:" + 64 * "a"
+    make_job(db, unique_key=key, unique_scope="live")
+    db.execute("INSERT INTO snap_processing_job (kind) SELECT 'other' FROM generate_series(1, 3000)")
+    db.execute("ANALYZE snap_processing_job")
+    with db.transaction():
+        db.execute("SET LOCAL plan_cache_mode = force_generic_plan")
+        assert len(views.jobs(db, views.Filter(hash=key[5:])).jobs) == 1
+        done_before(db, "other")
+        read = "SELECT pg_stat_get_xact_numscans('snap_processing_job_spec'::regclass)"
+        scans = "SELECT seq_scan FROM pg_stat_xact_user_tables WHERE relname = 'snap_processing_job'"
+        assert (scalar(db, read), scalar(db, scans)) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"unique_by": "payload"}, {"unique_by": "spec", "unique_key": "k"}, {"unique_by": ["spec"]}],
+)
+def test_what_a_job_is_unique_by_is_said_in_one_way(db: Db, wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidJob, match="unique_by"):
+        enqueue_many_plainly(db, [{"kind": "test"} | wrong])
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="unique_by"):
+        db.execute("SELECT enqueue_jobs(%s)", [json.dumps([{"kind": "test"} | wrong])])
 
 
 def test_the_usual_scope_is_live(db: Db) -> None:
@@ -222,18 +288,23 @@ def test_a_missing_tenant_is_the_empty_one_in_the_order_of_the_keys(db: Db) -> N
     assert [key for (key,) in made] == ["B", "a", "b"]
 
 
-def test_bulk_calls_with_the_same_keys_in_any_order_never_wait_in_a_circle(db: Db, url: str) -> None:
+@pytest.mark.parametrize("in_a_statement", [1000, 10])
+def test_bulk_calls_with_the_same_keys_in_any_order_never_wait_in_a_circle(
+    db: Db, url: str, in_a_statement: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """FC5."""
-    specs = [{"unique_key": f"{n:02}"} for n in range(40)]
+    monkeypatch.setattr(import_module("snapapp.jobs.enqueue"), "_BULK", in_a_statement)
+    specs: list[dict[str, Any]] = [{"unique_key": f"{n:02}"} for n in range(40)]
+    specs += [{"payload": {"n": n}, "unique_by": "spec"} for n in range(120)]
 
     def enqueue_all(specs: list[dict[str, Any]]) -> list[int | None]:
         with connect(url, name="racer") as connection:
-            return enqueue_many(connection, *specs)
+            return enqueue_many_plainly(connection, [{"kind": "test"} | spec for spec in specs])
 
     for _ in range(5):
         there, back = at_once(lambda: enqueue_all(specs), lambda: enqueue_all(specs[::-1]))
         assert there == back[::-1]
-        assert len(statuses(db)) == 40
+        assert len(statuses(db)) == 160
         db.execute("DELETE FROM snap_processing_job")
 
 

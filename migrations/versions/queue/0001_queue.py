@@ -36,6 +36,8 @@ OBJECTS = (
     "tables/job_command",
     "tables/job_scaling",
     "functions/job_holder",
+    "functions/job_spec_key",
+    "functions/job_done_before",
     "functions/job_specs",
     "functions/job_is_awaited",
     "functions/job_lock_children",

@@ -25,7 +25,7 @@ from snapapp.api.http.schema import (
     Text,
 )
 from snapapp.api.http.strict_json import StrictRoute
-from snapapp.jobs.enqueue import OnConflict, OnParentFailure, Scope, enqueue
+from snapapp.jobs.enqueue import OnConflict, OnParentFailure, Scope, UniqueBy, enqueue
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows import bulk, costs, lifecycle, views
 from snapapp.jobs.rows.views import Arrival, Filter, JobSummary
@@ -87,6 +87,7 @@ class JobWhole(JobLine):
     concurrency_key: str | None
     unique_key: str | None
     unique_scope: str | None
+    spec_hash: str | None = Field(description="Of its work, where it was enqueued with `uniqueBy: spec`.")
     timeout_ms: int | None = Field(description="Its own time limit; its kind's when null.")
     memory_mb: int | None = Field(description="Its own memory limit, since an attempt ran short; its kind's when null.")
     interruptions: int = Field(description="How often a shutdown handed it back while it ran.")
@@ -246,8 +247,10 @@ _AGREEING: dict[str, Any] = {
             "anyOf": [
                 {"properties": {"uniqueScope": {"type": "null"}}},
                 {"required": ["uniqueKey"], "properties": {"uniqueKey": {"type": "string"}}},
+                {"required": ["uniqueBy"], "properties": {"uniqueBy": {"type": "string"}}},
             ]
         },
+        {"anyOf": [{"properties": {"uniqueKey": {"type": "null"}}}, {"properties": {"uniqueBy": {"type": "null"}}}]},
     ]
 }
 
@@ -268,7 +271,10 @@ class NewJob(Sent):
     )
     run_at: Moment | None = Field(None, description="It may run from then on. Not together with `delayMs`.")
     unique_key: Text | None = Field(None, description="Another job of its kind and tenant with this key keeps it out.")
-    unique_scope: Scope | None = Field(None, description="How long the key is held; else `live`. Needs `uniqueKey`.")
+    unique_scope: Scope | None = Field(None, description="How long the key is held; else `live`. Needs a key.")
+    unique_by: UniqueBy | None = Field(
+        None, description="`spec`: its work (kind, payload, tenant, snap) is its unique key. Not with `uniqueKey`."
+    )
     on_conflict: OnConflict | None = Field(
         None,
         description="What happens where the key is held: `existing` (or null) answers with its holder, `ignore` with "
@@ -296,8 +302,10 @@ class NewJob(Sent):
             raise ValueError("give after or onConflict replace, not both")
         if self.delay_ms is not None and self.run_at is not None:
             raise ValueError("give delayMs or runAt, not both")
-        if self.unique_scope is not None and self.unique_key is None:
-            raise ValueError("uniqueScope needs a uniqueKey")
+        if self.unique_by is not None and self.unique_key is not None:
+            raise ValueError("give uniqueKey or uniqueBy, not both")
+        if self.unique_scope is not None and self.unique_key is None and self.unique_by is None:
+            raise ValueError("uniqueScope needs a uniqueKey or uniqueBy")
         return self
 
 
@@ -332,6 +340,7 @@ def enqueue_job(db: Writing, wanted: NewJob, request_id: RequestId, response: Re
         run_at=wanted.run_at,
         unique_key=wanted.unique_key,
         unique_scope=wanted.unique_scope,
+        unique_by=wanted.unique_by,
         on_conflict=wanted.on_conflict or "existing",
         max_attempts=wanted.max_attempts,
         timeout=_span(wanted.timeout_ms),

@@ -80,7 +80,9 @@ def _add_enqueue(add: Add) -> None:
     when = parser.add_mutually_exclusive_group()
     when.add_argument("--delay", type=duration, help="such as 10s, 5m, 2h, 1d")
     when.add_argument("--run-at", type=moment, metavar="TIME", help="such as 2030-01-31T08:00:00Z")
-    parser.add_argument("--unique-key", type=text, help="while a live job of its kind has it, no other is added")
+    unique = parser.add_mutually_exclusive_group()
+    unique.add_argument("--unique-key", type=text, help="while a live job of its kind has it, no other is added")
+    unique.add_argument("--unique-by", choices=["spec"], help="its work is its key: the same payload, the same job")
     parser.add_argument("--max-attempts", type=int)
     parser.add_argument("--tenant", type=text, default="")
     parser.add_argument("--concurrency-key", type=text)
@@ -267,6 +269,7 @@ def enqueue_job(db: Db, arguments: Namespace) -> int:
         delay=arguments.delay,
         run_at=arguments.run_at,
         unique_key=arguments.unique_key,
+        unique_by=arguments.unique_by,
         max_attempts=arguments.max_attempts,
         tenant=arguments.tenant,
         concurrency_key=arguments.concurrency_key,

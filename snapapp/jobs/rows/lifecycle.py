@@ -14,7 +14,7 @@ import psycopg
 from snapapp.jobs.errors import DuplicateKey, IllegalTransition, JobsError, UnknownJob
 from snapapp.jobs.model import TEXT_CAP, Status
 from snapapp.jobs.rows.database import Db as Db  # part of this module's signatures
-from snapapp.jobs.rows.database import Rows
+from snapapp.jobs.rows.database import Row, Rows
 from snapapp.jobs.rows.database import run as _run
 
 _ENQUEUE = "SELECT enqueue_jobs(%(jobs)s::jsonb)"
@@ -31,6 +31,32 @@ async def enqueue_async(db: psycopg.AsyncConnection[Any], jobs: str) -> list[int
     with _refusals():
         rows = await (await db.execute(_ENQUEUE, {"jobs": jobs})).fetchall()
     return [row[0] for row in rows]
+
+
+_SPEC_KEYS = """
+SELECT job_spec_key(job.kind, job.tenant, job.payload, job.snap_id)
+  FROM jsonb_array_elements(%(jobs)s::jsonb) WITH ORDINALITY AS given (spec, place)
+ CROSS JOIN LATERAL jsonb_to_record(given.spec) AS job (kind text, tenant text, payload jsonb, snap_id uuid)
+ ORDER BY given.place
+"""
+
+
+def spec_keys(db: Db, jobs: str) -> list[str]:
+    """The unique keys of these jobs' work, in order."""
+    return [row[0] for row in _run(db, _SPEC_KEYS, {"jobs": jobs})]
+
+
+_DONE_BEFORE = """
+SELECT id, result::text, finished_at FROM snap_processing_job WHERE id = (
+    SELECT job_done_before(job.kind, job.payload, job.tenant, job.snap_id)
+      FROM jsonb_to_record(%(job)s::jsonb) AS job (kind text, tenant text, payload jsonb, snap_id uuid))
+"""
+
+
+def done_before(db: Db, job: str) -> Row | None:
+    """Id, result as JSON and end of the newest job that did this work."""
+    rows = _run(db, _DONE_BEFORE, {"job": job})
+    return rows[0] if rows else None
 
 
 def retry_by_person(db: Db, job_id: int) -> None:

@@ -93,6 +93,12 @@ class JobDetail(JobSummary):
     has_children: bool
     request_id: str | None
 
+    @property
+    def spec_hash(self) -> str | None:
+        """Of its work, where that is its unique key."""
+        key = self.unique_key or ""
+        return key.removeprefix("spec:") if key.startswith("spec:") else None
+
 
 @dataclass(frozen=True, slots=True)
 class Parents:
@@ -275,6 +281,15 @@ WITH seen AS MATERIALIZED (
 )
 {_SEEN}"""  # noqa: S608
 
+_SAME_WORK = f"""
+WITH seen AS MATERIALIZED (
+    SELECT id, (%(status)s::text IS NULL OR status = %(status)s) AND {_FITS} AS fits FROM snap_processing_job
+     WHERE unique_key >= 'spec:' AND unique_key < 'spec;'  -- the index's own words
+       AND unique_key >= %(spec)s AND unique_key < %(spec)s || 'g' AND id < %(before)s
+     ORDER BY id DESC LIMIT %(window)s
+)
+{_SEEN}"""  # noqa: S608
+
 # The index of waiting jobs is in the claim's order, but has their ids: while they are few, it names the newest. When
 # they are many, the newest jobs are most likely among them and _NEWEST finds a page soon.
 _WAITING = f"""
@@ -339,6 +354,8 @@ def _pick(
 
 def _way_to(db: Db, which: Filter, limit: int) -> tuple[str, Sequence[int]]:
     """Which statement finds them, and how many rows it looks through at once."""
+    if which.hash is not None:
+        return _SAME_WORK, WINDOWS
     match which.status:
         case Status.FAILED | Status.RUNNING as status:
             is_narrow = which != Filter(status)

@@ -3,7 +3,7 @@
 CREATE FUNCTION enqueue_jobs(jobs jsonb) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
-    IF NOT jsonb_path_exists(jobs, '$[*] ? (@.unique_key != null || @.unique_scope != null || @.after != null)') THEN
+    IF NOT jsonb_path_exists(jobs, '$[*] ? (@.unique_key != null || @.unique_by != null || @.unique_scope != null || @.after != null)') THEN
         RETURN QUERY  -- ON CONFLICT would cost a fifth of the speed
         INSERT INTO snap_processing_job (
             kind, payload, queue, priority, next_retry_at, unique_key, unique_scope, max_attempts, concurrency_key,
@@ -17,8 +17,10 @@ BEGIN
     WITH made AS MATERIALIZED (
         SELECT spec.place, enqueue_one_job(spec.job) AS id
           FROM (SELECT job, place FROM jsonb_array_elements(jobs) WITH ORDINALITY AS element (job, place)
-                 ORDER BY job->>'kind' COLLATE "C", coalesce(job->>'tenant', '') COLLATE "C", job->>'unique_key' COLLATE "C",
-                          place) AS spec
+                 ORDER BY job->>'kind' COLLATE "C", coalesce(job->>'tenant', '') COLLATE "C",
+                          CASE WHEN job->>'unique_by' IS NULL THEN job->>'unique_key'
+                               ELSE job_spec_key(job->>'kind', job->>'tenant', nullif(job->'payload', 'null'), (job->>'snap_id')::uuid)
+                          END COLLATE "C", place) AS spec
     )
     SELECT made.id FROM made ORDER BY made.place;
 END $$;

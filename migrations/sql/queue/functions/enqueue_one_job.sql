@@ -11,8 +11,12 @@ DECLARE
     its_status text;
 BEGIN
     SELECT * INTO its FROM job_specs(jsonb_build_array(job));
-    IF its.unique_key IS NULL AND job->>'unique_scope' IS NOT NULL THEN
-        RAISE EXCEPTION 'unique_scope % needs a unique_key', job->>'unique_scope' USING ERRCODE = '22023';
+    IF job->>'unique_by' <> 'spec' THEN
+        RAISE EXCEPTION 'unique_by must be spec, not %', job->>'unique_by' USING ERRCODE = '22023';
+    ELSIF job->>'unique_by' IS NOT NULL AND job->>'unique_key' IS NOT NULL THEN
+        RAISE EXCEPTION 'a job has a unique_key or unique_by, not both' USING ERRCODE = '22023';
+    ELSIF its.unique_key IS NULL AND job->>'unique_scope' IS NOT NULL THEN
+        RAISE EXCEPTION 'unique_scope % needs a unique_key or unique_by', job->>'unique_scope' USING ERRCODE = '22023';
     ELSIF on_conflict NOT IN ('existing', 'ignore', 'replace') THEN
         RAISE EXCEPTION 'on_conflict must be existing, ignore or replace, not %', on_conflict USING ERRCODE = '22023';
     ELSIF on_parent_failure NOT IN ('cancel', 'run') THEN

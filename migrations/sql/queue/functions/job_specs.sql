@@ -9,15 +9,17 @@ CREATE FUNCTION job_specs(jobs jsonb) RETURNS TABLE (
     SELECT job.kind, coalesce(job.payload, '{}'),
            coalesce(job.queue, (SELECT its.queue FROM job_kind AS its WHERE its.name = job.kind), 'default'),
            coalesce(job.priority, 0),
-           coalesce(job.run_at, now()) + coalesce(job.delay, interval '0'), job.unique_key,
-           CASE WHEN job.unique_key IS NOT NULL THEN coalesce(job.unique_scope, 'live') END,
+           coalesce(job.run_at, now()) + coalesce(job.delay, interval '0'),
+           CASE WHEN job.unique_by IS NULL THEN job.unique_key
+                ELSE job_spec_key(job.kind, job.tenant, job.payload, job.snap_id) END,
+           CASE WHEN coalesce(job.unique_key, job.unique_by) IS NOT NULL THEN coalesce(job.unique_scope, 'live') END,
            coalesce(job.max_attempts, (SELECT its.max_attempts FROM job_kind AS its WHERE its.name = job.kind),
                     job.default_attempts, 3), job.concurrency_key, job.timeout_ms, coalesce(job.tenant, ''), job.snap_id,
            job.request_id, job.replay_of
       FROM jsonb_to_recordset(jobs) AS job (
            kind text, payload jsonb, queue text, priority integer, run_at timestamptz, delay interval, unique_key text,
-           unique_scope text, max_attempts integer, concurrency_key text, timeout_ms integer, tenant text, snap_id uuid,
-           request_id text, replay_of bigint, default_attempts integer)
+           unique_scope text, unique_by text, max_attempts integer, concurrency_key text, timeout_ms integer,
+           tenant text, snap_id uuid, request_id text, replay_of bigint, default_attempts integer)
 $$;
 
 COMMENT ON FUNCTION job_specs IS 'The columns of new jobs, from what enqueue_jobs was given.';

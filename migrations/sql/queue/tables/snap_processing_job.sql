@@ -93,6 +93,9 @@ CREATE INDEX snap_processing_job_after ON snap_processing_job (queue, id)
 CREATE INDEX snap_processing_job_running ON snap_processing_job (id) WHERE status = 'RUNNING';
 CREATE INDEX snap_processing_job_failed ON snap_processing_job (id) WHERE status = 'FAILED';
 CREATE INDEX snap_processing_job_snap ON snap_processing_job (snap_id, id) WHERE snap_id IS NOT NULL;
+-- The runs of one work, whatever became of them: only jobs that were enqueued with unique_by = 'spec' are in it.
+CREATE INDEX snap_processing_job_spec ON snap_processing_job (unique_key, id)
+    WHERE unique_key >= 'spec:' AND unique_key < 'spec;';
 
 -- Never claimed: a job that comes back to wait must not meet one that took its key meanwhile, or nothing could
 -- hand it back, retry it or recover it.
@@ -139,7 +142,7 @@ COMMENT ON COLUMN snap_processing_job.memory_mb IS 'Its memory limit in MB, in t
 COMMENT ON COLUMN snap_processing_job.cancel_requested_at IS 'Somebody wants it to stop.';
 COMMENT ON COLUMN snap_processing_job.progress IS 'What the processor last reported with update_progress.';
 COMMENT ON COLUMN snap_processing_job.result IS 'What the processor returned.';
-COMMENT ON COLUMN snap_processing_job.unique_key IS 'At most one job of this kind and tenant with this key within unique_scope.';
+COMMENT ON COLUMN snap_processing_job.unique_key IS 'At most one job of this kind and tenant with this key within unique_scope; spec:… is the hash of its work (unique_by).';
 COMMENT ON COLUMN snap_processing_job.unique_scope IS 'waiting (until first claimed), live (waiting or running) or ever.';
 COMMENT ON COLUMN snap_processing_job.concurrency_key IS 'A label; jobs with one key share the limits that name it (job_limit).';
 COMMENT ON COLUMN snap_processing_job.replay_of IS 'The job that this one repeats.';

@@ -1,0 +1,7 @@
+-- What a job is about, as a unique key: the same kind and payload for the same tenant and snap are the same work, in
+-- whatever order the payload was written. How it is to run (queue, priority, delay, limits) makes no other work of it.
+CREATE FUNCTION job_spec_key(kind text, tenant text, payload jsonb, snap_id uuid) RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT 'spec:' || encode(sha256(convert_to(jsonb_build_array(kind, coalesce(tenant, ''), coalesce(payload, '{}'), snap_id)::text, 'UTF8')), 'hex')
+$$;
+
+COMMENT ON FUNCTION job_spec_key IS 'The unique key of a job that is enqueued with unique_by = ''spec''.';
