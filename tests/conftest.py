@@ -28,7 +28,10 @@ from snapapp import postgres
 from snapapp.jobs import registry
 from snapapp.jobs.rows.database import connect, sqlalchemy_url
 from snapapp.postgres.migrate import migrate
+from tests.commands import bare_call, call, run
 from tests.factory import Db
+
+__all__ = ["bare_call", "call", "run"]  # fixtures
 
 EMBEDDED = "pg18"
 PROGRAMS = {  # of the system's servers, by name

@@ -5,10 +5,8 @@ import sqlalchemy
 
 from snapapp.domain import tenants
 from snapapp.errors import TokenWrong
-from tests.cli.test_commands import Call, bare_call, call
+from tests.commands import Call
 from tests.domain.making import begun
-
-__all__ = ["bare_call", "call"]  # the fixtures
 
 
 @pytest.mark.parametrize("typed", ["tenants add", "tenants rotate-token", "tenants forget north"])

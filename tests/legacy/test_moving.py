@@ -21,13 +21,13 @@ from snapapp.legacy.old import opened
 from snapapp.postgres.database import scope
 from snapapp.settings.table import Settings
 from tests.api.conftest import served
-from tests.cli.test_commands import Call, bare_call, call
+from tests.commands import Call
 from tests.conftest import Postgres
 from tests.domain.making import acting, begun, make_snap
 from tests.factory import Db, scalar
 from tests.storage.conftest import Bucket, bucket, s3_endpoint
 
-__all__ = ["bare_call", "bucket", "call", "s3_endpoint"]  # the fixtures
+__all__ = ["bucket", "s3_endpoint"]  # the fixtures
 
 SHAPE = (Path(__file__).parent / "old_schema.sql").read_text()
 OLD_LINK = "0f8fad5bd9cb469fa16570867728950e"

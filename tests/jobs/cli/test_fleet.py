@@ -8,7 +8,7 @@ import pytest
 from snapapp.jobs.fleet import commands
 from snapapp.jobs.fleet.pool import State
 from snapapp.jobs.fleet.store import Master
-from tests.cli.test_commands import Call, bare_call, call  # noqa: F401 - fixtures
+from tests.commands import Call
 from tests.factory import Db
 from tests.jobs.fleet import standing
 from tests.jobs.fleet.standing import POOL
@@ -26,7 +26,7 @@ def master(db: Db) -> Master:
     return standing.master(db, state=State.PAUSED, state_reason="lunch", **now)
 
 
-def test_pools_are_listed(call: Call, master: Master) -> None:  # noqa: F811
+def test_pools_are_listed(call: Call, master: Master) -> None:
     """M62, M63."""
     answer = call("fleet", "list")
     assert (answer.code, answer.err) == (0, "")
@@ -36,13 +36,13 @@ def test_pools_are_listed(call: Call, master: Master) -> None:  # noqa: F811
     assert (shown["pool"], shown["fixed_at"], shown["master"]) == (POOL, 2, "ACTIVE")
 
 
-def test_an_empty_fleet_says_what_to_do(call: Call) -> None:  # noqa: F811
+def test_an_empty_fleet_says_what_to_do(call: Call) -> None:
     assert call("fleet", "list").out == "No supervisor has been seen; `snapapp supervisor` starts one.\n"
     assert call("fleet", "commands").out == "No supervisor has been told anything yet.\n"
     assert call("fleet", "decisions").out == "No pool has been scaled yet.\n"
 
 
-def test_a_command_is_sent_and_need_not_be_waited_for(call: Call, db: Db, master: Master) -> None:  # noqa: F811
+def test_a_command_is_sent_and_need_not_be_waited_for(call: Call, db: Db, master: Master) -> None:
     """M32."""
     answer = call("fleet", "scale", POOL, 3, "--reason", "spike", "--no-wait")
     assert (answer.code, answer.out.startswith("box: command 1 waits until ")) == (0, True), answer
@@ -52,7 +52,7 @@ def test_a_command_is_sent_and_need_not_be_waited_for(call: Call, db: Db, master
     assert f"scale {POOL} 3  cli  EXECUTED  {POOL}: 2 -> 3" in call("fleet", "commands").out
 
 
-def test_a_host_that_does_not_answer_is_no_reason_to_wait(call: Call, db: Db, master: Master) -> None:  # noqa: F811
+def test_a_host_that_does_not_answer_is_no_reason_to_wait(call: Call, db: Db, master: Master) -> None:
     """M33, D19."""
     db.execute("UPDATE job_master SET beat_at = now() - interval '9 min', expires_at = now() - interval '8 min'")
     answer = call("fleet", "pause")
@@ -72,12 +72,12 @@ def test_a_host_that_does_not_answer_is_no_reason_to_wait(call: Call, db: Db, ma
         (["restart", "--host", "elsewhere"], 1, "no supervisor has been seen on the host elsewhere; there are box"),
     ],
 )
-def test_what_cannot_be_done_is_said(call: Call, master: Master, typed: list[str], code: int, said: str) -> None:  # noqa: F811
+def test_what_cannot_be_done_is_said(call: Call, master: Master, typed: list[str], code: int, said: str) -> None:
     answer = call("fleet", *typed)
     assert (answer.code, said in answer.err) == (code, True), answer
 
 
-def test_a_plan_is_checked_and_printed_without_a_database(bare_call: Call, tmp_path: Path) -> None:  # noqa: F811
+def test_a_plan_is_checked_and_printed_without_a_database(bare_call: Call, tmp_path: Path) -> None:
     file = tmp_path / "plan.toml"
     file.write_text(PLAN)
     answer = bare_call("supervisor", "--plan", file, "--check")
@@ -86,7 +86,7 @@ def test_a_plan_is_checked_and_printed_without_a_database(bare_call: Call, tmp_p
     assert "\n  max_processes          4 " in answer.out
 
 
-def test_a_wrong_plan_is_refused_with_every_mistake_and_its_line(bare_call: Call, tmp_path: Path) -> None:  # noqa: F811
+def test_a_wrong_plan_is_refused_with_every_mistake_and_its_line(bare_call: Call, tmp_path: Path) -> None:
     file = tmp_path / "plan.toml"
     file.write_text(PLAN + "nice = 99\nmax_shift = 0\n")
     answer = bare_call("supervisor", "--plan", file, "--check")
@@ -96,7 +96,7 @@ def test_a_wrong_plan_is_refused_with_every_mistake_and_its_line(bare_call: Call
 
 
 def test_the_setting_names_the_plan(
-    bare_call: Call,  # noqa: F811
+    bare_call: Call,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -106,7 +106,7 @@ def test_the_setting_names_the_plan(
     assert f"{tmp_path}/missing.toml cannot be read: No such file or directory" in answer.err
 
 
-def test_a_fleet_that_needs_more_connections_than_there_are_is_refused(call: Call, tmp_path: Path) -> None:  # noqa: F811
+def test_a_fleet_that_needs_more_connections_than_there_are_is_refused(call: Call, tmp_path: Path) -> None:
     file = tmp_path / "plan.toml"
     file.write_text(PLAN.replace("4", "1000"))
     answer = call("supervisor", "--plan", file)

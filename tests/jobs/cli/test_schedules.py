@@ -11,10 +11,8 @@ from snapapp.jobs.rows import roster
 from snapapp.jobs.rows.roster import Report
 from snapapp.jobs.schedules import ledger, views
 from snapapp.jobs.schedules.ledger import Declaration
-from tests.cli.test_commands import MEMBER, Call, bare_call, call
+from tests.commands import MEMBER, Call
 from tests.factory import Db, row, statuses
-
-__all__ = ["bare_call", "call"]  # the fixtures
 
 HOUR = timedelta(hours=1)
 

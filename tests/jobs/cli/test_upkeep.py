@@ -5,12 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from tests.cli.test_commands import Call, Terminal, bare_call, call  # noqa: F401 (fixtures)
+from tests.commands import Call, Terminal
 from tests.factory import Db, ago, hence, make_job, row, statuses
 
 
 def test_jobs_are_discarded_with_a_reason_and_each_refusal_says_why(
-    call: Call,  # noqa: F811
+    call: Call,
     db: Db,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -31,7 +31,7 @@ def test_jobs_are_discarded_with_a_reason_and_each_refusal_says_why(
 
 
 def test_what_is_over_is_deleted_by_age_status_and_kind_after_a_question(
-    call: Call,  # noqa: F811
+    call: Call,
     db: Db,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -57,7 +57,7 @@ def test_what_is_over_is_deleted_by_age_status_and_kind_after_a_question(
     assert set(statuses(db)) == {young, waiting}
 
 
-def test_a_key_for_ever_is_not_counted_and_not_deleted(call: Call, db: Db) -> None:  # noqa: F811
+def test_a_key_for_ever_is_not_counted_and_not_deleted(call: Call, db: Db) -> None:
     old = {"created_at": ago(days=2), "finished_at": ago(days=2)}
     kept = make_job(db, "COMPLETED", unique_key="once", unique_scope="ever", **old)
     assert call("jobs", "prune", "--older-than", "1d").out == "No jobs deleted.\n"
@@ -65,11 +65,11 @@ def test_a_key_for_ever_is_not_counted_and_not_deleted(call: Call, db: Db) -> No
 
 
 @pytest.mark.parametrize("typed", ["", "--older-than 30", "--older-than 30d --status RUNNING"])
-def test_what_to_delete_must_be_said(call: Call, typed: str) -> None:  # noqa: F811
+def test_what_to_delete_must_be_said(call: Call, typed: str) -> None:
     assert call("jobs", "prune", *typed.split()).code == 2
 
 
-def test_jobs_whose_lease_ended_are_taken_back(call: Call, db: Db, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_jobs_whose_lease_ended_are_taken_back(call: Call, db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
     dead = make_job(db, "RUNNING", lock_expires_at=ago(minutes=1))
     held = make_job(db, "RUNNING", lock_expires_at=hence(minutes=1))
     monkeypatch.setattr("snapapp.jobs.cli.upkeep._SETTLED_FOR", timedelta(0))  # the tests' server has just begun

@@ -1,10 +1,8 @@
 """Workflows as people see them in a shell."""
 
 from snapapp.jobs.model import Buried
-from tests.cli.test_commands import Call, bare_call, call
+from tests.commands import Call
 from tests.factory import OOPS, Db, bury, complete, running_job
-
-__all__ = ["bare_call", "call"]  # the fixtures
 
 
 def test_a_person_adds_a_child_and_sees_how_far_its_parents_are(call: Call, db: Db) -> None:

@@ -11,10 +11,8 @@ import pytest
 from snapapp.jobs import Job, doctor
 from snapapp.jobs.doctor import Deploy
 from snapapp.jobs.registry import Registry
-from tests.cli.test_commands import NOWHERE, Call, bare_call, call
+from tests.commands import NOWHERE, Call
 from tests.factory import Db, ago, hence, make_job
-
-__all__ = ["bare_call", "call"]  # the fixtures
 
 NEXT_RELEASE = """
 from datetime import timedelta

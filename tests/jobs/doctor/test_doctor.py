@@ -29,12 +29,10 @@ from snapapp.jobs.schedules.ledger import Declaration
 from snapapp.jobs.worker.runtime import Runtime
 from snapapp.postgres.migrate import migrate
 from tests import conftest
-from tests.cli.test_commands import NOWHERE, Call, bare_call, call
+from tests.commands import NOWHERE, Call
 from tests.conftest import OLDEST, PROGRAMS, embedded_server, system_server
 from tests.factory import Db, ago, make_job, row, scalar, statuses
 from tests.jobs.working import quick_settings, until, working
-
-__all__ = ["bare_call", "call"]  # the fixtures
 
 DAY = timedelta(days=1)
 AT_ONCE = timedelta(0)

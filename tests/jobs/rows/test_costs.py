@@ -15,13 +15,11 @@ from snapapp.jobs.model import Buried, Failure, Finished, Status, Succeeded
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import costs, retention
 from snapapp.jobs.rows.costs import Ledger
-from tests.cli.test_commands import Call, bare_call, call
+from tests.commands import Call
 from tests.factory import Db, ago, job, make_job, running_job, scalar
 from tests.jobs.executors.test_executors import put
 from tests.jobs.kinds import spending
 from tests.jobs.working import until, until_status, working
-
-__all__ = ["bare_call", "call"]  # the fixtures
 
 
 def rows(db: Db, job_id: int) -> list[Any]:

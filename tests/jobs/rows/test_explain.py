@@ -18,13 +18,11 @@ from snapapp.jobs.rows.roster import Member, Report
 from snapapp.jobs.testing import run_due
 from snapapp.jobs.worker.runtime import Runtime
 from snapapp.jobs.worker.web_priority import WebPriority
-from tests.cli.test_commands import Call, bare_call, call
+from tests.commands import Call
 from tests.factory import Db, ago, hence, make_job, make_jobs, move, row
 from tests.jobs.executors.test_executors import put
 from tests.jobs.kinds import crashing
 from tests.jobs.working import quick_settings, until, until_status, working
-
-__all__ = ["bare_call", "call"]  # the fixtures
 
 pytestmark = pytest.mark.both_servers_at_length
 

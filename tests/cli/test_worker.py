@@ -1,0 +1,149 @@
+"""`snapapp worker`: it drains, stops, is told twice, and waits for its database."""
+
+import signal
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from snapapp.jobs.os import processes
+from snapapp.jobs.rows import roster, views
+from snapapp.jobs.rows.database import connect
+from snapapp.jobs.rows.roster import Member, Report
+from tests.commands import NOWHERE, Call, until, until_status
+from tests.conftest import Postgres
+from tests.factory import Db, hence, make_job, make_jobs, row, statuses
+from tests.running import Running
+
+STOPS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+def test_drain_runs_what_is_due_and_leaves_the_rest(call: Call, db: Db) -> None:
+    due = make_jobs(db, 20, kind="demo.hello", queue="demo")
+    slow = make_job(db, kind="demo.sleep", payload={"seconds": 0.3})
+    failing = make_job(db, kind="demo.fail")
+    later, unknown = make_job(db, kind="demo.hello", next_retry_at=hence(hours=1)), make_job(db, kind="unknown")
+    assert call("worker", "--drain").code == 0
+    found = statuses(db)
+    assert {found[job_id] for job_id in [*due, slow]} == {"COMPLETED"}
+    assert [found[job_id] for job_id in (failing, later, unknown)] == ["RETRY_WAIT", "PENDING", "PENDING"]
+    assert views.workers(db) == []
+
+
+def test_drain_keeps_to_its_queues(call: Call, db: Db) -> None:
+    ours, theirs = (make_job(db, kind="demo.hello", queue=queue) for queue in ("a", "b"))
+    assert call("worker", "--drain", "--queues", "a,c", "--name", "ana").code == 0
+    assert statuses(db) == {ours: "COMPLETED", theirs: "PENDING"}
+    assert db.execute("SELECT name, queues, reason FROM job_worker_exit").fetchall() == [("ana", ["a", "c"], "done")]
+
+
+@pytest.mark.parametrize(
+    ("typed", "settings"),
+    [
+        ("worker --processors tests.jobs.kinds.plain", {}),
+        ("worker", {"SNAPAPP_PROCESSORS": "tests.jobs.kinds.plain", "SNAPAPP_PRODUCT": "false"}),
+    ],
+)
+def test_a_worker_without_the_product_knows_only_the_kinds_it_is_told(
+    run: Callable[..., Running], url: str, db: Db, typed: str, settings: dict[str, str]
+) -> None:
+    job = make_job(db, kind="plain.greet", payload={"name": "Ana"})
+    worker = run(*typed.split(), SNAPAPP_DATABASE_URL=url, **settings)
+    until_status(db, job, "COMPLETED")
+    assert [one.kinds for one in views.workers(db)] == [["plain.apart", "plain.greet"]]
+    worker.signal(signal.SIGTERM)
+    assert worker.end() == 0
+
+
+def test_drain_takes_over_from_a_dead_worker(call: Call, db: Db) -> None:
+    lost = make_job(db, "RUNNING", kind="demo.hello", claimed_by="dead", max_attempts=3)
+    dead = Member("dead", "dead", "box", processes.machine(), 2**22 + 1, 1, [], ["demo.hello"], 1)
+    roster.beat(db, dead, Report(), lives_for=timedelta(minutes=1))
+    assert call("worker", "--drain").code == 0
+    assert row(db, lost).status == "COMPLETED"
+
+
+def test_once_runs_one_batch_and_no_more(call: Call, db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SNAPAPP_WORKER_BATCH_SIZE", "2")
+    make_jobs(db, 10, kind="demo.hello")
+    for done in (2, 4):
+        assert call("worker", "--once").code == 0
+        assert sorted(statuses(db).values()) == ["COMPLETED"] * done + ["PENDING"] * (10 - done)
+    assert db.execute("SELECT sum(attempt_count) FROM snap_processing_job").fetchone() == (4,)
+
+
+def test_once_with_an_empty_queue_ends(call: Call, db: Db) -> None:
+    make_job(db, kind="unknown")
+    assert call("worker", "--once").code == 0
+
+
+@pytest.mark.parametrize("stop", STOPS)
+def test_a_stopped_worker_finishes_what_it_runs(
+    url: str, db: Db, run: Callable[..., Running], stop: signal.Signals
+) -> None:
+    worker = run("worker", SNAPAPP_DATABASE_URL=url)
+    job_id, later = (make_job(db, kind="demo.sleep", payload={"seconds": 1}, **more) for more in ({}, LATER))
+    until_status(db, job_id, "RUNNING")
+    worker.signal(stop)
+    assert worker.end() == 0
+    assert (row(db, job_id).status, row(db, later).status) == ("COMPLETED", "PENDING")
+    assert views.workers(db) == []
+    assert worker.family() == []
+
+
+LATER: dict[str, Any] = {"next_retry_at": hence(hours=1)}
+
+
+@pytest.mark.parametrize("kind", ["demo.sleep", "demo.crunch"])
+def test_a_second_signal_ends_a_worker_now_and_hands_its_job_back(
+    url: str, db: Db, run: Callable[..., Running], kind: str
+) -> None:
+    quick = {"SNAPAPP_JOB_HEARTBEAT_INTERVAL_MS": "500"}
+    worker = run("worker", SNAPAPP_DATABASE_URL=url, SNAPAPP_SHUTDOWN_GRACE_MS="3600000", **quick)
+    job_id = make_job(db, kind=kind, payload={"seconds": 3600})
+    until_status(db, job_id, "RUNNING")
+    until(lambda: row(db, job_id).progress is not None)
+    worker.signal(signal.SIGINT)
+    worker.hear("1 job runs and may finish within 3600 s. A second signal (Ctrl-C) ends them now")
+    # two at once reach the threads of a process in any order, so not before the first was heard
+    until(lambda: db.execute("SELECT status FROM job_worker").fetchall() == [("DRAINING",)])
+    worker.signal(signal.SIGTERM)
+    assert worker.end() == 128 + signal.SIGTERM
+    assert (row(db, job_id).status, row(db, job_id).attempt_count, row(db, job_id).interruptions) == ("PENDING", 0, 1)
+    assert worker.family() == []
+
+
+def test_the_grace_ends_a_worker_that_would_go_on(url: str, db: Db, run: Callable[..., Running]) -> None:
+    worker = run("worker", SNAPAPP_DATABASE_URL=url, SNAPAPP_SHUTDOWN_GRACE_MS="500")
+    job_id = make_job(db, kind="demo.sleep", payload={"seconds": 3600})
+    until_status(db, job_id, "RUNNING")
+    worker.signal(signal.SIGTERM)
+    assert worker.end() == 0
+    assert (row(db, job_id).status, row(db, job_id).attempt_count) == ("PENDING", 0)
+
+
+def test_a_worker_waits_for_a_database_that_is_away_at_its_start(
+    server: Postgres, db: Db, run: Callable[..., Running]
+) -> None:
+    worker = run("worker", SNAPAPP_DATABASE_URL=server.url_of("not_yet"))
+    worker.hear("The database cannot be reached, trying again until it can")
+    admin = psycopg.connect(server.url_of("postgres"), autocommit=True)
+    admin.execute("CREATE DATABASE not_yet TEMPLATE migrated")
+    worker.hear("worker.started")
+    with connect(server.url_of("not_yet"), name="test") as there:
+        job_id = make_job(there, kind="demo.hello")
+        until_status(there, job_id, "COMPLETED")
+    worker.signal(signal.SIGTERM)
+    assert worker.end() == 0
+    admin.execute("DROP DATABASE not_yet WITH (FORCE)")
+    admin.close()
+
+
+def test_a_worker_that_still_waits_for_its_database_stops_at_once(run: Callable[..., Running]) -> None:
+    worker = run("worker", SNAPAPP_DATABASE_URL=NOWHERE)
+    worker.hear("trying again")
+    worker.signal(signal.SIGTERM)
+    assert worker.end() == 0
+    assert "Traceback" not in worker.said()

@@ -1,0 +1,114 @@
+"""Commands as people type them: in this process (`call`), or in one of their own (`run`)."""
+
+import io
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from snapapp.__main__ import main
+from snapapp.jobs.rows.roster import Member
+from tests.factory import Db, row
+from tests.running import Running
+
+NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
+WITHIN = 30.0
+
+
+class Answer(NamedTuple):
+    code: int | str | None
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        assert (self.code, self.err) == (0, ""), self
+        return json.loads(self.out)
+
+
+Call = Callable[..., Answer]
+
+
+@pytest.fixture
+def bare_call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Call]:
+    """The command in this process, in an empty folder, with nothing set."""
+    for name in [name for name in os.environ if name.startswith("SNAPAPP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+
+    def call(*arguments: object) -> Answer:
+        capsys.readouterr()
+        try:
+            code: int | str | None = main([str(argument) for argument in arguments])
+        except SystemExit as end:
+            code = end.code
+        return Answer(code, *capsys.readouterr())
+
+    yield call
+    root.handlers[:], root.level = handlers, level
+
+
+@pytest.fixture
+def call(bare_call: Call, url: str, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """The same on the test's own database."""
+    monkeypatch.setenv("SNAPAPP_DATABASE_URL", url)
+    return bare_call
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    started: list[Running] = []
+
+    def begin(*arguments: str, **settings: str) -> Running:
+        started.append(Running(tmp_path, *arguments, **settings))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        if each.process.poll() is None:
+            os.killpg(each.process.pid, signal.SIGKILL)
+            each.process.wait()
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WITHIN
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def until_status(db: Db, job_id: int, status: str) -> None:
+    until(lambda: row(db, job_id).status == status)
+
+
+def enqueued(answer: Answer) -> int:
+    assert answer.code == 0, answer
+    return int(answer.out.split()[1])
+
+
+MEMBER = Member(
+    id="a" * 32,
+    name="box-1",
+    host="box",
+    machine="boot",
+    pid=1,
+    pid_started=1,
+    queues=["demo"],
+    kinds=["demo.hello"],
+    slots=4,
+)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
