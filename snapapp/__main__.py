@@ -21,6 +21,7 @@ _FAMILIES = {
     "workers": "list the workers",
     "schedules": "list, preview, pause or run schedules",
     "limits": "list, set or remove limits of queues and keys",
+    "retention": "list, set or remove how long finished jobs are kept",
     "fleet": "list, scale, restart, pause, resume, drain or stop pools of worker processes",
 }
 

@@ -1,5 +1,5 @@
-"""The queue's own commands, on the database in use: jobs, queues, workers, schedules, limits, fleet. Somebody waits
-for each of them, so it imports what it needs and nothing more."""
+"""The queue's own commands, on the database in use: jobs, queues, workers, schedules, limits, retention,
+fleet. Somebody waits for each of them, so it imports what it needs and nothing more."""
 
 from argparse import Namespace
 

@@ -32,6 +32,7 @@ COMMANDS = [
     "workers",
     "schedules",
     "limits",
+    "retention",
     "fleet",
     "tenants",
     "demo",
@@ -137,7 +138,9 @@ def test_what_was_meant_is_said(bare_call: Call, typed: str, meant: str) -> None
     assert answer.err.endswith(f"; did you mean {meant}?\n")
 
 
-@pytest.mark.parametrize("family", ["jobs", "queues", "workers", "schedules", "limits", "fleet", "tenants"])
+@pytest.mark.parametrize(
+    "family", ["jobs", "queues", "workers", "schedules", "limits", "retention", "fleet", "tenants"]
+)
 def test_a_family_alone_lists(call: Call, family: str) -> None:
     assert call(family) == call(family, "list")
     assert call(family, "--json").json is not None

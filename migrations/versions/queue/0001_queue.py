@@ -27,6 +27,7 @@ OBJECTS = (
     "tables/job_limit",
     "tables/job_limit_key",
     "tables/job_rule_change",
+    "tables/job_retention",
     "tables/job_schedule",
     "tables/job_schedule_slot",
     "tables/job_worker",

@@ -18,6 +18,7 @@ _FAMILIES = {
     "workers": ("queues.add_worker_commands",),
     "schedules": ("schedules.add_commands",),
     "limits": ("limits.add_commands",),
+    "retention": ("retention.add_commands",),
     "fleet": ("fleet.add_commands",),
 }
 

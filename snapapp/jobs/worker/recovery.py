@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections import Counter
 from datetime import timedelta
 from time import monotonic
 
@@ -18,6 +19,8 @@ from snapapp.jobs.schedules import ledger
 from snapapp.jobs.settings import JobsSettings
 
 _PRUNE_HISTORY_EVERY = 3600.0  # seconds: of schedules, workers and supervisors there is little
+_PRUNE_SURPLUS_EVERY = 3600.0  # seconds: it looks through all jobs
+_HIGHEST = 2**63 - 1
 _PRUNE_IDLE_PAGES = 100  # looked through in a run: what is kept for ever is not read again every minute
 
 
@@ -33,6 +36,7 @@ class Recovery:
         self._here_since = monotonic()
         self._prune_after = 0
         self._prune_history_at = monotonic()
+        self._prune_surplus_at = monotonic()
         self._is_closed = threading.Event()
 
     def recover_neighbours(self) -> int:
@@ -64,6 +68,8 @@ class Recovery:
             if monotonic() >= self._prune_history_at:
                 self._prune_history(db)
             deleted = self._prune_jobs(db, monotonic() + self._settings.prune_every.total_seconds())
+            if not self._is_closed.is_set() and monotonic() >= self._prune_surplus_at and retention.has_counts(db):
+                deleted += self._prune_surplus(db)
         if deleted:
             self._events.emit(events.JOBS_PRUNED, worker_id=self._member.id, deleted=deleted)
         return deleted
@@ -84,11 +90,25 @@ class Recovery:
                 break
         return deleted
 
+    def _prune_surplus(self, db: psycopg.Connection[Row]) -> int:
+        """What rules call too many is found by counting from the newest job down; with rests as long, like the rest."""
+        self._prune_surplus_at = monotonic() + _PRUNE_SURPLUS_EVERY
+        seen: Counter[tuple[str, str]] = Counter()
+        before: int | None = _HIGHEST
+        deleted = 0
+        while before is not None:
+            began = monotonic()
+            count, before = retention.prune_page_of_surplus(db, seen, before=before)
+            deleted += count
+            if self._is_closed.wait(monotonic() - began):
+                break
+        return deleted
+
     def _prune_page(self, db: psycopg.Connection[Row], limit: int = 1000) -> tuple[int, int | None]:
         """A row that PostgreSQL lets nobody delete stays, and costs nothing but itself."""
         keep, after = self._settings.keep_finished, self._prune_after
         try:
-            return retention.prune(db, keep=keep, after=after, limit=limit)
+            return retention.prune_by_rules(db, keep=keep, after=after, limit=limit)
         except psycopg.Error as error:
             if is_away(error) or waited_in_vain(error):
                 raise

@@ -1,5 +1,6 @@
 """A worker forgets what is old as fast as it comes."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 
@@ -11,7 +12,7 @@ from snapapp.jobs.rows.database import Line, connect
 from snapapp.jobs.rows.roster import Counts, Member
 from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.worker.recovery import Recovery
-from tests.factory import Db, ago, make_jobs, scalar
+from tests.factory import Db, ago, make_job, make_jobs, scalar, statuses
 
 Prune = Callable[..., tuple[int, int | None]]
 
@@ -29,7 +30,7 @@ def of_size(monkeypatch: pytest.MonkeyPatch, size: int, after_each: Callable[[],
     """Pages so small that a few rows are a backlog; returns what each has deleted."""
     pages: list[int] = []
 
-    prune: Prune = retention.prune
+    prune: Prune = retention.prune_by_rules
 
     def page(db: Db, *, keep: timedelta, after: int, limit: int) -> tuple[int, int | None]:
         deleted, last = prune(db, keep=keep, after=after, limit=min(size, limit))
@@ -37,7 +38,7 @@ def of_size(monkeypatch: pytest.MonkeyPatch, size: int, after_each: Callable[[],
         after_each()
         return deleted, last
 
-    monkeypatch.setattr(retention, "prune", page)
+    monkeypatch.setattr(retention, "prune_by_rules", page)
     return pages
 
 
@@ -69,3 +70,68 @@ def test_a_worker_that_closes_prunes_no_further(db: Db, recovery: Recovery, monk
     recovery.prune()
     assert pages == [1]
     assert scalar(db, "SELECT count(*) FROM snap_processing_job") == 9
+
+
+def over(db: Db, kind: str, status: str, days: float, **more: object) -> int:
+    return make_job(db, status, kind=kind, created_at=ago(days=days), finished_at=ago(days=days), **more)
+
+
+def test_a_kind_and_an_end_may_have_a_rule_of_their_own(db: Db, recovery: Recovery) -> None:
+    """W45, W47, M61, Q51: the rule of a kind goes before that of every kind, and that before the setting (a day)."""
+    db.execute(
+        "INSERT INTO job_retention (kind, status, keep) VALUES"
+        " ('', 'FAILED', '14 days'), ('mail', 'FAILED', '1 hour'),"
+        " ('mail', 'COMPLETED', '0'), ('report', 'COMPLETED', NULL)"
+    )
+    kept = [
+        over(db, "other", "FAILED", 13),
+        over(db, "mail", "FAILED", 0.02),
+        over(db, "report", "COMPLETED", 400),
+        over(db, "other", "CANCELLED", 0.9),
+        over(db, "mail", "COMPLETED", 9, unique_key="k", unique_scope="ever"),
+        make_job(db, kind="mail", created_at=ago(days=9)),
+    ]
+    for kind, status, days in (
+        ("other", "FAILED", 15),
+        ("mail", "FAILED", 0.1),
+        ("mail", "COMPLETED", 0.001),
+        ("report", "FAILED", 15),
+        ("other", "COMPLETED", 1.1),
+        ("mail", "CANCELLED", 1.1),
+    ):
+        over(db, kind, status, days)
+    assert recovery.prune() == 6
+    assert sorted(statuses(db)) == sorted(kept)
+
+
+def test_of_a_kind_so_many_stay_and_the_newest(db: Db, recovery: Recovery, monkeypatch: pytest.MonkeyPatch) -> None:
+    """W47: a number as well as an age; more than a page of them."""
+    db.execute(
+        "INSERT INTO job_retention (kind, status, keep, newest) VALUES"
+        " ('', 'COMPLETED', NULL, 3), ('mail', 'COMPLETED', NULL, 1), ('log', 'COMPLETED', NULL, NULL)"
+    )
+    page = retention.prune_page_of_surplus
+    monkeypatch.setattr(
+        retention, "prune_page_of_surplus", lambda db, seen, before: page(db, seen, before=before, limit=4)
+    )
+    made = {kind: [over(db, kind, "COMPLETED", 0.1) for _ in range(7)] for kind in ("a", "mail", "b", "log")}
+    failed = [over(db, "mail", "FAILED", 0.1) for _ in range(3)]
+    for job_id in made["a"]:
+        db.execute("INSERT INTO job_log (job_id, attempt, level, message) VALUES (%s, 1, 'INFO', '')", [job_id])
+    assert recovery.prune() == 4 + 6 + 4
+    assert sorted(statuses(db)) == sorted([*made["a"][4:], made["mail"][6], *made["b"][4:], *made["log"], *failed])
+    assert scalar(db, "SELECT count(*) FROM job_log") == 3
+
+
+def test_pruning_by_rules_reads_pages_not_the_table(db: Db, recovery: Recovery) -> None:
+    db.execute("INSERT INTO job_retention VALUES ('a', 'COMPLETED', '0', 1), ('', 'FAILED', NULL, 5)")
+    db.execute(
+        "INSERT INTO snap_processing_job (kind, status, created_at, finished_at)"
+        " SELECT 'a', 'COMPLETED', now() - interval '9 days', now() - interval '9 days' FROM generate_series(1, 5000)"
+    )
+    with db.transaction():
+        db.execute("SET LOCAL plan_cache_mode = force_generic_plan")
+        assert retention.prune_by_rules(db, keep=timedelta(days=99))[0] == 1000
+        retention.prune_page_of_surplus(db, Counter(), before=2**62)
+        scans = "SELECT seq_scan FROM pg_stat_xact_user_tables WHERE relname = 'snap_processing_job'"
+        assert scalar(db, scans) == 0
