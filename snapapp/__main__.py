@@ -15,6 +15,7 @@ from snapapp.cli.parser import Parser, nearest
 _SERVICE = ("serve", "bench")
 _ALL = "*"  # typed by nobody: every parser is built whole
 _PRODUCT = ("tenants", "demo", "import-legacy")
+_BACKUPS = ("backup", "restore", "drill")
 _FAMILIES = {
     "jobs": "list, show, follow, enqueue, retry, replay, cancel, discard or prune jobs",
     "queues": "list, pause or resume queues",
@@ -91,6 +92,10 @@ def _run(arguments: Namespace) -> int:
             from snapapp.cli import product
 
             return product.run(arguments, settings)
+        if arguments.command in _BACKUPS:
+            from snapapp.cli import backups
+
+            return backups.run(arguments, settings)
         if arguments.command in _FAMILIES:
             from snapapp.cli import queue
 
@@ -141,6 +146,7 @@ def _parser(typed: Sequence[str]) -> ArgumentParser:
     _add_tenants(commands)
     commands.add_parser("demo", help="prepare the demo: a video and three snaps of it, for the page at /")
     _add_import_legacy(commands)
+    _add_backups(commands)
     _add_doctor(commands, typed)
     _add_check_deploy(commands)
     _add_kinds(commands)
@@ -216,6 +222,30 @@ def _add_import_legacy(commands: "_SubParsersAction[Parser]") -> None:
     importing.add_argument("--json", action="store_true", help="for programs")
 
 
+def _add_backups(commands: "_SubParsersAction[Parser]") -> None:
+    shared = Parser(add_help=False)
+    shared.add_argument("--json", action="store_true", help="for programs")
+    which = Parser(add_help=False)
+    which.add_argument("id", nargs="?", metavar="ID", help="as `snapapp backup --list` has it (default: the newest)")
+    what = "copy the database and the media to SNAPAPP_BACKUP_TO"
+    making = commands.add_parser("backup", help=what, description=f"{what.capitalize()}.", parents=[shared])
+    making.add_argument("--list", action="store_true", help="list the whole backups that are there, make none")
+    commands.add_parser(
+        "restore",
+        help="bring a backup back, into an empty database and an empty storage",
+        description="Brings a backup back into the database and the storage that the settings name. Both must be "
+        "empty: nothing that is there is replaced. Interrupted, it goes on where it was when typed again.",
+        parents=[which, shared],
+    )
+    commands.add_parser(
+        "drill",
+        help="restore the newest backup on trial, and remove it",
+        description="Restores a backup into a database and a folder of its own, compares rows and hashes with what was "
+        "backed up, and removes it.",
+        parents=[which, shared],
+    )
+
+
 def _add_psql(commands: "_SubParsersAction[Parser]") -> None:
     # whatever follows is psql's, its options too: ours would have to begin with a character that nobody can type
     psql = commands.add_parser(
@@ -234,8 +264,9 @@ def _add_doctor(commands: "_SubParsersAction[Parser]", typed: Sequence[str]) -> 
     if typed[:1] in (["doctor"], [_ALL]):
         from snapapp.jobs.doctor import CHECKS
 
-        names = ", ".join(CHECKS)
-        doctor.add_argument("--only", type=_among(CHECKS), default=(), metavar="CHECK,…", help=f"among {names}")
+        checks = (*CHECKS, "backups")
+        names = ", ".join(checks)
+        doctor.add_argument("--only", type=_among(checks), default=(), metavar="CHECK,…", help=f"among {names}")
     doctor.add_argument("--fix", action="store_true", help="do what is safe: sweep, analyze, clear away dead workers")
     doctor.add_argument("--json", action="store_true", help="for programs")
 

@@ -8,6 +8,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable
 
 from snapapp import logs, postgres, processing
+from snapapp.backup import check
 from snapapp.cli.explanation import explanation
 from snapapp.jobs import cli, doctor, kinds, registry
 from snapapp.jobs.cli.shown import milliseconds, say
@@ -77,6 +78,7 @@ def diagnose(arguments: Namespace, settings: Settings) -> int:
                 connections=database.connections_needed(settings),
                 disk_free_min_mb=settings.disk_free_min_mb,
                 schema=schema.wanted(product=settings.has_product),
+                checks={check.NAME: check.check_of(settings)} if settings.has_product else {},
             )
             findings = doctor.examine(url, house, only=arguments.only)
             deeds = doctor.mend(url, findings, house) if arguments.fix else []

@@ -18,10 +18,14 @@ _TERMINFO = "/etc/terminfo:/lib/terminfo:/usr/lib/terminfo:/usr/share/terminfo"
 
 
 def psql_argv(url: str) -> list[str]:
+    return [str(program("psql")), conninfo(url)]
+
+
+def conninfo(url: str) -> str:
     """Without the password, which every user of the machine could read in the list of processes."""
     parts = _parts(url)
     parts.pop("password", None)
-    return [str(program("psql")), make_conninfo("", **parts)]
+    return make_conninfo("", **parts)
 
 
 def run_psql(url: str, arguments: Sequence[str] = ()) -> int:
@@ -31,13 +35,14 @@ def run_psql(url: str, arguments: Sequence[str] = ()) -> int:
     # Ctrl-C is psql's to answer, and when the terminal goes psql does: our share we give back after
     before = {number: signal.signal(number, lambda _number, _frame: None) for number in _FOR_PSQL}
     try:
-        return subprocess.run([*psql_argv(url), *arguments], env=_environment(url), check=False).returncode
+        return subprocess.run([*psql_argv(url), *arguments], env=environment(url), check=False).returncode
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _environment(url: str) -> dict[str, str]:
+def environment(url: str) -> dict[str, str]:
+    """Ours, and the password where the URL has one."""
     password = _parts(url).get("password")
     secret = {} if password is None else {"PGPASSWORD": str(password)}
     return {"TERMINFO_DIRS": _TERMINFO} | os.environ | secret

@@ -25,6 +25,7 @@ from snapapp.settings.types import (
     bucket_name,
     choice,
     days,
+    folder_or_bucket,
     hours,
     is_fetch_host,
     is_host,
@@ -201,6 +202,41 @@ class Settings:
     s3_access_key_id: str | None = setting("S3_ACCESS_KEY_ID", optional(token(3)), "", "Who we are to S3.")
     s3_secret_access_key: str | None = setting(
         "S3_SECRET_ACCESS_KEY", optional(token(8)), "", "And what proves it.", secret=True
+    )
+    backup_to: str | None = setting(
+        "BACKUP_TO",
+        optional(folder_or_bucket()),
+        "",
+        "Where backups go; a place of this installation's own, on another disk than DATA_DIR.",
+    )
+    backup_key_file: Path | None = setting(
+        "BACKUP_KEY_FILE",
+        optional(path()),
+        "",
+        "A key of age (`age-keygen`) that seals backups; none: they are not sealed. Keep a copy elsewhere.",
+    )
+    backup_keep: int = setting("BACKUP_KEEP", whole(1, 10_000), "7", "The newest backups that stay, however old.")
+    backup_keep_for: timedelta = setting(
+        "BACKUP_KEEP_DAYS", days(0, 36_500), "30", "And those that are younger than this."
+    )
+    backup_max_age: timedelta = setting(
+        "BACKUP_MAX_AGE_HOURS", hours(1, 87_600), "26", "An older newest backup is a warning."
+    )
+    backup_drill_max_age: timedelta = setting(
+        "BACKUP_DRILL_MAX_AGE_DAYS", days(1, 3_650), "8", "A longer time since the last good drill is one, too."
+    )
+    backup_s3_endpoint: str | None = setting(
+        "BACKUP_S3_ENDPOINT",
+        optional(web_address()),
+        "",
+        "Of the bucket in BACKUP_TO, where it is another than S3_ENDPOINT; so with the next three.",
+    )
+    backup_s3_region: str | None = setting("BACKUP_S3_REGION", optional(label(60)), "", "Its region.")
+    backup_s3_access_key_id: str | None = setting(
+        "BACKUP_S3_ACCESS_KEY_ID", optional(token(3)), "", "Who we are there."
+    )
+    backup_s3_secret_access_key: str | None = setting(
+        "BACKUP_S3_SECRET_ACCESS_KEY", optional(token(8)), "", "And what proves it.", secret=True
     )
     media_retention: timedelta | None = setting(
         "MEDIA_RETENTION_DAYS",

@@ -253,6 +253,20 @@ def bucket_name() -> Reader[str]:
     return Reader("a bucket's name, 3 to 63 letters, digits, dots and hyphens", read)
 
 
+def folder_or_bucket() -> Reader[str]:
+    def read(text: str) -> str:
+        scheme, separator, rest = text.partition("://")
+        if not separator:
+            return str(path().read(text))
+        bucket, _, prefix = rest.partition("/")
+        if scheme != "s3":
+            raise UnreadableError(f"its scheme is {scheme}, not s3")
+        bucket_name().read(bucket)
+        return f"s3://{bucket}/{key_prefix().read(prefix.strip('/'))}"
+
+    return Reader("a folder, or s3://BUCKET/PREFIX", read)
+
+
 def postgres_url() -> Reader[str]:
     """Every spelling of the scheme becomes `postgresql://`, which libpq and SQLAlchemy both read."""
     return Reader(

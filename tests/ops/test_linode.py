@@ -35,7 +35,8 @@ from tests.jobs.working import until
 
 BOX = ROOT / "ops" / "linode"
 LONG_LIVED = ["snapapp-api.service", "snapapp-worker@1.service", "snapapp-supervisor.service"]
-SERVICES = [*LONG_LIVED, "snapapp-migrate.service"]
+SERVICES = [*LONG_LIVED, "snapapp-migrate.service", "snapapp-backup.service", "snapapp-drill.service"]
+TIMERS = ["snapapp-backup.timer", "snapapp-drill.timer"]
 SANDBOX = BOX / "snapapp-.service.d" / "sandbox.conf"
 EXAMPLE = BOX / "snapapp.env.example"
 README = (BOX / "README.md").read_text()
@@ -104,7 +105,7 @@ def units(tmp_path: Path) -> Path:
 
 
 def test_systemd_accepts_every_unit(units: Path) -> None:
-    paths = [str(units / name) for name in (*SERVICES, "snapapp.slice")]
+    paths = [str(units / name) for name in (*SERVICES, *TIMERS, "snapapp.slice")]
     answer = ran(tool("systemd-analyze"), "verify", *paths)
     assert [line for line in answer.stderr.splitlines() if "snapapp" in line] == []
     assert answer.returncode == 0, answer.stderr

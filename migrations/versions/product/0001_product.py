@@ -29,6 +29,7 @@ OBJECTS = (
     "tables/correction",
     "tables/idempotency",
     "tables/webhook",
+    "tables/backup_run",
     "functions/snap_ends_with_its_job",
     "functions/snap_waits_with_its_job",
     "views/snap_job",

@@ -1,12 +1,13 @@
 """What somebody should look at now: from what is known to what is said, nothing else."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
 from pydantic import Field
 
 from snapapp.api.http.schema import Shown
+from snapapp.backup.judgement import Trouble, hours
 from snapapp.jobs.metrics.depth import Depth
 from snapapp.process.health import Part
 
@@ -37,9 +38,16 @@ class Alert(Shown):
     threshold: Threshold
 
 
-def alerts(parts: Mapping[str, Part], depth: Depth | None, trouble: str | None) -> list[Alert]:
+def alerts(
+    parts: Mapping[str, Part], depth: Depth | None, trouble: str | None, backups: Iterable[Trouble] = ()
+) -> list[Alert]:
     """`trouble`: why there is no depth, when the database could have told."""
-    return [*_of_database(parts["database"], trouble), *(_of_queue(depth) if depth else ()), *_of_disk(parts["disk"])]
+    return [
+        *_of_database(parts["database"], trouble),
+        *(_of_queue(depth) if depth else ()),
+        *_of_disk(parts["disk"]),
+        *map(_of_backups, (each for each in backups if each.is_serious)),
+    ]
 
 
 def _of_database(part: Part, trouble: str | None) -> Iterator[Alert]:
@@ -98,3 +106,15 @@ def _of_disk(part: Part) -> Iterator[Alert]:
             suggested_action="Make room before PostgreSQL stops: old backups, logs, media. New heavy work is refused.",
             threshold=Threshold(expected=f"at least {part.facts['floorMb']} MB", actual=f"{part.facts['freeMb']} MB"),
         )
+
+
+def _of_backups(its: Trouble) -> Alert:
+    age = "none" if its.age is None else f"{hours(its.age)} old"
+    return Alert(
+        id=its.id,
+        severity=Severity.HIGH,
+        message=its.saw,
+        metrics={} if its.age is None else {"ageSeconds": round(its.age.total_seconds())},
+        suggested_action=its.do,
+        threshold=Threshold(expected="a good one in time", actual=age),
+    )

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from snapapp.api.http.deps import House
 from snapapp.api.http.schema import Shown
+from snapapp.backup import check
 from snapapp.jobs import doctor
 from snapapp.jobs.doctor import Finding, Severity
 from snapapp.postgres import database, schema
@@ -80,6 +81,7 @@ def _described(house: Monolith) -> doctor.House:
         connections=database.connections_needed(house.settings),
         disk_free_min_mb=house.settings.disk_free_min_mb,
         schema=schema.wanted(),
+        checks={check.NAME: check.check_of(house.settings)},
     )
 
 

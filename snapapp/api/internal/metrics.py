@@ -72,5 +72,6 @@ async def prometheus(counted: Counted, asked: Asked) -> Response:
     """For Prometheus. Numbers from the database are up to 15 s old, and left out while it is away."""
     database = await asked.database()
     depth = await asyncio.to_thread(counted.depth) if database.is_up else None
-    text = render(counted.families(depth, is_database_up=database.is_up))
+    backups = await asyncio.to_thread(counted.backups) if database.is_up else None
+    text = render(counted.families(depth, backups, is_database_up=database.is_up))
     return Response(text, media_type=CONTENT_TYPE, headers={"Cache-Control": "no-store"})

@@ -9,11 +9,13 @@ from fastapi import APIRouter, Depends
 from pydantic import Field
 from pydantic.alias_generators import to_camel
 
+from snapapp.api.http.deps import House
 from snapapp.api.http.route_counts import RouteCounts, Traffic
 from snapapp.api.http.schema import Shown
 from snapapp.api.internal.alerts import Alert, alerts
 from snapapp.api.internal.health import Asked
 from snapapp.api.internal.metrics import Counted
+from snapapp.backup.judgement import Expected, troubles
 from snapapp.jobs.metrics.depth import Depth
 from snapapp.jobs.metrics.work import PREFIX
 from snapapp.jobs.rows.views import CAP
@@ -166,10 +168,14 @@ async def health_snapshot(asked: Asked, counted: Counted) -> HealthSnapshot:
 
 
 @router.get("/alerts")
-async def current_alerts(asked: Asked, counted: Counted) -> Alerts:
+async def current_alerts(asked: Asked, counted: Counted, house: House) -> Alerts:
     """What somebody should look at now, and what to do about it."""
     parts, depth = await _known(asked, counted)
-    return Alerts(alerts=alerts(parts, depth, counted.watch.trouble if parts["database"].is_up else None))
+    if not parts["database"].is_up:
+        return Alerts(alerts=alerts(parts, None, None))
+    states = await asyncio.to_thread(counted.backups, fresh_for=_FRESH_FOR)
+    wrong = list(troubles(states, Expected.by(house.settings))) if states else []
+    return Alerts(alerts=alerts(parts, depth, counted.watch.trouble, wrong))
 
 
 async def _known(asked: Asked, counted: Counted) -> tuple[dict[str, Part], Depth | None]:

@@ -5,7 +5,7 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,8 +14,10 @@ from sqlalchemy import QueuePool
 
 from snapapp import __version__
 from snapapp.api.http.route_counts import BUCKETS, Traffic
+from snapapp.backup import records
+from snapapp.backup.records import State, What
 from snapapp.jobs.metrics import depth, work
-from snapapp.jobs.metrics.depth import Depth, DepthWatch
+from snapapp.jobs.metrics.depth import Depth, DepthWatch, Watch
 from snapapp.jobs.metrics.exposition import counter, gauge, histogram
 from snapapp.jobs.metrics.work import Pruned
 from snapapp.jobs.rows.roster import Counts
@@ -35,9 +37,13 @@ class Numbers:
         self._lag = lag
         self._pruned = Pruned(house.events)
         self.watch = DepthWatch(lambda: house.web.begin())
+        self._backups = Watch(lambda: house.web.begin(), records.states)
 
     def depth(self, *, fresh_for: timedelta = SCRAPED_EVERY) -> Depth | None:
         return self.watch.look(fresh_for=fresh_for)
+
+    def backups(self, *, fresh_for: timedelta = SCRAPED_EVERY) -> Mapping[What, State] | None:
+        return self._backups.look(fresh_for=fresh_for)
 
     # --- by name ----------------------------------------------------------------------------------------------
 
@@ -73,11 +79,15 @@ class Numbers:
 
     # --- for Prometheus ---------------------------------------------------------------------------------------
 
-    def families(self, known: Depth | None, *, is_database_up: bool) -> Iterator[Metric]:
+    def families(
+        self, known: Depth | None, backups: Mapping[What, State] | None, *, is_database_up: bool
+    ) -> Iterator[Metric]:
         yield gauge("snapapp_info", "1; the label says which version runs.", (1, {"version": __version__}))
         yield gauge("snapapp_database_up", "1 while the database answers this process.", (is_database_up, {}))
         if known and is_database_up:
             yield from depth.families(known)
+        if backups and is_database_up:
+            yield from _of_backups(backups)
         yield from work.families(self._counts(), self._pruned.jobs)
         yield from self._worker_families()
         yield from self._web_families()
@@ -125,6 +135,20 @@ class Numbers:
     def _pool_in_use(self) -> int:
         pool = self._house.web.pool
         return pool.checkedout() if isinstance(pool, QueuePool) else 0
+
+
+def _of_backups(backups: Mapping[What, State]) -> Iterator[Metric]:
+    ages = [(state.good_age, {"what": what.value}) for what, state in backups.items()]
+    yield gauge(
+        "snapapp_backup_age_seconds",
+        "Since the last backup, and the last drill, that ended well; there is none where none did.",
+        *((age.total_seconds(), labels) for age, labels in ages if age is not None),
+    )
+    yield gauge(
+        "snapapp_backup_failed",
+        "1 where the last one failed.",
+        *((float(state.failed is not None), {"what": what.value}) for what, state in backups.items()),
+    )
 
 
 def _resident() -> int:

@@ -51,14 +51,15 @@ SELECT set_config('statement_timeout', %(most)s, true), set_config('lock_timeout
 
 
 def examine(url: str, house: House, *, only: Collection[str] = (), limits: Limits | None = None) -> list[Finding]:
-    """Every check (or these) in order. Raises psycopg.Error where the database cannot be reached at all."""
+    """Every check, the application's too (or these), in order. Raises psycopg.Error where the database cannot be
+    reached at all."""
     limits = limits or Limits()
     line = Line(lambda: _connect(url, limits.answer_within))
     try:
         with line.connection():
             pass
         findings: list[Finding] = []
-        for name, check in CHECKS.items():
+        for name, check in {**CHECKS, **house.checks}.items():
             if not only or name in only:
                 findings += [replace(found, check=name) for found in _run(check, line, house, limits)]
         return findings

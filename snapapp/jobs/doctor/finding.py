@@ -67,6 +67,7 @@ class House:
     connections: int  # that one process of it takes at most
     disk_free_min_mb: int
     schema: Mapping[str, str]  # the newest revision that the code knows, by the table where a database keeps its own
+    checks: Mapping[str, "Check"] = field(default_factory=dict)  # its own, which come after ours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

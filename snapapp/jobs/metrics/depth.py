@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
+from typing import Generic, TypeVar
 
 import psycopg
 import sqlalchemy.exc
@@ -16,6 +17,8 @@ from snapapp.jobs.metrics.exposition import gauge
 from snapapp.jobs.rows import views
 from snapapp.jobs.rows.database import Db, run
 from snapapp.jobs.rows.views import CAP, LANES, QueueSummary, walks
+
+T = TypeVar("T")
 
 _SAMPLE = 10_000  # jobs, of which those that finished tell the mean duration
 _TRY_AGAIN_AFTER = 1.0  # seconds
@@ -86,17 +89,18 @@ def depth(db: Db) -> Depth:
     return Depth(queues, fleet.pools(db), *rest)
 
 
-class DepthWatch:
+class Watch(Generic[T]):
     """The answer of a moment ago, however many ask. May be called from any thread; one of them asks."""
 
-    def __init__(self, transaction: Callable[[], AbstractContextManager[Db]]) -> None:
+    def __init__(self, transaction: Callable[[], AbstractContextManager[Db]], question: Callable[[Db], T]) -> None:
         self._transaction = transaction
+        self._question = question
         self._turn = threading.Lock()
         self._asked_at = float("-inf")  # these three are written by whoever has the turn
-        self._known: Depth | None = None
+        self._known: T | None = None
         self.trouble: str | None = None  # why there is no answer
 
-    def look(self, *, fresh_for: timedelta) -> Depth | None:
+    def look(self, *, fresh_for: timedelta) -> T | None:
         with self._turn:
             patience = fresh_for.total_seconds() if self._known else min(_TRY_AGAIN_AFTER, fresh_for.total_seconds())
             if monotonic() - self._asked_at >= patience:
@@ -106,10 +110,15 @@ class DepthWatch:
     def _ask(self) -> None:
         try:
             with self._transaction() as db:
-                self._known, self.trouble = depth(db), None
+                self._known, self.trouble = self._question(db), None
         except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
             self._known, self.trouble = None, " ".join(str(getattr(error, "orig", error)).split())
         self._asked_at = monotonic()
+
+
+class DepthWatch(Watch[Depth]):
+    def __init__(self, transaction: Callable[[], AbstractContextManager[Db]]) -> None:
+        super().__init__(transaction, depth)
 
 
 def families(known: Depth) -> Iterator[Metric]:

@@ -228,6 +228,25 @@ def test_a_full_disk_is_an_alert(url: str, tmp_path: Path) -> None:
         assert [alert["id"] for alert in alerts(client)] == ["DISK_LOW"]
 
 
+def test_a_failed_backup_is_an_alert_and_a_number(client: TestClient, db: Db) -> None:
+    add = "INSERT INTO backup_run (what, began_at, ended_at, is_good, said) VALUES (%s, %s, %s, %s, %s)"
+    db.execute(add, ("backup", ago(days=2), ago(days=2), True, ""))
+    db.execute(add, ("backup", ago(hours=1), ago(hours=1), False, "the disk is full"))
+    found = scraped(client)
+    assert found.value("snapapp_backup_age_seconds", what="backup") >= 2 * 86_400
+    assert found.value("snapapp_backup_failed", what="backup") == 1
+    assert found.value("snapapp_backup_failed", what="drill") == 0
+
+
+def test_an_old_backup_is_an_alert_where_there_should_be_one(url: str, db: Db, tmp_path: Path) -> None:
+    add = "INSERT INTO backup_run (what, began_at, ended_at, is_good, said) VALUES (%s, %s, %s, %s, %s)"
+    db.execute(add, ("backup", ago(days=2), ago(days=2), True, ""))
+    with served(url, tmp_path, worker_enabled=False, backup_to=str(tmp_path)) as client:
+        old, never = alerts(client)
+    assert (old["id"], old["severity"], old["threshold"]["actual"]) == ("BACKUP_OLD", "HIGH", "48 h old")
+    assert (never["id"], never["threshold"]["actual"]) == ("DRILL_OLD", "none")
+
+
 def test_a_database_that_answers_and_cannot_count_is_degraded(client: TestClient, db: Db) -> None:
     """Q49: somebody holds a lock on everything."""
     with db.transaction():

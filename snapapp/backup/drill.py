@@ -1,0 +1,57 @@
+"""The newest backup is brought back into a scratch database and a scratch folder, compared with its manifest, and
+removed. Only what was restored once is a backup.
+
+The database is a server of its own, the embedded one, so the one in use is not touched and nobody needs the right to
+make databases. Objects are restored one by one and removed at once, so the disk needs room for the largest only."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from snapapp import postgres
+from snapapp.backup import reading, restoring
+from snapapp.backup.errors import Damaged
+from snapapp.backup.manifest import Manifest
+from snapapp.backup.place import Place
+from snapapp.backup.streams import counted
+from snapapp.storage import Local, Room
+
+# Nothing here outlives the drill, so nothing waits for a disk.
+_IN_A_HURRY = "fsync = off\nfull_page_writes = off\nshared_buffers = 32MB\njit = off\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Drilled:
+    manifest: Manifest
+    rows: int
+
+
+def drill(place: Place, id_: str | None, scratch: Path) -> Drilled:
+    manifest = restoring.chosen(place, id_)
+    with TemporaryDirectory(prefix="drill-", dir=scratch) as folder:
+        _media(place, manifest, Path(folder))
+        rows = _database(place, manifest, Path(folder) / "database")
+    return Drilled(manifest, rows)
+
+
+def _media(place: Place, manifest: Manifest, folder: Path) -> None:
+    media = Local(folder / "media", Room(folder, 0))
+    files = place.media(manifest)
+    if (len(files), sum(file.size for file in files)) != (manifest.objects, manifest.object_bytes):
+        raise Damaged(f"The list of the media has {len(files)} objects, not {manifest.objects}.")
+    for file in files:
+        restoring.restore_file(file, media, place)
+        with media.open(file.key) as source:
+            if counted(source).sha256 != file.sha256:
+                raise Damaged(f"{file.key} was not restored as it was.")
+        media.delete(file.key)
+
+
+def _database(place: Place, manifest: Manifest, folder: Path) -> int:
+    folder.mkdir(mode=0o700)
+    (folder / "postgres.local.conf").write_text(_IN_A_HURRY)
+    with postgres.start(folder, create=True) as server:
+        with reading.connected(server.url) as db:
+            restoring.add_roles(db, manifest.roles)
+        restoring.restore_database(server.url, place, manifest, folder)
+        return sum(restoring.compared(server.url, manifest).values())

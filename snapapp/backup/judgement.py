@@ -1,0 +1,69 @@
+"""Whether the backups are as they should be: from what is known to what is said, for the doctor and for the alerts."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from snapapp.backup.records import State, What
+from snapapp.settings.table import Environment, Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What the settings say there should be."""
+
+    is_wanted: bool  # a place is set
+    is_prod: bool
+    within: Mapping[What, timedelta]
+
+    @classmethod
+    def by(cls, settings: Settings) -> "Expected":
+        within = {What.BACKUP: settings.backup_max_age, What.DRILL: settings.backup_drill_max_age}
+        is_prod = settings.env is Environment.PROD
+        return cls(is_wanted=settings.backup_to is not None, is_prod=is_prod, within=within)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    id: str
+    saw: str
+    do: str
+    age: timedelta | None
+    is_serious: bool = True  # else it is good to know
+
+
+def troubles(states: Mapping[What, State], expected: Expected) -> Iterator[Trouble]:
+    if not expected.is_wanted:
+        yield Trouble(
+            id="BACKUP_NOT_SET",
+            saw="There is no backup: SNAPAPP_BACKUP_TO is not set.",
+            do="Set it to a folder on another disk or to s3://BUCKET/PREFIX, and run `snapapp backup` every night.",
+            age=states[What.BACKUP].good_age,
+            is_serious=expected.is_prod,
+        )
+        return
+    for what in What:
+        yield from _of(what, states[what], expected.within[what])
+
+
+def _of(what: What, state: State, within: timedelta) -> Iterator[Trouble]:
+    name = what.value
+    if state.failed is not None:
+        yield Trouble(
+            id=f"{name.upper()}_FAILED",
+            saw=f"The last {name} failed: {state.failed}",
+            do=f"Mend what it says, then type `snapapp {name}`.",
+            age=state.good_age,
+        )
+    elif state.good_age is None or state.good_age > within:
+        told = "There was none yet" if state.good_age is None else f"The newest is {hours(state.good_age)} old"
+        yield Trouble(
+            id=f"{name.upper()}_OLD",
+            saw=f"No good {name} within {hours(within)}. {told}.",
+            do=f"Is the timer running (systemctl list-timers snapapp-{name}.timer)? Type `snapapp {name}`.",
+            age=state.good_age,
+        )
+
+
+def hours(age: timedelta) -> str:
+    return f"{age / timedelta(hours=1):.0f} h"

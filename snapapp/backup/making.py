@@ -1,0 +1,145 @@
+"""A backup is made: the media, the database, the media that came meanwhile, the manifest.
+
+Bytes are stored before the row that names them commits, so what the dump has a row for is there when the media are
+looked at again; and what was deleted in between had been copied before. Objects are written once under their key, so
+only those that are new are read."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from snapapp import __version__
+from snapapp.backup import reading, retention
+from snapapp.backup.errors import BackupError
+from snapapp.backup.manifest import Manifest, MediaFile, Part, index_lines, new_id
+from snapapp.backup.place import Place
+from snapapp.backup.streams import Program, counted
+from snapapp.errors import SnapError
+from snapapp.postgres import dump
+from snapapp.storage import NotStored, Storage, Stored, keys
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    manifest: Manifest
+    copied: int  # objects that were new
+    removed: list[str]  # backups whose time was over
+
+
+@dataclass(frozen=True, slots=True)
+class Dumped:
+    part: Part
+    server: int
+    tables: dict[str, int]
+    roles: tuple[str, ...]
+
+
+def make(url: str, media: Storage, place: Place, *, keep: int, keep_for: timedelta) -> Made:
+    with reading.alone(url):
+        now = datetime.now(UTC)
+        id_ = new_id(now)
+        if id_ in place.whole():
+            raise BackupError(f"There is a backup of this second already: {id_}")
+        copy = Copy(media, place)
+        copy.run()
+        dumped = dump_database(url, place, id_)
+        copy.run()
+        files = sorted(copy.files.values(), key=lambda file: file.key)
+        manifest = Manifest(
+            id=id_,
+            version=__version__,
+            server=dumped.server,
+            database=dumped.part,
+            tables=dumped.tables,
+            roles=dumped.roles,
+            index=place.put(id_, "media", _Joined(index_lines(files))),
+            objects=len(files),
+            object_bytes=sum(file.size for file in files),
+        )
+        place.put_manifest(manifest)
+        return Made(manifest, copy.copied, retention.apply(place, now, keep=keep, keep_for=keep_for))
+
+
+# --- the database -----------------------------------------------------------------------------------------------
+
+
+def dump_database(url: str, place: Place, id_: str) -> Dumped:
+    """What is counted and what is dumped are one snapshot."""
+    with reading.connected(url) as db:
+        role = reading.role(db)
+        with db.transaction():
+            db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            [snapshot] = db.execute("SELECT pg_export_snapshot()").fetchone() or ("",)
+            options = ["--format=custom", f"--snapshot={snapshot}", *([f"--role={role}"] if role else [])]
+            argv, environment = dump.pg_dump(url, reading.major(db), *options)
+            with Program(argv, env=environment) as source:
+                part = place.put(id_, "database", source)
+            reading.act_as(db, role)
+            return Dumped(part, reading.major(db), reading.rows(db), reading.roles(db))
+
+
+# --- the media --------------------------------------------------------------------------------------------------
+
+
+class Copy:
+    """The objects of the storage, each content once. May be run again: what is known is not read again."""
+
+    def __init__(self, media: Storage, place: Place) -> None:
+        self._media = media
+        self._place = place
+        self._there = place.has()
+        self._known = _of_newest(place)
+        self.files: dict[str, MediaFile] = {}
+        self.copied = 0
+
+    def run(self) -> None:
+        for folder in keys.FOLDERS:
+            for stored in self._media.listed(folder):
+                try:
+                    self._take(stored)
+                except NotStored:
+                    continue  # deleted since it was listed
+
+    def _take(self, stored: Stored) -> None:
+        known = self.files.get(stored.key) or self._known.get(stored.key)
+        is_same = known is not None and (known.size, known.etag) == (stored.size, stored.etag)
+        if known and is_same and known.sha256 in self._there:
+            self.files[stored.key] = known
+            return
+        with self._media.open(stored.key) as source:
+            part = counted(source)
+            if part.sha256 not in self._there:
+                source.seek(0)
+                if self._place.put_object(part.sha256, source) != part:
+                    raise BackupError(f"{stored.key} was replaced while it was copied.")
+                self._there.add(part.sha256)
+                self.copied += 1
+            self.files[stored.key] = MediaFile(stored.key, part.size, part.sha256, source.stored.etag)
+
+
+def _of_newest(place: Place) -> dict[str, MediaFile]:
+    """Only spares reading: where it cannot be read, everything is read."""
+    for id_ in reversed(place.whole()):
+        try:
+            return {file.key: file for file in place.media(place.manifest(id_))}
+        except SnapError:
+            continue
+    return {}
+
+
+class _Joined:
+    """Lines as a file."""
+
+    def __init__(self, lines: Iterator[bytes]) -> None:
+        self._lines = lines
+        self._rest = b""
+
+    def read(self, size: int = -1, /) -> bytes:
+        while size < 0 or len(self._rest) < size:
+            line = next(self._lines, None)
+            if line is None:
+                break
+            self._rest += line
+        end = len(self._rest) if size < 0 else size
+        block, self._rest = self._rest[:end], self._rest[end:]
+        return block

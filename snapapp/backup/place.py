@@ -1,0 +1,165 @@
+"""Where backups lie, and in which shape:
+
+    backups/20260131T030000Z/database   pg_dump's custom format
+    backups/20260131T030000Z/media      a line for each object of the storage: key, size, SHA-256, etag
+    backups/20260131T030000Z/manifest   written last; without it the rest is no backup
+    objects/ab/ab12…                    the content of an object, by its SHA-256
+
+With a key each name ends in .age, and `age --decrypt --identity KEY FILE` opens it without snapapp."""
+
+import io
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from snapapp.backup.errors import BackupError, Damaged
+from snapapp.backup.manifest import Manifest, MediaFile, Part, is_id, read_index
+from snapapp.backup.streams import BLOCK, Counted, Readable, opened, sealed
+from snapapp.settings.table import Settings
+from snapapp.storage import S3, Local, Room, Storage
+
+_SEALED = ".age"
+
+
+class Place:
+    """The storage of the backups, behind the seal where there is a key."""
+
+    def __init__(self, store: Storage, key: Path | None) -> None:
+        self.store = store
+        self._key = key
+        self._ending = _SEALED if key else ""
+
+    # --- what is there ----------------------------------------------------------------------------------------
+
+    def whole(self) -> list[str]:
+        """The backups that have a manifest, the oldest first, whether sealed or not."""
+        return sorted({id_ for id_, name in self._files() if name in ("manifest", f"manifest{_SEALED}")})
+
+    def unfinished(self) -> list[str]:
+        """What an interrupted backup left."""
+        return sorted({id_ for id_, _ in self._files()} - {*self.whole()})
+
+    def objects(self) -> Iterator[tuple[str, str]]:
+        """The SHA-256 of each object, and its key."""
+        for stored in self.store.listed("objects/"):
+            yield stored.key.rpartition("/")[2].removesuffix(_SEALED), stored.key
+
+    def has(self) -> set[str]:
+        """The objects that need not be copied: those that are sealed, or not, as ours are."""
+        return {sha256 for sha256, key in self.objects() if key.endswith(_SEALED) == bool(self._key)}
+
+    def _files(self) -> Iterator[tuple[str, str]]:
+        for stored in self.store.listed("backups/"):
+            _, id_, name = stored.key.split("/", 2)
+            if is_id(id_):
+                yield id_, name
+
+    # --- in ---------------------------------------------------------------------------------------------------
+
+    def put(self, id_: str, name: str, source: Readable) -> Part:
+        return self._put(f"backups/{id_}/{name}", source)
+
+    def put_manifest(self, manifest: Manifest) -> None:
+        content = json.dumps(manifest.as_json(), indent=1).encode()
+        self.put(manifest.id, "manifest", io.BytesIO(content))
+
+    def forget(self, id_: str) -> None:
+        for name in (f"manifest{_SEALED}", "manifest"):
+            self.store.delete(f"backups/{id_}/{name}")
+        self.store.delete_prefix(f"backups/{id_}/")
+
+    def put_object(self, sha256: str, source: Readable) -> Part:
+        return self._put(_object(sha256), source)
+
+    def _put(self, key: str, source: Readable) -> Part:
+        reader = Counted(source)
+        with ExitStack() as stack:
+            into = stack.enter_context(self.store.upload(f"{key}{self._ending}"))
+            ending = io.BufferedReader(stack.enter_context(sealed(reader, self._key))) if self._key else reader
+            while block := ending.read(BLOCK):
+                into.write(block)
+            into.finish()
+        return reader.part()
+
+    # --- out --------------------------------------------------------------------------------------------------
+
+    def manifest(self, id_: str) -> Manifest:
+        with self.opened(f"backups/{id_}/manifest") as source:
+            return Manifest.read(source.read())
+
+    def media(self, manifest: Manifest) -> list[MediaFile]:
+        with self.opened(f"backups/{manifest.id}/media", manifest.index) as source:
+            return read_index(source.read())
+
+    @contextmanager
+    def database(self, manifest: Manifest) -> Iterator[Readable]:
+        with self.opened(f"backups/{manifest.id}/database", manifest.database) as source:
+            yield source
+
+    @contextmanager
+    def media_file(self, file: MediaFile) -> Iterator[Readable]:
+        with self.opened(_object(file.sha256), Part(file.size, file.sha256)) as source:
+            yield source
+
+    @contextmanager
+    def opened(self, key: str, expected: Part | None = None) -> Iterator[Readable]:
+        """Its end is reached only where it is what was expected: what is damaged raises instead."""
+        is_sealed = self.store.exists(f"{key}{_SEALED}") and (self._key is not None or not self.store.exists(key))
+        if is_sealed and self._key is None:
+            raise BackupError(f"{key} is sealed: SNAPAPP_BACKUP_KEY_FILE must name the key that it was sealed with.")
+        with ExitStack() as stack:
+            source: Readable = stack.enter_context(self.store.open(f"{key}{_SEALED}" if is_sealed else key))
+            if is_sealed and self._key:
+                source = io.BufferedReader(stack.enter_context(opened(source, self._key)))
+            yield source if expected is None else _Expected(source, key, expected)
+
+
+def _object(sha256: str) -> str:
+    return f"objects/{sha256[:2]}/{sha256}"
+
+
+class _Expected:
+    def __init__(self, source: Readable, key: str, expected: Part) -> None:
+        self._reader = Counted(source)
+        self._key = key
+        self._expected = expected
+
+    def read(self, size: int = -1, /) -> bytes:
+        block = self._reader.read(size)
+        if (size < 0 or not block) and self._reader.part() != self._expected:
+            found = self._reader.part()
+            raise Damaged(
+                f"{self._key} is damaged: it has {found.size} bytes with the hash {found.sha256[:12]}…, not "
+                f"{self._expected.size} with {self._expected.sha256[:12]}…. Remove it: the next backup copies an "
+                "object anew."
+            )
+        return block
+
+
+def place_of(settings: Settings) -> Place:
+    """Where SNAPAPP_BACKUP_TO says."""
+    target = settings.backup_to
+    if target is None:
+        raise BackupError("SNAPAPP_BACKUP_TO says where backups go: a folder, or s3://BUCKET/PREFIX. It is not set.")
+    return Place(_store(settings, target), settings.backup_key_file)
+
+
+def _store(settings: Settings, target: str) -> Storage:
+    # room is the product's floor for new work; a backup says itself when the disk is full
+    room = Room(settings.data_dir, 0)
+    if not target.startswith("s3://"):
+        folder = Path(target)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return Local(folder, room)
+    bucket, _, prefix = target.removeprefix("s3://").partition("/")
+    return S3(
+        bucket=bucket,
+        endpoint=settings.backup_s3_endpoint or settings.s3_endpoint,
+        region=settings.backup_s3_region or settings.s3_region,
+        access_key_id=settings.backup_s3_access_key_id or settings.s3_access_key_id or "",
+        secret_access_key=settings.backup_s3_secret_access_key or settings.s3_secret_access_key or "",
+        prefix=prefix.strip("/"),
+        spool=settings.data_dir / "incoming",
+        room=room,
+    )

@@ -1,0 +1,96 @@
+"""Reading every tenant's rows. The tables keep even their owner behind the tenants' wall, so a dump is made, and rows
+are counted, in a role that row level security does not hold for: ours where it is such a one, else snapapp_backup. To
+be its member gives the owner of the tables nothing that it could not take; it must only say so."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from snapapp.backup.errors import BackupError
+
+Db = psycopg.Connection[tuple[Any, ...]]
+ROLE = "snapapp_backup"
+_LOCK = 0x736E6170  # "snap": one backup of a database at a time
+
+_SEES_ALL = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
+_MAY_BECOME = "SELECT coalesce((SELECT pg_has_role(oid, 'MEMBER') FROM pg_roles WHERE rolname = %s), false)"
+
+# In the order of their names, so that two lists can be compared by eye.
+_TABLES = """
+SELECT format('%I.%I', nspname, relname) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+ WHERE relkind IN ('r', 'p') AND NOT relispartition AND nspname <> 'information_schema' AND nspname !~ '^pg_'
+ ORDER BY 1
+"""
+# Whoever something is granted to, or a policy is for. 0 is everybody.
+_ROLES = """
+SELECT DISTINCT rolname FROM pg_roles JOIN (
+    SELECT (aclexplode(relacl)).grantee FROM pg_class WHERE relacl IS NOT NULL
+    UNION SELECT (aclexplode(nspacl)).grantee FROM pg_namespace WHERE nspacl IS NOT NULL
+    UNION SELECT (aclexplode(proacl)).grantee FROM pg_proc WHERE proacl IS NOT NULL
+    UNION SELECT unnest(polroles) FROM pg_policy) AS named ON named.grantee = pg_roles.oid
+ WHERE rolname !~ '^pg_' AND NOT rolsuper AND rolname <> current_user
+ ORDER BY 1
+"""
+
+
+@contextmanager
+def connected(url: str) -> Iterator[Db]:
+    with psycopg.connect(url, autocommit=True, connect_timeout=10, application_name="snapapp backup") as db:
+        yield db
+
+
+@contextmanager
+def alone(url: str) -> Iterator[None]:
+    """Else the one would take for leftovers what the other has just written."""
+    with connected(url) as db:
+        if not _one(db, "SELECT pg_try_advisory_lock(%s)", _LOCK):
+            raise BackupError("Another backup of this database is being made.")
+        yield
+
+
+def role(db: Db) -> str | None:
+    """The role to act in; None: the one that we have."""
+    if _one(db, _SEES_ALL):
+        return None
+    if _one(db, _MAY_BECOME, ROLE):
+        return ROLE
+    [me] = db.execute("SELECT quote_ident(current_user)").fetchone() or ("?",)
+    raise BackupError(
+        f"{me} may not read the rows of all tenants. As a superuser of the database, type: "
+        f"CREATE ROLE {ROLE} NOLOGIN BYPASSRLS; GRANT pg_read_all_data TO {ROLE}; GRANT {ROLE} TO {me};"
+    )
+
+
+def act_as(db: Db, name: str | None) -> None:
+    if name:
+        db.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(name)))
+
+
+def tables(db: Db) -> list[str]:
+    return [name for (name,) in db.execute(_TABLES)]
+
+
+def rows(db: Db) -> dict[str, int]:
+    """Of every table, in the caller's transaction, which must be one snapshot."""
+    counts = {}
+    for name in tables(db):
+        # format('%I') has quoted the name
+        [count] = db.execute(f"SELECT count(*) FROM {name}".encode()).fetchone() or (0,)  # noqa: S608
+        counts[name] = int(count)
+    return counts
+
+
+def roles(db: Db) -> tuple[str, ...]:
+    return tuple(name for (name,) in db.execute(_ROLES))
+
+
+def major(db: Db) -> int:
+    return db.info.server_version // 10_000
+
+
+def _one(db: Db, statement: str, *values: object) -> Any:
+    [answer] = db.execute(statement.encode(), values).fetchone() or (None,)
+    return answer

@@ -1,0 +1,50 @@
+"""What is known of the backups: each run leaves a row, and from those it is told whether somebody should look."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+from snapapp.backup import reading
+from snapapp.jobs.rows.database import Db, run
+
+
+class What(StrEnum):
+    BACKUP = "backup"
+    DRILL = "drill"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Of backups, or of drills."""
+
+    good_age: timedelta | None  # since the last that ended well; None: there was none
+    failed: str | None  # why the last one failed, if it did
+
+
+_KEPT_FOR = timedelta(days=366)
+
+_ADD = """
+INSERT INTO backup_run (what, began_at, is_good, said)
+VALUES (%(what)s, now() - %(took)s::interval, %(is_good)s, %(said)s)
+"""
+_FORGET = "DELETE FROM backup_run WHERE ended_at < now() - %(kept_for)s::interval"
+
+# clock_timestamp: a transaction that began long ago must not make a backup look young
+_STATES = """
+SELECT what,
+       (SELECT clock_timestamp() - ended_at FROM backup_run AS good
+         WHERE good.what = each.what AND is_good ORDER BY ended_at DESC LIMIT 1),
+       (SELECT CASE WHEN NOT is_good THEN said END FROM backup_run AS newest
+         WHERE newest.what = each.what ORDER BY ended_at DESC, id DESC LIMIT 1)
+  FROM unnest(ARRAY['backup', 'drill']) AS each (what)
+"""
+
+
+def add(url: str, what: What, *, took: timedelta, is_good: bool, said: str) -> None:
+    with reading.connected(url) as db, db.transaction():
+        db.execute(_ADD, {"what": what.value, "took": took, "is_good": is_good, "said": said[:1000]})
+        db.execute(_FORGET, {"kept_for": _KEPT_FOR})
+
+
+def states(db: Db) -> dict[What, State]:
+    return {What(what): State(age, failed) for what, age, failed in run(db, _STATES, {})}

@@ -1,0 +1,327 @@
+"""Backups made, kept, brought back and tried out, with the real pg_dump, pg_restore and age."""
+
+import io
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy
+
+from snapapp import backup
+from snapapp.backup import reading, restoring, retention
+from snapapp.backup.errors import BackupError, Damaged, NotEmpty
+from snapapp.backup.manifest import new_id
+from snapapp.backup.place import Place
+from snapapp.postgres.migrate import migrate
+from snapapp.postgres.schema import is_current
+from snapapp.storage import Local, Room, Storage, Upload
+from tests.backup.conftest import FILES, admin, content, made
+from tests.conftest import Postgres
+from tests.factory import Db, make_jobs
+from tests.storage.conftest import Bucket
+
+SNAPS = "INSERT INTO tenant (code, name) VALUES ('north', 'North'), ('south', 'South')"
+NIGHT = timedelta(days=1)
+
+
+@pytest.fixture
+def filled(url: str, db: Db) -> str:
+    """A database with something in it."""
+    db.execute(SNAPS)
+    make_jobs(db, 3)
+    return url
+
+
+def rows(url: str) -> dict[str, int]:
+    with reading.connected(url) as db:
+        return reading.rows(db)
+
+
+# --- there and back ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.both_servers
+def test_what_was_backed_up_comes_back(
+    filled: str, empty_url: str, media: Local, empty_media: Local, place: Place, tmp_path: Path
+) -> None:
+    before = rows(filled)
+    made(filled, media, place)
+    restored = backup.restore(empty_url, empty_media, place, None, tmp_path)
+    assert (rows(empty_url), content(empty_media)) == (before, FILES)
+    assert before["public.snap_processing_job"] == 3
+    assert (restored.rows, restored.manifest.objects) == (sum(before.values()), len(FILES))
+    assert is_current(empty_url)
+
+
+def test_a_bucket_can_hold_both(filled: str, empty_url: str, bucket: Bucket, place: Place, tmp_path: Path) -> None:
+    media, away = bucket.storage(tmp_path / "spool", prefix="live"), bucket.storage(tmp_path / "spool", prefix="away")
+    large = b"0123456789abcdef" * 2**20  # more than one part
+    media.put("snaps/a/1/clip.mp4", large)
+    made(filled, media, Place(away, None))
+    into = bucket.storage(tmp_path / "spool", prefix="restored")
+    backup.restore(empty_url, into, Place(away, None), None, tmp_path)
+    assert content(into) == {"snaps/a/1/clip.mp4": large}
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    if not shutil.which("age"):
+        pytest.skip("age is not installed")
+    subprocess.run(["age-keygen", "-o", str(tmp_path / "key")], check=True, capture_output=True)
+    return tmp_path / "key"
+
+
+def test_a_sealed_backup_opens_with_its_key_and_no_other_way(
+    filled: str, empty_url: str, media: Local, empty_media: Local, place: Place, key: Path, tmp_path: Path
+) -> None:
+    made(filled, media, Place(place.store, key))
+    lying = b"".join(path.read_bytes() for path in (tmp_path / "backups").rglob("*") if path.is_file())
+    assert b"a clip" not in lying
+    assert b"frame.jpg" not in lying
+    with pytest.raises(BackupError, match="SNAPAPP_BACKUP_KEY_FILE"):
+        backup.restore(empty_url, empty_media, place, None, tmp_path)
+    backup.restore(empty_url, empty_media, Place(place.store, key), None, tmp_path)
+    assert content(empty_media) == FILES
+
+
+def test_a_sealed_backup_that_was_touched_does_not_open(
+    filled: str, empty_url: str, media: Local, empty_media: Local, place: Place, key: Path, tmp_path: Path
+) -> None:
+    made(filled, media, Place(place.store, key))
+    [dump] = (tmp_path / "backups").glob("backups/*/database.age")
+    dump.write_bytes(dump.read_bytes()[:-1])
+    with pytest.raises(BackupError, match="age failed"):
+        backup.restore(empty_url, empty_media, Place(place.store, key), None, tmp_path)
+    assert rows(empty_url) == {}
+
+
+# --- nothing is lost --------------------------------------------------------------------------------------------
+
+
+def test_a_database_that_has_tables_is_not_restored_into(
+    filled: str, url: str, media: Local, empty_media: Local, place: Place, tmp_path: Path
+) -> None:
+    made(filled, media, place)
+    with pytest.raises(NotEmpty, match="The database has tables"):
+        backup.restore(url, empty_media, place, None, tmp_path)
+    assert content(empty_media) == {}
+
+
+def test_a_storage_that_has_something_else_is_not_restored_into(
+    filled: str, empty_url: str, media: Local, empty_media: Local, place: Place, tmp_path: Path
+) -> None:
+    made(filled, media, place)
+    [key, *_] = FILES
+    empty_media.put(key, b"another")
+    with pytest.raises(NotEmpty, match="The storage has something"):
+        backup.restore(empty_url, empty_media, place, None, tmp_path)
+    assert (content(empty_media), rows(empty_url)) == ({key: b"another"}, {})
+
+
+def test_a_restore_that_was_interrupted_goes_on(
+    filled: str, empty_url: str, media: Local, empty_media: Local, place: Place, tmp_path: Path
+) -> None:
+    made(filled, media, place)
+    [(key, first), *_] = FILES.items()
+    empty_media.put(key, first)
+    backup.restore(empty_url, empty_media, place, None, tmp_path)
+    assert content(empty_media) == FILES
+
+
+def test_a_damaged_dump_changes_nothing(
+    filled: str, empty_url: str, media: Local, empty_media: Local, place: Place, tmp_path: Path
+) -> None:
+    made(filled, media, place)
+    [dump] = (tmp_path / "backups").glob("backups/*/database")
+    dump.write_bytes(dump.read_bytes()[:-1] + b"?")
+    with pytest.raises(Damaged, match="database is damaged"):
+        backup.restore(empty_url, empty_media, place, None, tmp_path)
+    assert rows(empty_url) == {}
+
+
+# --- half a backup is none --------------------------------------------------------------------------------------
+
+
+class Failing(Local):
+    """A disk that is full when something of this name comes."""
+
+    def __init__(self, root: Path, name: str) -> None:
+        super().__init__(root, Room(root, 0))
+        self.name = name
+
+    def upload(self, key: str, *, max_bytes: int | None = None, announced: int | None = None) -> Upload:
+        if self.name in key:
+            raise OSError(28, "No space left on device")
+        return super().upload(key, max_bytes=max_bytes, announced=announced)
+
+
+@pytest.mark.parametrize("name", ["objects/", "/database", "/media", "/manifest"])
+def test_a_backup_that_fails_midway_is_none(filled: str, media: Local, place: Place, tmp_path: Path, name: str) -> None:
+    with pytest.raises(OSError, match="No space"):
+        made(filled, media, Place(Failing(tmp_path / "backups", name), None))
+    assert place.whole() == []
+
+
+def test_a_dump_that_breaks_off_is_not_kept(
+    filled: str, media: Local, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pg_dump writes what it has, and fails: here because a table is taken away from it."""
+    (tmp_path / "pg_dump").write_text("#!/bin/sh\necho half; echo 'the server has gone' >&2; exit 1\n")
+    (tmp_path / "pg_dump").chmod(0o755)
+    monkeypatch.setattr("snapapp.postgres.dump._suiting", lambda *_: tmp_path / "pg_dump")
+    with pytest.raises(BackupError, match="the server has gone"):
+        made(filled, media, place)
+    assert [stored.key for stored in place.store.listed("backups/")] == []
+
+
+def test_the_next_backup_clears_away_what_an_interrupted_one_left(filled: str, media: Local, place: Place) -> None:
+    place.put("20200101T000000Z", "database", io.BytesIO(b"half"))
+    place.store.put("objects/ab/ab12", b"of nobody")
+    made(filled, media, place)
+    assert place.unfinished() == []
+    assert not place.store.exists("objects/ab/ab12")
+
+
+def test_two_at_once_are_one_too_many(filled: str, media: Local, place: Place) -> None:
+    with reading.alone(filled), pytest.raises(BackupError, match="Another backup"):
+        made(filled, media, place)
+
+
+# --- only what is new -------------------------------------------------------------------------------------------
+
+
+def test_an_object_is_copied_once(filled: str, media: Local, place: Place) -> None:
+    assert made_at(filled, media, place, NIGHT) == len(FILES)
+    media.put("snaps/b/1/frame.jpg", b"another frame")
+    media.put("snaps/b/1/same.jpg", b"a frame")
+    assert made(filled, media, place).copied == 1
+    assert [place.manifest(id_).objects for id_ in place.whole()] == [len(FILES), len(FILES) + 2]
+
+
+def test_an_object_whose_content_changed_is_copied_again(
+    filled: str, empty_url: str, media: Local, empty_media: Local, place: Place, tmp_path: Path
+) -> None:
+    made_at(filled, media, place, NIGHT)
+    [key, *_] = FILES
+    media.put(key, b"a frame, made anew")
+    made(filled, media, place)
+    older, newer = place.whole()
+    backup.restore(empty_url, empty_media, place, older, tmp_path)
+    assert content(empty_media) == FILES
+    [now] = [file for file in place.media(place.manifest(newer)) if file.key == key]
+    assert now.size == len(b"a frame, made anew")
+
+
+def made_at(url: str, media: Storage, place: Place, ago: timedelta) -> int:
+    """A backup of some time ago; how many objects were new."""
+    done = made(url, media, place)
+    then = new_id(datetime.now(UTC) - ago)
+    for stored in list(place.store.listed(f"backups/{done.manifest.id}/")):
+        content = place.store.read(stored.key, 0, stored.size).replace(done.manifest.id.encode(), then.encode())
+        place.store.put(stored.key.replace(done.manifest.id, then), content)
+    place.store.delete_prefix(f"backups/{done.manifest.id}/")
+    return done.copied
+
+
+# --- how long they are kept -------------------------------------------------------------------------------------
+
+
+def test_the_newest_stay_and_so_do_the_young() -> None:
+    now = datetime(2026, 1, 31, 3, tzinfo=UTC)
+    ids = [new_id(now - days * NIGHT) for days in (40, 30, 2, 1, 0)]
+    gone = retention.outlived(ids, now, keep=2, keep_for=10 * NIGHT)
+    assert gone == ids[:2]
+    assert retention.outlived(ids, now, keep=4, keep_for=timedelta(0)) == ids[:1]
+
+
+def test_with_a_backup_go_the_objects_that_no_other_has(
+    filled: str, empty_url: str, media: Local, empty_media: Local, place: Place, tmp_path: Path
+) -> None:
+    made_at(filled, media, place, 3 * NIGHT)
+    [gone, *left] = FILES
+    media.delete(gone)
+    assert len(made(filled, media, place, keep=1, keep_for=NIGHT).removed) == 1
+    assert len(list(place.objects())) == len(left)
+    backup.restore(empty_url, empty_media, place, None, tmp_path)
+    assert content(empty_media) == {key: FILES[key] for key in left}
+
+
+# --- who may read all rows --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def owned(server: Postgres) -> Iterator[str]:
+    """A database of an owner whom row level security holds, as on a box."""
+    with admin(server) as db:
+        db.execute("CREATE ROLE farmer LOGIN")
+        db.execute("GRANT snapapp_tenant TO farmer")
+    with server.database("template0") as url:
+        place = sqlalchemy.make_url(url)
+        with admin(server, str(place.database)) as db:
+            db.execute(f"ALTER DATABASE {place.database} OWNER TO farmer")
+            db.execute("ALTER SCHEMA public OWNER TO farmer")
+        yield place.set(username="farmer").render_as_string(hide_password=False)
+    with admin(server) as db:
+        db.execute(f"DROP DATABASE {place.database} WITH (FORCE)")
+        server._used.remove(str(place.database))
+        db.execute("DROP ROLE IF EXISTS snapapp_backup")
+        db.execute("DROP ROLE farmer")
+
+
+@pytest.mark.both_servers
+def test_an_owner_behind_the_wall_is_told_what_it_needs_and_then_gets_every_row(
+    owned: str, server: Postgres, media: Local, empty_media: Local, place: Place, tmp_path: Path
+) -> None:
+    migrate(owned)
+    with admin(server, str(sqlalchemy.make_url(owned).database)) as db:
+        db.execute(SNAPS)
+        db.execute("INSERT INTO operator (tenant, email, nickname) VALUES ('north', 'ana@example.com', 'Ana')")
+    with pytest.raises(BackupError, match="CREATE ROLE snapapp_backup") as refused:
+        made(owned, media, place)
+    with admin(server) as db:
+        db.execute(str(refused.value).partition("type: ")[2].encode())
+    assert made(owned, media, place).manifest.tables["public.operator"] == 1
+    with admin(server, str(sqlalchemy.make_url(owned).database)) as db:
+        db.execute("DROP SCHEMA public CASCADE")
+        db.execute("CREATE SCHEMA public AUTHORIZATION farmer")
+    backup.restore(owned, empty_media, place, None, tmp_path)  # into a database of theirs, which they own
+    assert is_current(owned)
+
+
+# --- the drill --------------------------------------------------------------------------------------------------
+
+
+def test_a_drill_restores_and_leaves_nothing_behind(filled: str, media: Local, place: Place, tmp_path: Path) -> None:
+    made(filled, media, place)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    drilled = backup.drill(place, None, scratch)
+    assert drilled.rows == sum(rows(filled).values())
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_drill_finds_an_object_that_is_not_what_it_was(
+    filled: str, media: Local, place: Place, tmp_path: Path
+) -> None:
+    made(filled, media, place)
+    [(_, key), *_] = place.objects()
+    place.store.put(key, b"rotten")
+    with pytest.raises(Damaged, match="is damaged"):
+        backup.drill(place, None, tmp_path)
+
+
+def test_a_backup_that_tells_of_other_rows_fails_its_comparison(filled: str, media: Local, place: Place) -> None:
+    told = replace(made(filled, media, place).manifest, tables={**rows(filled), "public.snap": 7})
+    with pytest.raises(Damaged, match=r"public\.snap 0 instead of 7"):
+        restoring.compared(filled, told)
+
+
+def test_without_a_backup_there_is_nothing_to_restore(
+    empty_url: str, empty_media: Local, place: Place, tmp_path: Path
+) -> None:
+    with pytest.raises(BackupError, match="no whole backup"):
+        backup.restore(empty_url, empty_media, place, None, tmp_path)

@@ -1,0 +1,79 @@
+"""Whether somebody should look: pure, and as the doctor and the commands tell it."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from snapapp.backup import records
+from snapapp.backup.judgement import Expected, troubles
+from snapapp.backup.records import State, What
+from snapapp.storage import Local, Room
+from tests.backup.conftest import FILES, content
+from tests.cli.test_commands import Call, bare_call, call
+from tests.factory import Db
+
+__all__ = ["bare_call", "call"]  # the fixtures
+
+DAY = timedelta(days=1)
+EXPECTED = Expected(is_wanted=True, is_prod=True, within={What.BACKUP: DAY, What.DRILL: 7 * DAY})
+GOOD = State(DAY / 2, None)
+
+
+@pytest.mark.parametrize(
+    ("backup", "drill", "found"),
+    [
+        (GOOD, GOOD, []),
+        (State(2 * DAY, None), GOOD, ["BACKUP_OLD"]),
+        (State(None, None), State(None, None), ["BACKUP_OLD", "DRILL_OLD"]),
+        (GOOD, State(6 * DAY, None), []),
+        (GOOD, State(8 * DAY, None), ["DRILL_OLD"]),
+        (State(DAY / 2, "the disk is full"), GOOD, ["BACKUP_FAILED"]),
+        (GOOD, State(None, "it is damaged"), ["DRILL_FAILED"]),
+    ],
+)
+def test_old_and_failed_ones_are_trouble(backup: State, drill: State, found: list[str]) -> None:
+    assert [each.id for each in troubles({What.BACKUP: backup, What.DRILL: drill}, EXPECTED)] == found
+
+
+@pytest.mark.parametrize("is_prod", [True, False])
+def test_no_place_for_backups_is_serious_in_prod(is_prod: bool) -> None:
+    expected = Expected(is_wanted=False, is_prod=is_prod, within=EXPECTED.within)
+    [its] = troubles({What.BACKUP: GOOD, What.DRILL: GOOD}, expected)
+    assert (its.id, its.is_serious) == ("BACKUP_NOT_SET", is_prod)
+
+
+@pytest.mark.both_servers
+def test_the_newest_run_says_whether_it_failed_and_the_newest_good_one_how_old(url: str, db: Db) -> None:
+    assert records.states(db) == {What.BACKUP: State(None, None), What.DRILL: State(None, None)}
+    for is_good in (False, True, False):
+        records.add(url, What.BACKUP, took=DAY, is_good=is_good, said="what went wrong")
+    state = records.states(db)[What.BACKUP]
+    assert state.good_age is not None
+    assert state.failed == "what went wrong"
+    records.add(url, What.BACKUP, took=DAY, is_good=True, said="")
+    assert records.states(db)[What.BACKUP].failed is None
+
+
+# --- as it is typed ---------------------------------------------------------------------------------------------
+
+
+def test_typed_from_the_backup_to_the_restore(
+    call: Call, url: str, empty_url: str, db: Db, media: Local, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SNAPAPP_DATABASE_URL", url)
+    monkeypatch.setenv("SNAPAPP_DATA_DIR", str(tmp_path))
+    assert "SNAPAPP_BACKUP_TO" in call("backup").err
+    monkeypatch.setenv("SNAPAPP_BACKUP_TO", str(tmp_path / "backups"))
+    assert call("drill").code == 1
+    assert "The last drill failed: There is no whole backup there." in call("doctor", "--only", "backups").out
+    made = call("backup", "--json").json
+    assert (made["objects"], made["copied"]) == (len(FILES), len(FILES))
+    assert call("backup", "--list", "--json").json[0]["id"] == made["id"]
+    assert "rows and hashes as they were" in call("drill").out
+    assert call("doctor", "--only", "backups").code == 0
+    assert "The database has tables already" in call("restore").err
+    monkeypatch.setenv("SNAPAPP_DATABASE_URL", empty_url)
+    monkeypatch.setenv("SNAPAPP_DATA_DIR", str(tmp_path / "new"))
+    assert call("restore", made["id"]).code == 0
+    assert content(Local(tmp_path / "new/media", Room(tmp_path, 0))) == FILES
