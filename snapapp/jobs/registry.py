@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -149,6 +149,9 @@ class Registry:
         missed: Missed | Literal["skip", "once", "all"] | None = None,
         at_most: int | None = None,
         overlap: bool | None = None,
+        starts: datetime | None = None,
+        ends: datetime | None = None,
+        times: int | None = None,
         queue: str | None = None,
         executor: ExecutorName | None = None,
         timeout: timedelta | None = None,
@@ -167,6 +170,9 @@ class Registry:
         "all" the newest `at_most` (10), "skip" none. While a slot's job has not ended, later slots are skipped,
         unless `overlap` is true, as it is with missed="all".
 
+        No slot comes before `starts` or after `ends`, datetimes with a time zone; `times=10` are the first ten slots
+        since `starts`.
+
         scope="process": every worker process calls the function, without arguments, `every` so often. No job, no
         database, no record; an error is an event and the next call comes.
         """
@@ -182,7 +188,17 @@ class Registry:
                 self._routines[its_name] = routine
                 return function
             schedule = a_schedule(
-                its_name, cron, every, tz, missed=missed, at_most=at_most, overlap=overlap, payload=payload
+                its_name,
+                cron,
+                every,
+                tz,
+                missed=missed,
+                at_most=at_most,
+                overlap=overlap,
+                payload=payload,
+                starts=starts,
+                ends=ends,
+                times=times,
             )
             _check_parameters(function, "takes one argument, the job", None)
             self._take_name(its_name, function, f"{schedule.spec} ({schedule.tz})")
@@ -217,7 +233,7 @@ class Registry:
 # What a schedule of the process has no use for.
 _FOR_JOBS = frozenset(
     {
-        *("cron", "tz", "payload", "missed", "at_most", "overlap"),
+        *("cron", "tz", "payload", "missed", "at_most", "overlap", "starts", "ends", "times"),
         *("queue", "executor", "timeout", "max_attempts", "wait", "commit", "failed"),
         *("memory_mb", "command"),
     }

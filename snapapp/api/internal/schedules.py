@@ -35,7 +35,9 @@ class ScheduleLine(Shown):
     """A schedule, its last slot and its next one."""
 
     name: str = Field(examples=["reports.nightly"])
-    spec: str = Field(description="Five cron fields, or `every Ns`.", examples=["0 3 * * *"])
+    spec: str = Field(
+        description="Five cron fields, or `every Ns`; then perhaps `from` and `until` a time.", examples=["0 3 * * *"]
+    )
     tz: str = Field(description="On whose clocks the cron fields are read.", examples=["America/Sao_Paulo"])
     queue: str = Field(description="Which queue its jobs wait in.", examples=["default"])
     payload: Json = Field(description="What its jobs are given, besides schedule and slot.")

@@ -4,12 +4,12 @@ times that a change of the clock leaves out or repeats is decided here."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 from functools import lru_cache
 from heapq import heappop, heappush
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -22,11 +22,14 @@ IN_TIME = timedelta(minutes=1)  # a slot that is noticed within it is not late: 
 
 ONE_BY_ONE = 1000  # of the slots that were missed, so many are written down: no fewer than may run at once
 
+_AN_INSTANT = timedelta(microseconds=1)  # so that a slot at the very start is one
+_BOUNDED = re.compile(r"(.*?)(?: from (\S+))?(?: until (\S+))?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_SHIFT = timedelta(hours=26)  # Samoa once left out a whole day
 _LONGEST_EVERY = timedelta(days=366)
 _SHORTEST_ROUTINE = timedelta(milliseconds=100)
 _SOME_DAY = datetime(2027, 1, 1, tzinfo=UTC)  # a cron expression that has a slot has one after any day
+_MOST_TIMES = 10_000
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 
 
@@ -63,7 +66,7 @@ class Schedule:
     """One firing across the whole fleet: a job of the kind that is named as the schedule."""
 
     name: str
-    spec: str  # five cron fields, or `every 60s`
+    spec: str  # five cron fields, or `every 60s`; then perhaps `from` and `until` a time
     tz: str
     missed: Missed
     at_most: int  # so many missed slots run, where all do
@@ -118,6 +121,23 @@ def newest(spec: str, tz: str, after: datetime, until: datetime, limit: int) -> 
 
 def upcoming(spec: str, tz: str, after: datetime) -> Iterator[Slot]:
     """The slots later than `after`, without an end for almost every spec."""
+    rhythm, starts, ends = _bounds(spec)
+    coming = _rhythmic(rhythm, tz, max(after, starts - _AN_INSTANT) if starts else after)
+    return takewhile(lambda slot: slot.at <= ends, coming) if ends else coming
+
+
+def _bounds(spec: str) -> tuple[str, datetime | None, datetime | None]:
+    """What comes again, and between which times."""
+    found = _BOUNDED.fullmatch(spec)
+    rhythm, *bounds = found.groups() if found else (spec, None, None)
+    try:
+        starts, ends = (datetime.fromisoformat(bound) if bound else None for bound in bounds)
+    except ValueError:
+        raise InvalidSchedule(f"{spec!r} has a time in it that cannot be read") from None
+    return rhythm, starts, ends
+
+
+def _rhythmic(spec: str, tz: str, after: datetime) -> Iterator[Slot]:
     reader = _reader(spec)
     if isinstance(reader, timedelta):
         return _multiples(reader, after.astimezone(UTC))
@@ -268,6 +288,9 @@ def a_schedule(
     at_most: int | None = None,
     overlap: bool | None = None,
     payload: Mapping[str, Any] | None = None,
+    starts: datetime | None = None,
+    ends: datetime | None = None,
+    times: int | None = None,
 ) -> Schedule:
     """What was said of it, checked; InvalidSchedule says what is wrong."""
     try:
@@ -282,6 +305,7 @@ def a_schedule(
         )
         if next(upcoming(schedule.spec, schedule.tz, _SOME_DAY), None) is None:
             raise InvalidSchedule(f"cron {schedule.spec!r} never comes")
+        schedule = replace(schedule, spec=_bounded(schedule.spec, schedule.tz, starts, ends, times))
     except ValueError as error:
         raise InvalidSchedule(f"{name:.200}: {error}") from None
     return schedule
@@ -311,6 +335,23 @@ def _spec(cron: str | None, every: timedelta | None) -> str:
     if (cron is None) == (every is None):
         raise InvalidSchedule("a schedule needs either cron or every")
     return spec_of(every) if every is not None else " ".join((cron or "").split())
+
+
+def _bounded(spec: str, tz: str, starts: datetime | None, ends: datetime | None, times: int | None) -> str:
+    """So many `times` are so many slots, whoever noticed them: the last is the end, the same in every worker."""
+    for bound in (starts, ends):
+        if bound is not None and bound.utcoffset() is None:
+            raise InvalidSchedule(f"starts and ends must be datetimes with a time zone, not {bound!r:.100}")
+    if times is not None:
+        if starts is None or not 1 <= times <= _MOST_TIMES:
+            raise InvalidSchedule(f"times must be 1 to {_MOST_TIMES}, and needs starts: from when they are counted")
+        *_, last = islice(upcoming(spec, tz, starts - _AN_INSTANT), times)
+        ends = min(last.at, ends or last.at)
+    since = f" from {starts.astimezone(UTC).isoformat()}" if starts else ""
+    until = f" until {ends.astimezone(UTC).isoformat()}" if ends else ""
+    if next(upcoming(f"{spec}{since}{until}", tz, starts or _EPOCH), None) is None and times is None:
+        raise InvalidSchedule(f"{spec!r} has no slot{since}{until}")
+    return f"{spec}{since}{until}"
 
 
 def _tz(tz: str | None, every: timedelta | None) -> str:

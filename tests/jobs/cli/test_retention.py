@@ -2,10 +2,8 @@
 
 import pytest
 
-from tests.cli.test_commands import Call, bare_call, call
+from tests.commands import Call
 from tests.factory import Db
-
-__all__ = ["bare_call", "call"]  # the fixtures
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,37 @@ def test_days_of_the_week_are_counted_as_crontab_counts_them() -> None:
     assert days("*/2") == days("0/2") == "Sat Sun Thu Tue"
 
 
+def test_a_schedule_has_a_start_an_end_or_so_many_times() -> None:
+    """W52: both bounds are slots; what is over stays declared, and nothing refuses to start for it."""
+    known = Registry()
+    start, end = datetime(2027, 3, 1, 3, tzinfo=UTC), datetime(2027, 3, 3, 3, tzinfo=UTC)
+    known.scheduled(cron="0 3 * * *", name="between", starts=start, ends=end)(lambda job: None)
+    known.scheduled(every=timedelta(hours=6), name="thrice", starts=start, times=3)(lambda job: None)
+    known.scheduled(cron="0 3 * * *", name="over", ends=datetime(2020, 1, 1, tzinfo=UTC))(lambda job: None)
+    by_name = {its.name: its.spec for its in known.schedules()}
+    early, late = start - timedelta(days=40), end + timedelta(days=40)
+    assert slots(by_name["between"], "UTC", early, late) == [start, start + timedelta(days=1), end]
+    assert newest(by_name["between"], "UTC", early, late, 2) == [start + timedelta(days=1), end]
+    assert [slot.hour for slot in slots(by_name["thrice"], "UTC", early, late)] == [6, 12, 18]
+    assert [slot.at for slot in upcoming(by_name["between"], "UTC", start)] == [start + timedelta(days=1), end]
+    assert next(upcoming(by_name["over"], "UTC", early), None) is None
+    assert by_name["between"] == "0 3 * * * from 2027-03-01T03:00:00+00:00 until 2027-03-03T03:00:00+00:00"
+
+
+NEVER: list[dict[str, Any]] = [
+    {"starts": datetime(2027, 1, 1)},  # noqa: DTZ001 - that is what is wrong
+    {"starts": datetime(2027, 1, 2, tzinfo=UTC), "ends": datetime(2027, 1, 1, tzinfo=UTC)},
+    {"times": 3},
+    {"starts": datetime(2027, 1, 1, tzinfo=UTC), "times": 0},
+]
+
+
+@pytest.mark.parametrize("bounds", NEVER)
+def test_bounds_between_which_nothing_comes_are_refused(bounds: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSchedule):
+        Registry().scheduled(cron="0 3 * * *", name="never", **bounds)(lambda job: None)
+
+
 def test_an_interval_is_the_multiples_since_1970() -> None:
     after = datetime(2026, 1, 1, 0, 0, 1, tzinfo=UTC)
     spec = spec_of(timedelta(hours=6))

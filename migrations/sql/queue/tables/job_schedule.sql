@@ -27,7 +27,7 @@ CREATE TABLE job_schedule (
 
 COMMENT ON TABLE job_schedule IS 'What fires again and again: declared in code with @scheduled, written here by the workers that know it.';
 COMMENT ON COLUMN job_schedule.name IS 'Its name, and the kind of its jobs.';
-COMMENT ON COLUMN job_schedule.spec IS 'Five cron fields, or every Ns: the multiples of N seconds since 1970 in UTC. Changed by the worker that declared it last; workers with another spec fire nothing.';
+COMMENT ON COLUMN job_schedule.spec IS 'Five cron fields, or every Ns: the multiples of N seconds since 1970 in UTC; then perhaps from and until a time, both in. Changed by the worker that declared it last; workers with another spec fire nothing.';
 COMMENT ON COLUMN job_schedule.tz IS 'On whose clocks the cron fields are read.';
 COMMENT ON COLUMN job_schedule.queue IS 'Which queue its jobs wait in.';
 COMMENT ON COLUMN job_schedule.payload IS 'What its jobs are given, besides schedule and slot.';
