@@ -11,6 +11,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from snapapp import __version__, api, logs, web
 from snapapp.api.http import errors, openapi
+from snapapp.api.http.access import Access
 from snapapp.api.http.middleware import Requests, request_id
 from snapapp.api.http.route_counts import Traffic
 from snapapp.api.internal.process_metrics import Numbers
@@ -66,6 +67,7 @@ def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequ
         web_priority=house.web_priority,
         traffic=app.state.traffic,
         internal_token=settings.internal_token,
+        access=Access(settings.internal_allow),
         upload_max=settings.upload_max_mb * 1024 * 1024,
         is_leaving=lambda: house.is_leaving,
     )

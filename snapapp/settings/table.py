@@ -27,6 +27,7 @@ from snapapp.settings.types import (
     days,
     folder_or_bucket,
     hours,
+    is_address_range,
     is_fetch_host,
     is_host,
     is_module,
@@ -161,6 +162,12 @@ class Settings:
         "",
         "What `X-Internal-Token` must hold for /internal; without it, /internal answers only to localhost.",
         secret=True,
+    )
+    internal_allow: tuple[str, ...] = setting(
+        "INTERNAL_ALLOW",
+        names("addresses or ranges of them (10.0.0.0/8)", is_address_range),
+        "",
+        "From where /internal answers, token or not; none named: from everywhere. This machine may always ask.",
     )
     require_api_token: bool = setting(
         "REQUIRE_API_TOKEN", switch(), "false", "Whether a tenant must prove itself with its token."

@@ -166,6 +166,14 @@ def is_address(text: str) -> bool:
     return True
 
 
+def is_address_range(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
 def names(what: str, is_name: Callable[[str], bool]) -> Reader[tuple[str, ...]]:
     """A comma list: blanks around items, empty items and repetitions do not matter, the order does."""
 

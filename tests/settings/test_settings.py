@@ -252,6 +252,7 @@ WRONG = {
         "null",
     ],
     "REQUIRE_API_TOKEN": ["2", "maybe"],
+    "INTERNAL_ALLOW": ["10.0.0.0/33", "localhost", "10.0.0", "::/129"],
     "WORKER_ENABLED": ["2", "ja", "tru", "y", "none", "-1"],
     "WORKER_ID": ["x" * 101, "a\tb", "a\x1bb", "\udcff"],
     "WORKER_QUEUES": ["a b", "ok,not ok", "q" * 201, "a\x00"],

@@ -1,6 +1,5 @@
 """What every request passes through: an id, the internal token, a cap on its body, web first, counting."""
 
-import ipaddress
 import json
 import logging
 import re
@@ -15,6 +14,7 @@ from fastapi.security import APIKeyHeader
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from snapapp.api.http.access import Access, is_here
 from snapapp.api.http.errors import asked_for, body_of
 from snapapp.api.http.route_counts import Traffic
 from snapapp.jobs.worker.web_priority import WebPriority
@@ -46,6 +46,7 @@ class Requests:
         web_priority: WebPriority,
         traffic: Traffic,
         internal_token: str | None,
+        access: Access,
         upload_max: int,
         is_leaving: Callable[[], bool],
     ) -> None:
@@ -54,6 +55,7 @@ class Requests:
         self._web_priority = web_priority
         self._traffic = traffic
         self._token = None if internal_token is None else internal_token.encode()
+        self._access = access
         self._is_leaving = is_leaving
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -77,14 +79,20 @@ class Requests:
                 raise  # half of the answer is out: cut the connection, so that the client notices
         finally:
             exchange.depart()
+            if exchange.status == 401 and _shows_a_token(scope, headers):
+                self._access.was_wrong(scope)
             self._traffic.count(scope, exchange.status or 500, exchange.took())
 
     def _refusal(self, scope: Scope, headers: dict[bytes, bytes], most: int) -> tuple[int, dict[str, Any]] | None:
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > most:
             return 413, body_of(413, f"The body is larger than {most} bytes")
+        if _shows_a_token(scope, headers) and (seconds := self._access.wait_for(scope)):
+            return 429, body_of(429, f"Too many wrong tokens: wait {seconds} s")
         if not _is_internal(scope):
             return None
+        if not self._access.may_ask(scope):
+            return 403, body_of(403, "SNAPAPP_INTERNAL_ALLOW does not name your address")
         if self._token is not None:
             if _has_token(headers, self._token):
                 return None
@@ -198,6 +206,12 @@ def _is_internal(scope: Scope) -> bool:
     return path.startswith("/internal") or _routed(scope).startswith("/internal")
 
 
+def _shows_a_token(scope: Scope, headers: dict[bytes, bytes]) -> bool:
+    """Is there anything that could be a guess?"""
+    named = b"x-internal-token" in headers or b"x-assinatura-token" in headers
+    return named or (scope["method"] == "POST" and _routed(scope) == "/v2/session")
+
+
 def _is_upload(scope: Scope) -> bool:
     return scope["method"] == "POST" and _routed(scope) == "/v2/videos"
 
@@ -220,18 +234,7 @@ def _has_token(headers: dict[bytes, bytes], token: bytes) -> bool:
 
 
 def _is_of_this_machine(scope: Scope, headers: dict[bytes, bytes]) -> bool:
-    return _is_from_here(scope) and _is_meant_for_here(headers)
-
-
-def _is_from_here(scope: Scope) -> bool:
-    """By the other end of the connection, or who a proxy on this machine says it is; a Unix socket has neither."""
-    if not scope.get("client"):
-        return True
-    try:
-        address = ipaddress.ip_address(scope["client"][0])
-    except ValueError:
-        return False
-    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+    return is_here(scope) and _is_meant_for_here(headers)
 
 
 def _is_meant_for_here(headers: dict[bytes, bytes]) -> bool:

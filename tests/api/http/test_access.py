@@ -1,0 +1,79 @@
+"""From where /internal answers, and how many wrong tokens an address may try."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from snapapp.api.http.access import WRONG_A_MINUTE, Access
+from tests.api.conftest import served
+
+JOBS = "/internal/jobs"
+TOKEN = "t" * 20
+
+
+@pytest.fixture
+def guarded(url: str, tmp_path: Path) -> Iterator[TestClient]:
+    allow = ("10.0.0.0/8", "2001:db8::/32")
+    with served(url, tmp_path, worker_enabled=False, internal_token=TOKEN, internal_allow=allow) as client:
+        yield client
+
+
+def asked_from(client: TestClient, address: str, path: str = JOBS, token: str = TOKEN) -> Any:
+    elsewhere = TestClient(client.app, base_url="http://snaps.example", client=(address, 50000))
+    return elsewhere.get(path, headers={"X-Internal-Token": token})
+
+
+@pytest.mark.parametrize("address", ["10.1.2.3", "::ffff:10.1.2.3", "2001:db8::7", "127.0.0.1", "::1"])
+def test_internal_answers_where_the_address_is_named_and_on_this_machine(guarded: TestClient, address: str) -> None:
+    """R50: a CIDR list."""
+    assert asked_from(guarded, address).status_code == 200
+
+
+@pytest.mark.parametrize("address", ["11.1.2.3", "192.168.0.1", "2001:db9::7", "testclient"])
+def test_another_address_is_refused_token_or_not(guarded: TestClient, address: str) -> None:
+    """R50."""
+    answer = asked_from(guarded, address)
+    assert (answer.status_code, answer.json()["message"]) == (403, "SNAPAPP_INTERNAL_ALLOW does not name your address")
+    assert asked_from(guarded, address, "/actuator/liveness").status_code == 200
+
+
+def test_an_address_that_guesses_waits_and_its_neighbours_do_not(guarded: TestClient) -> None:
+    """R50: 30 bad logins a minute."""
+    for _ in range(WRONG_A_MINUTE):
+        assert asked_from(guarded, "10.0.0.1", token="guess").status_code == 401
+    answer = asked_from(guarded, "10.0.0.1")
+    assert (answer.status_code, answer.json()["message"][:30]) == (429, "Too many wrong tokens: wait 60")
+    assert asked_from(guarded, "10.0.0.2").status_code == 200
+
+
+def test_sign_ins_are_counted_and_requests_without_a_token_are_not(url: str, tmp_path: Path) -> None:
+    with served(url, tmp_path, worker_enabled=False, require_api_token=True) as client:
+        stranger = TestClient(client.app, base_url="http://snaps.example", client=("10.0.0.1", 50000))
+        for _ in range(WRONG_A_MINUTE + 5):
+            assert stranger.get("/v2/videos/mine").status_code == 401
+        signed = [stranger.post("/v2/session", json={"token": "guess"}).status_code for _ in range(WRONG_A_MINUTE + 1)]
+        assert signed == [401] * WRONG_A_MINUTE + [429]
+
+
+def test_a_minute_later_all_is_forgotten() -> None:
+    now = [0.0]
+    access = Access([], clock=lambda: now[0])
+    scope: dict[str, Any] = {"client": ("2001:db8::1", 1)}
+    for host in range(WRONG_A_MINUTE):
+        access.was_wrong({"client": (f"2001:db8::{host + 1:x}", 1)})
+    now[0] = 20.0
+    assert access.wait_for(scope) == 40
+    now[0] = 60.0
+    assert access.wait_for(scope) == 0
+
+
+def test_this_machine_never_waits_and_the_memory_has_an_end() -> None:
+    access = Access([], clock=lambda: 0.0)
+    for number in range(20_000):
+        access.was_wrong({"client": ("127.0.0.1", 1)})
+        access.was_wrong({"client": (f"10.{number // 65536}.{number // 256 % 256}.{number % 256}", 1)})
+    assert access.wait_for({"client": ("127.0.0.1", 1)}) == 0
+    assert len(access._wrong) <= 10_000
