@@ -9,11 +9,14 @@ from fastapi.routing import APIRoute
 from snapapp.api.http import media
 from snapapp.api.http.middleware import INTERNAL_TOKEN
 from snapapp.api.internal import (
+    audit,
     doctor,
+    failures,
     fleet,
     health,
     jobs,
     kinds,
+    limits,
     live,
     metrics,
     observability,
@@ -37,7 +40,7 @@ from snapapp.api.product import (
 
 _PRODUCT = (exports, snaps, shares, uploads, videos, templates, events, webhooks, sessions, public, media, frames)
 _OPEN = (health, metrics)
-_INTERNAL = (observability, doctor, live, jobs, kinds, queues, workers, fleet, schedules)
+_INTERNAL = (observability, doctor, live, jobs, failures, kinds, queues, limits, workers, fleet, schedules, audit)
 
 
 def add_routes(app: FastAPI) -> None:

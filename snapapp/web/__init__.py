@@ -66,6 +66,15 @@ async def queue(request: Request) -> Response:
     return _answer(request, "queue.html")
 
 
+@router.api_route("/ops", methods=["GET", "HEAD"])
+@router.api_route("/ops/{view}", methods=["GET", "HEAD"])
+@router.api_route("/ops/jobs/{job_id}", methods=["GET", "HEAD"])
+@router.api_route("/ops/schedules/{name}", methods=["GET", "HEAD"])
+async def ops(request: Request) -> Response:
+    """For whoever is on call: one page, whose views are addresses. What it shows it asks `/internal` for."""
+    return _answer(request, "ops.html")
+
+
 @router.api_route("/snaps", methods=["GET", "HEAD"])
 async def gallery(request: Request) -> Response:
     """The operator's: moments, found again by what was said of them."""

@@ -3,12 +3,14 @@ gives each a thread, and where all threads wait for the database, nobody could e
 
 from collections.abc import Iterator
 from typing import Annotated, cast
+from urllib.parse import unquote
 
-from fastapi import Depends, Request
+from fastapi import Depends, Header, Request
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
 from snapapp.api.http.middleware import request_id
+from snapapp.jobs.rows.audit import Actor
 from snapapp.postgres.database import session
 from snapapp.process.monolith import Monolith
 
@@ -47,3 +49,22 @@ async def _request_id() -> str:
 
 
 RequestId = Annotated[str, Depends(_request_id)]
+
+
+_NAME_MAX = 80
+
+
+async def _actor(
+    house: House,
+    request_id: RequestId,
+    said: Annotated[
+        str | None,
+        Header(alias="X-Operator", description="Who asks, percent-encoded; it stands in the audit.", examples=["ana"]),
+    ] = None,
+) -> Actor:
+    name = "".join(each for each in unquote(said or "") if each.isprintable()).strip()[:_NAME_MAX]
+    door = "this machine" if house.settings.internal_token is None else "token"
+    return Actor(name, door, request_id)
+
+
+Who = Annotated[Actor, Depends(_actor)]

@@ -6,12 +6,13 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
-from snapapp.api.http.deps import Reading, Writing
+from snapapp.api.http.deps import Reading, Who, Writing
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.schema import HIGHEST_ID, Digits, Id, Json, Name, Number, PageSize, Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.jobs.fleet import commands, store
 from snapapp.jobs.fleet.commands import Action, CommandStatus, Source
+from snapapp.jobs.rows import audit
 
 router = APIRouter(prefix="/internal/fleet", tags=["fleet"], route_class=StrictRoute)
 
@@ -121,7 +122,7 @@ def list_pools(db: Reading) -> PoolList:
 
 
 @router.post("/commands", status_code=202, responses=_REFUSED)
-def tell_supervisor(db: Writing, wanted: Telling) -> CommandLine:
+def tell_supervisor(db: Writing, wanted: Telling, who: Who) -> CommandLine:
     """Tells the supervisor of a host, which takes it up within a second; look at the command for what came of it."""
     command = commands.send(
         db,
@@ -132,6 +133,8 @@ def tell_supervisor(db: Writing, wanted: Telling) -> CommandLine:
         reason=wanted.reason,
         source=Source.API,
     )
+    detail = {"pool": wanted.pool, "amount": wanted.amount, "reason": wanted.reason, "command": command}
+    audit.write(db, who, f"fleet.{wanted.action}", f"host {wanted.host or 'there is one'}", detail=detail)
     return CommandLine.model_validate(commands.one(db, command))
 
 

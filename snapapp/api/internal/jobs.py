@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, Self
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from fastapi import APIRouter, Body, Depends, Path, Query, Response
 from pydantic import ConfigDict, Field, StrictBool, model_validator
 
-from snapapp.api.http.deps import Reading, RequestId, Writing
+from snapapp.api.http.deps import Reading, RequestId, Who, Writing
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.schema import (
     HIGHEST_ID,
@@ -27,7 +27,9 @@ from snapapp.api.http.schema import (
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.jobs.enqueue import OnConflict, OnParentFailure, Scope, UniqueBy, enqueue
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import bulk, costs, lifecycle, views
+from snapapp.jobs.rows import audit, bulk, costs, lifecycle, views
+from snapapp.jobs.rows.audit import Actor
+from snapapp.jobs.rows.database import Db
 from snapapp.jobs.rows.views import Arrival, Filter, JobSummary
 
 router = APIRouter(prefix="/internal/jobs", tags=["jobs"], route_class=StrictRoute)
@@ -181,8 +183,11 @@ async def _filter(
     work: Annotated[
         Hash | None, Query(alias="hash", description="Only jobs of this work, or how its hash begins.")
     ] = None,
+    error_line: Annotated[
+        Text | None, Query(alias="errorLine", description="Only jobs whose last error has this first line, exactly.")
+    ] = None,
 ) -> Filter:
-    return Filter(status, kind, queue, tenant, error, _span(older_than_ms), work)
+    return Filter(status, kind, queue, tenant, error, _span(older_than_ms), work, error_line)
 
 
 Before = Annotated[Id | None, Query(description="`next` of the page before.")]
@@ -224,6 +229,32 @@ def list_logs(db: Reading, job_id: JobId, before: Before = None, limit: Limit = 
         views.job(db, job_id)
     return LogList(
         items=[LogLine.model_validate(line) for line in lines], next=lines[0].id if len(lines) == limit else None
+    )
+
+
+class Relative(Shown):
+    """A job that this one waits for, or that waits for it."""
+
+    id: int
+    kind: str | None = Field(description="Null: it was pruned.")
+    status: Status | None
+    must_complete: bool = Field(description="The child is cancelled where this parent fails; else it runs anyway.")
+
+
+class Family(Shown):
+    """Of each the 100 oldest."""
+
+    parents: list[Relative]
+    children: list[Relative]
+
+
+@router.get("/{job_id}/family")
+def show_family(db: Reading, job_id: JobId) -> Family:
+    """The jobs it waits for, and those that wait for it."""
+    found = views.family(db, job_id)
+    return Family(
+        parents=[Relative.model_validate(each) for each in found if each.is_parent],
+        children=[Relative.model_validate(each) for each in found if not each.is_parent],
     )
 
 
@@ -375,6 +406,7 @@ _NARROWING = {
     "queue": "string",
     "tenant": "string",
     "error": "string",
+    "errorLine": "string",
     "olderThanMs": "integer",
     "hash": "string",
 }
@@ -402,6 +434,7 @@ class _Which(Sent):
     queue: Name | None = None
     tenant: Label | None = Field(None, description="Empty: the house's own.")
     error: Name | None = Field(None, description="Their last error has this in it, in upper or lower case.")
+    error_line: Text | None = Field(None, description="The first line of their last error, exactly.")
     older_than_ms: Age | None = Field(None, description="Enqueued so long ago, or longer.")
     hash: Hash | None = Field(None, description="Of their work (`specHash`), or how that begins.")
     all: StrictBool | None = Field(None, description="True says that nothing narrows it.")
@@ -416,7 +449,8 @@ class _Which(Sent):
         return self
 
     def narrowed(self, status: Status | None) -> Filter:
-        return Filter(status, self.kind, self.queue, self.tenant, self.error, _span(self.older_than_ms), self.hash)
+        age = _span(self.older_than_ms)
+        return Filter(status, self.kind, self.queue, self.tenant, self.error, age, self.hash, self.error_line)
 
 
 class WhichFailed(_Which):
@@ -456,8 +490,8 @@ class RetryMany(_Many):
     def which(self) -> Filter:
         return self.filter.narrowed(self.filter.status or Status.FAILED)
 
-    def step(self, db: Reading, ids: list[int]) -> bulk.Answers:
-        return bulk.retry(db, ids)
+    def step(self, db: Reading, ids: list[int], witness: bulk.Witness) -> bulk.Answers:
+        return bulk.retry(db, ids, witness=witness)
 
 
 class CancelMany(_Many):
@@ -470,8 +504,8 @@ class CancelMany(_Many):
     def which(self) -> Filter:
         return self.filter.narrowed(self.filter.status)
 
-    def step(self, db: Reading, ids: list[int]) -> bulk.Answers:
-        return bulk.cancel(db, ids)
+    def step(self, db: Reading, ids: list[int], witness: bulk.Witness) -> bulk.Answers:
+        return bulk.cancel(db, ids, witness=witness)
 
 
 class DiscardMany(_Many):
@@ -485,8 +519,8 @@ class DiscardMany(_Many):
     def which(self) -> Filter:
         return self.filter.narrowed(Status.FAILED)
 
-    def step(self, db: Reading, ids: list[int]) -> bulk.Answers:
-        return bulk.discard(db, ids, f"discarded: {self.reason}")
+    def step(self, db: Reading, ids: list[int], witness: bulk.Witness) -> bulk.Answers:
+        return bulk.discard(db, ids, discarded(self.reason), witness=witness)
 
 
 class ReplayMany(_Many):
@@ -499,8 +533,8 @@ class ReplayMany(_Many):
     def which(self) -> Filter:
         return self.filter.narrowed(self.filter.status or Status.COMPLETED)
 
-    def step(self, db: Reading, ids: list[int]) -> bulk.Answers:
-        return bulk.replay(db, ids)
+    def step(self, db: Reading, ids: list[int], witness: bulk.Witness) -> bulk.Answers:
+        return bulk.replay(db, ids, witness=witness)
 
 
 _Action = Literal["retry", "cancel", "discard", "replay"]
@@ -527,14 +561,31 @@ class BulkAnswer(Shown):
 
 
 @router.post("/bulk")
-def change_many(db: Reading, wanted: Annotated[_Change, Body(discriminator="action")]) -> BulkAnswer:
+def change_many(db: Reading, wanted: Annotated[_Change, Body(discriminator="action")], who: Who) -> BulkAnswer:
     """Retries, cancels, discards or replays all that match, a hundred in a transaction. First as a preview: it counts,
     shows some, and changes nothing."""
     found = views.matching(db, wanted.which, wanted.limit or 1000)
     if wanted.preview is not False:
         sample = _lines(views.lines(db, sorted(found.ids)[-_SAMPLE:]))
         return _answer(wanted.action, found, None, sample)
-    return _answer(wanted.action, found, wanted.step(db, found.ids), [])
+    said = {"reason": getattr(wanted, "reason", None)}
+    witness = witnessed(who, f"jobs.{wanted.action}", wanted.filter, uuid4(), **said)
+    return _answer(wanted.action, found, wanted.step(db, found.ids, witness), [])
+
+
+def witnessed(who: Actor, action: str, which: _Which, run: UUID, **said: str | None) -> bulk.Witness:
+    """Each page of what is done to many counts on in the audit's row of this run."""
+    detail = which.model_dump(mode="json", by_alias=True, exclude_none=True) | said
+
+    def witness(db: Db, jobs: int) -> None:
+        audit.write(db, who, action, "jobs", jobs=jobs, detail=detail, run=run)
+
+    return witness
+
+
+def discarded(reason: str | None) -> str:
+    """As the job's last error."""
+    return f"discarded: {reason}" if reason else "discarded"
 
 
 def _answer(action: _Action, found: views.Matching, answers: bulk.Answers | None, sample: list[JobLine]) -> BulkAnswer:
@@ -556,16 +607,18 @@ def _answer(action: _Action, found: views.Matching, answers: bulk.Answers | None
 
 
 @router.post("/{job_id}/retry", responses=_NO_JOB | may_be(_409="It is not FAILED or CANCELLED, or its key is held."))
-def retry_job(db: Writing, job_id: JobId) -> JobLine:
+def retry_job(db: Writing, job_id: JobId, who: Who) -> JobLine:
     """Runs a FAILED or CANCELLED job again, counting from zero."""
     lifecycle.retry_by_person(db, job_id)
+    audit.write(db, who, "job.retry", f"job {job_id}", jobs=1)
     return _line(db, job_id)
 
 
 @router.post("/{job_id}/replay", status_code=201, responses=_NO_JOB)
-def replay_job(db: Writing, job_id: JobId, response: Response) -> JobLine:
+def replay_job(db: Writing, job_id: JobId, who: Who, response: Response) -> JobLine:
     """Adds a copy of a job, in whatever state that is."""
     copy = lifecycle.replay(db, job_id)
+    audit.write(db, who, "job.replay", f"job {job_id}", jobs=1, detail={"copy": copy})
     response.headers["Location"] = _place(copy)
     return _line(db, copy)
 
@@ -579,10 +632,24 @@ _ASKED: dict[int | str, dict[str, Any]] = {
     "/{job_id}/cancel",
     responses=_NO_JOB | _ASKED | may_be(_409="It is over: there is nothing to cancel."),
 )
-def cancel_job(db: Writing, job_id: JobId, response: Response) -> JobLine:
+def cancel_job(db: Writing, job_id: JobId, who: Who, response: Response) -> JobLine:
     """Ends a job that waits at once; asks one that runs to stop."""
     status = lifecycle.cancel(db, job_id)
+    audit.write(db, who, "job.cancel", f"job {job_id}", jobs=1)
     response.status_code = 202 if status is Status.RUNNING else 200
+    return _line(db, job_id)
+
+
+class Discarding(Sent):
+    reason: Text | None = Field(None, description="It stands as the job's last error.", examples=["a test"])
+
+
+@router.post("/{job_id}/discard", responses=_NO_JOB | may_be(_409="It runs, or it is over and not FAILED."))
+def discard_job(db: Writing, job_id: JobId, who: Who, wanted: Discarding | None = None) -> JobLine:
+    """Nobody wants it any more: a waiting job is cancelled, and a FAILED one is no dead letter any longer."""
+    reason = wanted.reason if wanted else None
+    lifecycle.discard(db, job_id, discarded(reason))
+    audit.write(db, who, "job.discard", f"job {job_id}", jobs=1, detail={"reason": reason})
     return _line(db, job_id)
 
 

@@ -6,11 +6,11 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 from pydantic import Field
 
-from snapapp.api.http.deps import Reading, Writing
+from snapapp.api.http.deps import Reading, Who, Writing
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.schema import Seconds, Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
-from snapapp.jobs.rows import views
+from snapapp.jobs.rows import audit, views
 
 router = APIRouter(prefix="/internal/queues", tags=["queues"], route_class=StrictRoute)
 
@@ -42,6 +42,7 @@ class QueueLine(Shown):
     oldest_due_seconds: Seconds | None = Field(
         validation_alias="oldest_due", description="For how long the oldest of those that are due could have run."
     )
+    oldest_id: int | None = Field(description="That job.")
     paused_at: datetime | None
     paused_reason: str | None = Field(examples=["the mail server is away"])
 
@@ -64,6 +65,19 @@ class ThroughputLine(Shown):
 
 class ThroughputList(Shown):
     items: list[ThroughputLine]
+
+
+class MinuteLine(Shown):
+    """What ended within one minute, over all queues."""
+
+    at: datetime
+    completed: int
+    failed: int
+    cancelled: int
+
+
+class MinuteList(Shown):
+    items: list[MinuteLine] = Field(description="The last hour; a minute in which nothing ended is left out.")
 
 
 class Pausing(Sent):
@@ -90,17 +104,26 @@ def show_throughput(db: Reading) -> ThroughputList:
     return ThroughputList(items=[ThroughputLine.model_validate(each) for each in views.throughput(db)])
 
 
+@router.get("/minutes")
+def show_minutes(db: Reading) -> MinuteList:
+    """What ended within the last hour, minute by minute, as far as the newest 100,000 jobs tell."""
+    return MinuteList(items=[MinuteLine.model_validate(each) for each in views.minutes(db)])
+
+
 @router.post("/{name:path}/pause", responses=_NO_PATH)
-def pause_queue(db: Writing, name: QueueName, wanted: Pausing | None = None) -> Switch:
+def pause_queue(db: Writing, name: QueueName, who: Who, wanted: Pausing | None = None) -> Switch:
     """No worker claims from the queue until it is resumed; what runs goes on."""
-    views.pause(db, name, wanted.reason if wanted else None, by="/internal")
+    reason = wanted.reason if wanted else None
+    views.pause(db, name, reason, by=who.name or "/internal")
+    audit.write(db, who, "queue.pause", f"queue {name}", detail={"reason": reason})
     return _switch(db, name)
 
 
 @router.post("/{name:path}/resume", responses=_NO_PATH)
-def resume_queue(db: Writing, name: QueueName) -> Switch:
+def resume_queue(db: Writing, name: QueueName, who: Who) -> Switch:
     """Workers claim from the queue again."""
     views.resume(db, name)
+    audit.write(db, who, "queue.resume", f"queue {name}")
     return _switch(db, name)
 
 

@@ -6,11 +6,12 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import Field
 
-from snapapp.api.http.deps import Reading, Writing
+from snapapp.api.http.deps import Reading, Who, Writing
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.schema import Digits, Json, Moment, PageSize, Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.jobs.model import Status
+from snapapp.jobs.rows import audit
 from snapapp.jobs.schedules import views as board
 from snapapp.jobs.schedules.slots import Missed, Outcome, zone_of
 
@@ -154,22 +155,26 @@ def preview_schedule(
 
 
 @router.post("/{name}/pause", responses=_NO_SCHEDULE)
-def pause_schedule(db: Writing, name: ScheduleName, wanted: Pausing | None = None) -> ScheduleLine:
+def pause_schedule(db: Writing, name: ScheduleName, who: Who, wanted: Pausing | None = None) -> ScheduleLine:
     """Its slots are skipped, with the reason in the ledger, until it is resumed."""
-    board.pause(db, name, wanted.reason if wanted else None)
+    reason = wanted.reason if wanted else None
+    board.pause(db, name, reason)
+    audit.write(db, who, "schedule.pause", f"schedule {name}", detail={"reason": reason})
     return ScheduleLine.model_validate(board.schedule(db, name))
 
 
 @router.post("/{name}/resume", responses=_NO_SCHEDULE)
-def resume_schedule(db: Writing, name: ScheduleName) -> ScheduleLine:
+def resume_schedule(db: Writing, name: ScheduleName, who: Who) -> ScheduleLine:
     """It fires again. Slots that passed meanwhile are not made up for."""
     board.resume(db, name)
+    audit.write(db, who, "schedule.resume", f"schedule {name}")
     return ScheduleLine.model_validate(board.schedule(db, name))
 
 
 @router.post("/{name}/run", status_code=201, responses=_NO_SCHEDULE)
-def run_schedule(db: Writing, name: ScheduleName, response: Response) -> Run:
+def run_schedule(db: Writing, name: ScheduleName, who: Who, response: Response) -> Run:
     """Enqueues its job now, besides its slots and even while it is paused."""
     job_id = board.run(db, name)
+    audit.write(db, who, "schedule.run", f"schedule {name}", jobs=1, detail={"job": job_id})
     response.headers["Location"] = f"/internal/jobs/{job_id}"
     return Run(job_id=job_id)

@@ -2,29 +2,13 @@
 
 import re
 from argparse import ArgumentTypeError, Namespace
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from snapapp.jobs.cli.shown import number, say, show_json, show_table
 from snapapp.jobs.cli.typed import Add, Db, text, whole
 from snapapp.jobs.errors import JobsError
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """A limit and what runs under it: jobs, in how many keys, and how many of those are full."""
-
-    key_pattern: str
-    max_running: int | None
-    rate: float | None
-    burst: int | None
-    keys_running: int
-    running: int
-    keys_full: int
-
-
-_LIST = """
-SELECT key_pattern, max_running, rate, burst, keys_running, running, keys_full FROM limit_overview ORDER BY key_pattern
-"""
+from snapapp.jobs.rows import limits as rows
+from snapapp.jobs.rows.limits import Limit
 
 _SET = """
 INSERT INTO job_limit (key_pattern, max_running, rate, burst)
@@ -58,7 +42,7 @@ def rate(typed: str) -> float:
 
 
 def list_limits(db: Db, arguments: Namespace) -> int:
-    limits = [Limit(*row) for row in db.execute(_LIST).fetchall()]
+    limits = rows.limits(db)
     if arguments.json:
         show_json([asdict(one) for one in limits])
     elif limits:

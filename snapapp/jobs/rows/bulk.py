@@ -11,6 +11,7 @@ from snapapp.jobs.rows.database import Db
 _PAGE = 100  # jobs
 
 OnProgress = Callable[[int], None]  # so many more have their answer
+Witness = Callable[[Db, int], None]  # so many were changed: called in the transaction that did it
 _Step = Callable[[Db, int], Status]
 
 
@@ -21,25 +22,30 @@ class Answers(NamedTuple):
     refused: dict[int, str]  # by id: why nothing was done
 
 
-def retry(db: Db, ids: Iterable[int], on_progress: OnProgress | None = None) -> Answers:
+def _nobody(_db: Db, _jobs: int) -> None: ...
+
+
+def retry(db: Db, ids: Iterable[int], on_progress: OnProgress | None = None, witness: Witness = _nobody) -> Answers:
     """Runs these jobs again, counting from zero. Each page is a transaction where `db` commits by itself, and a
     savepoint in the caller's transaction otherwise; a job that is refused never spoils it for the others."""
-    return _in_pages(db, ids, _retry, on_progress)
+    return _in_pages(db, ids, _retry, on_progress, witness)
 
 
-def cancel(db: Db, ids: Iterable[int], on_progress: OnProgress | None = None) -> Answers:
+def cancel(db: Db, ids: Iterable[int], on_progress: OnProgress | None = None, witness: Witness = _nobody) -> Answers:
     """Ends those that wait, asks those that run to stop; their status says which. In pages, as `retry`."""
-    return _in_pages(db, ids, lifecycle.cancel, on_progress)
+    return _in_pages(db, ids, lifecycle.cancel, on_progress, witness)
 
 
-def discard(db: Db, ids: Iterable[int], why: str, on_progress: OnProgress | None = None) -> Answers:
+def discard(
+    db: Db, ids: Iterable[int], why: str, on_progress: OnProgress | None = None, witness: Witness = _nobody
+) -> Answers:
     """Ends those that wait, and makes CANCELLED of those that FAILED. In pages, as `retry`."""
-    return _in_pages(db, ids, lambda db, job_id: lifecycle.discard(db, job_id, why), on_progress)
+    return _in_pages(db, ids, lambda db, job_id: lifecycle.discard(db, job_id, why), on_progress, witness)
 
 
-def replay(db: Db, ids: Iterable[int], on_progress: OnProgress | None = None) -> Answers:
+def replay(db: Db, ids: Iterable[int], on_progress: OnProgress | None = None, witness: Witness = _nobody) -> Answers:
     """Runs a copy of each; the status is the copy's. In pages, as `retry`."""
-    return _in_pages(db, ids, _replay, on_progress)
+    return _in_pages(db, ids, _replay, on_progress, witness)
 
 
 def _retry(db: Db, job_id: int) -> Status:
@@ -52,12 +58,12 @@ def _replay(db: Db, job_id: int) -> Status:
     return Status.PENDING
 
 
-def _in_pages(db: Db, ids: Iterable[int], step: _Step, on_progress: OnProgress | None) -> Answers:
+def _in_pages(db: Db, ids: Iterable[int], step: _Step, on_progress: OnProgress | None, witness: Witness) -> Answers:
     answers = Answers({}, {})
     in_order = sorted(set(ids))  # else two who lock the same rows could wait for each other in a circle
     for start in range(0, len(in_order), _PAGE):
         page = in_order[start : start + _PAGE]
-        some = _page(db, page, step)
+        some = _page(db, page, step, witness)
         answers.done.update(some.done)
         answers.refused.update(some.refused)
         if on_progress:
@@ -65,20 +71,24 @@ def _in_pages(db: Db, ids: Iterable[int], step: _Step, on_progress: OnProgress |
     return answers
 
 
-def _page(db: Db, page: list[int], step: _Step) -> Answers:
+def _page(db: Db, page: list[int], step: _Step, witness: Witness) -> Answers:
     try:
         with database.together(db):
-            return Answers({job_id: step(db, job_id) for job_id in page}, {})
+            done = {job_id: step(db, job_id) for job_id in page}
+            witness(db, len(done))
+        return Answers(done, {})
     except JobsError:
-        return _one_by_one(db, page, step)
+        return _one_by_one(db, page, step, witness)
 
 
-def _one_by_one(db: Db, page: list[int], step: _Step) -> Answers:
+def _one_by_one(db: Db, page: list[int], step: _Step, witness: Witness) -> Answers:
     answers = Answers({}, {})
     for job_id in page:
         try:
             with database.together(db):
-                answers.done[job_id] = step(db, job_id)
+                status = step(db, job_id)
+                witness(db, 1)
+            answers.done[job_id] = status
         except JobsError as error:
             answers.refused[job_id] = str(error)
     return answers

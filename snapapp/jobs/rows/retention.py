@@ -176,7 +176,7 @@ def first_after(db: Db, after: int) -> int | None:
     return rows[0][0] if rows else None
 
 
-# In all three the oldest stand at the beginning of the key: no index on their time is needed.
+# In all of them the oldest stand at the beginning of the key: no index on their time is needed.
 _PRUNE_FLEET = """
 WITH exits AS (
     DELETE FROM job_worker_exit WHERE exited_at < now() - %(keep)s::interval
@@ -187,6 +187,9 @@ WITH exits AS (
 ), commands AS (
     DELETE FROM job_command WHERE coalesce(finished_at, expires_at) < now() - %(keep)s::interval
        AND id = ANY (ARRAY(SELECT id FROM job_command ORDER BY id LIMIT %(limit)s))
+), audited AS (
+    DELETE FROM job_audit WHERE at < now() - greatest(%(keep)s::interval, interval '90 days')
+       AND id = ANY (ARRAY(SELECT id FROM job_audit ORDER BY id LIMIT %(limit)s))
 )
 SELECT 1
 """
@@ -194,5 +197,5 @@ SELECT 1
 
 def prune_fleet(db: Db, *, keep: timedelta, limit: int = 10_000) -> None:
     """How workers ended, what the autoscaler decided, and what supervisors were told: kept for a day in any case,
-    because somebody waits for what comes of a command."""
+    because somebody waits for what comes of a command. What people did is kept for 90 days in any case."""
     _run(db, _PRUNE_FLEET, {"keep": max(keep, timedelta(days=1)), "limit": limit})

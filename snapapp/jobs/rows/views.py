@@ -39,6 +39,7 @@ class Filter:
     error: str | None = None  # their last error has this in it, in upper or lower case
     older_than: timedelta | None = None  # since they were enqueued
     hash: str | None = None  # of their work, or how it begins: see enqueue's unique_by
+    error_line: str | None = None  # exactly the first line of their last error, as job_error_line() has it
 
     @property
     def is_open(self) -> bool:
@@ -110,6 +111,16 @@ class Parents:
     open: int
 
 
+class Relative(NamedTuple):
+    """A job that another waits for, or that waits for it."""
+
+    is_parent: bool
+    id: int
+    kind: str | None  # None: it was pruned
+    status: str | None
+    must_complete: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Workflow(Parents):
     """A job that waits, or has waited, for others."""
@@ -168,6 +179,7 @@ class QueueSummary:
     running: int
     failed: int
     oldest_due: timedelta | None
+    oldest_id: int | None  # of that job
     paused_at: datetime | None
     paused_reason: str | None
 
@@ -187,6 +199,15 @@ class Throughput:
     cancelled: int
     mean_ms: float | None
     mean_wait_ms: float | None
+
+
+class Minute(NamedTuple):
+    """What ended within one minute."""
+
+    at: datetime
+    completed: int
+    failed: int
+    cancelled: int
 
 
 class Switch(NamedTuple):
@@ -246,10 +267,11 @@ class WorkerExit:
 # --- jobs, page by page -----------------------------------------------------------------------------------------
 
 # What a filter says beside the status, which has indexes of its own.
-_FITS = """
+FITS = """
        (%(kind)s::text IS NULL OR kind = %(kind)s) AND (%(queue)s::text IS NULL OR queue = %(queue)s)
    AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
    AND (%(error)s::text IS NULL OR position(lower(%(error)s) IN lower(last_error)) > 0)
+   AND (%(error_line)s::text IS NULL OR job_error_line(last_error) = %(error_line)s)
    AND (%(older_than)s::interval IS NULL OR created_at < now() - %(older_than)s::interval)
    AND (%(spec)s::text IS NULL OR starts_with(unique_key, %(spec)s))
 """
@@ -262,28 +284,28 @@ SELECT (SELECT min(id) FROM seen), (SELECT count(*) FROM seen),
 
 _NEWEST = f"""
 WITH seen AS MATERIALIZED (
-    SELECT id, (%(status)s::text IS NULL OR status = %(status)s) AND {_FITS} AS fits FROM snap_processing_job
+    SELECT id, (%(status)s::text IS NULL OR status = %(status)s) AND {FITS} AS fits FROM snap_processing_job
      WHERE id < %(before)s ORDER BY id DESC LIMIT %(window)s
 )
 {_SEEN}"""  # noqa: S608
 
 _FAILED = f"""
 WITH seen AS MATERIALIZED (
-    SELECT id, {_FITS} AS fits FROM snap_processing_job
+    SELECT id, {FITS} AS fits FROM snap_processing_job
      WHERE status = 'FAILED' AND id < %(before)s ORDER BY id DESC LIMIT %(window)s
 )
 {_SEEN}"""  # noqa: S608
 
 _RUNNING = f"""
 WITH seen AS MATERIALIZED (
-    SELECT id, {_FITS} AS fits FROM snap_processing_job
+    SELECT id, {FITS} AS fits FROM snap_processing_job
      WHERE status = 'RUNNING' AND id < %(before)s ORDER BY id DESC LIMIT %(window)s
 )
 {_SEEN}"""  # noqa: S608
 
 _SAME_WORK = f"""
 WITH seen AS MATERIALIZED (
-    SELECT id, (%(status)s::text IS NULL OR status = %(status)s) AND {_FITS} AS fits FROM snap_processing_job
+    SELECT id, (%(status)s::text IS NULL OR status = %(status)s) AND {FITS} AS fits FROM snap_processing_job
      WHERE unique_key >= 'spec:' AND unique_key < 'spec;'  -- the index's own words
        AND unique_key >= %(spec)s AND unique_key < %(spec)s || 'g' AND id < %(before)s
      ORDER BY id DESC LIMIT %(window)s
@@ -303,7 +325,7 @@ WITH waiting AS MATERIALIZED (
       WHERE (%(kind)s::text IS NULL OR kind = %(kind)s) AND (%(queue)s::text IS NULL OR queue = %(queue)s)
       LIMIT %(few)s)
 ), seen AS MATERIALIZED (
-    SELECT id, status = %(status)s AND {_FITS} AS fits FROM snap_processing_job
+    SELECT id, status = %(status)s AND {FITS} AS fits FROM snap_processing_job
      WHERE id = ANY (ARRAY(SELECT id FROM waiting WHERE id < %(before)s ORDER BY id DESC LIMIT %(window)s))
 )
 {_SEEN}"""  # noqa: S608
@@ -366,7 +388,7 @@ def _way_to(db: Db, which: Filter, limit: int) -> tuple[str, Sequence[int]]:
 
 
 def _are_few(db: Db, which: Filter) -> bool:
-    [(plain, apart)] = _run(db, _HOW_MANY_WAIT, _conditions(which) | {"few": FEW})
+    [(plain, apart)] = _run(db, _HOW_MANY_WAIT, conditions(which) | {"few": FEW})
     return bool(max(plain, apart) < FEW)
 
 
@@ -374,14 +396,14 @@ _BY_STATUS: Mapping[Status, str] = {Status.FAILED: _FAILED, Status.RUNNING: _RUN
 
 
 def _look(db: Db, statement: str, which: Filter, before: int, limit: int, window: int) -> _Seen:
-    parameters = _conditions(which) | {"before": before, "limit": limit, "window": window, "few": FEW}
+    parameters = conditions(which) | {"before": before, "limit": limit, "window": window, "few": FEW}
     return _Seen(*_run(db, statement, parameters)[0])
 
 
-def _conditions(which: Filter) -> dict[str, Any]:
+def conditions(which: Filter) -> dict[str, Any]:
     status = which.status and which.status.value
     spec = None if which.hash is None else f"spec:{which.hash.lower()}"
-    about = {"error": which.error, "older_than": which.older_than, "spec": spec}
+    about = {"error": which.error, "error_line": which.error_line, "older_than": which.older_than, "spec": spec}
     return {"status": status, "kind": which.kind, "queue": which.queue, "tenant": which.tenant} | about
 
 
@@ -410,19 +432,19 @@ _SUMMARY_FIELDS = tuple(JobSummary.__dataclass_fields__)
 # --- all that match, for what is done to many -------------------------------------------------------------------
 
 _IDS_FAILED = f"""
-SELECT id FROM snap_processing_job WHERE status = 'FAILED' AND {_FITS} ORDER BY id LIMIT %(limit)s
+SELECT id FROM snap_processing_job WHERE status = 'FAILED' AND {FITS} ORDER BY id LIMIT %(limit)s
 """  # noqa: S608
 
 _IDS_RUNNING = f"""
-SELECT id FROM snap_processing_job WHERE status = 'RUNNING' AND {_FITS} ORDER BY id LIMIT %(limit)s
+SELECT id FROM snap_processing_job WHERE status = 'RUNNING' AND {FITS} ORDER BY id LIMIT %(limit)s
 """  # noqa: S608
 
 _IDS_WAITING = f"""
 SELECT id FROM snap_processing_job
  WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'open' AND (%(status)s::text IS NULL OR status = %(status)s)
-   AND {_FITS}
+   AND {FITS}
 UNION ALL
-SELECT id FROM job_apart WHERE (%(status)s::text IS NULL OR status = %(status)s) AND {_FITS}
+SELECT id FROM job_apart WHERE (%(status)s::text IS NULL OR status = %(status)s) AND {FITS}
  ORDER BY id LIMIT %(limit)s
 """  # noqa: S608
 
@@ -482,7 +504,7 @@ def snaps(db: Db, ids: Collection[int]) -> dict[int, UUID]:
 
 
 def _ids(db: Db, statement: str, which: Filter, limit: int | None) -> list[int]:
-    return [row[0] for row in _run(db, statement, _conditions(which) | {"limit": limit})]
+    return [row[0] for row in _run(db, statement, conditions(which) | {"limit": limit})]
 
 
 # --- one job ----------------------------------------------------------------------------------------------------
@@ -515,6 +537,23 @@ def parents(db: Db, job_id: int) -> Parents | None:
     """None: it has none."""
     [counted] = _run(db, "SELECT expected, succeeded, failed, open FROM job_parent_counts(%(id)s)", {"id": job_id})
     return Parents(*counted) if counted[0] else None
+
+
+_FAMILY = """
+SELECT true, its.parent_id, job.kind, job.status, its.must_complete
+  FROM (SELECT parent_id, must_complete FROM job_parent WHERE job_id = %(id)s ORDER BY parent_id LIMIT %(limit)s) AS its
+  LEFT JOIN snap_processing_job AS job ON job.id = its.parent_id
+UNION ALL
+SELECT false, its.job_id, job.kind, job.status, its.must_complete
+  FROM (SELECT job_id, must_complete FROM job_parent WHERE parent_id = %(id)s ORDER BY job_id LIMIT %(limit)s) AS its
+  LEFT JOIN snap_processing_job AS job ON job.id = its.job_id
+ ORDER BY 1 DESC, 2
+"""
+
+
+def family(db: Db, job_id: int, *, limit: int = 100) -> list[Relative]:
+    """The jobs it waits for, and those that wait for it: of each so many, the oldest first."""
+    return [Relative(*row) for row in _run(db, _FAMILY, {"id": job_id, "limit": limit})]
 
 
 def workflows(db: Db) -> list[Workflow]:
@@ -597,36 +636,37 @@ _QUEUE_WALKS = walks(
 )
 _QUEUE_COUNTS = """, found AS (
     SELECT entry.* FROM open CROSS JOIN LATERAL (
-        SELECT queue, status, next_retry_at FROM snap_processing_job
+        SELECT queue, status, next_retry_at, NULL::bigint AS id FROM snap_processing_job
          WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'open' AND queue = open.queue LIMIT %(cap)s + 1) AS entry
   UNION ALL
     SELECT entry.* FROM held CROSS JOIN LATERAL (
-        SELECT queue, status, next_retry_at FROM snap_processing_job
+        SELECT queue, status, next_retry_at, NULL::bigint AS id FROM snap_processing_job
          WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'held' AND queue = held.queue LIMIT %(cap)s + 1) AS entry
   UNION ALL
-    (SELECT queue, status, next_retry_at FROM snap_processing_job
+    (SELECT queue, status, next_retry_at, NULL FROM snap_processing_job
       WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'later' LIMIT %(cap)s + 1)
   UNION ALL
-    (SELECT queue, status, next_retry_at FROM snap_processing_job
+    (SELECT queue, status, next_retry_at, NULL FROM snap_processing_job
       WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'alone' LIMIT %(cap)s + 1)
   UNION ALL
-    (SELECT queue, status, NULL FROM snap_processing_job
+    (SELECT queue, status, NULL, NULL FROM snap_processing_job
       WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'after' LIMIT %(cap)s + 1)
   UNION ALL
-    (SELECT queue, status, NULL FROM snap_processing_job WHERE status = 'RUNNING' LIMIT %(cap)s + 1)
+    (SELECT queue, status, NULL, NULL FROM snap_processing_job WHERE status = 'RUNNING' LIMIT %(cap)s + 1)
   UNION ALL
-    (SELECT queue, status, NULL FROM snap_processing_job WHERE status = 'FAILED' ORDER BY id DESC LIMIT %(cap)s + 1)
+    (SELECT queue, status, NULL, NULL FROM snap_processing_job
+      WHERE status = 'FAILED' ORDER BY id DESC LIMIT %(cap)s + 1)
   UNION ALL
-    SELECT name, 'PAUSED', NULL FROM job_queue WHERE paused_at IS NOT NULL
+    SELECT name, 'PAUSED', NULL, NULL FROM job_queue WHERE paused_at IS NOT NULL
   UNION ALL
-    SELECT head.queue, 'OLDEST', first.next_retry_at FROM head CROSS JOIN LATERAL (
-        SELECT next_retry_at FROM snap_processing_job AS job
+    SELECT head.queue, 'OLDEST', first.next_retry_at, first.id FROM head CROSS JOIN LATERAL (
+        SELECT next_retry_at, id FROM snap_processing_job AS job
          WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'open' AND job.queue = head.queue
            AND job.kind = head.kind AND job.priority = head.priority
          ORDER BY next_retry_at LIMIT 1) AS first
   UNION ALL
-    SELECT lane.queue, 'OLDEST', first.next_retry_at FROM lane CROSS JOIN LATERAL (
-        SELECT next_retry_at FROM snap_processing_job AS job
+    SELECT lane.queue, 'OLDEST', first.next_retry_at, first.id FROM lane CROSS JOIN LATERAL (
+        SELECT next_retry_at, id FROM snap_processing_job AS job
          WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'held' AND job.queue = lane.queue
            AND job.kind = lane.kind AND job.lane = lane.lane
          ORDER BY priority DESC, next_retry_at LIMIT 1) AS first
@@ -635,6 +675,8 @@ SELECT queue, count(*) FILTER (WHERE status = 'PENDING'), count(*) FILTER (WHERE
        count(*) FILTER (WHERE status IN ('PENDING', 'RETRY_WAIT') AND next_retry_at <= now()),
        count(*) FILTER (WHERE status = 'RUNNING'), count(*) FILTER (WHERE status = 'FAILED'),
        now() - min(next_retry_at) FILTER (WHERE next_retry_at <= now() AND isfinite(next_retry_at)),
+       (array_agg(id ORDER BY next_retry_at) FILTER (
+           WHERE status = 'OLDEST' AND next_retry_at <= now() AND isfinite(next_retry_at)))[1],
        max(paused_at), max(paused_reason)
   FROM found LEFT JOIN job_queue ON name = queue
  GROUP BY queue ORDER BY queue
@@ -651,6 +693,15 @@ SELECT queue, kind, count(*) FILTER (WHERE status = 'COMPLETED'), count(*) FILTE
  WHERE id > (SELECT coalesce(max(id), 0) - 100000 FROM snap_processing_job)
    AND finished_at > now() - interval '1 hour'
  GROUP BY queue, kind ORDER BY queue, kind
+"""
+
+_MINUTES = """
+SELECT date_trunc('minute', finished_at), count(*) FILTER (WHERE status = 'COMPLETED'),
+       count(*) FILTER (WHERE status = 'FAILED'), count(*) FILTER (WHERE status = 'CANCELLED')
+  FROM snap_processing_job
+ WHERE id > (SELECT coalesce(max(id), 0) - 100000 FROM snap_processing_job)
+   AND finished_at > now() - interval '1 hour'
+ GROUP BY 1 ORDER BY 1
 """
 
 _WORKERS = """
@@ -677,6 +728,11 @@ def queues(db: Db) -> list[QueueSummary]:
 
 def throughput(db: Db) -> list[Throughput]:
     return [Throughput(*row) for row in _run(db, _THROUGHPUT, {})]
+
+
+def minutes(db: Db) -> list[Minute]:
+    """What ended within the last hour, minute by minute, as far as the newest 100,000 jobs tell."""
+    return [Minute(*row) for row in _run(db, _MINUTES, {})]
 
 
 def workers(db: Db) -> list[WorkerSummary]:

@@ -12,7 +12,7 @@ QUEUES = "/internal/queues"
 
 def test_queues_are_counted(client: TestClient, db: Db) -> None:
     """R47."""
-    make_job(db, queue="mail", next_retry_at=ago(minutes=3))
+    oldest = make_job(db, queue="mail", next_retry_at=ago(minutes=3))
     make_job(db, "RETRY_WAIT", queue="mail")
     make_job(db, "RUNNING", queue="mail")
     make_job(db, "FAILED", queue="mail")
@@ -25,6 +25,7 @@ def test_queues_are_counted(client: TestClient, db: Db) -> None:
         "due": 2,
         "running": 1,
         "failed": 1,
+        "oldestId": oldest,
         "pausedAt": None,
         "pausedReason": None,
     }

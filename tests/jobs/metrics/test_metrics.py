@@ -304,8 +304,8 @@ def test_the_text_can_be_read_whatever_a_kind_is_called(db: Db) -> None:
 
 
 def test_depth_is_told_by_queue() -> None:
-    paused = QueueSummary("a", 3, 0, 0, 1, 0, None, datetime.now(UTC), None)
-    queues = [paused, QueueSummary("b", CAP, 1, 0, 0, 0, timedelta(seconds=7.5), None, None)]
+    paused = QueueSummary("a", 3, 0, 0, 1, 0, None, None, datetime.now(UTC), None)
+    queues = [paused, QueueSummary("b", CAP, 1, 0, 0, 0, timedelta(seconds=7.5), 8, None, None)]
     known = Depth(queues, [], 2, 1, ["x"], 1, 4, None)
     found = parse(render(depths.families(known)))
     assert found.value("snapapp_queue_waiting_jobs", queue="b") == CAP + 1

@@ -1,0 +1,47 @@
+"""/internal/audit: what people did through /internal, and so from the page /ops."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from snapapp.api.http.deps import Reading
+from snapapp.api.http.schema import Id, PageSize, Shown, Text
+from snapapp.jobs.rows import audit
+
+router = APIRouter(prefix="/internal/audit", tags=["observability"])
+
+
+class DeedLine(Shown):
+    """Who did what, and when."""
+
+    id: int
+    at: datetime
+    who: str = Field(description="The name that they gave, which nobody checks; empty: none.", examples=["ana"])
+    door: str = Field(description="How they got in: `token`, or `this machine`.", examples=["token"])
+    action: str = Field(examples=["job.retry"])
+    subject: str = Field(description="What it was done to.", examples=["job 42"])
+    jobs: int = Field(description="How many jobs it changed or made.")
+    detail: dict[str, Any] = Field(description="What else was said.", examples=[{"reason": "stocktaking"}])
+    last_at: datetime = Field(description="Of what goes in steps: when the last one was.")
+    request_id: str | None
+
+
+class DeedList(Shown):
+    """Deeds, newest first."""
+
+    items: list[DeedLine]
+    next: int | None = Field(description="`before` of the next page; null: there is none.")
+
+
+@router.get("")
+def list_deeds(
+    db: Reading,
+    subject: Annotated[Text | None, Query(description="Only what was done to this.", examples=["job 42"])] = None,
+    before: Annotated[Id | None, Query(description="`next` of the page before.")] = None,
+    limit: Annotated[PageSize, Query(description="How many at most.")] = 50,
+) -> DeedList:
+    """Who did what, newest first."""
+    items = [DeedLine.model_validate(each) for each in audit.deeds(db, subject=subject, before=before, limit=limit)]
+    return DeedList(items=items, next=items[-1].id if len(items) == limit else None)

@@ -1,0 +1,92 @@
+"""Who did what, and when: written in the transaction that does it, so there is no deed without its row, nor a row
+without its deed."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from snapapp.jobs.errors import IllegalTransition
+from snapapp.jobs.rows.database import Db
+from snapapp.jobs.rows.database import run as _run
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who asks. The name is what they say; how they got in is what we know."""
+
+    name: str
+    door: str
+    request_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    id: int
+    at: datetime
+    who: str
+    door: str
+    action: str
+    subject: str
+    jobs: int
+    detail: dict[str, Any]
+    last_at: datetime
+    request_id: str | None
+
+
+_WRITE = """
+INSERT INTO job_audit AS its (who, door, action, subject, jobs, detail, run, request_id)
+VALUES (%(who)s, %(door)s, %(action)s, %(subject)s, %(jobs)s, %(detail)s::jsonb, %(run)s::uuid, %(request_id)s)
+ON CONFLICT (run) DO UPDATE SET jobs = its.jobs + excluded.jobs, last_at = now()
+ WHERE (its.who, its.door, its.action, its.subject, its.detail)
+     = (excluded.who, excluded.door, excluded.action, excluded.subject, excluded.detail)
+RETURNING id
+"""
+
+
+def write(
+    db: Db,
+    who: Actor,
+    action: str,
+    subject: str,
+    *,
+    jobs: int = 0,
+    detail: Mapping[str, Any] | None = None,
+    run: UUID | None = None,
+) -> None:
+    """In the caller's transaction. Steps of one `run` count on in one row; IllegalTransition: that row is of another
+    deed, or of somebody else."""
+    values: dict[str, Any] = {
+        "who": who.name,
+        "door": who.door,
+        "request_id": who.request_id,
+        "action": action,
+        "subject": subject,
+    }
+    said = json.dumps({name: value for name, value in (detail or {}).items() if value is not None})
+    values |= {"jobs": jobs, "detail": said, "run": run and str(run)}
+    if not _run(db, _WRITE, values):
+        raise IllegalTransition(f"the run {run} is of something else that was done")
+
+
+_DEEDS = """
+SELECT id, at, who, door, action, subject, jobs, detail::text, last_at, request_id FROM job_audit
+ WHERE id < %(before)s ORDER BY id DESC LIMIT %(limit)s
+"""
+
+_DEEDS_OF = """
+SELECT id, at, who, door, action, subject, jobs, detail::text, last_at, request_id FROM job_audit
+ WHERE subject = %(subject)s AND id < %(before)s ORDER BY id DESC LIMIT %(limit)s
+"""
+
+
+def deeds(db: Db, *, subject: str | None = None, before: int | None = None, limit: int = 50) -> list[Deed]:
+    """The newest first; `before` is the id of one."""
+    statement = _DEEDS if subject is None else _DEEDS_OF
+    rows = _run(db, statement, {"subject": subject, "before": before or 2**63 - 1, "limit": limit})
+    return [Deed(**dict(zip(_FIELDS, row, strict=True)) | {"detail": json.loads(row[7])}) for row in rows]
+
+
+_FIELDS = tuple(Deed.__dataclass_fields__)

@@ -1,0 +1,251 @@
+// Now: how much waits, runs and failed, how fast it goes, what goes wrong, and what the doctor says.
+
+import { make, put } from "/static/page.js";
+import {
+  NOT_YET, ask, button, change, code, counted, each, jobsOf, link, literal, moment, number, panel, query, span, sum, table,
+} from "/static/ops-parts.js";
+import { QUEUE_COLUMNS, queueRow } from "/static/ops-queues.js";
+import { many } from "/static/ops-many.js";
+
+const EVERY = 3000; // ms
+const DOCTOR_EVERY = 20_000;
+const RATE_OVER = 5; // minutes
+const ALIKE = 10; // findings of one sort
+
+const GROUPS_SQL = `SELECT kind, job_error_line(last_error) AS error, count(*), max(finished_at) AS last, max(id) AS newest
+  FROM (SELECT * FROM snap_processing_job
+         WHERE status = 'FAILED' ORDER BY id DESC LIMIT 5000) AS newest
+ GROUP BY 1, 2 ORDER BY 3 DESC;`;
+
+export function nowView({ again }) {
+  const health = make("p", { className: "health", id: "health" });
+  const tiles = make("div", { className: "tiles" });
+  const chart = svg("svg", { viewBox: "0 0 600 110", preserveAspectRatio: "none", role: "img" });
+  const axis = make("p", { className: "axis quiet" }, make("span", { textContent: "an hour ago" }), make("span", { textContent: "now" }));
+  const rate = make("p", { className: "quiet" });
+  const pace = panel("Ended, minute by minute", { sql: "SELECT * FROM queue_throughput;" }, chart, axis, rate);
+  const findings = make("ul", { className: "findings" });
+  const doctor = panel("What the doctor finds", {}, findings);
+  doctor.querySelector(".head").append(button("Look again", () => look(true).catch(() => again()), { className: "sql" }));
+  const queues = table(
+    QUEUE_COLUMNS,
+    "Nothing waits, runs or failed.",
+  );
+  const depth = panel("Queues", { sql: "SELECT * FROM queue_overview;" }, queues.element);
+  const groups = table(
+    [["What went wrong", "wide"], ["Kind"], ["Jobs", "num"], ["10 min", "num"], ["1 h", "num"], ["Last", "num"], ["", "acts"]],
+    "No job has failed for good.",
+  );
+  const older = make("p", { className: "quiet" });
+  const failures = panel(
+    "Failures by what went wrong",
+    { sql: GROUPS_SQL, note: "the same first line of an error is one row" }, groups.element, older,
+  );
+  failures.id = "failures";
+  const depthAndTiles = async () => showQueues((await ask("/internal/queues")).items);
+  let lookedAt = -Infinity;
+
+  async function look(isAsked = false) {
+    if (!isAsked && performance.now() - lookedAt < DOCTOR_EVERY) return NOT_YET;
+    const diagnosis = await ask("/internal/doctor");
+    lookedAt = performance.now();
+    const open = new Set([...findings.querySelectorAll("details[open]")].map((fold) => fold.parentElement.textContent));
+    findings.replaceChildren(...findingsOf(diagnosis));
+    for (const item of findings.children) if (open.has(item.textContent)) item.querySelector("details").open = true;
+  }
+
+  function showQueues(items) {
+    const oldest = items.filter((its) => its.oldestId).sort((one, other) => other.oldestDueSeconds - one.oldestDueSeconds)[0];
+    const waiting = items.reduce((total, its) => total + its.pending + its.retryWait, 0);
+    const isMore = items.some((its) => its.pending + its.retryWait > 10_000);
+    const running = sum(items, "running");
+    const failed = sum(items, "failed");
+    tiles.replaceChildren(
+      tile("Waiting", number(waiting) + (isMore ? "+" : ""), `/ops/jobs${query({ status: "PENDING" })}`, `${number(sum(items, "due"))} due now`),
+      tile("Running", counted(running), `/ops/jobs${query({ status: "RUNNING" })}`),
+      tile("Failed", counted(failed), `/ops/jobs${query({ status: "FAILED" })}`, "dead letters", failed ? "bad" : ""),
+      tile("Oldest due", oldest ? span(oldest.oldestDueSeconds * 1000) : "none", oldest ? `/ops/jobs/${oldest.oldestId}` : "/ops/queues", oldest ? `job ${oldest.oldestId} in ${oldest.queue}` : "nobody waits in vain"),
+    );
+    queues.fill(items.map((its) => queueRow(its, running, failed, again)));
+  }
+
+  async function showPace() {
+    const { items } = await ask("/internal/queues/minutes");
+    draw(chart, items);
+    const last = items.filter((its) => Date.now() - Date.parse(its.at) < (RATE_OVER + 1) * 60_000);
+    const ended = sum(last, "completed") + sum(last, "failed") + sum(last, "cancelled");
+    put(rate, `${number(Math.round(ended / RATE_OVER))} a minute over the last ${RATE_OVER}; in the last hour ${number(sum(items, "completed"))} completed, ${number(sum(items, "failed"))} failed, ${number(sum(items, "cancelled"))} cancelled, as far as the newest 100,000 jobs tell.`);
+  }
+
+  async function showFailures() {
+    const found = await ask("/internal/failures");
+    groups.fill(found.items.map((its) => groupRow(its, again)));
+    put(older, found.more ? `Of the newest ${number(found.seen)} dead letters; there are older ones.` : "");
+  }
+
+  return {
+    title: "Now",
+    every: EVERY,
+    element: make(
+      "div", {},
+      make("h1", { className: "unseen", textContent: "Now" }),
+      health, tiles,
+      make("div", { className: "two" }, pace, doctor),
+      failures, depth, tryIt(again),
+    ),
+    async refresh() {
+      void showHealth(health);
+      await each([[depth, depthAndTiles], [pace, showPace], [failures, showFailures], [doctor, () => look()]]);
+    },
+  };
+}
+
+function tile(title, value, href, note = "", kind = "") {
+  return make(
+    "a", { href, className: `tile ${kind}` },
+    make("span", { className: "title", textContent: title }),
+    make("b", { textContent: value }),
+    make("span", { className: "quiet", textContent: note }),
+  );
+}
+
+function groupRow(its, again) {
+  const filter = { kind: its.kind, errorLine: its.line };
+  const href = `/ops/jobs${query({ status: "FAILED", kind: its.kind })}${its.line ? `&${new URLSearchParams({ errorLine: its.line })}` : ""}`;
+  const words = `${its.kind}: ${its.line || "(no error was written down)"}`;
+  return [
+    link(href, its.line || "(no error was written down)"),
+    make("code", { textContent: its.kind }),
+    link(href, number(its.jobs)),
+    number(its.lastTenMinutes),
+    number(its.lastHour),
+    moment(its.lastAt),
+    make(
+      "span", { className: "buttons" },
+      button("Retry …", () => many("retry", filter, words, again)),
+      button("Discard …", () => many("discard", filter, words, again)),
+    ),
+  ];
+}
+
+// --- the doctor --------------------------------------------------------------------------------------------------
+
+/** The worst first; what one check finds again and again is one line. */
+function findingsOf({ findings, generatedAt }) {
+  const worst = ["critical", "warning", "notice"];
+  const wrong = findings.filter((its) => its.severity !== "ok");
+  wrong.sort((one, other) => worst.indexOf(one.severity) - worst.indexOf(other.severity));
+  const alike = new Map();
+  for (const its of wrong) alike.set(its.id, [...(alike.get(its.id) ?? []), its]);
+  const well = findings.length - wrong.length;
+  const rest = make("li", { className: "quiet", textContent: `${well} checks found nothing wrong, ${new Date(generatedAt).toLocaleTimeString()}.` });
+  return [...[...alike.values()].map(finding), rest];
+}
+
+function finding([its, ...others]) {
+  const mark = make("span", { className: "severity", textContent: its.severity });
+  mark.dataset.severity = its.severity;
+  const item = make("li", {}, make("p", {}, mark, " ", its.saw));
+  const fold = make("details", {}, make("summary", { textContent: others.length ? `why, what to do, and ${others.length} more like it` : "why, and what to do" }));
+  for (const text of [its.why, its.do]) if (text) fold.append(make("p", { textContent: text }));
+  if (its.paste) fold.append(code(its.paste));
+  if (its.canFix) fold.append(make("p", { className: "quiet" }, "It does that itself: ", make("code", { textContent: "snapapp doctor --fix" })));
+  for (const other of others.slice(0, ALIKE)) fold.append(make("p", { className: "quiet", textContent: other.saw }));
+  item.append(fold);
+  return item;
+}
+
+// --- how it is: answered whatever is broken ------------------------------------------------------------------------
+
+async function showHealth(element) {
+  try {
+    const token = sessionStorage.getItem("token");
+    const answer = await fetch("/actuator/health", {
+      headers: token ? { "X-Internal-Token": token } : {}, cache: "no-store", signal: AbortSignal.timeout(10_000),
+    });
+    const { status, components = {} } = await answer.json();
+    element.dataset.state = status;
+    element.replaceChildren(
+      make("span", { className: "dot", ariaHidden: "true" }),
+      ` ${status === "UP" ? "All is well" : "Not well"}: ${Object.entries(components).map(([name, part]) => partOf(name, part)).join(" · ")}`,
+    );
+  } catch {
+    element.dataset.state = "DOWN";
+    element.replaceChildren(make("span", { className: "dot", ariaHidden: "true" }), " The server does not answer.");
+  }
+}
+
+function partOf(name, part) {
+  if (part.status !== "UP") return `${name} DOWN${part.error ? `, ${part.error}` : ""}`;
+  if (Object.keys(part).length === 1) return name; // more is told to those who may know
+  if (name === "database") return `database ${part.answeredInMs ?? "?"} ms`;
+  if (name === "worker") return `worker ${part.state}${part.note ? `, ${part.note}` : ""}`;
+  if (name === "listener") return part.state;
+  if (name === "disk") return `disk ${Math.round(part.freeMb / 1024)} GB free`;
+  return name;
+}
+
+// --- the last hour, a bar a minute ---------------------------------------------------------------------------------
+
+const MINUTES = 60;
+const COLOURS = ["completed", "failed", "cancelled"];
+
+function draw(chart, items) {
+  const end = Math.floor(Date.now() / 60_000);
+  const bars = new Map(items.map((its) => [end - Math.floor(Date.parse(its.at) / 60_000), its]));
+  const highest = Math.max(1, ...items.map((its) => its.completed + its.failed + its.cancelled));
+  const parts = [];
+  for (const [ago, its] of bars) {
+    if (ago < 0 || ago >= MINUTES) continue;
+    let top = 110;
+    for (const name of COLOURS) {
+      if (!its[name]) continue;
+      const height = Math.max(1.5, (its[name] / highest) * 104);
+      top -= height;
+      const bar = svg("rect", { x: (MINUTES - 1 - ago) * 10 + 1, y: top, width: 8, height, class: name });
+      bar.append(svg("title", {}, `${new Date(its.at).toLocaleTimeString([], { timeStyle: "short" })}: ${number(its.completed)} completed, ${number(its.failed)} failed, ${number(its.cancelled)} cancelled`));
+      parts.push(bar);
+    }
+  }
+  chart.replaceChildren(...parts);
+  chart.setAttribute("aria-label", `Jobs that ended in each of the last 60 minutes; the most in one: ${jobsOf(highest)}`);
+}
+
+function svg(tag, attributes, text = "") {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  if (text) element.textContent = text;
+  return element;
+}
+
+// --- jobs to try it with ------------------------------------------------------------------------------------------
+
+const DEMOS = [
+  ["demo.hello", "in a thread, done at once", { payload: { name: "Ana" } }],
+  ["demo.sleep", "5 s on the event loop", { payload: { seconds: 5 } }],
+  ["demo.crunch", "5 s of a core, in a child", { payload: { seconds: 5 } }],
+  ["demo.fail", "fails once, then succeeds", { payload: { until: 2 } }],
+  ["demo.fail", "fails for good", { payload: {}, maxAttempts: 1 }],
+];
+
+function tryIt(again) {
+  const said = make("p", { className: "quiet", role: "status" });
+  const buttons = DEMOS.map(([kind, words, more]) => {
+    const element = button("", async () => {
+      try {
+        const made = await change("/internal/jobs", { kind, ...more });
+        said.replaceChildren(`${kind}: `, link(`/ops/jobs/${made.id}`, `job ${made.id}`), made.note ? ` ${made.note}` : "");
+        again();
+      } catch (error) {
+        put(said, `${kind} was not started: ${error.message}`);
+      }
+    });
+    element.replaceChildren(make("b", { textContent: kind }), make("span", { textContent: words }));
+    return element;
+  });
+  const lines = ["SELECT * FROM queue_overview;", `SELECT enqueue_job('demo.hello', ${literal('{"name": "Ana"}')});`, "snapapp jobs tail"];
+  return panel(
+    "Try it", { note: "the same in psql (`snapapp psql` opens it) and in a shell" },
+    make("div", { className: "starters" }, ...buttons), said, make("div", { className: "three" }, ...lines.map(code)),
+  );
+}

@@ -1,0 +1,236 @@
+// What the views of /ops are made of. What jobs say is text and stays text: nothing here is ever parsed as HTML.
+
+import { at, client, make, put } from "/static/page.js";
+
+const NAME = "ops-name";
+const COUNTED = 10_000; // jobs of a queue, by the server: one more means more
+
+export const STATES = {
+  PENDING: ["○", "pending"],
+  RUNNING: ["●", "running"],
+  RETRY_WAIT: ["↻", "retry wait"],
+  COMPLETED: ["✓", "completed"],
+  FAILED: ["✕", "failed"],
+  CANCELLED: ["⊘", "cancelled"],
+};
+export const FINAL = new Set(["COMPLETED", "FAILED", "CANCELLED"]);
+
+// --- asking ------------------------------------------------------------------------------------------------------
+
+export const name = () => localStorage.getItem(NAME) ?? "";
+export const keepName = (said) => localStorage.setItem(NAME, said.trim());
+
+function headers() {
+  const token = sessionStorage.getItem("token");
+  const who = name();
+  return { ...(token && { "X-Internal-Token": token }), ...(who && { "X-Operator": encodeURIComponent(who) }) };
+}
+
+export const { send, ask, change } = client(headers);
+
+/** "?status=FAILED&kind=…" of what has a value. */
+export function query(values) {
+  const given = Object.entries(values).filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  return given.length ? `?${new URLSearchParams(given)}` : "";
+}
+
+export const NOT_YET = Symbol("it was not asked this time");
+
+/** Runs all of them, each for its own panel: what one cannot show does not hide the others. Throws where none can. */
+export async function each(panels) {
+  const ends = await Promise.allSettled(panels.map(([, load]) => load()));
+  const asked = panels.map(([panel], place) => ({ panel, ...ends[place] })).filter((end) => end.value !== NOT_YET);
+  for (const { panel, reason } of asked) {
+    panel.classList.toggle("stale", reason !== undefined);
+    put(panel.querySelector(".trouble"), reason ? `As it was before: ${reason.message}.` : "");
+  }
+  const refused = asked.filter((end) => end.reason !== undefined);
+  const shutOut = refused.find((end) => end.reason.status === 401 || end.reason.status === 403);
+  if (shutOut || refused.length === asked.length) throw (shutOut ?? refused[0]).reason;
+}
+
+// --- words -------------------------------------------------------------------------------------------------------
+
+let ahead = 0; // ms that the database's clock is ahead of this browser's
+
+export const learnTime = (text) => (ahead = Date.parse(text) - Date.now());
+export const now = () => Date.now() + ahead;
+
+export function span(milliseconds) {
+  const seconds = Math.max(0, milliseconds) / 1000;
+  if (seconds < 1) return seconds < 0.001 ? "< 1 ms" : `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 120) return `${Math.floor(seconds)} s`;
+  if (seconds < 7200) return `${Math.floor(seconds / 60)} min`;
+  return seconds < 172800 ? `${Math.floor(seconds / 3600)} h` : `${Math.floor(seconds / 86400)} d`;
+}
+
+export function since(text) {
+  const away = now() - Date.parse(text);
+  return away < 0 ? `in ${span(-away)}` : `${span(away)} ago`;
+}
+
+/** A moment as people say it; the exact one is its title. */
+export function moment(text, { full = false } = {}) {
+  if (!text) return null;
+  const clock = new Date(text).toLocaleString([], { dateStyle: "short", timeStyle: "medium" });
+  return make("time", { dateTime: text, title: clock, textContent: full ? `${clock}, ${since(text)}` : since(text) });
+}
+
+export const number = (value) => value.toLocaleString("en");
+
+/** `of` all that were counted with them, which may be fewer than there are. */
+export const counted = (jobs, of = jobs) => (of > COUNTED ? `${number(Math.min(jobs, COUNTED))}+` : number(jobs));
+
+export const sum = (items, field) => items.reduce((total, item) => total + item[field], 0);
+export const jobsOf = (count) => `${number(count)} ${count === 1 ? "job" : "jobs"}`;
+
+// --- elements ----------------------------------------------------------------------------------------------------
+
+export const link = (href, text, properties = {}) => make("a", { href, textContent: text, ...properties });
+export const jobLink = (id) => link(`/ops/jobs/${id}`, `#${id}`, { className: "id" });
+
+export function badge(status, word = STATES[status]?.[1] ?? status) {
+  const mark = make("span", { ariaHidden: "true", textContent: STATES[status]?.[0] ?? "?" });
+  const element = make("span", { className: "state" }, mark, make("span", { textContent: word }));
+  element.dataset.state = status;
+  return element;
+}
+
+/** A part of a view, with its own word on what it cannot show, and the statement that shows the same in psql. */
+export function panel(title, { sql = null, note = "", className = "" } = {}, ...children) {
+  const head = make("div", { className: "head" }, make("h2", { textContent: title }));
+  if (note) head.append(make("p", { className: "quiet", textContent: note }));
+  const trouble = make("p", { className: "trouble", role: "status" });
+  const section = make("section", { className: `panel ${className}` }, head, trouble, ...children);
+  if (sql) head.append(sqlButton(section, sql));
+  return section;
+}
+
+function sqlButton(section, sql) {
+  const box = make("div", { className: "code", hidden: true }, make("code"));
+  addCopy(box);
+  const button = make("button", { type: "button", className: "sql", textContent: "SQL", title: "The same in psql" });
+  button.setAttribute("aria-expanded", "false");
+  button.addEventListener("click", () => {
+    put(box.querySelector("code"), typeof sql === "function" ? sql() : sql);
+    box.hidden = !box.hidden;
+    button.setAttribute("aria-expanded", String(!box.hidden));
+  });
+  section.querySelector(".head").after(box);
+  return button;
+}
+
+export function code(text) {
+  const box = make("div", { className: "code" }, make("code", { textContent: text }));
+  addCopy(box);
+  return box;
+}
+
+function addCopy(box) {
+  const button = make("button", { type: "button", className: "copy", textContent: "Copy" });
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(box.querySelector("code").textContent);
+      put(button, "Copied");
+    } catch {
+      getSelection().selectAllChildren(box.querySelector("code"));
+      put(button, "Selected");
+    }
+    setTimeout(() => put(button, "Copy"), 1500);
+  });
+  box.append(button);
+}
+
+/** For a statement: what was typed or said stands in quotes of SQL, whatever is in it. */
+export const literal = (text) => `'${String(text).replaceAll("'", "''")}'`;
+
+/** A table whose cells are texts or elements; `columns` are [title, class]. On a small screen each row is a card. */
+export function table(columns, empty) {
+  const heads = columns.map(([title, className = ""]) => make("th", { scope: "col", textContent: title, className }));
+  const body = make("tbody");
+  const whole = make("table", { className: "rows" }, make("thead", {}, make("tr", {}, ...heads)), body);
+  const none = make("p", { className: "none", textContent: empty, hidden: true });
+  const fill = (rows) => {
+    if (isAimedAt(body)) return;
+    renew(body, rows.map((cells) => make("tr", {}, ...cells.map((cell, place) => cellOf(cell, place)))));
+    whole.hidden = rows.length === 0;
+    none.hidden = rows.length > 0;
+  };
+  const cellOf = (cell, place) => {
+    const [title, className = ""] = columns[place];
+    const element = make(place ? "td" : "th", place ? {} : { scope: "row" }, cell ?? "");
+    element.className = className;
+    element.dataset.title = title;
+    return element;
+  };
+  return { element: make("div", { className: "scroll" }, whole, none), fill };
+}
+
+/** New children, where they differ from those that are there: what is as it was stays the same element, with the focus,
+ * and what somebody has selected in it. */
+export function renew(element, children) {
+  const focused = element.contains(document.activeElement) ? document.activeElement : null;
+  const place = focused && focusable(element).indexOf(focused);
+  children.forEach((child, at) => {
+    const present = element.children[at];
+    if (!present) element.append(child);
+    else if (!present.isEqualNode(child)) present.replaceWith(child);
+  });
+  while (element.children.length > children.length) element.lastElementChild.remove();
+  if (focused && !focused.isConnected) focusable(element)[place]?.focus({ preventScroll: true });
+}
+
+const focusable = (element) => [...element.querySelectorAll("a, button, summary")];
+
+// Nobody likes a button that moves away while it is aimed at.
+const AIMING = 1500; // ms since the pointer moved
+let movedAt = -Infinity;
+document.addEventListener("pointermove", () => (movedAt = performance.now()), { passive: true });
+const isAimedAt = (body) => performance.now() - movedAt < AIMING && body.querySelector("button:hover, a:hover") !== null;
+
+export function button(text, onClick, properties = {}) {
+  const element = make("button", { type: "button", textContent: text, ...properties });
+  element.addEventListener("click", onClick);
+  return element;
+}
+
+export function folded(title, text, { open = false } = {}) {
+  const fold = make("details", { className: "fold", open }, make("summary", { textContent: title }));
+  fold.append(make("pre", { textContent: text, tabIndex: 0 }));
+  fold.dataset.key = title;
+  return fold;
+}
+
+export function speak(words) {
+  put(at("spoken"), words);
+}
+
+// --- what is done, and confirmed before ---------------------------------------------------------------------------
+
+/** Asks whether somebody is sure, and does it; what the server says against it stays in the dialog. */
+export function sure({ title, text, yes, danger = false, reason = false, act, done = () => {} }) {
+  put(at("sure-title"), title);
+  put(at("sure-text"), text);
+  put(at("sure-yes"), yes);
+  put(at("sure-said"), "");
+  at("sure-yes").className = danger ? "danger" : "primary";
+  at("sure-yes").disabled = false;
+  at("sure-reason-line").hidden = !reason;
+  at("sure-reason").value = "";
+  at("sure-name").value = name();
+  at("sure-yes").onclick = async () => {
+    keepName(at("sure-name").value);
+    at("sure-yes").disabled = true;
+    try {
+      const answer = await act(at("sure-reason").value.trim() || null);
+      at("sure").close();
+      await done(answer);
+    } catch (error) {
+      put(at("sure-said"), error.message);
+    } finally {
+      at("sure-yes").disabled = false;
+    }
+  };
+  at("sure").showModal();
+  at(reason ? "sure-reason" : "sure-yes").focus();
+}

@@ -1,0 +1,104 @@
+// Queues, each with its switch, and the limits on what runs.
+
+import { make } from "/static/page.js";
+import {
+  ask, badge, button, change, counted, each, link, number, panel, query, span, sum, sure, table,
+} from "/static/ops-parts.js";
+
+const EVERY = 3000; // ms
+
+export const QUEUE_COLUMNS = [
+  ["Queue"], ["Pending", "num"], ["Retry wait", "num"], ["Due", "num"], ["Running", "num"], ["Failed", "num"], ["Oldest due", "num"],
+  ["", "acts"],
+];
+
+export function queuesView({ again }) {
+  const queues = table(
+    QUEUE_COLUMNS,
+    "Nothing waits, runs or failed, and no queue is paused.",
+  );
+  const kinds = table(
+    [["Kind"], ["Queue"], ["Completed", "num"], ["Failed", "num"], ["Cancelled", "num"], ["Mean run", "num"], ["Mean wait", "num"]],
+    "Nothing ended within the last hour.",
+  );
+  const limits = table(
+    [["Limit"], ["At once", "num"], ["A second", "num"], ["Burst", "num"], ["Running", "num"], ["Keys", "num"], ["Full", "num"]],
+    "There is no limit: snapapp limits set makes one.",
+  );
+  const depth = panel("Queues", { sql: "SELECT * FROM queue_overview;" }, queues.element);
+  const pace = panel("The last hour, by kind", { sql: "SELECT * FROM queue_throughput;", note: "as far as the newest 100,000 jobs tell" }, kinds.element);
+  const rules = panel("Limits", { sql: "SELECT * FROM limit_overview;" }, limits.element);
+
+  const showQueues = async () => {
+    const { items } = await ask("/internal/queues");
+    queues.fill(items.map((its) => queueRow(its, sum(items, "running"), sum(items, "failed"), again)));
+  };
+  const showKinds = async () => {
+    const { items } = await ask("/internal/queues/throughput");
+    kinds.fill(items.map(kindRow));
+  };
+  const showLimits = async () => {
+    const { items } = await ask("/internal/limits");
+    limits.fill(items.map(limitRow));
+  };
+  return {
+    title: "Queues",
+    every: EVERY,
+    element: make("div", {}, make("h1", { textContent: "Queues and limits" }), depth, pace, rules),
+    refresh: () => each([[depth, showQueues], [pace, showKinds], [rules, showLimits]]),
+  };
+}
+
+function kindRow(its) {
+  const href = (status) => `/ops/jobs${query({ queue: its.queue, kind: its.kind, status })}`;
+  return [
+    link(href(), its.kind), its.queue, link(href("COMPLETED"), number(its.completed)), link(href("FAILED"), number(its.failed)),
+    link(href("CANCELLED"), number(its.cancelled)), milliseconds(its.meanMs), milliseconds(its.meanWaitMs),
+  ];
+}
+
+const milliseconds = (value) => (value === null ? "" : `${number(Math.round(value * 10) / 10)} ms`);
+
+function limitRow(its) {
+  const full = its.keysFull ? make("b", { className: "bad", textContent: number(its.keysFull) }) : "0";
+  return [its.keyPattern, ...[its.maxRunning, its.rate, its.burst].map((value) => (value === null ? "" : number(value))), number(its.running), number(its.keysRunning), full];
+}
+
+export function queueRow(its, running, failed, again) {
+  const waits = its.pending + its.retryWait;
+  const toJobs = (status, text) => link(`/ops/jobs${query({ queue: its.queue, status })}`, text);
+  return [
+    queueLink(its),
+    toJobs("PENDING", counted(its.pending, waits)),
+    toJobs("RETRY_WAIT", counted(its.retryWait, waits)),
+    counted(its.due),
+    toJobs("RUNNING", counted(its.running, running)),
+    toJobs("FAILED", counted(its.failed, failed)),
+    its.oldestId ? link(`/ops/jobs/${its.oldestId}`, span(its.oldestDueSeconds * 1000)) : "",
+    queueActions(its, again),
+  ];
+}
+
+function queueLink(its) {
+  const name = link(`/ops/jobs${query({ queue: its.queue })}`, its.queue);
+  if (!its.pausedAt) return name;
+  const paused = badge("PAUSED", "paused");
+  paused.title = its.pausedReason ?? "no reason was given";
+  return make("span", {}, name, " ", paused, its.pausedReason ? make("span", { className: "quiet", textContent: ` ${its.pausedReason}` }) : "");
+}
+
+function queueActions(its, again) {
+  const path = `/internal/queues/${encodeURIComponent(its.queue).replaceAll("%2F", "/")}`;
+  if (its.pausedAt) {
+    return button("Resume", () =>
+      sure({
+        title: `Resume ${its.queue}`, text: "Workers claim from it again.", yes: "Resume the queue",
+        act: () => change(`${path}/resume`), done: again,
+      }));
+  }
+  return button("Pause …", () =>
+    sure({
+      title: `Pause ${its.queue}`, text: "No worker claims from it until it is resumed. What runs goes on.", yes: "Pause the queue",
+      reason: true, act: (reason) => change(`${path}/pause`, { reason }), done: again,
+    }));
+}

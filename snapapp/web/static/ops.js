@@ -1,0 +1,233 @@
+// The page at /ops, for whoever is on call. Each view is an address; it is asked for anew every few seconds, and at once
+// when the stream of jobs tells it to. Where the database or the server is away, what was seen last stays, and the page
+// says from when it is.
+
+import { Refused, at, make, pause, put } from "/static/page.js";
+import { send } from "/static/ops-parts.js";
+import { auditView } from "/static/ops-audit.js";
+import { jobView } from "/static/ops-job.js";
+import { jobsView } from "/static/ops-jobs.js";
+import { nowView } from "/static/ops-now.js";
+import { queuesView } from "/static/ops-queues.js";
+import { scheduleView, schedulesView } from "/static/ops-schedules.js";
+import { workersView } from "/static/ops-workers.js";
+
+const BETWEEN = 1000; // ms at least between two looks, however much is told
+const STREAM_AGAIN = 3000;
+const STREAM_SILENT = 40_000; // pings come every 15 s
+const HIDDEN_AFTER = 5000; // a browser has six connections to a server, and a forgotten tab would keep one
+
+// Each makes { title, element, refresh, every }, and may name the stream that brings its look forward.
+const VIEWS = [
+  [/^\/ops$/, nowView],
+  [/^\/ops\/jobs$/, jobsView],
+  [/^\/ops\/jobs\/([1-9][0-9]{0,18})$/, jobView],
+  [/^\/ops\/queues$/, queuesView],
+  [/^\/ops\/schedules$/, schedulesView],
+  [/^\/ops\/schedules\/(.+)$/, scheduleView],
+  [/^\/ops\/workers$/, workersView],
+  [/^\/ops\/audit$/, auditView],
+];
+
+let life = new AbortController(); // of the view that is shown
+let view = null;
+let look = null; // asks for the next look at once
+let seenAt = null; // when the last look succeeded
+
+// --- which view --------------------------------------------------------------------------------------------------
+
+function show() {
+  const path = location.pathname.replace(/(.)\/$/, "$1");
+  const [pattern, make_] = VIEWS.find(([each]) => each.test(path)) ?? VIEWS[0];
+  life.abort();
+  life = new AbortController();
+  seenAt = null;
+  view = make_({ parts: pattern.exec(path)?.slice(1).map(decode) ?? [], query: new URLSearchParams(location.search), again, go });
+  document.title = `${view.title} · snapapp ops`;
+  at("view").replaceChildren(view.element);
+  at("away").hidden = true;
+  for (const each of document.querySelectorAll("#views a")) {
+    const its = each.getAttribute("href");
+    const isIt = its === "/ops" ? path === "/ops" : path === its || path.startsWith(`${its}/`);
+    isIt ? each.setAttribute("aria-current", "page") : each.removeAttribute("aria-current");
+  }
+  void follow(view, life.signal);
+  if (view.stream) void listen(view.stream, life.signal);
+}
+
+function decode(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+/** To another address of ours. `replace`: the same view, as it is narrowed. */
+function go(address, { replace = false } = {}) {
+  history[replace ? "replaceState" : "pushState"](null, "", address);
+  show();
+  if (!replace) {
+    scrollTo(0, 0);
+    at("view").focus({ preventScroll: true });
+  }
+}
+
+/** After something was done: look at once. */
+function again() {
+  look?.();
+}
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.("a[href]");
+  const isPlain = link && !event.defaultPrevented && event.button === 0 && !(event.metaKey || event.ctrlKey || event.shiftKey || event.altKey);
+  if (!isPlain || link.origin !== location.origin || !/^\/ops(\/|$)/.test(link.pathname)) return;
+  event.preventDefault();
+  go(link.pathname + link.search);
+});
+addEventListener("popstate", show);
+
+// --- looking -----------------------------------------------------------------------------------------------------
+
+async function follow(its, signal) {
+  while (!signal.aborted) {
+    const sooner = new AbortController();
+    let isWanted = false;
+    look = () => {
+      isWanted = true;
+      sooner.abort();
+    };
+    const began = performance.now();
+    await lookOnce(its, signal);
+    if (signal.aborted) return;
+    if (!isWanted) await pause(document.hidden ? 60_000 : its.every, AbortSignal.any([signal, sooner.signal]));
+    await pause(Math.max(0, BETWEEN - (performance.now() - began)), signal);
+  }
+}
+
+async function lookOnce(its, signal) {
+  try {
+    await its.refresh(signal);
+    if (signal.aborted) return;
+    seenAt = new Date();
+    openDoor();
+    at("away").hidden = true;
+    say("live", its.stream && isListening ? "live" : `asking every ${its.every / 1000} s`);
+  } catch (error) {
+    if (!signal.aborted) explain(error);
+  }
+}
+
+function explain(error) {
+  if (error.status === 401) return askForToken();
+  if (error.status === 403) return explainDoor();
+  const isAway = !(error instanceof Refused) || error.status >= 500;
+  if (!isAway) return tell(error.message);
+  const what = error instanceof Refused ? error.message : "The server does not answer";
+  const from = seenAt ? ` What you see is from ${seenAt.toLocaleTimeString()}.` : "";
+  put(at("away"), `${what}.${from} The page tries again by itself.`);
+  at("away").hidden = false;
+  say("away", error instanceof Refused ? "the database is away" : "the server is away");
+}
+
+function say(state, words) {
+  at("link").dataset.state = state;
+  put(at("link-said"), words);
+}
+
+function tell(words) {
+  put(at("notice"), words);
+  at("notice").hidden = false;
+}
+
+document.addEventListener("visibilitychange", () => !document.hidden && look?.());
+
+// --- the stream: it only says that there is something new -------------------------------------------------------
+
+let isListening = false;
+
+async function listen(stream, signal) {
+  while (!signal.aborted) {
+    await becomesVisible(signal);
+    try {
+      await readStream(stream, signal);
+    } catch {
+      // the look itself says what is wrong
+    }
+    isListening = false;
+    await pause(STREAM_AGAIN, signal);
+  }
+}
+
+async function readStream(stream, signal) {
+  const silent = new AbortController();
+  let timer = 0;
+  const alive = () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => silent.abort(), STREAM_SILENT);
+  };
+  const hide = () => document.hidden && setTimeout(() => document.hidden && silent.abort(), HIDDEN_AFTER);
+  document.addEventListener("visibilitychange", hide);
+  alive();
+  try {
+    const answer = await send(`/internal/jobs/stream${stream}`, { signal: AbortSignal.any([signal, silent.signal]) });
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    isListening = true;
+    look?.();
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      alive();
+      if (/^event: /m.test(value)) look?.();
+    }
+  } finally {
+    clearTimeout(timer);
+    document.removeEventListener("visibilitychange", hide);
+  }
+}
+
+async function becomesVisible(signal) {
+  while (document.hidden && !signal.aborted) await pause(1000, signal);
+}
+
+// --- the door ----------------------------------------------------------------------------------------------------
+
+function askForToken() {
+  const wasWrong = sessionStorage.getItem("token") !== null;
+  sessionStorage.removeItem("token");
+  say("waiting", "not allowed in");
+  if (wasWrong) put(at("token-said"), "That token is not the one. Try again.");
+  if (!at("token").hidden) return;
+  at("token").hidden = false;
+  at("view").hidden = true;
+  at("token-value").focus();
+}
+
+function explainDoor() {
+  const port = location.port ? `:${location.port}` : "";
+  say("waiting", "not allowed in");
+  at("view").hidden = true;
+  at("notice").replaceChildren(
+    "The queue is shown only to this machine, because the server has no internal token. Open the page as ",
+    make("a", { href: `http://localhost${port}/ops`, textContent: `http://localhost${port}/ops` }),
+    " there, or start the server with ",
+    make("code", { textContent: "SNAPAPP_INTERNAL_TOKEN" }),
+    " set: then this page asks for it.",
+  );
+  at("notice").hidden = false;
+}
+
+function openDoor() {
+  at("token").hidden = true;
+  at("notice").hidden = true;
+  at("view").hidden = false;
+}
+
+at("token").addEventListener("submit", (event) => {
+  event.preventDefault();
+  sessionStorage.setItem("token", at("token-value").value.trim());
+  at("token-value").value = "";
+  again();
+});
+
+show();

@@ -1,0 +1,335 @@
+"""The page at /ops, as whoever is on call sees it."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from snapapp.jobs.rows.database import connect
+from tests.factory import Db, ago, make_job, make_jobs, row, scalar
+from tests.jobs.working import until
+from tests.web.conftest import Server, opened
+from tests.web.test_queue import CONTRASTS, HOSTILE
+
+expect.set_options(timeout=20_000)
+
+
+@pytest.fixture
+def url(house: Server) -> str:
+    """The server's database, without jobs, and without a trace of what was done to them."""
+    with connect(house.url, name="test") as db:
+        db.execute("TRUNCATE snap_processing_job, job_audit, job_queue RESTART IDENTITY CASCADE")
+    return house.url
+
+
+@pytest.fixture
+def page(browser: Browser, site: Server) -> Iterator[Page]:
+    """The page at /ops. Whatever the browser complains of fails the test."""
+    with opened(browser, f"{site.home}ops") as (page, complaints):
+        expect(page.locator("#link")).to_have_attribute("data-state", "live")
+        yield page
+    assert complaints == []
+
+
+def visit(page: Page, site: Server, path: str) -> None:
+    page.goto(site.home + path)
+    expect(page.locator("#link")).to_have_attribute("data-state", "live")
+
+
+def panel(page: Page, title: str) -> Locator:
+    return page.locator(".panel", has=page.get_by_role("heading", name=title, exact=True))
+
+
+def confirm(page: Page, button: str, *, name: str = "Ana", reason: str | None = None) -> None:
+    dialog = page.locator("#sure")
+    if reason is not None:
+        dialog.get_by_label("Reason").fill(reason)
+    dialog.get_by_label("Your name").fill(name)
+    dialog.get_by_role("button", name=button).click()
+    expect(dialog).to_be_hidden()
+
+
+def deeds(db: Db) -> list[tuple[Any, ...]]:
+    return db.execute("SELECT who, action, subject, jobs FROM job_audit ORDER BY id").fetchall()
+
+
+# --- now --------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_look_says_how_much_how_old_and_what_goes_wrong(page: Page, db: Db) -> None:
+    oldest = make_job(db, kind="unknown", queue="mail", next_retry_at=ago(minutes=5, seconds=30))
+    make_jobs(db, 3, "FAILED", kind="mail.send", queue="mail", last_error="refused\nby whom")
+    make_job(db, "COMPLETED", finished_at=ago(minutes=2))
+    tiles = page.locator(".tile")
+    expect(tiles.nth(0)).to_contain_text("Waiting1")
+    expect(tiles.nth(2)).to_contain_text("Failed3")
+    expect(tiles.nth(3)).to_contain_text("Oldest due5 min")
+    expect(tiles.nth(3)).to_have_attribute("href", f"/ops/jobs/{oldest}")
+    expect(panel(page, "Queues").locator("tbody tr")).to_contain_text(["mail"])
+    expect(panel(page, "Failures by what went wrong").locator("tbody tr")).to_contain_text(["refused"])
+    expect(panel(page, "Ended, minute by minute")).to_contain_text("1 completed")
+    expect(panel(page, "Ended, minute by minute").locator("rect.completed")).to_have_count(1)
+    expect(panel(page, "What the doctor finds")).to_contain_text("checks found nothing wrong")
+    expect(page.locator("#health")).to_contain_text("All is well")
+
+
+def test_a_group_of_failures_is_counted_and_retried_with_a_name(page: Page, db: Db) -> None:
+    make_jobs(db, 3, "FAILED", kind="unknown", last_error=HOSTILE)
+    make_job(db, "FAILED", kind="unknown", last_error="another")
+    line = panel(page, "Failures by what went wrong").locator("tbody tr", has_text="onerror")
+    line.get_by_role("button", name="Retry").click()
+    dialog = page.locator("#many")
+    expect(dialog.locator("#many-said")).to_have_text("3 jobs will be retried. What fails from now on is left alone.")
+    expect(dialog.locator("#many-which")).to_contain_text(HOSTILE)
+    dialog.get_by_label("Your name").fill("Zé")
+    dialog.get_by_role("button", name="Retry 3 jobs").click()
+    expect(dialog.locator("#many-said")).to_have_text("3 of 3 retried.")
+    dialog.get_by_role("button", name="Close").click()
+    expect(line).to_have_count(0)
+    assert scalar(db, "SELECT count(*) FROM snap_processing_job WHERE status = 'PENDING'") == 3
+    assert deeds(db) == [("Zé", "jobs.retry", "jobs", 3)]
+
+
+def test_a_long_retry_shows_how_far_it_is_and_can_be_stopped(page: Page, db: Db) -> None:
+    """After its first step, which another transaction holds up until somebody has pressed Stop."""
+    db.execute(
+        "INSERT INTO snap_processing_job (kind, status, finished_at) SELECT 'unknown', 'FAILED', now()"
+        " FROM generate_series(1, 1200)"
+    )
+    panel(page, "Failures by what went wrong").get_by_role("button", name="Retry").click()
+    dialog = page.locator("#many")
+    with db.transaction():
+        db.execute("SELECT FROM snap_processing_job WHERE id = 600 FOR UPDATE")
+        dialog.get_by_role("button", name="Retry 1,200 jobs").click()
+        expect(dialog.locator("#many-said")).to_have_text("500 of 1,200 retried …")
+        assert dialog.locator("progress").evaluate("bar => bar.value") == 500
+        dialog.get_by_role("button", name="Stop").click()
+    expect(dialog.locator("#many-said")).to_contain_text("Stopped: ")
+    assert scalar(db, "SELECT count(*) FROM snap_processing_job WHERE status = 'FAILED'") >= 200
+    [(_, action, _, jobs)] = deeds(db)
+    assert (action, jobs) == (
+        "jobs.retry",
+        scalar(db, "SELECT count(*) FROM snap_processing_job WHERE status = 'PENDING'"),
+    )
+
+
+def test_a_queue_is_paused_with_a_reason_and_resumed(page: Page, db: Db) -> None:
+    make_job(db, kind="unknown", queue="mail")
+    line = panel(page, "Queues").locator("tbody tr", has_text="mail")
+    line.get_by_role("button", name="Pause").click()
+    confirm(page, "Pause the queue", reason="lunch")
+    expect(line).to_contain_text("paused lunch")
+    line.get_by_role("button", name="Resume").click()
+    confirm(page, "Resume the queue")
+    expect(line).not_to_contain_text("paused")
+    assert deeds(db) == [("Ana", "queue.pause", "queue mail", 0), ("Ana", "queue.resume", "queue mail", 0)]
+
+
+def test_a_demo_job_is_started_and_leads_to_its_page(page: Page, db: Db) -> None:
+    page.get_by_role("button", name="demo.hello").click()
+    page.get_by_role("link", name="job 1").click()
+    expect(page.get_by_role("heading", name="Job 1 · demo.hello")).to_be_visible()
+    expect(page.locator(".title .state")).to_contain_text("completed")
+    page.go_back()
+    expect(page.locator(".tile").first).to_be_visible()
+
+
+# --- jobs -------------------------------------------------------------------------------------------------------
+
+
+def test_the_list_is_narrowed_in_its_address_and_read_page_by_page(page: Page, site: Server, db: Db) -> None:
+    make_jobs(db, 60, "FAILED", kind="mail", last_error="refused by a & b")
+    make_job(db, "FAILED", kind="mail", last_error="timeout")
+    make_job(db, "COMPLETED", kind="mail")
+    page.get_by_role("link", name="Jobs", exact=True).click()
+    page.get_by_label("State").select_option("failed")
+    page.get_by_label("Error holds").fill("a & b")
+    page.keyboard.press("Enter")
+    lines = panel(page, "Jobs, newest first").locator("tbody tr")
+    expect(lines).to_have_count(50)
+    assert urlsplit(page.url).query == "status=FAILED&error=a+%26+b"
+    page.get_by_role("link", name="Older").click()
+    expect(lines).to_have_count(0)
+    expect(panel(page, "Jobs before #11").locator("tbody tr")).to_have_count(10)
+    page.reload()
+    expect(panel(page, "Jobs before #11").locator("tbody tr")).to_have_count(10)
+    expect(page.get_by_label("Error holds")).to_have_value("a & b")
+    page.get_by_role("button", name="SQL").click()
+    shown = page.locator(".panel .code code").text_content()
+    assert shown is not None
+    assert len(db.execute(shown.encode()).fetchall()) == 10
+
+
+def test_a_job_that_is_enqueued_elsewhere_appears_and_goes_on(page: Page, site: Server, db: Db) -> None:
+    visit(page, site, "ops/jobs?kind=unknown")
+    expect(page.locator("#link-said")).to_have_text("live")
+    job_id = make_job(db, kind="unknown")
+    line = page.locator("tbody tr", has=page.get_by_role("link", name=f"#{job_id}", exact=True))
+    expect(line).to_contain_text("pending")
+    db.execute("SELECT cancel_job(%s)", [job_id])
+    expect(line).to_contain_text("cancelled")
+
+
+def test_a_job_shows_what_became_of_it_and_is_retried(page: Page, site: Server, db: Db) -> None:
+    errors = [{"attempt": 1, "error": "refused", "trace": "in mail.py", "at": "2026-01-01T00:00:00Z"}]
+    parent = make_job(db, "COMPLETED", kind="parent")
+    job_id = make_job(db, "FAILED", kind="unknown", last_error="refused", errors=errors, payload={"to": "ana"})
+    db.execute("INSERT INTO job_parent VALUES (%s, %s, true)", [job_id, parent])
+    db.execute("INSERT INTO job_log (job_id, attempt, message) VALUES (%s, 1, 'knocking')", [job_id])
+    visit(page, site, f"ops/jobs/{job_id}")
+    expect(page.locator(".explain")).to_contain_text(f"retry_job({job_id})")
+    page.locator("summary", has_text="refused").click()
+    expect(page.locator(".steps pre")).to_have_text("in mail.py")
+    expect(panel(page, "What it said last")).to_contain_text("knocking")
+    expect(panel(page, "What it was given, and what it returned")).to_contain_text('"to": "ana"')
+    expect(panel(page, "Workflow")).to_contain_text(f"#{parent}")
+    page.get_by_role("button", name="Retry").click()
+    confirm(page, "Retry the job")
+    expect(page.locator(".title .state")).to_contain_text("pending")
+    expect(panel(page, "Audit").locator("tbody tr")).to_contain_text("Ana")
+    page.get_by_role("button", name="Discard").click()
+    confirm(page, "Discard the job", reason="a test")
+    expect(page.locator(".title .state")).to_contain_text("cancelled")
+    assert row(db, job_id).last_error == "discarded: a test"
+    page.get_by_role("button", name="Run a copy").click()
+    confirm(page, "Run a copy the job")
+    expect(page.get_by_role("heading", name=f"Job {job_id + 1} · unknown")).to_be_visible()
+    assert [action for _, action, _, _ in deeds(db)] == ["job.retry", "job.discard", "job.replay"]
+
+
+def test_a_refusal_stays_in_the_dialog_in_words(browser: Browser, site: Server, db: Db) -> None:
+    job_id = make_job(db, "FAILED", unique_key="k", unique_scope="live", kind="unknown")
+    holder = make_job(db, unique_key="k", unique_scope="live", kind="unknown")
+    with opened(browser, f"{site.home}ops/jobs/{job_id}") as (page, complaints):
+        page.get_by_role("button", name="Retry").click()
+        page.locator("#sure-yes").click()
+        expect(page.locator("#sure-said")).to_contain_text(f"job {holder} holds its unique key k")
+    assert [said for said in complaints if "409" not in said] == []
+
+
+def test_a_job_that_is_not_there_is_said_not_to_be(browser: Browser, site: Server) -> None:
+    with opened(browser, f"{site.home}ops/jobs/77") as (page, complaints):
+        expect(page.locator("main .none").first).to_have_text("There is no job 77: it may have been pruned.")
+    assert [said for said in complaints if "404" not in said] == []
+
+
+def test_what_a_job_says_stays_text(page: Page, site: Server, db: Db) -> None:
+    job_id = make_job(
+        db, "FAILED", kind=HOSTILE, queue=HOSTILE, tenant=HOSTILE, last_error=HOSTILE, payload={HOSTILE: HOSTILE},
+        errors=[{"attempt": 1, "error": HOSTILE, "trace": HOSTILE}, {"error": None}],
+    )  # fmt: skip
+    db.execute("INSERT INTO job_log (job_id, attempt, message) VALUES (%s, 1, %s)", [job_id, HOSTILE])
+    for path in (
+        "ops",
+        f"ops/jobs?kind={quote(HOSTILE)}&errorLine={quote(HOSTILE)}",
+        "ops/queues",
+        f"ops/jobs/{job_id}",
+    ):
+        visit(page, site, path)
+        expect(page.locator("main")).to_contain_text(HOSTILE)
+        assert page.locator("main img, main script, main .rows b, main .job b b").count() == 0
+        assert "snapapp ops" in page.title()
+    page.get_by_role("link", name=HOSTILE).first.click()
+    expect(page.locator("tbody tr")).to_have_count(1)
+    panel(page, "Jobs, newest first").get_by_role("button", name="SQL").click()
+    shown = page.locator(".panel .code code").text_content()
+    assert shown is not None
+    assert len(db.execute(shown.encode()).fetchall()) == 1
+
+
+# --- the others -------------------------------------------------------------------------------------------------
+
+
+def test_schedules_workers_and_the_audit_have_their_views(page: Page, site: Server, db: Db) -> None:
+    visit(page, site, "ops/schedules")
+    page.get_by_role("link", name="storage.sweep", exact=True).first.click()
+    expect(panel(page, "Next").locator("li")).to_have_count(10)
+    page.get_by_role("button", name="Pause").click()
+    confirm(page, "Pause it", reason="lunch")
+    expect(page.locator(".explain")).to_contain_text("It is paused: lunch.")
+    page.get_by_role("button", name="Resume").click()
+    confirm(page, "Resume it")
+    expect(page.locator(".explain")).not_to_contain_text("paused")
+    page.get_by_role("link", name="Workers").click()
+    expect(panel(page, "Workers").locator("tbody tr")).to_contain_text(["active"])
+    expect(panel(page, "Pools")).to_contain_text("No supervisor is at work")
+    page.get_by_role("link", name="Audit").click()
+    expect(page.locator("tbody tr")).to_have_count(2)
+    expect(page.locator("tbody tr").last).to_contain_text("reason: lunch")
+
+
+# --- who may see it, and a long life ----------------------------------------------------------------------------
+
+
+def test_a_server_with_a_token_is_asked_with_it(browser: Browser, serve: Callable[..., Server], db: Db) -> None:
+    site = serve(SNAPAPP_INTERNAL_TOKEN="open-the-door-please")
+    job_id = make_job(db, "FAILED", kind="unknown")
+    with opened(browser, f"{site.home}ops/jobs/{job_id}") as (page, complaints):
+        expect(page.locator("#token-value")).to_be_focused()
+        expect(page.locator("main")).to_be_hidden()
+        page.keyboard.type("wrong")
+        page.keyboard.press("Enter")
+        expect(page.locator("#token-said")).to_contain_text("not the one")
+        page.locator("#token-value").fill("open-the-door-please")
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="Retry").click()
+        confirm(page, "Retry the job")
+        until(lambda: deeds(db) != [])
+        assert scalar(db, "SELECT door FROM job_audit") == "token"
+        page.reload()
+        expect(page.get_by_role("heading", name=f"Job {job_id}")).to_be_visible()
+    assert [said for said in complaints if "401" not in said] == []
+
+
+def test_from_another_name_the_page_says_what_opens_the_door(browser: Browser, site: Server) -> None:
+    port = urlsplit(site.home).port
+    with opened(browser, f"http://{port}.localhost:{port}/ops") as (page, _):
+        expect(page.locator("#notice")).to_contain_text("SNAPAPP_INTERNAL_TOKEN")
+        expect(page.locator("#notice a")).to_have_attribute("href", f"{site.home}ops")
+        expect(page.locator("main")).to_be_hidden()
+
+
+@pytest.mark.parametrize("path", ["ops", "ops/jobs", "ops/workers"])
+def test_where_the_database_is_away_what_was_seen_stays_with_its_time(
+    browser: Browser, site: Server, path: str
+) -> None:
+    with opened(browser, site.home + path) as (page, _):
+        expect(page.locator("#link")).to_have_attribute("data-state", "live")
+        before = page.locator("main").inner_text()
+        away = json.dumps({"status": 503, "message": "The database is away, try again", "details": []})
+        page.route("**/internal/**", lambda route: route.fulfill(status=503, body=away))
+        expect(page.locator("#away")).to_contain_text("The database is away, try again. What you see is from ")
+        expect(page.locator("#link-said")).to_have_text("the database is away")
+        assert len(page.locator("main").inner_text()) >= len(before)
+        page.unroute("**/internal/**")
+        expect(page.locator("#away")).to_be_hidden()
+
+
+def test_a_part_that_cannot_be_shown_does_not_hide_the_others(browser: Browser, site: Server, db: Db) -> None:
+    make_job(db, kind="unknown", queue="mail")
+    with opened(browser, "about:blank") as (page, _):
+        body = json.dumps({"message": "The database took too long, try again"})
+        page.route("**/internal/doctor", lambda route: route.fulfill(status=503, body=body))
+        page.goto(f"{site.home}ops")
+        expect(panel(page, "What the doctor finds")).to_contain_text("The database took too long")
+        expect(panel(page, "Queues").locator("tbody tr")).to_contain_text(["mail"])
+        expect(page.locator("#away")).to_be_hidden()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_text_can_be_read_and_nothing_sticks_out(
+    page: Page, site: Server, db: Db, scheme: Any, width: int
+) -> None:
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 844})
+    for status in ("PENDING", "RUNNING", "RETRY_WAIT", "COMPLETED", "FAILED", "CANCELLED"):
+        last = make_job(db, status, last_error="e" * 300, kind="k" * 60, queue="q" * 60)
+    db.execute("SELECT pause_queue(repeat('q', 60), repeat('r', 100))")
+    for path in ("ops", "ops/jobs", f"ops/jobs/{last}", "ops/queues", "ops/schedules", "ops/workers"):
+        visit(page, site, path)
+        assert page.evaluate(CONTRASTS) == [], path
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
