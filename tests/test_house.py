@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from snapapp.settings.table import documentation
-from tests import ROOT, proofs
+from tests import ROOT, requirements
 
 LOCKS = ["requirements.lock", "requirements-dev.lock", "requirements-peers.lock"]
 PINNED = re.compile(r"[a-z0-9-]+(\[[a-z0-9,-]+\])?==[^\s;]+( ; [^\\]+?)?( --hash=sha256:[0-9a-f]{64})+")
@@ -33,7 +33,7 @@ def house_files() -> list[Path]:
     return [path for name in names.split("\0") if name and (path := ROOT / name).is_file()]
 
 
-def requirements(lock: str) -> list[str]:
+def pins_in(lock: str) -> list[str]:
     text = (ROOT / lock).read_text().replace(" \\\n    ", " ")
     return [line for line in text.splitlines() if line and not line.startswith("#")]
 
@@ -45,13 +45,13 @@ def test_a_lock_names_no_place_to_download_from(lock: str) -> None:
 
 @pytest.mark.parametrize("lock", LOCKS)
 def test_a_lock_is_requirements_with_version_and_hashes_and_nothing_else(lock: str) -> None:
-    lines = requirements(lock)
+    lines = pins_in(lock)
     assert lines
     assert [line for line in lines if not PINNED.fullmatch(line)] == []
 
 
 def test_the_locks_agree_with_each_other() -> None:
-    pins = {lock: dict(line.split()[0].split("==") for line in requirements(lock)) for lock in LOCKS}
+    pins = {lock: dict(line.split()[0].split("==") for line in pins_in(lock)) for lock in LOCKS}
     base = pins["requirements-dev.lock"]
     for lock in LOCKS:
         assert {name: pin for name, pin in pins[lock].items() if base.get(name, pin) != pin} == {}
@@ -61,8 +61,25 @@ def test_every_setting_is_documented_as_it_is() -> None:
     assert (ROOT / "docs/settings.md").read_text() == documentation(), "type: make docs"
 
 
-def test_every_row_of_the_seeds_is_mapped_to_the_tests_that_name_it() -> None:
-    assert (ROOT / "docs/proofs.md").read_text() == proofs.document(), "type: make docs"
+def test_the_page_of_requirements_is_what_the_tests_say() -> None:
+    assert (ROOT / "docs/requirements.md").read_text() == requirements.document(), "type: make docs"
+
+
+def test_every_row_of_the_documents_is_there_once_and_in_order() -> None:
+    known = [row.id for row in requirements.rows() if not row.id.startswith("F")]
+    assert known == [f"{letters}{n + 1}" for letters, (_, last) in requirements.DOCUMENTS.items() for n in range(last)]
+
+
+def test_every_row_has_a_test_or_a_reason_and_every_test_a_row_that_is_there() -> None:
+    known = requirements.rows()
+    assert [row.id for row in known if not row.tests and not row.otherwise] == []
+    assert set(requirements.tests_by_row()) - {row.id for row in known} == set()
+
+
+@pytest.mark.parametrize("line", ["W1", "W1 no sentence", "X1 A sentence.", "W1 A sentence. |", "W1 A sentence. | why"])
+def test_a_line_that_is_no_row_is_no_row(line: str) -> None:
+    assert requirements.LINE.fullmatch("W1 A sentence. | A reason.")
+    assert requirements.LINE.fullmatch(line) is None
 
 
 def test_no_file_names_a_package_index() -> None:

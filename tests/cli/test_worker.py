@@ -21,6 +21,7 @@ STOPS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 
 def test_drain_runs_what_is_due_and_leaves_the_rest(call: Call, db: Db) -> None:
+    """R34."""
     due = make_jobs(db, 20, kind="demo.hello", queue="demo")
     slow = make_job(db, kind="demo.sleep", payload={"seconds": 0.3})
     failing = make_job(db, kind="demo.fail")
@@ -83,6 +84,7 @@ def test_once_with_an_empty_queue_ends(call: Call, db: Db) -> None:
 def test_a_stopped_worker_finishes_what_it_runs(
     url: str, db: Db, run: Callable[..., Running], stop: signal.Signals
 ) -> None:
+    """R1."""
     worker = run("worker", SNAPAPP_DATABASE_URL=url)
     job_id, later = (make_job(db, kind="demo.sleep", payload={"seconds": 1}, **more) for more in ({}, LATER))
     until_status(db, job_id, "RUNNING")

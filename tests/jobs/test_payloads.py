@@ -59,6 +59,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Registry:
 
 
 def test_a_payload_is_taken_as_its_type_and_comes_back_as_one(url: str, db: Db, known: Registry) -> None:
+    """W4."""
     mail = Mail("ana", date(2026, 11, 22), copies=2)
     given = {"mail": mail, "mail.child": {"to": "ana", "day": "2026-11-22", "copies": "2"}, "mail.program": mail}
     given |= {"receipt": Receipt(number=7), "anything": mail}

@@ -10,7 +10,7 @@ from tenacity.wait import wait_base
 
 from snapapp.jobs import Job
 from snapapp.jobs.registry import Registry
-from snapapp.jobs.retry import delay_after, wait_spread
+from snapapp.jobs.retry import delay_after, pause_after, wait_spread
 from snapapp.jobs.settings import RetrySettings
 from tests.factory import Db, hence, row, scalar
 from tests.jobs.executors.test_executors import put
@@ -71,6 +71,15 @@ def test_what_failed_together_does_not_come_back_together(attempt: int) -> None:
 def test_a_delay_is_exact_without_jitter_and_random_with_it() -> None:
     assert len({seconds(RetrySettings(jitter=0), 2) for _ in range(9)}) == 1
     assert len({seconds(RetrySettings(), 2) for _ in range(9)}) == 9
+
+
+def test_after_an_error_of_its_own_a_worker_waits_longer_each_time_but_not_for_long() -> None:
+    """W9: by chance, so that not all come back at once."""
+    waits = {failures: [pause_after(failures) for _ in range(500)] for failures in (1, 3, 6, 10**6)}
+    means = [sum(some) / 500 for some in waits.values()]
+    assert means == sorted(means)
+    assert means[2] > 3 * means[0]
+    assert all(0.05 <= each <= 2 for some in waits.values() for each in some)
 
 
 def test_any_strategy_of_tenacity_will_do() -> None:

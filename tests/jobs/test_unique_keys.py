@@ -82,7 +82,7 @@ def test_the_same_work_is_one_job_while_it_is_live(db: Db) -> None:
 
 
 def test_work_that_was_done_before_is_found_with_its_result(db: Db) -> None:
-    """R32: "same work, done before: its result"."""
+    """R32, Q30: "same work, done before: its result"."""
     [(key,)] = db.execute("SELECT job_spec_key('report', '', %s, NULL)", [json.dumps(WORK["payload"])]).fetchall()
     assert done_before(db, "report", WORK["payload"]) is None
     older, done = (

@@ -43,7 +43,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 
 
 def test_one_process_answers_and_works(url: str, db: Db, serve: Serve) -> None:
-    """S2, S9: the worker is a part of the API process, and its health says so."""
+    """S1, S2, S9: the worker is a part of the API process, and its health says so."""
     served = serve(url).until_up()
     job_id = make_job(db, kind="demo.hello")
     until(lambda: row(db, job_id).status == "COMPLETED")

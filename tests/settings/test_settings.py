@@ -70,7 +70,7 @@ def test_a_child_is_told_what_it_needs_and_no_secret_of_ours() -> None:
 
 
 def test_every_setting_of_the_queue_reaches_it() -> None:
-    """W10-W14, Q10, Q11, Q13, Q14, R2, R17, S15."""
+    """W10-W14, Q10-Q14, R2, R17, S15."""
     settings = of(
         WORKER_ID="barn 7",
         WORKER_QUEUES="media, default",

@@ -208,6 +208,8 @@ class Worker:
     # --- life and death ---------------------------------------------------------------------------------------
 
     def start(self) -> None:
+        if self._started:
+            return
         process_hooks.start()
         self._started = True
         self._executors.start()

@@ -542,7 +542,7 @@ def test_a_worker_that_does_not_hear_is_told(url: str) -> None:
 
 
 def test_kinds_that_nobody_knows_are_told_once_they_are_due_for_a_minute(url: str, db: Db) -> None:
-    """W15, R41: they stay where they are."""
+    """R41: they stay where they are."""
     enlist(db, member(kinds=["known"], queues=["default"]))
     make_job(db, kind="known", next_retry_at=ago(minutes=2))
     make_job(db, kind="known", queue="media", next_retry_at=ago(minutes=2))

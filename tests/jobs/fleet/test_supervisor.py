@@ -69,7 +69,7 @@ def test_the_pools_of_the_plan_come_to_work_and_stand_on_the_roster(start: Start
 
 
 def test_without_a_plan_one_pool_works_all_queues(start: Start, db: Db) -> None:
-    """M48: the first word of whoever needs more than one process."""
+    """The first word of whoever needs more than one process."""
     jobs = [enqueue(db, "fleet.nothing", queue=queue) for queue in ("one", "two")]
     start()
     until(lambda: set(statuses(db).values()) == {"COMPLETED"}, within=40)

@@ -81,7 +81,7 @@ def test_a_job_reads_its_row_as_it_is(db: Db) -> None:
 
 @pytest.mark.parametrize("limit", [1, 7, 100])
 def test_a_claim_takes_at_most_its_limit(db: Db, limit: int) -> None:
-    """Q16, Q19, Q43, FC4: over many heads and keys, where a careless plan applies the limit to each."""
+    """Q16, Q19, Q43, D1, FC4: over many heads and keys, where a careless plan applies the limit to each."""
     for priority in range(3):
         for key in (None, "a", "b"):
             make_jobs(db, 4, priority=priority, concurrency_key=key)

@@ -175,7 +175,7 @@ def life(url: str, db: Db) -> Iterator[Callable[[], Read]]:
 
 
 def test_no_hot_statement_reads_a_table_that_has_grown_since_it_was_planned(db: Db, life: Callable[[], Read]) -> None:
-    """At 500 jobs a second every settle read 20,000 rows, until the first ANALYZE reached a new connection."""
+    """R9: at 500 jobs a second every settle read 20,000 rows, until the first ANALYZE reached a new connection."""
     for _ in range(8):  # prepared, and planned for good
         life()
     db.execute(

@@ -79,7 +79,7 @@ def test_a_notify_wakes_the_worker_long_before_its_poll(url: str, db: Db, regist
 
 
 def test_the_poll_finds_what_no_notify_announced(url: str, db: Db, registry: Registry) -> None:
-    """W3, R12, R13, S3: Promise 6: waking is never needed."""
+    """W3, W13, R12, R13, S3: Promise 6: waking is never needed."""
     registry.processor("quiet")(lambda job: None)
     with working(url, registry):
         db.execute("SET session_replication_role = replica")  # no trigger, so no NOTIFY
@@ -570,11 +570,12 @@ def test_jobs_that_outlast_the_grace_go_back_with_their_attempt(url: str, db: Db
 
 
 def test_stopping_twice_or_before_the_start_is_fine(url: str, registry: Registry) -> None:
-    """W41."""
+    """W8, W41: and so is starting twice."""
     registry.processor("any")(lambda job: None)
     runtime = Runtime(quick_settings(url), registry=registry)
     worker = runtime.worker()
     worker.stop()
+    worker.start()
     worker.start()
     worker.stop()
     worker.stop()
@@ -607,7 +608,7 @@ def test_a_job_with_a_single_attempt_never_waits_in_memory(url: str, db: Db, reg
 def test_a_dead_neighbours_jobs_come_back_at_once_and_only_the_running_one_is_charged(
     url: str, db: Db, registry: Registry
 ) -> None:
-    """Promise 4 and 3, D2, D10: its end is seen, and the marks it left say what it was running."""
+    """Promise 4 and 3, D2, D10, Q25: its end is seen, and the marks it left say what it was running."""
     registry.processor("any")(lambda job: None)
     with working(url, registry) as (worker, _):
         until(lambda: db.execute("SELECT FROM job_worker").fetchall())
