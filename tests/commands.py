@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ import pytest
 from snapapp.__main__ import main
 from snapapp.jobs.rows.roster import Member
 from tests.factory import Db, row
+from tests.jobs.working import until
 from tests.running import Running
 
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
@@ -78,13 +78,6 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Running]]:
         if each.process.poll() is None:
             os.killpg(each.process.pid, signal.SIGKILL)
             each.process.wait()
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WITHIN
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def until_status(db: Db, job_id: int, status: str) -> None:

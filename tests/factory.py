@@ -216,7 +216,7 @@ def at_once(*calls: Callable[[], T]) -> list[T]:
 
 def until_blocking(db: Db) -> None:
     """Returns when somebody waits for a lock that this connection holds."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     waiting = "SELECT FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"
     while not db.execute(waiting).fetchall():
         assert time.monotonic() < deadline, "nobody waits for us"

@@ -83,7 +83,7 @@ def test_a_marked_moment_becomes_evidence_that_is_found_and_shared(api: httpx.Cl
         assert [item["snapId"] for item in found["items"]] == [snap["snapId"]], question
 
     link = api.post(f"/v2/snaps/{snap['snapId']}/share").json()
-    shown = httpx.get(f"{api.base_url}/public/snaps/{link['publicShareToken']}").json()
+    shown = httpx.get(f"{api.base_url}/public/snaps/{link['publicShareToken']}", timeout=60).json()
     assert "email" not in shown
     assert picture(api, shown["frames"][0]["path"]).size == (320, 180)
     api.post(f"/v2/snaps/{snap['snapId']}/revoke")

@@ -10,10 +10,8 @@ from snapapp.backup.judgement import Expected, troubles
 from snapapp.backup.records import State, What
 from snapapp.storage import Local, Room
 from tests.backup.conftest import FILES, content
-from tests.cli.test_commands import Call, bare_call, call
+from tests.commands import Call
 from tests.factory import Db
-
-__all__ = ["bare_call", "call"]  # the fixtures
 
 DAY = timedelta(days=1)
 EXPECTED = Expected(is_wanted=True, is_prod=True, within={What.BACKUP: DAY, What.DRILL: 7 * DAY})

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from snapapp.jobs.rows import views
 from snapapp.postgres import postmaster
-from tests.commands import WITHIN, until
+from tests.commands import WITHIN
 from tests.factory import Db, make_jobs, row
+from tests.jobs.working import until
 from tests.running import Running
 
 STOPS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]

@@ -12,9 +12,10 @@ from snapapp.jobs.os import processes
 from snapapp.jobs.rows import roster, views
 from snapapp.jobs.rows.database import connect
 from snapapp.jobs.rows.roster import Member, Report
-from tests.commands import NOWHERE, Call, until, until_status
+from tests.commands import NOWHERE, Call, until_status
 from tests.conftest import Postgres
 from tests.factory import Db, hence, make_job, make_jobs, row, statuses
+from tests.jobs.working import until
 from tests.running import Running
 
 STOPS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]

@@ -26,6 +26,7 @@ from snapapp.errors import PostgresError
 from snapapp.postgres import account, binaries, cluster, locks, postmaster, psql_argv, run_psql, server, sockets
 from snapapp.postgres import start as start_server
 from snapapp.postgres.home import Home
+from tests.jobs.working import until
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="about what root does")
 
@@ -44,13 +45,6 @@ print(server.url, flush=True)
 sys.stdin.readline()
 server.stop()
 """
-
-
-def until(fact: Callable[[], object], within: timedelta = timedelta(seconds=20)) -> None:
-    deadline = time.monotonic() + within.total_seconds()
-    while not fact():
-        assert time.monotonic() < deadline, "did not become true in time"
-        threading.Event().wait(0.01)
 
 
 class Adopter:

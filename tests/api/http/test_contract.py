@@ -47,7 +47,7 @@ def served(url: str, folder: Path, **environment: str) -> Iterator[str]:
 
 def is_open(at: str) -> bool:
     try:
-        return httpx.get(f"{at}/actuator/readiness").status_code == 200
+        return httpx.get(f"{at}/actuator/readiness", timeout=60).status_code == 200
     except httpx.ConnectError:  # it is bound, and named, before it listens
         return False
 
@@ -130,7 +130,7 @@ def test_the_server_does_what_it_says_whatever_is_asked(
 def test_the_description_is_complete(url: str, tmp_path: Path) -> None:
     """Every operation is named, described and says what can go wrong; 422 nowhere."""
     with served(url, tmp_path, SNAPAPP_WORKER_ENABLED="false") as at:
-        described = httpx.get(f"{at}/openapi.json").json()
+        described = httpx.get(f"{at}/openapi.json", timeout=60).json()
     operations = [(path, operation) for path, methods in described["paths"].items() for operation in methods.values()]
     names = [operation["operationId"] for _, operation in operations]
     assert len({*names}) == len(names)
