@@ -16,6 +16,7 @@ from tests.conftest import Postgres
 from tests.exposition import Exposition, parse
 from tests.factory import Db, ago, make_job, make_jobs
 from tests.jobs.working import until
+from tests.monitoring_page import families
 
 SNAP_JOBS = [
     *("claimed", "retry.scheduled", "stale.recovered", "cleanup.deleted", "processed", "completed", "failed"),
@@ -111,6 +112,7 @@ def test_prometheus_can_read_it(client: TestClient, db: Db) -> None:
     for path in ("/actuator/metrics", "/actuator/metrics/nothing", "/nowhere"):
         client.get(path)
     found = scraped(client)
+    assert {name for name in found.types if name.startswith("snapapp_")} <= families().keys()
     assert found.value("snapapp_database_up") == 1
     assert found.value("snapapp_queue_waiting_jobs", queue="mail") == 3
     assert found.value("snapapp_queue_oldest_due_seconds", queue="mail") >= 60
