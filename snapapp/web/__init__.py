@@ -60,12 +60,6 @@ async def home(request: Request) -> Response:
     return _answer(request, "index.html")
 
 
-@router.api_route("/queue", methods=["GET", "HEAD"])
-async def queue(request: Request) -> Response:
-    """The engineer's: the queue, live. What it shows it asks `/internal` for."""
-    return _answer(request, "queue.html")
-
-
 @router.api_route("/ops", methods=["GET", "HEAD"])
 @router.api_route("/ops/{view}", methods=["GET", "HEAD"])
 @router.api_route("/ops/jobs/{job_id}", methods=["GET", "HEAD"])

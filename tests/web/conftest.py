@@ -1,5 +1,6 @@
 """A real browser against a real `snapapp serve`."""
 
+import http.client
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Error, Page, sync_playwright
@@ -17,6 +19,29 @@ from playwright.sync_api import Browser, Error, Page, sync_playwright
 from snapapp.jobs.rows.database import connect
 from tests.conftest import EMBEDDED, Postgres
 from tests.jobs.working import until
+
+HOSTILE = '<img src=x onerror="document.title=1">\u202e</script><b>'
+
+CONTRASTS = """() => {
+    const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+    const rgb = (colour) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+        return [...canvas.getImageData(0, 0, 1, 1).data]; };
+    const light = ([r, g, b]) => [r, g, b].map((value) => value / 255)
+        .map((value) => value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, value, place) => sum + value * [0.2126, 0.7152, 0.0722][place], 0);
+    const behind = (element) => { for (; element; element = element.parentElement) {
+        const colour = rgb(getComputedStyle(element).backgroundColor); if (colour[3] === 255) return colour; }
+        return rgb(getComputedStyle(document.body).backgroundColor); };
+    const poor = [];
+    for (const element of document.querySelectorAll("body *")) {
+        const says = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+        if (!says || !element.checkVisibility() || element.closest(":disabled, .unseen, noscript")) continue;
+        const [one, other] = [light(rgb(getComputedStyle(element).color)), light(behind(element))];
+        const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+        if (contrast < 4.5) poor.push(`${element.tagName}.${element.className} ${contrast.toFixed(2)}`);
+    }
+    return poor;
+}"""
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 WITHIN = 20.0
@@ -34,7 +59,7 @@ class Server:
         self._log = folder / "said"
         self.url = url
         self.home = f"http://localhost:{own['SNAPAPP_PORT']}/"
-        self.queue = f"{self.home}queue"
+        self.ops = f"{self.home}ops"
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -143,8 +168,18 @@ def opened(browser: Browser, home: str, **options: object) -> Iterator[tuple[Pag
 
 @pytest.fixture
 def page(browser: Browser, site: Server) -> Iterator[Page]:
-    """The page at /queue, live. Whatever the browser complains of fails the test."""
-    with opened(browser, site.queue) as (page, complaints):
+    """The page at /ops, live. Whatever the browser complains of fails the test."""
+    with opened(browser, site.ops) as (page, complaints):
         page.wait_for_selector("#link[data-state=live]")
         yield page
     assert complaints == []
+
+
+def get(site: Server, path: str, method: str = "GET", **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
+    connection = http.client.HTTPConnection(str(urlsplit(site.home).netloc), timeout=10)
+    try:
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        return answer, answer.read()
+    finally:
+        connection.close()

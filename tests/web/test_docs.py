@@ -11,8 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.factory import Db, hence, make_job, row
-from tests.web.conftest import WITHIN, Server, opened
-from tests.web.test_queue import CONTRASTS, HOSTILE, get
+from tests.web.conftest import CONTRASTS, HOSTILE, WITHIN, Server, get, opened
 
 TOKEN = "open-the-door-please"
 LARGE = 9007199254740993  # 2^53 + 1, which a browser's JSON.parse makes even

@@ -13,9 +13,8 @@ from snapapp.jobs.rows.database import connect
 from tests.factory import Db, scalar
 from tests.jobs.working import until
 from tests.media import material
-from tests.web.conftest import Server, opened
+from tests.web.conftest import CONTRASTS, HOSTILE, Server, opened
 from tests.web.test_first_minute import PATIENCE, SOME_FRAMES, introduce
-from tests.web.test_queue import CONTRASTS, HOSTILE
 
 
 @pytest.fixture

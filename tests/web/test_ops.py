@@ -1,18 +1,18 @@
 """The page at /ops, as whoever is on call sees it."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from snapapp.jobs.enqueue import enqueue_many
 from snapapp.jobs.rows.database import connect
 from tests.factory import Db, ago, make_job, make_jobs, row, scalar
 from tests.jobs.working import until
-from tests.web.conftest import Server, opened
-from tests.web.test_queue import CONTRASTS, HOSTILE
+from tests.web.conftest import CONTRASTS, HOSTILE, Server, get, opened
 
 expect.set_options(timeout=20_000)
 
@@ -23,15 +23,6 @@ def url(house: Server) -> str:
     with connect(house.url, name="test") as db:
         db.execute("TRUNCATE snap_processing_job, job_audit, job_queue RESTART IDENTITY CASCADE")
     return house.url
-
-
-@pytest.fixture
-def page(browser: Browser, site: Server) -> Iterator[Page]:
-    """The page at /ops. Whatever the browser complains of fails the test."""
-    with opened(browser, f"{site.home}ops") as (page, complaints):
-        expect(page.locator("#link")).to_have_attribute("data-state", "live")
-        yield page
-    assert complaints == []
 
 
 def visit(page: Page, site: Server, path: str) -> None:
@@ -60,6 +51,7 @@ def deeds(db: Db) -> list[tuple[Any, ...]]:
 
 
 def test_the_first_look_says_how_much_how_old_and_what_goes_wrong(page: Page, db: Db) -> None:
+    """M63: a dashboard."""
     oldest = make_job(db, kind="unknown", queue="mail", next_retry_at=ago(minutes=5, seconds=30))
     make_jobs(db, 3, "FAILED", kind="mail.send", queue="mail", last_error="refused\nby whom")
     make_job(db, "COMPLETED", finished_at=ago(minutes=2))
@@ -195,7 +187,7 @@ def test_a_job_shows_what_became_of_it_and_is_retried(page: Page, site: Server, 
     expect(page.locator(".title .state")).to_contain_text("cancelled")
     assert row(db, job_id).last_error == "discarded: a test"
     page.get_by_role("button", name="Run a copy").click()
-    confirm(page, "Run a copy the job")
+    confirm(page, "Run a copy")
     expect(page.get_by_role("heading", name=f"Job {job_id + 1} · unknown")).to_be_visible()
     assert [action for _, action, _, _ in deeds(db)] == ["job.retry", "job.discard", "job.replay"]
 
@@ -203,7 +195,7 @@ def test_a_job_shows_what_became_of_it_and_is_retried(page: Page, site: Server, 
 def test_a_refusal_stays_in_the_dialog_in_words(browser: Browser, site: Server, db: Db) -> None:
     job_id = make_job(db, "FAILED", unique_key="k", unique_scope="live", kind="unknown")
     holder = make_job(db, unique_key="k", unique_scope="live", kind="unknown")
-    with opened(browser, f"{site.home}ops/jobs/{job_id}") as (page, complaints):
+    with opened(browser, f"{site.ops}/jobs/{job_id}") as (page, complaints):
         page.get_by_role("button", name="Retry").click()
         page.locator("#sure-yes").click()
         expect(page.locator("#sure-said")).to_contain_text(f"job {holder} holds its unique key k")
@@ -267,7 +259,7 @@ def test_schedules_workers_and_the_audit_have_their_views(page: Page, site: Serv
 def test_a_server_with_a_token_is_asked_with_it(browser: Browser, serve: Callable[..., Server], db: Db) -> None:
     site = serve(SNAPAPP_INTERNAL_TOKEN="open-the-door-please")
     job_id = make_job(db, "FAILED", kind="unknown")
-    with opened(browser, f"{site.home}ops/jobs/{job_id}") as (page, complaints):
+    with opened(browser, f"{site.ops}/jobs/{job_id}") as (page, complaints):
         expect(page.locator("#token-value")).to_be_focused()
         expect(page.locator("main")).to_be_hidden()
         page.keyboard.type("wrong")
@@ -288,7 +280,7 @@ def test_from_another_name_the_page_says_what_opens_the_door(browser: Browser, s
     port = urlsplit(site.home).port
     with opened(browser, f"http://{port}.localhost:{port}/ops") as (page, _):
         expect(page.locator("#notice")).to_contain_text("SNAPAPP_INTERNAL_TOKEN")
-        expect(page.locator("#notice a")).to_have_attribute("href", f"{site.home}ops")
+        expect(page.locator("#notice a")).to_have_attribute("href", site.ops)
         expect(page.locator("main")).to_be_hidden()
 
 
@@ -308,12 +300,65 @@ def test_where_the_database_is_away_what_was_seen_stays_with_its_time(
         expect(page.locator("#away")).to_be_hidden()
 
 
+def test_a_server_that_goes_is_noticed_and_one_that_comes_back_is_found(browser: Browser, site: Server, db: Db) -> None:
+    """FD6: an open page does not keep the server from ending."""
+    with opened(browser, f"{site.ops}/jobs") as (page, _):
+        expect(page.locator("#link-said")).to_have_text("live")
+        site.stop()
+        expect(page.locator("#away")).to_contain_text("The server does not answer. What you see is from ")
+        job_id = make_job(db, kind="meanwhile")
+        site.start()
+        expect(page.get_by_role("link", name=f"#{job_id}")).to_be_visible()
+        expect(page.locator("#away")).to_be_hidden()
+
+
+def test_where_the_proxy_knows_no_internal_addresses_the_page_says_so(browser: Browser, site: Server) -> None:
+    with opened(browser, "about:blank") as (page, _):
+        page.route("**/internal/**", lambda route: route.fulfill(status=404, body="not here"))
+        page.goto(site.ops)
+        expect(page.locator("#notice")).to_contain_text("has closed it at this address")
+
+
+def test_a_flood_does_not_freeze_the_page(page: Page, site: Server, db: Db) -> None:
+    """Between two frames never more than a moment, and the page stays short."""
+    visit(page, site, "ops/jobs")
+    page.evaluate(
+        """() => {
+            let last = performance.now();
+            window.longest = 0;
+            const frame = (at) => {
+                window.longest = Math.max(window.longest, at - last);
+                last = at;
+                requestAnimationFrame(frame);
+            };
+            requestAnimationFrame(frame);
+        }"""
+    )
+    for _ in range(5):
+        enqueue_many(db, [{"kind": "demo.hello", "queue": "demo"}] * 1000)
+    expect(page.locator("tbody tr", has_text="#5000")).to_contain_text("completed", timeout=60_000)
+    assert page.locator("tbody tr").count() == 50
+    assert page.evaluate("window.longest") < 1000  # ms
+    assert page.evaluate("document.querySelectorAll('*').length") < 2000
+
+
+def test_the_keyboard_keeps_its_place_while_the_list_changes(page: Page, site: Server, db: Db) -> None:
+    first = make_job(db, kind="unknown")
+    visit(page, site, "ops/jobs?kind=unknown")
+    page.get_by_role("link", name=f"#{first}", exact=True).focus()
+    db.execute("SELECT cancel_job(%s)", [first])
+    expect(page.locator("tbody tr")).to_contain_text(["cancelled"])
+    expect(page.get_by_role("link", name=f"#{first}", exact=True)).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name=f"Job {first}")).to_be_visible()
+
+
 def test_a_part_that_cannot_be_shown_does_not_hide_the_others(browser: Browser, site: Server, db: Db) -> None:
     make_job(db, kind="unknown", queue="mail")
     with opened(browser, "about:blank") as (page, _):
         body = json.dumps({"message": "The database took too long, try again"})
         page.route("**/internal/doctor", lambda route: route.fulfill(status=503, body=body))
-        page.goto(f"{site.home}ops")
+        page.goto(site.ops)
         expect(panel(page, "What the doctor finds")).to_contain_text("The database took too long")
         expect(panel(page, "Queues").locator("tbody tr")).to_contain_text(["mail"])
         expect(page.locator("#away")).to_be_hidden()
@@ -333,3 +378,33 @@ def test_every_text_can_be_read_and_nothing_sticks_out(
         visit(page, site, path)
         assert page.evaluate(CONTRASTS) == [], path
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
+# --- the files --------------------------------------------------------------------------------------------------
+
+FILES = ["/", "/ops", "/ops/jobs/42", "/static/page.js", "/static/app.css", "/static/favicon.svg", "/robots.txt"]
+
+
+def test_files_are_asked_for_each_time_and_sent_once(site: Server) -> None:
+    for path in FILES:
+        answer, body = get(site, path)
+        assert (answer.status, answer.headers["Cache-Control"]) == (200, "no-cache"), path
+        assert "noindex" in answer.headers["X-Robots-Tag"]
+        policy = answer.headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        again, nothing = get(site, path, **{"If-None-Match": f'"other", W/{answer.headers["ETag"]}'})
+        assert (again.status, nothing, again.headers["ETag"]) == (304, b"", answer.headers["ETag"])
+        changed, whole = get(site, path, **{"If-None-Match": '"other"'})
+        assert (changed.status, whole) == (200, body)
+        head, empty = get(site, path, "HEAD")
+        assert (head.status, empty, head.headers["Content-Length"]) == (200, b"", str(len(body)))
+    for path in ("/static/nothing", "/static/__init__.py", "/static/..%2f__init__.py", "/static/"):
+        answer, body = get(site, path)
+        assert (answer.status, json.loads(body)["message"]) == (404, "Not Found"), path
+
+
+def test_without_javascript_the_page_says_what_to_do_instead(browser: Browser, site: Server) -> None:
+    with opened(browser, site.ops, java_script_enabled=False) as (page, complaints):
+        expect(page.locator("noscript .notice")).to_contain_text("snapapp jobs list")
+        assert complaints == []

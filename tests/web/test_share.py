@@ -5,10 +5,9 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Route, expect
 
-from tests.web.conftest import Server, opened
+from tests.web.conftest import CONTRASTS, HOSTILE, Server, opened
 from tests.web.test_first_minute import PATIENCE, SOME_FRAMES
 from tests.web.test_operator import brete, moments, ready, url
-from tests.web.test_queue import CONTRASTS, HOSTILE
 
 __all__ = ["brete", "url"]  # fixtures
 

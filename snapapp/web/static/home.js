@@ -71,7 +71,7 @@ function hear(marked) {
   moments.hear(marked);
   const job = marked.snap?.job?.jobId;
   at("happened").hidden = !job || marked.video.videoId !== demo.id;
-  at("happened-job").href = `/queue#job-${job}`;
+  at("happened-job").href = `/ops/jobs/${job}`;
   put(at("happened-psql"), `SELECT status, progress, result FROM snap_processing_job WHERE id = ${job} \\gx`);
 }
 

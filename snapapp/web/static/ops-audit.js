@@ -13,7 +13,7 @@ export function auditView({ query: asked, go }) {
   const before = asked.get("before");
   const subject = asked.get("subject");
   const deeds = table(
-    [["When"], ["Who"], ["What"], ["To what"], ["Jobs", "num"], ["Said", "wide"]],
+    [["When", "when"], ["Who"], ["What"], ["To what"], ["Jobs", "num"], ["Said", "wide"]],
     before || subject ? "There is nothing further." : "Nobody has done anything yet.",
   );
   const more = button("Older", () => {}, { hidden: true });

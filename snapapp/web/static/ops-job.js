@@ -21,7 +21,7 @@ export function jobView({ parts: [id], again, go }) {
   const values = make("div");
   const said = make("ol", { className: "log" });
   const relatives = make("div");
-  const deeds = table([["When"], ["Who"], ["What"], ["To what"], ["Jobs", "num"], ["Said", "wide"]], "Nobody has done anything to it.");
+  const deeds = table([["When", "when"], ["Who"], ["What"], ["To what"], ["Jobs", "num"], ["Said", "wide"]], "Nobody has done anything to it.");
   const timeline = panel("What became of it", {}, steps);
   const log = panel("What it said last", {}, said);
   const family = panel("Workflow", {}, relatives);
@@ -87,7 +87,7 @@ function fillActions(actions, job, again, go) {
   const act = (verb, text, options = {}) =>
     button(`${verb} …`, () =>
       sure({
-        title: `${verb} job ${job.id}`, text, yes: `${verb} the job`,
+        title: `${verb} ${options.path ? "of " : ""}job ${job.id}`, text, yes: options.path ? verb : `${verb} the job`,
         act: (reason) => change(`/internal/jobs/${job.id}/${(options.path ?? verb).toLowerCase()}`, options.reason ? { reason } : undefined),
         done: (answer) => {
           speak(`${verb}: done.`);

@@ -53,11 +53,12 @@ function kindRow(its) {
   const href = (status) => `/ops/jobs${query({ queue: its.queue, kind: its.kind, status })}`;
   return [
     link(href(), its.kind), its.queue, link(href("COMPLETED"), number(its.completed)), link(href("FAILED"), number(its.failed)),
-    link(href("CANCELLED"), number(its.cancelled)), milliseconds(its.meanMs), milliseconds(its.meanWaitMs),
+    link(href("CANCELLED"), number(its.cancelled)), mean(its.meanMs), mean(its.meanWaitMs),
   ];
 }
 
-const milliseconds = (value) => (value === null ? "" : `${number(Math.round(value * 10) / 10)} ms`);
+
+const mean = (milliseconds) => (milliseconds === null ? "" : span(milliseconds));
 
 function limitRow(its) {
   const full = its.keysFull ? make("b", { className: "bad", textContent: number(its.keysFull) }) : "0";

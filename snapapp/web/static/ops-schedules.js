@@ -40,7 +40,7 @@ export function schedulesView({ again, go }) {
 export function scheduleView({ parts: [name], again, go }) {
   const what = make("p", { className: "explain" });
   const actions = make("div", { className: "actions" });
-  const ledger = table([["Slot"], ["Outcome"], ["Why", "wide"], ["Job", "num"], ["Written down", "num"]], "No slot has passed yet.");
+  const ledger = table([["Slot", "when"], ["Outcome"], ["Why", "wide"], ["Job", "num"], ["Written down", "num"]], "No slot has passed yet.");
   const slots = panel("What became of its slots", {
     sql: `SELECT slot, outcome, why, job_id, recorded_at FROM job_schedule_slot\n WHERE schedule = ${literal(name)} ORDER BY slot DESC LIMIT 20;`,
   }, ledger.element);

@@ -16,8 +16,8 @@ export function workersView() {
     [["Pool"], ["State"], ["Queues", "wide"], ["Balance"], ["Processes", "num"], ["Running", "num"], ["Memory", "num"], ["Note", "wide"]],
     "No supervisor is at work: snapapp supervisor keeps worker processes running.",
   );
-  const decisions = table([["When"], ["Pool"], ["Processes", "num"], ["Why", "wide"]], "No pool was scaled.");
-  const exits = table([["When"], ["Worker"], ["Why it ended", "wide"], ["Done", "num"], ["Failed", "num"], ["Lived", "num"]], "No worker has ended yet.");
+  const decisions = table([["When", "when"], ["Pool"], ["Processes", "num"], ["Why", "wide"]], "No pool was scaled.");
+  const exits = table([["When", "when"], ["Worker"], ["Why it ended", "wide"], ["Done", "num"], ["Failed", "num"], ["Lived", "num"]], "No worker has ended yet.");
   const here = panel("Workers", { sql: "SELECT * FROM worker_overview;" }, workers.element);
   const fleet = panel("Pools", { sql: "SELECT * FROM fleet_overview;" }, pools.element);
   const scaled = panel("Why pools were scaled", { sql: "SELECT * FROM job_scaling ORDER BY id DESC LIMIT 20;" }, decisions.element);
@@ -41,9 +41,10 @@ function workerRow(its) {
     make("span", { className: "quiet", textContent: ` ${its.host}, pid ${its.pid}${its.pool ? `, pool ${its.pool}` : ""}` }));
   const jobs = make("span", { className: "jobs-in-hand" }, ...its.currentJobs.slice(0, SHOWN).map(jobLink));
   if (its.currentJobs.length > SHOWN) jobs.append(` and ${its.currentJobs.length - SHOWN} more`);
+  if (its.note) jobs.append(make("span", { className: "quiet", textContent: its.note }));
   const state = badge(STATES[its.status], its.status.toLowerCase());
   return [
-    name, its.note ? make("span", {}, state, make("span", { className: "quiet", textContent: ` ${its.note}` })) : state, jobs,
+    name, state, jobs,
     `${its.currentJobs.length}/${its.slots}`, `${number(its.memoryMb)} MB`, number(its.jobsCompleted), number(its.jobsFailed),
     span(its.upForSeconds * 1000), `${span(its.lastBeatSeconds * 1000)} ago`,
   ];

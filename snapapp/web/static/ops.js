@@ -17,7 +17,7 @@ const STREAM_AGAIN = 3000;
 const STREAM_SILENT = 40_000; // pings come every 15 s
 const HIDDEN_AFTER = 5000; // a browser has six connections to a server, and a forgotten tab would keep one
 
-// Each makes { title, element, refresh, every }, and may name the stream that brings its look forward.
+// Each makes { title, element, refresh, every }; `stream` is the query of the stream that brings its look forward.
 const VIEWS = [
   [/^\/ops$/, nowView],
   [/^\/ops\/jobs$/, jobsView],
@@ -52,7 +52,7 @@ function show() {
     isIt ? each.setAttribute("aria-current", "page") : each.removeAttribute("aria-current");
   }
   void follow(view, life.signal);
-  if (view.stream) void listen(view.stream, life.signal);
+  if (typeof view.stream === "string") void listen(view, life.signal);
 }
 
 function decode(part) {
@@ -112,7 +112,7 @@ async function lookOnce(its, signal) {
     seenAt = new Date();
     openDoor();
     at("away").hidden = true;
-    say("live", its.stream && isListening ? "live" : `asking every ${its.every / 1000} s`);
+    say("live", its.isListening ? "live" : `asking every ${its.every / 1000} s`);
   } catch (error) {
     if (!signal.aborted) explain(error);
   }
@@ -121,6 +121,7 @@ async function lookOnce(its, signal) {
 function explain(error) {
   if (error.status === 401) return askForToken();
   if (error.status === 403) return explainDoor();
+  if (error.status === 404 && !error.isOurs) return explainProxy();
   const isAway = !(error instanceof Refused) || error.status >= 500;
   if (!isAway) return tell(error.message);
   const what = error instanceof Refused ? error.message : "The server does not answer";
@@ -144,22 +145,20 @@ document.addEventListener("visibilitychange", () => !document.hidden && look?.()
 
 // --- the stream: it only says that there is something new -------------------------------------------------------
 
-let isListening = false;
-
-async function listen(stream, signal) {
+async function listen(its, signal) {
   while (!signal.aborted) {
     await becomesVisible(signal);
     try {
-      await readStream(stream, signal);
+      await readStream(its, signal);
     } catch {
       // the look itself says what is wrong
     }
-    isListening = false;
+    its.isListening = false;
     await pause(STREAM_AGAIN, signal);
   }
 }
 
-async function readStream(stream, signal) {
+async function readStream(its, signal) {
   const silent = new AbortController();
   let timer = 0;
   const alive = () => {
@@ -170,9 +169,9 @@ async function readStream(stream, signal) {
   document.addEventListener("visibilitychange", hide);
   alive();
   try {
-    const answer = await send(`/internal/jobs/stream${stream}`, { signal: AbortSignal.any([signal, silent.signal]) });
+    const answer = await send(`/internal/jobs/stream${its.stream}`, { signal: AbortSignal.any([signal, silent.signal]) });
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-    isListening = true;
+    its.isListening = true;
     look?.();
     for (;;) {
       const { value, done } = await reader.read();
@@ -215,6 +214,12 @@ function explainDoor() {
     " set: then this page asks for it.",
   );
   at("notice").hidden = false;
+}
+
+/** A proxy in front of the server, as ours is set up, knows no /internal. */
+function explainProxy() {
+  say("waiting", "not shown at this address");
+  tell("The queue is shown on the server itself, and whoever runs it has closed it at this address.");
 }
 
 function openDoor() {

@@ -27,9 +27,10 @@ export function pause(milliseconds, signal) {
 
 /** An answer that is not 2xx. `details` are lines of `field: reason`. */
 export class Refused extends Error {
-  constructor(status, { message = `status ${status}`, details = [] } = {}) {
-    super([message, details.join("; ")].filter(Boolean).join(": "));
+  constructor(status, { message, details = [] } = {}) {
+    super([message ?? `status ${status}`, details.join("; ")].filter(Boolean).join(": "));
     this.status = status;
+    this.isOurs = message !== undefined; // and not a proxy's
     this.details = details;
   }
 }
