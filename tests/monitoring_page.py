@@ -42,6 +42,10 @@ LAYERS = (
                 "for longer than a minute: no worker takes them back, or none knows the kind",
             ),
             ("delta(snapapp_dead_letters[1h]) > 0", "jobs gave up: group them by their error on /ops"),
+            (
+                "SELECT name, long_wait FROM job_queue;",
+                "from when on a wait is an alert and a finding of the doctor; null: 5 minutes, years: silenced",
+            ),
             ("SELECT * FROM queue_overview;", "the same in psql, with who paused what and why"),
         ),
         "kinds,stuck,queues,dead",

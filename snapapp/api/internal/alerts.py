@@ -9,6 +9,7 @@ from pydantic import Field
 from snapapp.api.http.schema import Shown
 from snapapp.backup.judgement import Trouble, hours
 from snapapp.jobs.metrics.depth import Depth
+from snapapp.jobs.rows.views import LONG_WAIT
 from snapapp.process.health import Part
 
 MEAN_AT_MOST_MS = 5000.0
@@ -84,6 +85,19 @@ def _of_queue(depth: Depth) -> Iterator[Alert]:
             metrics={"stuckCount": depth.stuck, "overdue": depth.overdue, "unknownKinds": depth.unknown_kinds},
             suggested_action="SELECT * FROM queue_stuck; then start a worker that knows the kinds, or cancel the jobs.",
             threshold=Threshold(expected="at most 0", actual=str(depth.stuck)),
+        )
+    for queue in (each for each in depth.queues if each.waits_long and each.oldest_due):
+        waits = queue.oldest_due or LONG_WAIT
+        yield Alert(
+            id="QUEUE_LONG_WAIT",
+            severity=Severity.MEDIUM,
+            message=f"A job waits in the queue {queue.queue} since {waits.total_seconds():.0f} s.",
+            metrics={"queue": queue.queue, "oldestDueSeconds": round(waits.total_seconds()), "due": queue.due},
+            suggested_action="Ask it why with `snapapp jobs explain`, see what the workers run, or start more of them.",
+            threshold=Threshold(
+                expected=f"at most {(queue.long_wait or LONG_WAIT).total_seconds():g} s",
+                actual=f"{waits.total_seconds():.0f} s",
+            ),
         )
     if depth.mean_ms is not None and depth.mean_ms > MEAN_AT_MOST_MS:
         yield Alert(

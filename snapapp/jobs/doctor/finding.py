@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 
 from snapapp.jobs.rows.database import Row, Rows, run
+from snapapp.jobs.rows.views import LONG_WAIT
 from snapapp.jobs.settings import JobsSettings
 
 CHECK_FAILED = "CHECK_FAILED"
@@ -91,7 +92,7 @@ class Limits:
     shared_buffers_for: int = 2**30  # bytes of database, for which the default is meagre
     notify_queue_full: float = 0.1
     unknown_for: timedelta = timedelta(minutes=1)  # as the view queue_stuck has it
-    due_for: timedelta = timedelta(minutes=5)
+    due_for: timedelta = LONG_WAIT
     paused_for: timedelta = timedelta(days=1)
     dead_lately: timedelta = timedelta(days=1)
 

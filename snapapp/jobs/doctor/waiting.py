@@ -1,6 +1,7 @@
 """What waits, by queue and kind, found so that a million waiting jobs cost no more than ten thousand."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from snapapp.jobs.rows.database import Db, run
 from snapapp.jobs.rows.views import bend_plans, walks
@@ -19,6 +20,7 @@ class WaitingKind:
     is_known: bool  # to a worker that is alive
     is_served: bool  # by such a worker in this queue
     is_paused: bool
+    long_wait: timedelta | None  # the queue's own
 
     @property
     def count(self) -> str:
@@ -71,7 +73,8 @@ SELECT queue, kind, least(sum(jobs), %(cap)s + 1)::bigint,
        EXISTS (SELECT FROM job_worker WHERE expires_at > now() AND counted.kind = ANY (kinds)),
        EXISTS (SELECT FROM job_worker WHERE expires_at > now() AND counted.kind = ANY (kinds)
                   AND (queues = '{}' OR counted.queue = ANY (queues))),
-       EXISTS (SELECT FROM job_queue WHERE name = counted.queue AND paused_at IS NOT NULL)
+       EXISTS (SELECT FROM job_queue WHERE name = counted.queue AND paused_at IS NOT NULL),
+       (SELECT long_wait FROM job_queue WHERE name = counted.queue)
   FROM counted GROUP BY queue, kind ORDER BY queue, kind
 """
 _WAITING = _WALKS + _COUNTS

@@ -149,7 +149,7 @@ def _neglected(patient: Patient, its: WaitingKind) -> Iterator[Finding]:
             paste=f"snapapp jobs cancel --waiting {_these(its)}",
             numbers=numbers,
         )
-    elif due >= patient.limits.due_for.total_seconds():
+    elif due >= (its.long_wait or patient.limits.due_for).total_seconds():
         yield Finding(
             id="DUE_FOR_LONG",
             severity=Severity.WARNING,

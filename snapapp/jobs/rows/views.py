@@ -23,6 +23,7 @@ WINDOWS: Sequence[int] = (500, 2_000, 7_500, 20_000)
 SCATTERED: Sequence[int] = (500, 1_500, 3_000)
 FEW = 20_000  # waiting jobs whose ids are all read from their index: 2 ms
 CAP = 10_000  # jobs that are counted, of those waiting in each queue: one more than that means more
+LONG_WAIT = timedelta(minutes=5)  # after which somebody is told, where the queue says nothing of its own
 LANES = 1_000  # kinds by priority, and lanes, in which the oldest due job is looked for
 
 _HIGHEST = 2**63 - 1
@@ -182,10 +183,16 @@ class QueueSummary:
     oldest_id: int | None  # of that job
     paused_at: datetime | None
     paused_reason: str | None
+    long_wait: timedelta | None = None  # its own, after which somebody is told
 
     @property
     def waiting(self) -> int:
         return self.pending + self.retry_wait
+
+    @property
+    def waits_long(self) -> bool:
+        is_late = self.oldest_due is not None and self.oldest_due > (self.long_wait or LONG_WAIT)
+        return is_late and self.paused_at is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -675,9 +682,15 @@ SELECT queue, count(*) FILTER (WHERE status = 'PENDING'), count(*) FILTER (WHERE
        count(*) FILTER (WHERE status IN ('PENDING', 'RETRY_WAIT') AND next_retry_at <= now()),
        count(*) FILTER (WHERE status = 'RUNNING'), count(*) FILTER (WHERE status = 'FAILED'),
        now() - min(next_retry_at) FILTER (WHERE next_retry_at <= now() AND isfinite(next_retry_at)),
+<<<<<<< HEAD
        (min(ARRAY[extract(epoch FROM next_retry_at), id]) FILTER (
            WHERE status = 'OLDEST' AND next_retry_at <= now() AND isfinite(next_retry_at)))[2]::bigint,
        max(paused_at), max(paused_reason)
+=======
+       (array_agg(id ORDER BY next_retry_at) FILTER (
+           WHERE status = 'OLDEST' AND next_retry_at <= now() AND isfinite(next_retry_at)))[1],
+       max(paused_at), max(paused_reason), max(long_wait)
+>>>>>>> 37c653b (A long wait is an alert, and each queue says from when on)
   FROM found LEFT JOIN job_queue ON name = queue
  GROUP BY queue ORDER BY queue
 """

@@ -225,6 +225,20 @@ def test_stuck_jobs_and_long_ones_are_alerts(client: TestClient, db: Db) -> None
     assert long["threshold"] == {"expected": "at most 5000 ms", "actual": "7000 ms"}
 
 
+def test_a_long_wait_is_an_alert_from_when_on_its_queue_says(client: TestClient, db: Db) -> None:
+    """M61, M63: LongWaitDetected; a queue can be silenced, and what is paused waits because somebody wanted it."""
+    for queue, long_wait in (("usual", None), ("quick", "30 s"), ("silent", "9 years"), ("paused", None)):
+        db.execute("INSERT INTO job_queue (name, long_wait) VALUES (%s, %s)", [queue, long_wait])
+    db.execute("SELECT pause_queue('paused', 'lunch')")
+    for queue, minutes in (("usual", 4), ("quick", 1), ("silent", 600), ("paused", 600)):
+        make_job(db, queue=queue, next_retry_at=ago(minutes=minutes))
+    told = {alert["metrics"]["queue"]: alert for alert in alerts(client) if alert["id"] == "QUEUE_LONG_WAIT"}
+    assert set(told) == {"quick"}
+    assert told["quick"]["threshold"]["expected"] == "at most 30 s"
+    make_job(db, queue="usual", next_retry_at=ago(minutes=6))
+    until(lambda: "usual" in [alert["metrics"].get("queue") for alert in alerts(client)])
+
+
 def test_a_full_disk_is_an_alert(url: str, tmp_path: Path) -> None:
     with served(url, tmp_path, worker_enabled=False, disk_free_min_mb=10**9) as client:
         assert [alert["id"] for alert in alerts(client)] == ["DISK_LOW"]

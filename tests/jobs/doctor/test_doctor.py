@@ -572,6 +572,15 @@ def test_a_job_due_for_long_is_told_however_many_lanes_there_are(url: str, db: D
     assert (found.numbers["jobs"], round(found.numbers["oldestDueSeconds"] / 60)) == (1001, 20)
 
 
+def test_a_queue_says_for_itself_what_a_long_wait_is(url: str, db: Db) -> None:
+    """M61, M63."""
+    enlist(db)
+    db.execute("INSERT INTO job_queue (name, long_wait) VALUES ('quick', '2 min'), ('silent', '9 years')")
+    for queue, minutes in (("default", 4), ("quick", 3), ("silent", 600)):
+        make_job(db, queue=queue, next_retry_at=ago(minutes=minutes))
+    assert the(examine(url, "kinds"), "DUE_FOR_LONG").numbers["queue"] == "quick"
+
+
 def test_a_kind_that_nobody_knows_is_told_behind_any_number_that_a_limit_holds(url: str, db: Db) -> None:
     enlist(db)
     db.execute("INSERT INTO job_limit VALUES ('queue:*', 1)")

@@ -2,6 +2,7 @@ CREATE TABLE job_queue (
     name          text PRIMARY KEY COLLATE "C",
     fair          boolean NOT NULL DEFAULT false,
     ages_after    interval CHECK (ages_after > '0'),
+    long_wait     interval CHECK (long_wait > '0'),
     paused_at     timestamptz,
     paused_reason text,
     paused_by     text
@@ -17,4 +18,5 @@ CREATE TRIGGER job_rules_ended AFTER DELETE ON job_queue
 COMMENT ON TABLE job_queue IS 'Queues that are paused or shared out fairly by tenant; a queue needs no row here to exist.';
 COMMENT ON COLUMN job_queue.fair IS 'Lanes take turns, and a job without a concurrency key has its tenant for a lane once the workers have looked through what waits.';
 COMMENT ON COLUMN job_queue.ages_after IS 'A job that is due for so long counts one priority higher, and one more each time it passes; null: never.';
+COMMENT ON COLUMN job_queue.long_wait IS 'Somebody is told when a job here is due for longer; null: 5 minutes. An interval of years silences the queue.';
 COMMENT ON COLUMN job_queue.paused_by IS 'Who paused it, as they say; else the role of their session.';
