@@ -12,6 +12,7 @@ LABS = {
     "executors": ("executors.command", "children killed at random under good and bad jobs of every executor"),
     "fleet": ("fleet.command", "three pools under a supervisor; workers, supervisors and the server are killed"),
     "hostile": ("hostile", "broken and crafted videos through the API, the queue and the children"),
+    "install": ("install", "the installer on a blank Debian: twice, upgrades, bad releases, backup, wipe, restore"),
     "limits": ("limits", "four workers share a limit of three while they are killed"),
     "media": ("media.command", "videos broken at random, or our speed beside three commands of FFmpeg"),
     "mutants": ("mutants", "twelve known defects planted in a copy, which the everyday tests must notice"),
