@@ -20,6 +20,7 @@ from snapapp.process.health import Health
 from snapapp.process.loop_lag import Lag
 from snapapp.process.monolith import Monolith
 from snapapp.process.shutdown import Departure
+from snapapp.process.systemd import Notices
 from snapapp.settings.table import Settings
 
 _SWITCH_INTERVAL = 0.0005  # seconds a busy thread keeps the others waiting; the default, 5 ms, is what a request takes
@@ -32,15 +33,17 @@ def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequ
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        with Departure(house) as departure, app.state.lag:
+        with Departure(house) as departure, app.state.lag, Notices() as notices:
             app.state.departure = departure
             sys.setswitchinterval(_SWITCH_INTERVAL)
             await asyncio.to_thread(house.start)
             app.state.health = Health(house)
             departure.serving(noted)
+            notices.ready()
             try:
                 yield
             finally:
+                notices.stopping()
                 await asyncio.to_thread(house.stop, departure.reason)
                 app.state.health.close()
 

@@ -321,24 +321,23 @@ first_start() {
         as snapapp "$RELEASE/.venv/bin/snapapp" tenants rotate-token default
         say "  Note it: clients send it as X-Assinatura-Token, a person types it on the page."
     fi
-    enable
-    is_healthy || fail "It does not come up: journalctl -u snapapp-api -n 50"
+    if ! { enable && is_healthy; }; then fail "It does not come up: journalctl -u snapapp-api -n 50"; fi
 }
 
 upgrade() {
-    local code=0
+    local code=0 is_up=1
     PREVIOUS=$(readlink -f "$HOME_OF_RELEASES/current")
     as snapapp "$RELEASE/.venv/bin/snapapp" check-deploy || code=$?
     ((code != 1)) || fail "The new release would leave jobs or schedules alone, see above; what runs goes on."
     if is_current; then
         switch_to "$RELEASE"
         units
-        restart_all
+        restart_all || is_up=0
     else
         migrate_with_a_copy
+        start_again || is_up=0
     fi
-    enable
-    is_healthy || take_back
+    if ! { ((is_up)) && enable && is_healthy; }; then take_back; fi
 }
 
 # The schema changes, so everything stands still, and there is a copy to go back to.
@@ -352,8 +351,9 @@ migrate_with_a_copy() {
         COPY='' # it is one transaction, so the schema is as it was
         take_back
     fi
-    ((!${#RUNNING[@]})) || systemd start "${RUNNING[@]}"
 }
+
+start_again() { ((!${#RUNNING[@]})) || systemd start "${RUNNING[@]}"; }
 
 running_units() {
     systemd list-units --plain --no-legend --state=active 'snapapp-api.service' 'snapapp-worker@*' 'snapapp-supervisor.service' |
@@ -369,10 +369,11 @@ switch_to() {
     mv -T "$HOME_OF_RELEASES/next" "$HOME_OF_RELEASES/current"
 }
 
+# The API says itself when it serves: one that does not is an error here already.
 restart_all() {
-    systemd restart snapapp-api
-    systemd try-restart 'snapapp-worker@*'
-    systemd try-reload-or-restart snapapp-supervisor
+    systemd restart snapapp-api &&
+        systemd try-restart 'snapapp-worker@*' &&
+        systemd try-reload-or-restart snapapp-supervisor
 }
 
 units() {
@@ -426,9 +427,9 @@ take_back() {
     switch_to "$PREVIOUS"
     units
     systemd reset-failed 'snapapp-*' || true
-    restart_all
-    ((!${#RUNNING[@]})) || systemd start "${RUNNING[@]}"
-    is_healthy || fail "Release $(basename "$PREVIOUS") does not come up either: journalctl -u snapapp-api -n 50"
+    if ! { restart_all && start_again && is_healthy; }; then
+        fail "Release $(basename "$PREVIOUS") does not come up either: journalctl -u snapapp-api -n 50"
+    fi
     fail "Release $(basename "$RELEASE") was taken back; $(basename "$PREVIOUS") runs as before."
 }
 
