@@ -682,15 +682,9 @@ SELECT queue, count(*) FILTER (WHERE status = 'PENDING'), count(*) FILTER (WHERE
        count(*) FILTER (WHERE status IN ('PENDING', 'RETRY_WAIT') AND next_retry_at <= now()),
        count(*) FILTER (WHERE status = 'RUNNING'), count(*) FILTER (WHERE status = 'FAILED'),
        now() - min(next_retry_at) FILTER (WHERE next_retry_at <= now() AND isfinite(next_retry_at)),
-<<<<<<< HEAD
        (min(ARRAY[extract(epoch FROM next_retry_at), id]) FILTER (
            WHERE status = 'OLDEST' AND next_retry_at <= now() AND isfinite(next_retry_at)))[2]::bigint,
-       max(paused_at), max(paused_reason)
-=======
-       (array_agg(id ORDER BY next_retry_at) FILTER (
-           WHERE status = 'OLDEST' AND next_retry_at <= now() AND isfinite(next_retry_at)))[1],
        max(paused_at), max(paused_reason), max(long_wait)
->>>>>>> 37c653b (A long wait is an alert, and each queue says from when on)
   FROM found LEFT JOIN job_queue ON name = queue
  GROUP BY queue ORDER BY queue
 """
