@@ -36,9 +36,17 @@ SELECT DISTINCT rolname FROM pg_roles JOIN (
 """
 
 
+# Our transaction waits while pg_dump, which lifts these limits for itself, reads: for hours perhaps.
+_LIFT_LIMITS = """
+SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN (
+    'idle_in_transaction_session_timeout', 'idle_session_timeout', 'statement_timeout', 'transaction_timeout')
+"""
+
+
 @contextmanager
 def connected(url: str) -> Iterator[Db]:
     with psycopg.connect(url, autocommit=True, connect_timeout=10, application_name="snapapp backup") as db:
+        db.execute(_LIFT_LIMITS)
         yield db
 
 

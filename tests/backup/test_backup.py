@@ -67,6 +67,13 @@ def test_a_bucket_can_hold_both(filled: str, empty_url: str, bucket: Bucket, pla
     assert content(into) == {"snaps/a/1/clip.mp4": large}
 
 
+def test_a_limit_on_idle_transactions_does_not_end_a_long_dump(filled: str, db: Db, media: Local, place: Place) -> None:
+    """The doctor recommends one, and our transaction is idle while pg_dump reads."""
+    [name] = db.execute("SELECT quote_ident(current_database())").fetchone() or ("?",)
+    db.execute(f"ALTER DATABASE {name} SET idle_in_transaction_session_timeout = '20ms'")
+    assert made(filled, media, place).manifest.tables["public.snap_processing_job"] == 3
+
+
 @pytest.fixture
 def key(tmp_path: Path) -> Path:
     if not shutil.which("age"):
