@@ -24,14 +24,16 @@ SELECT format('%I.%I', nspname, relname) FROM pg_class JOIN pg_namespace ON pg_n
  WHERE relkind IN ('r', 'p') AND NOT relispartition AND nspname <> 'information_schema' AND nspname !~ '^pg_'
  ORDER BY 1
 """
-# Whoever something is granted to, or a policy is for. 0 is everybody.
+# Whoever something is granted to, or a policy is for. 0 is everybody. What a superuser has as owner is in no dump.
 _ROLES = """
 SELECT DISTINCT rolname FROM pg_roles JOIN (
-    SELECT (aclexplode(relacl)).grantee FROM pg_class WHERE relacl IS NOT NULL
-    UNION SELECT (aclexplode(nspacl)).grantee FROM pg_namespace WHERE nspacl IS NOT NULL
-    UNION SELECT (aclexplode(proacl)).grantee FROM pg_proc WHERE proacl IS NOT NULL
-    UNION SELECT unnest(polroles) FROM pg_policy) AS named ON named.grantee = pg_roles.oid
- WHERE rolname !~ '^pg_' AND NOT rolsuper AND rolname <> current_user
+    SELECT (aclexplode(relacl)).grantee, relowner AS owner FROM pg_class
+    UNION SELECT (aclexplode(attacl)).grantee, relowner FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
+    UNION SELECT (aclexplode(nspacl)).grantee, nspowner FROM pg_namespace
+    UNION SELECT (aclexplode(proacl)).grantee, proowner FROM pg_proc
+    UNION SELECT (aclexplode(typacl)).grantee, typowner FROM pg_type
+    UNION SELECT unnest(polroles), 0 FROM pg_policy) AS named ON named.grantee = pg_roles.oid
+ WHERE rolname !~ '^pg_' AND NOT (rolsuper AND grantee = owner) AND rolname <> current_user
  ORDER BY 1
 """
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 import sqlalchemy
@@ -65,6 +66,22 @@ def test_a_bucket_can_hold_both(filled: str, empty_url: str, bucket: Bucket, pla
     into = bucket.storage(tmp_path / "spool", prefix="restored")
     backup.restore(empty_url, into, Place(away, None), None, tmp_path)
     assert content(into) == {"snaps/a/1/clip.mp4": large}
+
+
+def test_roles_that_only_the_old_server_has_do_not_keep_a_backup_from_coming_back(
+    filled: str, db: Db, media: Local, place: Place, tmp_path: Path
+) -> None:
+    """A drill's server is new, and so is the one after a fire."""
+    reader = f"reader_{uuid4().hex}"
+    db.execute(f"CREATE ROLE {reader}")
+    try:
+        db.execute(f"GRANT SELECT (id) ON snap_processing_job TO {reader}")
+        db.execute(f"CREATE TYPE mood AS ENUM ('well'); GRANT USAGE ON TYPE mood TO {reader}")
+        db.execute(f"ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO {reader}")
+        assert reader in made(filled, media, place).manifest.roles
+    finally:
+        db.execute(f"DROP OWNED BY {reader}; DROP ROLE {reader}")
+    backup.drill(place, None, tmp_path)
 
 
 def test_a_limit_on_idle_transactions_does_not_end_a_long_dump(filled: str, db: Db, media: Local, place: Place) -> None:
