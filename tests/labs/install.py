@@ -223,10 +223,11 @@ def upgrade() -> None:
 
 def a_bad_release_with_another_schema_is_taken_back_with_it(box: Box) -> None:
     add_migration(box, "pass")
+    jobs = box.ask("SELECT count(*), max(id) FROM snap_processing_job WHERE kind = 'demo.hello'")
     refused(box, *BROKEN, "was taken back")
     assert box.ask("SELECT to_regclass('ox') IS NULL") == "t"
     assert box.ask("SELECT count(*) FROM pg_database WHERE datname LIKE 'snapapp_2%'") == "1"
-    assert box.ask("SELECT count(*) FROM snap_processing_job WHERE kind = 'demo.hello'") == "1"
+    assert box.ask("SELECT count(*), max(id) FROM snap_processing_job WHERE kind = 'demo.hello'") == jobs
 
 
 def a_migration_that_fails_is_taken_back(box: Box) -> None:
@@ -267,6 +268,7 @@ def a_backup_survives_the_loss_of_everything(box: Box) -> None:
 
 def without_systemd_it_says_so(box: Box) -> None:
     box.sh("rmdir /run/systemd/system")
+    assert box.install().returncode == 0
     before = box.state()
     done = box.install()
     assert (done.returncode, "systemd is not running here" in done.stdout) == (0, True)
