@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 from snapapp.backup.manifest import when
 from snapapp.backup.place import Place
 
+_A_DAY = timedelta(days=1)  # a bucket's uploads lie beside those of the media, which may be under way
+
 
 def outlived(ids: Sequence[str], now: datetime, *, keep: int, keep_for: timedelta) -> list[str]:
     """Those that are neither among the newest so many nor young."""
@@ -26,4 +28,5 @@ def apply(place: Place, now: datetime, *, keep: int, keep_for: timedelta) -> lis
     for sha256, key in list(place.objects()):
         if sha256 not in needed:
             place.store.delete(key)
+    place.store.forget_uploads(now - _A_DAY)  # of a backup that was killed: nobody else clears a folder of backups
     return gone

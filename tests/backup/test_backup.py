@@ -1,6 +1,7 @@
 """Backups made, kept, brought back and tried out, with the real pg_dump, pg_restore and age."""
 
 import io
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -202,10 +203,16 @@ def test_a_dump_that_breaks_off_is_not_kept(
     assert [stored.key for stored in place.store.listed("backups/")] == []
 
 
-def test_the_next_backup_clears_away_what_an_interrupted_one_left(filled: str, media: Local, place: Place) -> None:
+def test_the_next_backup_clears_away_what_an_interrupted_one_left(
+    filled: str, media: Local, place: Place, tmp_path: Path
+) -> None:
     place.put("20200101T000000Z", "database", io.BytesIO(b"half"))
     place.store.put("objects/ab/ab12", b"of nobody")
+    killed = tmp_path / "backups/.incoming/0123"
+    killed.write_bytes(b"half")
+    os.utime(killed, (0, 0))
     made(filled, media, place)
+    assert not killed.exists()
     assert place.unfinished() == []
     assert not place.store.exists("objects/ab/ab12")
 
