@@ -13,6 +13,7 @@ _PAGE = 100  # jobs
 OnProgress = Callable[[int], None]  # so many more have their answer
 Witness = Callable[[Db, int], None]  # so many were changed: called in the transaction that did it
 _Step = Callable[[Db, int], Status]
+_Page = Callable[[Db, list[int]], dict[int, Status]]
 
 
 class Answers(NamedTuple):
@@ -28,7 +29,7 @@ def _nobody(_db: Db, _jobs: int) -> None: ...
 def retry(db: Db, ids: Iterable[int], on_progress: OnProgress | None = None, witness: Witness = _nobody) -> Answers:
     """Runs these jobs again, counting from zero. Each page is a transaction where `db` commits by itself, and a
     savepoint in the caller's transaction otherwise; a job that is refused never spoils it for the others."""
-    return _in_pages(db, ids, _retry, on_progress, witness)
+    return _in_pages(db, ids, _retry, on_progress, witness, page_of=_retry_all)
 
 
 def cancel(db: Db, ids: Iterable[int], on_progress: OnProgress | None = None, witness: Witness = _nobody) -> Answers:
@@ -53,17 +54,30 @@ def _retry(db: Db, job_id: int) -> Status:
     return Status.PENDING
 
 
+def _retry_all(db: Db, page: list[int]) -> dict[int, Status]:
+    """In one statement: a round trip for each job took more than half of the time."""
+    lifecycle.retry_all_by_person(db, page)
+    return dict.fromkeys(page, Status.PENDING)
+
+
 def _replay(db: Db, job_id: int) -> Status:
     lifecycle.replay(db, job_id)
     return Status.PENDING
 
 
-def _in_pages(db: Db, ids: Iterable[int], step: _Step, on_progress: OnProgress | None, witness: Witness) -> Answers:
+def _in_pages(
+    db: Db,
+    ids: Iterable[int],
+    step: _Step,
+    on_progress: OnProgress | None,
+    witness: Witness,
+    page_of: _Page | None = None,
+) -> Answers:
     answers = Answers({}, {})
     in_order = sorted(set(ids))  # else two who lock the same rows could wait for each other in a circle
     for start in range(0, len(in_order), _PAGE):
         page = in_order[start : start + _PAGE]
-        some = _page(db, page, step, witness)
+        some = _page(db, page, step, witness, page_of)
         answers.done.update(some.done)
         answers.refused.update(some.refused)
         if on_progress:
@@ -71,10 +85,10 @@ def _in_pages(db: Db, ids: Iterable[int], step: _Step, on_progress: OnProgress |
     return answers
 
 
-def _page(db: Db, page: list[int], step: _Step, witness: Witness) -> Answers:
+def _page(db: Db, page: list[int], step: _Step, witness: Witness, page_of: _Page | None) -> Answers:
     try:
         with database.together(db):
-            done = {job_id: step(db, job_id) for job_id in page}
+            done = page_of(db, page) if page_of else {job_id: step(db, job_id) for job_id in page}
             witness(db, len(done))
         return Answers(done, {})
     except JobsError:

@@ -65,6 +65,11 @@ def retry_by_person(db: Db, job_id: int) -> None:
     _ask(db, "SELECT retry_job(%(id)s)", {"id": job_id})
 
 
+def retry_all_by_person(db: Db, job_ids: list[int]) -> None:
+    """The same for all of them, in this order; the first that is refused ends the caller's transaction."""
+    _ask(db, "SELECT retry_job(id) FROM unnest(%(ids)s::bigint[]) AS id", {"ids": job_ids})
+
+
 def replay(db: Db, job_id: int) -> int:
     """Inserts a copy and returns its id. UnknownJob ends the caller's transaction."""
     return cast(int, _ask(db, "SELECT replay_job(%(id)s)", {"id": job_id})[0][0])

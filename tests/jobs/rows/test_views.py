@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from snapapp.jobs.errors import UnknownJob
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import database, roster, views
+from snapapp.jobs.rows import database, failures, roster, views
 from snapapp.jobs.rows.roster import Counts, Member, Report
 from snapapp.jobs.rows.views import Filter, JobDetail
 from tests.conftest import EMBEDDED, Postgres
@@ -233,6 +233,11 @@ LOOKS: dict[str, Callable[[Db], object]] = {
     "queues": views.queues,
     "drained": lambda db: views.is_drained(db, "worker", ["new"], []),
     "job": lambda db: views.job(db, 1),
+    "family": lambda db: views.family(db, 1),
+    "minutes": views.minutes,
+    "failures": failures.groups,
+    "step": lambda db: failures.step(db, Filter(error_line="oops"), after=0, up_to=99_999, limit=10),
+    "newest failure": failures.newest,
 }
 
 
