@@ -1,13 +1,14 @@
 """/internal/failures: dead letters by what went wrong, retried and discarded step by step; and /internal/audit, where
 all of that stands."""
 
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from starlette.testclient import TestClient
 
-from snapapp.jobs.rows import failures
+from snapapp.jobs.rows import failures, retention
 from tests.factory import Db, ago, make_job, make_jobs, row, scalar, statuses
 
 FAILURES = "/internal/failures"
@@ -180,7 +181,7 @@ def test_every_deed_is_in_the_audit(client: TestClient, db: Db, nightly: str) ->
         (f"/internal/schedules/{nightly}/run", f"schedule {nightly}", {"job": job_id + 2}),
     ]
     for path, _, _ in asked:
-        answer = client.post(path, json={"reason": "lunch"}, headers={"X-Operator": "Z%C3%A9%0A", "X-Request-Id": "r"})
+        answer = client.post(path, json={"reason": "lunch"}, headers={"X-Operator": "Z%0A%C3%A9", "X-Request-Id": "r"})
         assert answer.status_code < 300, answer.text
     written = deeds(client)[::-1]
     assert [(deed["subject"], deed["detail"]) for deed in written] == [(subject, said) for _, subject, said in asked]
@@ -219,6 +220,14 @@ def test_the_audit_is_read_page_by_page_and_by_subject(client: TestClient, db: D
     assert [deed["subject"] for deed in deeds(client, before=page["next"])] == [f"job {ids[0]}"]
     [deed] = deeds(client, subject=f"job {ids[1]}")
     assert deed["who"] == "<b>" + "x" * 77
+
+
+def test_the_audit_is_kept_for_ninety_days_whatever_else_is(client: TestClient, db: Db) -> None:
+    for job_id in make_jobs(db, 2, "FAILED"):
+        client.post(f"/internal/jobs/{job_id}/retry")
+    db.execute("UPDATE job_audit SET at = now() - interval '80 days' - id * interval '6 days'")
+    retention.prune_fleet(db, keep=timedelta(days=1))
+    assert [deed["subject"] for deed in deeds(client)] == ["job 1"]
 
 
 # --- what else the page asks for --------------------------------------------------------------------------------
