@@ -1,12 +1,16 @@
 """What is old is deleted, a page at a time: finished jobs, and what there is to tell of workers and supervisors."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import cast
 
+import psycopg
+
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows.database import Db as Db  # part of this module's signatures
+from snapapp.jobs.rows.database import is_away, waited_in_vain
 from snapapp.jobs.rows.database import run as _run
 
 
@@ -122,18 +126,36 @@ def has_counts(db: Db) -> bool:
 
 
 def prune_page_of_surplus(
-    db: Db, seen: Counter[tuple[str, str]], *, before: int, limit: int = 1000
+    db: Db,
+    seen: Counter[tuple[str, str]],
+    *,
+    before: int,
+    refused: Callable[[int, Exception], None],
+    limit: int = 1000,
 ) -> tuple[int, int | None]:
     """Going down from the newest: deletes what the rules call too many, of one page of ids. `seen` counts, by kind and
-    status, what the pages above had. Returns how many were deleted, and where to go on (None: done)."""
+    status, what the pages above had; `refused` is told of a row that PostgreSQL lets nobody delete. Returns how many
+    were deleted, and where to go on (None: done)."""
     *finished, (*_, lowest) = _run(db, _FINISHED, {"before": before, "limit": limit})
     surplus = []
     for job_id, kind, status, newest, _ in finished:
         seen[kind, status] += 1
         if seen[kind, status] > newest:
             surplus.append(job_id)
-    deleted = _run(db, _DELETE_FINISHED, {"ids": sorted(surplus)})[0][0] if surplus else 0
-    return deleted, lowest
+    return _delete_finished(db, sorted(surplus), refused), lowest
+
+
+def _delete_finished(db: Db, ids: list[int], refused: Callable[[int, Exception], None]) -> int:
+    try:
+        return cast(int, _run(db, _DELETE_FINISHED, {"ids": ids})[0][0]) if ids else 0
+    except psycopg.Error as error:
+        if is_away(error) or waited_in_vain(error):
+            raise
+        if len(ids) == 1:
+            refused(ids[0], error)
+            return 0
+    half = len(ids) // 2
+    return _delete_finished(db, ids[:half], refused) + _delete_finished(db, ids[half:], refused)
 
 
 def rules(db: Db) -> list[Rule]:

@@ -98,7 +98,7 @@ class Recovery:
         deleted = 0
         while before is not None:
             began = monotonic()
-            count, before = retention.prune_page_of_surplus(db, seen, before=before)
+            count, before = retention.prune_page_of_surplus(db, seen, before=before, refused=self._kept)
             deleted += count
             if self._is_closed.wait(monotonic() - began):
                 break
@@ -115,8 +115,11 @@ class Recovery:
             if limit > 1:
                 return self._prune_page(db, limit // 2)
             last = retention.first_after(db, after)
-            self._events.complain(self._member.id, f"prune job {last}", error)
+            self._kept(last, error)
             return 0, last
+
+    def _kept(self, job_id: int | None, error: Exception) -> None:
+        self._events.complain(self._member.id, f"prune job {job_id}", error)
 
     def _prune_history(self, db: psycopg.Connection[Row]) -> None:
         ledger.prune(db)

@@ -111,9 +111,7 @@ def test_of_a_kind_so_many_stay_and_the_newest(db: Db, recovery: Recovery, monke
         " ('', 'COMPLETED', NULL, 3), ('mail', 'COMPLETED', NULL, 1), ('log', 'COMPLETED', NULL, NULL)"
     )
     page = retention.prune_page_of_surplus
-    monkeypatch.setattr(
-        retention, "prune_page_of_surplus", lambda db, seen, before: page(db, seen, before=before, limit=4)
-    )
+    monkeypatch.setattr(retention, "prune_page_of_surplus", lambda db, seen, **more: page(db, seen, limit=4, **more))
     made = {kind: [over(db, kind, "COMPLETED", 0.1) for _ in range(7)] for kind in ("a", "mail", "b", "log")}
     failed = [over(db, "mail", "FAILED", 0.1) for _ in range(3)]
     for job_id in made["a"]:
@@ -121,6 +119,15 @@ def test_of_a_kind_so_many_stay_and_the_newest(db: Db, recovery: Recovery, monke
     assert recovery.prune() == 4 + 6 + 4
     assert sorted(statuses(db)) == sorted([*made["a"][4:], made["mail"][6], *made["b"][4:], *made["log"], *failed])
     assert scalar(db, "SELECT count(*) FROM job_log") == 3
+
+
+def test_a_job_that_a_table_of_yours_points_at_does_not_keep_the_others(db: Db, recovery: Recovery) -> None:
+    db.execute("INSERT INTO job_retention (kind, status, keep, newest) VALUES ('', 'COMPLETED', NULL, 1)")
+    made = [over(db, "a", "COMPLETED", 0.1) for _ in range(5)]
+    db.execute("CREATE TABLE invoice (job_id bigint REFERENCES snap_processing_job)")
+    db.execute("INSERT INTO invoice VALUES (%s)", [made[2]])
+    assert recovery.prune() == 3
+    assert sorted(statuses(db)) == [made[2], made[4]]
 
 
 def test_pruning_by_rules_reads_pages_not_the_table(db: Db, recovery: Recovery) -> None:
@@ -132,6 +139,6 @@ def test_pruning_by_rules_reads_pages_not_the_table(db: Db, recovery: Recovery) 
     with db.transaction():
         db.execute("SET LOCAL plan_cache_mode = force_generic_plan")
         assert retention.prune_by_rules(db, keep=timedelta(days=99))[0] == 1000
-        retention.prune_page_of_surplus(db, Counter(), before=2**62)
+        retention.prune_page_of_surplus(db, Counter(), before=2**62, refused=lambda _id, _error: None)
         scans = "SELECT seq_scan FROM pg_stat_xact_user_tables WHERE relname = 'snap_processing_job'"
         assert scalar(db, scans) == 0
