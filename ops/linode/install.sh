@@ -80,7 +80,8 @@ is_ours() {
     local path=$1
     [[ -e $path ]] || return 0
     grep -q snapapp "$path" && return 0
-    dpkg-query -W -f='${Conffiles}\n' | grep -qF " $path $(md5sum <"$path" | cut -d' ' -f1)"
+    # not through a pipe: grep leaves at the first hit, and dpkg-query's complaint of that would be the answer
+    grep -qF " $path $(md5sum <"$path" | cut -d' ' -f1)" < <(dpkg-query -W -f='${Conffiles}\n')
 }
 
 # --- the box ------------------------------------------------------------------------------------------------------
@@ -97,7 +98,7 @@ require_system() {
 packages() {
     local missing=() name
     for name in "${PACKAGES[@]}"; do
-        dpkg-query -W -f='${db:Status-Status}' "$name" 2>/dev/null | grep -qx installed || missing+=("$name")
+        [[ $(dpkg-query -W -f='${db:Status-Status}' "$name" 2>/dev/null) == installed ]] || missing+=("$name")
     done
     ((${#missing[@]})) || return 0
     changed "packages: ${missing[*]}"
@@ -140,7 +141,7 @@ ssh_ports() {
     printf '%s' "${found:-22}"
 }
 
-ufw_is_active() { command -v ufw >/dev/null && ufw status 2>/dev/null | grep -q '^Status: active'; }
+ufw_is_active() { command -v ufw >/dev/null && grep -q '^Status: active' < <(ufw status 2>/dev/null); }
 
 # Under 4 GB one page too many would otherwise be somebody's end.
 swap() {

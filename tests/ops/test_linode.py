@@ -1,5 +1,6 @@
 """ops/linode: what systemd, PostgreSQL and the proxies make of the files for a box, and whether their numbers agree."""
 
+import hashlib
 import os
 import re
 import shlex
@@ -315,7 +316,8 @@ def installer(line: str, **environment: str) -> subprocess.CompletedProcess[str]
     return ran("bash", "-c", f". {BOX}/install.sh; {line}", **environment)
 
 
-def test_shellcheck_finds_nothing_in_the_installer() -> None:
+def test_the_installer_can_be_run_and_shellcheck_finds_nothing_in_it() -> None:
+    assert os.access(BOX / "install.sh", os.X_OK)
     answer = ran(tool("shellcheck"), BOX / "install.sh")
     assert (answer.returncode, answer.stdout) == (0, "")
 
@@ -348,6 +350,15 @@ def test_a_file_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:
     theirs.write_text("table inet mine {}\n")
     ours.write_text("# snapapp's\n")
     assert [installer(f"is_ours {path}").returncode for path in (theirs, ours, tmp_path / "none")] == [1, 0, 0]
+
+
+def test_a_file_as_its_package_brought_it_is_replaced(tmp_path: Path) -> None:
+    """Whatever comes after it in the packages' list, which nobody reads to its end."""
+    (tmp_path / "theirs").write_text("as it came\n")
+    digest = hashlib.md5(b"as it came\n").hexdigest()
+    listed = f"echo ' {tmp_path}/theirs {digest}'; seq 100000 || exit 141"
+    answer = installer(f"dpkg-query() {{ {listed}; }}; is_ours {tmp_path}/theirs")
+    assert answer.returncode == 0
 
 
 def test_a_file_is_placed_once(tmp_path: Path) -> None:
