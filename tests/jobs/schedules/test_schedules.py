@@ -405,6 +405,12 @@ def move_back(db: Db, by: timedelta) -> None:
     )
 
 
+def forget_what_fired(db: Db) -> None:
+    """A second may pass between a declaration and the look that follows it: its slot would come twice."""
+    db.execute("DELETE FROM job_schedule_slot")
+    db.execute("DELETE FROM snap_processing_job")
+
+
 def ledger(db: Db, name: str = "its") -> list[tuple[datetime, str, str | None, int | None]]:
     return db.execute(
         "SELECT slot, outcome, why, job_id FROM job_schedule_slot WHERE schedule = %s ORDER BY slot", [name]
@@ -538,6 +544,7 @@ def test_of_a_very_long_absence_only_the_newest_slots_are_written_down_one_by_on
     known.scheduled(every=SECOND, name="its", missed=missed, at_most=1000)(work)
     one = looker(known)
     one.look()
+    forget_what_fired(db)
     move_back(db, 2 * HOUR)
     assert one.look() > 0.0
     written = [slot for slot, *_ in ledger(db)]
@@ -552,6 +559,7 @@ def test_of_a_spec_that_changes_after_a_long_absence_only_the_newest_slots_are_w
     db: Db, looker: Callable[..., Looker]
 ) -> None:
     looker(another(SECOND), "old").look()
+    forget_what_fired(db)
     move_back(db, 2 * HOUR)
     looker(another(24 * HOUR), "new").look()
     assert len(ledger(db)) == 1000
