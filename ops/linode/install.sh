@@ -345,7 +345,10 @@ upgrade() {
 migrate_with_a_copy() {
     mapfile -t RUNNING < <(running_units)
     ((!${#RUNNING[@]})) || systemd stop "${RUNNING[@]}"
-    keep_copy
+    if ! keep_copy; then
+        start_again || true
+        fail "The database cannot be copied, so the schema is left as it is; what ran is started again."
+    fi
     switch_to "$RELEASE"
     units
     if ! migrate; then
@@ -436,10 +439,10 @@ take_back() {
 
 # Whole or not at all: the name is given when the dump has ended well.
 keep_copy() {
-    install -d -m 0700 -o postgres -g postgres "$COPIES"
+    install -d -m 0700 -o postgres -g postgres "$COPIES" || return
     COPY=$COPIES/$(basename "$(readlink -f "$HOME_OF_RELEASES/current")").dump
-    as postgres pg_dump --format custom --file "$COPY.part" snapapp
-    as postgres mv "$COPY.part" "$COPY"
+    as postgres pg_dump --format custom --file "$COPY.part" snapapp &&
+        as postgres mv "$COPY.part" "$COPY"
 }
 
 # Beside the database in use, which keeps everything that came since, under a name of its own.

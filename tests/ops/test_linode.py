@@ -496,6 +496,14 @@ def test_a_copy_that_fails_halfway_leaves_the_one_before(box: Box) -> None:
     assert kept == {"20260101-old.dump": before}
 
 
+def test_an_upgrade_without_a_copy_starts_again_what_it_had_stopped(box: Box) -> None:
+    box.stand_in("pg_dump", "exit 1")
+    said = box.calls("is_running() { :; }; running_units() { echo snapapp-worker@1.service; }; migrate_with_a_copy")
+    assert (said.returncode, "cannot be copied" in said.stderr) == (1, True), said
+    assert box.started.read_text().splitlines() == ["stop snapapp-worker@1.service", "start snapapp-worker@1.service"]
+    assert (box.folder / "opt/snapapp/current").resolve().name == "20260101-old"
+
+
 # --- proxies ----------------------------------------------------------------------------------------------------
 
 
