@@ -110,6 +110,8 @@ def slots(spec: str, tz: str, after: datetime, until: datetime) -> list[datetime
 
 def newest(spec: str, tz: str, after: datetime, until: datetime, limit: int) -> list[datetime]:
     """The last few of them. Looked for from the end, further and further back: there may be millions."""
+    _, _, ends = _bounds(spec)
+    until = min(until, ends or until)  # else millions are gone through where it ended long ago
     window = timedelta(minutes=10)
     while True:
         since = max(after, until - window)
@@ -334,7 +336,10 @@ def _name(name: str) -> str:
 def _spec(cron: str | None, every: timedelta | None) -> str:
     if (cron is None) == (every is None):
         raise InvalidSchedule("a schedule needs either cron or every")
-    return spec_of(every) if every is not None else " ".join((cron or "").split())
+    spec = spec_of(every) if every is not None else " ".join((cron or "").split())
+    if spec != _bounds(spec)[0]:
+        raise InvalidSchedule(f"cron {spec!r} has a from or an until in it: say starts and ends")
+    return spec
 
 
 def _bounded(spec: str, tz: str, starts: datetime | None, ends: datetime | None, times: int | None) -> str:

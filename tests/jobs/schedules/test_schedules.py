@@ -148,8 +148,16 @@ def test_a_schedule_has_a_start_an_end_or_so_many_times() -> None:
     assert by_name["between"] == "0 3 * * * from 2027-03-01T03:00:00+00:00 until 2027-03-03T03:00:00+00:00"
 
 
+def test_the_newest_slots_of_what_ended_years_ago_are_looked_for_from_its_end() -> None:
+    """Back from now in ever longer steps, the step that meets the end goes through years of seconds."""
+    end = datetime(2020, 1, 1, tzinfo=UTC)
+    spec = f"every 1s until {end.isoformat()}"
+    assert newest(spec, "UTC", end - timedelta(days=9999), end + timedelta(days=2500), 2) == [end - SECOND, end]
+
+
 NEVER: list[dict[str, Any]] = [
     {"starts": datetime(2027, 1, 1)},  # noqa: DTZ001 - that is what is wrong
+    {"cron": "0 3 * * * until 2027-01-01T00:00:00"},
     {"starts": datetime(2027, 1, 2, tzinfo=UTC), "ends": datetime(2027, 1, 1, tzinfo=UTC)},
     {"times": 3},
     {"starts": datetime(2027, 1, 1, tzinfo=UTC), "times": 0},
@@ -159,7 +167,7 @@ NEVER: list[dict[str, Any]] = [
 @pytest.mark.parametrize("bounds", NEVER)
 def test_bounds_between_which_nothing_comes_are_refused(bounds: dict[str, Any]) -> None:
     with pytest.raises(InvalidSchedule):
-        Registry().scheduled(cron="0 3 * * *", name="never", **bounds)(lambda job: None)
+        Registry().scheduled(**({"cron": "0 3 * * *", "name": "never"} | bounds))(lambda job: None)
 
 
 def test_an_interval_is_the_multiples_since_1970() -> None:
