@@ -2,6 +2,7 @@
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
+from datetime import timedelta
 
 from snapapp.jobs.cli.shown import number, say, show_json, show_table, span
 from snapapp.jobs.cli.typed import Add, Db, duration, text, whole
@@ -10,6 +11,7 @@ from snapapp.jobs.model import Status
 from snapapp.jobs.rows import retention
 from snapapp.jobs.rows.retention import Rule
 
+_LONGEST = timedelta(days=365_000)  # as in the table: PostgreSQL's times do not begin much earlier
 _OVER = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
 
 
@@ -48,6 +50,8 @@ def _line(rule: Rule) -> list[str]:
 def set_rule(db: Db, arguments: Namespace) -> int:
     if arguments.keep is None and not arguments.for_ever:
         arguments.error("say how long: --keep AGE or --for-ever")
+    if arguments.keep is not None and arguments.keep > _LONGEST:
+        arguments.error("--keep is at most 365000d; --for-ever keeps them whatever their age")
     rule = Rule(arguments.kind, Status(arguments.status), arguments.keep, arguments.newest)
     retention.set_rule(db, rule)
     return _said(

@@ -14,6 +14,7 @@ from tests.factory import Db
         "retention set failed --keep 1d --for-ever",
         "retention set failed --keep soon",
         "retention set failed --for-ever --newest -1",
+        "retention set failed --keep 365001d",
         "retention remove",
     ],
 )

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 
+import psycopg
 import pytest
 
 from snapapp.jobs.events import Events
@@ -102,6 +103,17 @@ def test_a_kind_and_an_end_may_have_a_rule_of_their_own(db: Db, recovery: Recove
         over(db, kind, status, days)
     assert recovery.prune() == 6
     assert sorted(statuses(db)) == sorted(kept)
+
+
+def test_no_rule_reaches_back_to_where_postgresql_has_no_time(db: Db, recovery: Recovery) -> None:
+    """There it would refuse each page with such a job in it, and keep all others of the page too."""
+    rule = "INSERT INTO job_retention (status, keep) VALUES ('FAILED', %s)"
+    with pytest.raises(psycopg.errors.CheckViolation):
+        db.execute(rule, ["9999999 days"])
+    db.execute(rule, ["365000 days"])
+    over(db, "a", "FAILED", 2)
+    over(db, "a", "COMPLETED", 2)
+    assert recovery.prune() == 1
 
 
 def test_of_a_kind_so_many_stay_and_the_newest(db: Db, recovery: Recovery, monkeypatch: pytest.MonkeyPatch) -> None:

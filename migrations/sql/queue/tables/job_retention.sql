@@ -2,7 +2,7 @@
 CREATE TABLE job_retention (
     kind   text NOT NULL COLLATE "C" DEFAULT '' CHECK (octet_length(kind) <= 200),
     status text NOT NULL COLLATE "C" CHECK (status IN ('COMPLETED', 'FAILED', 'CANCELLED')),
-    keep   interval CHECK (keep >= interval '0'),
+    keep   interval CHECK (keep BETWEEN interval '0' AND interval '365000 days'),  -- before 4713 BC there is no time
     newest integer CHECK (newest >= 0),
 
     PRIMARY KEY (kind, status)
