@@ -31,6 +31,7 @@ class Options:
     cuts: float = 0.005  # the share of statements and commits after which the connection breaks
     mutant: str | None = None
     drain: float = 90.0  # seconds that everything may take to end afterwards
+    late: float = 2.0  # seconds that a takeover may be late by, for a machine that has other things to do
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +91,7 @@ def experiment(options: Options) -> Report:
         here.drain(options.drain)
         drained_in = time.monotonic() - began
         here.fleet.stop()
-        history = _history(here)
+        history = _history(here, options.late)
         verdict = check(history)
         verdict = replace(verdict, violations=(*verdict.violations, *_broken(here)))
         return Report(
@@ -113,7 +114,7 @@ def _let_it_happen(here: Stage, nemesis: Nemesis, seconds: float) -> None:
         time.sleep(_TICK)
 
 
-def _history(here: Stage) -> History:
+def _history(here: Stage, late: float) -> History:
     with here.server.connect() as db:
         return History(
             lines=recorder.lines(here.folder),
@@ -124,7 +125,9 @@ def _history(here: Stage) -> History:
             hooked=kinds.HOOKED,
             deadly=DEADLY,
             promises=Promises(
-                sweep=here.profile.recover_every.total_seconds(), beat=here.profile.beat_every.total_seconds()
+                sweep=here.profile.recover_every.total_seconds(),
+                beat=here.profile.beat_every.total_seconds(),
+                grace=late,
             ),
         )
 
