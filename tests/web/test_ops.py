@@ -284,6 +284,15 @@ def test_from_another_name_the_page_says_what_opens_the_door(browser: Browser, s
         expect(page.locator("main")).to_be_hidden()
 
 
+def test_an_address_that_is_not_named_is_not_told_to_set_a_token(
+    browser: Browser, serve: Callable[..., Server]
+) -> None:
+    site = serve(SNAPAPP_INTERNAL_ALLOW="10.0.0.0/8", SNAPAPP_INTERNAL_TOKEN="open-the-door-please")
+    with opened(browser, site.ops, extra_http_headers={"X-Forwarded-For": "203.0.113.7"}) as (page, _):
+        expect(page.locator("#notice")).to_have_text("SNAPAPP_INTERNAL_ALLOW does not name your address.")
+        expect(page.locator("main")).to_be_hidden()
+
+
 @pytest.mark.parametrize("path", ["ops", "ops/jobs", "ops/workers"])
 def test_where_the_database_is_away_what_was_seen_stays_with_its_time(
     browser: Browser, site: Server, path: str

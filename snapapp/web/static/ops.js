@@ -120,7 +120,7 @@ async function lookOnce(its, signal) {
 
 function explain(error) {
   if (error.status === 401) return askForToken();
-  if (error.status === 403) return explainDoor();
+  if (error.status === 403) return explainDoor(error);
   if (error.status === 404 && !error.isOurs) return explainProxy();
   const isAway = !(error instanceof Refused) || error.status >= 500;
   if (!isAway) return tell(error.message);
@@ -202,10 +202,11 @@ function askForToken() {
   at("token-value").focus();
 }
 
-function explainDoor() {
+function explainDoor({ message }) {
   const port = location.port ? `:${location.port}` : "";
   say("waiting", "not allowed in");
   at("view").hidden = true;
+  if (message.includes("SNAPAPP_INTERNAL_ALLOW")) return tell(`${message}.`); // no token would help
   at("notice").replaceChildren(
     "The queue is shown only to this machine, because the server has no internal token. Open the page as ",
     make("a", { href: `http://localhost${port}/ops`, textContent: `http://localhost${port}/ops` }),
