@@ -133,22 +133,22 @@ def test_a_demo_job_is_started_and_leads_to_its_page(page: Page, db: Db) -> None
 
 
 def test_the_list_is_narrowed_in_its_address_and_read_page_by_page(page: Page, site: Server, db: Db) -> None:
-    make_jobs(db, 60, "FAILED", kind="mail", last_error="refused by a & b")
+    make_jobs(db, 60, "FAILED", kind="mail", last_error="refused by a & 'b'")
     make_job(db, "FAILED", kind="mail", last_error="timeout")
     make_job(db, "COMPLETED", kind="mail")
     page.get_by_role("link", name="Jobs", exact=True).click()
     page.get_by_label("State").select_option("failed")
-    page.get_by_label("Error holds").fill("a & b")
+    page.get_by_label("Error holds").fill("a & 'b'")
     page.keyboard.press("Enter")
     lines = panel(page, "Jobs, newest first").locator("tbody tr")
     expect(lines).to_have_count(50)
-    assert urlsplit(page.url).query == "status=FAILED&error=a+%26+b"
+    assert urlsplit(page.url).query == "status=FAILED&error=a+%26+%27b%27"
     page.get_by_role("link", name="Older").click()
     expect(lines).to_have_count(0)
     expect(panel(page, "Jobs before #11").locator("tbody tr")).to_have_count(10)
     page.reload()
     expect(panel(page, "Jobs before #11").locator("tbody tr")).to_have_count(10)
-    expect(page.get_by_label("Error holds")).to_have_value("a & b")
+    expect(page.get_by_label("Error holds")).to_have_value("a & 'b'")
     page.get_by_role("button", name="SQL").click()
     shown = page.locator(".panel .code code").text_content()
     assert shown is not None

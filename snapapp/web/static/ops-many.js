@@ -2,7 +2,7 @@
 // that changes them all, and whoever is in doubt can stop it.
 
 import { at, make, put } from "/static/page.js";
-import { change, jobsOf, keepName, name, number } from "/static/ops-parts.js";
+import { change, jobsOf, keepName, name, number, saidOf } from "/static/ops-parts.js";
 
 const WORDS = { retry: ["Retry", "retried"], discard: ["Discard", "discarded"] };
 const SHOWN = 10; // refusals
@@ -83,7 +83,7 @@ async function walk(wanted, onStep) {
       const body = { ...wanted, run, after: step.next, upTo: step.upTo };
       step = await change("/internal/failures/step", body, { within: 60_000 });
     } catch (error) {
-      ask(`It could not go on: ${error.message}`, "", "Close", () => at("many").close());
+      ask(`It could not go on: ${saidOf(error)}`, "", "Close", () => at("many").close());
       return false;
     }
     if (!at("many").open) return null;

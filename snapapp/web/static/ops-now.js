@@ -2,7 +2,7 @@
 
 import { make, put } from "/static/page.js";
 import {
-  NOT_YET, ask, button, change, code, counted, each, jobsOf, link, literal, moment, number, panel, query, span, sum, table,
+  NOT_YET, ask, button, change, code, counted, each, jobsOf, link, literal, moment, number, panel, query, saidOf, span, sum, table,
 } from "/static/ops-parts.js";
 import { QUEUE_COLUMNS, queueRow } from "/static/ops-queues.js";
 import { many } from "/static/ops-many.js";
@@ -19,7 +19,7 @@ const GROUPS_SQL = `SELECT kind, job_error_line(last_error) AS error, count(*), 
 
 export function nowView({ again }) {
   const health = make("p", { className: "health", id: "health" });
-  const tiles = make("div", { className: "tiles" });
+  const tiles = make("div", { className: "tiles" }, ...["Waiting", "Running", "Failed", "Oldest due"].map((title) => tile(title, "…", "/ops/queues")));
   const chart = svg("svg", { viewBox: "0 0 600 110", preserveAspectRatio: "none", role: "img" });
   const axis = make("p", { className: "axis quiet" }, make("span", { textContent: "an hour ago" }), make("span", { textContent: "now" }));
   const rate = make("p", { className: "quiet" });
@@ -237,7 +237,7 @@ function tryIt(again) {
         said.replaceChildren(`${kind}: `, link(`/ops/jobs/${made.id}`, `job ${made.id}`), made.note ? ` ${made.note}` : "");
         again();
       } catch (error) {
-        put(said, `${kind} was not started: ${error.message}`);
+        put(said, `${kind} was not started: ${saidOf(error)}`);
       }
     });
     element.replaceChildren(make("b", { textContent: kind }), make("span", { textContent: words }));

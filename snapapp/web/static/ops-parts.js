@@ -1,6 +1,6 @@
 // What the views of /ops are made of. What jobs say is text and stays text: nothing here is ever parsed as HTML.
 
-import { at, client, make, put } from "/static/page.js";
+import { Refused, at, client, make, put } from "/static/page.js";
 
 const NAME = "ops-name";
 const COUNTED = 10_000; // jobs of a queue, by the server: one more means more
@@ -28,6 +28,15 @@ function headers() {
 
 export const { send, ask, change } = client(headers);
 
+/** In words; a server that is slow may well wait for the database, as we do. */
+export function saidOf(error) {
+  if (error instanceof Refused) return error.message;
+  if (error.name === "TimeoutError") return "There was no answer in time";
+  if (/fetch|network|load failed/i.test(error.message)) return "The server does not answer";
+  reportError(error); // a mistake of this page's, which must not pass for the network's
+  return `This page has made a mistake: ${error.message}`;
+}
+
 /** "?status=FAILED&kind=…" of what has a value. */
 export function query(values) {
   const given = Object.entries(values).filter(([, value]) => value !== "" && value !== null && value !== undefined);
@@ -42,7 +51,7 @@ export async function each(panels) {
   const asked = panels.map(([panel], place) => ({ panel, ...ends[place] })).filter((end) => end.value !== NOT_YET);
   for (const { panel, reason } of asked) {
     panel.classList.toggle("stale", reason !== undefined);
-    put(panel.querySelector(".trouble"), reason ? `As it was before: ${reason.message}.` : "");
+    put(panel.querySelector(".trouble"), reason ? `As it was before: ${saidOf(reason)}.` : "");
   }
   const refused = asked.filter((end) => end.reason !== undefined);
   const shutOut = refused.find((end) => end.reason.status === 401 || end.reason.status === 403);
@@ -226,7 +235,7 @@ export function sure({ title, text, yes, danger = false, reason = false, act, do
       at("sure").close();
       await done(answer);
     } catch (error) {
-      put(at("sure-said"), error.message);
+      put(at("sure-said"), saidOf(error));
     } finally {
       at("sure-yes").disabled = false;
     }

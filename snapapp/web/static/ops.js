@@ -3,7 +3,7 @@
 // says from when it is.
 
 import { Refused, at, make, pause, put } from "/static/page.js";
-import { send } from "/static/ops-parts.js";
+import { saidOf, send } from "/static/ops-parts.js";
 import { auditView } from "/static/ops-audit.js";
 import { jobView } from "/static/ops-job.js";
 import { jobsView } from "/static/ops-jobs.js";
@@ -124,11 +124,10 @@ function explain(error) {
   if (error.status === 404 && !error.isOurs) return explainProxy();
   const isAway = !(error instanceof Refused) || error.status >= 500;
   if (!isAway) return tell(error.message);
-  const what = error instanceof Refused ? error.message : "The server does not answer";
   const from = seenAt ? ` What you see is from ${seenAt.toLocaleTimeString()}.` : "";
-  put(at("away"), `${what}.${from} The page tries again by itself.`);
+  put(at("away"), `${saidOf(error)}.${from} The page tries again by itself.`);
   at("away").hidden = false;
-  say("away", error instanceof Refused ? "the database is away" : "the server is away");
+  say("away", error instanceof Refused ? "the database is away" : "no answer");
 }
 
 function say(state, words) {
