@@ -3,7 +3,7 @@ media come first and the database last, in one transaction; so what was interrup
 command."""
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -69,15 +69,18 @@ def add_roles(db: reading.Db, names: tuple[str, ...]) -> None:
                 ) from error
 
 
-def restore_database(url: str, place: Place, manifest: Manifest, scratch: Path) -> None:
-    """The dump is whole, and what its manifest says, before anything of it is run."""
+def restore_database(
+    url: str, place: Place, manifest: Manifest, scratch: Path, *, extensions: Container[str] | None = None
+) -> None:
+    """The dump is whole, and what its manifest says, before anything of it is run. With `extensions` those alone are
+    added that are among them."""
     with reading.connected(url) as db:
         server = reading.major(db)
     with TemporaryDirectory(prefix="restore-", dir=scratch) as folder:
         file = Path(folder) / "database"
         with place.database(manifest) as source, file.open("wb") as target:
             shutil.copyfileobj(source, target, BLOCK)
-        dump.pg_restore(url, server, file)
+        dump.pg_restore(url, server, file, extensions=extensions)
 
 
 def compared(url: str, manifest: Manifest) -> Mapping[str, int]:

@@ -4,7 +4,7 @@ writes sets a parameter that an older server does not know."""
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +16,7 @@ _OF_THE_SYSTEM = Path("/usr/lib/postgresql")  # Debian's place: a folder for eac
 # What belongs to other roles or to the server, which a role that owns no more than its database may not make: what is
 # granted on tables of the future, and the comments of extensions (extensions that are there already are fine).
 _LEFT_OUT = re.compile(r"[0-9]+; [0-9]+ [0-9]+ (DEFAULT ACL|COMMENT - EXTENSION) ")
+_EXTENSION = re.compile(r"[0-9]+; [0-9]+ [0-9]+ EXTENSION - (\S+)")
 _VERSION = re.compile(r"\(PostgreSQL\) (\d+)")
 
 
@@ -24,14 +25,20 @@ def pg_dump(url: str, server: int, *options: str) -> tuple[list[str], dict[str, 
     return [str(_suiting("pg_dump", server)), *options, "--dbname", conninfo(url)], environment(url)
 
 
-def pg_restore(url: str, server: int, dump: Path) -> None:
-    """All of it in one transaction, or nothing. What belongs to whom is not restored: all becomes the caller's."""
+def pg_restore(url: str, server: int, dump: Path, *, extensions: Container[str] | None = None) -> None:
+    """All of it in one transaction, or nothing. What belongs to whom is not restored: all becomes the caller's. With
+    `extensions` those alone are added that are among them."""
     program = str(_suiting("pg_restore", server))
     listed = _done([program, "--list", str(dump)], url).splitlines(keepends=True)
     wanted = dump.with_suffix(".list")
-    wanted.write_text("".join(line for line in listed if not _LEFT_OUT.match(line)))
+    wanted.write_text("".join(line for line in listed if not _LEFT_OUT.match(line) and _fits(line, extensions)))
     options = ["--single-transaction", "--exit-on-error", "--no-owner", "--use-list", str(wanted)]
     _done([program, *options, "--dbname", conninfo(url), str(dump)], url)
+
+
+def _fits(line: str, extensions: Container[str] | None) -> bool:
+    found = _EXTENSION.match(line)
+    return found is None or extensions is None or found[1] in extensions
 
 
 def _done(argv: list[str], url: str) -> str:

@@ -22,7 +22,7 @@ from snapapp.postgres.migrate import migrate
 from snapapp.postgres.schema import is_current
 from snapapp.storage import Local, Room, Storage, Upload
 from tests.backup.conftest import FILES, admin, content, made
-from tests.conftest import Postgres
+from tests.conftest import OLDEST, Postgres
 from tests.factory import Db, make_jobs
 from tests.storage.conftest import Bucket
 
@@ -333,6 +333,16 @@ def test_a_drill_restores_and_leaves_nothing_behind(filled: str, media: Local, p
     drilled = backup.drill(place, None, scratch)
     assert drilled.rows == sum(rows(filled).values())
     assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.skipif(not OLDEST, reason="there is no PostgreSQL below /usr/lib/postgresql")
+@pytest.mark.parametrize("server_name", [OLDEST])
+def test_a_drill_does_without_an_extension_that_the_embedded_server_lacks(
+    filled: str, db: Db, media: Local, place: Place, tmp_path: Path
+) -> None:
+    db.execute("CREATE EXTENSION pg_trgm")
+    made(filled, media, place)
+    assert backup.drill(place, None, tmp_path).rows == sum(rows(filled).values())
 
 
 def test_a_drill_finds_an_object_that_is_not_what_it_was(
