@@ -528,6 +528,8 @@ class Worker:
     def _introduce(self) -> Member:
         settings, pid = self.settings, os.getpid()
         host = platform.node() or "localhost"
+        executors = self._executors.by_name
+        kinds = {name: self._executors.kinds_of(name) for name in executors}
         return Member(
             id=self.id,
             name=settings.worker_name or f"{host}-{pid}",
@@ -540,11 +542,8 @@ class Worker:
             declared=[
                 Declared(its.kind, its.queue, its.max_attempts or settings.max_attempts) for its in self._registry
             ],
-            slots=sum(executor.slots for executor in self._executors.by_name.values()),
+            slots=sum(executor.slots for name, executor in executors.items() if kinds[name]),  # that can run something
             traces=self._executors.state_file.path,
-            rooms={
-                name: {"slots": executor.slots, "kinds": self._executors.kinds_of(name)}
-                for name, executor in self._executors.by_name.items()
-            },
+            rooms={name: {"slots": executor.slots, "kinds": kinds[name]} for name, executor in executors.items()},
             membership=settings.membership,
         )

@@ -776,3 +776,11 @@ def test_the_application_can_wrap_every_hook(url: str, db: Db, registry: Registr
         assert job_id
         until_status(db, job_id, "COMPLETED")
     assert effects(db) == [(job_id, "fazenda")]
+
+
+def test_the_roster_counts_the_slots_that_can_run_something(url: str, db: Db) -> None:
+    """Else two running jobs of a worker without coroutines are 2 of 106."""
+    registry = Registry()
+    registry.processor("quick")(lambda job: None)
+    with working(url, registry, concurrency=3):
+        until(lambda: db.execute("SELECT slots FROM job_worker").fetchall() == [(3,)])
