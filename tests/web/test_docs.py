@@ -222,7 +222,7 @@ def test_the_token_is_kept_for_both_pages_and_stays_out_of_the_line_to_copy(brow
         expect(send(found).locator(".status")).to_have_text("200 OK")
         assert '-H "X-Internal-Token: $SNAPAPP_INTERNAL_TOKEN"' in shell(found)
         assert TOKEN not in page.content()
-        page.get_by_role("link", name="Queue", exact=True).click()
+        page.get_by_role("link", name="Ops", exact=True).click()
         expect(page.locator("#link")).to_have_attribute("data-state", "live")
         page.get_by_role("link", name="API").click()
         page.get_by_role("form", name="X-Internal-Token").get_by_role("button", name="Forget").click()
