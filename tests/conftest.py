@@ -125,6 +125,9 @@ _TO_HAVE = {
     "there is no browser": "a browser: apt install chromium",
     "there is no PostgreSQL below": "the system's PostgreSQL, the oldest that is supported: apt install postgresql",
     "libfaketime": "a clock to set: apt install faketime",
+    "age is not installed": "a program that seals backups: apt install age",
+    "caddy is not installed": "a proxy: apt install caddy",
+    "nginx is not installed": "a proxy: apt install nginx",
     "make peers": "other queues to compare with: make peers",
 }
 

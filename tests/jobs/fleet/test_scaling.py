@@ -104,7 +104,7 @@ def test_max_shift_allows_longer_steps() -> None:
 
 
 def test_it_never_grows_past_the_free_memory() -> None:
-    """Promise of issue 4: free memory, or the pool's own p95, says how many fit."""
+    """Free memory, or the pool's own p95, says how many fit."""
     hungry = crew(replace(AUTO, max_shift=8), due=1000, rss_mb=100.0)
     assert decided(hungry, Box(free_mb=450.0, reserve_mb=200.0)).wanted == 4
     tight = decided(hungry, Box(free_mb=250.0, reserve_mb=200.0))
