@@ -41,6 +41,8 @@ class Case:
     name: str
     what: str
     fill: Callable[[Db], None]
+    is_analysed: bool = True
+    has_rules: bool = False
 
 
 def cases(plan: Plan) -> list[Case]:
@@ -58,6 +60,23 @@ def cases(plan: Plan) -> list[Case]:
         fill(db, deep, status="COMPLETED")
         fill(db, few)
 
+    def keys_of_later(db: Db) -> None:
+        fill(db, plan.lanes, lanes=plan.lanes, priority=10, due_in="1 day")
+        fill(db, few)
+
+    def keys_under_a_limit(db: Db) -> None:
+        db.execute("INSERT INTO job_limit (key_pattern, max_running) VALUES ('key:*', 1)")
+        fill(db, plan.lanes, lanes=plan.lanes)
+        fill(db, few)
+
+    def heads(db: Db) -> None:
+        db.execute(
+            "INSERT INTO snap_processing_job (kind, priority)"
+            " SELECT 'bench.other-' || n / 10, n %% 10 FROM generate_series(1, %s) AS n",
+            [plan.heads],
+        )
+        fill(db, few)
+
     depths = [
         Case(f"claim.ready.{depth}", f"{depth:,} ready", partial(fill, count=depth))
         for depth in sorted({max(few, deep // 10), deep})
@@ -67,7 +86,11 @@ def cases(plan: Plan) -> list[Case]:
         Case("claim.future", f"{deep:,} for later ahead", future),
         Case("claim.finished", f"{deep:,} finished", finished),
         Case("claim.unknown", f"{deep:,} of an unknown kind ahead", unknown),
-        Case("claim.lanes", f"{plan.lanes:,} lanes", partial(fill, count=10 * plan.lanes, lanes=plan.lanes)),
+        Case("claim.keys", f"{plan.lanes:,} keys", partial(fill, count=10 * plan.lanes, lanes=plan.lanes)),
+        Case("claim.keys_future", f"{plan.lanes:,} keys with one for later each", keys_of_later),
+        Case("claim.keys_limited", f"{plan.lanes:,} keys under a limit", keys_under_a_limit, has_rules=True),
+        Case("claim.heads", f"{plan.heads:,} kinds and priorities", heads),
+        Case("claim.never_analysed", f"{deep:,} ready, never analysed", partial(fill, count=deep), is_analysed=False),
     ]
 
 
@@ -76,25 +99,26 @@ def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
     for case in cases(plan):
         step(f"claim: {case.what}")
         with ground.database() as deep, ground.database() as shallow:  # both fresh: claims undone leave dead rows
-            _fill(ground, deep, case.fill)
+            _fill(ground, deep, case.fill, is_analysed=case.is_analysed)
             _fill(ground, shallow, partial(fill, count=plan.shallow))
             lines.append(_compare(case, plan, deep, shallow))
     return [*lines, _measure_pinned(ground, plan, step)]
 
 
-def _fill(ground: Ground, url: str, rows: Callable[[Db], None]) -> None:
+def _fill(ground: Ground, url: str, rows: Callable[[Db], None], *, is_analysed: bool = True) -> None:
     with connect(url) as db:
         rows(db)
-    ground.settle(url)
+    if is_analysed:
+        ground.settle(url)
 
 
 def _compare(case: Case, plan: Plan, deep: str, shallow: str) -> Measurement:
     with _claiming(deep) as deep_db, _claiming(shallow) as shallow_db:
         for _ in range(_WARM_UPS):
-            _claim_and_undo(deep_db)
+            _claim_and_undo(deep_db, case.has_rules)
             _claim_and_undo(shallow_db)
         runs = [
-            [(_claim_and_undo(deep_db), _claim_and_undo(shallow_db)) for _ in range(plan.claims)]
+            [(_claim_and_undo(deep_db, case.has_rules), _claim_and_undo(shallow_db)) for _ in range(plan.claims)]
             for _ in range(plan.runs)
         ]
     return Measurement(
@@ -109,11 +133,11 @@ def _compare(case: Case, plan: Plan, deep: str, shallow: str) -> Measurement:
     )
 
 
-def _claim_and_undo(db: psycopg.Connection[Row]) -> float:
+def _claim_and_undo(db: psycopg.Connection[Row], has_rules: bool = False) -> float:
     """Rolled back, so that the next one finds the same queue."""
     with db.transaction(force_rollback=True):
         began = perf_counter()
-        jobs = claim_rows.claim(db, _BY, _WANTED, Look(has_rules=False)).jobs
+        jobs = claim_rows.claim(db, _BY, _WANTED, Look(has_rules=has_rules)).jobs
         took = perf_counter() - began
     if len(jobs) != _BATCH:
         raise RuntimeError(f"a claim of {_BATCH} found {len(jobs)} jobs")
@@ -215,7 +239,7 @@ def _measure_pinned(ground: Ground, plan: Plan, step: Step) -> Measurement:
         with ground.database() as pinned, ground.database() as free:
             for url in (pinned, free):
                 _fill(ground, url, partial(fill, count=plan.pinned))
-            with _pinning(pinned):
+            with pinning(pinned):
                 runs.append(_drain_in_turns(pinned, free))
     return Measurement(
         name="claim.pinned",
@@ -250,7 +274,7 @@ def _means(run: Sequence[Sequence[float]]) -> list[float]:
 
 
 @contextmanager
-def _pinning(url: str) -> Iterator[None]:
+def pinning(url: str) -> Iterator[None]:
     with connect(url) as db, db.transaction():
         db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         db.execute("SELECT count(*) FROM job_queue")

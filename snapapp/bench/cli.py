@@ -11,7 +11,7 @@ import psycopg
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from snapapp.bench import claims, drain, enqueue, idle, pickup, start
+from snapapp.bench import claims, drain, enqueue, idle, neighbours, pickup, slots, start, steady
 from snapapp.bench.ground import Ground, Migrate
 from snapapp.bench.plan import PEERS, SCENARIOS, Plan, Step, quick
 from snapapp.bench.players import PlayerFailed
@@ -22,12 +22,15 @@ Measure = Callable[[Ground, Plan, Step], list[Measurement]]
 _MEASURES: dict[str, Measure] = {
     "enqueue": enqueue.measure,
     "drain": drain.measure,
+    "slots": slots.measure,
     "pickup": pickup.measure,
     "start": start.measure,
     "idle": idle.measure,
     "claim": claims.measure,
+    "neighbours": neighbours.measure,
     "memory": drain.measure_memory,
     "versus": drain.measure_peers,
+    "steady": steady.measure,
 }
 NOTHING_FURTHER: Mapping[str, Measure] = MappingProxyType({})  # what the application has to measure, by scenario
 _FAILURES = (PlayerFailed, psycopg.Error, TimeoutError, RuntimeError)
@@ -53,7 +56,7 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     asked = {
         "runs": arguments.runs,
         "jobs": arguments.jobs or (20_000 if arguments.quick else 100_000),
-        "scenarios": arguments.only or SCENARIOS,
+        "scenarios": arguments.only or Plan().scenarios,
         "versus": arguments.versus,
     }
     return quick(**asked) if arguments.quick else Plan(**asked)
@@ -131,4 +134,4 @@ def _output() -> Console:
 
 def _as_facts(plan: Plan) -> dict[str, Any]:
     facts = {name: getattr(plan, name) for name in plan.__dataclass_fields__}
-    return facts | {name: getattr(plan, name).total_seconds() for name in ("idle_for", "web_for")}
+    return facts | {name: getattr(plan, name).total_seconds() for name in ("idle_for", "web_for", "steady_for")}

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,17 @@ _ROOT = Path(__file__).parents[2]  # of the source tree, which alone has the pee
 # How long it took by the database's own clock: until the last job was written down as finished.
 _OUR_END = "SELECT count(*), max(finished_at) FROM snap_processing_job WHERE kind = %(kind)s AND status = 'COMPLETED'"
 
+# The rates of the first fifth and of what follows it, up to four fifths: at the end the last batches are small.
+_EARLY = """
+    SELECT count(*) FILTER (WHERE place <= 0.2)
+               / extract(epoch FROM max(finished_at) FILTER (WHERE place <= 0.2) - %(began)s),
+           count(*) FILTER (WHERE place > 0.2 AND place <= 0.8)
+               / extract(epoch FROM max(finished_at) FILTER (WHERE place <= 0.8)
+                                  - max(finished_at) FILTER (WHERE place <= 0.2))
+      FROM (SELECT finished_at, cume_dist() OVER (ORDER BY finished_at, id) AS place
+              FROM snap_processing_job WHERE kind = %(kind)s) AS job
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
@@ -28,6 +39,7 @@ class Contestant:
     role: str
     told: dict[str, Any] = field(default_factory=dict)
     end: str = _OUR_END
+    kind: str = KIND
     is_peer: bool = False
     ends_by_itself: bool = True  # the product's worker does not: it waits for more
 
@@ -62,6 +74,7 @@ PEERS = {
 class Drained:
     jobs: int
     took: timedelta
+    early: float | None  # jobs/s in the first fifth as a share of the rate after it; ours only
     client_cpu: float  # seconds, all processes together
     server_cpu: float | None
     memory_before: dict[str, float]  # of one process
@@ -93,19 +106,21 @@ def drain(ground: Ground, who: Contestant, jobs: int, processes: int) -> Drained
             started_at = db.execute("SELECT clock_timestamp()").fetchone()
             _release(db, who, players)
             if not who.ends_by_itself:
-                _wait_for_the_last(db)
+                _wait_for_the_last(db, who.kind)
                 for player in players:
                     player.cue()
             after = [player.hear() for player in players]
             cpu_after = ground.cpu()
-            ended = db.execute(who.end.encode(), {"kind": KIND}).fetchone()
-        assert started_at
-        assert ended
+            ended = db.execute(who.end.encode(), {"kind": who.kind}).fetchone()
+            assert started_at
+            assert ended
+            early = None if who.is_peer else _early(db, who.kind, started_at[0])
         if ended[0] != jobs:
             raise RuntimeError(f"{who.title} finished {ended[0]} of {jobs} jobs")
         return Drained(
             jobs,
             ended[1] - started_at[0],
+            early,
             sum(one["cpu"] for one in after),
             None if cpu_before is None or cpu_after is None else cpu_after - cpu_before,
             before[0]["memory"],
@@ -120,7 +135,7 @@ def _prepare(url: str, who: Contestant, jobs: int) -> None:
         return
     with connect(url) as db:
         db.execute("SELECT pause_queue('default', 'the bench is not ready')")
-        fill(db, jobs)
+        fill(db, jobs, kind=who.kind)
 
 
 def _release(db: Any, who: Contestant, players: Sequence[Player]) -> None:
@@ -131,15 +146,20 @@ def _release(db: Any, who: Contestant, players: Sequence[Player]) -> None:
             player.cue()
 
 
-def _wait_for_the_last(db: Any) -> None:
+def _early(db: Any, kind: str, began: datetime) -> float | None:
+    first, steady = db.execute(_EARLY, {"kind": kind, "began": began}).fetchone()
+    return float(first / steady) if first and steady else None
+
+
+def _wait_for_the_last(db: Any, kind: str) -> None:
     """Looks at the newest row, which costs nothing, and at all of them only when that one is done."""
-    newest = db.execute("SELECT max(id) FROM snap_processing_job WHERE kind = %s", [KIND]).fetchone()[0]
+    newest = db.execute("SELECT max(id) FROM snap_processing_job WHERE kind = %s", [kind]).fetchone()[0]
 
     def is_drained() -> bool:
         last = db.execute("SELECT finished_at IS NOT NULL FROM snap_processing_job WHERE id = %s", [newest])
         if not last.fetchone()[0]:
             return False
-        rest = db.execute("SELECT FROM snap_processing_job WHERE finished_at IS NULL AND kind = %s LIMIT 1", [KIND])
+        rest = db.execute("SELECT FROM snap_processing_job WHERE finished_at IS NULL AND kind = %s LIMIT 1", [kind])
         return rest.fetchone() is None
 
     until(is_drained, "the end of the drain", within=_DRAINED_WITHIN)
@@ -157,7 +177,21 @@ def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
             name, what = f"drain.{processes}x{batch}", f"drain, {_workers(processes)}, batch {batch}"
             target = Target("ratio", "at least", 0.6) if processes == 1 else None
             lines += _lines(name, what, pair, "plain SQL", target)
+            lines.append(_line_of_the_first(name, pair))
     return lines
+
+
+def _line_of_the_first(name: str, pair: tuple[list[Drained], list[Drained]]) -> Measurement:
+    """A fresh worker has yet to learn how quick its jobs are; it should not show."""
+    return Measurement(
+        name=f"{name}.early",
+        what="  rate of the first fifth, beside that of what follows",
+        unit="ratio",
+        ours=_known(one.early for one in pair[0]),
+        beside=_known(one.early for one in pair[1]),
+        beside_is="plain SQL",
+        target=Target("ours", "at least", 0.8),
+    )
 
 
 def measure_memory(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:

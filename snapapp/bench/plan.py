@@ -8,13 +8,17 @@ Step = Callable[[str], None]  # tells people what is being measured now
 
 KIND = "bench.noop"
 
-SCENARIOS = ("enqueue", "drain", "pickup", "start", "idle", "claim", "memory", "web", "versus")
+SCENARIOS = (
+    *("enqueue", "drain", "slots", "pickup", "start", "idle", "claim", "neighbours", "memory", "web", "versus"),
+    "steady",
+)
+_LONG = {"steady"}  # measured when it is asked for by name
 PEERS = ("pgqueuer", "procrastinate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The defaults are the full bench, a quarter of an hour on a small box."""
+    """The defaults are the full bench, three quarters of an hour on a small box."""
 
     runs: int = 3
     jobs: int = 100_000  # drained in each run; also enqueued in bulk
@@ -23,13 +27,17 @@ class Plan:
     idle_for: timedelta = timedelta(minutes=1)
     deep: int = 1_000_000  # the rows of a claim that should not notice them
     shallow: int = 1_000  # the rows of the claim that it is compared with
-    lanes: int = 10_000
+    lanes: int = 100_000  # concurrency keys
+    heads: int = 2_000  # kinds and priorities
     claims: int = 15
     web_for: timedelta = timedelta(seconds=20)  # each stay of the requests
     pinned: int = 200_000  # jobs drained beside an idle transaction
+    steady_for: timedelta = timedelta(minutes=10)
+    crowd: int = 3_000  # small jobs beside a neighbour
+    naps: int = 20_000  # jobs of a millisecond
     batches: tuple[int, ...] = (100, 500)
     processes: tuple[int, ...] = (1, 2)
-    scenarios: tuple[str, ...] = SCENARIOS
+    scenarios: tuple[str, ...] = tuple(name for name in SCENARIOS if name not in _LONG)
     versus: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -55,7 +63,10 @@ def quick(*, runs: int, jobs: int, scenarios: tuple[str, ...], versus: tuple[str
         idle_for=timedelta(seconds=20),
         web_for=timedelta(seconds=5),
         deep=100_000,
+        lanes=10_000,
         pinned=40_000,
+        steady_for=timedelta(minutes=1),
+        naps=5_000,
         scenarios=scenarios,
         versus=versus,
     )

@@ -23,6 +23,10 @@ TINY = {
     "idle_for": timedelta(milliseconds=200),
     "deep": 2_000,
     "lanes": 150,
+    "heads": 40,
+    "crowd": 50,
+    "naps": 200,
+    "steady_for": timedelta(seconds=1),
     "claims": 2,
     "pinned": 400,
     "batches": (100,),
@@ -38,7 +42,7 @@ def arguments(*given: str) -> argparse.Namespace:
 
 def test_every_scenario_runs_and_leaves_no_database_behind(server: Postgres) -> None:
     url = server.url_of("postgres")
-    found = bench.run(url, bench.Plan(**TINY), migrate)  # type: ignore[arg-type]
+    found = bench.run(url, bench.Plan(**TINY, scenarios=plan.SCENARIOS), migrate)  # type: ignore[arg-type]
     assert found.failures == []
     assert {one.name.split(".")[0] for one in found.measurements} == {*plan.SCENARIOS} - {"versus", "web"}
     assert all(one.ours for one in found.measurements)

@@ -1,5 +1,6 @@
 """The product itself: one worker process with a processor that does nothing."""
 
+import asyncio
 import os
 import threading
 import uuid
@@ -12,7 +13,7 @@ import psycopg
 from psycopg import pq
 
 from snapapp.bench.plan import KIND
-from snapapp.bench.roles import stage
+from snapapp.bench.roles import neighbours, stage
 from snapapp.jobs import Job, enqueue
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows.database import Row
@@ -21,6 +22,8 @@ from snapapp.jobs.worker.runtime import Runtime
 from snapapp.jobs.worker.worker import Worker
 
 PICKUP = "bench.pickup"
+NAP_IN_THREAD, NAP_ON_LOOP = "bench.nap.thread", "bench.nap.loop"
+_NAP = 0.001
 
 
 class Overheard(Runtime):
@@ -51,6 +54,9 @@ def main() -> None:
 
     registry.processor(KIND)(noop)
     registry.processor(PICKUP)(pick_up)
+    registry.processor(NAP_IN_THREAD)(_nap_in_thread)
+    registry.processor(NAP_ON_LOOP, executor="async")(_nap_on_loop)
+    neighbours.declare(registry)
     warm, is_warm = f"bench.warm.{uuid.uuid4().hex}", threading.Event()
     registry.processor(warm)(lambda _: is_warm.set())
     runtime = _runtime(told, registry)
@@ -64,10 +70,20 @@ def main() -> None:
     stage.stay()
 
 
+def _nap_in_thread(_: Job) -> None:
+    sleep(_NAP)
+
+
+async def _nap_on_loop(_: Job) -> None:
+    await asyncio.sleep(_NAP)
+
+
 def _runtime(told: dict[str, Any], registry: Registry) -> Runtime:
     settings = JobsSettings(database_url=told["url"])
     if "batch" in told:
         settings = replace(settings, batch_size=told["batch"])
+    if "slots" in told:
+        settings = replace(settings, concurrency=told["slots"], async_concurrency=told["slots"])
     if "protocol" in told:
         return Overheard(settings, registry=registry, protocol=Path(told["protocol"]))
     return Runtime(settings, registry=registry)

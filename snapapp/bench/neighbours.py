@@ -1,0 +1,150 @@
+"""No neighbour stalls another: how long many small jobs take by themselves, and beside one that misbehaves."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, LiteralString
+
+from snapapp.bench.ground import Db, Ground, connect, fill, until
+from snapapp.bench.plan import KIND, Plan, Step
+from snapapp.bench.players import Player
+from snapapp.bench.report import Measurement, Target
+from snapapp.bench.roles.neighbours import ENDS, HANGS, HOOK, TALKS
+from snapapp.jobs.enqueue import enqueue, enqueue_many
+
+_ENDED_WITHIN = 300.0
+# Of the newest crowd, which is all that has come since its first one.
+_LEFT = "SELECT EXISTS (SELECT FROM snap_processing_job WHERE kind = %s AND id >= %s AND finished_at IS NULL)"
+_TOOK = """SELECT extract(epoch FROM max(finished_at) - min(created_at)) FROM snap_processing_job
+            WHERE kind = %s AND id >= %s"""
+_RUNS = "SELECT status = 'RUNNING' FROM snap_processing_job WHERE id = %s"
+_AT_MOST, _AND = 2.0, 1.0  # times their time alone, and so many seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """`beside` begins to disturb when it is entered, and has ended when it is left."""
+
+    name: str
+    what: str
+    beside: Callable[[Db, str, Plan], AbstractContextManager[None]]
+
+
+def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
+    lines = []
+    for neighbour in NEIGHBOURS:
+        alone, beside = [], []
+        for run in range(plan.runs):
+            step(f"{plan.crowd:,} jobs beside {neighbour.what}, run {run + 1}")
+            with ground.database() as url, connect(url) as db, Player("worker", url=url) as worker:
+                worker.hear()
+                _crowd(db, plan)  # a fresh worker learns what a job takes
+                alone.append(_crowd(db, plan))
+                with neighbour.beside(db, url, plan):
+                    beside.append(_crowd(db, plan))
+        lines.append(
+            Measurement(
+                name=f"neighbours.{neighbour.name}",
+                what=f"{plan.crowd:,} jobs beside {neighbour.what}",
+                unit="s",
+                ours=beside,
+                beside=alone,
+                beside_is="alone",
+                target=Target("ours", "at most", round(_AT_MOST * median(alone) + _AND, 2)),
+            )
+        )
+    return lines
+
+
+def _crowd(db: Db, plan: Plan) -> float:
+    """Seconds from the commit that brings them to the end of the last one, by the database's clock."""
+    ids = [job for job in enqueue_many(db, [{"kind": KIND}] * plan.crowd) if job]
+    until(lambda: not _ask(db, _LEFT, KIND, ids[0]), "the end of the crowd", within=_ENDED_WITHIN)
+    return float(_ask(db, _TOOK, KIND, ids[0]))
+
+
+def _ask(db: Db, query: LiteralString, *values: object) -> Any:
+    row = db.execute(query, values).fetchone()
+    assert row
+    return row[0]
+
+
+def _run(db: Db, kind: str) -> int:
+    """A job of this kind, when it has begun."""
+    job = enqueue(db, kind)
+    assert job
+    until(lambda: _ask(db, _RUNS, job), f"the start of {kind}", within=30)
+    return job
+
+
+# --- who they are -----------------------------------------------------------------------------------------------
+
+
+def _running(kind: str) -> Callable[[Db, str, Plan], AbstractContextManager[None]]:
+    @contextmanager
+    def beside(db: Db, _url: str, _plan: Plan) -> Iterator[None]:
+        _run(db, kind)
+        yield
+
+    return beside
+
+
+@contextmanager
+def _locked_row(db: Db, url: str, _plan: Plan) -> Iterator[None]:
+    """The job is over, and its row is held by somebody else: it cannot be settled."""
+    with connect(url) as other, other.transaction():
+        job = _run(db, ENDS)
+        other.execute("SELECT FROM snap_processing_job WHERE id = %s FOR UPDATE", [job])
+        yield
+
+
+@contextmanager
+def _refused_end(db: Db, _url: str, _plan: Plan) -> Iterator[None]:
+    _refuse(db, "snap_processing_job", f"NEW.kind = '{ENDS}' AND NEW.finished_at IS NOT NULL")
+    for _ in range(10):
+        _run(db, ENDS)
+    yield
+
+
+@contextmanager
+def _refused_lines(db: Db, _url: str, _plan: Plan) -> Iterator[None]:
+    _refuse(db, "job_log", "true")
+    _run(db, TALKS)
+    yield
+
+
+def _refuse(db: Db, table: str, when: str) -> None:
+    db.execute("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''not this''; END'")
+    db.execute(
+        f"CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON {table} FOR EACH ROW WHEN ({when})"
+        " EXECUTE FUNCTION refuse()".encode()
+    )
+
+
+@contextmanager
+def _limited_key(db: Db, _url: str, plan: Plan) -> Iterator[None]:
+    """All of them of one key, of which one runs at a time, and older than the crowd."""
+    db.execute("INSERT INTO job_limit (key_pattern, max_running) VALUES ('key:lane-0', 1)")
+    fill(db, plan.deep, kind=HANGS, lanes=1)
+    db.execute("ANALYZE")
+    yield
+
+
+@contextmanager
+def _idle_queue(db: Db, _url: str, plan: Plan) -> Iterator[None]:
+    """Of a kind that no worker knows."""
+    fill(db, plan.deep, kind="bench.a-kind-that-nobody-knows", priority=10)
+    db.execute("ANALYZE")
+    yield
+
+
+NEIGHBOURS = (
+    Neighbour("hang", "a thread that hangs", _running(HANGS)),
+    Neighbour("hook", "a hook that takes for ever", _running(HOOK)),
+    Neighbour("locked", "a finished job whose row is locked", _locked_row),
+    Neighbour("refused", "ten ends that PostgreSQL refuses", _refused_end),
+    Neighbour("lines", "log lines that PostgreSQL refuses", _refused_lines),
+    Neighbour("key", "a key with a deep queue and a limit of one", _limited_key),
+    Neighbour("unknown", "a deep queue that nobody works", _idle_queue),
+)

@@ -1,0 +1,46 @@
+"""The kinds of jobs that nobody wants beside his own. None of them ends by itself while the bench looks on."""
+
+from time import sleep
+from typing import Any
+
+from sqlalchemy import Connection
+
+from snapapp.jobs import Job
+from snapapp.jobs.registry import Registry
+
+HANGS, HOOK, TALKS, ENDS = "bench.hangs", "bench.hook", "bench.talks", "bench.ends"
+
+_FOR_EVER = 600.0
+_LINE_EVERY = 0.02
+
+
+def declare(registry: Registry) -> None:
+    registry.processor(HANGS)(_hang)
+    registry.processor(HOOK, commit=_hook)(_nothing)
+    registry.processor(TALKS)(_talk)
+    registry.processor(ENDS)(_end)
+
+
+def _nothing(_: Job) -> None:
+    return
+
+
+def _hang(_: Job) -> None:
+    sleep(_FOR_EVER)
+
+
+def _hook(_: Connection, job: Job, _result: Any) -> None:
+    job.log("the hook has begun")
+    sleep(_FOR_EVER)
+
+
+def _talk(job: Job) -> None:
+    while True:
+        job.log("a line that the database refuses")
+        sleep(_LINE_EVERY)
+
+
+def _end(_: Job) -> str:
+    """After a moment in which the bench does something to its row."""
+    sleep(1)
+    return "a result"

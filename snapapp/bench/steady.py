@@ -1,0 +1,69 @@
+"""A queue that is nearly empty for a long time, while somebody's transaction keeps the dead rows from being removed."""
+
+from statistics import median
+from time import monotonic, sleep
+
+from snapapp.bench.claims import pinning
+from snapapp.bench.ground import Db, Ground, connect, until
+from snapapp.bench.plan import KIND, Plan, Step
+from snapapp.bench.players import Player
+from snapapp.bench.report import Measurement, Target, percentile
+from snapapp.jobs.enqueue import enqueue_many
+
+_A_SECOND = 500
+_TURN = 0.02  # seconds between two commits: so many jobs come together as this makes
+_PARTS = 10
+
+
+def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
+    step(f"{_A_SECOND} jobs a second for {plan.steady_for} beside an idle transaction")
+    with ground.database() as url, Player("worker", url=url) as worker:
+        worker.hear()
+        with connect(url) as db, pinning(url):
+            _feed(db, plan.steady_for.total_seconds())
+            until(lambda: not _left(db), "the end of the last one", within=60)
+            parts = _parts(db)
+    first, last = parts[0], parts[-1]
+    return [
+        Measurement(
+            name=f"steady.p{percent}",
+            what=f"from enqueue to end at {_A_SECOND} jobs/s, last tenth of {plan.steady_for} beside an idle"
+            f" transaction, p{percent}",
+            unit="ms",
+            ours=[percentile(last, percent)],
+            beside=[percentile(first, percent)],
+            beside_is="first tenth",
+            target=Target("ratio", "at most", 2.0) if percent == 99 else None,
+            more={"medians": [median(part) for part in parts], "p99": [percentile(part, 99) for part in parts]},
+        )
+        for percent in (50, 99)
+    ]
+
+
+def _feed(db: Db, seconds: float) -> None:
+    """What the clock says is due by now, so that a late turn is made up for."""
+    began = monotonic()
+    brought = 0
+    while (passed := monotonic() - began) < seconds:
+        due = int(passed * _A_SECOND) - brought
+        if due:
+            enqueue_many(db, [{"kind": KIND}] * due)
+            brought += due
+        sleep(_TURN)
+
+
+def _left(db: Db) -> bool:
+    row = db.execute(
+        "SELECT EXISTS (SELECT FROM snap_processing_job WHERE kind = %s AND finished_at IS NULL)", [KIND]
+    ).fetchone()
+    return row is None or bool(row[0])
+
+
+def _parts(db: Db) -> list[list[float]]:
+    """Milliseconds, in the order in which the jobs came, in so many equal parts."""
+    rows = db.execute(
+        "SELECT extract(epoch FROM finished_at - created_at)::float8 * 1000, ntile(%s) OVER (ORDER BY id)"
+        "  FROM snap_processing_job WHERE kind = %s",
+        [_PARTS, KIND],
+    ).fetchall()
+    return [[took for took, part in rows if part == number] for number in range(1, _PARTS + 1)]
