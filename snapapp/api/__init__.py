@@ -21,6 +21,7 @@ from snapapp.api.internal import (
     metrics,
     observability,
     queues,
+    retention,
     schedules,
     workers,
 )
@@ -40,7 +41,21 @@ from snapapp.api.product import (
 
 _PRODUCT = (exports, snaps, shares, uploads, videos, templates, events, webhooks, sessions, public, media, frames)
 _OPEN = (health, metrics)
-_INTERNAL = (observability, doctor, live, jobs, failures, kinds, queues, limits, workers, fleet, schedules, audit)
+_INTERNAL = (
+    observability,
+    doctor,
+    live,
+    jobs,
+    failures,
+    kinds,
+    queues,
+    limits,
+    retention,
+    workers,
+    fleet,
+    schedules,
+    audit,
+)
 
 
 def add_routes(app: FastAPI) -> None:

@@ -21,6 +21,8 @@ from snapapp.jobs.worker.web_priority import WebPriority
 
 _log = logging.getLogger(__name__)
 
+_Refusal = tuple[int, dict[str, Any]] | tuple[int, dict[str, Any], tuple[bytes, bytes]]  # with a header besides
+
 REQUEST_ID_MAX = 64
 BODY_MAX = 2 * 1024 * 1024  # a payload may have 1 MiB, and JSON may be written with much air in it
 
@@ -68,7 +70,7 @@ class Requests:
         request_id.set(exchange.id)
         try:
             if refusal := self._refusal(scope, headers, most):
-                await exchange.answer(*refusal, close=refusal[0] == 413)  # or all of it would still be read
+                await exchange.answer(*refusal)
             else:
                 await self._app(scope, exchange.receive, exchange.send)
         except Exception:
@@ -83,12 +85,14 @@ class Requests:
                 self._access.was_wrong(scope)
             self._traffic.count(scope, exchange.status or 500, exchange.took())
 
-    def _refusal(self, scope: Scope, headers: dict[bytes, bytes], most: int) -> tuple[int, dict[str, Any]] | None:
+    def _refusal(self, scope: Scope, headers: dict[bytes, bytes], most: int) -> _Refusal | None:
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > most:
-            return 413, body_of(413, f"The body is larger than {most} bytes")
+            # closed, or all of it would still be read
+            return 413, body_of(413, f"The body is larger than {most} bytes"), (b"connection", b"close")
         if _shows_a_token(scope, headers) and (seconds := self._access.wait_for(scope)):
-            return 429, body_of(429, f"Too many wrong tokens: wait {seconds} s")
+            come_back = (b"retry-after", str(seconds).encode())
+            return 429, body_of(429, f"Too many wrong tokens: wait {seconds} s"), come_back
         if not _is_internal(scope):
             return None
         if not self._access.may_ask(scope):
@@ -168,11 +172,9 @@ class _Exchange:
                 self._streams_since = monotonic()
         await self._send(message)
 
-    async def answer(self, status: int, body: dict[str, Any], *, close: bool = False) -> None:
+    async def answer(self, status: int, body: dict[str, Any], *besides: tuple[bytes, bytes]) -> None:
         content = json.dumps(body).encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
-        if close:
-            headers.append((b"connection", b"close"))
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode()), *besides]
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self._send({"type": "http.response.body", "body": content})
 

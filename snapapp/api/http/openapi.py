@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse
 from pydantic.alias_generators import to_camel
 from starlette.exceptions import HTTPException
 
+from snapapp.api.http.access import WRONG_A_MINUTE
 from snapapp.api.http.errors import ErrorBody, answer
 from snapapp.api.http.middleware import BODY_MAX, INTERNAL_TOKEN
 from snapapp.api.http.tenancy import TENANT_CODE, TENANT_TOKEN
@@ -91,7 +92,14 @@ def _described(app: FastAPI) -> dict[str, Any]:
             _say_which_tenants_may(method, operation)
         if INTERNAL_TOKEN.scheme_name in asked_with:
             operation["responses"]["401"] = _answer("The token is missing or wrong.", "Unauthorized")
-            operation["responses"]["403"] = _answer("No token is set, and the request does not come from this machine.")
+            operation["responses"]["403"] = _answer(
+                "No token is set and the request does not come from this machine; or `SNAPAPP_INTERNAL_ALLOW` does not "
+                "name its address."
+            )
+        if asked_with:
+            operation["responses"]["429"] = _answer(
+                f"The address tried {WRONG_A_MINUTE} wrong tokens in a minute; come back after `Retry-After` seconds."
+            )
         _say_what_the_middleware_does(operation)
         for parameter in operation.get("parameters", []):
             parameter["schema"] = _without_null(parameter["schema"])

@@ -28,7 +28,7 @@ from snapapp.jobs.cli.shown import (
     span,
     whisper,
 )
-from snapapp.jobs.cli.typed import Add, Db, duration, hexadecimal, moment, text, whole
+from snapapp.jobs.cli.typed import Add, Db, age, duration, hexadecimal, moment, text, whole
 from snapapp.jobs.enqueue import enqueue
 from snapapp.jobs.errors import InvalidJob
 from snapapp.jobs.model import Status
@@ -95,7 +95,7 @@ def _add_filter(parser: ArgumentParser) -> None:
     parser.add_argument("--queue", type=text)
     parser.add_argument("--tenant", type=text)
     parser.add_argument("--error", dest="last_error", type=text, metavar="TEXT", help="their last error has this in it")
-    parser.add_argument("--older-than", type=duration, metavar="AGE", help="since they were enqueued: 12h, 30d")
+    parser.add_argument("--older-than", type=age, metavar="AGE", help="since they were enqueued: 12h, 30d")
     parser.add_argument("--hash", type=hexadecimal, help="of their work, or how it begins: jobs show has it")
 
 

@@ -1,4 +1,4 @@
-"""`limits …`: list, set and remove how many jobs of a queue or key may run at once, and how many start a second."""
+"""`limits …`: list, set and remove how many jobs of a queue, kind or key may run at once or start a second."""
 
 import re
 from argparse import ArgumentTypeError, Namespace
@@ -20,8 +20,10 @@ ON CONFLICT (key_pattern) DO UPDATE
 
 def add_commands(add: Add) -> None:
     add("list", list_limits, "list the limits and what runs under them")
-    setting = add("set", set_limit, "set the limit of a queue or key, or of all that begin alike")
-    setting.add_argument("pattern", type=pattern, metavar="PATTERN", help="queue:NAME or key:KEY; a * at the end")
+    setting = add("set", set_limit, "set the limit of a queue, kind or key, or of all that begin alike")
+    setting.add_argument(
+        "pattern", type=pattern, metavar="PATTERN", help="queue:NAME, kind:NAME or key:KEY; a * at the end"
+    )
     setting.add_argument("--max-running", type=whole(0, 2**31 - 1), metavar="N", help="at once; 0 stops it")
     setting.add_argument("--rate", type=rate, metavar="R", help="started a second, such as 5 or 0.1")
     setting.add_argument("--burst", type=whole(1, 2**31 - 1), metavar="N", help="started at once after a rest")
@@ -30,8 +32,10 @@ def add_commands(add: Add) -> None:
 
 
 def pattern(typed: str) -> str:
-    if not re.fullmatch(r"(queue|key):.{1,596}", text(typed), re.DOTALL):
-        raise ArgumentTypeError(f"{typed!r} is no pattern: write queue:NAME or key:KEY, with or without a * at the end")
+    if not re.fullmatch(r"(queue|kind|key):.{1,595}", text(typed), re.DOTALL):
+        raise ArgumentTypeError(
+            f"{typed!r} is no pattern: write queue:NAME, kind:NAME or key:KEY, with or without a * at the end"
+        )
     return typed
 
 

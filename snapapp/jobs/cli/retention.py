@@ -2,16 +2,14 @@
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
-from datetime import timedelta
 
 from snapapp.jobs.cli.shown import number, say, show_json, show_table, span
-from snapapp.jobs.cli.typed import Add, Db, duration, text, whole
+from snapapp.jobs.cli.typed import Add, Db, age, text, whole
 from snapapp.jobs.errors import JobsError
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows import retention
 from snapapp.jobs.rows.retention import Rule
 
-_LONGEST = timedelta(days=365_000)  # as in the table: PostgreSQL's times do not begin much earlier
 _OVER = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
 
 
@@ -20,7 +18,7 @@ def add_commands(add: Add) -> None:
     setting = add("set", set_rule, "set how long, or how many, finished jobs of a kind and status are kept")
     _add_place(setting)
     how_long = setting.add_mutually_exclusive_group()
-    how_long.add_argument("--keep", type=duration, metavar="AGE", help="since they ended: 12h, 30d; 0s keeps none")
+    how_long.add_argument("--keep", type=age, metavar="AGE", help="since they ended: 12h, 30d; 0s keeps none")
     how_long.add_argument("--for-ever", action="store_true", help="their age is no reason to delete them")
     setting.add_argument("--newest", type=whole(0, 2**31 - 1), metavar="N", help="and no more than so many of a kind")
     _add_place(add("remove", remove_rule, "remove a rule"))
@@ -50,8 +48,6 @@ def _line(rule: Rule) -> list[str]:
 def set_rule(db: Db, arguments: Namespace) -> int:
     if arguments.keep is None and not arguments.for_ever:
         arguments.error("say how long: --keep AGE or --for-ever")
-    if arguments.keep is not None and arguments.keep > _LONGEST:
-        arguments.error("--keep is at most 365000d; --for-ever keeps them whatever their age")
     rule = Rule(arguments.kind, Status(arguments.status), arguments.keep, arguments.newest)
     retention.set_rule(db, rule)
     return _said(

@@ -45,6 +45,16 @@ def duration(text: str) -> timedelta:
     return timedelta(**{_UNITS[found[2]]: float(found[1])})
 
 
+_LONGEST_AGE = timedelta(days=365_000)  # PostgreSQL's times do not begin much earlier
+
+
+def age(text: str) -> timedelta:
+    found = duration(text)
+    if found > _LONGEST_AGE:
+        raise ArgumentTypeError(f"{text!r} is longer than {_LONGEST_AGE.days}d, and nothing is so old")
+    return found
+
+
 def moment(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)

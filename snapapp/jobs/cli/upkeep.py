@@ -7,7 +7,7 @@ from datetime import timedelta
 from snapapp.jobs.cli.jobs import add_many, agreed, counted_jobs, to_many
 from snapapp.jobs.cli.queues import person
 from snapapp.jobs.cli.shown import bar_of, say, show_json
-from snapapp.jobs.cli.typed import Add, Db, duration, text
+from snapapp.jobs.cli.typed import Add, Db, age, text
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows import bulk, leases, retention, views
 
@@ -21,7 +21,7 @@ def add_commands(add: Add) -> None:
     add_many(discarding, "--failed", "every FAILED job that matches")
     discarding.add_argument("--reason", type=text, required=True, help="for whoever wonders")
     pruning = add("prune", prune_jobs, "delete jobs that ended long ago, with their logs and costs")
-    pruning.add_argument("--older-than", type=duration, required=True, metavar="AGE", help="since they ended: 12h, 30d")
+    pruning.add_argument("--older-than", type=age, required=True, metavar="AGE", help="since they ended: 12h, 30d")
     pruning.add_argument("--status", type=str.upper, choices=[status.value for status in _OVER])
     pruning.add_argument("--kind", type=text)
     pruning.add_argument("--yes", action="store_true", help="do not ask")

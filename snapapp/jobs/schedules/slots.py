@@ -25,6 +25,7 @@ ONE_BY_ONE = 1000  # of the slots that were missed, so many are written down: no
 _AN_INSTANT = timedelta(microseconds=1)  # so that a slot at the very start is one
 _BOUNDED = re.compile(r"(.*?)(?: from (\S+))?(?: until (\S+))?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST = datetime(9900, 1, 1, tzinfo=UTC)  # as for a job's run_at
 _LONGEST_SHIFT = timedelta(hours=26)  # Samoa once left out a whole day
 _LONGEST_EVERY = timedelta(days=366)
 _SHORTEST_ROUTINE = timedelta(milliseconds=100)
@@ -345,8 +346,7 @@ def _spec(cron: str | None, every: timedelta | None) -> str:
 def _bounded(spec: str, tz: str, starts: datetime | None, ends: datetime | None, times: int | None) -> str:
     """So many `times` are so many slots, whoever noticed them: the last is the end, the same in every worker."""
     for bound in (starts, ends):
-        if bound is not None and bound.utcoffset() is None:
-            raise InvalidSchedule(f"starts and ends must be datetimes with a time zone, not {bound!r:.100}")
+        _check_bound(bound)
     if times is not None:
         if starts is None or not 1 <= times <= _MOST_TIMES:
             raise InvalidSchedule(f"times must be 1 to {_MOST_TIMES}, and needs starts: from when they are counted")
@@ -357,6 +357,15 @@ def _bounded(spec: str, tz: str, starts: datetime | None, ends: datetime | None,
     if next(upcoming(f"{spec}{since}{until}", tz, starts or _EPOCH), None) is None and times is None:
         raise InvalidSchedule(f"{spec!r} has no slot{since}{until}")
     return f"{spec}{since}{until}"
+
+
+def _check_bound(bound: object) -> None:
+    if bound is None:
+        return
+    if not isinstance(bound, datetime) or bound.utcoffset() is None:
+        raise InvalidSchedule(f"starts and ends must be datetimes with a time zone, not {bound!r:.100}")
+    if not _EPOCH <= bound < _LATEST:
+        raise InvalidSchedule(f"starts and ends must lie between {_EPOCH.year} and {_LATEST.year - 1}, not {bound}")
 
 
 def _tz(tz: str | None, every: timedelta | None) -> str:

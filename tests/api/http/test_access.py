@@ -47,6 +47,7 @@ def test_an_address_that_guesses_waits_and_its_neighbours_do_not(guarded: TestCl
     assert guesses[-1] == 429  # though a minute may have passed among them
     answer = asked_from(guarded, "10.0.0.1")
     assert (answer.status_code, answer.json()["message"][:27]) == (429, "Too many wrong tokens: wait")
+    assert 1 <= int(answer.headers["Retry-After"]) <= 60
     assert asked_from(guarded, "10.0.0.2").status_code == 200
 
 

@@ -52,6 +52,15 @@ def test_whoever_is_not_named_is_refused(url: str, tmp_path: Path, db: Db) -> No
                 assert answer.status_code in (400, 401), (method, path)  # what makes no sense is told to anybody
 
 
+def test_whoever_is_asked_for_a_token_is_told_of_each_refusal(client: TestClient) -> None:
+    for method, path, operation in operations(client):
+        asked = schemes(operation)
+        assert ("429" in operation["responses"]) == bool(asked), (method, path)
+        if "InternalToken" in asked:
+            assert {"401", "403"} <= operation["responses"].keys(), (method, path)
+            assert "SNAPAPP_INTERNAL_ALLOW" in operation["responses"]["403"]["description"]
+
+
 def test_a_description_says_nothing_of_how_it_is_done(client: TestClient) -> None:
     words = re.compile(r"\b(async|threads?|event loop|coroutines?)\b", re.IGNORECASE)
     said = [(path, operation["description"]) for _, path, operation in operations(client)]

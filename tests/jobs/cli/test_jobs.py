@@ -74,6 +74,14 @@ def test_what_jobs_say_cannot_steer_the_terminal_or_the_table(call: Call, db: Db
         assert not {"\x1b", "\x07", "\r", "\u202e"} & set(answer.out)
 
 
+@pytest.mark.parametrize("typed", ["list", "prune", "retry --failed"])
+def test_an_age_that_nothing_can_have_is_refused_before_the_database_is_asked(call: Call, typed: str) -> None:
+    answer = call("jobs", *typed.split(), "--older-than", "9999999d")
+    assert answer.code == 2
+    assert "'9999999d' is longer than 365000d" in answer.err
+    assert call("jobs", "list", "--older-than", "365000d").out == "No job matches.\n"
+
+
 def test_a_list_is_filtered_limited_and_paged(call: Call, db: Db) -> None:
     first, second, third = make_jobs(db, 3, kind="mail.send")
     failed = make_job(db, "FAILED", kind="mail.send", queue="mail", tenant="olho")

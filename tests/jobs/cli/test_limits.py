@@ -33,8 +33,11 @@ def test_without_limits_that_is_said(call: Call) -> None:
 
 
 def test_a_limit_is_set_listed_changed_and_removed(call: Call, db: Db) -> None:
-    """R40."""
+    """R40, R42: of kinds, too."""
     make_jobs(db, 2, status="RUNNING", concurrency_key="camera:1")
+    for pattern in ("kind:snap.process", "kind:*"):
+        assert call("limits", "set", pattern, "--max-running", "1").code == 0
+        assert call("limits", "remove", pattern).code == 0
     said = call("limits", "set", "key:camera:*", "--max-running", "2").out
     assert said == "The limit key:camera:* holds; what runs goes on.\n"
     call("limits", "set", "queue:mail", "--rate", "0.5", "--burst", "9")

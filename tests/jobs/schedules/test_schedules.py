@@ -6,7 +6,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -161,6 +161,11 @@ NEVER: list[dict[str, Any]] = [
     {"starts": datetime(2027, 1, 2, tzinfo=UTC), "ends": datetime(2027, 1, 1, tzinfo=UTC)},
     {"times": 3},
     {"starts": datetime(2027, 1, 1, tzinfo=UTC), "times": 0},
+    {"starts": datetime.min.replace(tzinfo=UTC)},
+    {"starts": datetime.min.replace(tzinfo=timezone(timedelta(hours=14))), "times": 2},
+    {"ends": datetime.max.replace(tzinfo=timezone(timedelta(hours=-14)))},
+    {"starts": "2027-01-01T00:00:00Z"},
+    {"ends": 1_798_761_600},
 ]
 
 
