@@ -23,6 +23,9 @@ from snapapp.process.shutdown import Departure
 from snapapp.process.systemd import Notices
 from snapapp.settings.table import Settings
 
+_READABLE = ("X-Request-Id", "Content-Range", "Content-Disposition", "Content-Location", "ETag", "Retry-After")
+_OF_UPLOADS = ("Location", "Upload-Offset", "Upload-Length", "Upload-Metadata", "Upload-Expires")
+_OF_TUS = ("Tus-Resumable", "Tus-Version", "Tus-Extension", "Tus-Max-Size", "Tus-Checksum-Algorithm")
 _SWITCH_INTERVAL = 0.0005  # seconds a busy thread keeps the others waiting; the default, 5 ms, is what a request takes
 
 
@@ -81,7 +84,7 @@ def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequ
             allow_origins=settings.cors_allowed_origins,
             allow_methods=["GET", "HEAD", "POST", "PATCH", "PUT", "DELETE"],
             allow_headers=["*"],
-            expose_headers=["X-Request-Id", "Content-Range", "Content-Disposition", "ETag", "Retry-After"],
+            expose_headers=[*_READABLE, *_OF_UPLOADS, *_OF_TUS],
         )
     return app
 

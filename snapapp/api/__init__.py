@@ -30,6 +30,7 @@ from snapapp.api.product import (
     exports,
     frames,
     public,
+    resumable_uploads,
     sessions,
     shares,
     snaps,
@@ -39,7 +40,8 @@ from snapapp.api.product import (
     webhooks,
 )
 
-_PRODUCT = (exports, snaps, shares, uploads, videos, templates, events, webhooks, sessions, public, media, frames)
+_TO_FIND = (exports, snaps, shares, uploads, resumable_uploads, videos, templates)
+_PRODUCT = (*_TO_FIND, events, webhooks, sessions, public, media, frames)
 _OPEN = (health, metrics)
 _INTERNAL = (
     observability,

@@ -1,7 +1,8 @@
 """Bytes by key, in a folder or in a bucket, behind one interface.
 
-To be read in this order: `keys` (what a key may be), `model` (the interface), `uploads` (how bytes come in), `room`
-(when they may not), `local` and `s3` (the two storages), `sweep` (rows and objects compared)."""
+To be read in this order: `keys` (what a key may be), `model` (the interface), `uploads` (how bytes come in),
+`resumable` (the same in parts), `room` (when they may not), `local` and `s3` (the two storages), `sweep` (rows and
+objects compared)."""
 
 from snapapp.settings.table import Settings, StorageKind
 from snapapp.storage.errors import (
@@ -11,6 +12,8 @@ from snapapp.storage.errors import (
     NotStored,
     StorageAway,
     StorageError,
+    UploadExpired,
+    UploadInUse,
     UploadTooLarge,
 )
 from snapapp.storage.local import Local
@@ -35,6 +38,8 @@ __all__ = [
     "StorageError",
     "Stored",
     "Upload",
+    "UploadExpired",
+    "UploadInUse",
     "UploadTooLarge",
     "from_settings",
     "room_of",

@@ -46,3 +46,17 @@ class StorageAway(StorageError):
 
     def __init__(self, key: str, reason: object) -> None:
         super().__init__(f"The storage cannot be used for {key or 'its list'}: {' '.join(str(reason).split())[:300]}")
+
+
+class UploadInUse(StorageError):
+    """Somebody else sends bytes of it at this moment."""
+
+    def __init__(self, upload_id: object) -> None:
+        super().__init__(f"Somebody else is sending this upload: {upload_id}")
+
+
+class UploadExpired(StorageError):
+    """No byte of it came for a day."""
+
+    def __init__(self, upload_id: object) -> None:
+        super().__init__(f"No byte of this upload came for a day, begin anew: {upload_id}")

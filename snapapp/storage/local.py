@@ -13,10 +13,11 @@ from pathlib import Path
 from snapapp.storage import keys, uploads
 from snapapp.storage.errors import InvalidKey, NotStored, StorageAway
 from snapapp.storage.model import Reader, Source, Stored
+from snapapp.storage.resumable import ResumableUploads
 from snapapp.storage.room import MB, Room
 from snapapp.storage.uploads import Upload
 
-_INCOMING = ".incoming"  # no key begins with a dot
+_INCOMING, _RESUMABLE = ".incoming", ".resumable"  # no key begins with a dot
 _BLOCK = 128 * 1024  # bytes read ahead
 _TRIES = 10  # to enter a folder that somebody who deletes finds empty at the same moment
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -30,6 +31,7 @@ class Local:
     def __init__(self, root: Path, room: Room) -> None:
         self._root = root
         self._room = room
+        self.resumable = ResumableUploads(root / _RESUMABLE, room, self._publish)
 
     def put(self, key: str, source: Source) -> None:
         with Upload(keys.checked(key), self._root / _INCOMING, self._publish) as upload:
@@ -90,7 +92,7 @@ class Local:
         return len(found)
 
     def forget_uploads(self, before: datetime) -> int:
-        return uploads.forget(self._root / _INCOMING, before)
+        return uploads.forget(self._root / _INCOMING, before) + self.resumable.forget(before)
 
     # --- folders ----------------------------------------------------------------------------------------------
 

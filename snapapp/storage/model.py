@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from snapapp.storage.resumable import ResumableUploads
 from snapapp.storage.uploads import Upload
 
 Source = bytes | Path | BinaryIO
@@ -34,6 +35,11 @@ class Reader(io.BufferedReader):
 class Storage(Protocol):
     """Bytes by key. An object appears whole or not at all, and is there after a power cut once `put` or `finish`
     returned. A key of ours is written once; writing it again replaces the object."""
+
+    @property
+    def resumable(self) -> ResumableUploads:
+        """Uploads that come in parts."""
+        ...
 
     def put(self, key: str, source: Source) -> None: ...
 

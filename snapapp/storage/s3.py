@@ -14,6 +14,7 @@ from obstore.store import S3Store
 from snapapp.storage import keys, uploads
 from snapapp.storage.errors import Changed, NotStored, StorageAway
 from snapapp.storage.model import Reader, Source, Stored
+from snapapp.storage.resumable import ResumableUploads
 from snapapp.storage.room import MB, Room
 from snapapp.storage.uploads import Upload
 
@@ -43,6 +44,7 @@ class S3:
     ) -> None:
         self._spool = spool
         self._room = room
+        self.resumable = ResumableUploads(spool.with_name("resumable"), room, self._publish)
         named: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
         self._store = S3Store(
             bucket,
@@ -111,7 +113,7 @@ class S3:
         return len(found)
 
     def forget_uploads(self, before: datetime) -> int:
-        return uploads.forget(self._spool, before)
+        return uploads.forget(self._spool, before) + self.resumable.forget(before)
 
     def _publish(self, written: Path, key: str) -> None:
         self.put(key, written)

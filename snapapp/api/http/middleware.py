@@ -215,7 +215,10 @@ def _shows_a_token(scope: Scope, headers: dict[bytes, bytes]) -> bool:
 
 
 def _is_upload(scope: Scope) -> bool:
-    return scope["method"] == "POST" and _routed(scope) == "/v2/videos"
+    path = _routed(scope)
+    if path.startswith("/v2/uploads/"):
+        return scope["method"] in ("PATCH", "POST")  # POST stands in for PATCH where a network has none
+    return scope["method"] == "POST" and path == "/v2/videos"
 
 
 def _routed(scope: Scope) -> str:

@@ -71,7 +71,7 @@ async def upload_video(
         upload = await run_in_threadpool(_begun, house, begin, video_id, request)
         received = await _received(upload, incoming)
     except (UploadTooLarge, NoRoom, StorageUsedUp, HTTPException) as error:  # the rest of the body is not read
-        raise _cut_short(error) from error
+        raise cut_short(error) from error
     except ClientDisconnect:
         raise HTTPException(400, "The upload ended too early") from None
     video = await run_in_threadpool(_keep, house, begin, video_id, received, incoming.name, request_id)
@@ -106,10 +106,10 @@ def _begun(house: Monolith, begin: Begin, video_id: UUID, request: Request) -> U
     return house.storage.upload(key, max_bytes=max_mb * MB, announced=announced)
 
 
-def _cut_short(error: Exception) -> HTTPException:
+def cut_short(error: Exception) -> HTTPException:
     status = {UploadTooLarge: 413, NoRoom: 507, StorageUsedUp: 507}.get(type(error), 400)
     if isinstance(error, HTTPException):
-        return HTTPException(error.status_code, error.detail, {"Connection": "close"})
+        return HTTPException(error.status_code, error.detail, {**(error.headers or {}), "Connection": "close"})
     return HTTPException(status, str(error), {"Connection": "close"})
 
 
@@ -120,13 +120,21 @@ def _keep(
     was lost it is not known whether there is a row: then they stay, and the sweep finds out."""
     kept: Video | None = None
     try:
-        upload = videos.Upload(
-            id=video_id, storage_key=received.key, size_bytes=received.size, sha256=received.sha256, file_name=name
-        )
-        kept = videos.keep(begin, QUEUE, upload, request_id, max_mb=house.settings.tenant_storage_max_mb)
+        kept = rowed(house, begin, video_id, received, name, request_id)
     finally:
         if kept is None:
-            _delete(house, received.key)
+            delete(house, received.key)
+    return kept
+
+
+def rowed(
+    house: Monolith, begin: Begin, video_id: UUID, received: Received, name: str | None, request_id: str
+) -> Video:
+    """The row of stored bytes. Where the tenant has the same ones, it is that of these."""
+    upload = videos.Upload(
+        id=video_id, storage_key=received.key, size_bytes=received.size, sha256=received.sha256, file_name=name
+    )
+    kept = videos.keep(begin, QUEUE, upload, request_id, max_mb=house.settings.tenant_storage_max_mb)
     if kept.id != video_id:
         _hand_over(house, begin, kept, received.key, request_id)
     return kept
@@ -141,11 +149,11 @@ def _hand_over(house: Monolith, begin: Begin, kept: Video, key: str, request_id:
             with house.storage.open(key) as file:
                 house.storage.put(kept.storage_key, file)
     finally:
-        _delete(house, key)
+        delete(house, key)
     if was_lost or kept.probe is None:
         videos.probe_again(begin, QUEUE, kept, request_id)
 
 
-def _delete(house: Monolith, key: str) -> None:
+def delete(house: Monolith, key: str) -> None:
     with suppress(StorageError):  # the sweeper comes by as well
         house.storage.delete(key)

@@ -76,6 +76,11 @@ include-path-regex = "^/v2/(snaps|videos)"
 checks.positive_data_acceptance.enabled = false
 
 [[operations]]
+include-path-regex = "^/v2/uploads"
+checks.positive_data_acceptance.enabled = false
+checks.negative_data_rejection.expected-statuses = ["4xx"]  # 412, as tus has it
+
+[[operations]]
 include-path-regex = "^/v2/videos/.video_id./content"
 checks.positive_data_acceptance.enabled = false
 checks.not_a_server_error.enabled = false
@@ -112,6 +117,7 @@ def test_the_server_does_what_it_says_whatever_is_asked(
         "--seed=1",
         "--exclude-path=/internal/jobs/stream",  # these never end; tests/api/internal/test_live.py has them,
         "--exclude-path=/v2/events",  # and test_snap_events.py
+        "--exclude-operation-id=appendToUpload",  # schemathesis cannot write its kind of body
         # its answer names every path, and schemathesis takes /internal/jobs/bulk for a job with the id "bulk"
         "--exclude-path=/internal/observability/http-metrics",
         *manner,

@@ -1,0 +1,422 @@
+"""/v2/uploads: the tus protocol 1.0 with creation, termination, expiration and checksum. A file comes in as many parts
+as the line breaks it into; when the last byte is there it is a video, as if it had come to /v2/videos in one piece."""
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from datetime import datetime
+from email.utils import format_datetime
+from typing import Annotated, Any
+from uuid import UUID, uuid4
+
+from fastapi import APIRouter, Depends, HTTPException, Path, Request, Response
+from fastapi.routing import APIRoute
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
+
+from snapapp.api.http.deps import House, RequestId
+from snapapp.api.http.errors import may_be
+from snapapp.api.http.schema import Shown
+from snapapp.api.http.tenancy import Begins, Claimed, code_of
+from snapapp.api.http.upload_parser import PIECE, file_name, looks_like_a_video
+from snapapp.api.product import uploads
+from snapapp.domain import storage_use
+from snapapp.domain.transactions import Begin
+from snapapp.errors import StorageUsedUp
+from snapapp.process.monolith import Monolith
+from snapapp.storage import NoRoom, NotStored, UploadExpired, UploadInUse, UploadTooLarge, keys
+from snapapp.storage.resumable import Announced, Held, State
+
+VERSION = "1.0.0"
+SILENT = 20.0  # seconds: a line that broke without a word must not hold the upload against whoever goes on
+_UNFINISHED_MAX = 200  # of one tenant
+_METADATA_MAX = 4096
+_BEGINNING = 12  # bytes that say whether it is a video
+_PAIR = r"[!-+\-.-~]+( [A-Za-z0-9+/]*={0,2})?"
+_METADATA = re.compile(rf"{_PAIR}( *, *{_PAIR})*")
+_DIGESTS = {"sha1": hashlib.sha1, "sha256": hashlib.sha256}
+_MISMATCH = 460  # of tus: the checksum is another one
+_COME_BACK = {"Retry-After": "2"}
+
+
+class _Tus(APIRoute):
+    """Says the protocol's version with each answer, and insists that the client means the same one."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def speak(request: Request) -> Response:
+            try:
+                answer = await handle(request)
+            except (UploadTooLarge, NoRoom, StorageUsedUp, HTTPException) as error:
+                refusal = error if isinstance(error, HTTPException) else uploads.cut_short(error)
+                headers = {**(refusal.headers or {}), "Tus-Resumable": VERSION}
+                raise HTTPException(refusal.status_code, refusal.detail, headers) from error
+            answer.headers["Tus-Resumable"] = VERSION
+            return answer
+
+        return speak
+
+
+def _same_version(request: Request) -> None:
+    asked = request.headers.get("Tus-Resumable")
+    if asked is None and request.method not in ("GET", "HEAD"):
+        raise HTTPException(400, f"Tus-Resumable is missing: {VERSION}")
+    if asked not in (None, VERSION):
+        raise HTTPException(412, f"This server speaks tus {VERSION}, and not {asked[:20]}", {"Tus-Version": VERSION})
+
+
+def _code(house: House, claim: Claimed) -> str:
+    return code_of(house, claim)
+
+
+Code = Annotated[str, Depends(_code)]  # of the tenant
+UploadId = Annotated[UUID, Path(description="The upload's id, which will be the video's.")]
+router = APIRouter(prefix="/v2/uploads", tags=["videos"], route_class=_Tus)
+
+
+class UploadShown(Shown):
+    """An upload that comes in parts."""
+
+    upload_id: UUID
+    file_name: str | None = Field(examples=["brete-7.mp4"])
+    size_bytes: int = Field(examples=[7340032])
+    offset: int = Field(description="So many bytes of it are here.", examples=[1048576])
+    expires: datetime = Field(description="Until then the next byte must come.")
+    video_id: UUID | None = Field(description="What it became, once all of it was here.")
+
+
+def _header(name: str, description: str, example: str, *, required: bool = True, pattern: str = "") -> dict[str, Any]:
+    schema = {"type": "string", "maxLength": _METADATA_MAX, "pattern": pattern or "^[ -~]*$", "examples": [example]}
+    return {"name": name, "in": "header", "required": required, "description": description, "schema": schema}
+
+
+_VERSION = _header("Tus-Resumable", "The protocol's version.", VERSION, pattern="^1\\.0\\.0$")
+_REFUSALS = may_be(
+    _400="A header of the protocol is missing or makes no sense, or the file is no mp4, mov, mkv or webm.",
+    _412="Another version of the protocol.",
+    _413="It is larger than `SNAPAPP_UPLOAD_MAX_MB`, or than it was said to be.",
+    _507="The disk is nearly full, or the tenant's storage is used up.",
+)
+_GONE = may_be(
+    _404="The tenant has no such upload.",
+    _410="No byte of it came for a day.",
+    _423="Somebody else sends bytes of it at this moment.",
+)
+_BEGIN = {
+    "parameters": [
+        _VERSION,
+        _header("Upload-Length", "The size of the file in bytes.", "7340032", pattern="^[0-9]{1,15}$"),
+        _header(
+            "Upload-Metadata",
+            "Pairs of a key and its base64, with commas in between; `filename` is used.",
+            "filename YnJldGUtNy5tcDQ=",
+            required=False,
+        ),
+    ]
+}
+_APPEND = {
+    "requestBody": {
+        "required": True,
+        "description": "The next bytes.",
+        "content": {"application/offset+octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    },
+    "parameters": [
+        _VERSION,
+        _header("Upload-Offset", "So many bytes are there already.", "1048576", pattern="^[0-9]{1,15}$"),
+        _header("Upload-Checksum", "`sha1` or `sha256` of this body, in base64.", "sha1 AAAA", required=False),
+    ],
+}
+
+
+@router.options("", include_in_schema=False)
+async def show_protocol(house: House) -> Response:
+    """What a client may ask for."""
+    said = {
+        "Tus-Version": VERSION,
+        "Tus-Extension": "creation,termination,expiration,checksum",
+        "Tus-Max-Size": str(house.settings.upload_max_mb * uploads.MB),
+        "Tus-Checksum-Algorithm": ",".join(_DIGESTS),
+    }
+    return Response(status_code=204, headers=said)
+
+
+@router.post("", status_code=201, responses=_REFUSALS | may_be(_429="Too many are unfinished."), openapi_extra=_BEGIN)
+def begin_upload(house: House, begin: Begins, request: Request, response: Response) -> UploadShown:
+    """Announces a file that will come in parts: `Location` says where to. By the tus protocol, of which clients exist
+    in most languages."""
+    code, announced = _announced(house, begin, request)
+    upload_id = uuid4()
+    with begin() as transaction, transaction.as_tenant() as db:
+        waiting = house.storage.resumable.unfinished(code)
+        if len(waiting) >= _UNFINISHED_MAX:
+            raise HTTPException(429, f"{len(waiting)} uploads are unfinished: finish or end some of them first")
+        most = house.settings.tenant_storage_max_mb
+        storage_use.take_turns(db, code, most)  # of two that fit one by one, the second sees the first
+        storage_use.require(db, code, most, announced.length + sum(each.announced.length for each in waiting))
+        state = house.storage.resumable.begin(code, upload_id, announced)
+    response.headers.update(_said(state) | {"Location": f"{router.prefix}/{upload_id}"})
+    return _shown(upload_id, state)
+
+
+def _announced(house: Monolith, begin: Begin, request: Request) -> tuple[str, Announced]:
+    with begin() as transaction:
+        code = transaction.code
+    _same_version(request)
+    length, metadata = _number(request, "Upload-Length"), request.headers.get("Upload-Metadata", "").strip()
+    if length == 0:
+        raise HTTPException(400, "The upload is empty")
+    if length > house.settings.upload_max_mb * uploads.MB:
+        raise UploadTooLarge(house.settings.upload_max_mb * uploads.MB)
+    if len(metadata) > _METADATA_MAX or (metadata and not _METADATA.fullmatch(metadata)):
+        raise HTTPException(400, "Upload-Metadata makes no sense: pairs of a key and its base64")
+    return code, Announced(length, _named(metadata), metadata)
+
+
+def _named(metadata: str) -> str | None:
+    pairs = [pair.split() for pair in metadata.split(",")]
+    given = next((pair[1] for pair in pairs if len(pair) == 2 and pair[0] == "filename"), "")
+    try:
+        return file_name(base64.b64decode(given, validate=True).decode("utf-8", "replace"))
+    except binascii.Error:
+        raise HTTPException(400, "Upload-Metadata makes no sense: pairs of a key and its base64") from None
+
+
+def _number(request: Request, name: str) -> int:
+    given = request.headers.get(name, "")
+    if not re.fullmatch("[0-9]{1,15}", given):
+        raise HTTPException(400, f"{name} is missing, or no number of bytes")
+    return int(given)
+
+
+@router.get("/{upload_id}", responses=_GONE | _REFUSALS)
+def show_upload(
+    house: House, begin: Begins, code: Code, upload_id: UploadId, request: Request, request_id: RequestId
+) -> Response:
+    """How far it is. HEAD says the same, in the protocol's headers."""
+    _same_version(request)
+    state = _found(house, code, upload_id)
+    if state.is_whole and state.announced.kept_as is None:  # a crash came between the last byte and its row
+        with _held(house, code, upload_id) as held:
+            state = _kept(house, begin, held, upload_id, request_id)
+    return Response(
+        _shown(upload_id, state).model_dump_json(by_alias=True),
+        media_type="application/json",
+        headers=_said(state) | {"Cache-Control": "no-store"},
+    )
+
+
+@router.patch("/{upload_id}", status_code=204, responses=_GONE | _REFUSALS | may_be(
+    _408="No byte came for a while; what came is kept.",
+    _409="The offset is another one.",
+    _415="The body is to be `application/offset+octet-stream`.",
+), openapi_extra=_APPEND)  # fmt: skip
+async def append_to_upload(
+    house: House, begin: Begins, code: Code, upload_id: UploadId, request: Request, request_id: RequestId
+) -> Response:
+    """The next bytes of it. What came before a line broke is kept: HEAD says from where to go on."""
+    # async: it lasts as long as the client's line needs
+    offset, proof = _meant(request)
+    held = await run_in_threadpool(_held, house, code, upload_id)
+    try:
+        state = held.state
+        if state.offset != offset:
+            raise HTTPException(409, f"The offset is {state.offset}, and not {offset}")
+        length = request.headers.get("Content-Length", "")
+        if length.isdigit() and offset + int(length) > state.announced.length:
+            raise UploadTooLarge(state.announced.length)
+        if not state.is_whole:
+            await _append(house, request, held, proof)
+        state = held.state
+        if state.is_whole and state.announced.kept_as is None:
+            state = await run_in_threadpool(_kept, house, begin, held, upload_id, request_id)
+    except (UploadTooLarge, NoRoom, StorageUsedUp, HTTPException) as error:  # the rest of the body is not read
+        raise uploads.cut_short(error) from error
+    finally:
+        await run_in_threadpool(held.release)
+    return Response(status_code=204, headers=_said(state))
+
+
+@router.delete("/{upload_id}", status_code=204, responses=_GONE | may_be(_412="Another version of the protocol."),
+               openapi_extra={"parameters": [_VERSION]})  # fmt: skip
+def end_upload(house: House, code: Code, upload_id: UploadId, request: Request) -> None:
+    """Removes it, and what came of it. A video that it became stays."""
+    _same_version(request)
+    with _held(house, code, upload_id) as held:
+        held.discard()
+
+
+@router.post("/{upload_id}", status_code=204, include_in_schema=False)
+async def stand_in(
+    house: House, begin: Begins, code: Code, upload_id: UploadId, request: Request, request_id: RequestId
+) -> Response:
+    """For clients whose network lets neither PATCH nor DELETE through."""
+    match request.headers.get("X-HTTP-Method-Override", "").upper():
+        case "PATCH":
+            return await append_to_upload(house, begin, code, upload_id, request, request_id)
+        case "DELETE":
+            await run_in_threadpool(end_upload, house, code, upload_id, request)
+            return Response(status_code=204)
+    raise HTTPException(400, "X-HTTP-Method-Override is PATCH or DELETE")
+
+
+# --- its bytes --------------------------------------------------------------------------------------------------
+
+
+class _Proof:
+    """What the client says of the bytes of one body."""
+
+    def __init__(self, said: str) -> None:
+        name, _, digest = said.partition(" ")
+        if name not in _DIGESTS:
+            raise HTTPException(400, f"Upload-Checksum is one of {', '.join(_DIGESTS)}")
+        try:
+            self._wanted = base64.b64decode(digest, validate=True)
+        except binascii.Error:
+            raise HTTPException(400, "Upload-Checksum is no base64") from None
+        self._digest = _DIGESTS[name]()
+
+    def update(self, data: bytes) -> None:
+        self._digest.update(data)
+
+    @property
+    def holds(self) -> bool:
+        return self._digest.digest() == self._wanted
+
+
+def _meant(request: Request) -> tuple[int, _Proof | None]:
+    _same_version(request)
+    if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/offset+octet-stream":
+        raise HTTPException(415, "The body is to be application/offset+octet-stream", {"Connection": "close"})
+    proof = request.headers.get("Upload-Checksum")
+    return _number(request, "Upload-Offset"), _Proof(proof) if proof else None
+
+
+async def _append(house: Monolith, request: Request, held: Held, proof: _Proof | None) -> None:
+    if proof:
+        await run_in_threadpool(held.doubt)
+    try:
+        await _append_pieces(house, request, held, proof)
+    except BaseException:
+        if proof:
+            await run_in_threadpool(held.deny)
+        raise
+    if proof and not proof.holds:
+        await run_in_threadpool(held.deny)
+        raise HTTPException(_MISMATCH, "The checksum is another one: what came is not kept")
+    if proof:
+        await run_in_threadpool(held.trust)
+
+
+async def _append_pieces(house: Monolith, request: Request, held: Held, proof: _Proof | None) -> None:
+    """To the last byte that arrived, however the line ends."""
+    stream, gathered = request.stream(), bytearray()
+    is_judged = held.state.offset >= _BEGINNING
+    why: HTTPException | None = None
+    while why is None:
+        try:
+            async with asyncio.timeout(SILENT):
+                data = await anext(stream, None)
+        except TimeoutError:
+            why = HTTPException(408, f"No byte came for {SILENT:.0f} s; what came is kept")
+        except ClientDisconnect:
+            why = HTTPException(400, "The body ended too early; what came is kept")
+        else:
+            gathered += data or b""
+            if data is None:
+                break
+            if house.is_leaving:
+                why = HTTPException(503, "The server is leaving; what came is kept", _COME_BACK)
+            elif len(gathered) < PIECE:
+                continue
+        is_judged = await run_in_threadpool(_write, held, bytes(gathered), is_judged, proof)
+        gathered.clear()
+    await run_in_threadpool(_write, held, bytes(gathered), is_judged, proof)
+    if why:
+        raise why
+
+
+def _write(held: Held, data: bytes, is_judged: bool, proof: _Proof | None) -> bool:
+    if not data:
+        return is_judged
+    size = held.append(data)
+    if proof:
+        proof.update(data)
+    if not is_judged and (size >= _BEGINNING or held.is_full):
+        if not looks_like_a_video(held.beginning(_BEGINNING)):
+            held.discard()
+            raise HTTPException(400, "The file is no video that can be used: send mp4, mov, mkv or webm")
+        return True
+    return is_judged
+
+
+# --- what it becomes --------------------------------------------------------------------------------------------
+
+
+def _kept(house: Monolith, begin: Begin, held: Held, upload_id: UUID, request_id: str) -> State:
+    """All of it is here: the video. After a crash, or where the database is away, whoever asks next tries again."""
+    with begin() as transaction:
+        key = keys.of_video(transaction.code, upload_id) + "source"
+    received, name = held.finish(key), held.state.announced.file_name
+    try:
+        video = uploads.rowed(house, begin, upload_id, received, name, request_id)
+    except StorageUsedUp:
+        uploads.delete(house, key)
+        held.discard()
+        raise
+    held.kept_as(str(video.id))
+    return held.state
+
+
+def _found(house: Monolith, code: str, upload_id: UUID) -> State:
+    try:
+        return house.storage.resumable.find(code, upload_id)
+    except (NotStored, UploadExpired) as error:
+        raise _absent(error, upload_id) from error
+
+
+def _held(house: Monolith, code: str, upload_id: UUID) -> Held:
+    try:
+        return house.storage.resumable.hold(code, upload_id)
+    except UploadInUse as error:
+        raise HTTPException(423, str(error), _COME_BACK) from error
+    except (NotStored, UploadExpired) as error:
+        raise _absent(error, upload_id) from error
+
+
+def _absent(error: Exception, upload_id: UUID) -> HTTPException:
+    if isinstance(error, UploadExpired):
+        return HTTPException(410, str(error))
+    return HTTPException(404, f"Upload not found: {upload_id}")
+
+
+def _said(state: State) -> dict[str, str]:
+    said = {
+        "Upload-Offset": str(state.offset),
+        "Upload-Length": str(state.announced.length),
+        "Upload-Expires": format_datetime(state.expires, usegmt=True),
+    }
+    if state.announced.metadata:
+        said["Upload-Metadata"] = state.announced.metadata
+    if state.announced.kept_as:
+        said["Content-Location"] = f"{uploads.router.prefix}/{state.announced.kept_as}"
+    return said
+
+
+def _shown(upload_id: UUID, state: State) -> UploadShown:
+    about, kept_as = state.announced, None
+    with suppress(ValueError):
+        kept_as = UUID(about.kept_as or "")
+    return UploadShown(
+        upload_id=upload_id,
+        file_name=about.file_name,
+        size_bytes=about.length,
+        offset=state.offset,
+        expires=state.expires,
+        video_id=kept_as,
+    )
