@@ -5,7 +5,7 @@ import base64
 import hashlib
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy
 from starlette.testclient import TestClient
 
-from snapapp.api.product import resumable_uploads, uploads
+from snapapp.api.product import resumable_uploads
 from snapapp.storage import keys
 from tests.api.conftest import served
 from tests.api.examples import NOBODY, OTHER, add_tenant, count, house
@@ -27,17 +27,18 @@ from tests.running import Served
 UPLOADS = "/v2/uploads"
 TUS = {"Tus-Resumable": "1.0.0"}
 BYTES = {"Content-Type": "application/offset+octet-stream"}
+Headers = Mapping[str, str]
 LARGE = FILM * 64  # 1 MB
 
 
-def begun(client: TestClient, size: int = len(FILM), **headers: str) -> str:
-    answer = client.post(UPLOADS, headers=TUS | {"Upload-Length": str(size)} | headers)
+def begun(client: TestClient, size: int = len(FILM), headers: Headers = TUS) -> str:
+    answer = client.post(UPLOADS, headers={**TUS, "Upload-Length": str(size), **headers})
     assert answer.status_code == 201, answer.text
-    return answer.headers["Location"]
+    return str(answer.headers["Location"])
 
 
-def sent(client: TestClient, at: str, content: bytes, offset: int = 0, **headers: str) -> Any:
-    return client.patch(at, content=content, headers=TUS | BYTES | {"Upload-Offset": str(offset)} | headers)
+def sent(client: TestClient, at: str, content: bytes, offset: int = 0, headers: Headers = TUS) -> Any:
+    return client.patch(at, content=content, headers={**TUS, **BYTES, "Upload-Offset": str(offset), **headers})
 
 
 def offset_of(client: TestClient, at: str) -> int:
@@ -55,7 +56,7 @@ def test_what_the_server_speaks_is_said_to_whoever_asks(client: TestClient) -> N
 
 def test_a_file_in_parts_becomes_the_video_that_it_would_be_in_one(client: TestClient, db: Db) -> None:
     name = "filename " + base64.b64encode("vaca é.mp4".encode()).decode() + ",filetype dmlkZW8vbXA0"
-    at = begun(client, **{"Upload-Metadata": name})
+    at = begun(client, headers={"Upload-Metadata": name})
     for start, end in [(0, 3), (3, 11), (11, 40), (40, len(FILM))]:
         assert offset_of(client, at) == start
         answer = sent(client, at, FILM[start:end], start)
@@ -145,7 +146,7 @@ def test_to_another_tenant_an_upload_is_not_there(client: TestClient, engine: sq
     at = begun(client)
     for answer in (
         client.head(at, headers=TUS | OTHER),
-        sent(client, at, FILM, **OTHER),
+        sent(client, at, FILM, headers=OTHER),
         client.delete(at, headers=TUS | OTHER),
     ):
         assert answer.status_code == 404
@@ -190,14 +191,14 @@ def test_what_nobody_goes_on_with_for_a_day_is_gone_and_swept(client: TestClient
 def test_a_checksum_that_is_not_true_keeps_nothing_of_its_part(client: TestClient) -> None:
     at = begun(client)
 
-    def proof(content: bytes) -> str:
-        return "sha1 " + base64.b64encode(hashlib.sha1(content).digest()).decode()
+    def proof(content: bytes) -> dict[str, str]:
+        return {"Upload-Checksum": "sha1 " + base64.b64encode(hashlib.sha1(content).digest()).decode()}
 
-    assert sent(client, at, FILM[:50], **{"Upload-Checksum": proof(FILM[:50])}).status_code == 204
-    answer = sent(client, at, FILM[50:], 50, **{"Upload-Checksum": proof(b"other")})
+    assert sent(client, at, FILM[:50], 0, headers=proof(FILM[:50])).status_code == 204
+    answer = sent(client, at, FILM[50:], 50, headers=proof(b"other"))
     assert (answer.status_code, answer.json()["error"]) == (460, "Checksum Mismatch")
     assert offset_of(client, at) == 50
-    assert sent(client, at, FILM[50:], 50, **{"Upload-Checksum": proof(FILM[50:])}).status_code == 204
+    assert sent(client, at, FILM[50:], 50, headers=proof(FILM[50:])).status_code == 204
 
 
 def test_post_stands_in_where_a_network_has_neither_patch_nor_delete(client: TestClient) -> None:
@@ -251,17 +252,17 @@ def test_a_tenant_leaves_only_so_many_unfinished(client: TestClient, monkeypatch
 # --- what breaks ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["rowed", "delete"], ids=["before-its-row", "after-its-row"])
+@pytest.mark.parametrize("is_before", [True, False], ids=["before-its-row", "after-its-row"])
 def test_a_crash_between_the_last_byte_and_its_row_costs_nothing(
-    client: TestClient, db: Db, monkeypatch: pytest.MonkeyPatch, name: str
+    client: TestClient, db: Db, monkeypatch: pytest.MonkeyPatch, is_before: bool
 ) -> None:
     """Whoever asks next finishes it."""
     at = begun(client)
     with monkeypatch.context() as patched:
-        meddled = (uploads, "rowed") if name == "rowed" else (resumable_uploads.Held, "kept_as")
-        patched.setattr(*meddled, lambda *_: 1 / 0)
+        where = "snapapp.api.product.uploads.rowed" if is_before else "snapapp.storage.resumable.Held.kept_as"
+        patched.setattr(where, lambda *_: 1 / 0)
         assert sent(client, at, FILM).status_code == 500
-    assert count(db, "video") == (name != "rowed")
+    assert count(db, "video") == (not is_before)
     video = client.get(client.head(at, headers=TUS).headers["Content-Location"]).json()
     assert client.get(video["contentPath"]).content == FILM
     assert (count(db, "video"), len(stored(client))) == (1, 1)
