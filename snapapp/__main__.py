@@ -96,6 +96,10 @@ def _run(arguments: Namespace) -> int:
             from snapapp.cli import backups
 
             return backups.run(arguments, settings)
+        if arguments.command == "top":
+            from snapapp.cli import top
+
+            return top.run(arguments, settings)
         if arguments.command in _FAMILIES:
             from snapapp.cli import queue
 
@@ -143,6 +147,7 @@ def _parser(typed: Sequence[str]) -> ArgumentParser:
             from snapapp.jobs import cli
 
             cli.add_arguments(name, family)
+    _add_top(commands)
     _add_tenants(commands)
     commands.add_parser("demo", help="prepare the demo: a video and three snaps of it, for the page at /")
     _add_import_legacy(commands)
@@ -190,6 +195,27 @@ def _add_supervisor(commands: "_SubParsersAction[Parser]") -> None:
 def _add_migrate(commands: "_SubParsersAction[Parser]") -> None:
     migrate = commands.add_parser("migrate", help="bring the database to the newest schema")
     migrate.add_argument("--check", action="store_true", help="change nothing; exit 1 if there is something to do")
+
+
+def _add_top(commands: "_SubParsersAction[Parser]") -> None:
+    top = commands.add_parser(
+        "top",
+        help="watch queues, jobs and workers live, and do something about them",
+        description="Queues, jobs, workers, failures and what the doctor finds, live; ? says what the keys do. "
+        "Without a terminal, or with --plain, it prints one snapshot after the other.",
+    )
+    views = ("queues", "jobs", "workers", "failures", "doctor")
+    top.add_argument("view", nargs="?", choices=views, default="queues", help="what to begin with (default: queues)")
+    top.add_argument("--every", type=_seconds, default=1.0, metavar="S", help="seconds between two looks (default: 1)")
+    top.add_argument("--plain", action="store_true", help="print plain text, a snapshot after the other")
+    top.add_argument("--once", action="store_true", help="print one snapshot and end")
+
+
+def _seconds(text: str) -> float:
+    with suppress(ValueError):
+        if 0.1 <= float(text) <= 3600:
+            return float(text)
+    raise ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 3600")
 
 
 def _add_tenants(commands: "_SubParsersAction[Parser]") -> None:

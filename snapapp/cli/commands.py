@@ -73,13 +73,7 @@ def config(arguments: Namespace, settings: Settings) -> int:
 def diagnose(arguments: Namespace, settings: Settings) -> int:
     def look() -> int:
         with in_use(settings) as url:
-            house = doctor.House(
-                jobs=settings.jobs(url),
-                connections=database.connections_needed(settings),
-                disk_free_min_mb=settings.disk_free_min_mb,
-                schema=schema.wanted(product=settings.has_product),
-                checks={check.NAME: check.check_of(settings)} if settings.has_product else {},
-            )
+            house = described(settings, url)
             findings = doctor.examine(url, house, only=arguments.only)
             deeds = doctor.mend(url, findings, house) if arguments.fix else []
             if deeds:  # what is said is how it stands now
@@ -91,6 +85,17 @@ def diagnose(arguments: Namespace, settings: Settings) -> int:
         return 2 if doctor.saw_nothing(findings) else int(doctor.needs_a_person(findings))
 
     return _or_two(look)
+
+
+def described(settings: Settings, url: str) -> doctor.House:
+    """What the doctor is told of the application."""
+    return doctor.House(
+        jobs=settings.jobs(url),
+        connections=database.connections_needed(settings),
+        disk_free_min_mb=settings.disk_free_min_mb,
+        schema=schema.wanted(product=settings.has_product),
+        checks={check.NAME: check.check_of(settings)} if settings.has_product else {},
+    )
 
 
 def check_deploy(arguments: Namespace, settings: Settings) -> int:

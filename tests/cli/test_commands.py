@@ -34,6 +34,7 @@ COMMANDS = [
     "limits",
     "retention",
     "fleet",
+    "top",
     "tenants",
     "demo",
     "import-legacy",

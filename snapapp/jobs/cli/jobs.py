@@ -21,12 +21,15 @@ from snapapp.jobs.cli.shown import (
     local,
     milliseconds,
     moment_and_age,
+    pairs_in_lines,
     say,
     show_json,
-    show_pairs,
     show_table,
     span,
+    table_in_lines,
+    visible,
     whisper,
+    write_lines,
 )
 from snapapp.jobs.cli.typed import Add, Db, age, duration, hexadecimal, moment, text, whole
 from snapapp.jobs.enqueue import enqueue
@@ -165,19 +168,29 @@ def show_job(db: Db, arguments: Namespace) -> int:
         told = {"costs": [asdict(cost) for cost in spent], "logs": [asdict(entry) for entry in logs]}
         show_json(asdict(job) | {"explain": views.explain(db, job.id)} | told)
         return 0
-    show_pairs(_in_words(job, views.now(db)))
-    say(f"\n{views.explain(db, job.id)}")
-    for error in job.errors:
-        say(f"\nattempt {error.get('attempt')}{_ran(error)} failed: {error.get('error')}")
-        say(str(error.get("trace") or "").rstrip())
-    if spent:
-        say("")
-        headers = ["attempt", "led to", "started", "waited", "ran", "cpu", "memory"]
-        show_table(headers, [_cost(cost) for cost in spent], numbers={3, 4, 5, 6}, whole={2})
-    if logs:
-        say("\nlog")
-        show_pairs([[local(entry.at), f"#{entry.attempt}", entry.level, entry.message] for entry in logs])
+    write_lines(pairs_in_lines(job_in_words(job, views.now(db))))
+    write_lines(_paragraph(views.explain(db, job.id)))
+    write_lines(attempts_in_lines(job, spent, logs))
     return 0
+
+
+def attempts_in_lines(job: JobDetail, spent: Sequence[AttemptCost], logs: Sequence[views.LogEntry]) -> Iterator[str]:
+    """What went wrong, what it cost, and what it said."""
+    for error in job.errors:
+        trace = str(error.get("trace") or "").rstrip()
+        yield from _paragraph(f"attempt {error.get('attempt')}{_ran(error)} failed: {error.get('error')}\n{trace}")
+    if spent:
+        yield ""
+        headers = ["attempt", "led to", "started", "waited", "ran", "cpu", "memory"]
+        yield from table_in_lines(headers, [_cost(cost) for cost in spent], numbers={3, 4, 5, 6}, whole={2})
+    if logs:
+        yield from ("", "log")
+        said = [[local(entry.at), f"#{entry.attempt}", entry.level, entry.message] for entry in logs]
+        yield from pairs_in_lines(said)
+
+
+def _paragraph(text: str) -> list[str]:
+    return ["", *visible(text, keep="\n").split("\n")]
 
 
 def list_workflows(db: Db, arguments: Namespace) -> int:
@@ -207,7 +220,7 @@ def explain_job(db: Db, arguments: Namespace) -> int:
     return 0
 
 
-def _in_words(job: JobDetail, now: datetime) -> Iterator[tuple[str, str]]:
+def job_in_words(job: JobDetail, now: datetime) -> Iterator[tuple[str, str]]:
     why_alone = f"it may use {job.memory_mb} MB" if job.memory_mb else f"its worker died {job.losses} times"
     suspect = f", a suspect: {why_alone}, so it runs alone" if job.suspect else ""
     yield "job", str(job.id)

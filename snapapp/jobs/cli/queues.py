@@ -94,7 +94,7 @@ def list_workers(db: Db, arguments: Namespace) -> int:
     if not workers:
         say("No worker is on the roster.")
         return 0
-    rows = [_worker_line(each) for each in workers]
+    rows = [worker_line(each) for each in workers]
     headers = ["id", "status", "busy", "done", "failed", "beat", "name"]
     if any(each.pool for each in workers):
         headers.insert(-1, "pool")
@@ -104,7 +104,7 @@ def list_workers(db: Db, arguments: Namespace) -> int:
     return 0
 
 
-def _worker_line(each: views.WorkerSummary) -> list[str]:
+def worker_line(each: views.WorkerSummary) -> list[str]:
     queues = f"({','.join(each.queues)})" if each.queues else ""
     name = " ".join(filter(None, [each.name, queues, each.note]))
     counts = [f"{len(each.current_jobs)}/{each.slots}", str(each.jobs_completed), str(each.jobs_failed)]

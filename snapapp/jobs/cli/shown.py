@@ -43,28 +43,56 @@ def show_table(
     """As wide as the terminal: long text ends with …, numbers and the columns of `whole` are never cut, empty columns
     are left out, and where there is no room those of `spare`, the first one first. Elsewhere whole lines with every
     column."""
+    write_lines(table_in_lines(headers, rows, numbers=numbers, whole=whole, spare=spare, wraps=wraps))
+
+
+def table_in_lines(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    numbers: Collection[int] = (),
+    whole: Collection[int] = (),
+    spare: Sequence[int] = (),
+    wraps: bool = False,
+) -> Iterator[str]:
     titles = [header.upper() for header in headers]
     cells = [[visible(cell) for cell in row] for row in rows]
     room = _room()
-    every = range(len(titles))
-    shown = [place for place in every if room is None or any(line[place] for line in cells)] or every
-    for left_out in range(len(spare) + 1):
-        places = [place for place in shown if place not in spare[:left_out]]
-        columns = [[line[place] for line in (titles, *cells)] for place in places]
-        least = [_least(column[1:], place in {*numbers, *whole}) for place, column in zip(places, columns, strict=True)]
-        if widths := _fitted(columns, least, room, _EDGE_WRAPPED if wraps else _EDGE):
-            break
-    else:
-        _write(_blocks(titles, cells))
+    form = _form(titles, cells, room, {*numbers, *whole}, spare, _EDGE_WRAPPED if wraps else _EDGE)
+    if form is None:
+        yield from _blocks(titles, cells)
         return
-    right = [place in numbers for place in places]
-    _write([_painted(_line([titles[place] for place in places], widths, right), _BOLD)])
+    right = [place in numbers for place in form]
+    yield painted(_line(_of(form, titles), [*form.values()], right), _BOLD)
     for line in cells:
-        _write(_row([line[place] for place in places], widths, right, wraps=wraps and room is not None))
+        yield from _row(_of(form, line), [*form.values()], right, wraps=wraps and room is not None)
+
+
+def rows_in_lines(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    numbers: Collection[int] = (),
+    whole: Collection[int] = (),
+    spare: Sequence[int] = (),
+) -> list[str]:
+    """The same with one line for each row after its header's, however narrow the terminal is."""
+    titles = [header.upper() for header in headers]
+    cells = [[visible(cell) for cell in row] for row in rows]
+    room = _room()
+    form = _form(titles, cells, room, {*numbers, *whole}, spare, _EDGE)
+    if form is None:
+        return [cut(_GAP.join(filter(None, line)), room or 0) for line in (titles, *cells)]
+    right = [place in numbers for place in form]
+    return [_line(_of(form, line), [*form.values()], right) for line in (titles, *cells)]
 
 
 def show_pairs(pairs: Iterable[Sequence[str]]) -> None:
     """Rows without a header, whose last cell is long: it is wrapped. A line break in it is kept."""
+    write_lines(pairs_in_lines(pairs))
+
+
+def pairs_in_lines(pairs: Iterable[Sequence[str]]) -> Iterator[str]:
     rows = [[*map(visible, row[:-1]), visible(row[-1], keep="\n")] for row in pairs]
     widths = [max(_width(row[place]) for row in rows) for place in range(len(rows[0]) - 1)]
     room = _room()
@@ -72,7 +100,13 @@ def show_pairs(pairs: Iterable[Sequence[str]]) -> None:
     for row in rows:
         for number, text in enumerate(_wrapped(row[-1], left)):
             first = row[:-1] if number == 0 else [""] * len(widths)
-            _write([in_columns([*first, text], widths)])
+            yield in_columns([*first, text], widths)
+
+
+def text_in_lines(lines: Iterable[str]) -> Iterator[str]:
+    """What is wider than the terminal goes on in the next line; a line that has colours was fitted before."""
+    for line in lines:
+        yield from [line] if "\x1b" in line or line.isspace() else _wrapped(line, _room())
 
 
 def _room() -> int | None:
@@ -91,6 +125,30 @@ def _least(column: Iterable[str], is_whole: bool) -> int:
         ),
         default=0,
     )
+
+
+def _form(
+    titles: Sequence[str],
+    cells: Sequence[Sequence[str]],
+    room: int | None,
+    whole: Collection[int],
+    spare: Sequence[int],
+    last: int,
+) -> dict[int, int] | None:
+    """Which columns are shown, and how wide. None: they do not fit, however they are cut."""
+    every = range(len(titles))
+    shown = [place for place in every if room is None or any(line[place] for line in cells)] or every
+    for left_out in range(len(spare) + 1):
+        places = [place for place in shown if place not in spare[:left_out]]
+        columns = [[line[place] for line in (titles, *cells)] for place in places]
+        least = [_least(column[1:], place in whole) for place, column in zip(places, columns, strict=True)]
+        if widths := _fitted(columns, least, room, last):
+            return dict(zip(places, widths, strict=True))
+    return None
+
+
+def _of(form: Iterable[int], cells: Sequence[str]) -> list[str]:
+    return [cells[place] for place in form]
 
 
 def _fitted(columns: Sequence[Sequence[str]], least: list[int], room: int | None, last: int) -> list[int] | None:
@@ -121,7 +179,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
 
 
 def _cell(text: str, width: int, is_right: bool) -> str:
-    text = _cut(text, width)
+    text = cut(text, width)
     blank = " " * (width - _width(text))
     return blank + _status(text) if is_right else _status(text) + blank
 
@@ -140,7 +198,7 @@ def _blocks(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterator[s
             yield ""
         for title, cell in zip(titles, line, strict=True):
             for place, text in enumerate(_wrapped(cell, max(_NARROWEST, room - wide - len(_GAP))) if cell else ()):
-                name = _painted(title, _BOLD) if place == 0 else " " * len(title)
+                name = painted(title, _BOLD) if place == 0 else " " * len(title)
                 yield f"{name}{' ' * (wide - len(title))}{_GAP}{_status(text)}"
 
 
@@ -155,7 +213,7 @@ def _width(text: str) -> int:
     return len(text) if text.isascii() else sum(2 if east_asian_width(one) in "WF" else 1 for one in text)
 
 
-def _cut(text: str, width: int) -> str:
+def cut(text: str, width: int) -> str:
     if _width(text) <= width:
         return text
     text = text[: width - 1]
@@ -167,15 +225,16 @@ def _cut(text: str, width: int) -> str:
 def _status(text: str) -> str:
     """A status in its colour, by itself or before a comma."""
     word, comma, rest = text.partition(",")
-    return _painted(word, _COLOURS[word]) + comma + rest if word in _COLOURS else text
+    return painted(word, _COLOURS[word]) + comma + rest if word in _COLOURS else text
 
 
-def _painted(text: str, colour: str) -> str:
+def painted(text: str, colour: str) -> str:
     is_plain = _room() is None or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return text if is_plain or not text else f"\x1b[{colour}m{text}\x1b[0m"
 
 
-def _write(lines: Iterable[str]) -> None:
+def write_lines(lines: Iterable[str]) -> None:
+    """Lines that were made visible."""
     sys.stdout.writelines(f"{line}\n" for line in lines)
 
 

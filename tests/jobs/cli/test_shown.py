@@ -128,11 +128,11 @@ def test_json_is_folded_for_people_only(terminal: Terminal, monkeypatch: pytest.
 
 
 def test_a_completed_job_has_nothing_left_to_do(db: Db) -> None:
-    from snapapp.jobs.cli.jobs import _in_words
+    from snapapp.jobs.cli.jobs import job_in_words
 
     said = {"percent": 10, "note": "sleeping"}
     done = make_job(db, "COMPLETED", progress=said, started_at=ago(seconds=3), finished_at=ago())
-    words = dict(_in_words(views.job(db, done), ago()))
+    words = dict(job_in_words(views.job(db, done), ago()))
     assert words["progress"] == "████████████████████ 100 %"
     [line] = [in_line(one, ago()) for one in views.jobs(db).jobs]
     assert "10 %" not in line[-1]

@@ -1,0 +1,252 @@
+"""What is drawn, and what the keys mean: as in k9s."""
+
+import re
+from typing import NamedTuple
+
+from snapapp.jobs.cli.shown import cut, local, painted, text_in_lines, visible
+from snapapp.jobs.cli.top.deeds import Ask
+from snapapp.jobs.cli.top.looker import Deed, Looker
+from snapapp.jobs.cli.top.pages import PAGES, Examine, Lines, Page, Row, Table, headline, in_lines, named
+from snapapp.jobs.cli.top.terminal import Key, Terminal
+
+_HELP = """\
+1 2 3 4 5      queues, jobs, workers, failures, what the doctor finds
+:              the same by name, or a job by its number
+/              narrow the list by words; of jobs also: failed, kind=…, queue=…, tenant=…, error=…, hash=…
+up down j k    move; page up, page down, g and G go further
+enter          open
+escape         back; takes a filter off first
+r              retry a job that failed, or a whole group of failures
+c              cancel a job
+p              pause a queue, or resume it
+?              this
+q              quit
+
+What changes something asks first, and stands in the audit: /ops/audit, or the table job_audit.
+""".splitlines()
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_RED, _BOLD, _DIM, _YELLOW = "31", "1", "2", "33"
+_LINES_ABOVE = 3  # above the list: numbers, pages, title
+
+
+class Help(Page):
+    name = "help"
+
+    def look(self, *_: object) -> Lines:
+        return Lines(_HELP)
+
+
+class Typing(NamedTuple):
+    """A line that is being typed: after : or /, or why a queue is paused."""
+
+    sign: str
+    text: str
+    ask: Ask | None = None
+
+
+class Console:
+    def __init__(self, terminal: Terminal, looker: Looker, page: Page, examine: Examine) -> None:
+        self._terminal, self._looker, self._examine = terminal, looker, examine
+        self._pages = [page]
+        self._cursors: dict[int, tuple[object, int]] = {}  # by page: its row's key, and where that was
+        self._typing: Typing | None = None
+        self._asking: Ask | None = None
+        self._is_over = False
+
+    def run(self) -> int:
+        self._looker.begin(self._page, self._terminal.wake)
+        while True:
+            self._terminal.draw(self._lines(*self._terminal.size))
+            for key in self._terminal.keys(timeout=self._looker.every):
+                self._press(key)
+            if self._terminal.ended_by:
+                return 128 + self._terminal.ended_by
+            if self._is_over:
+                return 0
+
+    @property
+    def _page(self) -> Page:
+        return self._pages[-1]
+
+    # --- what is drawn ------------------------------------------------------------------------------------------
+
+    def _lines(self, columns: int, lines: int) -> list[str]:
+        seen = self._looker.seen
+        head = headline(seen.house) if seen.house else "connecting …"
+        room = max(1, lines - _LINES_ABOVE - 1)
+        body = self._body(columns, room)
+        above = [painted(cut(head, columns), _BOLD), self._tabs(columns), self._title(columns)]
+        return [*above, *body, *[""] * (room - len(body)), self._foot(columns)]
+
+    def _tabs(self, columns: int) -> str:
+        """All of them, or their numbers where there is no room for more."""
+        names = [f"{at} {name}" for at, name in enumerate(PAGES, 1)]
+        if len("  ".join(names)) > columns:
+            return cut(f"1-{len(names)} {self._pages[0].name}", columns)
+        return "  ".join(painted(each, _BOLD if each[2:] == self._pages[0].name else _DIM) for each in names)
+
+    def _title(self, columns: int) -> str:
+        seen, page = self._looker.seen, self._page
+        if seen.trouble:
+            when = f" This is from {local(seen.house.now)}." if seen.house else ""
+            return painted(cut(visible(f"{seen.trouble[0].upper()}{seen.trouble[1:]}.{when}"), columns), _RED)
+        note = f" ({self._shown.note})" if isinstance(self._shown, Table) and self._shown.note else ""
+        return painted(cut(visible(f"{page.title}{f' /{page.words}' if page.words else ''}{note}"), columns), _YELLOW)
+
+    @property
+    def _shown(self) -> object:
+        seen = self._looker.seen
+        return seen.shown if seen.page is self._page else None
+
+    def _body(self, columns: int, room: int) -> list[str]:
+        match self._shown:
+            case Table(rows=[]) as table:
+                return [cut(table.empty, columns)]
+            case Table() as table:
+                return self._table(table, columns, room)
+            case Lines(lines=lines):
+                all_of_it = list(text_in_lines(lines))
+                _, place = self._cursors.get(id(self._page), (None, 0))
+                place = max(0, min(place, len(all_of_it) - room))
+                self._cursors[id(self._page)] = (None, place)
+                return all_of_it[place : place + room]
+        return ["…"]
+
+    def _table(self, table: Table, columns: int, room: int) -> list[str]:
+        header, *rows = in_lines(table)
+        place = self._place(table.rows)
+        first = max(0, min(place - (room - 1) // 2, len(rows) - room + 1))
+        plain = _COLOURS.sub("", rows[place])
+        rows[place] = f"\x1b[7m{plain}{' ' * (columns - len(plain))}\x1b[0m"
+        return [painted(header, _BOLD), *rows[first : first + room - 1]]
+
+    def _foot(self, columns: int) -> str:
+        if self._typing:
+            before = f"{self._typing.ask.question} " if self._typing.ask else self._typing.sign
+            return visible(f"{before}{self._typing.text}_")[-columns:]
+        if self._asking:
+            return painted(cut(visible(f"{self._asking.question} [y/N]"), columns), _RED)
+        if self._looker.said:
+            return painted(cut(visible(self._looker.said), columns), _BOLD)
+        return painted(cut(f"{self._page.hints}  / filter  : go to  esc back  ? help  q quit".strip(), columns), _DIM)
+
+    # --- what the keys mean -------------------------------------------------------------------------------------
+
+    def _press(self, pressed: Key) -> None:
+        key, text = pressed
+        if self._typing:
+            self._type(self._typing, key, text)
+        elif self._asking:
+            ask, self._asking = self._asking, None
+            self._do(ask.make(None)) if text in ("y", "Y") else self._say("Nothing was done.")
+        else:
+            self._looker.said = ""
+            self._command(key)
+
+    def _command(self, key: str) -> None:
+        names = list(PAGES)
+        match key:
+            case "q":
+                self._is_over = True
+            case ":" | "/":
+                self._typing = Typing(key, self._page.words if key == "/" else "")
+            case "?":
+                self._open(Help())
+            case "escape" | "backspace":
+                self._back()
+            case "enter":
+                row = self._row()
+                page = self._page.opened(row.it) if row else None
+                self._open(page) if page else None
+            case "up" | "down" | "page up" | "page down" | "home" | "end":
+                self._move(key)
+            case _ if key.isdecimal() and 0 < int(key) <= len(names):
+                self._turn_to(PAGES[names[int(key) - 1]](self._examine))
+            case _:
+                self._begin(key)
+
+    def _type(self, typing: Typing, key: str, text: str) -> None:
+        match key:
+            case "escape":
+                self._typing = None
+                self._say("Nothing was done.") if typing.ask else None
+            case "backspace":
+                self._typing = typing._replace(text=typing.text[:-1]) if typing.text or typing.ask else None
+            case "enter":
+                self._typing = None
+                self._typed(typing)
+            case _:
+                self._typing = typing._replace(text=typing.text + text)
+
+    def _typed(self, typing: Typing) -> None:
+        text = typing.text.strip()
+        if typing.ask:
+            self._do(typing.ask.make(text or None))
+        elif typing.sign == "/":
+            self._page.words = text
+            self._looker.want(self._page)
+        elif text in ("q", "quit"):
+            self._is_over = True
+        elif page := named(text, self._examine):
+            self._turn_to(page) if page.name else self._open(page)
+        elif text:
+            self._say(f"There is no {text}: {', '.join(PAGES)}, or a job's number.")
+
+    def _begin(self, key: str) -> None:
+        """What changes something, once it was agreed to."""
+        it = self._shown.it if isinstance(self._shown, Lines) else (row := self._row()) and row.it
+        ask = self._page.deed(key, it) if it is not None else None
+        if isinstance(ask, str):
+            self._say(ask)
+        elif ask and ask.wants_reason:
+            self._typing = Typing("", "", ask)
+        else:
+            self._asking = ask
+
+    def _do(self, deed: Deed) -> None:
+        self._say("…")
+        self._looker.do(deed)
+
+    def _say(self, words: str) -> None:
+        self._looker.said = words
+
+    # --- where we are -------------------------------------------------------------------------------------------
+
+    def _turn_to(self, page: Page) -> None:
+        self._pages, self._cursors = [], {}
+        self._open(page)
+
+    def _open(self, page: Page) -> None:
+        self._pages.append(page)
+        self._looker.want(page)
+
+    def _back(self) -> None:
+        if self._page.words:
+            self._page.words = ""
+        elif len(self._pages) > 1:
+            self._cursors.pop(id(self._pages.pop()), None)
+        self._looker.want(self._page)
+
+    def _row(self) -> Row | None:
+        if not isinstance(self._shown, Table) or not self._shown.rows:
+            return None
+        return self._shown.rows[self._place(self._shown.rows)]
+
+    def _place(self, rows: list[Row]) -> int:
+        """Of the cursor: with its row where that is still there, else where it was."""
+        key, place = self._cursors.get(id(self._page), (None, 0))
+        keys = [row.key for row in rows]
+        place = keys.index(key) if key in keys else max(0, min(place, len(rows) - 1))
+        self._cursors[id(self._page)] = (keys[place], place)
+        return place
+
+    def _move(self, key: str) -> None:
+        page = max(1, self._terminal.size[1] - _LINES_ABOVE - 2)
+        by = {"up": -1, "down": 1, "page up": -page, "page down": page, "home": -(10**9), "end": 10**9}[key]
+        if isinstance(self._shown, Table) and self._shown.rows:
+            rows = self._shown.rows
+            place = max(0, min(self._place(rows) + by, len(rows) - 1))
+            self._cursors[id(self._page)] = (rows[place].key, place)
+        elif isinstance(self._shown, Lines):
+            _, place = self._cursors.get(id(self._page), (None, 0))
+            self._cursors[id(self._page)] = (None, max(0, place + by))

@@ -1,0 +1,110 @@
+"""What a person does from the terminal: asked first, and written into the audit in the transaction that does it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from snapapp.jobs.cli.jobs import counted_jobs
+from snapapp.jobs.cli.queues import person
+from snapapp.jobs.cli.top.looker import Db, Deed, Say
+from snapapp.jobs.model import Status
+from snapapp.jobs.rows import audit, bulk, failures, lifecycle, views
+from snapapp.jobs.rows.audit import Actor
+from snapapp.jobs.rows.database import together
+from snapapp.jobs.rows.failures import Group
+from snapapp.jobs.rows.views import Filter, JobSummary, QueueSummary
+
+_OVER = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What has to be agreed to. `make` is handed the reason, where one is asked for."""
+
+    question: str
+    make: Callable[[str | None], Deed]
+    wants_reason: bool = False
+
+
+def retry_job(job: JobSummary) -> Ask | str:
+    if job.status not in (Status.FAILED, Status.CANCELLED):
+        return f"Job {job.id} is {job.status}: only a FAILED or CANCELLED one is retried."
+    return Ask(f"Retry job {job.id} ({job.kind})?", lambda _: partial(_retry_job, job.id))
+
+
+def _retry_job(job_id: int, db: Db, _say: Say) -> str:
+    with together(db):
+        lifecycle.retry_by_person(db, job_id)
+        _note(db, "job.retry", f"job {job_id}", jobs=1)
+    return f"Job {job_id} runs again."
+
+
+def cancel_job(job: JobSummary) -> Ask | str:
+    if job.status in _OVER:
+        return f"Job {job.id} is {job.status}: there is nothing to cancel."
+    return Ask(f"Cancel job {job.id} ({job.kind})?", lambda _: partial(_cancel_job, job.id))
+
+
+def _cancel_job(job_id: int, db: Db, _say: Say) -> str:
+    with together(db):
+        status = lifecycle.cancel(db, job_id)
+        _note(db, "job.cancel", f"job {job_id}", jobs=1)
+    return f"Job {job_id} {'was asked to stop' if status is Status.RUNNING else 'is cancelled'}."
+
+
+def switch_queue(queue: QueueSummary) -> Ask:
+    name = queue.queue
+    if queue.paused_at:
+        return Ask(f"Resume the queue {name}?", lambda _: partial(_resume, name))
+    return Ask(f"Pause the queue {name}; the reason:", lambda why: partial(_pause, name, why), wants_reason=True)
+
+
+def _pause(queue: str, reason: str | None, db: Db, _say: Say) -> str:
+    with together(db):
+        views.pause(db, queue, reason, by=person())
+        _note(db, "queue.pause", f"queue {queue}", detail={"reason": reason})
+    return f"The queue {queue} is paused; what runs goes on."
+
+
+def _resume(queue: str, db: Db, _say: Say) -> str:
+    with together(db):
+        views.resume(db, queue)
+        _note(db, "queue.resume", f"queue {queue}")
+    return f"The queue {queue} is open."
+
+
+def retry_group(group: Group) -> Ask:
+    line = group.line or "no error was written down"
+    return Ask(
+        f"Retry the {counted_jobs(group.jobs)} of {group.kind} that failed with: {line}?",
+        lambda _: partial(_retry_group, group),
+    )
+
+
+def _retry_group(group: Group, db: Db, say: Say) -> str:
+    """By ascending id up to the newest of now, so none is met twice. All of it is one line of the audit."""
+    which = Filter(status=Status.FAILED, kind=group.kind, error_line=group.line)
+    detail = {"kind": group.kind, "errorLine": group.line}
+    run, up_to, after, done, refused = uuid4(), failures.newest(db), 0, 0, 0
+
+    def witness(db: Any, jobs: int) -> None:
+        audit.write(db, _actor(), "jobs.retry", "jobs", jobs=jobs, detail=detail, run=run)
+
+    while True:
+        step = failures.step(db, which, after=after, up_to=up_to, limit=failures.STEP)
+        answers = bulk.retry(db, step.ids, witness=witness)
+        done, refused = done + len(answers.done), refused + len(answers.refused)
+        if step.last is None:
+            return f"{counted_jobs(done)} retried{f', {refused} refused' if refused else ''}."
+        after = step.last
+        say(f"{counted_jobs(done)} retried so far …")
+
+
+def _note(db: Db, action: str, subject: str, *, jobs: int = 0, detail: Mapping[str, Any] | None = None) -> None:
+    audit.write(db, _actor(), action, subject, jobs=jobs, detail=detail)
+
+
+def _actor() -> Actor:
+    return Actor(person() or "", "terminal")

@@ -1,0 +1,353 @@
+"""What can be on the screen: each page asks for its rows or lines, says what Enter opens, and what can be done."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from time import monotonic
+from typing import Any, ClassVar, NamedTuple, cast
+
+from snapapp.jobs.cli.jobs import attempts_in_lines, in_line, job_in_words
+from snapapp.jobs.cli.queues import worker_line
+from snapapp.jobs.cli.shown import about, ago, pairs_in_lines, rows_in_lines, visible
+from snapapp.jobs.cli.top import deeds
+from snapapp.jobs.cli.top.deeds import Ask
+from snapapp.jobs.cli.top.looker import Db, House
+from snapapp.jobs.errors import InvalidJob
+from snapapp.jobs.model import Status
+from snapapp.jobs.rows import costs, failures, views
+from snapapp.jobs.rows.views import Filter, JobSummary, QueueSummary
+
+MOST = 200  # jobs of a list
+_LOG_LINES = 100
+_EXAMINED_EVERY = 15.0  # seconds
+
+Examine = Callable[[], Sequence[Any]]  # the doctor's findings
+
+
+class Row(NamedTuple):
+    key: object  # by which the cursor finds it again
+    cells: list[str]
+    it: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    headers: Sequence[str]
+    rows: list[Row]
+    empty: str
+    numbers: frozenset[int] = frozenset()
+    whole: frozenset[int] = frozenset()
+    spare: tuple[int, ...] = ()
+    note: str = ""
+
+
+def in_lines(table: Table) -> list[str]:
+    """A line a row, after that of the headers."""
+    cells = [row.cells for row in table.rows]
+    return rows_in_lines(table.headers, cells, numbers=table.numbers, whole=table.whole, spare=table.spare)
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    lines: list[str]
+    it: Any = None
+
+
+@dataclass(slots=True)
+class Page:
+    """`words` are what it is narrowed by: written by the screen, read by the looker."""
+
+    words: str = ""
+
+    name: ClassVar[str] = ""
+    hints: ClassVar[str] = ""
+
+    @property
+    def title(self) -> str:
+        return self.name
+
+    def look(self, db: Db, house: House) -> Table | Lines:
+        raise NotImplementedError
+
+    def opened(self, _it: Any) -> "Page | None":
+        """What Enter shows of a row."""
+        return None
+
+    def deed(self, _key: str, _it: Any) -> Ask | str | None:
+        """What a key does to it, or why not; None: nothing."""
+        return None
+
+    def narrowed(self, table: Table) -> Table:
+        """The rows that have each word in them."""
+        words = [word for word in self.words.lower().split() if "=" not in word]
+        fits = [row for row in table.rows if all(word in " ".join(row.cells).lower() for word in words)]
+        return replace(table, rows=fits) if words else table
+
+
+class Queues(Page):
+    name = "queues"
+    hints = "enter its jobs  p pause, resume"
+
+    def look(self, _db: Db, house: House) -> Table:
+        return self.narrowed(
+            Table(
+                headers=("queue", "waiting", "due", "running", "failed", "oldest due", "paused"),
+                rows=[Row(each.queue, _queue_cells(each), each) for each in house.queues],
+                numbers=frozenset({1, 2, 3, 4, 5}),
+                spare=(1,),
+                empty="Every queue is empty, and none is paused.",
+            )
+        )
+
+    def opened(self, it: QueueSummary) -> Page:
+        return Jobs(which=Filter(queue=it.queue))
+
+    def deed(self, key: str, it: QueueSummary) -> Ask | None:
+        return deeds.switch_queue(it) if key == "p" else None
+
+
+def _queue_cells(its: QueueSummary) -> list[str]:
+    waiting = f"{views.CAP:,}+" if its.waiting > views.CAP else str(its.waiting)
+    counts = [waiting, *map(str, (its.due, its.running, its.failed))]
+    oldest = about(its.oldest_due) if its.oldest_due is not None else ""
+    paused = f"PAUSED, {its.paused_reason or 'no reason given'}" if its.paused_at else ""
+    return [its.queue, *counts, oldest, paused]
+
+
+@dataclass(slots=True)
+class Jobs(Page):
+    """The newest that match. `status=failed kind=…` narrow what is asked for, other words what is seen of it."""
+
+    which: Filter = field(default_factory=Filter)
+
+    name = "jobs"
+    hints = "enter opens  r retry  c cancel"
+
+    @property
+    def title(self) -> str:
+        named = (("status", self.which.status), ("kind", self.which.kind), ("queue", self.which.queue))
+        return " ".join(["jobs", *(f"{name}={value}" for name, value in named if value), self.which.error_line or ""])
+
+    def look(self, db: Db, _house: House) -> Table:
+        page = views.jobs(db, _asked_for(self.words, self.which), limit=MOST)
+        table = self.narrowed(_of_jobs(page.jobs, page.now, "No job matches."))
+        return replace(table, note=f"among the newest {MOST}" if page.before is not None else "")
+
+    def narrowed(self, table: Table) -> Table:
+        words = " ".join(word for word in self.words.split() if word.upper() not in _STATES)
+        return Page(words).narrowed(table)
+
+    def opened(self, it: JobSummary) -> Page:
+        return Job(job_id=it.id)
+
+    def deed(self, key: str, it: JobSummary) -> Ask | str | None:
+        return _deed_of_job(key, it)
+
+
+_STATES = {status.value for status in Status}
+_NAMED = {"kind", "queue", "tenant", "error", "hash"}
+
+
+def _asked_for(words: str, which: Filter) -> Filter:
+    """The filter that words such as `failed` and `kind=mail` narrow further."""
+    for word in words.split():
+        name, is_named, value = word.partition("=")
+        if word.upper() in _STATES:
+            which = replace(which, status=Status(word.upper()))
+        elif is_named and name == "status" and value.upper() in _STATES:
+            which = replace(which, status=Status(value.upper()))
+        elif is_named and name in _NAMED:
+            which = replace(which, **cast("dict[str, Any]", {name: value}))
+        elif is_named:
+            raise InvalidJob(f"{word}: jobs are narrowed by status=, {'=, '.join(sorted(_NAMED))}= and plain words")
+    return which
+
+
+def _of_jobs(jobs: Iterable[JobSummary], now: Any, empty: str) -> Table:
+    return Table(
+        headers=("id", "status", "kind", "queue", "try", "when", "note"),
+        rows=[Row(job.id, in_line(job, now), job) for job in jobs],
+        whole=frozenset({4, 5}),
+        spare=(3, 4),
+        empty=empty,
+    )
+
+
+def _deed_of_job(key: str, job: JobSummary) -> Ask | str | None:
+    match key:
+        case "r":
+            return deeds.retry_job(job)
+        case "c":
+            return deeds.cancel_job(job)
+    return None
+
+
+class Workers(Page):
+    name = "workers"
+    hints = "enter the jobs in its hands"
+
+    def look(self, _db: Db, house: House) -> Table:
+        return self.narrowed(
+            Table(
+                headers=("id", "status", "busy", "done", "failed", "memory", "beat", "name"),
+                rows=[Row(each.id, _worker_cells(each), each) for each in house.workers],
+                numbers=frozenset({2, 3, 4, 5}),
+                whole=frozenset({6}),
+                spare=(5, 4),
+                empty="No worker is on the roster: nothing runs.",
+            )
+        )
+
+    def opened(self, it: views.WorkerSummary) -> Page:
+        return InHand(worker=it.id)
+
+
+def _worker_cells(its: views.WorkerSummary) -> list[str]:
+    *cells, beat, name = worker_line(its)
+    return [*cells, f"{its.memory_mb} MB", beat, name]
+
+
+@dataclass(slots=True)
+class InHand(Jobs):
+    worker: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"jobs in the hands of {self.worker}"
+
+    def look(self, db: Db, house: House) -> Table:
+        ids = [job for each in house.workers if each.id == self.worker for job in each.current_jobs]
+        return self.narrowed(_of_jobs(views.lines(db, ids), house.now, "It has none."))
+
+
+def _group_cells(its: failures.Group, last: str) -> list[str]:
+    return [str(its.jobs), str(its.last_hour), last, its.kind, its.line or "(no error was written down)"]
+
+
+class Failures(Page):
+    name = "failures"
+    hints = "enter its jobs  r retry all of a group"
+
+    def look(self, db: Db, house: House) -> Table:
+        found = failures.groups(db)
+        rows = [
+            Row((each.kind, each.line), _group_cells(each, ago(house.now - each.last_at)), each)
+            for each in found.groups
+        ]
+        return self.narrowed(
+            Table(
+                headers=("jobs", "1 h", "last", "kind", "what went wrong"),
+                rows=rows,
+                numbers=frozenset({0, 1}),
+                whole=frozenset({2}),
+                empty="No job has failed for good.",
+                note=f"of the newest {found.seen} dead letters" if found.more else "",
+            )
+        )
+
+    def opened(self, it: failures.Group) -> Page:
+        return Jobs(which=Filter(status=Status.FAILED, kind=it.kind, error_line=it.line))
+
+    def deed(self, key: str, it: failures.Group) -> Ask | None:
+        return deeds.retry_group(it) if key == "r" else None
+
+
+@dataclass(slots=True)
+class Doctor(Page):
+    """What the doctor finds, the worst first. An examination is too much for every second."""
+
+    examine: Examine = list
+    _found: list[Any] = field(default_factory=list)
+    _at: float = float("-inf")
+
+    name = "doctor"
+    hints = "enter why, and what to do"
+
+    def look(self, _db: Db, _house: House) -> Table:
+        if monotonic() - self._at > _EXAMINED_EVERY:
+            self._found, self._at = list(self.examine()), monotonic()
+        wrong = [each for severity in _BADNESS for each in self._found if each.severity == severity]
+        well = len(self._found) - len(wrong)
+        return self.narrowed(
+            Table(
+                headers=("how bad", "what it saw"),
+                rows=[Row((each.id, each.saw), [each.severity.upper(), each.saw], each) for each in wrong],
+                whole=frozenset({0}),
+                empty=f"All {well} checks found nothing wrong.",
+                note=f"{well} checks found nothing wrong",
+            )
+        )
+
+    def opened(self, it: Any) -> Page:
+        return Finding(finding=it)
+
+
+_BADNESS = ("critical", "warning", "notice")
+
+
+@dataclass(slots=True)
+class Finding(Page):
+    finding: Any = None
+
+    @property
+    def title(self) -> str:
+        return f"{self.finding.check}: {self.finding.id}"
+
+    def look(self, _db: Db, _house: House) -> Lines:
+        its = self.finding
+        parts = (its.saw, its.why, its.do, its.paste)
+        return Lines([line for part in parts if part for line in (*part.split("\n"), "")])
+
+
+@dataclass(slots=True)
+class Job(Page):
+    job_id: int = 0
+
+    hints = "r retry  c cancel"
+
+    @property
+    def title(self) -> str:
+        return f"job {self.job_id}"
+
+    def look(self, db: Db, house: House) -> Lines:
+        job = views.job(db, self.job_id)
+        why = visible(views.explain(db, job.id), keep="\n").split("\n")
+        facts = pairs_in_lines(job_in_words(job, house.now))
+        logs = views.logs(db, job.id, limit=_LOG_LINES)
+        return Lines([*why, "", *facts, *attempts_in_lines(job, costs.of_job(db, job.id), logs)], job)
+
+    def deed(self, key: str, it: JobSummary) -> Ask | str | None:
+        return _deed_of_job(key, it)
+
+
+PAGES: dict[str, Callable[[Examine], Page]] = {
+    "queues": lambda _: Queues(),
+    "jobs": lambda _: Jobs(),
+    "workers": lambda _: Workers(),
+    "failures": lambda _: Failures(),
+    "doctor": lambda examine: Doctor(examine=examine),
+}
+
+
+def named(typed: str, examine: Examine) -> Page | None:
+    """By its name, how that begins, or a job's number."""
+    if typed.isdecimal() and 0 < int(typed) < 2**63:
+        return Job(job_id=int(typed))
+    found = [make for name, make in PAGES.items() if typed and name.startswith(typed)]
+    return found[0](examine) if found else None
+
+
+def headline(house: House) -> str:
+    """The numbers that every page has above it."""
+    queues, workers = house.queues, house.workers
+    waiting, is_more = sum(each.waiting for each in queues), any(each.waiting > views.CAP for each in queues)
+    oldest = max((each.oldest_due for each in queues if each.oldest_due is not None), default=None)
+    busy, slots = sum(len(each.current_jobs) for each in workers), sum(each.slots for each in workers)
+    alive = [each for each in workers if each.status != "LOST"]
+    parts = [
+        f"{waiting}{'+' if is_more else ''} wait",
+        f"{sum(each.running for each in queues)} run",
+        f"{sum(each.failed for each in queues)} failed",
+        *([f"oldest due {about(oldest)}"] if oldest is not None else []),
+        f"{len(alive)} worker{'' if len(alive) == 1 else 's'}, {busy} of {slots} slots busy",
+    ]
+    return " · ".join(parts)

@@ -1,0 +1,46 @@
+"""For a terminal that can do nothing but print, and for files: one snapshot after the other, as plain text."""
+
+import os
+import sys
+from contextlib import closing
+from time import sleep
+from typing import NoReturn
+
+import psycopg
+
+from snapapp.jobs.cli.shown import local, say, visible, write_lines
+from snapapp.jobs.cli.top.looker import Looker, Seen
+from snapapp.jobs.cli.top.pages import Lines, Page, Table, headline, in_lines
+
+
+def print_snapshots(looker: Looker, page: Page, *, once: bool) -> int:
+    """Until it is interrupted. While the database is away it says so, once a look."""
+    os.environ["NO_COLOR"] = "1"  # for whatever the tables are made of
+    with closing(looker):
+        if not once:
+            _print_for_ever(looker, page)
+        _print(looker.look(page))
+        return 0
+
+
+def _print_for_ever(looker: Looker, page: Page) -> NoReturn:
+    while True:
+        try:
+            _print(looker.look(page))
+        except psycopg.Error as error:
+            say(f"The database does not answer: {' '.join(str(error).split())}")
+        say("")
+        sys.stdout.flush()
+        sleep(looker.every)
+
+
+def _print(seen: Seen) -> None:
+    assert seen.house
+    say(f"{local(seen.house.now)}  {headline(seen.house)}")
+    match seen.shown:
+        case Table(rows=[]) as table:
+            say(table.empty)
+        case Table() as table:
+            write_lines([*in_lines(table), table.note] if table.note else in_lines(table))
+        case Lines(lines):
+            write_lines(visible(line) for line in lines)

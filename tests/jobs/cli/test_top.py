@@ -1,0 +1,317 @@
+"""`snapapp top` on a real terminal: what stands on its screen, and what its keys do."""
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import psycopg
+import pytest
+
+from snapapp.jobs.rows import roster
+from tests.commands import MEMBER, Call
+from tests.conftest import Postgres
+from tests.factory import MINUTE, Db, ago, make_job, row, scalar
+from tests.jobs.working import until
+
+WITHIN = 20.0
+_TOKEN = re.compile(r"\x1b\[(\d+);1H|\x1b\[(2[JK])|\x1b\[([0-9;]*)m|\x1b\[(\?\d+[hl])|([^\x1b]+)", re.DOTALL)
+
+
+class Screen:
+    """The sequences that top may send, and no other: rows are written whole, from their first column on."""
+
+    def __init__(self, columns: int, lines: int) -> None:
+        self.size = (columns, lines)
+        self.rows: dict[int, str] = {}
+        self.marked: dict[int, str] = {}  # in reverse
+        self.modes: list[str] = []
+        self._at, self._is_reverse = 1, False
+
+    def feed(self, text: str) -> None:
+        end = 0
+        for found in _TOKEN.finditer(text):
+            assert found.start() == end, text[end : found.start()]
+            end = found.end()
+            line, clear, colour, mode, said = found.groups()
+            self._at = int(line) if line else self._at
+            self._is_reverse = colour == "7" if colour is not None else self._is_reverse
+            if clear == "2J":
+                self.rows, self.marked = {}, {}
+            elif clear:
+                self.rows[self._at] = ""
+                self.marked.pop(self._at, None)
+            self.modes += [mode] if mode else []
+            if said:
+                self.rows[self._at] = self.rows.get(self._at, "") + said
+                if self._is_reverse:
+                    self.marked[self._at] = said
+        assert end == len(text), text[end:]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.rows[at].rstrip() for at in sorted(self.rows))
+
+
+class Top:
+    """The command on a terminal of its own."""
+
+    def __init__(self, url: str, *arguments: str, columns: int = 100, lines: int = 24, **environment: str) -> None:
+        self._ours, self.tty = pty.openpty()
+        self.before = termios.tcgetattr(self.tty)
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("SNAPAPP_")}
+        self._resize(columns, lines)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "snapapp", "top", "--every", "0.2", *arguments],
+            env=clean | {"SNAPAPP_DATABASE_URL": url, "TERM": "xterm"} | environment,
+            stdin=self.tty,
+            stdout=self.tty,
+            stderr=self.tty,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that Ctrl-C is a signal
+        )
+
+    def resize(self, columns: int, lines: int) -> None:
+        self._resize(columns, lines)
+        os.killpg(self.process.pid, signal.SIGWINCH)
+
+    def press(self, keys: str) -> None:
+        os.write(self._ours, keys.encode())
+
+    def shows(self, *words: str) -> str:
+        """The screen, once all of this stands on it; whole lines are never wider than it."""
+        with suppress(AssertionError):  # says more below
+            until(lambda: all(word in self.text for word in words) or self.process.poll() is not None, within=WITHIN)
+        missing = [word for word in words if word not in self.text]
+        assert not missing, f"{missing}, code {self.process.poll()}:\n{self.text}"
+        return self.text
+
+    def lacks(self, words: str) -> None:
+        until(lambda: words not in self.text, within=WITHIN)
+
+    @property
+    def text(self) -> str:
+        while select.select([self._ours], [], [], 0)[0]:
+            with suppress(OSError):
+                self._feed(os.read(self._ours, 65536))
+                continue
+            break
+        columns, lines = self.screen.size
+        if self.screen.modes:  # it draws
+            assert max(self.screen.rows, default=0) <= lines
+            assert all(len(line) <= columns for line in self.screen.rows.values()), self.screen.text
+        return self.screen.text
+
+    def end(self) -> int:
+        code = self.process.wait(WITHIN)
+        _ = self.text
+        return code
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+        os.close(self.tty)
+
+    def _resize(self, columns: int, lines: int) -> None:
+        self.screen = Screen(columns, lines)
+        self._left = b""
+        fcntl.ioctl(self.tty, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def _feed(self, said: bytes) -> None:
+        """As far as it is whole; what was on its way to a screen of another size is not looked at."""
+        whole, escape, rest = (self._left + said).rpartition(b"\x1b")
+        complete = re.match(rb"\[[0-9;?]*[A-Za-z]", rest)
+        whole, self._left = (whole + escape + rest, b"") if complete or not escape else (whole, escape + rest)
+        try:
+            text = whole.decode()
+        except UnicodeDecodeError as error:
+            self._left = whole[error.start :] + self._left
+            text = whole[: error.start].decode()
+        self.screen.feed(text)
+
+
+@pytest.fixture
+def top(url: str) -> Iterator[Callable[..., Top]]:
+    started: list[Top] = []
+
+    def begin(*arguments: str, **given: object) -> Top:
+        started.append(Top(url, *arguments, **given))  # type: ignore[arg-type]
+        return started[-1]
+
+    yield begin
+    for each in started:
+        each.close()
+
+
+def audited(db: Db) -> list[tuple[str, str, int]]:
+    return db.execute("SELECT action, subject, jobs FROM job_audit WHERE door = 'terminal' ORDER BY id").fetchall()
+
+
+def test_from_a_queue_to_its_job_and_its_end(top: Callable[..., Top], db: Db) -> None:
+    """R53: queues, jobs, one job; a failed one is retried after a question, and the audit knows."""
+    failed = make_job(db, "FAILED", kind="mail.send", queue="mail", last_error="SMTPError: no route", max_attempts=3)
+    waiting = make_job(db, kind="test", queue="other")
+    make_job(db, "RUNNING", queue="mail")
+    it = top()
+    said = it.shows("1 wait", "1 run", "1 failed", "0 workers", "QUEUE", "mail", "other")
+    assert [line.split()[:5] for line in said.splitlines()[4:6]] == [
+        ["mail", "0", "0", "1", "1"],
+        ["other", "1", "1", "0", "0"],
+    ]
+    it.press("\r")
+    it.shows("jobs queue=mail", "SMTPError: no route")
+    it.press("/failed\r")
+    it.shows("/failed")
+    it.lacks("RUNNING")
+    it.press("r")
+    it.shows(f"Retry job {failed} (mail.send)? [y/N]")
+    it.press("n")
+    it.shows("Nothing was done.")
+    assert (row(db, failed).status, audited(db)) == ("FAILED", [])
+    it.press("ry")
+    it.shows(f"Job {failed} runs again.", "No job matches.")
+    assert row(db, failed).status == "PENDING"
+    it.press(f":{waiting}\r")
+    it.shows(f"job {waiting}", "No worker is alive.", "priority 0")
+    it.press("cy")
+    it.shows(f"Job {waiting} is cancelled.", "CANCELLED")
+    it.press("c")
+    it.shows(f"Job {waiting} is CANCELLED: there is nothing to cancel.")
+    assert audited(db) == [("job.retry", f"job {failed}", 1), ("job.cancel", f"job {waiting}", 1)]
+    it.press("q")
+    assert it.end() == 0
+
+
+def test_a_queue_is_paused_with_a_reason_and_resumed(top: Callable[..., Top], db: Db) -> None:
+    make_job(db, queue="mail")
+    it = top()
+    it.shows("mail")
+    it.press("p")
+    it.shows("Pause the queue mail; the reason: _")
+    it.press("stocktakinh\x7fg\r")
+    it.shows("PAUSED, stocktaking")
+    it.press("p")
+    it.shows("Resume the queue mail? [y/N]")
+    it.press("y")
+    it.shows("The queue mail is open.")
+    it.lacks("PAUSED")
+    assert audited(db) == [("queue.pause", "queue mail", 0), ("queue.resume", "queue mail", 0)]
+
+
+def test_a_group_of_failures_is_retried_whole(top: Callable[..., Top], db: Db) -> None:
+    for _ in range(3):
+        make_job(db, "FAILED", kind="mail", last_error="OSError: away\nat once")
+    make_job(db, "FAILED", kind="mail", last_error="ValueError: other")
+    it = top("failures")
+    it.shows("OSError: away", "ValueError: other")
+    it.press("r")
+    it.shows("Retry the 3 jobs of mail that failed with: OSError: away? [y/N]")
+    it.press("y")
+    it.shows("3 jobs retried.")
+    assert scalar(db, "SELECT count(*) FROM snap_processing_job WHERE status = 'FAILED'") == 1
+    assert audited(db) == [("jobs.retry", "jobs", 3)]
+
+
+def test_workers_what_they_have_in_their_hands_and_the_doctor(top: Callable[..., Top], db: Db) -> None:
+    job_id = make_job(db, "RUNNING", kind="video.probe")
+    roster.beat(db, MEMBER, roster.Report(current_jobs=[job_id]), lives_for=MINUTE)
+    db.execute("SELECT pause_queue('forgotten')")
+    db.execute("UPDATE job_queue SET paused_at = now() - interval '2 days'")
+    it = top()
+    it.press("3")
+    it.shows("1 worker, 1 of 4 slots busy", "box-1", "1/4")
+    it.press("\r")
+    it.shows("jobs in the hands of", "video.probe")
+    it.press("\x1b")
+    it.shows("box-1")
+    it.press(":doc\r")
+    it.shows("HOW BAD", "The queue forgotten has been paused")
+    it.press("/forgotten\r")
+    it.lacks("fsync")
+    it.press("\r")
+    it.shows("queues: ", "snapapp queues resume forgotten")
+    it.press("?")
+    it.shows("pause a queue, or resume it")
+
+
+def test_the_cursor_stays_with_its_job_while_others_come(top: Callable[..., Top], db: Db) -> None:
+    ids = [make_job(db, kind=f"kind-{number}") for number in range(40)]
+    it = top("jobs", lines=12)
+    it.shows(f"kind-{len(ids) - 1}")
+    it.press("\x1b[B")
+    until(lambda: it.text and any("kind-38" in line for line in it.screen.marked.values()))
+    make_job(db, kind="newcomer")
+    it.shows("newcomer")
+    assert any("kind-38" in line for line in it.screen.marked.values())
+    it.press("G")
+    it.shows("kind-0 ")
+
+
+@pytest.mark.parametrize("view", ["queues", "jobs", "workers", "failures", "doctor"])
+def test_sixty_columns_are_enough_and_a_row_is_a_line(top: Callable[..., Top], db: Db, view: str) -> None:
+    for status in ("PENDING", "RUNNING", "FAILED"):
+        make_job(db, status, kind="k" * 60, queue="a-queue-" + "q" * 60, last_error="e" * 300, created_at=ago(days=2))
+    roster.beat(db, MEMBER, roster.Report(), lives_for=MINUTE)
+    it = top(view, columns=60, lines=16)
+    it.shows("1 wait", {"workers": "box-1", "doctor": "WARNING", "queues": "a-queue-"}.get(view, "kkk"))
+    it.resize(32, 8)
+    it.shows("1 wait", f"1-5 {view}")
+    it.resize(140, 30)
+    it.shows("? help  q quit", "1 wait")
+
+
+def test_a_database_that_goes_is_said_and_one_that_comes_back_is_found(
+    top: Callable[..., Top], db: Db, server: Postgres
+) -> None:
+    make_job(db, queue="mail")
+    name = scalar(db, "SELECT current_database()")
+    it = top()
+    it.shows("mail")
+    with psycopg.connect(server.url_of("postgres"), autocommit=True) as admin:
+        admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'snapapp top'"
+        assert admin.execute(ended).fetchall() == [(True,)]
+        it.shows("The database does not answer", "This is from", "mail")
+        admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+    make_job(db, queue="afterwards")
+    it.shows("afterwards")
+    it.lacks("does not answer")
+
+
+@pytest.mark.parametrize(("end", "code"), [("\x03", 130), ("term", 143)])
+def test_whatever_ends_it_the_terminal_is_as_it_was(top: Callable[..., Top], db: Db, end: str, code: int) -> None:
+    it = top()
+    it.shows("Every queue is empty")
+    it.press("\x1a")  # Ctrl-Z would leave its screen to the shell: nothing
+    it.process.send_signal(signal.SIGTERM) if end == "term" else it.press(end)
+    assert it.end() == code
+    assert termios.tcgetattr(it.tty) == it.before
+    assert it.screen.modes == ["?1049h", "?25l", "?7l", "?7h", "?25h", "?1049l"]
+
+
+def test_without_a_terminal_or_where_it_is_dumb_it_prints(top: Callable[..., Top], call: Call, db: Db) -> None:
+    make_job(db, queue="mail")
+    db.execute("SELECT pause_queue('mail', 'stocktaking')")
+    answer = call("top", "--once")
+    assert (answer.code, answer.err) == (0, "")
+    assert re.search(r"1 wait · 0 run .*\nQUEUE .*\nmail +1 .*PAUSED, stocktaking\n$", answer.out)
+    it = top(TERM="dumb")
+    it.shows("PAUSED, stocktaking\r\n\r\n")
+    assert "\x1b" not in it.text
+    it.press("\x03")
+    assert it.end() == 130
+
+
+def test_it_is_not_loaded_with_anything_else() -> None:
+    script = "import sys, snapapp.__main__ as main; main._parser(['top']); print('snapapp.jobs.cli.top' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert said == "False\n"
