@@ -23,9 +23,11 @@ import psycopg
 import pytest
 import sqlalchemy
 from hypothesis import HealthCheck, settings
+from psycopg.conninfo import conninfo_to_dict
 
 from snapapp import postgres
 from snapapp.jobs import registry
+from snapapp.jobs.rows import database
 from snapapp.jobs.rows.database import connect, sqlalchemy_url
 from snapapp.postgres.migrate import migrate
 from tests.commands import bare_call, call, run
@@ -63,6 +65,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--everything", action="store_true", help="also what is marked at_length or both_servers_at_length"
     )
+    parser.addoption("--pgbouncer", action="store_true", help="through PgBouncer in transaction mode, nothing prepared")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -146,18 +149,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 class Postgres:
     """A running server and the databases that tests get from it."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._admin = psycopg.connect(self.url_of("postgres"), autocommit=True)
+    def __init__(self, url: str, pooled: str = "") -> None:
+        """Databases are made directly, and used through the pooler, if there is one."""
+        self._url = pooled or url
+        self._admin = psycopg.connect(_url_of(url, "postgres"), autocommit=True)
         self._used: list[str] = []
         self._names = (f"test_{number}" for number in itertools.count())
         # copying files is four times as quick as logging them; PostgreSQL 14 knows no other way
         self._copied = "STRATEGY FILE_COPY" if self._admin.info.server_version >= 150000 else ""
         self._admin.execute("CREATE DATABASE migrated")
-        migrate(self.url_of("migrated"))
+        migrate(_url_of(url, "migrated"))
 
     def url_of(self, database: str) -> str:
-        return sqlalchemy.make_url(self._url).set(database=database).render_as_string(hide_password=False)
+        return _url_of(self._url, database)
 
     @contextmanager
     def database(self, template: str) -> Iterator[str]:
@@ -174,6 +178,10 @@ class Postgres:
         self._admin.close()
 
 
+def _url_of(url: str, database: str) -> str:
+    return sqlalchemy.make_url(url).set(database=database).render_as_string(hide_password=False)
+
+
 @pytest.fixture(scope="session")
 def everything(pytestconfig: pytest.Config) -> bool:
     """Was it asked for? A test may then go on for longer."""
@@ -186,15 +194,21 @@ def server_name() -> str:
 
 
 @pytest.fixture(scope="session")
-def servers() -> Iterator[Callable[[str], Postgres]]:
+def servers(pytestconfig: pytest.Config) -> Iterator[Callable[[str], Postgres]]:
     """Each server starts when the first test wants it."""
     running: dict[str, Postgres] = {}
+    is_pooled = pytestconfig.getoption("pgbouncer")
     with ExitStack() as stack:
+        if is_pooled:
+            patch = stack.enter_context(pytest.MonkeyPatch.context())
+            patch.setattr(database, "PREPARE_AFTER", None)
 
         def server(name: str) -> Postgres:
+            if is_pooled:
+                name = OLDEST or name  # the embedded one lets nobody else's processes to its socket
             if name not in running:
                 url = stack.enter_context(embedded_server() if name == EMBEDDED else system_server(PROGRAMS[name]))
-                running[name] = Postgres(url)
+                running[name] = Postgres(url, stack.enter_context(pgbouncer(url)) if is_pooled else "")
                 stack.callback(running[name].close)
             return running[name]
 
@@ -267,6 +281,42 @@ def system_server(programs: Path) -> Iterator[str]:
             yield url
         finally:
             process.send_signal(signal.SIGQUIT)  # nobody will read its files again
+            process.wait()
+
+
+@contextmanager
+def pgbouncer(url: str) -> Iterator[str]:
+    """In front of a server: each transaction on whatever connection is free, so nothing lasts longer than that."""
+    where = conninfo_to_dict(url)
+    with guarded_folder() as folder:
+        who: dict[str, Any] = {"cwd": folder, "start_new_session": True}
+        if os.geteuid() == 0:  # which PgBouncer refuses, too
+            nobody = pwd.getpwnam("nobody")
+            os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+            who |= {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+        (folder / "pgbouncer.ini").write_text(
+            f"""
+            [databases]
+            * = host={where["host"]} port={where.get("port", 5432)} user={where["user"]}
+            [pgbouncer]
+            pool_mode = transaction
+            auth_type = any
+            unix_socket_dir = {folder}
+            listen_port = 6432
+            listen_addr =
+            max_client_conn = 1000
+            default_pool_size = 4
+            server_idle_timeout = 5
+            """
+        )
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen(["pgbouncer", "pgbouncer.ini"], stdout=log, stderr=log, **who)
+        try:
+            pooled = f"postgresql://{where['user']}@/postgres?host={quote(str(folder), safe='')}&port=6432"
+            wait_for(pooled, process, folder / "log")
+            yield pooled
+        finally:
+            process.kill()
             process.wait()
 
 

@@ -14,7 +14,7 @@ from snapapp.errors import SnapError
 from snapapp.jobs import cli
 from snapapp.jobs.cli.shown import say
 from snapapp.jobs.enqueue import Defaults
-from snapapp.postgres import database
+from snapapp.postgres import connections
 from snapapp.postgres.in_use import in_use
 from snapapp.settings.table import Environment, LogLevel, Settings
 
@@ -26,7 +26,7 @@ def run(arguments: Namespace, settings: Settings) -> int:
 
 
 def tenant_command(arguments: Namespace, settings: Settings) -> int:
-    with in_use(settings) as url, database.transaction(url) as db:
+    with in_use(settings) as url, connections.transaction(url) as db:
         return _TENANT_COMMANDS[arguments.act](db, arguments)
 
 
@@ -78,7 +78,7 @@ def prepare_demo(_arguments: Namespace, settings: Settings) -> int:
         raise SnapError("The demo is for development, and SNAPAPP_ENV is prod.")
     processing.load(settings)
     Defaults.max_attempts = settings.job_max_attempts
-    with in_use(settings) as url, database.transaction(url) as db:
+    with in_use(settings) as url, connections.transaction(url) as db:
         job_id = first_minute.order(db)
     say(f"Job {job_id} prepares the demo, as soon as a worker runs; the page at / shows it.")
     return 0

@@ -18,7 +18,7 @@ from snapapp.legacy import shapes
 from snapapp.legacy.errors import LegacyError
 from snapapp.legacy.files import Archive, Artefact, files_of
 from snapapp.legacy.old import Old
-from snapapp.postgres import database
+from snapapp.postgres import connections, database
 
 Row = Mapping[str, Any]
 Step = Callable[[], None]
@@ -59,7 +59,7 @@ def move(old: Old, url: str, archive: Archive | None, step: Step = lambda: None)
     """Files first: what was copied for nothing is swept. `step` is called for each snap, with files twice."""
     copied = _copied(old, archive, step) if archive else {}
     moved = Moved(files=sum(map(len, copied.values())))
-    with database.transaction(url) as ours:
+    with connections.transaction(url) as ours:
         ours.connection().exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('snapapp import-legacy'))")
         for row in old.tenants():
             _add_tenant(ours, row, moved)

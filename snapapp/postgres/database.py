@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import psycopg
-import sqlalchemy
 from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session
@@ -14,30 +13,9 @@ from snapapp.errors import SnapError
 from snapapp.settings.table import Settings
 
 
-def sqlalchemy_url(url: str) -> sqlalchemy.URL:
-    """The same address, with the driver's name in it. The queue has its own: neither knows the other."""
-    return sqlalchemy.make_url(url).set(drivername="postgresql+psycopg")
-
-
 def session(bind: Engine | Connection) -> Session:
     """Its rows can still be read when it has ended. On somebody's connection the transaction stays theirs."""
     return Session(bind, expire_on_commit=False, join_transaction_mode="rollback_only")
-
-
-@contextmanager
-def transaction(url: str) -> Iterator[Session]:
-    """One, on a connection of its own: for commands and for the start. Committed in the end."""
-    engine = sqlalchemy.create_engine(
-        sqlalchemy_url(url),
-        poolclass=sqlalchemy.NullPool,
-        hide_parameters=True,
-        connect_args={"application_name": "snapapp cli", "connect_timeout": 10},
-    )
-    with session(engine) as db, db.begin():
-        db.connection().exec_driver_sql(
-            "SELECT set_config('statement_timeout', '60s', true), set_config('timezone', 'UTC', true)"
-        )
-        yield db
 
 
 # --- the tenant -------------------------------------------------------------------------------------------------

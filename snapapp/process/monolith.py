@@ -19,7 +19,7 @@ from snapapp.jobs.enqueue import Defaults
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.worker import foreground
 from snapapp.jobs.worker.web_priority import WebPriority
-from snapapp.postgres import database, migrate, schema, web_pool
+from snapapp.postgres import connections, database, migrate, schema
 from snapapp.postgres.in_use import in_use
 from snapapp.settings.table import Environment, Settings
 from snapapp.signing import MediaLinks, secret_kept_in
@@ -64,7 +64,7 @@ class Monolith:
         processing.load(self.settings)
         Defaults.max_attempts = self.settings.job_max_attempts  # also where no worker runs
         self.url = self._to_close.enter_context(in_use(self.settings, create=True))
-        self.web = self._to_close.enter_context(web_pool.web_engine(self.url, self.settings))
+        self.web = self._to_close.enter_context(connections.web_engine(self.url, self.settings))
         self._opening.start()
         self._has_looked.wait(_OPEN_WITHIN)
         self._has_looked.set()  # what fails from now on is tried again
@@ -153,7 +153,7 @@ def refuse_known_token(url: str, settings: Settings) -> None:
     if not settings.require_api_token:
         _log.warning("Whoever knows a tenant's code may act as that tenant: SNAPAPP_REQUIRE_API_TOKEN is false.")
         return
-    with database.transaction(url) as db:
+    with connections.transaction(url) as db:
         code = tenants.with_development_token(db)
     if code is not None:
         raise SnapError(

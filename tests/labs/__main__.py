@@ -10,6 +10,7 @@ LABS = {
     "chaos": ("chaos.command", "workers and PostgreSQL killed, stopped and cut off; nothing may be lost or doubled"),
     "departures": ("departures", "the process that serves is told to stop, again and again, under load"),
     "executors": ("executors.command", "children killed at random under good and bad jobs of every executor"),
+    "failover": ("failover", "the machine with PostgreSQL dies under load, and a synchronous standby takes its place"),
     "fleet": ("fleet.command", "three pools under a supervisor; workers, supervisors and the server are killed"),
     "hostile": ("hostile", "broken and crafted videos through the API, the queue and the children"),
     "install": ("install", "the installer on a blank Debian: twice, upgrades, bad releases, backup, wipe, restore"),

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.labs import departures, outage, takes
+from tests.conftest import OLDEST, PROGRAMS
+from tests.labs import departures, failover, outage, takes
 
 
 @pytest.mark.at_length  # process/test_shutdown has its parts in every run: requests, streams and jobs under way
@@ -31,3 +32,10 @@ def test_an_outage_of_the_database_costs_no_running_job_anything() -> None:
     assert (seen.missing, set(seen.answers), set(seen.alive)) == (0, {503}, {200})
     assert (seen.effects, seen.distinct, seen.most_attempts) == (100, 100, 1)
     assert seen.same_process
+
+
+@pytest.mark.at_length  # jobs/rows/test_database reads the address, jobs/worker/test_outage finds the server again
+@pytest.mark.skipif(not OLDEST, reason="there is no PostgreSQL below /usr/lib/postgresql")
+def test_a_standby_takes_over_and_no_acknowledged_job_is_lost() -> None:
+    seen = failover.run(PROGRAMS[OLDEST or ""])
+    assert failover.is_well(seen), seen

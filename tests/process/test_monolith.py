@@ -15,7 +15,7 @@ import pytest
 from snapapp import postgres
 from snapapp.domain import tenants
 from snapapp.jobs.rows.database import connect
-from snapapp.postgres import database
+from snapapp.postgres import connections
 from snapapp.postgres.migrate import migrate
 from snapapp.process import monolith
 from snapapp.process.monolith import Monolith
@@ -251,7 +251,7 @@ def test_prod_refuses_the_token_that_everybody_knows(url: str, serve: Serve) -> 
     served = serve(url, **PROD, SNAPAPP_REQUIRE_API_TOKEN="true")
     assert served.end() == 1
     assert "type `snapapp tenants rotate-token default`" in served.said()
-    with database.transaction(url) as connection:
+    with connections.transaction(url) as connection:
         tenants.rotate_token(connection, "default")
     serve(url, **PROD, SNAPAPP_REQUIRE_API_TOKEN="true").until_up()
 

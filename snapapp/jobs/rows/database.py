@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import urlencode
 
 import psycopg
 from psycopg import Connection, errors
@@ -59,8 +60,19 @@ class _RawBinaryJson(_RawJson):
 
 
 def sqlalchemy_url(url: str) -> str:
-    """The same address, with the driver's name in it."""
-    return re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", url)
+    """The same address, with the driver's name in it, and several hosts where SQLAlchemy looks for them: it takes what
+    libpq has before the path for a single one."""
+    url = re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", url)
+    several = _SEVERAL_HOSTS.match(url)
+    if several is None:
+        return url
+    scheme, user, hosts, path, query = several.groups()
+    found = conninfo_to_dict(f"postgresql://{hosts}")
+    where = urlencode({name: found[name] for name in ("host", "port") if found.get(name)})
+    return f"{scheme}{user or ''}{path or '/'}?{where}{query and f'&{query}'}"
+
+
+_SEVERAL_HOSTS = re.compile(r"([^:/]+://)([^@/?]*@)?([^@/?]*,[^@/?]*)(/[^?]*)?\??(.*)", re.DOTALL)
 
 
 def connect(
@@ -194,7 +206,7 @@ class Line:
                 raise psycopg.InterfaceError("its owner has closed this connection for good")
         try:
             yield connection
-        except (psycopg.OperationalError, psycopg.InterfaceError):
+        except _OF_THE_SERVER:  # a server that has become a standby as well: another one takes writes now
             self.reset()
             raise
 

@@ -10,13 +10,14 @@ from typing import Any, cast
 
 import psycopg
 import pytest
+import sqlalchemy
 from psycopg.conninfo import conninfo_to_dict
 
 from snapapp.jobs import cli
 from snapapp.jobs.registry import Registry
-from snapapp.jobs.rows.database import Line, Row, connect
+from snapapp.jobs.rows.database import Line, Row, connect, sqlalchemy_url
 from snapapp.jobs.worker.runtime import Runtime
-from snapapp.postgres.web_pool import web_engine
+from snapapp.postgres.connections import web_engine
 from snapapp.settings.table import Settings
 from tests.factory import Db, at_once, running_job
 from tests.jobs.working import quick_settings
@@ -45,6 +46,42 @@ def test_a_line_that_two_threads_open_at_once_has_one_connection(url: str) -> No
     with pytest.raises(psycopg.InterfaceError, match="for good"):
         use()
     assert all(connection.closed for connection in opened)
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("postgresql://ana@h/db", {"host": "h", "user": "ana", "dbname": "db"}),
+        ("postgres:///db?host=/tmp", {"host": "/tmp", "dbname": "db"}),
+        (
+            "postgresql://ana:p%40%2Cq@h1:1,h2:2/db?target_session_attrs=read-write",
+            {"host": "h1,h2", "port": "1,2", "user": "ana", "password": "p@,q", "dbname": "db"}
+            | {"target_session_attrs": "read-write"},
+        ),
+        ("postgresql://h1,[::1]:5433/db", {"host": "h1,::1", "port": ",5433", "dbname": "db"}),
+        ("postgresql://ana@h1,h2?options=-ca%3Db", {"host": "h1,h2", "port": ",", "user": "ana", "options": "-ca=b"}),
+    ],
+)
+def test_sqlalchemy_and_libpq_read_the_same_in_an_address(url: str, found: dict[str, str]) -> None:
+    """One with several hosts before the path, SQLAlchemy refuses by itself."""
+    engine = sqlalchemy.create_engine(sqlalchemy_url(url))
+    read = engine.dialect.create_connect_args(engine.url)[1]
+    assert {name: str(value) for name, value in read.items() if name != "context"} == found
+    assert conninfo_to_dict(url) == found
+
+
+def test_a_line_leaves_a_server_that_takes_no_writes_any_more(url: str) -> None:
+    """It has become a standby; of the hosts in the address another one may take them."""
+    line = Line(lambda: connect(url, name="test"))
+    with line.connection() as db:
+        before = db.info.backend_pid
+        db.execute("SET default_transaction_read_only = on")
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction), line.connection() as db:
+        db.execute("CREATE TABLE nothing ()")
+    with line.connection() as db:
+        assert db.info.backend_pid != before
+        db.execute("CREATE TABLE nothing ()")
+    line.close()
 
 
 @pytest.mark.parametrize("prepared", [True, False])

@@ -1,4 +1,4 @@
-"""The web's own connections to the database."""
+"""The product's own connections to the database: the web's pool, and one for a command."""
 
 import os
 import socket
@@ -9,9 +9,10 @@ from typing import Any
 import psycopg
 import sqlalchemy
 from sqlalchemy import Engine, event
+from sqlalchemy.orm import Session
 
-from snapapp.jobs.rows.database import opened
-from snapapp.postgres.database import sqlalchemy_url
+from snapapp.jobs.rows.database import opened, sqlalchemy_url
+from snapapp.postgres.database import session
 from snapapp.settings.table import Settings
 
 _CHECKOUT_TIMEOUT = 5  # seconds a request waits for a connection before it is told to come again
@@ -61,3 +62,19 @@ def _cut(connection: psycopg.Connection[Any]) -> None:
     """Below psycopg, which another thread may be using at this moment: that one sees the server hang up."""
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as line:
         line.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def transaction(url: str) -> Iterator[Session]:
+    """One, on a connection of its own: for commands and for the start. Committed in the end."""
+    engine = sqlalchemy.create_engine(
+        sqlalchemy_url(url),
+        poolclass=sqlalchemy.NullPool,
+        hide_parameters=True,
+        connect_args={"application_name": "snapapp cli", "connect_timeout": 10},
+    )
+    with session(engine) as db, db.begin():
+        db.connection().exec_driver_sql(
+            "SELECT set_config('statement_timeout', '60s', true), set_config('timezone', 'UTC', true)"
+        )
+        yield db
