@@ -13,7 +13,7 @@ __all__ = ["add_arguments", "run", "show_json", "show_table"]
 
 # Modules are imported when one of their commands is typed: the fleet's would cost `jobs list` more than all it does.
 _FAMILIES = {
-    "jobs": ("jobs.add_commands", "upkeep.add_commands", "tail.add_command"),
+    "jobs": ("jobs.add_commands", "upkeep.add_commands", "tail.add_command", "logs.add_command", "spec.add_command"),
     "queues": ("queues.add_commands",),
     "workers": ("queues.add_worker_commands",),
     "schedules": ("schedules.add_commands",),

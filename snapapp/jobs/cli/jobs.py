@@ -35,7 +35,7 @@ from snapapp.jobs.cli.typed import Add, Db, age, duration, hexadecimal, moment, 
 from snapapp.jobs.enqueue import enqueue
 from snapapp.jobs.errors import InvalidJob
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import bulk, costs, lifecycle, views
+from snapapp.jobs.rows import audit, bulk, costs, lifecycle, views
 from snapapp.jobs.rows.bulk import Answers
 from snapapp.jobs.rows.costs import AttemptCost, KindCost
 from snapapp.jobs.rows.views import Filter, JobDetail, JobSummary
@@ -164,13 +164,18 @@ def show_job(db: Db, arguments: Namespace) -> int:
     job = views.job(db, arguments.id)
     logs = views.logs(db, job.id, limit=arguments.logs)
     spent = costs.of_job(db, job.id)
+    deeds = audit.deeds(db, subject=f"job {job.id}")
     if arguments.json:
         told = {"costs": [asdict(cost) for cost in spent], "logs": [asdict(entry) for entry in logs]}
+        told["deeds"] = [asdict(deed) for deed in deeds]
         show_json(asdict(job) | {"explain": views.explain(db, job.id)} | told)
         return 0
     write_lines(pairs_in_lines(job_in_words(job, views.now(db))))
     write_lines(_paragraph(views.explain(db, job.id)))
     write_lines(attempts_in_lines(job, spent, logs))
+    if deeds:
+        say("\nwhat people did")
+        show_pairs([[local(deed.at), deed.action, deed.who or "(no name)", in_json(deed.detail)] for deed in deeds])
     return 0
 
 

@@ -1,10 +1,11 @@
-"""`schedules …`: list, show, preview, pause, resume, run."""
+"""`schedules …`: list, show, preview, pause, resume, fire, run."""
 
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime, timedelta
 
+from snapapp.jobs import registry
 from snapapp.jobs.cli.shown import (
     about,
     ago,
@@ -18,8 +19,10 @@ from snapapp.jobs.cli.shown import (
     whisper,
 )
 from snapapp.jobs.cli.typed import Add, Db, moment, text, whole
+from snapapp.jobs.schedules import ledger
 from snapapp.jobs.schedules import views as board
-from snapapp.jobs.schedules.slots import zone_of
+from snapapp.jobs.schedules.ledger import Settled
+from snapapp.jobs.schedules.slots import InvalidSchedule, zone_of
 from snapapp.jobs.schedules.views import LedgerEntry, ScheduleSummary
 
 
@@ -39,6 +42,8 @@ def add_commands(add: Add) -> None:
     pausing.add_argument("--reason", type=text, help="for whoever wonders; it stands beside each skipped slot")
     resuming = add("resume", resume_schedule, "let a schedule fire again")
     resuming.add_argument("name", type=text, metavar="NAME")
+    firing = add("fire", fire_schedules, "fire what is due now, once, as workers do; safe beside them")
+    firing.set_defaults(needs_kinds=True)
     running = add("run", run_schedule, "enqueue the job of a schedule now, besides its slots")
     running.add_argument("name", type=text, metavar="NAME")
 
@@ -171,3 +176,28 @@ def run_schedule(db: Db, arguments: Namespace) -> int:
     if not board.schedule(db, arguments.name).workers:
         whisper("No worker that is alive declares it: the job waits for one.")
     return 0
+
+
+def fire_schedules(db: Db, arguments: Namespace) -> int:
+    """One look of a worker's. Nobody fires what neither a worker alive nor the code here declares: its kind may be
+    gone."""
+    known = {(its.name, its.spec, its.tz) for its in registry.default.schedules()}
+    fired: list[tuple[str, Settled]] = []
+    code = 0
+    for its in ledger.look(db, None, None):
+        if not its.declared_by and (its.name, its.spec, its.tz) not in known:
+            whisper(f"{its.name}: no worker that is alive declares it, nor does the code here.")
+            continue
+        try:
+            fired += [(its.name, each) for each in ledger.settle_due(db, its, None)]
+        except InvalidSchedule as error:  # declared by newer code
+            whisper(f"{its.name}: {error}")
+            code = 1
+    if arguments.json:
+        show_json([{"schedule": name, **each._asdict()} for name, each in fired])
+    elif fired:
+        rows = [[name, local(each.slot), each.outcome, str(each.job_id or ""), each.why or ""] for name, each in fired]
+        show_table(["schedule", "slot", "became", "job", "why"], rows, whole={1})
+    else:
+        say("Nothing is due.")
+    return code

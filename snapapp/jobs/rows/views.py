@@ -580,6 +580,17 @@ def logs(db: Db, job_id: int, *, before: int | None = None, limit: int = 20) -> 
     return [LogEntry(*row) for row in reversed(rows)]
 
 
+def said(db: Db, job_id: int, *, attempt: int | None = None, after: int = 0, limit: int = 1000) -> list[LogEntry]:
+    """A page of its lines from the first on, of one attempt or of all; `after` is the id of a line."""
+    rows = _run(
+        db,
+        "SELECT id, attempt, level, message, at FROM job_log WHERE job_id = %(job_id)s AND id > %(after)s"
+        " AND (%(attempt)s::integer IS NULL OR attempt = %(attempt)s) ORDER BY id LIMIT %(limit)s",
+        {"job_id": job_id, "attempt": attempt, "after": after, "limit": limit},
+    )
+    return [LogEntry(*row) for row in rows]
+
+
 def explain(db: Db, job_id: int) -> str:
     """Why it is where it is, and what comes next, in words."""
     rows = _run(db, "SELECT explain_job(id) FROM snap_processing_job WHERE id = %(id)s", {"id": job_id})

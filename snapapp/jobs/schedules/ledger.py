@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from snapapp.jobs.schedules.slots import ONE_BY_ONE, Entry, Missed, Outcome, Schedule, newest
+from snapapp.jobs.schedules.slots import ONE_BY_ONE, Entry, Missed, Outcome, Schedule, decide, newest
 
 Db = psycopg.Connection[Any]
 
@@ -107,10 +107,10 @@ def declare(db: Db, its: Declaration) -> bool:
 # --- looking and settling -----------------------------------------------------------------------------------------
 
 _LOOK = """
-SELECT name, spec, tz, missed, at_most, settled_until, %(worker)s = ANY (declared_by),
+SELECT name, spec, tz, missed, at_most, settled_until, coalesce(%(worker)s = ANY (declared_by), false),
        ARRAY(SELECT id FROM job_worker WHERE id = ANY (declared_by) AND expires_at > now()),
        clock_timestamp()
-  FROM job_schedule WHERE name = ANY (%(names)s)
+  FROM job_schedule WHERE %(names)s::text[] IS NULL OR name = ANY (%(names)s) ORDER BY name
 """
 
 # The update decides between workers: it waits for whoever is at the same slots, and then finds them settled. The
@@ -149,12 +149,19 @@ RETURNING slot, outcome, why, job_id
 """
 
 
-def look(db: Db, names: Sequence[str], worker: str) -> list[Standing]:
-    rows = db.execute(_LOOK, {"names": list(names), "worker": worker}).fetchall()
+def look(db: Db, names: Sequence[str] | None, worker: str | None) -> list[Standing]:
+    """None: all schedules; nobody who declares any."""
+    rows = db.execute(_LOOK, {"names": None if names is None else list(names), "worker": worker}).fetchall()
     return [Standing(*row)._replace(missed=Missed(row[3])) for row in rows]
 
 
-def settle(db: Db, standing: Standing, entries: Sequence[Entry], worker: str) -> list[Settled]:
+def settle_due(db: Db, standing: Standing, worker: str | None) -> list[Settled]:
+    """What is due now, written down; None: by a person."""
+    due = newest(standing.spec, standing.tz, standing.settled_until, standing.now, ONE_BY_ONE + 1)
+    return settle(db, standing, decide(due, standing.now, standing.missed, standing.at_most), worker) if due else []
+
+
+def settle(db: Db, standing: Standing, entries: Sequence[Entry], worker: str | None) -> list[Settled]:
     """Writes these slots down, with their jobs; from then on the schedule stands at the last. Empty: another worker was
     first, or the schedule has another spec by now."""
     parameters = {

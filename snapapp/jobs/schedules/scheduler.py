@@ -13,7 +13,7 @@ from snapapp.jobs.retry import pause_after
 from snapapp.jobs.rows.database import Line, Row
 from snapapp.jobs.schedules import ledger
 from snapapp.jobs.schedules.ledger import Declaration, Settled, Standing
-from snapapp.jobs.schedules.slots import ONE_BY_ONE, Outcome, Schedule, decide, newest, upcoming
+from snapapp.jobs.schedules.slots import Outcome, Schedule, upcoming
 
 LOOK_EVERY = 50.0  # seconds, so that a slot is IN_TIME even if the database's clock was stepped; others may take over
 _AGAIN_AFTER = 5.0  # seconds, where something is wrong with a schedule
@@ -79,10 +79,7 @@ class Watch:
         if standing is None or not (self._is_ours(schedule, standing) and standing.is_by_us):
             return self._stand_for(db, ours, standing)
         self._superseded.discard(schedule.name)
-        due = newest(standing.spec, standing.tz, standing.settled_until, standing.now, ONE_BY_ONE + 1)
-        if due:
-            entries = decide(due, standing.now, standing.missed, standing.at_most)
-            self._tell(schedule, ledger.settle(db, standing, entries, self._worker))
+        self._tell(schedule, ledger.settle_due(db, standing, self._worker))
         next_slot = next(upcoming(schedule.spec, schedule.tz, max(standing.now, standing.settled_until)), None)
         return self._look_every if next_slot is None else (next_slot.at - standing.now).total_seconds()
 

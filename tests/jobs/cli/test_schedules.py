@@ -5,16 +5,18 @@ from typing import Any
 
 import pytest
 
-from snapapp.jobs import Job
+from snapapp.jobs import Job, registry
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import roster
 from snapapp.jobs.rows.roster import Report
 from snapapp.jobs.schedules import ledger, views
 from snapapp.jobs.schedules.ledger import Declaration
+from snapapp.jobs.schedules.slots import a_schedule
 from tests.commands import MEMBER, Call
 from tests.factory import Db, row, statuses
 
 HOUR = timedelta(hours=1)
+MONTH = timedelta(days=30)
 
 
 def declare(db: Db, name: str = "nightly", **options: Any) -> None:
@@ -142,3 +144,48 @@ def test_a_run_that_nobody_would_run_says_so(call: Call, db: Db) -> None:
     answer = call("schedules", "run", "nightly", "--json")
     assert answer.code == 0
     assert "No worker that is alive declares it" in answer.err
+
+
+def test_what_is_due_is_fired_once_however_many_do_it(call: Call, db: Db, url: str) -> None:
+    """R35, FB5: people by command, beside workers."""
+    declare(db, "monthly", cron=None, tz=None, every=MONTH)
+    declare(db, "paused", cron=None, tz=None, every=MONTH)
+    views.pause(db, "paused", "stocktaking")
+    assert call("schedules", "fire").out == "Nothing is due.\n"
+    db.execute("UPDATE job_schedule SET settled_until = now() - interval '30 days'")
+    [monthly, paused] = ledger.look(db, None, MEMBER.id)
+    told = call("schedules", "fire", "--json").json
+    late = "no worker was there for it in time"
+    assert [(each["schedule"], each["outcome"], each["why"]) for each in told] == [
+        ("monthly", "late", late),
+        ("paused", "skipped", "paused: stocktaking"),
+    ]
+    assert row(db, told[0]["job_id"]).kind == "monthly"
+    for before in (monthly, paused):  # as a worker has seen them that is a moment too late
+        assert ledger.settle_due(db, before, MEMBER.id) == []
+    assert call("schedules", "fire").out == "Nothing is due.\n"
+    assert len(statuses(db)) == 1
+    assert "a person" in call("schedules", "show", "monthly").out
+
+
+def test_a_fire_says_what_it_fired(call: Call, db: Db) -> None:
+    declare(db, "monthly", cron=None, tz=None, every=MONTH)
+    db.execute("UPDATE job_schedule SET settled_until = now() - interval '30 days'")
+    lines = call("schedules", "fire").out.splitlines()
+    assert lines[0].split() == ["SCHEDULE", "SLOT", "BECAME", "JOB", "WHY"]
+    assert lines[-1].startswith("monthly ")
+    assert str(*statuses(db)) in lines[-1]
+
+
+def test_what_nobody_declares_any_more_is_left_alone(call: Call, db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R35: unless the code here does."""
+    declare(db, "gone", cron=None, tz=None, every=MONTH)
+    db.execute("UPDATE job_schedule SET settled_until = now() - interval '30 days'")
+    db.execute("UPDATE job_worker SET expires_at = now()")
+    answer = call("schedules", "fire")
+    assert (answer.code, answer.out) == (0, "Nothing is due.\n")
+    assert answer.err == "gone: no worker that is alive declares it, nor does the code here.\n"
+    monkeypatch.setattr(registry.default, "_schedules", {})
+    registry.default._schedules["gone"] = a_schedule("gone", None, MONTH, None)
+    assert call("schedules", "fire", "--json").json[-1]["schedule"] == "gone"
+    assert len(statuses(db)) == 1

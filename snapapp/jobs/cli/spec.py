@@ -1,0 +1,171 @@
+"""`jobs run`: a job as a document that can be kept beside the code, reviewed and run again, in TOML or JSON:
+
+    version = 1
+    kind = "report"
+    payload_file = "november.json"      # beside this document; or a table [payload]
+    queue = "reports"
+
+    [limits]
+    max_attempts = 2
+    timeout = "10m"
+
+    [provenance]
+    by = "ana"
+    code_ref = "v1.4.2"
+
+Who ran it, and from where, stands in the audit.
+"""
+
+import hashlib
+import json
+import platform
+import tomllib
+from argparse import ArgumentTypeError, Namespace
+from collections import Counter
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from psycopg import Rollback
+
+from snapapp.jobs.cli.queues import person
+from snapapp.jobs.cli.shown import say, show_json, whisper
+from snapapp.jobs.cli.tail import tail_jobs
+from snapapp.jobs.cli.typed import Add, Db, duration, moment
+from snapapp.jobs.enqueue import enqueue
+from snapapp.jobs.errors import InvalidJob
+from snapapp.jobs.rows import audit, views
+from snapapp.jobs.rows.audit import Actor
+
+_LONGEST = 500  # characters of what provenance says
+
+# What may stand where; what it may be says `enqueue`, which takes all of it.
+_PLACES: Mapping[str, tuple[str, ...]] = {
+    "": (
+        *("version", "kind", "payload", "payload_file", "queue", "tenant", "priority", "delay", "run_at", "request_id"),
+        *("unique_key", "unique_scope", "unique_by", "concurrency_key", "after", "on_parent_failure"),
+    ),
+    "limits": ("max_attempts", "timeout"),
+    "provenance": ("by", "code_ref", "lock_hash", "note"),
+}
+
+
+def add_command(add: Add) -> None:
+    parser = add("run", run_spec, "add the job that a document describes, in TOML or JSON; docs/queue.md has one")
+    parser.set_defaults(needs_kinds=True)
+    parser.add_argument("spec", type=Path, metavar="FILE")
+    parser.add_argument("--check", action="store_true", help="only say whether it can be run")
+    parser.add_argument("--follow", action="store_true", help="show what happens until the job is over; 1: it failed")
+
+
+def run_spec(db: Db, arguments: Namespace) -> int:
+    file: Path = arguments.spec
+    text = _text_of(file)
+    job, provenance = read(text, file)
+    job_id = None
+    with db.transaction() as transaction:
+        try:
+            job_id = enqueue(db, **job)
+        except InvalidJob as error:
+            raise InvalidJob(f"{file}: {error}") from None
+        sha256 = hashlib.sha256(text.encode()).hexdigest()
+        detail = provenance | {"spec": str(file.resolve())[-500:], "sha256": sha256, "host": platform.node()}
+        who = Actor(provenance.get("by") or person() or "", "this machine")
+        audit.write(db, who, "job.run", f"job {job_id}", jobs=1, detail=detail)
+        if arguments.check:
+            raise Rollback(transaction)
+    if arguments.follow and not arguments.check:
+        return tail_jobs(db, Namespace(ids=[job_id], kind=None, queue=None, tenant=None, json=arguments.json))
+    if arguments.json:
+        show_json({"kind": job["kind"], "can_run": True} if arguments.check else {"id": job_id})
+    else:
+        say(f"{file} can be run." if arguments.check else f"Job {job_id}")
+    if not views.is_known(db, job["kind"]):
+        whisper(f"No worker that is alive knows the kind {job['kind']}: the job waits for one.")
+    return 0
+
+
+def read(text: str, file: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """What enqueue is to be told, and where the document comes from; InvalidJob has every mistake with its place."""
+    given = _parsed(text, file)
+    tables = {"": given} | {name: given.pop(name, {}) for name in ("limits", "provenance")}
+    mistakes = [f"{name} is not a table" for name, table in tables.items() if not isinstance(table, dict)]
+    if not mistakes:
+        mistakes = [mistake for name, table in tables.items() for mistake in _unknown(name, table)]
+    if type(given.get("version")) is not int or given["version"] != 1:
+        mistakes.insert(0, f"version must be 1, the only one there is, not {given.get('version')!r:.100}")
+    if "payload" in given and "payload_file" in given:
+        mistakes.append("payload and payload_file exclude each other")
+    if mistakes:
+        raise InvalidJob(f"{file}: {'; '.join(mistakes)}")
+    for name, told in tables["provenance"].items():
+        if not isinstance(told, str) or len(told) > _LONGEST or "\0" in told:
+            said = f"text of at most {_LONGEST} characters, not {told!r:.100}"
+            raise InvalidJob(f"{file}: provenance.{name} must be {said}")
+    job = given | tables["limits"]
+    if "payload_file" in job:
+        job["payload"] = _payload(job.pop("payload_file"), file)
+    del job["version"]
+    return {"kind": "", **job} | _times(job, file), tables["provenance"]
+
+
+def _unknown(name: str, table: Mapping[str, Any]) -> list[str]:
+    known = _PLACES[name]
+    place = f"{name}." if name else ""
+    near = {key: get_close_matches(key, known, 1) for key in table if key not in known}
+    return [f"{place}{key} is not known{f'; did you mean {n[0]}?' if n else ''}" for key, n in near.items()]
+
+
+def _times(job: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """JSON has no durations and no times, TOML no durations."""
+    found = {}
+    for name, read_text in (("delay", duration), ("timeout", duration), ("run_at", moment)):
+        if isinstance(job.get(name), str):
+            try:
+                found[name] = read_text(job[name])
+            except ArgumentTypeError as error:
+                raise InvalidJob(f"{file}: {name} = {error}") from None
+    return found
+
+
+def _payload(name: object, file: Path) -> dict[str, Any]:
+    if not isinstance(name, str):
+        raise InvalidJob(f"{file}: payload_file must be the name of a file beside it, not {name!r:.100}")
+    beside = file.parent / name
+    return _parsed(_text_of(beside), beside)
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise InvalidJob(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _parsed(text: str, file: Path) -> dict[str, Any]:
+    parse = _PARSERS.get(file.suffix.lower())
+    if parse is None:
+        raise InvalidJob(f"{file} must be named .toml or .json for what it is; YAML is not read")
+    try:
+        given = parse(text)
+    except (ValueError, RecursionError) as error:  # which has line and column
+        raise InvalidJob(f"{file} cannot be read: {error}") from None
+    if not isinstance(given, dict):
+        raise InvalidJob(f"{file} holds no object")
+    return given
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        [doubled, *_] = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
+        raise ValueError(f"{doubled!r} comes twice in one object")
+    return found
+
+
+_PARSERS: Mapping[str, Callable[[str], Any]] = {
+    ".toml": tomllib.loads,
+    ".json": partial(json.loads, object_pairs_hook=_once),
+}
