@@ -53,7 +53,10 @@ LAYERS = (
     Layer(
         "The workers",
         "Whether they live, what they do, and how long it takes.",
-        ("snapapp_workers", "snapapp_worker_", "snapapp_jobs_", "snapapp_job_", "snapapp_held_back_ratio"),
+        (
+            *("snapapp_workers", "snapapp_worker_", "snapapp_jobs_", "snapapp_job_", "snapapp_claim_"),
+            *("snapapp_oldest_heartbeat_", "snapapp_held_back_ratio"),
+        ),
         ("worker_overview", "kind_costs", "limit_overview"),
         (
             ("max(snapapp_workers) < 1", "nothing runs"),
@@ -66,6 +69,13 @@ LAYERS = (
                 "increase(snapapp_jobs_lease_lost_total[1h]) > 0",
                 "a worker froze, or was cut off, for longer than a lease",
             ),
+            (
+                "histogram_quantile(0.95, sum by (kind, le) (rate(snapapp_job_wait_seconds_bucket[15m]))) > 5",
+                "more comes in than is done; or, where nothing waits, looking for work is too slow: see "
+                "SNAPAPP_WORKER_POLL_DELAY_MS, and think of a broker only if LISTEN lives and this stays",
+            ),
+            ("max by (worker, id, outcome) (rate(snapapp_worker_attempts_total[5m]))", "who does how much"),
+            ("max(snapapp_oldest_heartbeat_seconds) > 30", "a worker hangs: at the lease's end its jobs go to others"),
             ("SELECT * FROM kind_costs;", "what each kind waits and takes: p50, p95, p99"),
         ),
         "workers,listen",
@@ -158,8 +168,8 @@ what is below it has the usual `process_*`. What is in the database is told the 
 
 def families() -> dict[str, str]:
     """Every family of ours on /metrics, with what it says of itself."""
-    nothing = Depth([], [], 0, 0, [], 0, 0, None)
-    known = [*depth.families(nothing), *work.families(Counts(), 0), *fleet.families([])]
+    nothing = Depth([], [], [], 0, 0, [], 0, 0, None, None)
+    known = [*depth.families(nothing), *work.families(Counts(), 0, {}), *fleet.families([])]
     return {_sampled(its.name, its.type): its.documentation for its in known} | dict(_written())
 
 

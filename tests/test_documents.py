@@ -66,6 +66,8 @@ def test_adr_0008_a_table_is_the_queue_and_a_bean_of_the_api_polls_it(
     with served(url, tmp_path, worker_enabled=True, **backoff) as client:
         until(lambda: row(db, broken or 0).status == "FAILED" and set(statuses(db).values()) == {"COMPLETED", "FAILED"})
         assert client.get("/actuator/health").json()["status"] == "UP"
+        # a broker only if polling shows: this is where it would
+        until(lambda: 'snapapp_job_wait_seconds_count{kind="demo.hello"} 4.0' in client.get("/metrics").text)
 
     diagnosis = "SELECT status, attempt_count, next_retry_at > created_at, last_error, claimed_by, locked_at"
     [told] = db.execute(f"{diagnosis} FROM snap_processing_job WHERE id = %s", [broken]).fetchall()
@@ -113,30 +115,30 @@ def test_adr_022_a_worker_service_takes_a_queue_a_processor_and_options(url: str
     worker.stop()  # before the start it is nothing
     worker.start()
     elsewhere = enqueue(db, "report", queue="other")
-    long = enqueue(db, "report", {"long": True}) or 0
+    long = enqueue(db, "report", {"long": True}, queue="reports") or 0
     assert heard.wait_for(events.JOB_ACTIVE).facts["job_id"] == long
     until(lambda: row(db, long).progress == {"percent": 50, "note": "half"})
     until(lambda: db.execute("SELECT message FROM job_log WHERE job_id = %s", [long]).fetchall())
     claimed_until = row(db, long).lock_expires_at
     until(lambda: row(db, long).lock_expires_at > claimed_until + 2 * opts["lease_for"])  # longer than a lease
-    waiting = enqueue(db, "report") or 0
+    waiting = enqueue(db, "report", queue="reports") or 0
     heard.wait_for(events.LEASES_EXTENDED, times=len(heard.all(events.LEASES_EXTENDED)) + 2)
     assert (row(db, waiting).started_at, worker.running) == (None, 1), "one at a time, with concurrency: 1"
     go_on.set()
     assert until_status(db, long, "COMPLETED").result == {"pages": 3}
     until_status(db, waiting, "COMPLETED")
-    failed = enqueue(db, "report", {"broken": True}, max_attempts=2) or 0
+    failed = enqueue(db, "report", {"broken": True}, queue="reports", max_attempts=2) or 0
     assert until_status(db, failed, "FAILED").last_error == "ValueError: no such report"
     heard.wait_for(events.JOB_ERRORED, times=2)
     heard.wait_for(events.JOB_PROCESSED, times=2)
     assert heard.all(events.WORKER_ERROR) == [], "an error of a processor is none of the worker's"
 
     with Worker(url, queues=("reports",), registry=registry, **opts):  # scale by another instance
-        pair = enqueue_many(db, [{"kind": "report", "payload": {"paired": True}}] * 2)
+        pair = enqueue_many(db, [{"kind": "report", "payload": {"paired": True}, "queue": "reports"}] * 2)
         assert {until_status(db, job or 0, "COMPLETED").attempt_count for job in pair} == {1}
 
     go_on.clear()
-    cut_off = enqueue(db, "report", {"long": True}) or 0
+    cut_off = enqueue(db, "report", {"long": True}, queue="reports") or 0
     until(lambda: row(db, cut_off).started_at is not None)
     worker.stop(grace=timedelta(milliseconds=200))
     worker.stop()

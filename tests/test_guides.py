@@ -33,7 +33,7 @@ def test_every_number_and_every_view_is_watched_in_one_layer() -> None:
 def test_what_to_look_for_can_be_looked_for(layer: Layer) -> None:
     known = monitoring_page.families().keys()
     named = {name for when, _ in layer.look_when for name in re.findall(r"snapapp_\w+", when)}
-    assert {name for name in named if name.removesuffix("_count") not in known} == set()
+    assert {name for name in named if re.sub("_(count|bucket)$", "", name) not in known} == set()
     assert {*layer.doctor.split(",")} <= ALL_CHECKS
 
 

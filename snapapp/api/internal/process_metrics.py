@@ -20,6 +20,7 @@ from snapapp.jobs.metrics import depth, work
 from snapapp.jobs.metrics.depth import Depth, DepthWatch, Watch
 from snapapp.jobs.metrics.exposition import counter, gauge, histogram
 from snapapp.jobs.metrics.work import Pruned
+from snapapp.jobs.rows.costs import Spent
 from snapapp.jobs.rows.roster import Counts
 from snapapp.process.loop_lag import Lag
 from snapapp.process.monolith import Monolith
@@ -88,7 +89,7 @@ class Numbers:
             yield from depth.families(known)
         if backups and is_database_up:
             yield from _of_backups(backups)
-        yield from work.families(self._counts(), self._pruned.jobs)
+        yield from work.families(self._counts(), self._pruned.jobs, self._spent())
         yield from self._worker_families()
         yield from self._web_families()
         yield from ProcessCollector(registry=None).collect()  # by the names that every dashboard knows
@@ -128,6 +129,9 @@ class Numbers:
 
     def _counts(self) -> Counts:
         return self._house.worker.counts if self._house.worker else Counts()
+
+    def _spent(self) -> Mapping[str, Spent]:
+        return self._house.worker.spent if self._house.worker else {}
 
     def _held(self) -> int:
         return self._house.worker.vitals().held if self._house.worker else 0

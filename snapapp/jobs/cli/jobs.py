@@ -175,7 +175,8 @@ def show_job(db: Db, arguments: Namespace) -> int:
     write_lines(attempts_in_lines(job, spent, logs))
     if deeds:
         say("\nwhat people did")
-        show_pairs([[local(deed.at), deed.action, deed.who or "(no name)", in_json(deed.detail)] for deed in deeds])
+        done = [(local(deed.at), deed.action, deed.who or "(no name)", in_json(deed.detail)) for deed in deeds]
+        write_lines(pairs_in_lines(done))
     return 0
 
 

@@ -12,7 +12,7 @@ import psycopg
 import sqlalchemy.exc
 from prometheus_client import Metric
 
-from snapapp.jobs.metrics import fleet
+from snapapp.jobs.metrics import crew, fleet
 from snapapp.jobs.metrics.exposition import gauge
 from snapapp.jobs.rows import views
 from snapapp.jobs.rows.database import Db, run
@@ -28,11 +28,13 @@ _TRY_AGAIN_AFTER = 1.0  # seconds
 class Depth:
     queues: list[QueueSummary]
     pools: list[fleet.Pool]
+    crew: list[crew.Member]
     dead_letters: int
     overdue: int  # running jobs whose lease has ended
     unknown_kinds: list[str]  # due for a minute, and no worker alive knows them
     workers: int
     slots: int
+    oldest_beat: float | None  # seconds since the last beat of the running job that was confirmed longest ago
     mean_ms: float | None  # of the jobs around the newest running one that finished in the last 24 hours
 
     @property
@@ -73,6 +75,8 @@ SELECT (SELECT count(*) FROM (
        ARRAY(SELECT kind FROM unknown ORDER BY kind),
        (SELECT count(*) FROM job_worker WHERE expires_at > now()),
        (SELECT coalesce(sum(slots), 0)::bigint FROM job_worker WHERE expires_at > now()),
+       (SELECT extract(epoch FROM now() - min(locked_at))::float8 FROM (
+           SELECT locked_at FROM snap_processing_job WHERE status = 'RUNNING' LIMIT %(cap)s + 1) AS running),
        (SELECT (avg(extract(epoch FROM finished_at - started_at)) * 1000)::float8 FROM snap_processing_job
          WHERE id <= newest.id AND id > newest.id - %(sample)s AND finished_at > now() - interval '24 hours')
   FROM (SELECT coalesce((SELECT max(id) FROM snap_processing_job WHERE status = 'RUNNING'),
@@ -86,7 +90,7 @@ def depth(db: Db) -> Depth:
     run(db, "SELECT set_config('statement_timeout', '2000', true)", {})
     queues = views.queues(db)
     [rest] = run(db, _REST, {"cap": CAP, "sample": _SAMPLE})
-    return Depth(queues, fleet.pools(db), *rest)
+    return Depth(queues, fleet.pools(db), crew.members(db), *rest)
 
 
 class Watch(Generic[T]):
@@ -153,4 +157,11 @@ def families(known: Depth) -> Iterator[Metric]:
     )
     yield gauge("snapapp_workers", "Workers alive, of all processes.", (known.workers, {}))
     yield gauge("snapapp_worker_slots", "Jobs that all of them can run at once.", (known.slots, {}))
+    yield gauge(
+        "snapapp_oldest_heartbeat_seconds",
+        "Since the last heartbeat of the running job that has waited longest for one; near the lease's length: its "
+        "worker is about to lose it. 0: nothing runs.",
+        (known.oldest_beat or 0.0, {}),
+    )
+    yield from crew.families(known.crew)
     yield from fleet.families(known.pools)

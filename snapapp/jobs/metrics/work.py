@@ -1,12 +1,13 @@
 """What the worker of this process did since it started, as named numbers and as Prometheus's families."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from prometheus_client import Metric
 
 from snapapp.jobs import events
 from snapapp.jobs.events import Event, Events
-from snapapp.jobs.metrics.exposition import counter, gauge, summary
+from snapapp.jobs.metrics.exposition import counter, gauge, histogram, summary
+from snapapp.jobs.rows.costs import BOUNDS, Spent
 from snapapp.jobs.rows.roster import Counts
 
 PREFIX = "snap.jobs."
@@ -45,7 +46,7 @@ def numbers(counts: Counts, pruned: int) -> dict[str, float]:
     return {PREFIX + name: value for name, value in found.items()}
 
 
-def families(counts: Counts, pruned: int) -> Iterator[Metric]:
+def families(counts: Counts, pruned: int, spent: Mapping[str, Spent]) -> Iterator[Metric]:
     for name, text, value in [
         ("claimed", "Jobs that this worker took from the queue.", counts.claimed),
         ("snoozed", "Attempts that asked to be run later.", counts.snoozed),
@@ -74,4 +75,22 @@ def families(counts: Counts, pruned: int) -> Iterator[Metric]:
         "snapapp_job_duration_seconds_max",
         "The longest of them since the start of this process.",
         *((one.longest_ms / 1000, {"kind": kind}) for kind, one in kinds),
+    )
+    attempts = [(its, {"kind": kind}) for kind, its in sorted(spent.items())]
+    yield histogram(
+        "snapapp_job_wait_seconds",
+        "From when an attempt was due to when it began; of many quick ones a few, evenly, stand for all.",
+        BOUNDS,
+        *((its.waited.counts, its.waited.seconds, of) for its, of in attempts),
+    )
+    yield histogram(
+        "snapapp_job_run_seconds",
+        "How long every attempt ran, whatever came of it; the same ones.",
+        BOUNDS,
+        *((its.ran.counts, its.ran.seconds, of) for its, of in attempts),
+    )
+    yield summary(
+        "snapapp_claim_duration_seconds",
+        "How long the claims of this worker took, those that found nothing included.",
+        (counts.claims, counts.claim_seconds, {}),
     )

@@ -6,9 +6,10 @@ for every job here costs 0.1 µs, a row would cost it 5.
 """
 
 import threading
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic
 from typing import Any, NamedTuple
@@ -21,6 +22,29 @@ _LONG = 1.0  # seconds
 _FEW = 32  # rows for the quick attempts of a kind in one write, at most
 _AT_MOST = 20_000  # rows waiting: with the database away, the newest matter more than the oldest
 _MB = 1024 * 1024
+
+
+BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)  # seconds
+
+
+@dataclass(slots=True)
+class Spread:
+    """So many within each bound, and their sum."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))  # the last: above all bounds
+    seconds: float = 0.0
+
+    def add(self, seconds: float, times: int) -> None:
+        self.counts[bisect_left(BOUNDS, seconds)] += times
+        self.seconds += times * seconds
+
+
+@dataclass(slots=True)
+class Spent:
+    """What attempts at a kind waited and ran, since this process began."""
+
+    waited: Spread = field(default_factory=Spread)
+    ran: Spread = field(default_factory=Spread)
 
 
 class Entry(NamedTuple):
@@ -69,6 +93,7 @@ class Ledger:
         self._turn = threading.Lock()  # the settler adds whole batches, the slots those that they settle with a hook
         self._entries: deque[Entry] = deque(maxlen=_AT_MOST)
         self._samples: dict[str, _Sample] = {}
+        self.spent: dict[str, Spent] = {}  # by kind; written by `write`, so it costs no job anything
 
     def __bool__(self) -> bool:
         return bool(self._entries or self._samples)
@@ -105,12 +130,20 @@ class Ledger:
         if not entries:
             return set()
         try:
-            _run(db, _WRITE, _columns(entries))
+            written = _run(db, _WRITE, _columns(entries))
         except BaseException:
             with self._turn:
                 self._entries = deque([*entries, *self._entries], maxlen=_AT_MOST)
             raise
+        for kind, wait_ms, wall_ms, times in written:
+            self._count(kind, wait_ms, wall_ms, times)
         return {entry.kind for entry in entries if entry.peak_mb is not None}
+
+    def _count(self, kind: str, wait_ms: float | None, wall_ms: float, times: int) -> None:
+        spent = self.spent.setdefault(kind, Spent())
+        spent.ran.add(wall_ms / 1000, times)
+        if wait_ms is not None:
+            spent.waited.add(wait_ms / 1000, times)
 
     def _take(self) -> list[Entry]:
         with self._turn:
@@ -141,7 +174,9 @@ _WRITE = """
 INSERT INTO job_cost (job_id, lease_seq, attempt, kind, outcome, started_at, wait_ms, wall_ms, cpu_ms, peak_mb,
                       stands_for)
 SELECT job_id, lease_seq, attempt, kind, outcome, began.at,
-       round(greatest(0, extract(epoch FROM began.at - due_at)) * 1000, 3), wall_ms, cpu_ms, peak_mb, stands_for
+       CASE WHEN due_at IS NOT NULL  -- greatest() would make 0 of what is not known
+            THEN round(greatest(0, extract(epoch FROM began.at - due_at)) * 1000, 3) END,
+       wall_ms, cpu_ms, peak_mb, stands_for
   FROM unnest(%(job_id)s::bigint[], %(lease_seq)s::bigint[], %(attempt)s::integer[], %(kind)s::text[],
               %(outcome)s::text[], %(due_at)s::timestamptz[], %(age)s::float8[], %(wall_ms)s::float8[],
               %(cpu_ms)s::float8[], %(peak_mb)s::float8[], %(stands_for)s::integer[])
@@ -149,7 +184,7 @@ SELECT job_id, lease_seq, attempt, kind, outcome, began.at,
  CROSS JOIN LATERAL (SELECT now() - make_interval(secs => age) AS at) AS began
  WHERE EXISTS (SELECT FROM snap_processing_job WHERE id = job_id)
     ON CONFLICT DO NOTHING
-RETURNING job_id
+RETURNING kind, wait_ms, wall_ms, stands_for
 """
 
 

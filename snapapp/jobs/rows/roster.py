@@ -59,7 +59,9 @@ class Ended:
 class Counts:
     """What a worker has done since it started. `add` may be called from anywhere; each other number has one writer."""
 
-    claimed: int = 0  # written by the claimer
+    claimed: int = 0  # written by the claimer, like the next two
+    claims: int = 0
+    claim_seconds: float = 0.0
     completed: int = 0
     failed: int = 0
     cancelled: int = 0

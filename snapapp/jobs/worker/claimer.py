@@ -229,8 +229,11 @@ class Claimer:
                 raise
         self._take_in(claimed.jobs, sent_at)
         self._answer_was_lost = False
+        took = monotonic() - sent_at
+        self._counts.claims += 1
+        self._counts.claim_seconds += took
         if monotonic() >= self._walk_at:
-            self._walk_at = monotonic() + max(_WALK_EVERY, (monotonic() - sent_at) / _WALK_SHARE)
+            self._walk_at = monotonic() + max(_WALK_EVERY, took / _WALK_SHARE)
         self._turns |= {(queue, kind): lane for queue, kind, lane in claimed.turns}
         return claimed
 

@@ -10,7 +10,7 @@ import os
 import platform
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from math import isfinite
@@ -27,7 +27,7 @@ from snapapp.jobs.registry import Registry
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.rows import costs
 from snapapp.jobs.rows.claim import Claimant
-from snapapp.jobs.rows.costs import Ledger
+from snapapp.jobs.rows.costs import Ledger, Spent
 from snapapp.jobs.rows.database import Connect, Line
 from snapapp.jobs.rows.roster import Counts, Declared, Member
 from snapapp.jobs.schedules.ledger import Declaration
@@ -415,6 +415,11 @@ class Worker:
 
     def prune(self) -> int:
         return self._recovery.prune()
+
+    @property
+    def spent(self) -> Mapping[str, Spent]:
+        """What attempts waited and ran, by kind."""
+        return self._ledger.spent
 
     def keep_accounts(self) -> None:
         """Writes down what attempts have cost, and learns from it; where there was none, that takes no statement."""

@@ -104,6 +104,19 @@ def test_what_the_embedded_worker_did_is_counted(working_client: TestClient, db:
     assert found.value("snapapp_worker_up") == 1
 
 
+def test_what_jobs_waited_and_how_long_claims_take_is_told(working_client: TestClient, db: Db) -> None:
+    """R52, S9, ADR 0008: whether looking for work is too slow can be seen."""
+    make_jobs(db, 3, kind="demo.hello", payload={"name": "Ana"}, next_retry_at=ago(minutes=2))
+    counted = ("snapapp_job_wait_seconds_count", frozenset({("kind", "demo.hello")}))
+    until(lambda: scraped(working_client).samples.get(counted) == 3)
+    found = scraped(working_client)
+    assert found.value("snapapp_job_wait_seconds_bucket", kind="demo.hello", le="60") == 0
+    assert found.value("snapapp_job_wait_seconds_bucket", kind="demo.hello", le="3600") == 3
+    assert found.value("snapapp_job_run_seconds_count", kind="demo.hello") == 3
+    assert found.value("snapapp_claim_duration_seconds_count") >= 1
+    assert found.value("snapapp_claim_duration_seconds_sum") > 0
+
+
 # --- /metrics ---------------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import psycopg
@@ -18,16 +19,17 @@ from snapapp.jobs.metrics.exposition import counter, gauge, render
 from snapapp.jobs.metrics.work import Pruned
 from snapapp.jobs.model import Buried, Dropped, Failure, Finished, Interrupted, Outcome, Retried, Status, Succeeded
 from snapapp.jobs.registry import Registry
-from snapapp.jobs.rows import lifecycle
-from snapapp.jobs.rows.costs import Ledger
+from snapapp.jobs.rows import lifecycle, roster
+from snapapp.jobs.rows.costs import Ledger, Spent
 from snapapp.jobs.rows.database import Line, connect
-from snapapp.jobs.rows.roster import Counts
+from snapapp.jobs.rows.roster import Counts, Report
 from snapapp.jobs.rows.views import CAP, QueueSummary
 from snapapp.jobs.worker.leases import HeldJobs
 from snapapp.jobs.worker.notes import Notes
 from snapapp.jobs.worker.pace import Pace
 from snapapp.jobs.worker.settler import Settler
 from snapapp.jobs.worker.web_priority import WebPriority
+from tests.commands import MEMBER
 from tests.exposition import parse
 from tests.factory import Db, ago, at_once, hence, make_job, make_jobs, running_job
 from tests.jobs.working import until, until_status, working
@@ -296,17 +298,58 @@ def test_the_text_can_be_read_whatever_a_kind_is_called(db: Db) -> None:
     hostile = 'a"b\\c\nd{}=, ü'
     counts = Counts()
     counts.add(Status.COMPLETED, [finished(db, Succeeded(None), 0.25, kind=hostile)])
-    found = parse(render(work.families(counts, pruned=2)))
+    found = parse(render(work.families(counts, 2, {hostile: Spent()})))
     assert found.value("snapapp_jobs_completed_total", kind=hostile) == 1
     assert found.value("snapapp_job_duration_seconds_sum", kind=hostile) == 0.25
     assert found.value("snapapp_jobs_pruned_total") == 2
     assert found.types["snapapp_job_duration_seconds"] == "summary"
+    assert found.value("snapapp_job_wait_seconds_count", kind=hostile) == 0
+
+
+def test_one_attempt_that_stands_for_many_counts_as_many(db: Db) -> None:
+    """R52: what was waited and run, by kind, adds up to all attempts."""
+    ledger = Ledger()
+    waited = [finished(db, Succeeded(None), seconds, kind="quick") for seconds in (0.2, 2.0, 2.0)]
+    for one in waited:
+        one.job.due_at = ago(seconds=40)
+        one.job.is_measured = one is waited[0]
+    quick = [finished(db, Succeeded(None), 0.001, kind="quick") for _ in range(5)]
+    for one in quick:
+        one.job.is_measured = one is quick[0]
+    ledger.add(waited + quick, Status.COMPLETED)
+    ledger.write(db)
+    found = parse(render(work.families(Counts(), 0, ledger.spent)))
+    assert found.value("snapapp_job_run_seconds_count", kind="quick") == 8
+    assert found.value("snapapp_job_run_seconds_bucket", kind="quick", le="1") == 6
+    assert found.value("snapapp_job_run_seconds_bucket", kind="quick", le="2.5") == 8
+    assert found.value("snapapp_job_wait_seconds_bucket", kind="quick", le="30") == 0
+    assert found.value("snapapp_job_wait_seconds_sum", kind="quick") >= 2 * 30
+
+
+def test_what_each_worker_alive_did_is_told_and_how_old_the_oldest_beat_is(db: Db) -> None:
+    """Q33, Q39, R52: of other processes, too."""
+    report = Report(Counts(completed=3, failed=1, retried=2), current_jobs=[7])
+    roster.beat(db, MEMBER, report, lives_for=timedelta(hours=1))
+    roster.beat(db, replace(MEMBER, id="b" * 32, name="gone"), report, lives_for=timedelta(0))
+    make_job(db, "RUNNING", locked_at=ago(seconds=40))
+    make_job(db, "RUNNING")
+    found = parse(render(depths.families(depths.depth(db))))
+    its = {"worker": "box-1", "id": "a" * 8}
+    told = {outcome: found.value("snapapp_worker_attempts_total", outcome=outcome, **its) for outcome in OUTCOMES}
+    assert told == {"completed": 3, "failed": 1, "retried": 2}
+    assert found.value("snapapp_worker_held_jobs", **its) == 1
+    assert 0 <= found.value("snapapp_worker_silent_seconds", **its) < 60
+    assert 40 <= found.value("snapapp_oldest_heartbeat_seconds") < 100
+    assert not any(("worker", "gone") in labels for _, labels in found.samples)
+
+
+OUTCOMES = ("completed", "failed", "retried")
 
 
 def test_depth_is_told_by_queue() -> None:
     paused = QueueSummary("a", 3, 0, 0, 1, 0, None, None, datetime.now(UTC), None)
     queues = [paused, QueueSummary("b", CAP, 1, 0, 0, 0, timedelta(seconds=7.5), 8, None, None)]
-    known = Depth(queues, [], 2, 1, ["x"], 1, 4, None)
+    known = Depth(queues, [], [], 2, 1, ["x"], 1, 4, None, None)
     found = parse(render(depths.families(known)))
     assert found.value("snapapp_queue_waiting_jobs", queue="b") == CAP + 1
     assert found.value("snapapp_queue_oldest_due_seconds", queue="b") == 7.5
