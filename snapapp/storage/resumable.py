@@ -137,9 +137,10 @@ class Held:
         return (self._place / _BYTES).stat().st_size == _about(self._place).length
 
     def recover(self) -> None:
-        """What a client wanted to prove with a checksum, and a crash came before that, counts as not sent."""
+        """What a client wanted to prove with a checksum, and did not, counts as not sent."""
         if (self._place / _UNPROVEN).exists():
-            self._cut(_state(self._place).offset)
+            os.truncate(self._place / _BYTES, self.state.offset)
+            (self._place / _UNPROVEN).unlink()
 
     def append(self, data: bytes) -> int:
         """The offset after it. Whatever fails, what is on disk is the beginning of what was sent."""
@@ -170,10 +171,6 @@ class Held:
     def trust(self) -> None:
         self._sync()
         (self._place / _UNPROVEN).unlink()
-
-    def deny(self) -> None:
-        with suppress(NotStored):  # it was discarded
-            self._cut(self.state.offset)
 
     def finish(self, key: str) -> Received:
         """All of it is stored under the key when this returns. After a crash in between it is called again."""
@@ -214,11 +211,6 @@ class Held:
                     os.fsync(file)
             finally:
                 os.close(file)
-
-    def _cut(self, size: int) -> None:
-        self._sync()
-        os.truncate(self._place / _BYTES, size)
-        (self._place / _UNPROVEN).unlink()
 
 
 def _state(place: Path) -> State:

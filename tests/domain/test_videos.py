@@ -93,3 +93,12 @@ def test_videos_are_listed_newest_first(own: Session) -> None:
     assert ([video.id for video in rest.items], rest.has_more) == (made[2:], False)
     for sort_by in ("createdAt", "fileName", "sizeBytes"):
         assert len(videos.page(own, OWN, Window(sort_by=sort_by)).items) == 3
+
+
+def test_a_video_is_found_by_its_name_or_its_url(own: Session) -> None:
+    """In any case; and what has a meaning for LIKE means itself."""
+    videos.add_upload(own, OWN, an_upload(id=uuid4(), file_name="Brete 100%.mp4", sha256="a" * 64))
+    videos.add_upload(own, OWN, an_upload(id=uuid4(), file_name="Curral.mp4", sha256="b" * 64))
+    videos.at_url(own, OWN, "https://example.org/brete-7.mp4")
+    for wanted, count in [("bRETE", 2), ("0%.", 1), ("%", 1), ("_", 0), ("\\", 0), ("example.org", 1), ("curral", 1)]:
+        assert len(videos.page(own, OWN, q=wanted).items) == count, wanted

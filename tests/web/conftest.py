@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Error, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 
 from snapapp.jobs.rows.database import connect
 from tests.conftest import EMBEDDED, Postgres
@@ -45,6 +45,7 @@ CONTRASTS = """() => {
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 WITHIN = 20.0
+expect.set_options(timeout=WITHIN * 1000)
 
 
 class Server:

@@ -247,8 +247,8 @@ def test_a_damaged_file_is_said_to_be_one_and_a_line_that_is_cut_can_be_given_up
         expect(page.locator("#film-said")).to_contain_text("Ainda não há vídeo")
         expect(page.locator("#template option", has_text="Padrão")).to_have_count(1)
         held: list[Route] = []
-        page.route("**/v2/videos", lambda route: held.append(route), times=1)
-        with page.expect_request(lambda request: request.method == "POST"):
+        page.route("**/v2/uploads/*", lambda route: held.append(route), times=1)
+        with page.expect_request(lambda request: request.method == "PATCH"):
             send(page, brete, damaged, no_video)
         page.locator("#uploads li", has_text="brete.mp4").get_by_role("button", name="Cancelar").click()
         expect(page.locator("#uploads li", has_text="brete.mp4")).to_contain_text("cancelado")
@@ -264,6 +264,74 @@ def test_a_damaged_file_is_said_to_be_one_and_a_line_that_is_cut_can_be_given_up
         page.get_by_role("button", name="Excluir este arquivo").click()
         expect(page.locator("#no-videos")).to_be_visible()
     assert [said for said in complaints if "400" not in said and "ERR_FAILED" not in said] == []
+
+
+def test_an_upload_goes_on_where_a_dead_server_a_person_and_a_reload_stopped_it(
+    browser: Browser, serve: Callable[..., Server], brete: Path, url: str, tmp_path: Path
+) -> None:
+    """Killed with -9, halted, and the page loaded anew: each part begins at the byte that was missing."""
+    site = serve(SNAPAPP_WORKER_ENABLED="false")
+    large = tmp_path / "tarde.mp4"
+    large.write_bytes(brete.read_bytes() + (12 * 2**20).to_bytes(4, "big") + b"free" + bytes(12 * 2**20 - 8))
+    line = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": 1_500_000}
+
+    def there() -> int:
+        return sum(file.stat().st_size for file in site.folder.rglob(".resumable/*/*/bytes"))
+
+    with opened(browser, site.home) as (page, _):
+        network = page.context.new_cdp_session(page)
+        network.send("Network.emulateNetworkConditions", line)
+        began: list[int] = []
+        page.on("request", lambda asked: began.append(int(asked.headers.get("upload-offset", "-1"))))
+        send(page, large)
+        uploading = page.locator("#uploads li", has_text="tarde.mp4")
+        until(lambda: page.evaluate("1") and there() > 500_000)
+        assert site.process
+        site.process.kill()
+        site.process.wait()
+        site.start()
+        dead = there()
+        until(lambda: page.evaluate("1") and there() > dead + 500_000)
+        uploading.get_by_role("button", name="Pause").click()
+        expect(uploading).to_contain_text("halted at")
+        uploading.get_by_role("button", name="Go on").click()
+        halted = there()
+        until(lambda: page.evaluate("1") and there() > halted + 500_000)
+        page.reload()
+        expect(uploading).to_contain_text("% are here. Choose the file again")
+        reloaded = there()
+        network.send("Network.emulateNetworkConditions", line | {"uploadThroughput": -1})
+        send(page, large)
+        expect(page.locator("#upload-said")).to_have_text("tarde.mp4 is here.")
+        expect(uploading).to_have_count(0)
+        parts = [offset for offset in began if offset >= 0]
+        assert {0, dead, reloaded} <= set(parts)
+        assert sorted(parts) == parts  # never back
+        [made] = site.folder.rglob("source")
+        assert made.read_bytes() == large.read_bytes()
+        assert page.evaluate("localStorage.getItem('uploads')") is None
+
+
+def test_a_video_is_found_by_its_name_and_the_last_ones_stand_first(page: Page, brete: Path, db: Db) -> None:
+    ready(page, brete)
+    db.execute("""INSERT INTO video (tenant, file_name, storage_key, size_bytes, sha256, probe)
+        SELECT 'default', 'curral-' || n || '.mp4', 'videos/x/' || n, 1, sha256(convert_to(n::text, 'UTF8')),
+               '{"compatible": false, "reason": "it is gone"}' FROM generate_series(1, 30) AS n""")
+    page.reload()
+    expect(page.locator("#video-title")).to_have_text("brete.mp4")
+    found = page.locator("#videos > li")
+    expect(found).to_have_count(20)
+    page.locator("#more-videos").click()
+    expect(found).to_have_count(31)
+    page.get_by_label("Find a video").fill("CURRAL-27")
+    expect(found).to_have_count(1)
+    found.get_by_role("button").click()
+    expect(page.locator("#video-title")).to_have_text("curral-27.mp4")
+    expect(page.locator("#opened > li")).to_contain_text("brete.mp4")
+    page.get_by_label("Find a video").fill("nothing")
+    expect(page.locator("#no-videos")).to_have_text("No video is called so.")
+    page.goto(page.url.partition("?")[0])  # the last one again
+    expect(page.locator("#video-title")).to_have_text("curral-27.mp4")
 
 
 def test_a_moment_that_fails_says_why_and_can_be_tried_again_or_deleted(

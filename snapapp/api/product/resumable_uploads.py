@@ -300,14 +300,8 @@ def _meant(request: Request) -> tuple[int, _Proof | None]:
 async def _append(house: Monolith, request: Request, held: Held, proof: _Proof | None) -> None:
     if proof:
         await run_in_threadpool(held.doubt)
-    try:
-        await _append_pieces(house, request, held, proof)
-    except BaseException:
-        if proof:
-            await run_in_threadpool(held.deny)
-        raise
+    await _append_pieces(house, request, held, proof)
     if proof and not proof.holds:
-        await run_in_threadpool(held.deny)
         raise HTTPException(_MISMATCH, "The checksum is another one: what came is not kept")
     if proof:
         await run_in_threadpool(held.trust)

@@ -97,9 +97,13 @@ class MyVideoList(Listed):
 
 
 @router.get("")
-def list_videos(own: Own, page: Annotated[Window, Depends(windows("createdAt", "fileName", "sizeBytes"))]) -> VideoList:
-    """All videos of the tenant, newest first."""
-    found = videos.page(own.db, own.code, page)
+def list_videos(
+    own: Own,
+    page: Annotated[Window, Depends(windows("createdAt", "fileName", "sizeBytes"))],
+    q: Annotated[Label | None, Query(description="What name or URL holds, in any case.", examples=["brete"])] = None,
+) -> VideoList:
+    """The videos of the tenant, newest first."""
+    found = videos.page(own.db, own.code, page, q=q)
     return VideoList(**listed(found, [VideoShown.of(video) for video in found.items]))
 
 

@@ -5,6 +5,7 @@ import * as library from "/static/library.js";
 import * as marking from "/static/marking.js";
 import * as moments from "/static/moments.js";
 import { player, press } from "/static/player.js";
+import * as uploads from "/static/uploads.js";
 import { t, told } from "/static/words.js";
 
 const { ask, change } = client();
@@ -23,6 +24,7 @@ async function begin() {
   at("sign-out").hidden = localStorage.getItem("signed-in") === null;
   at("work").hidden = false;
   const [known] = await Promise.all([library.begin(show), marking.begin(hear)]);
+  uploads.begin(arrive).catch((error) => put(at("upload-said"), told(error.message)));
   const asked = new URLSearchParams(location.search);
   const video = await wanted(asked.get("video"), known);
   if (video) await show(video, asked.has("t") ? Number(asked.get("t")) || 0 : undefined);
@@ -31,9 +33,15 @@ async function begin() {
 async function wanted(id, known) {
   const found = id && /^[0-9a-f-]{36}$/.test(id) ? await ask(`/v2/videos/${id}`).catch(() => null) : null;
   if (found) return found;
+  if (library.lastOpened()) return library.lastOpened();
   if (known.length) return known.find((each) => each.videoId === demo.id) ?? known[0];
   put(at("film-said"), t("There is no video yet: send one. A new installation paints a demo of its own in its first seconds."));
   return library.firstVideo();
+}
+
+function arrive(video, isLast) {
+  library.learn(video, true);
+  if (isLast) void show(video);
 }
 
 async function show(video, seconds) {
@@ -111,7 +119,7 @@ at("sign-in").addEventListener("submit", async (event) => {
 /** The next one at this screen is somebody else: the name goes too. */
 at("sign-out").addEventListener("click", async () => {
   await change("/v2/session", undefined, { method: "DELETE" }).catch(() => {});
-  for (const name of ["signed-in", "operator"]) localStorage.removeItem(name);
+  for (const name of ["signed-in", "operator", "uploads", "opened"]) localStorage.removeItem(name);
   location.assign("/");
 });
 

@@ -1,36 +1,70 @@
-// The videos that are there, and those on their way: several files, one after the other, each with its progress.
+// The videos that are there: found by name, page by page, and those opened last.
 
 import { at, client, make, pause, put } from "/static/page.js";
 import { clock, size, t, told, when } from "/static/words.js";
 
 const AT_ONCE = 20; // videos a page
+const OPENED = 6; // that are remembered
 const LOOK_EVERY = 2000; // ms, at one that is not examined, and for the first one
+const TYPED = 300; // ms after the last letter
 
 const { ask, change } = client();
 
 let open = () => {};
-let known = []; // newest first
+let known = []; // newest first, of those that are looked for
 let offset = 0;
+let opened = []; // by whoever works at this browser, the last one first
 let chosen = null;
-const waiting = []; // files
+let question = 0; // the answer to an earlier one may come after that to a later one
+let typing;
 
 /** `show(video)` is called for the one that somebody chooses. */
 export async function begin(show) {
   open = show;
-  await more();
+  await Promise.all([more(), remember()]);
   return known;
 }
 
 export const nameOfVideo = (video) => video.fileName ?? video.videoUrl?.split(/[?#]/)[0].split("/").pop() ?? t("a video");
 
-async function more() {
-  const found = await ask(`/v2/videos?limit=${AT_ONCE}&offset=${offset}`);
-  offset += found.items.length;
-  for (const video of found.items) learn(video);
+async function more(from = offset) {
+  const asked = (question += 1);
+  const words = at("video-find").value.trim();
+  const found = await ask(`/v2/videos?${new URLSearchParams({ limit: AT_ONCE, offset: from, q: words })}`);
+  if (asked !== question) return;
+  offset = from + found.items.length;
+  const had = from ? known : [];
+  const isNew = (video) => !had.some((each) => each.videoId === video.videoId);
+  known = [...had, ...found.items.filter(isNew)];
+  known.forEach(examine);
   at("more-videos").hidden = !found.page.hasMore;
+  at("find-line").hidden = !words && !found.page.hasMore && known.length < OPENED;
+  put(at("no-videos"), words ? t("No video is called so.") : t("No video yet."));
+  paint();
 }
 
-at("more-videos").addEventListener("click", () => more().catch((error) => put(at("upload-said"), told(error.message))));
+const complain = (error) => put(at("upload-said"), told(error.message));
+
+at("more-videos").addEventListener("click", () => more().catch(complain));
+at("video-find").addEventListener("input", () => {
+  clearTimeout(typing);
+  typing = setTimeout(() => more(0).catch(complain), TYPED);
+});
+
+// --- opened last ------------------------------------------------------------------------------------------------
+
+async function remember() {
+  const ids = JSON.parse(localStorage.getItem("opened") ?? "[]");
+  const found = await Promise.all(ids.map((id) => ask(`/v2/videos/${id}`).catch(() => null)));
+  opened = found.filter(Boolean);
+}
+
+export const lastOpened = () => opened[0] ?? null;
+
+function keepOpened(video) {
+  opened = [video, ...opened.filter((each) => each.videoId !== video.videoId)].slice(0, OPENED);
+  localStorage.setItem("opened", JSON.stringify(opened.map((each) => each.videoId)));
+}
 
 /** The first video of a new installation comes by itself: the demo is being painted. Null: one was sent meanwhile. */
 export async function firstVideo() {
@@ -40,34 +74,45 @@ export async function firstVideo() {
     const found = document.hidden ? [] : await ask("/v2/videos?limit=1").then(({ items }) => items, () => []);
     if (known.length) return null;
     if (!found.length) continue;
-    offset += 1;
-    learn(found[0]);
+    learn(found[0], true);
     return found[0];
   }
 }
 
 export function learn(video, isNew = false) {
-  const place = known.findIndex((each) => each.videoId === video.videoId);
-  if (place >= 0) known[place] = video;
-  else if (isNew) known.unshift(video);
-  else known.push(video);
+  const renewed = (list) => list.map((each) => (each.videoId === video.videoId ? video : each));
+  if (isNew && !known.some((each) => each.videoId === video.videoId)) known.unshift(video);
+  [known, opened] = [renewed(known), renewed(opened)];
   paint();
-  if (video.isUpload && !video.videoProbe) void look(video.videoId);
+  examine(video);
 }
 
-async function look(id) {
+/** One that is not examined is looked at until it is. */
+function examine(video) {
+  if (video.isUpload && !video.videoProbe && !awaited.has(video.videoId)) void look(video);
+}
+
+const awaited = new Set(); // ids
+
+async function look(video) {
+  awaited.add(video.videoId);
   await pause(LOOK_EVERY);
-  const found = document.hidden ? known.find((each) => each.videoId === id) : await ask(`/v2/videos/${id}`).catch(() => null);
+  const found = document.hidden ? video : await ask(`/v2/videos/${video.videoId}`).catch(() => null);
+  awaited.delete(video.videoId);
   if (found) learn(found);
 }
 
 export function choose(video) {
   chosen = video.videoId;
+  keepOpened(video);
   paint();
 }
 
 function paint() {
   at("videos").replaceChildren(...known.map(line));
+  const others = opened.filter((each) => each.videoId !== chosen);
+  at("opened").replaceChildren(...others.map(line));
+  at("opened-line").hidden = !others.length || known.length < OPENED;
   at("no-videos").hidden = known.length > 0;
 }
 
@@ -96,93 +141,8 @@ function line(video) {
 /** One without snaps goes; the server says what still needs it. */
 export async function remove(video) {
   await change(`/v2/videos/${video.videoId}`, undefined, { method: "DELETE" });
-  known = known.filter((each) => each.videoId !== video.videoId);
+  const isOther = (each) => each.videoId !== video.videoId;
+  [known, opened] = [known.filter(isOther), opened.filter(isOther)];
+  localStorage.setItem("opened", JSON.stringify(opened.map((each) => each.videoId)));
   paint();
-}
-
-// --- uploads ----------------------------------------------------------------------------------------------------
-
-let sending = false;
-
-at("upload-file").addEventListener("change", () => {
-  for (const file of at("upload-file").files) waiting.push(queued(file));
-  at("upload-file").value = "";
-  if (!sending) void sendAll();
-});
-
-for (const name of ["dragover", "drop"]) {
-  document.addEventListener(name, (event) => {
-    if (![...event.dataTransfer.types].includes("Files")) return;
-    event.preventDefault();
-    if (name !== "drop") return;
-    for (const file of event.dataTransfer.files) waiting.push(queued(file));
-    if (!sending) void sendAll();
-  });
-}
-
-function queued(file) {
-  const upload = {
-    file,
-    bar: make("progress", { max: 100, value: 0 }),
-    said: make("span", { className: "quiet", textContent: t("waits") }),
-    stop: make("button", { type: "button", className: "link-like", textContent: t("Cancel") }),
-    request: null,
-    isOver: false,
-  };
-  upload.bar.setAttribute("aria-label", file.name);
-  upload.item = make("li", {}, make("b", { textContent: file.name }), upload.bar, upload.said, upload.stop);
-  upload.stop.addEventListener("click", () => {
-    if (upload.isOver) return upload.item.remove();
-    upload.request?.abort();
-    ended(upload, t("cancelled"));
-  });
-  at("uploads").append(upload.item);
-  return upload;
-}
-
-function ended(upload, words) {
-  upload.isOver = true;
-  upload.bar.hidden = true;
-  put(upload.said, words);
-  put(upload.stop, t("Forget it"));
-}
-
-async function sendAll() {
-  sending = true;
-  for (let upload = waiting.shift(); upload; upload = waiting.shift()) {
-    if (upload.isOver) continue;
-    try {
-      const video = await sent(upload);
-      upload.item.remove();
-      put(at("upload-said"), t("{name} is here.", { name: upload.file.name }));
-      learn(video, true);
-      if (!waiting.length) open(video);
-    } catch (error) {
-      if (!upload.isOver) ended(upload, t("not taken: {reason}", { reason: told(error.message) }));
-    }
-  }
-  sending = false;
-}
-
-/** By XMLHttpRequest, which alone says how far it is. */
-function sent(upload) {
-  const request = new XMLHttpRequest();
-  upload.request = request;
-  request.open("POST", "/v2/videos");
-  request.setRequestHeader("Content-Type", "application/octet-stream");
-  request.setRequestHeader("X-File-Name", encodeURIComponent(upload.file.name));
-  request.responseType = "json";
-  request.upload.addEventListener("progress", ({ loaded, total }) => {
-    upload.bar.value = (100 * loaded) / total;
-    put(upload.said, t("{done} of {all}", { done: size(loaded), all: size(total) }));
-  });
-  return new Promise((done, refuse) => {
-    request.addEventListener("load", () => {
-      if (request.status < 300) return done(request.response);
-      refuse(new Error(request.response?.message ?? `status ${request.status}`));
-    });
-    request.addEventListener("error", () => refuse(new Error(t("the line broke, or the server takes no file as large"))));
-    request.addEventListener("abort", () => refuse(new Error(t("cancelled"))));
-    request.send(upload.file);
-  });
 }

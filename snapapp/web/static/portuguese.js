@@ -21,6 +21,16 @@ export const PORTUGUESE = {
   Copy: "Copiar",
   Copied: "Copiado",
 
+  "Opened last": "Abertos por último",
+  "Opened last, the newest first": "Abertos por último, o mais recente primeiro",
+  "Find a video": "Procurar um vídeo",
+  "No video is called so.": "Nenhum vídeo tem esse nome.",
+  "{n} % are here. Choose the file again, and the rest follows.": "{n} % já chegaram. Escolha o arquivo de novo, e o resto segue.",
+  Choose: "Escolher",
+  "Go on": "Continuar",
+  "halted at {done} of {all}": "pausado em {done} de {all}",
+  "The line broke. It goes on in {n} s.": "A conexão caiu. Continua em {n} s.",
+
   // the player
   "The video": "O vídeo",
   "What the video shows": "O que o vídeo mostra",
@@ -146,8 +156,6 @@ export const PORTUGUESE = {
   "not taken: {reason}": "não aceito: {reason}",
   "{name} is here.": "{name} chegou.",
   "{done} of {all}": "{done} de {all}",
-  "the line broke, or the server takes no file as large":
-    "a conexão caiu, ou o servidor não aceita um arquivo desse tamanho",
 
   // keys
   Keys: "Teclas",

@@ -1,0 +1,131 @@
+// Sends a file in parts, by the tus protocol: what a broken line, a reload or a restart of the server leaves is gone on
+// with from the byte that is missing. An own client, because all that is needed of the protocol fits here.
+
+import { client, pause } from "/static/page.js";
+
+const PART = 8 * 2 ** 20; // bytes: what a proxy holds back is lost with the line, so no part is large
+const SILENT = 30_000; // ms without a byte: the line is dead, whatever it says
+const LONGEST = 30_000; // ms between two tries
+const PASSING = [0, 408, 409, 423, 429, 500, 502, 503, 504];
+const GONE = [404, 410];
+const KEPT = "uploads";
+const SPOKEN = { "Tus-Resumable": "1.0.0" };
+
+const { ask, change } = client();
+
+// --- what is unfinished, as this browser remembers it -----------------------------------------------------------
+
+const all = () => JSON.parse(localStorage.getItem(KEPT) ?? "[]");
+const isOf = (file) => ({ name, size, changed }) => name === file.name && size === file.size && changed === file.lastModified;
+const isNot = (place) => (each) => each.at !== place;
+
+/** {at, name, size} of each. */
+export const unfinished = all;
+
+export function forget(place) {
+  const left = all().filter(isNot(place));
+  if (left.length) localStorage.setItem(KEPT, JSON.stringify(left));
+  else localStorage.removeItem(KEPT);
+}
+
+function keep(file, place) {
+  const { name, size, lastModified: changed } = file;
+  localStorage.setItem(KEPT, JSON.stringify([...all(), { at: place, name, size, changed }]));
+}
+
+/** Where a file would go on. */
+export const placeOf = (file) => all().find(isOf(file))?.at ?? null;
+
+/** {offset, sizeBytes, videoId}; an error with status 404 or 410 where it is no more. */
+export const stateOf = (place) => ask(place);
+
+/** Ends it here and there. */
+export async function end(place) {
+  forget(place);
+  await change(place, undefined, { method: "DELETE", headers: SPOKEN }).catch(() => {}); // else it expires in a day
+}
+
+// --- sending ----------------------------------------------------------------------------------------------------
+
+/** The id of the video. `far(bytes)` hears how far it is, `broke(seconds)` when it is tried again. What `signal` stops
+    can be gone on with later. */
+export async function send(file, { far, broke, signal }) {
+  let failures = 0;
+  let farthest = 0;
+  for (;;) {
+    const place = placeOf(file);
+    try {
+      let { offset, videoId } = place ? await stateOf(place) : { offset: 0 };
+      const to = place ?? (await begin(file, signal));
+      while (!videoId) {
+        far(offset);
+        offset = await part(file, to, offset, far, signal);
+        if (offset > farthest) [farthest, failures] = [offset, 0];
+        if (offset === file.size) ({ offset, videoId } = await stateOf(to));
+      }
+      forget(to);
+      return videoId;
+    } catch (error) {
+      if (signal.aborted) throw error;
+      const status = error.status ?? 0;
+      if (place && GONE.includes(status)) forget(place);
+      else if (!PASSING.includes(status)) throw error; // 507 and 401 may pass, too, but not without a person
+      failures += 1;
+      const wait = Math.min(1000 * 2 ** (failures - 1), LONGEST);
+      if (wait > 1000) broke(wait / 1000);
+      await Promise.race([pause(wait, signal), isOnline(signal)]);
+      signal.throwIfAborted();
+    }
+  }
+}
+
+const isOnline = (signal) => new Promise((done) => window.addEventListener("online", done, { once: true, signal }));
+
+async function begin(file, signal) {
+  const name = btoa(String.fromCharCode(...new TextEncoder().encode(file.name)));
+  const { status, headers } = await request("POST", "/v2/uploads", { "Upload-Length": file.size, "Upload-Metadata": `filename ${name}` }, null, () => {}, signal);
+  if (status !== 201) throw new Error("no upload was made");
+  const place = new URL(headers("Location"), location.href).pathname;
+  keep(file, place);
+  return place;
+}
+
+async function part(file, place, offset, far, signal) {
+  const said = { "Upload-Offset": offset, "Content-Type": "application/offset+octet-stream" };
+  const body = file.slice(offset, offset + PART);
+  const { headers } = await request("PATCH", place, said, body, (loaded) => far(offset + loaded), signal);
+  return Number(headers("Upload-Offset"));
+}
+
+/** By XMLHttpRequest, which alone says how far it is. */
+function request(method, path, headers, body, far, signal) {
+  const sent = new XMLHttpRequest();
+  let watch;
+  const heard = () => {
+    clearTimeout(watch);
+    watch = setTimeout(() => sent.abort(), SILENT);
+  };
+  sent.open(method, path);
+  for (const [name, value] of Object.entries({ ...SPOKEN, ...headers })) sent.setRequestHeader(name, value);
+  sent.upload.addEventListener("progress", ({ loaded }) => (heard(), far(loaded)));
+  const stop = () => sent.abort();
+  signal.addEventListener("abort", stop, { once: true });
+  return new Promise((done, refuse) => {
+    sent.addEventListener("loadend", () => {
+      clearTimeout(watch);
+      signal.removeEventListener("abort", stop);
+      if (sent.status >= 200 && sent.status < 300) return done({ status: sent.status, headers: (name) => sent.getResponseHeader(name) });
+      refuse(Object.assign(new Error(reason(sent)), { status: sent.status }));
+    });
+    heard();
+    sent.send(body);
+  });
+}
+
+function reason(sent) {
+  try {
+    return JSON.parse(sent.responseText).message;
+  } catch {
+    return `status ${sent.status}`;
+  }
+}
