@@ -22,6 +22,7 @@ class Running:
 
     module: tuple[str, ...] = ("snapapp",)
     within: tuple[str, ...] = ()  # what runs it: a command that takes another one
+    inherits: tuple[int, ...] = ()  # descriptors
 
     def __init__(self, folder: Path, *arguments: str, **settings: str) -> None:
         self.mark = uuid.uuid4().hex  # all its descendants carry it
@@ -36,6 +37,7 @@ class Running:
                 stdout=said,
                 stderr=said,
                 start_new_session=True,
+                pass_fds=self.inherits,
             )
 
     def said(self) -> str:

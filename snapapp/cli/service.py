@@ -1,5 +1,6 @@
 """The commands serve, which runs until a signal, and bench."""
 
+import asyncio
 import errno
 import json
 import logging
@@ -29,6 +30,7 @@ from snapapp.errors import SnapError
 from snapapp.jobs.os.signals import Signals
 from snapapp.postgres import migrate as migrations
 from snapapp.process.monolith import Monolith
+from snapapp.process.systemd import SocketStore
 from snapapp.settings.table import LogLevel, Settings
 
 _log = logging.getLogger(__name__)
@@ -37,6 +39,7 @@ _FURTHER = {"web": web.measure}
 _PORTS_TRIED = 20
 _RESTART = 75  # sysexits' "try again": whoever keeps services running starts us anew
 _UNREAD_FOR_MS = 10_000
+_LAST_REQUESTS_WITHIN = 0.5  # seconds
 _PATIENCE = timedelta(seconds=5)  # of a command that somebody waits for, with a database that does not answer
 
 
@@ -50,8 +53,9 @@ def serve(arguments: Namespace, settings: Settings) -> int:
     """The API and the worker in one process, until a signal."""
     if arguments.reload:
         return reload.run(settings)
-    house = Monolith(settings)
-    with Signals() as signals, bound_socket(settings) as listening:
+    house, store = Monolith(settings), SocketStore()
+    with Signals() as signals, store.take(_place(settings)) or bound_socket(settings) as listening:
+        store.keep(listening)
         try:
             with signals.interrupting():
                 house.start()
@@ -102,6 +106,12 @@ class Server(uvicorn.Server):
             super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Nobody is let in any more, but who is there may still ask: a proxy hears no answer to a request that meets a
+        connection just closed, and may not send it again. Each answer says that it is the connection's last."""
+        for server in self.servers:
+            server.close()
+        if self.server_state.connections:
+            await asyncio.sleep(_LAST_REQUESTS_WITHIN)
         for connection in self.server_state.connections:
             _give_up_when_unread(connection.transport.get_extra_info("socket"))
         await super().shutdown(sockets)
@@ -133,6 +143,14 @@ def bound_socket(settings: Settings) -> socket.socket:
                 raise SnapError(f"Cannot listen on {settings.host} port {port}: {error.strerror or error}") from error
     tried = f"port {settings.port}" if is_chosen else f"ports {ports[0]} to {ports[-1]}"
     raise SnapError(f"Cannot listen on {settings.host}: {tried} in use. Set SNAPAPP_PORT to a free one, or to 0.")
+
+
+def _place(settings: Settings) -> tuple[str, int]:
+    """Where we listen, as a socket says it. A name that nobody knows is said by who binds to it."""
+    with suppress(OSError):
+        host, port = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][4][:2]
+        return str(host), int(port)
+    return settings.host, settings.port
 
 
 def _url(listening: socket.socket) -> str:

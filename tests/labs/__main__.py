@@ -9,6 +9,7 @@ from importlib import import_module
 LABS = {
     "chaos": ("chaos.command", "workers and PostgreSQL killed, stopped and cut off; nothing may be lost or doubled"),
     "departures": ("departures", "the process that serves is told to stop, again and again, under load"),
+    "deploys": ("deploys", "the service is restarted behind its proxy, and clients notice nothing"),
     "executors": ("executors.command", "children killed at random under good and bad jobs of every executor"),
     "failover": ("failover", "the machine with PostgreSQL dies under load, and a synchronous standby takes its place"),
     "fleet": ("fleet.command", "three pools under a supervisor; workers, supervisors and the server are killed"),

@@ -583,9 +583,10 @@ def outside(request: pytest.FixtureRequest, application: Application, tmp_path: 
             yield client
 
 
-def caddy(folder: Path, port: int, upstream: str) -> list[str]:
+def caddy(folder: Path, port: int, upstream: str, *, waits: bool = False) -> list[str]:
     text = (BOX / "Caddyfile").read_text().replace("{\n", "{\n\tadmin off\n", 1)
-    text = text.replace("lb_try_duration 15s", "lb_try_duration 0s")
+    if not waits:
+        text = re.sub(r"lb_try_duration \d+s", "lb_try_duration 0s", text)
     text = text.replace("snapapp.example.com {", f"http://127.0.0.1:{port} {{").replace("127.0.0.1:8000", upstream)
     (folder / "Caddyfile").write_text(text)
     return [tool("caddy"), "run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"]
