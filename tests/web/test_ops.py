@@ -21,7 +21,7 @@ expect.set_options(timeout=20_000)
 def url(house: Server) -> str:
     """The server's database, without jobs, and without a trace of what was done to them."""
     with connect(house.url, name="test") as db:
-        db.execute("TRUNCATE snap_processing_job, job_audit, job_queue RESTART IDENTITY CASCADE")
+        db.execute("TRUNCATE snap_processing_job, job_audit, job_queue, job_history RESTART IDENTITY CASCADE")
     return house.url
 
 
@@ -66,6 +66,35 @@ def test_the_first_look_says_how_much_how_old_and_what_goes_wrong(page: Page, db
     expect(panel(page, "Ended, minute by minute").locator("rect.completed")).to_have_count(1)
     expect(panel(page, "What the doctor finds")).to_contain_text("checks found nothing wrong")
     expect(page.locator("#health")).to_contain_text("All is well")
+
+
+def test_a_week_is_drawn_and_leads_to_a_kind_and_its_jobs(page: Page, site: Server, db: Db) -> None:
+    for kind in ("", "mail"):
+        for hours, completed in ((1, 3), (2, 5), (100, 7)):
+            counts = [completed, 2, 0, 1, [0, 10], [0] * 20 + [10]]
+            db.execute(
+                "INSERT INTO job_history"
+                " VALUES (date_trunc('hour', now()) - %s * interval '1 hour', 60, %s, %s, %s, %s, %s, %s, %s)",
+                [hours, kind, *counts],
+            )
+    visit(page, site, "ops")
+    page.get_by_role("link", name="A week").click()
+    expect(page.get_by_role("heading", name="History")).to_be_visible()
+    ended = panel(page, "Attempts that ended")
+    expect(ended).to_contain_text("15 completed, 6 failed, 0 cancelled, 3 retried")
+    expect(ended.locator("rect.completed")).to_have_count(3)
+    runs = panel(page, "Run time")
+    expect(runs).to_contain_text("the worst p95 was 1 s")
+    line = runs.locator("path.p95").get_attribute("d") or ""
+    assert (line.count("M"), line.count("L")) == (2, 1)  # a gap of four days is none that was bridged
+    mail = panel(page, "By kind").locator("tbody tr")
+    expect(mail).to_contain_text(["mail"])
+    expect(mail.get_by_role("link", name="15")).to_have_attribute("href", "/ops/jobs?kind=mail&status=COMPLETED")
+    mail.get_by_role("link", name="mail").click()
+    page.wait_for_url("**/ops/history?over=7d&kind=mail")
+    page.get_by_role("link", name="24 h").click()
+    page.wait_for_url("**/ops/history?over=24h&kind=mail")
+    expect(panel(page, "Attempts that ended")).to_contain_text("8 completed, 4 failed")
 
 
 def test_a_group_of_failures_is_counted_and_retried_with_a_name(page: Page, db: Db) -> None:
@@ -383,7 +412,7 @@ def test_every_text_can_be_read_and_nothing_sticks_out(
     for status in ("PENDING", "RUNNING", "RETRY_WAIT", "COMPLETED", "FAILED", "CANCELLED"):
         last = make_job(db, status, last_error="e" * 300, kind="k" * 60, queue="q" * 60)
     db.execute("SELECT pause_queue(repeat('q', 60), repeat('r', 100))")
-    for path in ("ops", "ops/jobs", f"ops/jobs/{last}", "ops/queues", "ops/schedules", "ops/workers"):
+    for path in ("ops", "ops/jobs", f"ops/jobs/{last}", "ops/queues", "ops/schedules", "ops/workers", "ops/history"):
         visit(page, site, path)
         assert page.evaluate(CONTRASTS) == [], path
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path

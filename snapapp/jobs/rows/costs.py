@@ -169,10 +169,12 @@ def _entry(finished: Finished, status: Status | None) -> Entry:
     )
 
 
-# Only of jobs that are still there: their rows are pruned together. A second try after a lost answer changes nothing.
+# Only of jobs that are still there: their rows are pruned together. A second try after a lost answer changes nothing:
+# what is rolled up is what was just written down. Rows of the roll-up are locked in one order.
 _WRITE = """
-INSERT INTO job_cost (job_id, lease_seq, attempt, kind, outcome, started_at, wait_ms, wall_ms, cpu_ms, peak_mb,
-                      stands_for)
+WITH written AS (
+INSERT INTO job_cost (
+    job_id, lease_seq, attempt, kind, outcome, started_at, wait_ms, wall_ms, cpu_ms, peak_mb, stands_for)
 SELECT job_id, lease_seq, attempt, kind, outcome, began.at,
        CASE WHEN due_at IS NOT NULL  -- greatest() would make 0 of what is not known
             THEN round(greatest(0, extract(epoch FROM began.at - due_at)) * 1000, 3) END,
@@ -184,7 +186,23 @@ SELECT job_id, lease_seq, attempt, kind, outcome, began.at,
  CROSS JOIN LATERAL (SELECT now() - make_interval(secs => age) AS at) AS began
  WHERE EXISTS (SELECT FROM snap_processing_job WHERE id = job_id)
     ON CONFLICT DO NOTHING
-RETURNING kind, wait_ms, wall_ms, stands_for
+RETURNING kind, outcome, wait_ms, wall_ms, stands_for
+), rolled_up AS (
+INSERT INTO job_history AS its (minutes, at, kind, completed, failed, cancelled, retried, waits, runs)
+SELECT 1, date_trunc('minute', now()), coalesce(kind, ''),
+       coalesce(sum(stands_for) FILTER (WHERE outcome = 'COMPLETED'), 0),
+       coalesce(sum(stands_for) FILTER (WHERE outcome = 'FAILED'), 0),
+       coalesce(sum(stands_for) FILTER (WHERE outcome = 'CANCELLED'), 0),
+       coalesce(sum(stands_for) FILTER (WHERE outcome = 'RETRY_WAIT'), 0),
+       job_histogram(array_agg(wait_ms), array_agg(stands_for)),
+       job_histogram(array_agg(wall_ms), array_agg(stands_for))
+  FROM written GROUP BY GROUPING SETS ((kind), ()) HAVING count(*) > 0 ORDER BY 3
+    ON CONFLICT (minutes, at, kind) DO UPDATE
+   SET completed = its.completed + excluded.completed, failed = its.failed + excluded.failed,
+       cancelled = its.cancelled + excluded.cancelled, retried = its.retried + excluded.retried,
+       waits = job_histogram_sum(its.waits, excluded.waits), runs = job_histogram_sum(its.runs, excluded.runs)
+)
+SELECT kind, wait_ms, wall_ms, stands_for FROM written
 """
 
 

@@ -11,8 +11,8 @@ import psycopg
 from snapapp.jobs import events
 from snapapp.jobs.events import Events
 from snapapp.jobs.os import processes, state_file
+from snapapp.jobs.rows import history, limits, retention, roster
 from snapapp.jobs.rows import leases as leases_rows
-from snapapp.jobs.rows import limits, retention, roster
 from snapapp.jobs.rows.database import Line, Row, is_away, waited_in_vain
 from snapapp.jobs.rows.roster import Counts, Member
 from snapapp.jobs.schedules import ledger
@@ -125,6 +125,7 @@ class Recovery:
         ledger.prune(db)
         retention.prune_fleet(db, keep=self._settings.keep_finished)
         limits.forget(db)
+        history.merge(db)
         self._prune_history_at = monotonic() + _PRUNE_HISTORY_EVERY
 
     def _bury(self, db: psycopg.Connection[Row], other: roster.Other) -> int:

@@ -6,6 +6,7 @@ import {
 } from "/static/ops-parts.js";
 import { QUEUE_COLUMNS, queueRow } from "/static/ops-queues.js";
 import { many } from "/static/ops-many.js";
+import { svg } from "/static/ops-plots.js";
 
 const EVERY = 3000; // ms
 const DOCTOR_EVERY = 20_000;
@@ -24,6 +25,7 @@ export function nowView({ again }) {
   const axis = make("p", { className: "axis quiet" }, make("span", { textContent: "an hour ago" }), make("span", { textContent: "now" }));
   const rate = make("p", { className: "quiet" });
   const pace = panel("Ended, minute by minute", { sql: "SELECT * FROM queue_throughput;" }, chart, axis, rate);
+  pace.append(make("p", { className: "further" }, link("/ops/history?over=24h", "A day"), link("/ops/history?over=7d", "A week"), link("/ops/history", "Pickup and run time")));
   const findings = make("ul", { className: "findings" });
   const doctor = panel("What the doctor finds", {}, findings);
   doctor.querySelector(".head").append(button("Look again", () => look(true).catch(() => again()), { className: "sql" }));
@@ -209,13 +211,6 @@ function draw(chart, items) {
   }
   chart.replaceChildren(...parts);
   chart.setAttribute("aria-label", `Jobs that ended in each of the last 60 minutes; the most in one: ${jobsOf(highest)}`);
-}
-
-function svg(tag, attributes, text = "") {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  if (text) element.textContent = text;
-  return element;
 }
 
 // --- jobs to try it with ------------------------------------------------------------------------------------------

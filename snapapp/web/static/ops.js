@@ -5,6 +5,7 @@
 import { Refused, at, make, pause, put } from "/static/page.js";
 import { saidOf, send } from "/static/ops-parts.js";
 import { auditView } from "/static/ops-audit.js";
+import { historyView } from "/static/ops-history.js";
 import { jobView } from "/static/ops-job.js";
 import { jobsView } from "/static/ops-jobs.js";
 import { nowView } from "/static/ops-now.js";
@@ -23,6 +24,7 @@ const VIEWS = [
   [/^\/ops\/jobs$/, jobsView],
   [/^\/ops\/jobs\/([1-9][0-9]{0,18})$/, jobView],
   [/^\/ops\/queues$/, queuesView],
+  [/^\/ops\/history$/, historyView],
   [/^\/ops\/schedules$/, schedulesView],
   [/^\/ops\/schedules\/(.+)$/, scheduleView],
   [/^\/ops\/workers$/, workersView],

@@ -72,3 +72,22 @@ def test_the_last_hour_is_told_by_kind(client: TestClient, db: Db) -> None:
             "meanWaitMs": 0.0,
         }
     ]
+
+
+def test_what_attempts_took_is_told_over_time_and_by_kind(client: TestClient, db: Db) -> None:
+    for kind in ("", "mail"):
+        db.execute(
+            "INSERT INTO job_history VALUES (date_trunc('hour', now()), 60, %s, 4, 1, 0, 2, '{}', '{0,0,0,0,10}')",
+            [kind],
+        )
+    answer = client.get("/internal/history", params={"over": "7d"}).json()
+    [point] = answer["items"]
+    assert answer["stepSeconds"] == 3600
+    assert datetime.fromisoformat(point.pop("at")).minute == 0
+    counts = {"completed": 4, "failed": 1, "cancelled": 0, "retried": 2}
+    nothing = {"p50": None, "p95": None, "p99": None}
+    took = counts | {"wait": nothing, "run": {"p50": 3.414, "p95": 3.941, "p99": 3.988}}
+    assert point == took
+    assert client.get("/internal/history/kinds", params={"over": "24h"}).json() == {"items": [{"kind": "mail"} | took]}
+    assert client.get("/internal/history", params={"over": "7d", "kind": "other"}).json()["items"] == []
+    assert client.get("/internal/history", params={"over": "1y"}).status_code == 400

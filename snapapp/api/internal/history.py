@@ -1,0 +1,67 @@
+"""/internal/history: what attempts did and took over an hour, a day or a week, as rolled up in job_history."""
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from snapapp.api.http.deps import Reading
+from snapapp.api.http.schema import Name, Shown
+from snapapp.jobs.rows import history
+from snapapp.jobs.rows.history import STEPS, Over
+
+router = APIRouter(prefix="/internal/history", tags=["queues"])
+
+_Over = Annotated[Over, Query(description="For how long it looks back.", examples=["24h"])]
+
+
+class PercentileLine(Shown):
+    """In ms, as near as buckets tell that grow by the square root of two; null: nothing was measured."""
+
+    p50: float | None
+    p95: float | None
+    p99: float | None
+
+
+class _Counted(Shown):
+    completed: int = Field(description="Attempts that completed their job.")
+    failed: int = Field(description="After which their job was given up.")
+    cancelled: int
+    retried: int = Field(description="That failed and are repeated.")
+    wait: PercentileLine = Field(description="From when they were due to when they began.")
+    run: PercentileLine = Field(description="How long they ran.")
+
+
+class PointLine(_Counted):
+    at: datetime = Field(description="When it begins.")
+
+
+class PointList(Shown):
+    step_seconds: int = Field(description="How long each point is.", examples=[600])
+    items: list[PointLine] = Field(description="Oldest first; where nothing ran there is none.")
+
+
+class KindOverTime(_Counted):
+    kind: str = Field(examples=["demo.hello"])
+
+
+class KindsOverTime(Shown):
+    items: list[KindOverTime]
+
+
+@router.get("")
+def show_points(
+    db: Reading,
+    over: _Over = Over.HOUR,
+    kind: Annotated[Name | None, Query(description="Only this kind.", examples=["demo.hello"])] = None,
+) -> PointList:
+    """Attempts that ran, minute by minute over an hour, in tens of minutes over a day, by the hour over a week."""
+    items = [PointLine.model_validate(each) for each in history.points(db, over, kind or "")]
+    return PointList(step_seconds=round(STEPS[over].total_seconds()), items=items)
+
+
+@router.get("/kinds")
+def show_kinds(db: Reading, over: _Over = Over.HOUR) -> KindsOverTime:
+    """The same, each kind in one line."""
+    return KindsOverTime(items=[KindOverTime.model_validate(each) for each in history.kinds(db, over)])

@@ -1,0 +1,154 @@
+"""What attempts did and took over the last week, rolled up as their costs are written down (see `costs`), in rows of a
+minute, later of ten, later of an hour: as many whether a job ran in that time or a million."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from snapapp.jobs.rows.database import Db
+from snapapp.jobs.rows.database import run as _run
+
+_MINUTE, _HOUR, _DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+# From rows of so many minutes into those of so many, once they are that old.
+_MERGED = ((1, 10, 2 * _HOUR), (10, 60, 26 * _HOUR))
+_KEPT = 8 * _DAY
+
+
+class Over(StrEnum):
+    """For how long one looks back."""
+
+    HOUR = "1h"
+    DAY = "24h"
+    WEEK = "7d"
+
+
+_SPANS = {Over.HOUR: _HOUR, Over.DAY: _DAY, Over.WEEK: 7 * _DAY}
+STEPS = {Over.HOUR: _MINUTE, Over.DAY: 10 * _MINUTE, Over.WEEK: _HOUR}
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """In ms, as near as the buckets tell: a fifth more or less. None: nothing was measured."""
+
+    p50: float | None
+    p95: float | None
+    p99: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What attempts did and took from `at` on, or those of `kind`."""
+
+    at: datetime | None
+    kind: str
+    completed: int
+    failed: int
+    cancelled: int
+    retried: int
+    wait: Percentiles
+    run: Percentiles
+
+
+def percentiles(counts: Sequence[int]) -> Percentiles:
+    """Of a histogram of job_histogram(): from where in its bucket an amount is likely to stand."""
+    return Percentiles(*(_percentile(counts, part) for part in (0.5, 0.95, 0.99)))
+
+
+def _percentile(counts: Sequence[int], part: float) -> float | None:
+    wanted = part * sum(counts)
+    for place, count in enumerate(counts):
+        if count and wanted <= count:
+            least = 2 ** ((place - 1) / 2) if place else 0.0
+            return round(least + (2 ** (place / 2) - least) * wanted / count, 3)
+        wanted -= count
+    return None
+
+
+# A bin is what is drawn as one point: whatever rows it is made of, and of whichever length.
+_POINTS = """
+WITH these AS MATERIALIZED (
+    SELECT date_bin(%(step)s, at, timestamptz 'epoch') AS bin, completed, failed, cancelled, retried, waits, runs
+      FROM job_history
+     WHERE at >= date_bin(%(step)s, now() - %(span)s::interval, timestamptz 'epoch') AND kind = %(kind)s
+), waited AS (
+    SELECT bin, place, sum(number) AS number
+      FROM these, unnest(waits) WITH ORDINALITY AS it (number, place) GROUP BY 1, 2
+), ran AS (
+    SELECT bin, place, sum(number) AS number
+      FROM these, unnest(runs) WITH ORDINALITY AS it (number, place) GROUP BY 1, 2
+)
+SELECT bin, %(kind)s, sum(completed)::bigint, sum(failed)::bigint, sum(cancelled)::bigint, sum(retried)::bigint,
+       ARRAY(SELECT number::bigint FROM waited WHERE waited.bin = these.bin ORDER BY place),
+       ARRAY(SELECT number::bigint FROM ran WHERE ran.bin = these.bin ORDER BY place)
+  FROM these GROUP BY bin ORDER BY bin
+"""
+
+_KINDS = """
+WITH these AS MATERIALIZED (
+    SELECT kind, completed, failed, cancelled, retried, waits, runs FROM job_history
+     WHERE at >= now() - %(span)s::interval AND kind <> ''
+), waited AS (
+    SELECT kind, place, sum(number) AS number
+      FROM these, unnest(waits) WITH ORDINALITY AS it (number, place) GROUP BY 1, 2
+), ran AS (
+    SELECT kind, place, sum(number) AS number
+      FROM these, unnest(runs) WITH ORDINALITY AS it (number, place) GROUP BY 1, 2
+)
+SELECT NULL, kind, sum(completed)::bigint, sum(failed)::bigint, sum(cancelled)::bigint, sum(retried)::bigint,
+       ARRAY(SELECT number::bigint FROM waited WHERE waited.kind = these.kind ORDER BY place),
+       ARRAY(SELECT number::bigint FROM ran WHERE ran.kind = these.kind ORDER BY place)
+  FROM these GROUP BY kind ORDER BY kind
+"""
+
+
+def points(db: Db, over: Over, kind: str = "") -> list[Stretch]:
+    """Step by step, oldest first; where nothing ran there is none. An empty kind: all together."""
+    parameters = {"span": _SPANS[over], "step": STEPS[over], "kind": kind}
+    return [_stretch(*row) for row in _run(db, _POINTS, parameters)]
+
+
+def kinds(db: Db, over: Over) -> list[Stretch]:
+    """The whole time, by kind."""
+    return [_stretch(*row) for row in _run(db, _KINDS, {"span": _SPANS[over]})]
+
+
+def _stretch(at: datetime | None, kind: str, *rest: Any) -> Stretch:
+    completed, failed, cancelled, retried, waits, runs = rest
+    return Stretch(at, kind, completed, failed, cancelled, retried, percentiles(waits), percentiles(runs))
+
+
+# --- kept short -------------------------------------------------------------------------------------------------
+
+_MERGE = """
+WITH old AS (
+    DELETE FROM job_history
+     WHERE minutes = %(short)s AND at < date_bin(%(step)s, now() - %(keep)s::interval, timestamptz 'epoch')
+    RETURNING date_bin(%(step)s, at, timestamptz 'epoch') AS bin, kind, completed, failed, cancelled, retried,
+              waits, runs
+), waited AS (
+    SELECT bin, kind, place, sum(number) AS number
+      FROM old, unnest(waits) WITH ORDINALITY AS it (number, place) GROUP BY 1, 2, 3
+), ran AS (
+    SELECT bin, kind, place, sum(number) AS number
+      FROM old, unnest(runs) WITH ORDINALITY AS it (number, place) GROUP BY 1, 2, 3
+)
+INSERT INTO job_history AS its (minutes, at, kind, completed, failed, cancelled, retried, waits, runs)
+SELECT %(long)s, bin, kind, sum(completed), sum(failed), sum(cancelled), sum(retried),
+       ARRAY(SELECT number::bigint FROM waited WHERE (waited.bin, waited.kind) = (old.bin, old.kind) ORDER BY place),
+       ARRAY(SELECT number::bigint FROM ran WHERE (ran.bin, ran.kind) = (old.bin, old.kind) ORDER BY place)
+  FROM old GROUP BY bin, kind ORDER BY bin, kind
+    ON CONFLICT (minutes, at, kind) DO UPDATE
+   SET completed = its.completed + excluded.completed, failed = its.failed + excluded.failed,
+       cancelled = its.cancelled + excluded.cancelled, retried = its.retried + excluded.retried,
+       waits = job_histogram_sum(its.waits, excluded.waits), runs = job_histogram_sum(its.runs, excluded.runs)
+RETURNING at
+"""
+
+
+def merge(db: Db) -> None:
+    """What is older is told in longer steps, and forgotten after a week."""
+    for short, long, keep in _MERGED:
+        _run(db, _MERGE, {"short": short, "long": long, "step": long * _MINUTE, "keep": keep})
+    _run(db, "DELETE FROM job_history WHERE at < now() - %(kept)s::interval RETURNING at", {"kept": _KEPT})

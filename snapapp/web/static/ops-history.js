@@ -1,0 +1,84 @@
+// History: what attempts did and took over an hour, a day or a week, of one kind or of all.
+
+import { make, put } from "/static/page.js";
+import { ask, each, link, literal, number, panel, query, span, sum, table } from "/static/ops-parts.js";
+import { plotBars, plotLines, svg } from "/static/ops-plots.js";
+
+const EVERY = 10_000; // ms
+const OVERS = { "1h": ["1 h", 3600], "24h": ["24 h", 86_400], "7d": ["7 d", 604_800] };
+const INTERVALS = { "1h": "1 hour", "24h": "24 hours", "7d": "7 days" };
+
+export function historyView({ query: asked }) {
+  const over = OVERS[asked.get("over")] ? asked.get("over") : "1h";
+  const kind = asked.get("kind") ?? "";
+  const place = (changed) => `/ops/history${query({ over, kind, ...changed })}`;
+  const spans = make(
+    "nav", { className: "spans", ariaLabel: "How far back" },
+    ...Object.entries(OVERS).map(([name, [words]]) => link(place({ over: name }), words, name === over ? { ariaCurrent: "page" } : {})),
+  );
+  const which = make("p", { className: "quiet" }, kind ? "Only " : "All kinds together. A kind below narrows the plots to itself.");
+  if (kind) which.append(make("code", { textContent: kind }), ". ", link(place({ kind: "" }), "All kinds"));
+  const rows = `SELECT * FROM job_history\n WHERE kind = ${literal(kind)} AND at > now() - interval '${INTERVALS[over]}' ORDER BY at;`;
+  const ended = plot("Attempts that ended", rows);
+  const waits = plot("Pickup: from due to begun", rows);
+  const runs = plot("Run time", rows);
+  const kinds = table(
+    [["Kind"], ["Completed", "num"], ["Failed", "num"], ["Retried", "num"], ["Pickup p50", "num"], ["p95", "num"], ["p99", "num"],
+      ["Run p50", "num"], ["p95", "num"], ["p99", "num"]],
+    "No attempt ended within this time.",
+  );
+  const byKind = panel("By kind", { sql: "SELECT * FROM kind_costs;", note: "as near as buckets tell: a fifth more or less" }, kinds.element);
+
+  async function showPoints() {
+    const { stepSeconds, items } = await ask(`/internal/history${query({ over, kind })}`);
+    const frame = { items, step: stepSeconds * 1000, length: OVERS[over][1] * 1000 };
+    plotBars(ended.chart, { ...frame, names: ["completed", "failed", "cancelled", "retried"] });
+    plotLines(waits.chart, { ...frame, of: "wait", title: "pickup" });
+    plotLines(runs.chart, { ...frame, of: "run", title: "run time" });
+    put(ended.said, ["completed", "failed", "cancelled", "retried"].map((name) => `${number(sum(items, name))} ${name}`).join(", "));
+    for (const [its, of] of [[waits, "wait"], [runs, "run"]]) {
+      const worst = items.filter((point) => point[of].p95 !== null).sort((one, other) => other[of].p95 - one[of].p95)[0];
+      its.said.replaceChildren(
+        mark("p50", "half of them took less"), mark("p95", "19 of 20 took less"),
+        worst ? `the worst p95 was ${span(worst[of].p95)}, at ${new Date(worst.at).toLocaleString([], { dateStyle: "short", timeStyle: "short" })}` : "nothing was measured",
+      );
+    }
+    for (const its of [ended, waits, runs]) put(its.from, `${OVERS[over][0]} ago`);
+  }
+
+  async function showKinds() {
+    const { items } = await ask(`/internal/history/kinds${query({ over })}`);
+    kinds.fill(items.map((its) => {
+      const jobs = (status) => `/ops/jobs${query({ kind: its.kind, status })}`;
+      return [
+        link(place({ kind: its.kind }), its.kind), link(jobs("COMPLETED"), number(its.completed)), link(jobs("FAILED"), number(its.failed)),
+        link(jobs("RETRY_WAIT"), number(its.retried)), ...[its.wait, its.run].flatMap(({ p50, p95, p99 }) => [p50, p95, p99].map(took)),
+      ];
+    }));
+  }
+
+  return {
+    title: "History",
+    every: EVERY,
+    element: make(
+      "div", {},
+      make("div", { className: "title" }, make("h1", { textContent: "History" }), spans),
+      which, ended.element, make("div", { className: "two even" }, waits.element, runs.element), byKind,
+    ),
+    refresh: () => each([[ended.element, showPoints], [byKind, showKinds]]),
+  };
+}
+
+const took = (milliseconds) => (milliseconds === null ? "" : span(milliseconds));
+
+const mark = (name, words) => make("span", { className: `key ${name}`, textContent: `${name}: ${words}` });
+
+function plot(title, sql) {
+  const chart = svg("svg", { viewBox: "0 0 600 110", preserveAspectRatio: "none", role: "img" });
+  const highest = make("span");
+  const from = make("span");
+  const said = make("p", { className: "quiet keys" });
+  const axis = make("p", { className: "axis quiet" }, from, highest, make("span", { textContent: "now" }));
+  chart.highest = highest;
+  return { chart, from, said, element: panel(title, { sql }, chart, axis, said) };
+}

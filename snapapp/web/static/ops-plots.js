@@ -1,0 +1,75 @@
+// Plots of /ops: bars that stand on each other, and lines of percentiles. SVG that is drawn here, because a library would
+// be ten times as long as this.
+
+import { number, span } from "/static/ops-parts.js";
+
+const WIDE = 600;
+const HIGH = 110;
+const TOP = 6;
+
+export function svg(tag, attributes, text = "") {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  if (text) element.textContent = text;
+  return element;
+}
+
+const clock = (at, length) => new Date(at).toLocaleString([], length > 3_600_000 ? { dateStyle: "short", timeStyle: "short" } : { timeStyle: "short" });
+
+/** Where a point stands: the newest step is at the right edge. */
+function places({ items, step, length }) {
+  const end = (Math.floor(Date.now() / step) + 1) * step;
+  const wide = WIDE / (length / step);
+  return items
+    .map((its) => ({ its, x: WIDE - ((end - Date.parse(its.at)) / step) * wide, wide }))
+    .filter(({ x }) => x > -wide && x < WIDE);
+}
+
+export function plotBars(chart, frame) {
+  const { items, names, length } = frame;
+  const highest = Math.max(1, ...items.map((its) => names.reduce((total, name) => total + its[name], 0)));
+  const parts = [];
+  for (const { its, x, wide } of places(frame)) {
+    let top = HIGH;
+    const bar = svg("g", {});
+    bar.append(svg("title", {}, `${clock(its.at, length)}: ${names.map((name) => `${number(its[name])} ${name}`).join(", ")}`));
+    for (const name of names) {
+      if (!its[name]) continue;
+      const height = Math.max(1.5, (its[name] / highest) * (HIGH - TOP));
+      top -= height;
+      bar.append(svg("rect", { x: x + wide * 0.1, y: top, width: wide * 0.8, height, class: name }));
+    }
+    parts.push(bar);
+  }
+  chart.replaceChildren(...parts);
+  chart.highest.textContent = `the highest is ${number(highest)}`;
+  chart.setAttribute("aria-label", `Attempts that ended, step by step; the most in one: ${number(highest)}`);
+}
+
+/** p50 and p95 on a logarithmic scale, on which twice as long is as far up wherever it is. A gap is a gap. */
+export function plotLines(chart, { of, title, ...frame }) {
+  const measured = { ...frame, items: frame.items.filter((its) => its[of].p95 !== null) };
+  const values = measured.items.flatMap((its) => [its[of].p50, its[of].p95]).map((value) => Math.max(0.1, value));
+  const least = Math.log(Math.min(...values, 1) / 2);
+  const most = Math.log(Math.max(...values, 1) * 1.2);
+  const y = (value) => HIGH - ((Math.log(Math.max(0.1, value)) - least) / (most - least)) * (HIGH - TOP);
+  const points = places(measured);
+  const parts = [];
+  for (const name of ["p50", "p95"]) {
+    let path = "";
+    points.forEach(({ its, x, wide }, place) => {
+      const isNext = place > 0 && x - points[place - 1].x < 1.5 * wide;
+      path += `${isNext ? "L" : "M"}${(x + wide / 2).toFixed(1)} ${y(its[of][name]).toFixed(1)}${isNext ? "" : "h.1"}`;
+    });
+    parts.push(svg("path", { d: path, class: name, "vector-effect": "non-scaling-stroke" }));
+  }
+  for (const { its, x, wide } of points) {
+    const hover = svg("rect", { x, y: 0, width: wide, height: HIGH, class: "hover" });
+    hover.append(svg("title", {}, `${clock(its.at, frame.length)}: p50 ${span(its[of].p50)}, p95 ${span(its[of].p95)}, p99 ${span(its[of].p99)}`));
+    parts.push(hover);
+  }
+  chart.replaceChildren(...parts);
+  const highest = Math.max(...measured.items.map((its) => its[of].p95), 0);
+  chart.highest.textContent = measured.items.length ? `from ${span(Math.exp(least))} to ${span(Math.exp(most))}, logarithmic` : "";
+  chart.setAttribute("aria-label", `Percentiles of ${title}, step by step; the highest p95: ${span(highest)}`);
+}
