@@ -12,7 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from snapapp import __version__, api, logs, web
 from snapapp.api.http import errors, openapi
 from snapapp.api.http.access import Access
-from snapapp.api.http.middleware import Requests, request_id
+from snapapp.api.http.middleware import Keys, Requests, request_id
 from snapapp.api.http.route_counts import Traffic
 from snapapp.api.internal.process_metrics import Numbers
 from snapapp.errors import SettingsError
@@ -60,6 +60,7 @@ def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequ
         responses=errors.RESPONSES,
     )
     app.state.monolith = house
+    app.state.keys = Keys.of(settings.internal_token, settings.internal_read_token)
     app.state.traffic = Traffic()
     app.state.lag = Lag(house.web_priority)
     app.state.numbers = Numbers(house, app.state.traffic, app.state.lag)
@@ -72,7 +73,7 @@ def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequ
         Requests,
         web_priority=house.web_priority,
         traffic=app.state.traffic,
-        internal_token=settings.internal_token,
+        keys=app.state.keys,
         access=Access(settings.internal_allow),
         upload_max=settings.upload_max_mb * 1024 * 1024,
         is_leaving=lambda: house.is_leaving,

@@ -23,6 +23,7 @@ from snapapp.api.internal import (
     observability,
     queues,
     retention,
+    role,
     schedules,
     workers,
 )
@@ -59,6 +60,7 @@ _INTERNAL = (
     fleet,
     schedules,
     audit,
+    role,
 )
 
 

@@ -163,6 +163,13 @@ class Settings:
         "What `X-Internal-Token` must hold for /internal; without it, /internal answers only to localhost.",
         secret=True,
     )
+    internal_read_token: str | None = setting(
+        "INTERNAL_READ_TOKEN",
+        optional(token(16)),
+        "",
+        "Another value of `X-Internal-Token`, with which /internal and /ops are read, and nothing there is changed.",
+        secret=True,
+    )
     internal_allow: tuple[str, ...] = setting(
         "INTERNAL_ALLOW",
         names("addresses or ranges of them (10.0.0.0/8)", is_address_range),
@@ -707,6 +714,11 @@ def _gaps(settings: Settings, wrong: set[str]) -> Iterator[str]:
         for name in ("s3_bucket", "s3_access_key_id", "s3_secret_access_key"):
             if name not in wrong and getattr(settings, name) is None:
                 yield f"{TABLE[name].name} is required with {PREFIX}STORAGE=s3"
+    if settings.internal_read_token is not None and wrong.isdisjoint({"internal_token", "internal_read_token"}):
+        if settings.internal_token is None:
+            yield f"{PREFIX}INTERNAL_TOKEN is required with {PREFIX}INTERNAL_READ_TOKEN: without it nobody may change"
+        elif settings.internal_token == settings.internal_read_token:
+            yield f"{PREFIX}INTERNAL_READ_TOKEN must differ from {PREFIX}INTERNAL_TOKEN: whoever has it only reads"
 
 
 def _dangers(settings: Settings, wrong: set[str], given: Mapping[str, Given]) -> Iterator[str]:

@@ -375,6 +375,14 @@ def test_prod_refuses_what_is_for_development_and_names_it_all() -> None:
     assert of(**PROD).env is Environment.PROD
 
 
+def test_a_token_to_read_with_needs_another_one_to_change_with() -> None:
+    [alone] = mistakes(INTERNAL_READ_TOKEN="r" * 16)
+    assert alone.startswith("SNAPAPP_INTERNAL_TOKEN is required with SNAPAPP_INTERNAL_READ_TOKEN")
+    [same] = mistakes(INTERNAL_TOKEN="r" * 16, INTERNAL_READ_TOKEN="r" * 16)
+    assert same.startswith("SNAPAPP_INTERNAL_READ_TOKEN must differ")
+    assert of(INTERNAL_TOKEN="i" * 16, INTERNAL_READ_TOKEN="r" * 16).internal_read_token == "r" * 16
+
+
 def test_prod_shows_no_demo() -> None:
     assert of().demo
     assert not of(**PROD).demo

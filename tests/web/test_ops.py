@@ -1,6 +1,7 @@
 """The page at /ops, as whoever is on call sees it."""
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -303,6 +304,29 @@ def test_a_server_with_a_token_is_asked_with_it(browser: Browser, serve: Callabl
         page.reload()
         expect(page.get_by_role("heading", name=f"Job {job_id}")).to_be_visible()
     assert [said for said in complaints if "401" not in said] == []
+
+
+def test_whoever_only_reads_is_shown_no_buttons_that_change_something(
+    browser: Browser, serve: Callable[..., Server], db: Db
+) -> None:
+    site = serve(SNAPAPP_INTERNAL_TOKEN="open-the-door-please", SNAPAPP_INTERNAL_READ_TOKEN="let-me-look-around")
+    job_id = make_job(db, "FAILED", kind="unknown", queue="mail", last_error="away")
+    with opened(browser, site.ops) as (page, _):
+        page.locator("#token-value").fill("let-me-look-around")
+        page.keyboard.press("Enter")
+        expect(page.get_by_text("reading only")).to_be_visible()
+        for path in (
+            "ops",
+            "ops/jobs?status=FAILED",
+            f"ops/jobs/{job_id}",
+            "ops/queues",
+            "ops/schedules/storage.sweep",
+        ):
+            page.goto(site.home + path)
+            expect(page.locator("#link")).to_have_attribute("data-state", "live")
+            expect(page.locator(".changes").first).to_be_attached()  # it is known what is not shown
+            words = re.compile("Retry|Discard|Pause|Resume|Run |Replay|Cancel|demo")
+            expect(page.locator("main").get_by_role("button", name=words)).to_have_count(0)
 
 
 def test_from_another_name_the_page_says_what_opens_the_door(browser: Browser, site: Server) -> None:

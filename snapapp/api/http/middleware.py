@@ -5,8 +5,10 @@ import logging
 import re
 import secrets
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import StrEnum
 from time import monotonic
 from typing import Any
 
@@ -33,9 +35,39 @@ request_id: ContextVar[str] = ContextVar("request_id")
 INTERNAL_TOKEN = APIKeyHeader(
     name="X-Internal-Token",
     scheme_name="InternalToken",
-    description="What `SNAPAPP_INTERNAL_TOKEN` holds. Where that is not set, only this machine may ask.",
+    description="What `SNAPAPP_INTERNAL_TOKEN` holds, or, to read only, `SNAPAPP_INTERNAL_READ_TOKEN`. Where neither "
+    "is set, only this machine may ask.",
     auto_error=False,
 )
+
+
+_READS = ("GET", "HEAD", "OPTIONS")
+
+
+class Role(StrEnum):
+    """What somebody may do on /internal."""
+
+    READER = "reader"
+    OPERATOR = "operator"
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The tokens that open /internal; without the operator's, whoever is on this machine is one."""
+
+    operator: bytes | None
+    reader: bytes | None
+
+    @classmethod
+    def of(cls, operator: str | None, reader: str | None) -> "Keys":
+        return cls(*(token.encode() if token else None for token in (operator, reader)))
+
+    def role_of(self, headers: Mapping[bytes, bytes]) -> Role | None:
+        """None: no token, or a wrong one."""
+        shown = headers.get(b"x-internal-token", b"")
+        tokens = ((self.operator, Role.OPERATOR), (self.reader, Role.READER))
+        found = [role for token, role in tokens if token is not None and secrets.compare_digest(shown, token)]
+        return found[0] if found else None
 
 
 class Requests:
@@ -47,7 +79,7 @@ class Requests:
         *,
         web_priority: WebPriority,
         traffic: Traffic,
-        internal_token: str | None,
+        keys: Keys,
         access: Access,
         upload_max: int,
         is_leaving: Callable[[], bool],
@@ -56,7 +88,7 @@ class Requests:
         self._upload_max = upload_max
         self._web_priority = web_priority
         self._traffic = traffic
-        self._token = None if internal_token is None else internal_token.encode()
+        self._keys = keys
         self._access = access
         self._is_leaving = is_leaving
 
@@ -97,10 +129,13 @@ class Requests:
             return None
         if not self._access.may_ask(scope):
             return 403, body_of(403, "SNAPAPP_INTERNAL_ALLOW does not name your address")
-        if self._token is not None:
-            if _has_token(headers, self._token):
-                return None
-            return 401, {"status": 401, "message": "Internal API token required"}
+        if self._keys.operator is not None:
+            match self._keys.role_of(headers):
+                case None:
+                    return 401, {"status": 401, "message": "Internal API token required"}
+                case Role.READER if scope["method"] not in _READS:
+                    return 403, body_of(403, "This token reads and changes nothing: SNAPAPP_INTERNAL_TOKEN does")
+            return None
         if not _is_of_this_machine(scope, headers):
             # without a token only this machine may ask, and no page that a browser loaded from elsewhere
             return 403, body_of(403, "Without SNAPAPP_INTERNAL_TOKEN, /internal answers only to localhost")
@@ -227,15 +262,10 @@ def _routed(scope: Scope) -> str:
     return path.removeprefix(scope.get("root_path", ""))
 
 
-def may_know(scope: Scope, internal_token: str | None) -> bool:
-    """Whether reasons are told, which name hosts, users and paths: to this machine, and to whoever has the token."""
+def may_know(scope: Scope, keys: Keys) -> bool:
+    """Whether reasons are told, which name hosts, users and paths: to this machine, and to whoever has a token."""
     headers = _headers(scope)
-    known = internal_token is not None and _has_token(headers, internal_token.encode())
-    return known or _is_of_this_machine(scope, headers)
-
-
-def _has_token(headers: dict[bytes, bytes], token: bytes) -> bool:
-    return secrets.compare_digest(headers.get(b"x-internal-token", b""), token)
+    return keys.role_of(headers) is not None or _is_of_this_machine(scope, headers)
 
 
 def _is_of_this_machine(scope: Scope, headers: dict[bytes, bytes]) -> bool:

@@ -16,8 +16,8 @@ async def _health(request: Request) -> Health:
     return cast(Health, request.app.state.health)
 
 
-async def _may_know(request: Request, house: House) -> bool:
-    return may_know(request.scope, house.settings.internal_token)
+async def _may_know(request: Request) -> bool:
+    return may_know(request.scope, request.app.state.keys)
 
 
 Asked = Annotated[Health, Depends(_health)]

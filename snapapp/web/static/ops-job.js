@@ -2,7 +2,8 @@
 
 import { make, put } from "/static/page.js";
 import {
-  FINAL, ask, badge, button, change, code, each, folded, jobLink, link, moment, number, panel, query, renew, span, speak, sure, table,
+  FINAL, ask, badge, change, code, deed, each, folded, jobLink, link, moment, number, panel, query, renew, span,
+  speak, sure, table,
 } from "/static/ops-parts.js";
 import { deedRow } from "/static/ops-audit.js";
 import { noteOf, percentOf } from "/static/ops-jobs.js";
@@ -85,7 +86,7 @@ function keepingOpen(element, made) {
 
 function fillActions(actions, job, again, go) {
   const act = (verb, text, options = {}) =>
-    button(`${verb} …`, () =>
+    deed(`${verb} …`, () =>
       sure({
         title: `${verb} ${options.path ? "of " : ""}job ${job.id}`, text, yes: options.path ? verb : `${verb} the job`,
         act: (reason) => change(`/internal/jobs/${job.id}/${(options.path ?? verb).toLowerCase()}`, options.reason ? { reason } : undefined),

@@ -2,7 +2,8 @@
 
 import { make, put } from "/static/page.js";
 import {
-  NOT_YET, ask, button, change, code, counted, each, jobsOf, link, literal, moment, number, panel, query, saidOf, span, sum, table,
+  NOT_YET, ask, button, change, code, counted, deed, each, jobsOf, link, literal, moment, number, panel, query,
+  saidOf, span, sum, table,
 } from "/static/ops-parts.js";
 import { QUEUE_COLUMNS, queueRow } from "/static/ops-queues.js";
 import { many } from "/static/ops-many.js";
@@ -124,8 +125,8 @@ function groupRow(its, again) {
     moment(its.lastAt),
     make(
       "span", { className: "buttons" },
-      button("Retry …", () => many("retry", filter, words, again)),
-      button("Discard …", () => many("discard", filter, words, again)),
+      deed("Retry …", () => many("retry", filter, words, again)),
+      deed("Discard …", () => many("discard", filter, words, again)),
     ),
   ];
 }
@@ -240,7 +241,7 @@ function tryIt(again) {
   });
   const lines = ["SELECT * FROM queue_overview;", `SELECT enqueue_job('demo.hello', ${literal('{"name": "Ana"}')});`, "snapapp jobs tail"];
   return panel(
-    "Try it", { note: "the same in psql (`snapapp psql` opens it) and in a shell" },
+    "Try it", { note: "the same in psql (`snapapp psql` opens it) and in a shell", className: "changes" },
     make("div", { className: "starters" }, ...buttons), said, make("div", { className: "three" }, ...lines.map(code)),
   );
 }

@@ -203,6 +203,11 @@ export function button(text, onClick, properties = {}) {
   return element;
 }
 
+/** A button that changes something: those who only read are not shown it. */
+export function deed(text, onClick, { className = "", ...properties } = {}) {
+  return button(text, onClick, { ...properties, className: `${className} changes`.trim() });
+}
+
 export function folded(title, text, { open = false } = {}) {
   const fold = make("details", { className: "fold", open }, make("summary", { textContent: title }));
   fold.append(make("pre", { textContent: text, tabIndex: 0 }));

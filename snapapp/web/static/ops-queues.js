@@ -2,7 +2,7 @@
 
 import { make } from "/static/page.js";
 import {
-  ask, badge, button, change, counted, each, link, number, panel, query, span, sum, sure, table,
+  ask, badge, change, counted, deed, each, link, number, panel, query, span, sum, sure, table,
 } from "/static/ops-parts.js";
 
 const EVERY = 3000; // ms
@@ -91,13 +91,13 @@ function queueLink(its) {
 function queueActions(its, again) {
   const path = `/internal/queues/${encodeURIComponent(its.queue).replaceAll("%2F", "/")}`;
   if (its.pausedAt) {
-    return button("Resume", () =>
+    return deed("Resume", () =>
       sure({
         title: `Resume ${its.queue}`, text: "Workers claim from it again.", yes: "Resume the queue",
         act: () => change(`${path}/resume`), done: again,
       }));
   }
-  return button("Pause …", () =>
+  return deed("Pause …", () =>
     sure({
       title: `Pause ${its.queue}`, text: "No worker claims from it until it is resumed. What runs goes on.", yes: "Pause the queue",
       reason: true, act: (reason) => change(`${path}/pause`, { reason }), done: again,

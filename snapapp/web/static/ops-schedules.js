@@ -2,7 +2,7 @@
 
 import { make, put } from "/static/page.js";
 import {
-  ask, badge, button, change, each, jobLink, learnTime, link, literal, moment, number, panel, renew, sure, table,
+  ask, badge, change, deed, each, jobLink, learnTime, link, literal, moment, number, panel, renew, sure, table,
 } from "/static/ops-parts.js";
 
 const EVERY = 5000; // ms
@@ -106,16 +106,16 @@ const workersOf = (its) => (its.workers ? number(its.workers) : make("b", { clas
 
 function actionsOf(its, again, go) {
   const path = pathOf(its.name);
-  const run = button("Run now …", () => sure({
+  const run = deed("Run now …", () => sure({
     title: `Run ${its.name} now`, text: "Its job is enqueued besides its slots, even while it is paused.", yes: "Run it now",
     act: () => change(`${path}/run`), done: ({ jobId }) => go(`/ops/jobs/${jobId}`),
   }));
   const turn = its.pausedAt
-    ? button("Resume", () => sure({
+    ? deed("Resume", () => sure({
       title: `Resume ${its.name}`, text: "It fires again. Slots that passed meanwhile are not made up for.", yes: "Resume it",
       act: () => change(`${path}/resume`), done: again,
     }))
-    : button("Pause …", () => sure({
+    : deed("Pause …", () => sure({
       title: `Pause ${its.name}`, text: "Its slots are skipped, with the reason in the ledger, until it is resumed.", yes: "Pause it", reason: true,
       act: (reason) => change(`${path}/pause`, { reason }), done: again,
     }));

@@ -3,7 +3,7 @@
 // says from when it is.
 
 import { Refused, at, make, pause, put } from "/static/page.js";
-import { saidOf, send } from "/static/ops-parts.js";
+import { ask, saidOf, send } from "/static/ops-parts.js";
 import { auditView } from "/static/ops-audit.js";
 import { historyView } from "/static/ops-history.js";
 import { jobView } from "/static/ops-job.js";
@@ -109,6 +109,7 @@ async function follow(its, signal) {
 
 async function lookOnce(its, signal) {
   try {
+    await learnRole();
     await its.refresh(signal);
     if (signal.aborted) return;
     seenAt = new Date();
@@ -192,7 +193,16 @@ async function becomesVisible(signal) {
 
 // --- the door ----------------------------------------------------------------------------------------------------
 
+/** Whoever may only read is shown no buttons that change something; the server refuses them in any case. */
+async function learnRole() {
+  if (document.body.dataset.role) return;
+  const { role } = await ask("/internal/role");
+  document.body.dataset.role = role;
+  at("reads").hidden = role !== "reader";
+}
+
 function askForToken() {
+  delete document.body.dataset.role;
   const wasWrong = sessionStorage.getItem("token") !== null;
   sessionStorage.removeItem("token");
   say("waiting", "not allowed in");

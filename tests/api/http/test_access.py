@@ -1,5 +1,6 @@
 """From where /internal answers, and how many wrong tokens an address may try."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from starlette.testclient import TestClient
 
 from snapapp.api.http.access import WRONG_A_MINUTE, Access
 from tests.api.conftest import served
+from tests.factory import Db, make_job
 
 JOBS = "/internal/jobs"
 TOKEN = "t" * 20
@@ -81,3 +83,28 @@ def test_this_machine_never_waits_and_the_memory_has_an_end() -> None:
         access.was_wrong({"client": (f"10.{number // 65536}.{number // 256 % 256}.{number % 256}", 1)})
     assert access.wait_for({"client": ("127.0.0.1", 1)}) == 0
     assert len(access._wrong) <= 10_000
+
+
+def test_a_reader_sees_everything_and_changes_nothing(url: str, tmp_path: Path, db: Db) -> None:
+    reader = "r" * 20
+    job_id = make_job(db, "FAILED")
+    with served(url, tmp_path, worker_enabled=False, internal_token=TOKEN, internal_read_token=reader) as client:
+        shown = {"X-Internal-Token": reader}
+        for path in (JOBS, f"{JOBS}/{job_id}", "/internal/queues", "/internal/audit"):
+            assert client.get(path, headers=shown).status_code == 200, path
+        changes = [route for route in routes(client) if route[1] not in ("get", "head")]
+        assert len(changes) > 10
+        for path, method in changes:
+            answer = client.request(method, path, headers=shown)
+            assert (answer.status_code, answer.json()["message"][:35]) == (403, "This token reads and changes nothin")
+        roles = [client.get("/internal/role", headers={"X-Internal-Token": each}).json() for each in (reader, TOKEN)]
+        assert roles == [{"role": "reader"}, {"role": "operator"}]
+        assert client.post(f"{JOBS}/{job_id}/retry", headers={"X-Internal-Token": TOKEN}).status_code == 200
+        assert client.get(JOBS, headers={"X-Internal-Token": reader + "x"}).status_code == 401
+
+
+def routes(client: TestClient) -> list[tuple[str, str]]:
+    """Of /internal, with something in the place of each parameter."""
+    paths = client.get("/openapi.json").json()["paths"]
+    named = [(re.sub(r"\{[^}]*\}", "1", path), method) for path, methods in paths.items() for method in methods]
+    return [each for each in named if each[0].startswith("/internal")]
