@@ -14,7 +14,7 @@ import psycopg
 import pytest
 import sqlalchemy
 
-from snapapp.jobs import Job, Worker, enqueue, enqueue_many, events
+from snapapp.jobs import Job, Worker, enqueue, enqueue_many
 from snapapp.jobs.fleet import commands, store
 from snapapp.jobs.fleet.commands import Action
 from snapapp.jobs.registry import Registry
@@ -47,7 +47,10 @@ FOR UPDATE SKIP LOCKED
 def test_adr_0008_a_table_is_the_queue_and_a_bean_of_the_api_polls_it(
     url: str, db: Db, engine: sqlalchemy.Engine, tmp_path: Path, run: Callable[..., Running]
 ) -> None:
-    """S1-S9: snapapp serve is the bean with its schedule; workerPollDelayMs is SNAPAPP_WORKER_POLL_DELAY_MS."""
+    """S1, S2, S4, S5, S7-S9.
+
+    Snapapp serve is the bean with its schedule; workerPollDelayMs is SNAPAPP_WORKER_POLL_DELAY_MS.
+    """
     with engine.begin() as ours:
         ids = [enqueue(ours, "demo.hello", {"name": "Olho"}) for _ in range(4)]
         broken = enqueue(ours, "demo.fail", max_attempts=2)
@@ -85,8 +88,11 @@ def test_adr_0008_a_table_is_the_queue_and_a_bean_of_the_api_polls_it(
 
 
 def test_adr_022_a_worker_service_takes_a_queue_a_processor_and_options(url: str, db: Db, registry: Registry) -> None:
-    """W1-W41: AbstractQueue is queues=, opts are concurrency=, lease_for= (lockDuration), beat_every= (instead of
-    lockRenewTimeBuffer) and poll_delay= (pollingIntervalMs); run() and close() are start() and stop(); addLog is log.
+    """W1, W3, W7, W10, W14, W16, W17, W23, W25, W29, W32-W36, W38-W41.
+
+    AbstractQueue is queues=, opts are concurrency=, lease_for= (lockDuration), beat_every= (instead of
+    lockRenewTimeBuffer) and poll_delay= (pollingIntervalMs); run() and close() are start() and stop(); addLog is
+    log.
     """
     go_on, side_by_side = threading.Event(), threading.Barrier(2, timeout=20)
 
@@ -116,22 +122,22 @@ def test_adr_022_a_worker_service_takes_a_queue_a_processor_and_options(url: str
     worker.start()
     elsewhere = enqueue(db, "report", queue="other")
     long = enqueue(db, "report", {"long": True}, queue="reports") or 0
-    assert heard.wait_for(events.JOB_ACTIVE).facts["job_id"] == long
+    assert heard.wait_for("worker.job.active").facts["job_id"] == long
     until(lambda: row(db, long).progress == {"percent": 50, "note": "half"})
     until(lambda: db.execute("SELECT message FROM job_log WHERE job_id = %s", [long]).fetchall())
     claimed_until = row(db, long).lock_expires_at
     until(lambda: row(db, long).lock_expires_at > claimed_until + 2 * opts["lease_for"])  # longer than a lease
     waiting = enqueue(db, "report", queue="reports") or 0
-    heard.wait_for(events.LEASES_EXTENDED, times=len(heard.all(events.LEASES_EXTENDED)) + 2)
+    heard.wait_for("job.lock.extended", times=len(heard.all("job.lock.extended")) + 2)
     assert (row(db, waiting).started_at, worker.running) == (None, 1), "one at a time, with concurrency: 1"
     go_on.set()
     assert until_status(db, long, "COMPLETED").result == {"pages": 3}
     until_status(db, waiting, "COMPLETED")
     failed = enqueue(db, "report", {"broken": True}, queue="reports", max_attempts=2) or 0
     assert until_status(db, failed, "FAILED").last_error == "ValueError: no such report"
-    heard.wait_for(events.JOB_ERRORED, times=2)
-    heard.wait_for(events.JOB_PROCESSED, times=2)
-    assert heard.all(events.WORKER_ERROR) == [], "an error of a processor is none of the worker's"
+    heard.wait_for("worker.job.errored", times=2)
+    heard.wait_for("worker.job.processed", times=2)
+    assert heard.all("worker.error") == [], "an error of a processor is none of the worker's"
 
     with Worker(url, queues=("reports",), registry=registry, **opts):  # scale by another instance
         pair = enqueue_many(db, [{"kind": "report", "payload": {"paired": True}, "queue": "reports"}] * 2)
@@ -142,8 +148,8 @@ def test_adr_022_a_worker_service_takes_a_queue_a_processor_and_options(url: str
     until(lambda: row(db, cut_off).started_at is not None)
     worker.stop(grace=timedelta(milliseconds=200))
     worker.stop()
-    heard.wait_for(events.JOB_INTERRUPTED)
-    heard.wait_for(events.WORKER_CLOSED)
+    heard.wait_for("worker.job.interrupted")
+    heard.wait_for("worker.closed")
     assert (row(db, cut_off).status, row(db, cut_off).attempt_count) == ("PENDING", 0)
     assert row(db, elsewhere or 0).status == "PENDING"
 
@@ -162,9 +168,12 @@ RETURNING *
 def test_stage_4_three_terminals_process_a_hundred_jobs_once_each(
     url: str, db: Db, run: Callable[..., Running], call: Call
 ) -> None:
-    """Q1-Q47, D1: queue_jobs is snap_processing_job, processing RUNNING, lockedBy claimed_by, lastHeartbeatAt
-    locked_at; WORKER_ID, JOB_LOCK_TTL_MS and JOB_HEARTBEAT_INTERVAL_MS begin with SNAPAPP_; getMetrics() is
-    `snapapp workers list --json`."""
+    """Q12, Q18, Q23, Q24, Q32, Q33, Q36, Q37, Q39, Q42, Q45-Q47, D1.
+
+    Queue_jobs is snap_processing_job, processing RUNNING, lockedBy claimed_by, lastHeartbeatAt locked_at;
+    WORKER_ID, JOB_LOCK_TTL_MS and JOB_HEARTBEAT_INTERVAL_MS begin with SNAPAPP_; getMetrics() is `snapapp workers
+    list --json`.
+    """
     with pytest.raises(psycopg.errors.SyntaxError, match="ORDER"):  # the document's own was never run
         db.execute(UPDATE_OF_STAGE_4)
     db.execute("CREATE TABLE effect (job_id bigint)")
@@ -211,8 +220,11 @@ def test_stage_4_three_terminals_process_a_hundred_jobs_once_each(
 
 
 def test_queuemaster_a_plan_is_provisioned_scaled_and_terminated_by_signals(url: str, db: Db, tmp_path: Path) -> None:
-    """M1-M58: the ProvisioningPlan is a file of TOML; QueueMasterCommand is `snapapp supervisor`, which is the command
-    listener, too; the registry of Redis is job_worker, the shutdown history job_worker_exit."""
+    """M1, M2, M7, M15, M28-M30, M35, M38, M39, M41, M42, M45, M50.
+
+    The ProvisioningPlan is a file of TOML; QueueMasterCommand is `snapapp supervisor`, which is the command
+    listener, too; the registry of Redis is job_worker, the shutdown history job_worker_exit.
+    """
     db.execute("CREATE TABLE effect (job_id bigint)")
     pools = plan(
         default={"max_processes": 1, "max_time_s": 300, "memory_mb": 512},
@@ -275,8 +287,11 @@ else:
 def test_reproq_a_task_run_is_claimed_executed_by_a_program_and_completed(
     url: str, db: Db, registry: Registry, tmp_path: Path
 ) -> None:
-    """R1-R30: task_runs is snap_processing_job; run_after and RETRYING are next_retry_at and RETRY_WAIT, SUCCESSFUL
-    COMPLETED; the payload comes by stdin, `return` of the envelope is `result`; spec_hash is unique_by="spec"."""
+    """R12, R20-R22, R26-R28, R32, R33.
+
+    Task_runs is snap_processing_job; run_after and RETRYING are next_retry_at and RETRY_WAIT, SUCCESSFUL COMPLETED;
+    the payload comes by stdin, `return` of the envelope is `result`; spec_hash is unique_by="spec".
+    """
     package = tmp_path / "myproject"
     package.mkdir()
     (package / "task_executor.py").write_text(TASK_EXECUTOR)

@@ -1,5 +1,6 @@
 """When a failed attempt comes again."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -9,10 +10,12 @@ from tenacity import RetryCallState, wait_exception, wait_fixed, wait_random_exp
 from tenacity.wait import wait_base
 
 from snapapp.jobs import Job
+from snapapp.jobs.executors import attempt
+from snapapp.jobs.model import Buried, Retried
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.retry import delay_after, pause_after, wait_spread
 from snapapp.jobs.settings import RetrySettings
-from tests.factory import Db, hence, row, scalar
+from tests.factory import OOPS, Db, hence, row, running_job, scalar
 from tests.jobs.executors.test_executors import put
 from tests.jobs.working import until_status, working
 
@@ -66,6 +69,14 @@ def test_what_failed_together_does_not_come_back_together(attempt: int) -> None:
     assert width > 0.15 * delays[0]
     twentieths = [int(20 * (delay - delays[0]) / (width + 1e-9)) for delay in delays]
     assert max(twentieths.count(bucket) for bucket in range(20)) < 100  # 50 expected; 100 is seven sigma away
+
+
+def test_the_second_failure_waits_longer_than_the_first(db: Db) -> None:
+    """R27, S6: each attempt is asked for its own delay."""
+    plain = wait_spread(RetrySettings(jitter=0))
+    ends = [attempt.failed(replace(running_job(db), attempt=number), OOPS, plain) for number in (1, 2, 3)]
+    assert [end.delay.total_seconds() for end in ends[:2] if isinstance(end, Retried)] == [10, 20]
+    assert ends[2] == Buried(OOPS)
 
 
 def test_a_delay_is_exact_without_jitter_and_random_with_it() -> None:

@@ -64,7 +64,7 @@ WORK: dict[str, Any] = {"kind": "report", "payload": {"b": [1, 2], "a": "ação"
 
 
 def test_the_same_work_is_one_job_while_it_is_live(db: Db) -> None:
-    """R10, R11, R32, R33: in whatever order the payload was written, and however it is to run."""
+    """R11, R32, R33: in whatever order the payload was written, and however it is to run."""
     first = enqueue(db, **WORK)
     assert enqueue(db, **WORK | {"payload": {"a": "ação", "b": [1, 2]}, "queue": "other", "priority": 9}) == first
     in_sql = """SELECT enqueue_job('report', '{"a": "ação", "b": [1, 2]}', unique_by => 'spec')"""
@@ -98,6 +98,7 @@ def test_work_that_was_done_before_is_found_with_its_result(db: Db) -> None:
 
 
 def test_the_runs_of_a_work_are_found_by_their_index(db: Db) -> None:
+    """R10."""
     key = "spec:" + 64 * "a"
     make_job(db, unique_key=key, unique_scope="live")
     db.execute("INSERT INTO snap_processing_job (kind) SELECT 'other' FROM generate_series(1, 3000)")

@@ -247,7 +247,7 @@ def test_a_worker_that_never_stood_on_the_roster_has_its_place_in_the_history(db
 
 
 def test_the_roster_has_the_fields_of_the_registry(db: Db) -> None:
-    """M42, M43: with the pool and the limits; the lease of the row is its TTL."""
+    """M42: with the pool and the limits."""
     limits = Membership(pool=POOL, master="m1", max_jobs=9, max_time=timedelta(minutes=5), max_memory_mb=512)
     member = Member("w", "mail-7", "box", "here", 7, 99, ["mail"], ["test"], 2, membership=limits)
     roster.beat(db, member, Report(memory_mb=12, current_jobs=[5]), lives_for=timedelta(seconds=90))

@@ -254,6 +254,7 @@ def test_no_restart_scale_down_drain_or_recycling_cuts_off_a_job_within_its_own_
 
 
 def test_a_worker_that_is_to_go_and_does_not_move_is_killed(start: Start, db: Db) -> None:
+    """M10, M14."""
     start(plan(mail={**ONE, "min_processes": 0}), SNAPAPP_SHUTDOWN_GRACE_MS="100")
     [worker] = until_workers(db, 1)
     os.kill(worker.pid, signal.SIGSTOP)
@@ -465,14 +466,15 @@ def test_an_orphan_that_does_not_leave_is_ended_by_the_next_supervisor(start: St
 def test_pools_are_scaled_paused_drained_and_stopped_by_command(start: Start, db: Db) -> None:
     """M13, M26-M34, M62."""
     it = start(plan(mail={"queues": ["default"], "min_processes": 1, "max_processes": 3, "balance": "simple"}))
-    until_workers(db, 1)
+    [oldest] = until_workers(db, 1)
     assert tell(db, "scale", "mail-supervisor", amount=3).startswith("mail-supervisor: 1 -> 3")
     until_workers(db, 3)
     assert tell(db, "pause", "mail-supervisor", reason="lunch").startswith("paused mail-supervisor")
     until(lambda: store.fleet(db)[0].state_reason == "lunch")
     tell(db, "resume", "mail-supervisor")
     tell(db, "scale", "mail-supervisor", amount=1)
-    until_workers(db, 1)
+    [youngest] = until_workers(db, 1)
+    assert youngest.id != oldest.id
     assert exits(db) == ["scaled down"] * 2
     tell(db, "drain", "mail-supervisor")
     until_workers(db, 0)

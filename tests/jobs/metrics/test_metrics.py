@@ -116,7 +116,7 @@ def test_a_cancelled_and_an_interrupted_job_are_counted_as_such(url: str, db: Db
             job.raise_if_cancelled()
             pauses.wait(0.01)
 
-    with working(url, registry) as (worker, _):
+    with working(url, registry) as (worker, heard):
         first, second = enqueue(db, "long"), enqueue(db, "long")
         assert first
         assert second
@@ -127,6 +127,7 @@ def test_a_cancelled_and_an_interrupted_job_are_counted_as_such(url: str, db: Db
         worker.stop(timedelta(seconds=1))
         until_status(db, second, "PENDING")
     assert (worker.counts.cancelled, worker.counts.interrupted) == (1, 1)
+    assert [event.facts["job_id"] for event in heard.all("worker.job.interrupted")] == [second]
 
 
 def test_what_landed_is_counted_once_though_another_of_its_batch_has_to_come_again(url: str, db: Db) -> None:

@@ -234,7 +234,7 @@ def test_kinds_that_this_worker_does_not_know_stay_pending(url: str, db: Db, reg
 
 
 def test_progress_and_log_lines_are_on_the_row_while_the_job_runs(url: str, db: Db, registry: Registry) -> None:
-    """S8, W16-W21."""
+    """S8, W16, W17, W19, W21."""
     gate = Gate()
 
     @registry.processor("chatty")
@@ -458,7 +458,7 @@ def test_what_runs_is_seen_with_its_worker_and_since_when(url: str, db: Db, regi
 
 
 def test_a_long_job_keeps_its_lease_by_beats(url: str, db: Db, registry: Registry) -> None:
-    """W24, W26, Q22, R16, W23, W25, Q44, D9, M40, FA12: though the job holds a transaction of its own all the time."""
+    """W26, Q44, M40, FA12: though the job holds a transaction of its own all the time."""
     gate = Gate()
     registry.processor("long")(gate)
     with working(url, registry) as (worker, _):
@@ -475,7 +475,7 @@ def test_a_long_job_keeps_its_lease_by_beats(url: str, db: Db, registry: Registr
 
 
 def test_a_job_that_runs_for_longer_than_a_lease_keeps_it(url: str, db: Db, registry: Registry) -> None:
-    """R10, D2: beats go on beside it; a neighbour who looks for ended leases finds none."""
+    """W23, W25, R16, Q22, D9, D2: beats go on beside it; a neighbour who looks for ended leases finds none."""
     registry.processor("long")(lambda job: threading.Event().wait(5))
     brief: dict[str, Any] = {"lease_for": timedelta(seconds=1.5), "recover_every": timedelta(milliseconds=300)}
     with working(url, registry, **brief), working(url, registry, **brief):
@@ -483,6 +483,81 @@ def test_a_job_that_runs_for_longer_than_a_lease_keeps_it(url: str, db: Db, regi
         assert job_id
         done = until_status(db, job_id, "COMPLETED")
     assert (done.attempt_count, done.errors) == (1, [])
+
+
+def test_at_its_end_a_jobs_lease_is_not_extended_any_more(url: str, db: Db, registry: Registry) -> None:
+    """W24, R29: those of others are."""
+    gate = Gate()
+    registry.processor("long")(gate)
+    registry.processor("short")(lambda job: threading.Event().wait(1))
+    with working(url, registry) as (_, heard):
+        long, short = enqueue(db, "long"), enqueue(db, "short")
+        assert short
+        until(lambda: any(short in event.facts["job_ids"] for event in heard.all(events.LEASES_EXTENDED)))
+        until_status(db, short, "COMPLETED")
+        until(lambda: heard.all(events.LEASES_EXTENDED)[-1].facts["job_ids"] == [long])
+        gate.open.set()
+
+
+def test_what_a_job_leaves_behind_says_nothing_after_its_end(url: str, db: Db, registry: Registry) -> None:
+    """W18, W22."""
+    left: list[Job] = []
+
+    @registry.processor("leaves")
+    def leave(job: Job) -> None:
+        job.update_progress(99)
+        left.append(job)
+
+    @registry.processor("says")
+    def say(job: Job) -> None:
+        job.log("something")
+
+    with working(url, registry):
+        job_id = enqueue(db, "leaves")
+        assert job_id
+        until_status(db, job_id, "COMPLETED")
+        until(lambda: row(db, job_id).progress)
+        left[0].update_progress(1)
+        left[0].log("too late")
+        enqueue(db, "says")  # whose words are written after those
+        until(lambda: db.execute("SELECT FROM job_log WHERE message = 'something'").fetchall())
+    assert row(db, job_id).progress == {"percent": 99, "note": None}
+    assert db.execute("SELECT message FROM job_log").fetchall() == [("something",)]
+
+
+def test_words_that_cannot_be_written_are_the_workers_trouble_and_come_later(
+    url: str, db: Db, registry: Registry
+) -> None:
+    """W20, W31."""
+    gate = Gate()
+
+    @registry.processor("chatty")
+    def chatty(job: Job) -> None:
+        job.log("before")
+        gate(job)
+        job.log("after")
+
+    with working(url, registry) as (_, heard):
+        job_id = enqueue(db, "chatty")
+        assert job_id
+        until(lambda: db.execute("SELECT FROM job_log").fetchall())
+        db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'snapapp notes'")
+        gate.open.set()
+        assert until_status(db, job_id, "COMPLETED").errors == []
+        until(lambda: db.execute("SELECT message FROM job_log ORDER BY id").fetchall() == [("before",), ("after",)])
+        until(lambda: "write notes" in [event.facts["doing"] for event in heard.all("worker.error")])
+
+
+def test_a_row_of_the_roster_lasts_as_long_as_a_lease(url: str, db: Db, registry: Registry) -> None:
+    """M43."""
+    registry.processor("any")(lambda job: None)
+    with working(url, registry, lease_for=timedelta(seconds=7)):
+        lasts = "SELECT expires_at - beat_at FROM job_worker"
+        until(lambda: db.execute(lasts).fetchall())
+        assert scalar(db, lasts) == timedelta(seconds=7)
+        first = scalar(db, "SELECT beat_at FROM job_worker")
+        until(lambda: scalar(db, "SELECT beat_at FROM job_worker") > first)
+        assert scalar(db, lasts) == timedelta(seconds=7)
 
 
 def test_cancelling_a_running_job_reaches_it_at_once(url: str, db: Db, registry: Registry) -> None:
@@ -536,7 +611,7 @@ def test_a_job_that_ignores_its_cancel_and_fails_is_cancelled(url: str, db: Db, 
 
 
 def test_a_stop_lets_running_jobs_end_and_hands_waiting_ones_back(url: str, db: Db, registry: Registry) -> None:
-    """W40, R30, W38, W39, W41, D17, D18, FA6, R29: nobody is charged for a deploy."""
+    """W40, R30, W38, W39, W41, D17, D18, FA6: nobody is charged for a deploy."""
     gate = Gate()
     registry.processor("slow")(gate)
     with working(url, registry, concurrency=2) as (worker, _):
