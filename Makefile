@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup run dev test check format demo psql bench chaos peers docs lock clean
+.PHONY: help setup run dev test check format demo psql bench chaos mutants peers docs lock clean
 
 VENV := .venv
 PYTHON_BIN := $(VENV)/bin/python
@@ -49,6 +49,9 @@ bench: $(READY) ## measure the queue on this machine
 
 chaos: $(READY_DEV) ## break things on purpose and look for lost jobs
 	@exec $(PYTHON_BIN) -m tests.labs chaos $(ARGS)
+
+mutants: $(READY_DEV) ## plant known defects in a copy: the tests must notice each; writes docs/mutants.md
+	@exec $(PYTHON_BIN) -m tests.labs mutants $(ARGS)
 
 peers: $(READY_DEV) ## install the other queues that bench can compare with
 	@sh -ec "$$INSTALL" sh requirements-peers.lock "other queues"

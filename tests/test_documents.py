@@ -88,7 +88,7 @@ def test_adr_0008_a_table_is_the_queue_and_a_bean_of_the_api_polls_it(
 
 
 def test_adr_022_a_worker_service_takes_a_queue_a_processor_and_options(url: str, db: Db, registry: Registry) -> None:
-    """W1, W3, W7, W10, W14, W16, W17, W23, W25, W29, W32-W36, W38-W41.
+    """W1, W3, W7, W10, W14, W16, W17, W23, W25, W28, W29, W32-W36, W38-W41.
 
     AbstractQueue is queues=, opts are concurrency=, lease_for= (lockDuration), beat_every= (instead of
     lockRenewTimeBuffer) and poll_delay= (pollingIntervalMs); run() and close() are start() and stop(); addLog is

@@ -63,6 +63,7 @@ def test_a_peer_drains_the_same_queue(server: Postgres, peer: str) -> None:
 
 
 def test_the_command_prints_json_and_nothing_else(server: Postgres, capsys: pytest.CaptureFixture[str]) -> None:
+    """Q50: what the queue itself can be held against."""
     given = arguments("--json", "--quick", "--runs", "1", "--jobs", "100", "--only", "enqueue")
     assert bench.command(given, server.url_of("postgres"), migrate) == 0
     printed = json.loads(capsys.readouterr().out)

@@ -132,9 +132,11 @@ def test_what_a_worker_did_is_counted_once_and_stands_on_the_roster(url: str, db
 
 
 def test_a_worker_is_somebody_new_at_every_start(url: str, registry: Registry) -> None:
-    """W8, R15, S13, FA14: a name that survives a restart would keep the dead one's jobs alive."""
+    """W8, Q20, R15, S13, FA14: a name that survives a restart would keep the dead one's jobs alive."""
     runtime = Runtime(quick_settings(url, worker_name="the same"), registry=registry)
-    assert runtime.worker().id != runtime.worker().id
+    first, second = runtime.worker().id, runtime.worker().id
+    assert first != second
+    assert len(first) == len(second) == 32
     runtime.close()
 
 

@@ -17,7 +17,7 @@ LABS = {
     "install": ("install", "the installer on a blank Debian: twice, upgrades, bad releases, backup, wipe, restore"),
     "limits": ("limits", "four workers share a limit of three while they are killed"),
     "media": ("media.command", "videos broken at random, or our speed beside three commands of FFmpeg"),
-    "mutants": ("mutants", "twelve known defects planted in a copy, which the everyday tests must notice"),
+    "mutants": ("mutants", "known defects planted in a copy, one by one, which the everyday tests must notice"),
     "outage": ("outage", "PostgreSQL goes away while jobs run, and the process that serves stays"),
     "schedules": ("schedules.command", "a week in which the clocks change, with three workers that are killed"),
     "simulate": ("fleet.simulate", "the autoscaler on recorded loads in simulated time; draws docs/fleet/*.svg"),

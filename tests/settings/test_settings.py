@@ -455,10 +455,23 @@ def test_variables_of_others_are_none_of_our_business() -> None:
     assert load({"PATH": "/bin", "PORT": "x", "SNAPAPPS": "y"}, env_file("PGSSLMODE=require")).warnings == ()
 
 
+def test_the_defaults_of_the_queue_are_those_that_were_decided() -> None:
+    """W10, W11, W12, Q10, Q11, Q14, R7, S15."""
+    its = of().jobs("postgresql://")
+    assert (its.concurrency, its.batch_size, its.max_attempts) == (4, 100, 3)
+    assert (its.lease_for, its.beat_every) == (timedelta(seconds=60), timedelta(seconds=10))
+    assert (its.keep_finished, its.retry.base, its.retry.maximum) == (
+        timedelta(days=7),
+        timedelta(seconds=10),
+        timedelta(minutes=5),
+    )
+
+
 # --- Explaining ---------------------------------------------------------------------------------------------
 
 
 def test_explain_says_where_each_value_comes_from() -> None:
+    """R5: defaults are beneath the file, which is beneath the environment."""
     settings = of(env_file("SNAPAPP_PORT=9000", "SNAPAPP_HOST=::1"), PORT="9001")
     rows = {row.name: (row.value, row.source) for row in settings.explain()}
     assert rows["SNAPAPP_PORT"] == ("9001", Origin.ENVIRONMENT)

@@ -43,13 +43,23 @@ def test_a_beat_saves_a_lease_that_ended_but_was_not_recovered(db: Db) -> None:
 
 
 def test_the_first_beat_of_a_running_job_writes_its_start(db: Db) -> None:
-    """Q5, M25."""
+    """Q4, Q5, M25: beside it stands when it was last confirmed."""
     held = running_job(db)
     beat(db, held.lease, ran_for=20.0)
     started = row(db, held.id).started_at
     assert ago(seconds=25) < started < ago(seconds=19)
+    confirmed = row(db, held.id).locked_at
     beat(db, held.lease, ran_for=1.0)
     assert row(db, held.id).started_at == started
+    assert started < confirmed < row(db, held.id).locked_at
+
+
+def test_no_index_holds_what_a_beat_changes_and_one_holds_what_runs(db: Db) -> None:
+    """Q6, Q7."""
+    found = db.execute("SELECT indexdef FROM pg_indexes WHERE tablename = 'snap_processing_job'").fetchall()
+    changed = ("claimed_by", "locked_at", "lock_expires_at")
+    assert [index for (index,) in found if any(column in index for column in changed)] == []
+    assert any("status = 'RUNNING'" in index for (index,) in found)
 
 
 def test_a_beat_tells_what_was_lost(db: Db) -> None:

@@ -199,6 +199,7 @@ def test_a_last_attempt_is_pardoned_once(db: Db) -> None:
 
 
 def test_the_only_attempt_is_never_given_back(db: Db) -> None:
+    """W15: whoever stalls has used it up."""
     lost = make_job(db, "RUNNING", attempt_count=1, max_attempts=1, lock_expires_at=ago(seconds=1))
     leases_rows.recover(db, spread=timedelta(0))
     assert row(db, lost).attempt_count == 1
