@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from pathlib import Path
 from tests import ROOT
 from tests.labs.defects import MUTANTS, Edit
 
+_SIDE_BY_SIDE = 2
 PAGE = ROOT / "docs" / "mutants.md"
 _HEAD = """\
 # Planted defects
@@ -52,7 +54,8 @@ def main() -> int:
     with _house() as house:
         if not _is_sound(house, chosen):
             return 1
-    verdicts = [_verdict(name) for name in chosen]
+    with ThreadPoolExecutor(_SIDE_BY_SIDE) as threads:  # tests mostly wait
+        verdicts = [*threads.map(_verdict, chosen)]
     survivors = [each.name for each in verdicts if each.by is None]
     print(f"{len(chosen) - len(survivors)}/{len(chosen)} mutants caught")
     if not names:
@@ -86,7 +89,7 @@ def _verdict(name: str) -> Verdict:
         run = _run(house, mutant.tests)
     # an ERROR would say that the house does not stand, and nothing of what the defect is about
     failed = [line for line in run.stdout.splitlines() if line.startswith("FAILED")]
-    by = failed[0].split(" - ")[0].split("::")[-1] if run.returncode == 1 and failed else None
+    by = failed[0].split(" - ")[0].split("::")[-1].split("[")[0] if run.returncode == 1 and failed else None
     verdict = Verdict(name, time.monotonic() - began, by)
     noticed = f"by {by}" if by else "by nothing: it survives"
     print(f"{name} ({mutant.rows}: {mutant.what}): {verdict.seconds:.0f} s, {noticed}", flush=True)
