@@ -75,6 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for marker in (
         "both_servers: runs on the embedded PostgreSQL and on the system's oldest one",
         "both_servers_at_length: on the oldest one with --everything only",
+        "direct: wants what no pooler hands on, such as LISTEN; not with --pgbouncer",
         "at_length: runs with --everything only; what a shorter test holds in every run, for longer or in another way",
     ):
         config.addinivalue_line("markers", marker)
@@ -92,6 +93,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("pgbouncer"):
+        for item in items:
+            if item.get_closest_marker("direct"):
+                item.add_marker(pytest.mark.skip(reason="through a pooler it cannot be"))
     if config.getoption("everything"):
         return
     by_default = [item for item in items if not item.get_closest_marker("at_length")]

@@ -691,6 +691,7 @@ def let_one_end(db: Db, gate: threading.Semaphore) -> None:
     until(lambda: list(statuses(db).values()).count("COMPLETED") > ended)
 
 
+@pytest.mark.direct
 def test_a_worker_obeys_a_limit_as_soon_as_it_is_there_and_forgets_it_when_it_is_gone(url: str, db: Db) -> None:
     """R40: with a backlog, and without waiting for a poll."""
     registry, gate = Registry(), threading.Semaphore(0)
@@ -714,6 +715,7 @@ def test_a_worker_obeys_a_limit_as_soon_as_it_is_there_and_forgets_it_when_it_is
         until(lambda: {row(db, job_id).status for job_id in made} == {"COMPLETED"})
 
 
+@pytest.mark.direct
 def test_a_place_that_another_worker_freed_is_soon_taken(url: str, db: Db) -> None:
     limit(db, "key:k", 1)
     [theirs] = keyed(db, 1, kind="quick", status="RUNNING")

@@ -904,6 +904,7 @@ def test_a_worker_that_stops_fires_no_more(url: str, db: Db, known: Registry) ->
     assert ledger(db) == stood
 
 
+@pytest.mark.direct
 def test_a_database_that_goes_away_is_waited_for(url: str, db: Db, known: Registry) -> None:
     known.scheduled(every=SECOND, name="its")(work)
     with working(url, known) as (_, heard):
