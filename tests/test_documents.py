@@ -23,7 +23,7 @@ from snapapp.jobs.settings import RetrySettings
 from tests.api.conftest import served
 from tests.commands import Call
 from tests.factory import Db, row, scalar, statuses
-from tests.jobs.fleet.supervised import QUICK, plan, supervising, until_workers
+from tests.jobs.fleet.supervised import plan, supervising, until_workers
 from tests.jobs.working import Heard, until, until_status
 from tests.running import Running
 
@@ -207,10 +207,12 @@ def test_stage_4_three_terminals_process_a_hundred_jobs_once_each(
     stuck, last = (enqueue(db, "fleet.hold", hold, max_attempts=attempts) or 0 for attempts in (2, 1))
     until(lambda: row(db, stuck).started_at and row(db, last).started_at)
     dead = {row(db, job).claimed_by for job in (stuck, last)}
-    for (name,) in db.execute("SELECT name FROM job_worker WHERE id = ANY (%s)", [[*dead]]).fetchall():
-        terminal = terminals[int(name.removeprefix("worker-")) - 1].process
-        os.killpg(terminal.pid, signal.SIGKILL)
-        terminal.wait()
+    names = db.execute("SELECT name FROM job_worker WHERE id = ANY (%s)", [[*dead]]).fetchall()
+    victims = [terminals[int(name.removeprefix("worker-")) - 1].process for (name,) in names]
+    for victim in victims:  # at once, or one would take over from the other
+        os.killpg(victim.pid, signal.SIGKILL)
+    for victim in victims:
+        victim.wait()
     until(lambda: row(db, stuck).claimed_by not in {None, *dead} and row(db, last).status == "FAILED", within=40)
     assert (row(db, stuck).attempt_count, row(db, last).last_error) == (2, "worker lost")
     until(lambda: sum(each["jobs_recovered"] for each in metrics().values()) == 2)
@@ -231,7 +233,7 @@ def test_queuemaster_a_plan_is_provisioned_scaled_and_terminated_by_signals(url:
         reports={"max_processes": 2, "min_processes": 1, "balance": "simple", "scale_up_threshold": 3.0},
     )
     with supervising(tmp_path, url) as start:
-        master = start(pools, SNAPAPP_SHUTDOWN_GRACE_MS=QUICK["SNAPAPP_SHUTDOWN_GRACE_MS"])
+        master = start(pools, SNAPAPP_SHUTDOWN_GRACE_MS="30000")
         until_workers(db, 2)
         registered = "SELECT pid, host, name, pool, queues, max_seconds, max_memory_mb, status FROM job_worker"
         [first, *_] = db.execute(f"{registered} WHERE pool = 'default-supervisor' ORDER BY name").fetchall()
@@ -248,10 +250,13 @@ def test_queuemaster_a_plan_is_provisioned_scaled_and_terminated_by_signals(url:
 
         master.signal(signal.SIGUSR1)
         until(lambda: {pool.state for pool in store.fleet(db)} == {"PAUSED"})
-        job = enqueue(db, "fleet.count", {"seconds": 0.5}, queue="reports") or 0
+        may_end = tmp_path / "may end"
+        job = enqueue(db, "fleet.hold", {"file": str(may_end)}, queue="reports") or 0
         master.signal(signal.SIGCONT)
         until(lambda: row(db, job).status == "RUNNING", within=40)
         master.signal(signal.SIGTERM)
+        until(lambda: scalar(db, "SELECT status FROM job_master") == "STOPPING")
+        may_end.touch()
         assert master.end() == 0, master.said()
         assert row(db, job).status == "COMPLETED", "the current job ends first"
         assert master.family() == []

@@ -489,13 +489,14 @@ def test_a_job_that_runs_for_longer_than_a_lease_keeps_it(url: str, db: Db, regi
 
 def test_at_its_end_a_jobs_lease_is_not_extended_any_more(url: str, db: Db, registry: Registry) -> None:
     """W24, R29: those of others are."""
-    gate = Gate()
+    gate, short_gate = Gate(), Gate()
     registry.processor("long")(gate)
-    registry.processor("short")(lambda job: threading.Event().wait(1))
+    registry.processor("short")(short_gate)
     with working(url, registry) as (_, heard):
         long, short = enqueue(db, "long"), enqueue(db, "short")
         assert short
         until(lambda: any(short in event.facts["job_ids"] for event in heard.all(events.LEASES_EXTENDED)))
+        short_gate.open.set()
         until_status(db, short, "COMPLETED")
         until(lambda: heard.all(events.LEASES_EXTENDED)[-1].facts["job_ids"] == [long])
         gate.open.set()
@@ -543,7 +544,8 @@ def test_words_that_cannot_be_written_are_the_workers_trouble_and_come_later(
         job_id = enqueue(db, "chatty")
         assert job_id
         until(lambda: db.execute("SELECT FROM job_log").fetchall())
-        db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'snapapp notes'")
+        writers = "application_name = 'snapapp notes' AND datname = current_database()"
+        db.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {writers}")
         gate.open.set()
         assert until_status(db, job_id, "COMPLETED").errors == []
         until(lambda: db.execute("SELECT message FROM job_log ORDER BY id").fetchall() == [("before",), ("after",)])
