@@ -98,6 +98,18 @@ def test_a_week_is_drawn_and_leads_to_a_kind_and_its_jobs(page: Page, site: Serv
     expect(panel(page, "Attempts that ended")).to_contain_text("8 completed, 4 failed")
 
 
+def test_a_finding_whose_cure_is_safe_has_a_button(page: Page, db: Db) -> None:
+    make_job(db, kind="unknown", queue="mail")
+    db.execute("SELECT pause_queue('mail', 'stocktaking')")
+    found = panel(page, "What the doctor finds")
+    found.get_by_role("button", name="Look again").click()
+    item = found.locator("li", has_text="The queue mail has been paused")
+    item.get_by_role("button", name="Resume").click()
+    confirm(page, "Resume mail")
+    expect(item).to_have_count(0)
+    assert deeds(db) == [("Ana", "queue.resume", "queue mail", 0)]
+
+
 def test_a_group_of_failures_is_counted_and_retried_with_a_name(page: Page, db: Db) -> None:
     make_jobs(db, 3, "FAILED", kind="unknown", last_error=HOSTILE)
     make_job(db, "FAILED", kind="unknown", last_error="another")

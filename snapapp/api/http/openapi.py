@@ -94,7 +94,7 @@ def _described(app: FastAPI) -> dict[str, Any]:
             operation["responses"]["401"] = _answer("The token is missing or wrong.", "Unauthorized")
             operation["responses"]["403"] = _answer(
                 "No token is set and the request does not come from this machine; or `SNAPAPP_INTERNAL_ALLOW` does not "
-                "name its address."
+                "name its address; or its token only reads."
             )
         if asked_with:
             operation["responses"]["429"] = _answer(

@@ -1,4 +1,4 @@
-"""/internal/doctor: what is wrong with the queue and its database, and what to do. It only looks."""
+"""/internal/doctor: what is wrong with the queue and its database, and what to do; what is safe it does when asked."""
 
 import threading
 from datetime import UTC, datetime, timedelta
@@ -7,18 +7,20 @@ from typing import Annotated, Any
 
 import psycopg
 import sqlalchemy.exc
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Query, Request
 from pydantic import Field
 
-from snapapp.api.http.deps import House
-from snapapp.api.http.schema import Shown
+from snapapp.api.http.deps import House, Reading, Who
+from snapapp.api.http.schema import Sent, Shown, Text
+from snapapp.api.http.strict_json import StrictRoute
 from snapapp.backup import check
 from snapapp.jobs import doctor
 from snapapp.jobs.doctor import Finding, Severity
+from snapapp.jobs.rows import audit
 from snapapp.postgres import database, schema
 from snapapp.process.monolith import Monolith
 
-router = APIRouter(prefix="/internal/doctor", tags=["observability"])
+router = APIRouter(prefix="/internal/doctor", tags=["observability"], route_class=StrictRoute)
 
 _FRESH_FOR = timedelta(seconds=2)
 
@@ -36,7 +38,7 @@ class FindingLine(Shown):
     why: str = Field(description="Why it matters.")
     do: str = Field(description="What to do about it.")
     paste: str | None = Field(description="A command or a statement that does it.")
-    can_fix: bool = Field(description="Whether `snapapp doctor --fix` does it.")
+    can_fix: bool = Field(description="Whether `snapapp doctor --fix` does it, and `POST /internal/doctor/fix`.")
 
 
 class Diagnosis(Shown):
@@ -51,15 +53,19 @@ class Visits:
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
-        self._looked_at = float("-inf")  # these two are written by whoever has the turn
+        self._began = self._ended = float("-inf")  # these three are written by whoever has the turn
         self._diagnosis: Diagnosis | None = None
 
-    def diagnosis(self, house: Monolith) -> Diagnosis:
+    def diagnosis(self, house: Monolith, *, anew: bool = False) -> Diagnosis:
+        """`anew`: from an examination that began after this was asked for."""
+        asked = monotonic()
         with self._turn:
-            if self._diagnosis is None or monotonic() - self._looked_at > _FRESH_FOR.total_seconds():
+            is_old = self._began < asked if anew else monotonic() - self._ended > _FRESH_FOR.total_seconds()
+            if self._diagnosis is None or is_old:
                 self._diagnosis = None  # an old answer is none
+                self._began = monotonic()
                 self._diagnosis = _told(_examined(house))
-                self._looked_at = monotonic()
+                self._ended = monotonic()
             return self._diagnosis
 
 
@@ -95,6 +101,35 @@ def _visits(request: Request) -> Visits:
 
 
 @router.get("")
-def examine(house: House, visits: Annotated[Visits, Depends(_visits)]) -> Diagnosis:
+def examine(
+    house: House,
+    visits: Annotated[Visits, Depends(_visits)],
+    anew: Annotated[bool, Query(description="Not what somebody else was told a moment ago.")] = False,
+) -> Diagnosis:
     """Every check, in order. What is well is told too; `worst` says at a glance."""
-    return visits.diagnosis(house)
+    return visits.diagnosis(house, anew=anew)
+
+
+class Fixing(Sent):
+    check: Text = Field(description="As the finding says.", examples=["stuck"])
+    id: Text = Field(description="Of the finding.", examples=["QUEUE_STUCK_JOBS"])
+
+
+class DeedLine(Shown):
+    said: str = Field(examples=["Took 3 jobs back whose leases had ended; they run again."])
+    has_worked: bool
+
+
+class Fixed(Shown):
+    items: list[DeedLine] = Field(description="What was done; none: there is nothing of it any more.")
+
+
+@router.post("/fix")
+def fix(house: House, db: Reading, wanted: Fixing, who: Who) -> Fixed:
+    """Does about one finding what `snapapp doctor --fix` does: nothing but what workers or autovacuum do by themselves,
+    sooner or later. It stands in the audit before it is done, because a sweep runs in no transaction."""
+    described = _described(house)
+    found = [its for its in doctor.examine(house.url, described, only=[wanted.check]) if its.id == wanted.id]
+    audit.write(db, who, "doctor.fix", f"finding {wanted.id}", detail={"check": wanted.check, "findings": len(found)})
+    deeds = doctor.mend(house.url, found, described)
+    return Fixed(items=[DeedLine.model_validate(each) for each in deeds])

@@ -3,7 +3,7 @@
 import { make, put } from "/static/page.js";
 import {
   NOT_YET, ask, button, change, code, counted, deed, each, jobsOf, link, literal, moment, number, panel, query,
-  saidOf, span, sum, table,
+  saidOf, span, speak, sum, sure, table,
 } from "/static/ops-parts.js";
 import { QUEUE_COLUMNS, queueRow } from "/static/ops-queues.js";
 import { many } from "/static/ops-many.js";
@@ -50,10 +50,10 @@ export function nowView({ again }) {
 
   async function look(isAsked = false) {
     if (!isAsked && performance.now() - lookedAt < DOCTOR_EVERY) return NOT_YET;
-    const diagnosis = await ask("/internal/doctor");
+    const diagnosis = await ask(`/internal/doctor${isAsked ? "?anew=true" : ""}`);
     lookedAt = performance.now();
     const open = new Set([...findings.querySelectorAll("details[open]")].map((fold) => fold.parentElement.textContent));
-    findings.replaceChildren(...findingsOf(diagnosis));
+    findings.replaceChildren(...findingsOf(diagnosis, () => look(true).catch(() => again())));
     for (const item of findings.children) if (open.has(item.textContent)) item.querySelector("details").open = true;
   }
 
@@ -134,7 +134,7 @@ function groupRow(its, again) {
 // --- the doctor --------------------------------------------------------------------------------------------------
 
 /** The worst first; what one check finds again and again is one line. */
-function findingsOf({ findings, generatedAt }) {
+function findingsOf({ findings, generatedAt }, fixed) {
   const worst = ["critical", "warning", "notice"];
   const wrong = findings.filter((its) => its.severity !== "ok");
   wrong.sort((one, other) => worst.indexOf(one.severity) - worst.indexOf(other.severity));
@@ -142,20 +142,38 @@ function findingsOf({ findings, generatedAt }) {
   for (const its of wrong) alike.set(its.id, [...(alike.get(its.id) ?? []), its]);
   const well = findings.length - wrong.length;
   const rest = make("li", { className: "quiet", textContent: `${well} checks found nothing wrong, ${new Date(generatedAt).toLocaleTimeString()}.` });
-  return [...[...alike.values()].map(finding), rest];
+  return [...[...alike.values()].map((those) => finding(those, fixed)), rest];
 }
 
-function finding([its, ...others]) {
+function finding([its, ...others], fixed) {
   const mark = make("span", { className: "severity", textContent: its.severity });
   mark.dataset.severity = its.severity;
   const item = make("li", {}, make("p", {}, mark, " ", its.saw));
   const fold = make("details", {}, make("summary", { textContent: others.length ? `why, what to do, and ${others.length} more like it` : "why, and what to do" }));
   for (const text of [its.why, its.do]) if (text) fold.append(make("p", { textContent: text }));
   if (its.paste) fold.append(code(its.paste));
-  if (its.canFix) fold.append(make("p", { className: "quiet" }, "It does that itself: ", make("code", { textContent: "snapapp doctor --fix" })));
-  for (const other of others.slice(0, ALIKE)) fold.append(make("p", { className: "quiet", textContent: other.saw }));
-  item.append(fold);
+  if (its.canFix) fold.append(make("p", { className: "quiet" }, "In a terminal it is ", make("code", { textContent: "snapapp doctor --fix" })));
+  for (const other of others.slice(0, ALIKE)) fold.append(make("p", { className: "quiet" }, other.saw, " ", ...fixesOf(other, fixed)));
+  item.append(...fixesOf(its, fixed), fold);
   return item;
+}
+
+/** Buttons for what is safe to do about it; each asks first, and stands in the audit. */
+function fixesOf(its, fixed) {
+  const { queue, schedule } = its.numbers;
+  const fix = (words, title, path, body) => deed(words, () => sure({
+    title, text: its.saw, yes: title, act: () => change(path, body, { within: 600_000 }), done: (answer) => {
+      speak(answer.items?.map((each) => each.said).join(" ") || `${title}: done.`);
+      fixed();
+    },
+  }));
+  if (its.id === "QUEUE_PAUSED") return [fix("Resume …", `Resume ${queue}`, `/internal/queues/${encodeURIComponent(queue).replaceAll("%2F", "/")}/resume`)];
+  if (its.id === "SCHEDULE_PAUSED") {
+    const path = `/internal/schedules/${encodeURIComponent(schedule)}`;
+    return [fix("Resume …", `Resume ${schedule}`, `${path}/resume`), " ", fix("Run now …", `Run ${schedule} now`, `${path}/run`)];
+  }
+  if (its.canFix) return [fix("Mend …", "Mend it", "/internal/doctor/fix", { check: its.check, id: its.id })];
+  return [];
 }
 
 // --- how it is: answered whatever is broken ------------------------------------------------------------------------

@@ -11,7 +11,8 @@ from starlette.testclient import TestClient
 from snapapp.jobs.doctor import CHECKS
 from tests.api.conftest import served
 from tests.conftest import Postgres
-from tests.factory import Db, ago, at_once, make_job
+from tests.factory import Db, ago, at_once, make_job, row
+from tests.jobs.working import until
 
 DOCTOR = "/internal/doctor"
 
@@ -34,6 +35,26 @@ def test_what_is_wrong_comes_with_numbers_and_what_to_do(client: TestClient, db:
     stuck = found["QUEUE_STUCK_JOBS"]
     assert (stuck["severity"], stuck["numbers"]["jobs"], stuck["canFix"]) == ("warning", 1, True)
     assert stuck["paste"] == "SELECT * FROM queue_stuck;"
+
+
+def test_what_is_safe_is_done_when_asked_and_stands_in_the_audit(client: TestClient, db: Db) -> None:
+    job_id = make_job(db, "RUNNING", lock_expires_at=ago(minutes=3))
+    db.execute("SELECT pause_queue('mail')")
+    sent = {"check": "stuck", "id": "QUEUE_STUCK_JOBS"}
+
+    def is_taken_back() -> bool:  # a server that has just started lets leases rest for a while
+        [done] = client.post(f"{DOCTOR}/fix", json=sent, headers={"X-Operator": "ana"}).json()["items"]
+        assert done["hasWorked"]
+        return bool(row(db, job_id).status != "RUNNING")
+
+    until(is_taken_back)
+    now = client.get(DOCTOR, params={"anew": True}).json()
+    assert {"QUEUE_STUCK_JOBS"}.isdisjoint(found["id"] for found in now["findings"])
+    deed = client.get("/internal/audit").json()["items"][-1]
+    assert (deed["who"], deed["action"], deed["subject"]) == ("ana", "doctor.fix", "finding QUEUE_STUCK_JOBS")
+    unsafe = client.post(f"{DOCTOR}/fix", json={"check": "queues", "id": "QUEUE_PAUSED"}).json()
+    assert unsafe == {"items": []}
+    assert client.post(f"{DOCTOR}/fix", json={"check": "stuck"}).status_code == 400
 
 
 def test_many_who_ask_at_once_cost_one_examination(client: TestClient) -> None:
