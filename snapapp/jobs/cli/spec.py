@@ -36,6 +36,7 @@ from snapapp.jobs.cli.tail import tail_jobs
 from snapapp.jobs.cli.typed import Add, Db, duration, moment
 from snapapp.jobs.enqueue import enqueue
 from snapapp.jobs.errors import InvalidJob
+from snapapp.jobs.model import clean
 from snapapp.jobs.rows import audit, views
 from snapapp.jobs.rows.audit import Actor
 
@@ -70,8 +71,9 @@ def run_spec(db: Db, arguments: Namespace) -> int:
             job_id = enqueue(db, **job)
         except InvalidJob as error:
             raise InvalidJob(f"{file}: {error}") from None
+        place = clean(str(file.resolve()), _LONGEST, keep="end")
         sha256 = hashlib.sha256(text.encode()).hexdigest()
-        detail = provenance | {"spec": str(file.resolve())[-500:], "sha256": sha256, "host": platform.node()}
+        detail = provenance | {"spec": place, "sha256": sha256, "host": platform.node()}
         who = Actor(provenance.get("by") or person() or "", "this machine")
         audit.write(db, who, "job.run", f"job {job_id}", jobs=1, detail=detail)
         if arguments.check:
@@ -101,7 +103,7 @@ def read(text: str, file: Path) -> tuple[dict[str, Any], dict[str, str]]:
     if mistakes:
         raise InvalidJob(f"{file}: {'; '.join(mistakes)}")
     for name, told in tables["provenance"].items():
-        if not isinstance(told, str) or len(told) > _LONGEST or "\0" in told:
+        if not isinstance(told, str) or clean(told, _LONGEST) != told:
             said = f"text of at most {_LONGEST} characters, not {told!r:.100}"
             raise InvalidJob(f"{file}: provenance.{name} must be {said}")
     job = given | tables["limits"]

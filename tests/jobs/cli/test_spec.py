@@ -119,6 +119,7 @@ def test_a_job_that_is_followed_is_shown_to_its_end(call: Call, db: Db, tmp_path
         ("a.toml", "version = 1\nkind = 'k'\npayload_file = 5", "payload_file must be the name of a file"),
         ("a.toml", "version = ", "Invalid value (at end of document)"),
         ("a.json", '{"version": 1, "kind": "a", "kind": "b"}', "'kind' comes twice in one object"),
+        ("a.json", '{"version": 1, "kind": "k", "provenance": {"by": "\\ud800"}}', "provenance.by must be text"),
         ("a.json", "[1]", "holds no object"),
         ("a.json", "[" * 100_000, "cannot be read"),
         ("a.json", '{"version": 1,', "line 1 column 15"),
