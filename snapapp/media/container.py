@@ -5,7 +5,7 @@ FFmpeg gets a file object and never a name: a name may be an address or a playli
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import BinaryIO, cast
 
@@ -49,11 +49,13 @@ _MP4_BOXES = {
     b"uuid",
     b"pdin",
 }
+_IN_ORDER = {"mjpeg", "mpeg4"}  # or they say that they are not
+_WITHOUT_INDEX = {"ts", "flv", "avi"}  # or with one that nobody need keep true
+_DEMUXERS = {"mkv": "matroska", "webm": "matroska", "ts": "mpegts", "flv": "flv", "avi": "avi"}
+_SYNC, _TS_PACKETS = 0x47, ((0, 188), (4, 192))  # each packet of a stream begins with it; of a camera's, after a time
 _OTHERS = {
-    b"RIFF": "an AVI or WAV file",
+    b"RIFF": "a WAV file",
     b"OggS": "an Ogg file",
-    b"FLV": "a Flash video",
-    b"G@": "an MPEG transport stream",
     b"\x00\x00\x01\xba": "an MPEG program stream",
     b"\x30\x26\xb2\x75": "a Windows Media file",
     b"\x89PNG": "a PNG picture",
@@ -131,6 +133,21 @@ class Video:
     pixels_left: int
     packets_damaged: int = field(default=0)
 
+    @property
+    def has_no_index(self) -> bool:
+        """Its frames are found by reading from the beginning."""
+        return self.kind in _WITHOUT_INDEX
+
+    def begin_anew(self) -> None:
+        """At the first packet. Demuxers without an index disagree about what seeking to the beginning means."""
+        self.container.close()
+        self.reading.seek(0)
+        self.container = _container(self.reading, self.kind, self.limits)
+        stream = video_stream(self.container)
+        assert stream
+        self.stream = stream
+        _restrain(stream.codec_context, self.limits)
+
     def time(self, pts: int) -> int:
         """Since second 0."""
         base = self.stream.time_base
@@ -187,6 +204,9 @@ class Video:
         if frames * self.stream.codec_context.width * self.stream.codec_context.height > self.pixels_left:
             raise self._too_much()
 
+    def close(self) -> None:
+        self.container.close()
+
     def _too_much(self) -> TooLarge:
         context = self.stream.codec_context
         return TooLarge(
@@ -207,10 +227,10 @@ def opened(source: BinaryIO, limits: Limits) -> Iterator[Video]:
         stream = video_stream(container)
         if stream is None:
             raise NoVideo("the file has no video stream, only " + _what_is_in(container))
-        if problem := why_not(stream, limits):
+        if problem := why_not(stream, kind, limits):
             raise problem
-        with in_words(reading):
-            yield made_ready(container, stream, kind, reading, limits)
+        with in_words(reading), closing(made_ready(container, stream, kind, reading, limits)) as video:
+            yield video
 
 
 @contextmanager
@@ -219,28 +239,37 @@ def opened_unchecked(source: BinaryIO, limits: Limits) -> Iterator[tuple[InputCo
     reading = Reading(source, limits.max_header_bytes)
     kind = _kind(reading)
     with in_words(reading):
-        container = av.open(
-            reading,
-            "r",
-            container_options={"format_whitelist": "mov,matroska"},
-            # FFmpeg decodes while it looks for what the header does not say; a 16k × 16k file took 621 MB there
-            options={"max_pixels": str(limits.max_pixels), "codec_whitelist": _DECODERS, "threads": "1"},
-            metadata_errors="replace",
-            buffer_size=_BUFFER,
-        )
+        container = _container(reading, kind, limits)
     with container:
-        # to invent missing timestamps FFmpeg would keep packets until it knows, perhaps all
-        container.flags &= ~cast(int, Flags.gen_pts.value)
         yield container, kind, reading
 
 
+def _container(reading: Reading, kind: str, limits: Limits) -> InputContainer:
+    reading.allow(limits.max_header_bytes)
+    container = av.open(
+        reading,
+        "r",
+        container_options={"format_whitelist": _DEMUXERS.get(kind, "mov")},
+        # FFmpeg decodes while it looks for what the header does not say; a 16k × 16k file took 621 MB there
+        options={"max_pixels": str(limits.max_pixels), "codec_whitelist": _DECODERS, "threads": "1"},
+        metadata_errors="replace",
+        buffer_size=_BUFFER,
+    )
+    # to invent missing timestamps FFmpeg would keep packets until it knows, perhaps all
+    container.flags &= ~cast(int, Flags.gen_pts.value)
+    return container
+
+
 def made_ready(container: InputContainer, stream: VideoStream, kind: str, reading: Reading, limits: Limits) -> Video:
-    context = stream.codec_context
+    _restrain(stream.codec_context, limits)
+    return Video(container, stream, kind, reading, limits, container.start_time or 0, limits.max_decoded_pixels)
+
+
+def _restrain(context: VideoCodecContext, limits: Limits) -> None:
     context.thread_count = limits.threads
     context.thread_type = "AUTO"
     # options given when the file was opened do not reach its decoders
     context.options = {"max_pixels": str(limits.max_pixels), "codec_whitelist": _DECODERS}
-    return Video(container, stream, kind, reading, limits, container.start_time or 0, limits.max_decoded_pixels)
 
 
 def video_stream(container: InputContainer) -> VideoStream | None:
@@ -249,7 +278,7 @@ def video_stream(container: InputContainer) -> VideoStream | None:
     return next(moving, None)
 
 
-def why_not(stream: VideoStream, limits: Limits) -> MediaError | None:
+def why_not(stream: VideoStream, kind: str, limits: Limits) -> MediaError | None:
     """What stands against decoding this stream, if anything."""
     context, most = stream.codec_context, f"{limits.max_pixels / 1e6:.1f} million pixels"
     if codec_name(stream) not in _CODECS:
@@ -260,6 +289,11 @@ def why_not(stream: VideoStream, limits: Limits) -> MediaError | None:
         return Unreadable(f"its picture has no size that can be read: it is damaged, or larger than {most}")
     if context.width * context.height > limits.max_pixels:
         return TooLarge(f"the picture has {context.width}×{context.height} pixels; we read up to {most}")
+    if kind == "avi" and (context.has_b_frames or codec_name(stream) not in _IN_ORDER):
+        # it keeps the order of decoding only; FFmpeg guesses the times, and is a frame off for H.264 without B-frames
+        return UnsupportedContainer(
+            f"an AVI file does not say when frames coded as {codec_name(stream)} are shown; make an MP4 or MKV of it"
+        )
     return None
 
 
@@ -284,18 +318,24 @@ def in_words(reading: Reading) -> Iterator[None]:
 
 
 def _kind(reading: Reading) -> str:
-    """mp4, mov, mkv or webm, by the first bytes; a name or a Content-Type proves nothing."""
-    head = reading.read(64)
+    """By the first bytes; a name or a Content-Type proves nothing."""
+    head = reading.read(600)
     reading.check()
     reading.seek(0)
     if not head:
         raise Unreadable("the file is empty")
     if head.startswith(b"\x1aE\xdf\xa3"):
-        return "webm" if b"webm" in head else "mkv"
+        return "webm" if b"webm" in head[:64] else "mkv"
+    if head.startswith(b"FLV\x01"):
+        return "flv"
+    if head.startswith(b"RIFF") and head[8:12] == b"AVI ":
+        return "avi"
+    if any(head[first : first + 3 * size : size] == bytes([_SYNC] * 3) for first, size in _TS_PACKETS):
+        return "ts"
     if head[4:8] in _MP4_BOXES:
         return "mp4" if head[4:8] in (b"ftyp", b"styp", b"sidx", b"moof") and head[8:10] != b"qt" else "mov"
     what = next((name for start, name in _OTHERS.items() if head.startswith(start)), "something else")
-    raise UnsupportedContainer(f"this is {what}; we read MP4, MOV, MKV and WebM")
+    raise UnsupportedContainer(f"this is {what}; we read MP4, MOV, MKV, WebM, MPEG-TS, FLV and AVI")
 
 
 def _what_is_in(container: InputContainer) -> str:

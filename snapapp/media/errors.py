@@ -24,7 +24,7 @@ class Unreadable(Unusable):
 
 
 class UnsupportedContainer(Unusable):
-    """The file is something other than MP4, MOV, MKV or WebM."""
+    """The file is something other than MP4, MOV, MKV, WebM, MPEG-TS, FLV or AVI."""
 
 
 class UnsupportedCodec(Unusable):

@@ -5,6 +5,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import av
 from av.packet import Packet
@@ -21,6 +22,7 @@ _FURTHER_BACK = (0, 1 * SECOND, 4 * SECOND, 16 * SECOND, 64 * SECOND)
 # Frames that no other frame needs are not decoded until so many frames' time before the moment.
 _SURE = 3
 _CAN_SKIP = {"h264", "hevc"}
+_NOTHING = "the file contains no picture that can be decoded: it is damaged, or was cut off"
 _ORDINARY_RATE = 240  # frames a second; what a file claims beyond is rather a lie than a camera
 
 
@@ -44,9 +46,11 @@ def of_frame(video: Video, number: int) -> int:
         raise PastTheEnd(_no_frame(video, number, len(listed)))
     if listed:
         video.container.seek(listed[number], stream=video.stream)
+    elif video.has_no_index:
+        video.begin_anew()
     times: list[int] = []
     before = 0  # frames shown before those that are read
-    for packet in video.packets():
+    for packet in _in_step(video):
         if listed and not times and packet.dts is not None:
             before = bisect_left(listed, packet.dts)
         if packet.is_keyframe and before + len(times) > number:
@@ -82,6 +86,8 @@ def duration(video: Video) -> int | None:
 
 def _first(video: Video, moment: int) -> tuple[Shown, Iterator[Shown]]:
     """The frame shown at the moment, and those after it."""
+    if video.has_no_index:
+        return _first_without_index(video, moment)
     starts = [moment - back for back in _FURTHER_BACK if moment > back]
     for start in [*starts, None]:
         for skip_before in _skipping(video, moment):
@@ -95,7 +101,46 @@ def _first(video: Video, moment: int) -> tuple[Shown, Iterator[Shown]]:
             if moment > last.ends:
                 raise PastTheEnd(_past(video, moment, last))
             return last, frames
-    raise Unreadable("the file contains no picture that can be decoded: it is damaged, or was cut off")
+    raise Unreadable(_NOTHING)
+
+
+def _first_without_index(video: Video, moment: int) -> tuple[Shown, Iterator[Shown]]:
+    """Reads on to the moment to learn where decoding begins, and then again: reading costs a hundredth of decoding."""
+    video.begin_anew()
+    passed = _packets_before(video, moment)
+    for skipped in sorted({passed, 0}, reverse=True):
+        video.begin_anew()
+        frames = _shown(video, None, skipped)
+        first, last = _up_to(frames, moment)
+        if first is None or last is None or (first.begins > moment and skipped):
+            continue
+        if moment > last.ends:
+            raise PastTheEnd(_past(video, moment, last))
+        return last, frames
+    raise Unreadable(_NOTHING)
+
+
+def _packets_before(video: Video, moment: int) -> int:
+    """Before the last keyframe but one: what follows a keyframe may be shown before it."""
+    keyframes = [0]
+    for place, packet in enumerate(_in_step(video)):
+        stamp = packet.dts if packet.dts is not None else packet.pts
+        if stamp is not None and video.time(stamp) > moment:
+            break
+        if packet.is_keyframe:
+            keyframes.append(place)
+    return keyframes[-2] if len(keyframes) > 1 else 0
+
+
+def _in_step(video: Video) -> "Iterator[Packet[VideoStream]]":
+    """A recorder may write one recording after another into one stream, and each begins its clock anew."""
+    last: int | None = None
+    for packet in video.packets():
+        if video.has_no_index and packet.dts is not None:
+            if last is not None and packet.dts < last:
+                raise Unreadable("the file's clock jumps back, so its moments are not certain: send its parts alone")
+            last = packet.dts
+        yield packet
 
 
 def _up_to(frames: Iterator[Shown], moment: int) -> tuple[Shown | None, Shown | None]:
@@ -123,10 +168,10 @@ def _seek(video: Video, start: int | None) -> None:
         video.reading.check()
 
 
-def _shown(video: Video, skip_before: int | None) -> Iterator[Shown]:
+def _shown(video: Video, skip_before: int | None, packets_skipped: int = 0) -> Iterator[Shown]:
     """Each frame with its end, which is the beginning of the next."""
     held: tuple[VideoFrame, int] | None = None
-    for frame in _decoded(video, skip_before):
+    for frame in _decoded(video, skip_before, packets_skipped):
         stamp = frame.pts if frame.pts is not None else frame.dts
         if stamp is None:
             continue
@@ -140,9 +185,9 @@ def _shown(video: Video, skip_before: int | None) -> Iterator[Shown]:
         yield Shown(held[0], held[1], held[1] + _lasts(video, held[0]))
 
 
-def _decoded(video: Video, skip_before: int | None) -> Iterator[VideoFrame]:
+def _decoded(video: Video, skip_before: int | None, packets_skipped: int) -> Iterator[VideoFrame]:
     context = video.stream.codec_context
-    for packet in video.packets():
+    for packet in islice(_in_step(video), packets_skipped, None):
         if skip_before is not None:
             early = packet.pts is not None and video.time(packet.pts) < skip_before
             context.skip_frame = "NONREF" if early else "DEFAULT"

@@ -64,7 +64,7 @@ def probe(source: BinaryIO, limits: Limits | None = None) -> Probe:
         stream = video_stream(container)
         if stream is None:
             return _description(container, kind, None, problem=NoVideo("the file has no video stream"))
-        if problem := why_not(stream, limits):
+        if problem := why_not(stream, kind, limits):
             return _description(container, kind, stream, problem=problem)
         return _decoded(made_ready(container, stream, kind, reading, limits))
 

@@ -1,7 +1,9 @@
 """The frame of a moment is the one shown then, whatever the file is like."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from PIL import Image
@@ -9,10 +11,11 @@ from PIL import Image
 from snapapp import media
 from snapapp.media import PastTheEnd
 from snapapp.media.container import opened
+from snapapp.media.errors import Unreadable, UnsupportedContainer
 from snapapp.media.limits import Limits
-from snapapp.media.moments import of_frame
+from snapapp.media.moments import frames_from, of_frame
 from tests.media.conftest import Video, Whole
-from tests.media.material import GOOD, Interval, moments, number_on, shown_at
+from tests.media.material import GOOD, PYRAMID, X264, Interval, Recipe, make, moments, number_on, shown_at
 
 
 def number_at(path: Path, moment: float) -> int:
@@ -98,3 +101,67 @@ def test_the_time_of_a_frame_as_we_tell_it_leads_back_to_that_frame(video: Video
             told = round(one.begins, 6)
             assert shown_at(whole("irregular"), told) == Interval(one.number, one.begins, one.ends)
             assert number_at(video("irregular"), told) == one.number
+
+
+# --- without an index -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["ts", "flv", "avi_mpeg4"])
+def test_a_moment_past_the_end_of_a_file_without_an_index_is_refused(video: Video, whole: Whole, kind: str) -> None:
+    end = whole(kind)[-1].ends
+    for moment in (end + 0.01, 4000.0):
+        with pytest.raises(PastTheEnd, match=rf"is past the end: the video lasts {end:.2f} s"):
+            number_at(video(kind), round(moment, 6))
+    with pytest.raises(PastTheEnd, match=f"the video has {len(whole(kind))} frames"):
+        begin_of(video(kind), len(whole(kind)))
+
+
+@pytest.mark.parametrize("kind", ["ts", "ts_open_gop", "ts_of_a_camera", "flv"])
+def test_a_frame_is_the_one_that_the_same_recording_has_in_an_mp4(video: Video, tmp_path: Path, kind: str) -> None:
+    """As far as a clock of whole milliseconds goes, which is what FLV has."""
+    original = make(replace(GOOD[kind], suffix=".mp4", audio_from=None), tmp_path / "original.mp4")
+    alone = make(replace(GOOD[kind], audio_from=None), tmp_path / f"alone{GOOD[kind].suffix}")
+    for number in range(0, 75, 7):
+        begins = begin_of(original, number)
+        assert begin_of(alone, number) == pytest.approx(begins, abs=0.0005)
+        assert number_at(alone, begins + 0.02) == number_at(original, begins + 0.02) == number
+
+
+def test_little_is_decoded_of_what_lies_before_the_moment(video: Video) -> None:
+    """A seek is two readings; what is decoded is two groups of frames."""
+    with video("ts_open_gop").open("rb") as file, opened(file, Limits()) as opened_video:
+        left = opened_video.pixels_left
+        frames = frames_from(opened_video, 2_900_000, 2_900_000)
+        next(frames)
+        decoded = (left - opened_video.pixels_left) / (320 * 180)
+    assert decoded <= 24 * 2 + 10
+
+
+def test_a_recording_that_begins_within_a_group_of_frames_shows_what_can_be_decoded(video: Video) -> None:
+    """As a recorder cuts it: the first keyframe is not the first packet."""
+    data = video("ts_open_gop").read_bytes()
+    cut = io.BytesIO(data[188 * 40 :])
+    with opened(cut, Limits()) as opened_video:
+        shown = [number_on(cast(Any, one.frame).to_image()) for one in frames_from(opened_video, 0, 10**9)]
+    assert shown == list(range(shown[0], 75))
+    assert 0 < shown[0] < 30
+
+
+def test_a_stream_whose_clock_begins_anew_is_refused(video: Video) -> None:
+    """Two recordings in one file: a second of it would be two moments."""
+    twice = video("ts").read_bytes() * 2
+    with opened(io.BytesIO(twice), Limits()) as opened_video, pytest.raises(Unreadable, match="clock jumps back"):
+        next(frames_from(opened_video, 4_000_000, 4_000_000))
+
+
+@pytest.mark.parametrize(
+    ("codec", "options"), [("libx264", PYRAMID), ("libx264", X264 | {"bf": "0"}), ("mpeg4", {"bf": "2", "g": "12"})]
+)
+def test_an_avi_that_does_not_say_when_its_frames_are_shown_is_refused(
+    codec: str, options: dict[str, str], tmp_path: Path
+) -> None:
+    path = make(Recipe(".avi", codec, clock=25, options=options), tmp_path / "a.avi")
+    with pytest.raises(UnsupportedContainer, match="does not say when frames"):
+        number_at(path, 0.0)
+    with path.open("rb") as file:
+        assert (media.probe(file).compatible, media.probe(file).container_format) == (False, "avi")

@@ -252,7 +252,7 @@ def test_a_damaged_file_is_said_to_be_one_and_a_line_that_is_cut_can_be_given_up
             send(page, brete, damaged, no_video)
         page.locator("#uploads li", has_text="brete.mp4").get_by_role("button", name="Cancelar").click()
         expect(page.locator("#uploads li", has_text="brete.mp4")).to_contain_text("cancelado")
-        expect(page.locator("#uploads li", has_text="page.mp4")).to_contain_text("envie mp4, mov, mkv ou webm")
+        expect(page.locator("#uploads li", has_text="page.mp4")).to_contain_text("envie mp4, mov, mkv, webm, ts")
         page.locator("#videos button", has_text="damaged.mp4").click()
         expect(page.locator("#film-said")).to_contain_text(
             "Este arquivo não pode ser usado: o arquivo não contém imagens"

@@ -40,6 +40,9 @@ TYPES: Mapping[str, str] = {
     "mov": "video/quicktime",
     "mkv": "video/x-matroska",
     "webm": "video/webm",
+    "ts": "video/mp2t",
+    "flv": "video/x-flv",
+    "avi": "video/x-msvideo",
 }
 UNKNOWN = "application/octet-stream"
 

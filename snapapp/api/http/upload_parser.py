@@ -142,9 +142,15 @@ def file_name(given: str) -> str | None:
 # --- what it is -------------------------------------------------------------------------------------------------
 
 _ATOMS = {b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot"}  # a mov or mp4 begins with one of them
-_EBML = b"\x1a\x45\xdf\xa3"  # mkv and webm
+_EBML, _FLV = b"\x1a\x45\xdf\xa3", b"FLV\x01"  # of mkv and webm
+NO_VIDEO = "The file is no video that can be used: send mp4, mov, mkv, webm, ts, flv or avi"
+BEGINNING = 400  # bytes that are enough to know: two packets of an MPEG-TS
 
 
 def looks_like_a_video(beginning: bytes) -> bool:
     """By its first bytes, not by what the client says. Whether it can be used is for the probe to find out."""
-    return beginning[4:8] in _ATOMS or beginning.startswith(_EBML)
+    if beginning.startswith(b"RIFF"):
+        return beginning[8:12] == b"AVI "
+    if beginning[0:189:188] == b"GG" or beginning[4:197:192] == b"GG":  # each packet of an MPEG-TS begins so
+        return True
+    return beginning[4:8] in _ATOMS or beginning.startswith((_EBML, _FLV))

@@ -23,7 +23,7 @@ from snapapp.api.http.deps import House, RequestId
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.schema import Shown
 from snapapp.api.http.tenancy import Begins, Claimed, code_of
-from snapapp.api.http.upload_parser import PIECE, file_name, looks_like_a_video
+from snapapp.api.http.upload_parser import BEGINNING, NO_VIDEO, PIECE, file_name, looks_like_a_video
 from snapapp.api.product import uploads
 from snapapp.domain import storage_use
 from snapapp.domain.transactions import Begin
@@ -36,7 +36,6 @@ VERSION = "1.0.0"
 SILENT = 20.0  # seconds: a line that broke without a word must not hold the upload against whoever goes on
 _UNFINISHED_MAX = 200  # of one tenant
 _METADATA_MAX = 4096
-_BEGINNING = 12  # bytes that say whether it is a video
 _PAIR = r"[!-+\-.-~]+( [A-Za-z0-9+/]*={0,2})?"
 _METADATA = re.compile(rf"{_PAIR}( *, *{_PAIR})*")
 _DIGESTS = {"sha1": hashlib.sha1, "sha256": hashlib.sha256}
@@ -98,7 +97,7 @@ def _header(name: str, description: str, example: str, *, required: bool = True,
 
 _VERSION = _header("Tus-Resumable", "The protocol's version.", VERSION, pattern="^1\\.0\\.0$")
 _REFUSALS = may_be(
-    _400="A header of the protocol is missing or makes no sense, or the file is no mp4, mov, mkv or webm.",
+    _400="A header of the protocol is missing or makes no sense, or the file is no video.",
     _412="Another version of the protocol.",
     _413="It is larger than `SNAPAPP_UPLOAD_MAX_MB`, or than it was said to be.",
     _507="The disk is nearly full, or the tenant's storage is used up.",
@@ -310,7 +309,7 @@ async def _append(house: Monolith, request: Request, held: Held, proof: _Proof |
 async def _append_pieces(house: Monolith, request: Request, held: Held, proof: _Proof | None) -> None:
     """To the last byte that arrived, however the line ends."""
     stream, gathered = request.stream(), bytearray()
-    is_judged = held.state.offset >= _BEGINNING
+    is_judged = held.state.offset >= BEGINNING
     why: HTTPException | None = None
     while why is None:
         try:
@@ -341,10 +340,10 @@ def _write(held: Held, data: bytes, is_judged: bool, proof: _Proof | None) -> bo
     size = held.append(data)
     if proof:
         proof.update(data)
-    if not is_judged and (size >= _BEGINNING or held.is_full):
-        if not looks_like_a_video(held.beginning(_BEGINNING)):
+    if not is_judged and (size >= BEGINNING or held.is_full):
+        if not looks_like_a_video(held.beginning(BEGINNING)):
             held.discard()
-            raise HTTPException(400, "The file is no video that can be used: send mp4, mov, mkv or webm")
+            raise HTTPException(400, NO_VIDEO)
         return True
     return is_judged
 

@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 from snapapp.api.http.deps import House, RequestId
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.tenancy import Begins
-from snapapp.api.http.upload_parser import Incoming, looks_like_a_video
+from snapapp.api.http.upload_parser import NO_VIDEO, Incoming, looks_like_a_video
 from snapapp.api.product.videos import VideoShown
 from snapapp.domain import storage_use, videos
 from snapapp.domain.tables import Video
@@ -53,7 +53,7 @@ _BODY: dict[str, Any] = {
 _RESPONSES = {
     200: {"model": VideoShown, "description": "The tenant has this file already: here it is."},
 } | may_be(
-    _400="It is empty, ends too early, or is no mp4, mov, mkv or webm.",
+    _400="It is empty, ends too early, or is no mp4, mov, mkv, webm, ts, flv or avi.",
     _413="It is larger than `SNAPAPP_UPLOAD_MAX_MB`.",
     _507="The disk is nearly full, or the tenant's storage is used up.",
 )
@@ -84,7 +84,7 @@ async def _received(upload: Upload, incoming: Incoming) -> Received:
     try:
         async for piece in incoming.pieces():
             if not upload.size and not looks_like_a_video(piece):
-                raise HTTPException(400, "The file is no video that can be used: send mp4, mov, mkv or webm")
+                raise HTTPException(400, NO_VIDEO)
             await run_in_threadpool(upload.write, piece)
         if not upload.size:
             raise HTTPException(400, "The upload is empty")

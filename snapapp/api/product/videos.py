@@ -233,12 +233,17 @@ async def show_content(
     return await remote_playback.answer(house, playback.of(code), video, request, kind=kind_of(video))
 
 
+_BY_FORMAT = {"mpegts": "ts", "flv": "flv", "avi": "avi"}
+
+
 def kind_of(video: Video) -> str:
     """Of media.TYPES, by what the probe found; until then by the name, and never anything but a video."""
     found = str((video.probe or {}).get("container_format") or "")
     named = (video.file_name or video.url or "").partition("?")[0].lower()
     if "matroska" in found:
         return "webm" if named.endswith(".webm") else "mkv"
+    if found in _BY_FORMAT:
+        return _BY_FORMAT[found]
     return next((kind for kind in ("mov", "webm", "mkv") if named.endswith(f".{kind}")), "mp4")
 
 

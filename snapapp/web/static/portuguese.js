@@ -236,7 +236,7 @@ export const OF_THE_SERVER = [
   [/^the file contains no picture that can be decoded.*/, "o arquivo não contém imagens legíveis: está danificado ou foi cortado"],
   [/^the file is empty.*|^The upload is empty.*/, "o arquivo está vazio"],
   [/^the file has no video stream.*/, "o arquivo não tem vídeo"],
-  [/^this is .*; we read MP4.*|^The file is no video that can be used.*/, "O arquivo não é um vídeo que se possa usar: envie mp4, mov, mkv ou webm"],
+  [/^this is .*; we read MP4.*|^The file is no video that can be used.*/, "O arquivo não é um vídeo que se possa usar: envie mp4, mov, mkv, webm, ts, flv ou avi"],
   [/^the moment (\S+) s is past the end: the video lasts (\S+) s.*/, "o momento $1 s passa do fim: o vídeo dura $2 s"],
   [/^.*memory.*/, "faltou memória para este vídeo"],
   [/^.*killed at its time limit.*/, "demorou demais e foi interrompido"],

@@ -124,7 +124,7 @@ def test_an_uploaded_video_can_be_marked(client: TestClient) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"<html>", b"%PDF-1.7", b"\x89PNG\r\n\x1a\n", b"#EXTM3U\n", b"ffconcat version 1.0", b"RIFF....AVI "],
+    [b"", b"<html>", b"%PDF-1.7", b"\x89PNG\r\n\x1a\n", b"#EXTM3U\n", b"ffconcat version 1.0", b"RIFF....WAVE"],
 )
 def test_what_is_no_video_is_refused_by_its_first_bytes(client: TestClient, db: Db, content: bytes) -> None:
     """By what it is, not by what it says it is."""
@@ -660,3 +660,16 @@ def test_another_tenants_video_cannot_be_deleted(client: TestClient, engine: sql
     assert (answer.status_code, answer.json()["message"]) == (404, f"Video not found: {video}")
     assert client.get(f"{VIDEOS}/{video}").status_code == 200
     assert count(db, "snap_processing_job WHERE kind = 'media.forget'") == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        ((b"G@\x00\x10" + bytes(184)) * 3, "ts"),
+        ((b"\0\0\0\0G@\x00\x10" + bytes(184)) * 3, "m2ts"),
+        (b"FLV\x01" + bytes(500), "flv"),
+        (b"RIFF\0\0\0\0AVI LIST" + bytes(500), "avi"),
+    ],
+)
+def test_what_recorders_write_is_taken_by_its_first_bytes(client: TestClient, content: bytes, kind: str) -> None:
+    assert upload(client, content, f"camera.{kind}")["sizeBytes"] == len(content)
