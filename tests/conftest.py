@@ -136,6 +136,7 @@ _TO_HAVE = {
     "age is not installed": "a program that seals backups: apt install age",
     "caddy is not installed": "a proxy: apt install caddy",
     "nginx is not installed": "a proxy: apt install nginx",
+    "promtool is not installed": "a judge of alert rules: apt install prometheus",
     "make peers": "other queues to compare with: make peers",
 }
 

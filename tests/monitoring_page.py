@@ -163,6 +163,15 @@ what is below it has the usual `process_*`. What is in the database is told the 
 `sum()`. The numbers below after which to look are where to begin, not laws. What to do when something is wrong is in
 [troubleshooting.md](troubleshooting.md).
 
+[ops/monitoring](../../ops/monitoring/alerts.yml) has alert rules for Prometheus (`rule_files:` in its settings) and a
+[dashboard](../../ops/monitoring/grafana.json) for Grafana (Dashboards, New, Import). Prometheus asks so:
+
+```yaml
+scrape_configs:
+  - job_name: snapapp
+    static_configs: [{targets: ["127.0.0.1:8000"]}]
+```
+
 """
 
 

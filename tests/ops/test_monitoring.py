@@ -1,0 +1,91 @@
+"""The alert rules and the dashboard ask for numbers that a live server has, by labels that those have."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests import ROOT
+from tests.api.conftest import served
+from tests.exposition import Exposition, parse
+from tests.factory import Db, enqueue
+from tests.jobs.working import until, until_status
+from tests.monitoring_page import families
+
+FOLDER = ROOT / "ops" / "monitoring"
+RULES: list[dict[str, Any]] = [
+    rule for group in yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"] for rule in group["rules"]
+]
+PANELS: list[dict[str, Any]] = json.loads((FOLDER / "grafana.json").read_text())["panels"]
+EXPRESSIONS = [str(rule["expr"]) for rule in RULES] + [it["expr"] for its in PANELS for it in its["targets"]]
+
+
+def named(expression: str) -> set[str]:
+    return set(re.findall(r"\b(?:snapapp|process)_\w+", expression))
+
+
+def family(name: str) -> str:
+    bare = re.sub("_(bucket|count|sum)$", "", name)
+    return bare if bare in families() else name
+
+
+def labels(expression: str) -> set[str]:
+    by = {label.strip() for group in re.findall(r"\bby \(([^)]*)\)", expression) for label in group.split(",")}
+    return (by | set(re.findall(r"(\w+)=~?\"", expression))) - {"instance", "job"}  # Prometheus adds these
+
+
+def labels_of(found: Exposition, name: str) -> list[set[str]]:
+    return [{label for label, _ in its} for sample, its in found.samples if sample == name]
+
+
+def test_every_expression_names_numbers_and_labels_of_a_live_server(url: str, tmp_path: Path, db: Db) -> None:
+    """M63: alerts."""
+    with served(url, tmp_path, worker_enabled=True) as client:
+        until_status(db, enqueue(db, "demo.hello", {"name": "Ana"}, queue="demo") or 0, "COMPLETED")
+        enqueue(db, "unknown", queue="mail")
+        until(lambda: "snapapp_job_run_seconds_bucket" in client.get("/metrics").text)
+        client.get("/internal/queues")
+        found = parse(client.get("/metrics").text)
+    live = found.names()
+    assert len(live) > 40
+    for expression in EXPRESSIONS:
+        assert named(expression), expression
+        for name in named(expression):
+            assert name in live or family(name) in families(), f"{name} in {expression}"
+            for those in labels_of(found, name):
+                assert labels(expression) <= those, f"{name} has {those}: {expression}"
+
+
+def test_a_rule_says_what_is_wrong_and_what_to_do() -> None:
+    assert len({rule["alert"] for rule in RULES}) == len(RULES)
+    for rule in RULES:
+        assert rule["labels"]["severity"] in ("warning", "critical")
+        assert {"summary", "action"} == rule["annotations"].keys()
+        of_series = set(re.findall(r"\$labels\.(\w+)", json.dumps(rule["annotations"]))) - {"instance"}
+        assert of_series <= labels(rule["expr"]), rule["alert"]
+
+
+def test_panels_stand_beside_each_other() -> None:
+    taken: set[tuple[int, int]] = set()
+    for its in PANELS:
+        place = its["gridPos"]
+        columns, lines = range(place["x"], place["x"] + place["w"]), range(place["y"], place["y"] + place["h"])
+        cells = {(x, y) for x in columns for y in lines}
+        assert not cells & taken, its["title"]
+        assert max(x for x, _ in cells) < 24
+        taken |= cells
+    assert len({its["id"] for its in PANELS}) == len(PANELS)
+
+
+def test_prometheus_takes_the_rules() -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed")
+    checked = [promtool, "check", "rules", str(FOLDER / "alerts.yml")]
+    said = subprocess.run(checked, capture_output=True, text=True, check=False)
+    assert (said.returncode, f"{len(RULES)} rules found" in said.stdout) == (0, True), said.stdout + said.stderr
