@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from tests import ROOT
 from tests.jobs.working import until
 
-WITHIN = 30.0
+WITHIN = 60.0
+STARTED_WITHIN = 90.0  # two seconds where nothing else runs
 
 
 class Running:
@@ -44,7 +45,7 @@ class Running:
         return self._said.read_text()
 
     def hear(self, words: str) -> None:
-        until(lambda: words in self.said() or self._ended(words))
+        until(lambda: words in self.said() or self._ended(words), within=WITHIN)
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
@@ -79,14 +80,14 @@ class Served(Running):
 
     @property
     def port(self) -> int:
-        until(lambda: re.search(self.announced, self.said()) or self._ended("its URL"), within=WITHIN)
+        until(lambda: re.search(self.announced, self.said()) or self._ended("its URL"), within=STARTED_WITHIN)
         found = re.search(self.announced, self.said())
         assert found
         return int(found[1])
 
     def until_up(self) -> "Served":
         port = self.port
-        until(lambda: _answers(port) or self._ended("an answer"), within=WITHIN)
+        until(lambda: _answers(port) or self._ended("an answer"), within=STARTED_WITHIN)
         return self
 
     def ask(self, path: str, method: str = "GET", body: Any = None, **headers: str) -> Answer:

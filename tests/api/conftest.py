@@ -12,6 +12,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.routing import BaseRoute
 
+from snapapp import api
 from snapapp.app import create_app
 from snapapp.jobs import Job
 from snapapp.jobs.registry import Registry
@@ -42,11 +43,15 @@ _routes: list[BaseRoute] = []
 
 
 def made(settings: Settings) -> FastAPI:
-    """With the routes of the first application: FastAPI works out at the first request what each needs, which takes
-    longer than most tests, and a route knows nothing of the application that it is in."""
-    app = create_app(settings)
+    """With the routes of the first application: to make them, and to work out at the first request what each needs,
+    takes FastAPI ten times as long as most tests, and a route knows nothing of the application that it is in."""
     if not _routes:
-        _routes.extend(app.router.routes)
+        first = create_app(settings)
+        _routes.extend(first.router.routes)
+        return first
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api, "add_routes", lambda app: None)
+        app = create_app(settings)
     app.router.routes[:] = _routes
     return app
 

@@ -41,7 +41,7 @@ def test_no_place_for_backups_is_serious_in_prod(is_prod: bool) -> None:
     assert (its.id, its.is_serious) == ("BACKUP_NOT_SET", is_prod)
 
 
-@pytest.mark.both_servers
+@pytest.mark.both_servers_at_length
 def test_the_newest_run_says_whether_it_failed_and_the_newest_good_one_how_old(url: str, db: Db) -> None:
     assert records.states(db) == {What.BACKUP: State(None, None), What.DRILL: State(None, None)}
     for is_good in (False, True, False):

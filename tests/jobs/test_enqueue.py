@@ -35,7 +35,7 @@ from tests.factory import (
     statuses,
 )
 
-pytestmark = pytest.mark.both_servers
+pytestmark = pytest.mark.both_servers_at_length
 
 
 def test_a_new_job_waits_with_what_it_was_given(db: Db) -> None:

@@ -102,7 +102,7 @@ def test_what_is_not_the_queues_is_written_beside_it(engine: sqlalchemy.Engine, 
         assert session.scalars(locked).all() == ["bob"]
 
 
-@pytest.mark.both_servers
+@pytest.mark.both_servers_at_length
 def test_its_columns_are_those_of_the_table(engine: sqlalchemy.Engine) -> None:
     """Those that are public: of the others a class tells nobody."""
 

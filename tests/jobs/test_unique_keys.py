@@ -39,7 +39,7 @@ from tests.factory import (
     until_blocking,
 )
 
-pytestmark = pytest.mark.both_servers
+pytestmark = pytest.mark.both_servers_at_length
 
 # Who holds a key: a job of this scope in this state.
 HOLDERS = {

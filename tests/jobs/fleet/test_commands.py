@@ -290,7 +290,7 @@ def test_only_what_could_be_claimed_now_counts(db: Db) -> None:
         assert store.load(db, ["paused", "shut"], None).due == 0
 
 
-@pytest.mark.both_servers
+@pytest.mark.both_servers_at_length
 def test_of_what_limits_hold_only_what_they_have_room_for_counts(db: Db) -> None:
     """A process more would find no more of it. What a fair queue holds for its turn may all begin."""
     db.execute("INSERT INTO job_limit VALUES ('key:camera:*', 2, NULL), ('kind:slow', 5, NULL), ('key:calls', NULL, 3)")

@@ -106,7 +106,7 @@ def left_behind(db: Any) -> list[str]:
     return [name for (name,) in run("SELECT name FROM pg_settings WHERE source = 'session'").fetchall()]
 
 
-@pytest.mark.both_servers
+@pytest.mark.both_servers_at_length
 def test_nothing_is_set_on_a_session_that_a_pooler_would_hand_to_somebody_else(url: str) -> None:
     seen: list[list[str]] = []
     cli.run(url, Namespace(act=lambda db, _: seen.append(left_behind(db))))

@@ -26,7 +26,7 @@ from tests.factory import (
     statuses,
 )
 
-pytestmark = pytest.mark.both_servers
+pytestmark = pytest.mark.both_servers_at_length
 
 # --- what people do ---------------------------------------------------------------------------------------------
 

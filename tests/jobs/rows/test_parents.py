@@ -36,7 +36,7 @@ from tests.factory import (
     until_blocking,
 )
 
-pytestmark = pytest.mark.both_servers
+pytestmark = pytest.mark.both_servers_at_length
 
 
 def child_of(db: Db, *parents: int | None, **given: Any) -> int:

@@ -36,7 +36,7 @@ from tests.factory import (
 )
 from tests.labs.schedules.clock import LIBRARIES, Clock
 
-pytestmark = pytest.mark.both_servers
+pytestmark = pytest.mark.both_servers_at_length
 
 # --- recovered and released -------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from snapapp.jobs.rows.claim import Look
 from tests import ROOT
 from tests.factory import Db, ago, claimed, hence, job, make_job, move, row
 
-pytestmark = pytest.mark.both_servers
+pytestmark = pytest.mark.both_servers_at_length
 
 DOCUMENT = ROOT / "docs" / "transitions.md"
 

@@ -365,7 +365,7 @@ def test_queues_are_counted_and_paused_ones_are_shown_without_work(db: Db) -> No
     assert [each.queue for each in views.queues(db)] == ["mail"]
 
 
-@pytest.mark.both_servers
+@pytest.mark.both_servers_at_length
 def test_one_limited_queue_does_not_hide_another(db: Db) -> None:
     """The rows that limits hold have indexes of their own, and there may be any number of them."""
     db.execute("INSERT INTO job_limit VALUES ('queue:*', 1)")

@@ -21,7 +21,7 @@ from snapapp.jobs.worker.runtime import Runtime
 from tests.factory import MINUTE, OOPS, Db, ago, beat, claimed, complete, make_job, running_job, scalar
 from tests.jobs.working import quick_settings
 
-pytestmark = pytest.mark.both_servers
+pytestmark = pytest.mark.both_servers_at_length
 
 MANY = 20_000
 GROWING = ("snap_processing_job", "job_parent", "job_log", "job_cost")

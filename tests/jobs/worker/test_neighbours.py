@@ -75,7 +75,7 @@ def fail(job: Job) -> None:
 
 
 @pytest.mark.parametrize(("fails", "ends"), [(False, "COMPLETED"), (True, "FAILED")])
-@pytest.mark.both_servers
+@pytest.mark.both_servers_at_length
 def test_a_finished_job_whose_row_is_locked_waits_alone(
     url: str, db: Db, other: Db, stage: Stage, fails: bool, ends: str
 ) -> None:
