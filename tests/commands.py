@@ -16,7 +16,7 @@ from snapapp.__main__ import main
 from snapapp.jobs.rows.roster import Member
 from tests.factory import Db, row
 from tests.jobs.working import until
-from tests.running import Running
+from tests.running import Cold, Running
 
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
 WITHIN = 30.0
@@ -70,7 +70,7 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     started: list[Running] = []
 
     def begin(*arguments: str, **settings: str) -> Running:
-        started.append(Running(tmp_path, *arguments, **settings))
+        started.append(Cold(tmp_path, *arguments, **settings))
         return started[-1]
 
     yield begin

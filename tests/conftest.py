@@ -130,7 +130,7 @@ def _forget_modules_of_the_test() -> None:
 
 # What to type for what a test was skipped without; by words of the reason that it gives.
 _TO_HAVE = {
-    "there is no browser": "a browser: apt install chromium",
+    "there is no browser": "a browser: apt install chromium-headless-shell",
     "there is no PostgreSQL below": "the system's PostgreSQL, the oldest that is supported: apt install postgresql",
     "libfaketime": "a clock to set: apt install faketime",
     "age is not installed": "a program that seals backups: apt install age",

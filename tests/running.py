@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from tests import ROOT
 from tests.jobs.working import until
+from tests.warm import Forked
 
 WITHIN = 60.0
 STARTED_WITHIN = 90.0  # two seconds where nothing else runs
@@ -24,16 +25,23 @@ class Running:
     module: tuple[str, ...] = ("snapapp",)
     within: tuple[str, ...] = ()  # what runs it: a command that takes another one
     inherits: tuple[int, ...] = ()  # descriptors
+    is_warm = True  # begun by fork, where nothing runs it and it inherits nothing
 
     def __init__(self, folder: Path, *arguments: str, **settings: str) -> None:
         self.mark = uuid.uuid4().hex  # all its descendants carry it
         clean = {name: value for name, value in os.environ.items() if not name.startswith("SNAPAPP_")}
         self._said = folder / f"said-{self.mark}"
+        environment = clean | settings | {"DESCENDS_FROM": self.mark}
+        command = [*self.module, *arguments]
+        self.process: subprocess.Popen[bytes] | Forked
         with self._said.open("wb") as said:
+            if self.is_warm and not self.within and not self.inherits:
+                self.process = Forked(command, folder=ROOT, environment=environment, said=said.fileno())
+                return
             self.process = subprocess.Popen(
-                [*self.within, sys.executable, "-m", *self.module, *arguments],
+                [*self.within, sys.executable, "-m", *command],
                 cwd=ROOT,
-                env=clean | settings | {"DESCENDS_FROM": self.mark},
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
@@ -61,6 +69,12 @@ class Running:
     def _ended(self, words: str) -> bool:
         assert self.process.poll() is None, f"ended without {words!r}: {self.said()}"
         return False
+
+
+class Cold(Running):
+    """By a Python of its own, as people begin it."""
+
+    is_warm = False
 
 
 class Answer(NamedTuple):

@@ -19,6 +19,7 @@ from snapapp.jobs.model import Status
 from tests import ROOT
 from tests.factory import Db, make_job
 from tests.jobs.working import until
+from tests.warm import Forked
 
 TOKEN = "a-token-for-the-contract"
 
@@ -29,20 +30,15 @@ def served(url: str, folder: Path, **environment: str) -> Iterator[str]:
     log = folder / "serve.log"
     given = {"SNAPAPP_DATABASE_URL": url, "SNAPAPP_DATA_DIR": str(folder / "var"), "SNAPAPP_PORT": "0"} | environment
     with log.open("wb") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-u", "-m", "snapapp", "serve"],
-            env={"PATH": os.environ["PATH"], "HOME": str(folder)} | given,
-            stdout=file,
-            stderr=file,
-            cwd=ROOT,
-        )
+        environment = {"PATH": os.environ["PATH"], "HOME": str(folder)} | given
+        process = Forked(["snapapp", "serve"], folder=ROOT, environment=environment, said=file.fileno())
     try:
         at = address(log, process)
         until(lambda: is_open(at))
         yield at
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=60)
 
 
 def is_open(at: str) -> bool:
@@ -52,7 +48,7 @@ def is_open(at: str) -> bool:
         return False
 
 
-def address(log: Path, process: subprocess.Popen[bytes]) -> str:
+def address(log: Path, process: Forked) -> str:
     while process.poll() is None:
         if found := re.search(r"Serving http://localhost:(\d+)/", log.read_text()):
             return f"http://127.0.0.1:{found[1]}"

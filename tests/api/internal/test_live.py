@@ -7,8 +7,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -28,9 +26,11 @@ from snapapp.jobs.enqueue import enqueue, enqueue_many
 from snapapp.jobs.rows import lifecycle
 from snapapp.postgres.migrate import migrate
 from snapapp.settings.table import Settings
+from tests import ROOT
 from tests.api.conftest import made
 from tests.factory import Db, ago, hence, make_job, make_jobs, move
 from tests.jobs.working import until
+from tests.warm import Forked
 
 WITHIN = 20.0
 AS_IT_RUNS = {
@@ -347,14 +347,12 @@ def test_a_departure_ends_every_stream_at_once(url: str, tmp_path: Path) -> None
 
 
 @contextmanager
-def served_by_process(url: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def served_by_process(url: str, folder: Path) -> Iterator[tuple[Forked, int]]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SNAPAPP_")}
     settings = {"SNAPAPP_DATABASE_URL": url, "SNAPAPP_PORT": "0", "SNAPAPP_DATA_DIR": str(folder)}
     said = folder / "said"
     with said.open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "snapapp", "serve"], env=clean | settings, stdout=log, stderr=log
-        )
+        process = Forked(["snapapp", "serve"], folder=ROOT, environment=clean | settings, said=log.fileno())
     try:
         until(lambda: re.search(r"Serving \S+:(\d+)/", said.read_text()) or process.poll() is not None)
         found = re.search(r"Serving \S+:(\d+)/", said.read_text())
