@@ -54,7 +54,7 @@ class Heard:
         with self._news:
             return [event for event in self._events if event.name == name]
 
-    def wait_for(self, name: str, *, times: int = 1, within: float = 20) -> Event:
+    def wait_for(self, name: str, *, times: int = 1, within: float = 60) -> Event:
         with self._news:
             assert self._news.wait_for(lambda: self._count(name) >= times, within), f"no {name}: {self._events}"
             return [event for event in self._events if event.name == name][times - 1]
@@ -85,7 +85,7 @@ def put_effect(db: sqlalchemy.Connection, job: Job, _result: Any) -> None:
     db.execute(sqlalchemy.text("INSERT INTO effect VALUES (:job)"), {"job": job.id})
 
 
-def until(fact: Callable[[], object], within: float = 20) -> None:
+def until(fact: Callable[[], object], within: float = 60) -> None:
     """Waits until something is true of the database or a process: nobody tells us, so we look. After a time in which
     the whole machine stood still we look some more before we give up."""
     deadline, looks = time.monotonic() + within, 0
@@ -95,6 +95,6 @@ def until(fact: Callable[[], object], within: float = 20) -> None:
         threading.Event().wait(0.01)
 
 
-def until_status(db: Db, job_id: int, *statuses: str, within: float = 20) -> Any:
+def until_status(db: Db, job_id: int, *statuses: str, within: float = 60) -> Any:
     until(lambda: row(db, job_id).status in statuses, within)
     return row(db, job_id)

@@ -27,6 +27,7 @@ GRACE = 20.0
 class ServedByUvicorn(Served):
     """The same application under uvicorn's own command, as a stranger would start it."""
 
+    is_warm = False
     announced = r"Uvicorn running on http://127\.0\.0\.1:(\d+)"
 
     def __init__(self, folder: Path, *more: str, **settings: str) -> None:
@@ -35,7 +36,12 @@ class ServedByUvicorn(Served):
         super().__init__(folder, **settings)
 
 
-@pytest.fixture(params=["serve", "uvicorn"])
+# What `snapapp serve` does in every run; of uvicorn every run sees that what runs is finished.
+at_length = pytest.mark.at_length
+under_both = pytest.mark.parametrize("serve", ["serve", pytest.param("uvicorn", marks=at_length)], indirect=True)
+
+
+@pytest.fixture
 def serve(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Serve]:
     started: list[Served] = []
 
@@ -57,7 +63,18 @@ def assert_ended_well(served: Served, by: signal.Signals = signal.SIGTERM) -> No
     until(lambda: not served.family())
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("serve", "number"),
+    [
+        ("serve", signal.SIGTERM),
+        ("serve", signal.SIGINT),
+        ("serve", signal.SIGHUP),
+        ("uvicorn", signal.SIGTERM),
+        pytest.param("uvicorn", signal.SIGINT, marks=at_length),
+        pytest.param("uvicorn", signal.SIGHUP, marks=at_length),
+    ],
+    indirect=["serve"],
+)
 def test_what_runs_is_finished_and_what_waits_is_left_for_others(
     url: str, db: Db, serve: Serve, number: signal.Signals
 ) -> None:
@@ -72,6 +89,7 @@ def test_what_runs_is_finished_and_what_waits_is_left_for_others(
     assert db.execute("SELECT reason FROM job_worker_exit").fetchall() == [(number.name,)]
 
 
+@under_both
 def test_a_request_whose_body_is_still_on_its_way_is_answered(url: str, db: Db, serve: Serve) -> None:
     served = serve(url).until_up()
     body = b'{"kind": "demo.hello", "payload": {"name": "slow"}}'
@@ -90,6 +108,7 @@ def test_a_request_whose_body_is_still_on_its_way_is_answered(url: str, db: Db, 
     assert (name, status) == ("slow", "PENDING")
 
 
+@under_both
 def test_an_open_stream_ends_at_once(url: str, serve: Serve) -> None:
     served = serve(url).until_up()
     with socket.create_connection(("127.0.0.1", served.port), timeout=GRACE) as connection:
@@ -102,6 +121,7 @@ def test_an_open_stream_ends_at_once(url: str, serve: Serve) -> None:
     assert monotonic() - began < GRACE / 2
 
 
+@under_both
 def test_the_second_signal_means_now(url: str, db: Db, serve: Serve) -> None:
     """M61, FD6: a job that would take an hour goes back with its attempt."""
     served = serve(url, SNAPAPP_SHUTDOWN_GRACE_MS="3600000").until_up()
@@ -120,6 +140,7 @@ def test_the_second_signal_means_now(url: str, db: Db, serve: Serve) -> None:
     until(lambda: not served.family())
 
 
+@under_both
 def test_the_grace_ends_what_would_go_on(url: str, db: Db, serve: Serve) -> None:
     served = serve(url, SNAPAPP_SHUTDOWN_GRACE_MS="1500").until_up()
     job_id = make_job(db, kind="demo.sleep", payload={"seconds": 3600})
@@ -132,6 +153,7 @@ def test_the_grace_ends_what_would_go_on(url: str, db: Db, serve: Serve) -> None
     assert (row(db, job_id).status, row(db, job_id).attempt_count) == ("PENDING", 0)
 
 
+@under_both
 def test_a_signal_during_the_start_ends_it(url: str, serve: Serve) -> None:
     served = serve(url)
     until(lambda: "worker.started" in served.said() or "server process" in served.said())

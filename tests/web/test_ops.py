@@ -15,8 +15,6 @@ from tests.factory import Db, ago, make_job, make_jobs, row, scalar
 from tests.jobs.working import until
 from tests.web.conftest import CONTRASTS, HOSTILE, Server, get, opened
 
-expect.set_options(timeout=20_000)
-
 
 @pytest.fixture
 def url(house: Server) -> str:

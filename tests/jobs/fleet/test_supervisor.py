@@ -404,7 +404,7 @@ def test_workers_notice_the_death_of_their_supervisor_and_leave(start: Start, db
     it = start(plan(mail=TWO))
     until_workers(db, 2)
     os.kill(it.process.pid, signal.SIGKILL)
-    until(lambda: it.family() == [], within=15)
+    until(lambda: it.family() == [])
     assert exits(db) == ["its supervisor died"] * 2
     assert it.said().count("supervisor.parent.died") == 2
 
@@ -445,7 +445,7 @@ def test_a_new_supervisor_takes_a_dead_ones_place_at_once(start: Start, db: Db) 
     os.kill(first.process.pid, signal.SIGKILL)
     start(plan(mail=TWO))
     until_workers(db, 2, besides=old)
-    until(lambda: first.family() == [], within=15)
+    until(lambda: first.family() == [])
 
 
 def test_an_orphan_that_does_not_leave_is_ended_by_the_next_supervisor(start: Start, db: Db) -> None:
@@ -561,4 +561,4 @@ def test_children_of_a_killed_workers_jobs_are_not_left(start: Start, db: Db) ->
     os.kill(worker.pid, signal.SIGKILL)
     until_workers(db, 1, besides=[worker])
     fork_server = set(children_of(it.process.pid))
-    until(lambda: not (below - fork_server) & set(it.family()), within=20)
+    until(lambda: not (below - fork_server) & set(it.family()))
