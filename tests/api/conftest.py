@@ -44,7 +44,7 @@ _routes: list[BaseRoute] = []
 
 def made(settings: Settings) -> FastAPI:
     """With the routes of the first application: to make them, and to work out at the first request what each needs,
-    takes FastAPI ten times as long as most tests, and a route knows nothing of the application that it is in."""
+    takes FastAPI longer than most tests, and a route knows nothing of the application that it is in."""
     if not _routes:
         first = create_app(settings)
         _routes.extend(first.router.routes)
