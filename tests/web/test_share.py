@@ -1,15 +1,40 @@
 """A moment is found again, shown whole, and shared with somebody who sees it and nothing else."""
 
+import json
 import re
 from pathlib import Path
 
-from playwright.sync_api import Browser, Route, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
+from snapapp import api, web
 from tests.web.conftest import CONTRASTS, HOSTILE, Server, opened
 from tests.web.test_first_minute import PATIENCE, SOME_FRAMES
 from tests.web.test_operator import brete, moments, ready, url
 
 __all__ = ["brete", "url"]  # fixtures
+
+
+PHRASES = re.compile(r'^  (?:"([^"]+)"|(\w+)):\s+"([^"]+)",$', re.MULTILINE)
+SAID = """() => {
+    const texts = [], walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walk.nextNode()) if (!walk.currentNode.parentElement.closest("script, style, noscript, code, kbd, [download], [lang=en]:not(html)")) texts.push(walk.currentNode.data);
+    for (const element of document.querySelectorAll("body *")) for (const name of ["aria-label", "alt", "title", "placeholder"])
+        if (!element.closest("[lang=en]:not(html)")) texts.push(element.getAttribute(name) ?? "");
+    return texts;
+}"""  # noqa: E501 - hidden ones as well: they will be shown
+
+
+def english_in(page: Page) -> set[str]:
+    """Words of the page that the catalogues have in English and nowhere in Portuguese."""
+    script = (Path(web.__file__).parent / "static" / "portuguese.js").read_text()
+    catalogue = {quoted or bare: words for quoted, bare, words in PHRASES.findall(script)}
+    catalogue |= json.loads((Path(api.__file__).parent / "product" / "public_page.pt.json").read_text())
+    assert len(catalogue) > 200
+
+    def words(texts: list[str]) -> set[str]:
+        return {word for text in texts for word in re.findall(r"[^\W\d_]{3,}", re.sub(r"\{\w+\}", "", text.lower()))}
+
+    return words(page.evaluate(SAID)) & (words([*catalogue]) - words([*catalogue.values()]))
 
 
 def test_a_moment_is_found_shared_and_taken_back(browser: Browser, site: Server, brete: Path) -> None:
@@ -22,6 +47,9 @@ def test_a_moment_is_found_shared_and_taken_back(browser: Browser, site: Server,
         page.get_by_label("Observações").fill(f"manca {HOSTILE}")
         page.get_by_role("button", name="Salvar").click()
         expect(moments(page).first.locator(".state")).to_have_text("5 quadros + clipe", timeout=PATIENCE)
+
+        assert english_in(page) == set()
+        expect(page.locator("#now")).to_contain_text("0:00,00 /")
 
         page.goto(f"{site.home}snaps")
         page.get_by_label("Palavras na descrição").fill("nothing like it")
@@ -38,6 +66,7 @@ def test_a_moment_is_found_shared_and_taken_back(browser: Browser, site: Server,
         page.go_back()
         expect(page.get_by_label("Palavras na descrição")).to_have_value("mancas")
         page.go_forward()
+        assert english_in(page) == set()
         page.locator("#found a").click()
 
         expect(page.locator("#frames img")).to_have_count(5)
@@ -47,6 +76,7 @@ def test_a_moment_is_found_shared_and_taken_back(browser: Browser, site: Server,
         expect(page.locator("#share-url")).to_have_text(re.compile(f"{site.home}public/snaps/[0-9a-f]{{32}}"))
         link = page.locator("#share-url").inner_text()
         assert page.evaluate(CONTRASTS) == []
+        assert english_in(page) == set()
 
         with opened(browser, link, java_script_enabled=False, viewport={"width": 380, "height": 800}) as (seen, said):
             expect(seen.get_by_role("heading", name="BR-1042")).to_be_visible()
@@ -54,6 +84,8 @@ def test_a_moment_is_found_shared_and_taken_back(browser: Browser, site: Server,
             expect(seen.locator("main")).to_contain_text(HOSTILE)
             seen.get_by_role("link", name="Português").click()
             expect(seen.locator("main")).to_contain_text("Registro")
+            expect(seen.locator("main")).to_contain_text("25 quadros por segundo")
+            assert english_in(seen) == set()
             page.get_by_role("button", name="Encerrar o link agora").click()
             expect(page.locator("#share-said")).to_contain_text("O link foi encerrado")
             seen.reload()

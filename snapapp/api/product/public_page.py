@@ -177,5 +177,5 @@ def _record(t: Language, snap: PublicSnap, is_named: bool) -> Iterator[tuple[str
 
 def _video(t: Language, probe: Any) -> str:
     size = f"{probe.width} × {probe.height}" if probe.width else None
-    rate = f"{t.number(probe.source_fps)} fps" if probe.source_fps else None
+    rate = f"{t.number(probe.source_fps)} {t('frames a second')}" if probe.source_fps else None
     return " · ".join(filter(None, [size, probe.codec_name, rate]))

@@ -61,7 +61,8 @@ function card(snap) {
     { href: `/snaps/${snap.snapId}` },
     make("span", { className: "picture" }, picture ? make("img", { src: local(picture), alt: "", loading: "lazy" }) : null),
     make("b", { textContent: nameOf(snap), className: snap.isDraft ? "open" : "" }),
-    make("span", { className: "quiet", textContent: `${clock(momentOf(snap))} · ${snap.nickname} · ${when(snap.createdAt)}` }),
+    make("span", { className: "quiet", textContent: `${clock(momentOf(snap))} · ${snap.nickname}` }),
+    make("span", { className: "quiet date", textContent: when(snap.createdAt) }),
     said,
   );
   return make("li", {}, link);

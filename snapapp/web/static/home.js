@@ -6,7 +6,7 @@ import * as marking from "/static/marking.js";
 import * as moments from "/static/moments.js";
 import { player, press } from "/static/player.js";
 import * as uploads from "/static/uploads.js";
-import { t, told } from "/static/words.js";
+import { number, t, told } from "/static/words.js";
 
 const { ask, change } = client();
 const demo = { id: at("film").dataset.demo, pause: Number(at("film").dataset.pause) };
@@ -60,7 +60,7 @@ async function show(video, seconds) {
 }
 
 function describeVideo({ videoProbe: probe }) {
-  const facts = probe ? [probe.width && `${probe.width} × ${probe.height}`, probe.codecName, probe.sourceFps && t("{n} frames a second", { n: probe.sourceFps })] : [];
+  const facts = probe ? [probe.width && `${probe.width} × ${probe.height}`, probe.codecName, probe.sourceFps && t("{n} frames a second", { n: number(probe.sourceFps) })] : [];
   put(at("video-facts"), facts.filter(Boolean).join(" · "));
   at("video-delete").hidden = probe?.compatible !== false;
 }

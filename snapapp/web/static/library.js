@@ -119,7 +119,7 @@ function paint() {
 function line(video) {
   const probe = video.videoProbe;
   const facts = [];
-  if (probe?.compatible && probe.durationSeconds) facts.push(clock(probe.durationSeconds).replace(/\.\d+$/, ""));
+  if (probe?.compatible && probe.durationSeconds) facts.push(clock(probe.durationSeconds).replace(/[.,]\d+$/, ""));
   if (video.sizeBytes) facts.push(size(video.sizeBytes));
   facts.push(when(video.createdAt));
   const words = probe && !probe.compatible ? t("cannot be used") : video.isUpload && !probe ? t("being examined") : "";

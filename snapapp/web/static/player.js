@@ -2,7 +2,7 @@
 // stills that the server takes, until there is a copy that plays.
 
 import { at, client, local, pause, put } from "/static/page.js";
-import { clock, t, told } from "/static/words.js";
+import { clock, number, t, told } from "/static/words.js";
 
 const LOOK_EVERY = 1000; // ms, at a video that is not examined yet
 const LONG = 8000; // ms after which somebody wants to know why
@@ -229,6 +229,8 @@ function stop() {
   backwards = 0;
   film.pause();
 }
+
+for (const option of at("rate").options) option.textContent = `${number(Number(option.value))} ×`;
 
 function setRate(rate) {
   film.playbackRate = rate;

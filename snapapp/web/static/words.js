@@ -42,7 +42,8 @@ function translate() {
 }
 
 export const number = (value, digits = 2) => value.toLocaleString(locale, { maximumFractionDigits: digits });
-export const clock = (seconds) => `${Math.floor(seconds / 60)}:${(seconds % 60).toFixed(2).padStart(5, "0")}`;
+const point = language === "pt" ? "," : ".";
+export const clock = (seconds) => `${Math.floor(seconds / 60)}:${(seconds % 60).toFixed(2).padStart(5, "0").replace(".", point)}`;
 export const when = (text) => new Date(text).toLocaleString(locale, { dateStyle: "medium", timeStyle: "short" });
 
 export function size(bytes) {
