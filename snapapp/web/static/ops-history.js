@@ -5,6 +5,7 @@ import { ask, each, link, literal, number, panel, query, span, sum, table } from
 import { plotBars, plotLines, svg } from "/static/ops-plots.js";
 
 const EVERY = 10_000; // ms
+const ENDS = ["completed", "failed", "cancelled", "retried"];
 const OVERS = { "1h": ["1 h", 3600], "24h": ["24 h", 86_400], "7d": ["7 d", 604_800] };
 const INTERVALS = { "1h": "1 hour", "24h": "24 hours", "7d": "7 days" };
 
@@ -23,8 +24,8 @@ export function historyView({ query: asked }) {
   const waits = plot("Pickup: from due to begun", rows);
   const runs = plot("Run time", rows);
   const kinds = table(
-    [["Kind"], ["Completed", "num"], ["Failed", "num"], ["Retried", "num"], ["Pickup p50", "num"], ["p95", "num"], ["p99", "num"],
-      ["Run p50", "num"], ["p95", "num"], ["p99", "num"]],
+    [["Kind"], ["Completed", "num"], ["Failed", "num"], ["Retried", "num"], ["Pickup p50", "num"], ["Pickup p95", "num"], ["Pickup p99", "num"],
+      ["Run p50", "num"], ["Run p95", "num"], ["Run p99", "num"]],
     "No attempt ended within this time.",
   );
   const byKind = panel("By kind", { sql: "SELECT * FROM kind_costs;", note: "as near as buckets tell: a fifth more or less" }, kinds.element);
@@ -32,14 +33,14 @@ export function historyView({ query: asked }) {
   async function showPoints() {
     const { stepSeconds, items } = await ask(`/internal/history${query({ over, kind })}`);
     const frame = { items, step: stepSeconds * 1000, length: OVERS[over][1] * 1000 };
-    plotBars(ended.chart, { ...frame, names: ["completed", "failed", "cancelled", "retried"] });
+    plotBars(ended.chart, { ...frame, names: ENDS });
     plotLines(waits.chart, { ...frame, of: "wait", title: "pickup" });
     plotLines(runs.chart, { ...frame, of: "run", title: "run time" });
-    put(ended.said, ["completed", "failed", "cancelled", "retried"].map((name) => `${number(sum(items, name))} ${name}`).join(", "));
+    ended.said.replaceChildren(...ENDS.map((name) => key(name, `${number(sum(items, name))} ${name}`)));
     for (const [its, of] of [[waits, "wait"], [runs, "run"]]) {
       const worst = items.filter((point) => point[of].p95 !== null).sort((one, other) => other[of].p95 - one[of].p95)[0];
       its.said.replaceChildren(
-        mark("p50", "half of them took less"), mark("p95", "19 of 20 took less"),
+        key("p50", "p50: half of them took less"), key("p95", "p95: 19 of 20 took less"),
         worst ? `the worst p95 was ${span(worst[of].p95)}, at ${new Date(worst.at).toLocaleString([], { dateStyle: "short", timeStyle: "short" })}` : "nothing was measured",
       );
     }
@@ -71,7 +72,7 @@ export function historyView({ query: asked }) {
 
 const took = (milliseconds) => (milliseconds === null ? "" : span(milliseconds));
 
-const mark = (name, words) => make("span", { className: `key ${name}`, textContent: `${name}: ${words}` });
+const key = (name, words) => make("span", { className: `key ${name}`, textContent: words });
 
 function plot(title, sql) {
   const chart = svg("svg", { viewBox: "0 0 600 110", preserveAspectRatio: "none", role: "img" });

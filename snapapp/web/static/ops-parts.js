@@ -155,7 +155,7 @@ export const literal = (text) => `'${String(text).replaceAll("'", "''")}'`;
 
 /** A table whose cells are texts or elements; `columns` are [title, class]. On a small screen each row is a card. */
 export function table(columns, empty) {
-  const heads = columns.map(([title, className = ""]) => make("th", { scope: "col", textContent: title, className }));
+  const heads = columns.map(([title, className = ""]) => make("th", { scope: "col", className }, title || make("span", { className: "unseen", textContent: "Actions" })));
   const body = make("tbody");
   const whole = make("table", { className: "rows" }, make("thead", {}, make("tr", {}, ...heads)), body);
   const none = make("p", { className: "none", textContent: empty, hidden: true });

@@ -50,7 +50,7 @@ export function plotBars(chart, frame) {
 export function plotLines(chart, { of, title, ...frame }) {
   const measured = { ...frame, items: frame.items.filter((its) => its[of].p95 !== null) };
   const values = measured.items.flatMap((its) => [its[of].p50, its[of].p95]).map((value) => Math.max(0.1, value));
-  const least = Math.log(Math.min(...values, 1) / 2);
+  const least = Math.log((values.length ? Math.min(...values) : 1) / 1.5);
   const most = Math.log(Math.max(...values, 1) * 1.2);
   const y = (value) => HIGH - ((Math.log(Math.max(0.1, value)) - least) / (most - least)) * (HIGH - TOP);
   const points = places(measured);
