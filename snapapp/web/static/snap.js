@@ -85,7 +85,7 @@ function showFiles(snap) {
 async function showCorrections() {
   const { items } = await ask(`${api}/corrections`);
   at("history").hidden = !items.length;
-  const said = (subject) => [subject.id === id ? null : subject.id, ...subject.attributes.map((each) => `${labelOf(each.key)} ${each.stringValue ?? number(each.numberValue)}`)].filter(Boolean).join(", ") || t("nothing");
+  const said = (subject) => [subject.id === id ? null : subject.id, ...subject.attributes.map((each) => `${labelOf(each.key)} ${each.stringValue ?? number(each.numberValue ?? 0)}`)].filter(Boolean).join(", ") || t("nothing");
   at("corrections").replaceChildren(...items.map(({ by, at: moment, before, after }) =>
     make("li", {}, make("span", { className: "quiet", textContent: `${by}, ${when(moment)}` }), make("p", { textContent: `${said(before)} → ${said(after)}` })),
   ));

@@ -6,6 +6,7 @@ import { number, size, t, told } from "/static/words.js";
 
 const { ask } = client();
 
+const before = tus.unfinished(); // when the page came: what is begun since has a line
 let arrived = () => {};
 const lines = []; // of files, the oldest first
 let sending = null;
@@ -13,13 +14,14 @@ let sending = null;
 /** `listener(video, isLast)` is called for each that has arrived. */
 export async function begin(listener) {
   arrived = listener;
-  for (const { at: place, name, size: bytes } of tus.unfinished()) {
+  for (const { at: place, name, size: bytes } of before) {
+    if (lines.some(({ file }) => file && tus.placeOf(file) === place)) continue;
     try {
       const { offset, videoId } = await tus.stateOf(place);
       if (videoId) tus.forget(place);
       else showLeft(place, name, bytes, offset);
     } catch (error) {
-      if (error.status) tus.forget(place);
+      if ([404, 410].includes(error.status)) tus.forget(place); // else another window sends it, or the line is down
     }
   }
 }
