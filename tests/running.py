@@ -62,9 +62,12 @@ class Running:
         return self.process.wait(timeout=WITHIN)
 
     def family(self) -> list[int]:
-        """Every living process that descends from this one, detached ones included."""
+        """This process and every one that descends from it and lives, detached ones included."""
         marked = f"DESCENDS_FROM={self.mark}".encode()
-        return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _holds(entry, marked)]
+        found = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _holds(entry, marked)}
+        if self.process.poll() is None:  # a fork has the mark, but not where others look for it
+            found.add(self.process.pid)
+        return sorted(found)
 
     def _ended(self, words: str) -> bool:
         assert self.process.poll() is None, f"ended without {words!r}: {self.said()}"

@@ -84,6 +84,12 @@ class Watch:
             self.peak.note(memory_of(self._served))
 
 
+class Alone(Served):
+    """By a Python of its own: a fork would share the memory that is measured."""
+
+    is_warm = False
+
+
 def memory_of(served: Served) -> Counter[str]:
     parts: Counter[str] = Counter()
     for pid in household(served):
@@ -118,7 +124,7 @@ def run(case: Case, snaps: int) -> tuple[Peak, Peak, float]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="snapapp-stack-")))
         film = folder / "film.mp4"
         speed.child("make", film, str(case.height))
-        served = Served(folder, SNAPAPP_WORKER_CHILDREN=str(case.at_once), SNAPAPP_DEMO="false")
+        served = Alone(folder, SNAPAPP_WORKER_CHILDREN=str(case.at_once), SNAPAPP_DEMO="false")
         stack.callback(served.end)
         stack.callback(served.process.terminate)
         served.until_up()
