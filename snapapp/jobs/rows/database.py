@@ -63,16 +63,16 @@ def sqlalchemy_url(url: str) -> str:
     """The same address, with the driver's name in it, and several hosts where SQLAlchemy looks for them: it takes what
     libpq has before the path for a single one."""
     url = re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", url)
-    several = _SEVERAL_HOSTS.match(url)
+    several = _SEVERAL_HOSTS.fullmatch(url)  # whole: a comma may be in a password, too
     if several is None:
         return url
     scheme, user, hosts, path, query = several.groups()
     found = conninfo_to_dict(f"postgresql://{hosts}")
     where = urlencode({name: found[name] for name in ("host", "port") if found.get(name)})
-    return f"{scheme}{user or ''}{path or '/'}?{where}{query and f'&{query}'}"
+    return f"{scheme}{user or ''}{path or '/'}?{where}{f'&{query}' if query else ''}"
 
 
-_SEVERAL_HOSTS = re.compile(r"([^:/]+://)([^@/?]*@)?([^@/?]*,[^@/?]*)(/[^?]*)?\??(.*)", re.DOTALL)
+_SEVERAL_HOSTS = re.compile(r"([^:/]+://)([^@/?]*@)?([^@/?]*,[^@/?]*)(/[^?]*)?(?:\?(.*))?", re.DOTALL)
 
 
 def connect(

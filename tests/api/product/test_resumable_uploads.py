@@ -101,6 +101,7 @@ def refusals() -> Iterator[tuple[str, str, dict[str, str], int]]:
     yield "POST", "", TUS | {"Upload-Length": "2000000"}, 413
     yield "POST", "", TUS | {"Upload-Length": "5", "Upload-Metadata": "filename =="}, 400
     yield "POST", "", TUS | {"Upload-Length": "5", "Upload-Metadata": "filename YQ== YQ=="}, 400
+    yield "POST", "", TUS | {"Upload-Length": "5", "Upload-Metadata": "a ," * 1000}, 400  # in no more time than others
     yield "PATCH", f"/{NOBODY}", TUS | BYTES | {"Upload-Offset": "0"}, 404
     yield "PATCH", f"/{NOBODY}", TUS | {"Upload-Offset": "0"}, 415
     yield "PATCH", f"/{NOBODY}", TUS | BYTES, 400

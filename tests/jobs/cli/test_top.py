@@ -224,7 +224,7 @@ def test_a_group_of_failures_is_retried_whole(top: Callable[..., Top], db: Db) -
 def test_workers_what_they_have_in_their_hands_and_the_doctor(top: Callable[..., Top], db: Db) -> None:
     job_id = make_job(db, "RUNNING", kind="video.probe")
     roster.beat(db, MEMBER, roster.Report(current_jobs=[job_id]), lives_for=MINUTE)
-    db.execute("SELECT pause_queue('forgotten')")
+    db.execute("SELECT pause_queue('forgotten', E'a \x1b]0;title\x07')")  # which would steer a terminal
     db.execute("UPDATE job_queue SET paused_at = now() - interval '2 days'")
     it = top()
     it.press("3")
@@ -238,7 +238,7 @@ def test_workers_what_they_have_in_their_hands_and_the_doctor(top: Callable[...,
     it.press("/forgotten\r")
     it.lacks("fsync")
     it.press("\r")
-    it.shows("queues: ", "snapapp queues resume forgotten")
+    it.shows("queues: ", r"a \x1b]0;title", "snapapp queues resume forgotten")
     it.press("?")
     it.shows("pause a queue, or resume it")
 

@@ -52,6 +52,7 @@ def test_a_line_that_two_threads_open_at_once_has_one_connection(url: str) -> No
     ("url", "found"),
     [
         ("postgresql://ana@h/db", {"host": "h", "user": "ana", "dbname": "db"}),
+        ("postgresql://ana:p,q@h:1/db", {"host": "h", "port": "1", "user": "ana", "password": "p,q", "dbname": "db"}),
         ("postgres:///db?host=/tmp", {"host": "/tmp", "dbname": "db"}),
         (
             "postgresql://ana:p%40%2Cq@h1:1,h2:2/db?target_session_attrs=read-write",

@@ -295,7 +295,7 @@ class Finding(Page):
     def look(self, _db: Db, _house: House) -> Lines:
         its = self.finding
         parts = (its.saw, its.why, its.do, its.paste)
-        return Lines([line for part in parts if part for line in (*part.split("\n"), "")])
+        return Lines([line for part in parts if part for line in (*visible(part, keep="\n").split("\n"), "")])
 
 
 @dataclass(slots=True)
