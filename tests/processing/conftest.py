@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy
 
-from snapapp.processing import child_settings, media_work
+from snapapp.processing import child_settings, media_work, processors
 from snapapp.storage import Local, Room
 from tests.sources.server import Server, serving
+
+__all__ = ["processors"]  # importing it declares the kinds: these tests must not need others to have run before
 
 
 @pytest.fixture
