@@ -277,7 +277,7 @@ class _Proof:
             raise HTTPException(400, f"Upload-Checksum is one of {', '.join(_DIGESTS)}")
         try:
             self._wanted = base64.b64decode(digest, validate=True)
-        except binascii.Error:
+        except ValueError:  # of what is not ASCII, too
             raise HTTPException(400, "Upload-Checksum is no base64") from None
         self._digest = _DIGESTS[name]()
 

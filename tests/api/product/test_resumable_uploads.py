@@ -106,6 +106,7 @@ def refusals() -> Iterator[tuple[str, str, dict[str, str], int]]:
     yield "PATCH", f"/{NOBODY}", TUS | {"Upload-Offset": "0"}, 415
     yield "PATCH", f"/{NOBODY}", TUS | BYTES, 400
     yield "PATCH", f"/{NOBODY}", TUS | BYTES | {"Upload-Offset": "0", "Upload-Checksum": "md5 AAAA"}, 400
+    yield "PATCH", f"/{NOBODY}", TUS | BYTES | {"Upload-Offset": "0", "Upload-Checksum": "sha1 é"}, 400
     yield "HEAD", f"/{NOBODY}", TUS, 404
     yield "HEAD", f"/{NOBODY}", {"Tus-Resumable": "2.0.0"}, 412
     yield "DELETE", f"/{NOBODY}", TUS, 404
@@ -116,7 +117,8 @@ def refusals() -> Iterator[tuple[str, str, dict[str, str], int]]:
 def test_what_makes_no_sense_is_refused_and_leaves_nothing(url: str, tmp_path: Path) -> None:
     with served(url, tmp_path, worker_enabled=False, upload_max_mb=1) as client:
         for method, path, headers, status in refusals():
-            answer = client.request(method, UPLOADS + path, headers=headers)
+            sent_as = {name.encode(): value.encode() for name, value in headers.items()}
+            answer = client.request(method, UPLOADS + path, headers=sent_as)
             assert answer.status_code == status, (method, headers, answer.text)
             assert answer.headers["Tus-Resumable"] == "1.0.0", (method, headers)
             assert (answer.headers.get("Tus-Version") == "1.0.0") == (status == 412)
