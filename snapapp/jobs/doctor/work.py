@@ -142,7 +142,7 @@ def _neglected(patient: Patient, its: WaitingKind) -> Iterator[Finding]:
         yield Finding(
             id=id_,
             severity=Severity.WARNING,
-            saw=f"{its.count} jobs of the kind {its.kind} wait in {its.queue}, the oldest due for {span(due)}, and no "
+            saw=f"Jobs of the kind {its.kind} wait in {its.queue}: {its.count}, the oldest due for {span(due)}, and no "
             f"worker alive {who}.",
             why="They wait for ever; nothing else is held up.",
             do="Start a worker that declares it, or cancel them.",
@@ -153,7 +153,7 @@ def _neglected(patient: Patient, its: WaitingKind) -> Iterator[Finding]:
         yield Finding(
             id="DUE_FOR_LONG",
             severity=Severity.WARNING,
-            saw=f"{its.count} jobs of the kind {its.kind} wait in {its.queue}, the oldest due for {span(due)}.",
+            saw=f"Jobs of the kind {its.kind} wait in {its.queue}: {its.count}, the oldest due for {span(due)}.",
             why="More comes in than the workers get done, or something holds this one back.",
             do="Ask the oldest why (explain_job), look at what the workers run, or start more of them.",
             paste=f"snapapp jobs list --status PENDING {_these(its)}",
@@ -315,7 +315,7 @@ def dead_letters(patient: Patient) -> Iterator[Finding]:
         yield Finding(
             id="DEAD_LETTERS",
             severity=Severity.WARNING if lately else Severity.NOTICE,
-            saw=f"{count:,} jobs of the kind {kind} are dead letters, {lately:,} of them since yesterday, the last "
+            saw=f"Dead letters of the kind {kind}: {count:,}, {lately:,} of them since yesterday, the last "
             f"{ago(seconds)}; mostly: {one_line(error or 'no reason')}",
             why="They gave up, and run again only if somebody says so.",
             do=f"Look at one (snapapp jobs show {newest}); when the cause is gone, retry them.",

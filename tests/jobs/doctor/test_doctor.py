@@ -557,7 +557,7 @@ def test_kinds_that_nobody_knows_are_told_once_they_are_due_for_a_minute(url: st
         "suspected": "KIND_UNKNOWN",
         "known": "QUEUE_UNSERVED",
     }
-    assert "1 jobs of the kind unknown wait in default, the oldest due for 2 min" in found["unknown"].saw
+    assert "Jobs of the kind unknown wait in default: 1, the oldest due for 2 min" in found["unknown"].saw
 
 
 def test_a_job_due_for_long_is_told_however_many_lanes_there_are(url: str, db: Db) -> None:
