@@ -126,7 +126,7 @@ def _give_up_when_unread(connection: socket.socket | None) -> None:
 
 def bound_socket(settings: Settings) -> socket.socket:
     """Before anything is started, so that a port that is taken is said at once. A port nobody chose may be the next."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    family = _family(settings)
     is_chosen = "SNAPAPP_PORT" in settings.given
     ports = [settings.port] if is_chosen else range(settings.port, settings.port + _PORTS_TRIED)
     for port in ports:
@@ -145,10 +145,15 @@ def bound_socket(settings: Settings) -> socket.socket:
     raise SnapError(f"Cannot listen on {settings.host}: {tried} in use. Set SNAPAPP_PORT to a free one, or to 0.")
 
 
+def _family(settings: Settings) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+
+
 def _place(settings: Settings) -> tuple[str, int]:
     """Where we listen, as a socket says it. A name that nobody knows is said by who binds to it."""
     with suppress(OSError):
-        host, port = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][4][:2]
+        found = socket.getaddrinfo(settings.host, settings.port, _family(settings), socket.SOCK_STREAM)
+        host, port = found[0][4][:2]
         return str(host), int(port)
     return settings.host, settings.port
 

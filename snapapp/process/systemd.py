@@ -22,8 +22,8 @@ class SocketStore:
 
     def __init__(self, environ: MutableMapping[str, str] = os.environ) -> None:
         self._address = environ.get("NOTIFY_SOCKET", "")
-        handed_over = environ.get("LISTEN_PID") == str(os.getpid()) and environ.get("LISTEN_FDNAMES") == _KEPT
-        self._number = _FIRST if handed_over else None
+        handed_over = [environ.get(name) for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")]
+        self._number = _FIRST if handed_over == [str(os.getpid()), "1", _KEPT] else None
         for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):  # not for our children
             environ.pop(name, None)
 

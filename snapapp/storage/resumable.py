@@ -179,6 +179,7 @@ class Held:
             self._sync()
             about = replace(about, sha256=_sha256(file))
             _note(self._place, about)
+            os.utime(file)  # the sweep counts from when it is stored: its row may come later
             self._publish(file, key)
         if about.sha256 is None:
             raise NotStored(self._place.name)

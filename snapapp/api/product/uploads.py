@@ -17,6 +17,7 @@ from snapapp.domain import storage_use, videos
 from snapapp.domain.tables import Video
 from snapapp.domain.transactions import Begin
 from snapapp.errors import StorageUsedUp
+from snapapp.jobs.rows.database import is_away
 from snapapp.process.monolith import Monolith
 from snapapp.processing.queue import QUEUE
 from snapapp.storage import NoRoom, Received, StorageError, Upload, UploadTooLarge, keys
@@ -118,13 +119,12 @@ def _keep(
 ) -> Video:
     """Makes the row of bytes that are stored. Where that is refused they are deleted. Where the answer to the commit
     was lost it is not known whether there is a row: then they stay, and the sweep finds out."""
-    kept: Video | None = None
     try:
-        kept = rowed(house, begin, video_id, received, name, request_id)
-    finally:
-        if kept is None:
+        return rowed(house, begin, video_id, received, name, request_id)
+    except Exception as error:
+        if not is_away(error):
             delete(house, received.key)
-    return kept
+        raise
 
 
 def rowed(

@@ -319,6 +319,7 @@ def test_bytes_stay_where_nobody_heard_whether_their_row_was_committed(
     with monkeypatch.context() as patched:
         patched.setattr(dialect, "do_commit", unheard)
         assert client.post(VIDEOS, content=FILM).status_code in (500, 503)
+    assert (len(stored(client)), count(db, "video")) == (1, 1)
     again = upload(client)
     assert client.get(again["contentPath"]).content == FILM
     assert (len(stored(client)), count(db, "video")) == (1, 1)
