@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from snapapp.jobs.rows import views
+from snapapp.jobs.rows import overviews
 from snapapp.postgres import postmaster
 from tests.commands import WITHIN
 from tests.factory import Db, make_jobs, row
@@ -153,8 +153,8 @@ def test_on_a_terminal_serve_greets_and_ctrl_c_stops_it(url: str, tmp_path: Path
 
 def test_settings_of_a_worker_can_be_typed(url: str, db: Db, run: Callable[..., Running]) -> None:
     worker = run("worker", "--queues", "a,b", "--concurrency", "7", "--name", "ana", SNAPAPP_DATABASE_URL=url)
-    until(lambda: bool(views.workers(db)))
-    [member] = views.workers(db)
+    until(lambda: bool(overviews.workers(db)))
+    [member] = overviews.workers(db)
     assert (member.name, member.queues, member.slots) == ("ana", ["a", "b"], 7 + 100 + 2)
     worker.signal(signal.SIGTERM)
     assert worker.end() == 0

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from snapapp.jobs.os import processes
-from snapapp.jobs.rows import roster, views
+from snapapp.jobs.rows import overviews, roster
 from snapapp.jobs.rows.database import connect
 from snapapp.jobs.rows.roster import Member, Report
 from tests.commands import NOWHERE, Call, until_status
@@ -31,7 +31,7 @@ def test_drain_runs_what_is_due_and_leaves_the_rest(call: Call, db: Db) -> None:
     found = statuses(db)
     assert {found[job_id] for job_id in [*due, slow]} == {"COMPLETED"}
     assert [found[job_id] for job_id in (failing, later, unknown)] == ["RETRY_WAIT", "PENDING", "PENDING"]
-    assert views.workers(db) == []
+    assert overviews.workers(db) == []
 
 
 def test_drain_keeps_to_its_queues(call: Call, db: Db) -> None:
@@ -54,7 +54,7 @@ def test_a_worker_without_the_product_knows_only_the_kinds_it_is_told(
     job = make_job(db, kind="plain.greet", payload={"name": "Ana"})
     worker = run(*typed.split(), SNAPAPP_DATABASE_URL=url, **settings)
     until_status(db, job, "COMPLETED")
-    assert [one.kinds for one in views.workers(db)] == [["plain.apart", "plain.greet"]]
+    assert [one.kinds for one in overviews.workers(db)] == [["plain.apart", "plain.greet"]]
     worker.signal(signal.SIGTERM)
     assert worker.end() == 0
 
@@ -92,7 +92,7 @@ def test_a_stopped_worker_finishes_what_it_runs(
     worker.signal(stop)
     assert worker.end() == 0
     assert (row(db, job_id).status, row(db, later).status) == ("COMPLETED", "PENDING")
-    assert views.workers(db) == []
+    assert overviews.workers(db) == []
     assert worker.family() == []
 
 

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from snapapp.jobs import Job, Worker, enqueue, lifespan, process_hooks
 from snapapp.jobs.registry import Registry
-from snapapp.jobs.rows import views
+from snapapp.jobs.rows import overviews
 from tests import ROOT
 from tests.factory import Db
 from tests.jobs.working import QUICK, until, until_status, working
@@ -37,7 +37,7 @@ def application(url: str, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 def test_two_workers_of_one_process_keep_to_their_own_options(
     url: str, db: Db, application: subprocess.Popen[bytes]
 ) -> None:
-    until(lambda: len(views.workers(db)) == 2)
+    until(lambda: len(overviews.workers(db)) == 2)
     jobs = [enqueue(db, "embedded.thread", queue=queue) for queue in ("quick", "slow", "nobody's")]
     ran_in = [until_status(db, job or 0, "COMPLETED").result for job in jobs[:2]]
     assert ran_in == [application.pid, application.pid]
@@ -81,10 +81,10 @@ def test_a_web_application_works_the_queue_while_it_serves(url: str, db: Db) -> 
             done = await asyncio.to_thread(until_status, db, enqueue(db, "greet", {"name": "Ana"}) or 0, "COMPLETED")
             assert done.result == "Hello, Ana"
             assert state is not None
-            assert [one.id for one in views.workers(db)] == [state["worker"].id]
+            assert [one.id for one in overviews.workers(db)] == [state["worker"].id]
 
     asyncio.run(serve())
-    assert views.workers(db) == []
+    assert overviews.workers(db) == []
 
 
 @pytest.mark.usefixtures("nothing_declared")
@@ -107,7 +107,7 @@ def test_hooks_run_in_order_and_are_undone_in_the_other(url: str, db: Db) -> Non
         process_hooks.on_stop(fail)
     with Worker(url, registry=Registry()), Worker(url, registry=Registry()):
         assert done == ["open one", "open two"]
-        until(lambda: len(views.workers(db)) == 2)
+        until(lambda: len(overviews.workers(db)) == 2)
     assert done == ["open one", "open two", "close two", "close one"]
 
 
@@ -119,7 +119,7 @@ def test_a_worker_whose_hook_fails_does_not_start(url: str, db: Db) -> None:
 
     with pytest.raises(ConnectionError, match="no such pool"), Worker(url, registry=Registry()):
         pytest.fail("it started")
-    assert views.workers(db) == []
+    assert overviews.workers(db) == []
 
 
 @pytest.mark.usefixtures("nothing_declared")

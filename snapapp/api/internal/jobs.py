@@ -27,7 +27,7 @@ from snapapp.api.http.schema import (
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.jobs.enqueue import OnConflict, OnParentFailure, Scope, UniqueBy, enqueue
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import audit, bulk, costs, lifecycle, views
+from snapapp.jobs.rows import audit, bulk, costs, lifecycle, overviews, views
 from snapapp.jobs.rows.audit import Actor
 from snapapp.jobs.rows.database import Db
 from snapapp.jobs.rows.views import Arrival, Filter, JobSummary
@@ -386,7 +386,7 @@ def enqueue_job(db: Writing, wanted: NewJob, request_id: RequestId, response: Re
     response.status_code = 201 if outcome is Arrival.CREATED else 200
     if job_id:
         response.headers["Location"] = _place(job_id)
-    is_known = views.is_known(db, wanted.kind)
+    is_known = overviews.is_known(db, wanted.kind)
     note = None if is_known else f"No worker that is alive knows the kind {wanted.kind}: the job waits for one."
     return Enqueued(id=job_id, outcome=outcome, kind_is_known=is_known, note=note)
 

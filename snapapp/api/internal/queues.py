@@ -10,7 +10,7 @@ from snapapp.api.http.deps import Reading, Who, Writing
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.schema import Seconds, Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
-from snapapp.jobs.rows import audit, views
+from snapapp.jobs.rows import audit, overviews
 
 router = APIRouter(prefix="/internal/queues", tags=["queues"], route_class=StrictRoute)
 
@@ -32,13 +32,13 @@ class QueueLine(Shown):
 
     queue: str = Field(examples=["default"])
     pending: int = Field(
-        description=f"Of each queue {views.CAP:,} waiting jobs are counted: where this and `retryWait` make one more, "
-        "there are more, also of those that are due."
+        description=f"Of each queue {overviews.CAP:,} waiting jobs are counted: where this and `retryWait` make one "
+        "more, there are more, also of those that are due."
     )
     retry_wait: int = Field(description="Failed, and to come again.")
     due: int = Field(description="Of these two, how many may run now.")
-    running: int = Field(description=f"Counted up to {views.CAP:,} in all queues together.")
-    failed: int = Field(description=f"Dead letters, among the newest {views.CAP:,} of all queues.")
+    running: int = Field(description=f"Counted up to {overviews.CAP:,} in all queues together.")
+    failed: int = Field(description=f"Dead letters, among the newest {overviews.CAP:,} of all queues.")
     oldest_due_seconds: Seconds | None = Field(
         validation_alias="oldest_due", description="For how long the oldest of those that are due could have run."
     )
@@ -95,26 +95,26 @@ class Switch(Shown):
 @router.get("")
 def list_queues(db: Writing) -> QueueList:  # it writes nothing, and wants a transaction for its plans
     """The queues that have anything but finished jobs, and those that are paused."""
-    return QueueList(items=[QueueLine.model_validate(each) for each in views.queues(db)])
+    return QueueList(items=[QueueLine.model_validate(each) for each in overviews.queues(db)])
 
 
 @router.get("/throughput")
 def show_throughput(db: Reading) -> ThroughputList:
     """What ended within the last hour, by kind, as far as the newest 100,000 jobs tell."""
-    return ThroughputList(items=[ThroughputLine.model_validate(each) for each in views.throughput(db)])
+    return ThroughputList(items=[ThroughputLine.model_validate(each) for each in overviews.throughput(db)])
 
 
 @router.get("/minutes")
 def show_minutes(db: Reading) -> MinuteList:
     """What ended within the last hour, minute by minute, as far as the newest 100,000 jobs tell."""
-    return MinuteList(items=[MinuteLine.model_validate(each) for each in views.minutes(db)])
+    return MinuteList(items=[MinuteLine.model_validate(each) for each in overviews.minutes(db)])
 
 
 @router.post("/{name:path}/pause", responses=_NO_PATH)
 def pause_queue(db: Writing, name: QueueName, who: Who, wanted: Pausing | None = None) -> Switch:
     """No worker claims from the queue until it is resumed; what runs goes on."""
     reason = wanted.reason if wanted else None
-    views.pause(db, name, reason, by=who.name or "/internal")
+    overviews.pause(db, name, reason, by=who.name or "/internal")
     audit.write(db, who, "queue.pause", f"queue {name}", detail={"reason": reason})
     return _switch(db, name)
 
@@ -122,11 +122,11 @@ def pause_queue(db: Writing, name: QueueName, who: Who, wanted: Pausing | None =
 @router.post("/{name:path}/resume", responses=_NO_PATH)
 def resume_queue(db: Writing, name: QueueName, who: Who) -> Switch:
     """Workers claim from the queue again."""
-    views.resume(db, name)
+    overviews.resume(db, name)
     audit.write(db, who, "queue.resume", f"queue {name}")
     return _switch(db, name)
 
 
 def _switch(db: Writing, name: str) -> Switch:
-    paused_at, paused_reason = views.switch(db, name)
+    paused_at, paused_reason = overviews.switch(db, name)
     return Switch(queue=name, paused_at=paused_at, paused_reason=paused_reason)

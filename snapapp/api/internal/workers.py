@@ -8,7 +8,7 @@ from pydantic import Field
 
 from snapapp.api.http.deps import Reading
 from snapapp.api.http.schema import Id, PageSize, Seconds, Shown
-from snapapp.jobs.rows import views
+from snapapp.jobs.rows import overviews
 
 router = APIRouter(prefix="/internal/workers", tags=["workers"])
 
@@ -72,7 +72,7 @@ class ExitList(Shown):
 @router.get("")
 def list_workers(db: Reading) -> WorkerList:
     """Who works the queue."""
-    return WorkerList(items=[WorkerLine.model_validate(each) for each in views.workers(db)])
+    return WorkerList(items=[WorkerLine.model_validate(each) for each in overviews.workers(db)])
 
 
 @router.get("/exits")
@@ -82,6 +82,6 @@ def list_exits(
     limit: Annotated[PageSize, Query(description="How many at most.")] = 50,
 ) -> ExitList:
     """How workers ended, newest first."""
-    exits = views.exits(db, before=before, limit=limit)
+    exits = overviews.exits(db, before=before, limit=limit)
     items = [ExitLine.model_validate(each) for each in exits]
     return ExitList(items=items, next=items[-1].id if len(items) == limit else None)

@@ -15,7 +15,7 @@ from fastapi import Depends, HTTPException, Request
 from starlette.concurrency import run_in_threadpool
 
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import views
+from snapapp.jobs.rows import overviews, views
 from snapapp.process.monolith import Away, Monolith
 
 _log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class Endings:
 def is_worked(house: Monolith, kind: str) -> bool:
     """Whether there is anybody to wait for."""
     with house.web.connect() as connection:
-        return views.is_known(connection, kind)
+        return overviews.is_known(connection, kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from snapapp.jobs.cli.typed import Add, Db, age, duration, hexadecimal, moment, 
 from snapapp.jobs.enqueue import enqueue
 from snapapp.jobs.errors import InvalidJob
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import audit, bulk, costs, lifecycle, views
+from snapapp.jobs.rows import audit, bulk, costs, lifecycle, overviews, views
 from snapapp.jobs.rows.bulk import Answers
 from snapapp.jobs.rows.costs import AttemptCost, KindCost
 from snapapp.jobs.rows.views import Filter, JobDetail, JobSummary
@@ -299,7 +299,7 @@ def enqueue_job(db: Db, arguments: Namespace) -> int:
         show_json({"id": job_id})
     else:
         say(f"Job {job_id}")
-    if not views.is_known(db, arguments.kind):
+    if not overviews.is_known(db, arguments.kind):
         whisper(f"No worker that is alive knows the kind {arguments.kind}: the job waits for one.")
     return 0
 
@@ -457,7 +457,7 @@ def counted_jobs(jobs: int) -> str:
 
 
 def show_stats(db: Db, arguments: Namespace) -> int:
-    queues, throughput, kinds = found_queues(db), views.throughput(db), costs.of_kinds(db)
+    queues, throughput, kinds = found_queues(db), overviews.throughput(db), costs.of_kinds(db)
     if arguments.json:
         hour, spent = [asdict(one) for one in throughput], [asdict(one) for one in kinds]
         show_json({"queues": [asdict(one) for one in queues], "last_hour": hour, "costs": spent})
@@ -476,7 +476,7 @@ def show_stats(db: Db, arguments: Namespace) -> int:
     return 0
 
 
-def _last_hour(each: views.Throughput) -> list[str]:
+def _last_hour(each: overviews.Throughput) -> list[str]:
     counts = map(str, (each.completed, each.failed, each.cancelled))
     return [each.kind, each.queue, *counts, _mean(each.mean_ms), _mean(each.mean_wait_ms)]
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from snapapp.jobs.cli.shown import about, ago, local, say, show_json, show_table
 from snapapp.jobs.cli.typed import Add, Db, text
-from snapapp.jobs.rows import views
+from snapapp.jobs.rows import overviews
 
 
 def add_commands(add: Add) -> None:
@@ -33,12 +33,12 @@ def list_queues(db: Db, arguments: Namespace) -> int:
     return 0
 
 
-def found_queues(db: Db) -> list[views.QueueSummary]:
+def found_queues(db: Db) -> list[overviews.QueueSummary]:
     with db.transaction():
-        return views.queues(db)
+        return overviews.queues(db)
 
 
-def show_queues(queues: list[views.QueueSummary]) -> None:
+def show_queues(queues: list[overviews.QueueSummary]) -> None:
     if not queues:
         say("Every queue is empty, and none is paused.")
         return
@@ -48,7 +48,7 @@ def show_queues(queues: list[views.QueueSummary]) -> None:
     show_table(headers, rows, numbers={1, 2, 3, 4, 5, 6}, wraps=True)
 
 
-def _queue_line(each: views.QueueSummary, running: int, failed: int) -> list[str]:
+def _queue_line(each: overviews.QueueSummary, running: int, failed: int) -> list[str]:
     waiting = [_counted(count, each.waiting) for count in (each.pending, each.retry_wait, each.due)]
     counts = [*waiting, _counted(each.running, running), _counted(each.failed, failed)]
     oldest = about(each.oldest_due) if each.oldest_due is not None else ""
@@ -58,11 +58,11 @@ def _queue_line(each: views.QueueSummary, running: int, failed: int) -> list[str
 
 def _counted(jobs: int, of: int) -> str:
     """`of` all that were counted with them, which may be fewer than there are."""
-    return f"{min(jobs, views.CAP):,}+" if of > views.CAP else str(jobs)
+    return f"{min(jobs, overviews.CAP):,}+" if of > overviews.CAP else str(jobs)
 
 
 def pause_queue(db: Db, arguments: Namespace) -> int:
-    views.pause(db, arguments.queue, arguments.reason, by=person())
+    overviews.pause(db, arguments.queue, arguments.reason, by=person())
     return _said_of_queue(f"The queue {arguments.queue} is paused; what runs goes on.", arguments, is_paused=True)
 
 
@@ -74,7 +74,7 @@ def person() -> str | None:
 
 
 def resume_queue(db: Db, arguments: Namespace) -> int:
-    views.resume(db, arguments.queue)
+    overviews.resume(db, arguments.queue)
     return _said_of_queue(f"The queue {arguments.queue} is open.", arguments, is_paused=False)
 
 
@@ -87,7 +87,7 @@ def _said_of_queue(said: str, arguments: Namespace, *, is_paused: bool) -> int:
 
 
 def list_workers(db: Db, arguments: Namespace) -> int:
-    workers = views.workers(db)
+    workers = overviews.workers(db)
     if arguments.json:
         show_json([asdict(one) for one in workers])
         return 0
@@ -104,7 +104,7 @@ def list_workers(db: Db, arguments: Namespace) -> int:
     return 0
 
 
-def worker_line(each: views.WorkerSummary) -> list[str]:
+def worker_line(each: overviews.WorkerSummary) -> list[str]:
     queues = f"({','.join(each.queues)})" if each.queues else ""
     name = " ".join(filter(None, [each.name, queues, each.note]))
     counts = [f"{len(each.current_jobs)}/{each.slots}", str(each.jobs_completed), str(each.jobs_failed)]

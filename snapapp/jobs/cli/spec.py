@@ -37,7 +37,7 @@ from snapapp.jobs.cli.typed import Add, Db, duration, moment
 from snapapp.jobs.enqueue import enqueue
 from snapapp.jobs.errors import InvalidJob
 from snapapp.jobs.model import clean
-from snapapp.jobs.rows import audit, views
+from snapapp.jobs.rows import audit, overviews
 from snapapp.jobs.rows.audit import Actor
 
 _LONGEST = 500  # characters of what provenance says
@@ -84,7 +84,7 @@ def run_spec(db: Db, arguments: Namespace) -> int:
         show_json({"kind": job["kind"], "can_run": True} if arguments.check else {"id": job_id})
     else:
         say(f"{file} can be run." if arguments.check else f"Job {job_id}")
-    if not views.is_known(db, job["kind"]):
+    if not overviews.is_known(db, job["kind"]):
         whisper(f"No worker that is alive knows the kind {job['kind']}: the job waits for one.")
     return 0
 

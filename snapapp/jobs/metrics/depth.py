@@ -14,9 +14,9 @@ from prometheus_client import Metric
 
 from snapapp.jobs.metrics import crew, fleet
 from snapapp.jobs.metrics.exposition import gauge
-from snapapp.jobs.rows import views
+from snapapp.jobs.rows import overviews
 from snapapp.jobs.rows.database import Db, run
-from snapapp.jobs.rows.views import CAP, LANES, QueueSummary, walks
+from snapapp.jobs.rows.overviews import CAP, LANES, QueueSummary, walks
 
 T = TypeVar("T")
 
@@ -88,7 +88,7 @@ _REST = walks(open=("open", "queue, kind"), held=("held", "queue, kind")) + _NUM
 def depth(db: Db) -> Depth:
     """In the caller's transaction, whose statements it gives a deadline."""
     run(db, "SELECT set_config('statement_timeout', '2000', true)", {})
-    queues = views.queues(db)
+    queues = overviews.queues(db)
     [rest] = run(db, _REST, {"cap": CAP, "sample": _SAMPLE})
     return Depth(queues, fleet.pools(db), crew.members(db), *rest)
 

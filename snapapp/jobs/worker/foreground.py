@@ -12,7 +12,7 @@ import psycopg
 from snapapp.jobs.model import Job
 from snapapp.jobs.os.signals import Signals
 from snapapp.jobs.retry import pause_after
-from snapapp.jobs.rows import views
+from snapapp.jobs.rows import overviews
 from snapapp.jobs.rows.database import Line
 from snapapp.jobs.worker.runtime import Runtime
 from snapapp.jobs.worker.worker import Worker
@@ -83,7 +83,7 @@ def _is_drained(line: Line, worker: Worker, runtime: Runtime) -> bool:
     """One statement, one snapshot: between two, a job could pass from waiting to running unseen."""
     try:
         with line.connection() as db:
-            return views.is_drained(db, worker.id, runtime.registry.kinds(), runtime.settings.queues)
+            return overviews.is_drained(db, worker.id, runtime.registry.kinds(), runtime.settings.queues)
     except psycopg.OperationalError:
         return False  # the worker itself says so, and waits for the database to come back
 

@@ -16,7 +16,7 @@ from snapapp.jobs.context import Within
 from snapapp.jobs.executors import children, process_group
 from snapapp.jobs.executors.reaper import Guard
 from snapapp.jobs.os.processes import started
-from snapapp.jobs.rows import lifecycle, views
+from snapapp.jobs.rows import lifecycle, overviews
 from tests import ROOT
 from tests.factory import Db, hence, row
 from tests.jobs.executors.test_executors import children_of, put, read
@@ -43,7 +43,7 @@ def test_a_flood_of_prints_or_of_words_blocks_nobody(url: str, db: Db) -> None:
 
 def test_a_child_is_started_by_the_first_job_that_needs_one(url: str, db: Db) -> None:
     with working(url, crashing.registry, children=2):
-        until(lambda: views.workers(db))
+        until(lambda: overviews.workers(db))
         assert not children_of(os.getpid())
         until_status(db, put(db, "child.echo"), "COMPLETED")
         assert children_of(os.getpid())

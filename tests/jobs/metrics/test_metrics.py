@@ -22,8 +22,8 @@ from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import lifecycle, roster
 from snapapp.jobs.rows.costs import Ledger, Spent
 from snapapp.jobs.rows.database import Line, connect
+from snapapp.jobs.rows.overviews import CAP, QueueSummary
 from snapapp.jobs.rows.roster import Counts, Report
-from snapapp.jobs.rows.views import CAP, QueueSummary
 from snapapp.jobs.worker.leases import HeldJobs
 from snapapp.jobs.worker.notes import Notes
 from snapapp.jobs.worker.pace import Pace

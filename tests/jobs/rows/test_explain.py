@@ -12,7 +12,7 @@ from psycopg import sql
 
 from snapapp.jobs.errors import UnknownJob
 from snapapp.jobs.registry import Registry
-from snapapp.jobs.rows import lifecycle, roster, views
+from snapapp.jobs.rows import lifecycle, overviews, roster, views
 from snapapp.jobs.rows.database import sqlalchemy_url
 from snapapp.jobs.rows.roster import Member, Report
 from snapapp.jobs.testing import run_due
@@ -110,7 +110,7 @@ def test_used_up_attempts_and_shutdowns_are_told(db: Db) -> None:
 def test_a_paused_queue_is_told_with_its_reason_and_the_way_out(db: Db, reason: str | None, words: str) -> None:
     worker(db)
     job_id = make_job(db, queue="mail's")
-    views.pause(db, "mail's", reason, by="ana")
+    overviews.pause(db, "mail's", reason, by="ana")
     db.execute("UPDATE job_queue SET paused_at = now() - interval '3 minutes'")
     _, paused, workers = said(db, job_id)
     assert paused == f"Its queue mail's has been paused for 3 min by ana, {words}: resume_queue('mail''s') opens it."

@@ -13,7 +13,7 @@ from snapapp.jobs import enqueue_many
 from snapapp.jobs.errors import IllegalTransition, UnknownJob
 from snapapp.jobs.model import Buried, Finished, Parent, Retried, Status, Stopped, Succeeded
 from snapapp.jobs.rows import claim as claim_rows
-from snapapp.jobs.rows import leases, lifecycle, retention, settle, views
+from snapapp.jobs.rows import leases, lifecycle, overviews, retention, settle, views
 from snapapp.jobs.rows.database import connect
 from tests.factory import (
     OOPS,
@@ -414,9 +414,9 @@ def test_a_child_is_counted_as_waiting_and_never_as_due(db: Db) -> None:
     child_of(db, running_job(db).id, queue="media")
     [counted] = db.execute("SELECT pending, due FROM queue_overview WHERE queue = 'media'").fetchall()
     with db.transaction():
-        seen = next(one for one in views.queues(db) if one.queue == "media")
+        seen = next(one for one in overviews.queues(db) if one.queue == "media")
     assert counted == (seen.pending, seen.due) == (1, 0)
-    assert views.is_drained(db, "nobody", ["test"], [])
+    assert overviews.is_drained(db, "nobody", ["test"], [])
     assert len(views.waiting(db)) == 1
 
 

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from snapapp.jobs.errors import UnknownJob
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import database, failures, roster, views
+from snapapp.jobs.rows import database, failures, overviews, roster, views
 from snapapp.jobs.rows.roster import Counts, Member, Report
 from snapapp.jobs.rows.views import Filter, JobDetail
 from tests.conftest import EMBEDDED, Postgres
@@ -228,13 +228,13 @@ LOOKS: dict[str, Callable[[Db], object]] = {
     "dead letters": views.dead_letters,
     **{f"matching {status}": partial(views.matching, which=Filter(status), limit=10) for status in STATUSES},
     "explain": lambda db: views.explain(db, 30_050),
-    "exits": views.exits,
+    "exits": overviews.exits,
     "waiting": views.waiting,
-    "queues": views.queues,
-    "drained": lambda db: views.is_drained(db, "worker", ["new"], []),
+    "queues": overviews.queues,
+    "drained": lambda db: overviews.is_drained(db, "worker", ["new"], []),
     "job": lambda db: views.job(db, 1),
     "family": lambda db: views.family(db, 1),
-    "minutes": views.minutes,
+    "minutes": overviews.minutes,
     "failures": failures.groups,
     "step": lambda db: failures.step(db, Filter(error_line="oops"), after=0, up_to=99_999, limit=10),
     "newest failure": failures.newest,
@@ -290,19 +290,19 @@ def test_a_job_that_is_not_there_is_an_error_that_names_it(db: Db) -> None:
 
 def test_every_carrier_shows_the_same(db: Db, url: str, engine: sqlalchemy.Engine) -> None:
     job_id = full_job(db)
-    views.pause(db, "default", "lunch")
+    overviews.pause(db, "default", "lunch")
     roster.beat(db, MEMBER, Report(), lives_for=timedelta(minutes=1))
-    expected = (views.job(db, job_id), views.jobs(db).jobs, views.queues(db), views.dead_letters(db))
+    expected = (views.job(db, job_id), views.jobs(db).jobs, overviews.queues(db), views.dead_letters(db))
     with psycopg.connect(url) as plain, engine.connect() as connection, Session(engine) as session:
         for carrier in (plain, connection, session):
             shown = (
                 views.job(carrier, job_id),
                 views.jobs(carrier).jobs,
-                views.queues(carrier),
+                overviews.queues(carrier),
                 views.dead_letters(carrier),
             )
             assert shown == expected
-            assert [each.id for each in views.workers(carrier)] == [MEMBER.id]
+            assert [each.id for each in overviews.workers(carrier)] == [MEMBER.id]
             assert views.jobs(carrier).now.tzinfo is not None
 
 
@@ -355,14 +355,14 @@ def test_queues_are_counted_and_paused_ones_are_shown_without_work(db: Db) -> No
     make_job(db, "RUNNING", queue="mail")
     make_job(db, "FAILED", queue="mail")
     make_job(db, "COMPLETED", queue="done")
-    views.pause(db, "empty", "lunch")
-    empty, mail = views.queues(db)
+    overviews.pause(db, "empty", "lunch")
+    empty, mail = overviews.queues(db)
     assert (mail.pending, mail.retry_wait, mail.due, mail.running, mail.failed) == (2, 1, 2, 1, 1)
     assert mail.oldest_due is not None
     assert timedelta(minutes=3) <= mail.oldest_due < timedelta(minutes=4)
     assert (empty.queue, empty.pending, empty.oldest_due, empty.paused_reason) == ("empty", 0, None, "lunch")
-    views.resume(db, "empty")
-    assert [each.queue for each in views.queues(db)] == ["mail"]
+    overviews.resume(db, "empty")
+    assert [each.queue for each in overviews.queues(db)] == ["mail"]
 
 
 @pytest.mark.both_servers_at_length
@@ -370,11 +370,11 @@ def test_one_limited_queue_does_not_hide_another(db: Db) -> None:
     """The rows that limits hold have indexes of their own, and there may be any number of them."""
     db.execute("INSERT INTO job_limit VALUES ('queue:*', 1)")
     fill = "INSERT INTO snap_processing_job (kind, queue) SELECT 'test', 'full' FROM generate_series(1, %s)"
-    db.execute(fill, [views.CAP + 5])
+    db.execute(fill, [overviews.CAP + 5])
     make_job(db, queue="small", next_retry_at=ago(minutes=3))
     make_job(db, queue="small", next_retry_at=hence(hours=1))
-    full, small = views.queues(db)
-    assert full.waiting == views.CAP + 1
+    full, small = overviews.queues(db)
+    assert full.waiting == overviews.CAP + 1
     assert (small.waiting, small.due) == (2, 1)
     assert small.oldest_due is not None
     assert timedelta(minutes=3) <= small.oldest_due < timedelta(minutes=4)
@@ -386,20 +386,20 @@ def test_queues_are_counted_no_further_than_the_cap(db: Db) -> None:
         db.execute(
             "INSERT INTO snap_processing_job (kind, queue, status, finished_at, last_error)"
             " SELECT 'test', %s, %s, CASE WHEN %s = 'FAILED' THEN now() END, '' FROM generate_series(1, %s)",
-            [name, status, status, views.CAP + 5],
+            [name, status, status, overviews.CAP + 5],
         )
     make_job(db, "RETRY_WAIT", queue="slow", next_retry_at=hence(hours=1))
     make_job(db, "FAILED", queue="slow")
-    mail, old, slow = views.queues(db)
-    assert (mail.waiting, mail.pending, mail.due) == (views.CAP + 1,) * 3
-    assert (old.failed, slow.failed) == (views.CAP, 1), "the newest, of all queues"
+    mail, old, slow = overviews.queues(db)
+    assert (mail.waiting, mail.pending, mail.due) == (overviews.CAP + 1,) * 3
+    assert (old.failed, slow.failed) == (overviews.CAP, 1), "the newest, of all queues"
     assert (slow.waiting, slow.due, slow.oldest_due) == (1, 0, None)
 
 
 def test_a_job_that_was_due_for_ever_does_not_hide_how_long_the_others_wait(db: Db) -> None:
     make_job(db, next_retry_at=ago(minutes=3))
     db.execute("UPDATE snap_processing_job SET next_retry_at = '-infinity' WHERE id = %s", [make_job(db)])
-    [shown] = views.queues(db)
+    [shown] = overviews.queues(db)
     assert shown.due == 2
     assert shown.oldest_due is not None
     assert timedelta(minutes=3) <= shown.oldest_due < timedelta(minutes=4)
@@ -413,7 +413,7 @@ def test_jobs_that_never_began_do_not_make_the_others_quicker_or_slower(db: Db) 
         make_job(db, "COMPLETED", created_at=started, started_at=started, finished_at=ended)
     for _ in range(8):
         make_job(db, "CANCELLED", created_at=before, finished_at=before)
-    [hour] = views.throughput(db)
+    [hour] = overviews.throughput(db)
     assert (hour.completed, hour.cancelled, hour.mean_ms, hour.mean_wait_ms) == (2, 8, 200.0, 0.0)
 
 
@@ -423,22 +423,22 @@ def test_the_last_hour_is_summed_up_by_kind(db: Db) -> None:
         started = ended - timedelta(milliseconds=milliseconds)
         make_job(db, status, created_at=started, started_at=started, finished_at=ended)
     make_job(db, "COMPLETED", kind="old", created_at=ago(hours=3), started_at=ago(hours=2), finished_at=ago(hours=2))
-    [hour] = views.throughput(db)
+    [hour] = overviews.throughput(db)
     assert (hour.kind, hour.completed, hour.failed, hour.cancelled, hour.mean_ms) == ("test", 1, 1, 0, 200.0)
 
 
 def test_workers_are_shown_as_of_their_last_beat_and_a_silent_one_is_lost(db: Db) -> None:
-    assert views.workers(db) == []
+    assert overviews.workers(db) == []
     counts = Counts(claimed=5, completed=3, failed=1, retried=1, busy_ms=80.0)
     roster.beat(db, MEMBER, Report(counts, current_jobs=[7], note="polling"), lives_for=timedelta(minutes=1))
-    [shown] = views.workers(db)
+    [shown] = overviews.workers(db)
     assert (shown.id, shown.status, shown.kinds, shown.queues) == (MEMBER.id, "ACTIVE", ["mail.send"], ["mail"])
     assert (shown.current_jobs, shown.slots, shown.jobs_completed, shown.mean_ms) == ([7], 4, 3, 20.0)
-    assert views.is_known(db, "mail.send")
-    assert not views.is_known(db, "mail.receive")
+    assert overviews.is_known(db, "mail.send")
+    assert not overviews.is_known(db, "mail.receive")
     db.execute("UPDATE job_worker SET expires_at = now() - interval '1 second'")
-    assert [each.status for each in views.workers(db)] == ["LOST"]
-    assert not views.is_known(db, "mail.send")
+    assert [each.status for each in overviews.workers(db)] == ["LOST"]
+    assert not overviews.is_known(db, "mail.send")
 
 
 # --- drained ----------------------------------------------------------------------------------------------------
@@ -470,13 +470,13 @@ def test_workers_are_shown_as_of_their_last_beat_and_a_silent_one_is_lost(db: Db
 def test_drained_means_nothing_due_here_and_nothing_of_ours_running(
     db: Db, job: dict[str, Any], is_drained: bool
 ) -> None:
-    views.pause(db, "paused")
+    overviews.pause(db, "paused")
     make_job(db, **job)
-    assert views.is_drained(db, "ours", ["test"], ["default", "paused"]) is is_drained
+    assert overviews.is_drained(db, "ours", ["test"], ["default", "paused"]) is is_drained
 
 
 def test_without_queues_all_of_them_count(db: Db) -> None:
     job_id = make_job(db, queue="other")
-    assert not views.is_drained(db, "ours", ["test"], [])
+    assert not overviews.is_drained(db, "ours", ["test"], [])
     move(db, job_id, next_retry_at=hence(hours=1))
-    assert views.is_drained(db, "ours", ["test"], [])
+    assert overviews.is_drained(db, "ours", ["test"], [])

@@ -10,11 +10,12 @@ from snapapp.jobs.cli.jobs import counted_jobs
 from snapapp.jobs.cli.queues import person
 from snapapp.jobs.cli.top.looker import Db, Deed, Say
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import audit, bulk, failures, lifecycle, views
+from snapapp.jobs.rows import audit, bulk, failures, lifecycle, overviews
 from snapapp.jobs.rows.audit import Actor
 from snapapp.jobs.rows.database import together
 from snapapp.jobs.rows.failures import Group
-from snapapp.jobs.rows.views import Filter, JobSummary, QueueSummary
+from snapapp.jobs.rows.overviews import QueueSummary
+from snapapp.jobs.rows.views import Filter, JobSummary
 
 _OVER = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
 
@@ -63,14 +64,14 @@ def switch_queue(queue: QueueSummary) -> Ask:
 
 def _pause(queue: str, reason: str | None, db: Db, _say: Say) -> str:
     with together(db):
-        views.pause(db, queue, reason, by=person())
+        overviews.pause(db, queue, reason, by=person())
         _note(db, "queue.pause", f"queue {queue}", detail={"reason": reason})
     return f"The queue {queue} is paused; what runs goes on."
 
 
 def _resume(queue: str, db: Db, _say: Say) -> str:
     with together(db):
-        views.resume(db, queue)
+        overviews.resume(db, queue)
         _note(db, "queue.resume", f"queue {queue}")
     return f"The queue {queue} is open."
 

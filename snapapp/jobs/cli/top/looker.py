@@ -13,7 +13,7 @@ import psycopg
 from snapapp.jobs.cli.queues import found_queues
 from snapapp.jobs.cli.shown import first_line
 from snapapp.jobs.errors import JobsError
-from snapapp.jobs.rows import views
+from snapapp.jobs.rows import overviews, views
 from snapapp.jobs.rows.database import Line, Row
 
 Db = psycopg.Connection[Row]
@@ -25,8 +25,8 @@ Deed = Callable[[Db, Say], str]  # what it says at its end
 class House:
     """What every page is headed by, and what some of them show."""
 
-    queues: list[views.QueueSummary]
-    workers: list[views.WorkerSummary]
+    queues: list[overviews.QueueSummary]
+    workers: list[overviews.WorkerSummary]
     now: datetime  # the database's
 
 
@@ -59,7 +59,7 @@ class Looker:
     def look(self, page: Asks) -> Seen:
         """Once, here and now; raises what the database says."""
         with self._line.connection() as db:
-            house = House(found_queues(db), views.workers(db), views.now(db))
+            house = House(found_queues(db), overviews.workers(db), views.now(db))
             return Seen(page, page.look(db, house), house)
 
     def close(self) -> None:

@@ -13,8 +13,9 @@ from snapapp.jobs.cli.top.deeds import Ask
 from snapapp.jobs.cli.top.looker import Db, House
 from snapapp.jobs.errors import InvalidJob
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import costs, failures, views
-from snapapp.jobs.rows.views import Filter, JobSummary, QueueSummary
+from snapapp.jobs.rows import costs, failures, overviews, views
+from snapapp.jobs.rows.overviews import QueueSummary
+from snapapp.jobs.rows.views import Filter, JobSummary
 
 MOST = 200  # jobs of a list
 _LOG_LINES = 100
@@ -106,7 +107,7 @@ class Queues(Page):
 
 
 def _queue_cells(its: QueueSummary) -> list[str]:
-    waiting = f"{views.CAP:,}+" if its.waiting > views.CAP else str(its.waiting)
+    waiting = f"{overviews.CAP:,}+" if its.waiting > overviews.CAP else str(its.waiting)
     counts = [waiting, *map(str, (its.due, its.running, its.failed))]
     oldest = about(its.oldest_due) if its.oldest_due is not None else ""
     paused = f"PAUSED, {its.paused_reason or 'no reason given'}" if its.paused_at else ""
@@ -197,11 +198,11 @@ class Workers(Page):
             )
         )
 
-    def opened(self, it: views.WorkerSummary) -> Page:
+    def opened(self, it: overviews.WorkerSummary) -> Page:
         return InHand(worker=it.id)
 
 
-def _worker_cells(its: views.WorkerSummary) -> list[str]:
+def _worker_cells(its: overviews.WorkerSummary) -> list[str]:
     *cells, beat, name = worker_line(its)
     return [*cells, f"{its.memory_mb} MB", beat, name]
 
@@ -339,7 +340,7 @@ def named(typed: str, examine: Examine) -> Page | None:
 def headline(house: House) -> str:
     """The numbers that every page has above it."""
     queues, workers = house.queues, house.workers
-    waiting, is_more = sum(each.waiting for each in queues), any(each.waiting > views.CAP for each in queues)
+    waiting, is_more = sum(each.waiting for each in queues), any(each.waiting > overviews.CAP for each in queues)
     oldest = max((each.oldest_due for each in queues if each.oldest_due is not None), default=None)
     busy, slots = sum(len(each.current_jobs) for each in workers), sum(each.slots for each in workers)
     alive = [each for each in workers if each.status != "LOST"]
