@@ -111,7 +111,7 @@ def test_an_address_opens_its_operation(browser: Browser, site: Server) -> None:
         expect(fields).to_contain_text("integer or null, -1000 to 1000")
         page.evaluate("location.hash = 'listJobs'")
         expect(operation(page, "listJobs").locator("> summary")).to_be_focused()
-        expect(found).to_contain_text("What 400, 403, 404, 409, 413, 503 look like")
+        expect(found).to_contain_text("What 400, 403, 404, 409, 413, 429, 503 look like")
         assert complaints == []
 
 

@@ -110,6 +110,7 @@ BODIES: dict[str, Any] = {
     "/v2/snaps/{snap_id}/subject": {"nickname": "eve", "id": "stolen"},
     "/v2/webhooks/{webhook_id}": {"isActive": False},
 }
+OF_TUS = {"Tus-Resumable": "1.0.0", "Content-Type": "application/offset+octet-stream", "Upload-Offset": "0"}
 
 
 def test_every_route_answers_for_a_foreign_id_as_for_one_that_never_was(
@@ -122,13 +123,15 @@ def test_every_route_answers_for_a_foreign_id_as_for_one_that_never_was(
     hook = {"url": "https://hooks.example/", "events": ["snap.completed"]}
     webhook = client.post("/v2/webhooks", json=hook, headers=OTHER).json()["id"]
     template = client.get("/v2/templates", headers=OTHER).json()["items"][0]["id"]
+    announced = client.post("/v2/uploads", headers=OTHER | OF_TUS | {"Upload-Length": "7"})
     foreign = {
+        "upload_id": announced.json()["uploadId"],
         "snap_id": theirs["snapId"],
         "video_id": theirs["videoId"],
         "webhook_id": webhook,
         "template_id": template,
     }
-    never = {"snap_id": NOBODY, "video_id": NOBODY, "webhook_id": 10**9, "template_id": 10**9}
+    never = {"upload_id": NOBODY, "snap_id": NOBODY, "video_id": NOBODY, "webhook_id": 10**9, "template_id": 10**9}
     before = snapshot(db)
     asked = 0
     for method, path in product_routes(client):
@@ -137,7 +140,9 @@ def test_every_route_answers_for_a_foreign_id_as_for_one_that_never_was(
             continue
         told = []
         for values in (foreign, never):
-            answer = client.request(method, path.format(**values), json=BODIES.get(path), params={"at": 1})
+            headers = OF_TUS if "upload_id" in names else None
+            body = BODIES.get(path)
+            answer = client.request(method, path.format(**values), json=body, params={"at": 1}, headers=headers)
             text = answer.text
             for name in names:
                 text = text.replace(str(values[name]), f"<{name}>")
@@ -148,6 +153,7 @@ def test_every_route_answers_for_a_foreign_id_as_for_one_that_never_was(
         asked += 1
     assert asked >= 17
     assert snapshot(db) == before
+    assert client.head(announced.headers["location"], headers=OTHER | OF_TUS).status_code == 200
 
 
 def snapshot(db: Db) -> list[Any]:
