@@ -85,10 +85,10 @@ def test_once_with_an_empty_queue_ends(call: Call, db: Db) -> None:
 def test_a_stopped_worker_finishes_what_it_runs(
     url: str, db: Db, run: Callable[..., Running], stop: signal.Signals
 ) -> None:
-    """R1."""
-    worker = run("worker", SNAPAPP_DATABASE_URL=url)
-    job_id, later = (make_job(db, kind="demo.sleep", payload={"seconds": 1}, **more) for more in ({}, LATER))
-    until_status(db, job_id, "RUNNING")
+    """R1. What was claimed and has not begun is handed back, so the job must have said something."""
+    worker = run("worker", SNAPAPP_DATABASE_URL=url, SNAPAPP_JOB_HEARTBEAT_INTERVAL_MS="200")
+    job_id, later = (make_job(db, kind="demo.sleep", payload={"seconds": 2}, **more) for more in ({}, LATER))
+    until(lambda: row(db, job_id).progress is not None)
     worker.signal(stop)
     assert worker.end() == 0
     assert (row(db, job_id).status, row(db, later).status) == ("COMPLETED", "PENDING")

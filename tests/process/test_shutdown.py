@@ -78,10 +78,11 @@ def assert_ended_well(served: Served, by: signal.Signals = signal.SIGTERM) -> No
 def test_what_runs_is_finished_and_what_waits_is_left_for_others(
     url: str, db: Db, serve: Serve, number: signal.Signals
 ) -> None:
-    """W38, W40: close() takes no more jobs and drains."""
-    served = serve(url).until_up()
-    running = make_jobs(db, 3, kind="demo.sleep", payload={"seconds": 1})
-    until(lambda: all(row(db, job_id).status == "RUNNING" for job_id in running))
+    """W38, W40: close() takes no more jobs and drains. What was claimed and has not begun goes back, so all must have
+    said something."""
+    served = serve(url, SNAPAPP_JOB_HEARTBEAT_INTERVAL_MS="200").until_up()
+    running = make_jobs(db, 3, kind="demo.sleep", payload={"seconds": 2})
+    until(lambda: all(row(db, job_id).progress is not None for job_id in running))
     served.signal(number)
     assert_ended_well(served, by=signal.SIGTERM if number is signal.SIGHUP else number)
     assert {row(db, job_id).status for job_id in running} == {"COMPLETED"}
