@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from statistics import median
+from time import sleep
 from typing import Any, LiteralString
 
 from snapapp.bench.ground import Db, Ground, connect, fill, until
 from snapapp.bench.plan import KIND, Plan, Step
 from snapapp.bench.players import Player
 from snapapp.bench.report import Measurement, Target
-from snapapp.bench.roles.neighbours import ENDS, HANGS, HOOK, TALKS
+from snapapp.bench.roles.neighbours import ENDS, ENDS_AFTER, ENDS_AT_ONCE, HANGS, HOOK, TALKS
 from snapapp.jobs.enqueue import enqueue, enqueue_many
 
 _ENDED_WITHIN = 300.0
@@ -19,6 +20,7 @@ _LEFT = "SELECT EXISTS (SELECT FROM snap_processing_job WHERE kind = %s AND id >
 _TOOK = """SELECT extract(epoch FROM max(finished_at) - min(created_at)) FROM snap_processing_job
             WHERE kind = %s AND id >= %s"""
 _RUNS = "SELECT status = 'RUNNING' FROM snap_processing_job WHERE id = %s"
+_REFUSED = 10
 _AT_MOST, _AND = 2.0, 1.0  # times their time alone, and so many seconds
 
 
@@ -96,14 +98,15 @@ def _locked_row(db: Db, url: str, _plan: Plan) -> Iterator[None]:
     with connect(url) as other, other.transaction():
         job = _run(db, ENDS)
         other.execute("SELECT FROM snap_processing_job WHERE id = %s FOR UPDATE", [job])
+        sleep(2 * ENDS_AFTER)  # until it is over, which nobody can see
         yield
 
 
 @contextmanager
 def _refused_end(db: Db, _url: str, _plan: Plan) -> Iterator[None]:
-    _refuse(db, "snap_processing_job", f"NEW.kind = '{ENDS}' AND NEW.finished_at IS NOT NULL")
-    for _ in range(10):
-        _run(db, ENDS)
+    """They come just before the crowd, and so are settled together with it."""
+    _refuse(db, "snap_processing_job", f"NEW.kind = '{ENDS_AT_ONCE}' AND NEW.finished_at IS NOT NULL")
+    enqueue_many(db, [{"kind": ENDS_AT_ONCE}] * _REFUSED)
     yield
 
 
@@ -143,7 +146,7 @@ NEIGHBOURS = (
     Neighbour("hang", "a thread that hangs", _running(HANGS)),
     Neighbour("hook", "a hook that takes for ever", _running(HOOK)),
     Neighbour("locked", "a finished job whose row is locked", _locked_row),
-    Neighbour("refused", "ten ends that PostgreSQL refuses", _refused_end),
+    Neighbour("refused", f"{_REFUSED} ends that PostgreSQL refuses", _refused_end),
     Neighbour("lines", "log lines that PostgreSQL refuses", _refused_lines),
     Neighbour("key", "a key with a deep queue and a limit of one", _limited_key),
     Neighbour("unknown", "a deep queue that nobody works", _idle_queue),

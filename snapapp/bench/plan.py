@@ -18,7 +18,7 @@ PEERS = ("pgqueuer", "procrastinate")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The defaults are the full bench, three quarters of an hour on a small box."""
+    """The defaults are the full bench."""
 
     runs: int = 3
     jobs: int = 100_000  # drained in each run; also enqueued in bulk

@@ -1,4 +1,4 @@
-"""The kinds of jobs that nobody wants beside his own. None of them ends by itself while the bench looks on."""
+"""The kinds of jobs that nobody wants beside his own. What ends meets something that the bench has put in its way."""
 
 from time import sleep
 from typing import Any
@@ -8,7 +8,9 @@ from sqlalchemy import Connection
 from snapapp.jobs import Job
 from snapapp.jobs.registry import Registry
 
-HANGS, HOOK, TALKS, ENDS = "bench.hangs", "bench.hook", "bench.talks", "bench.ends"
+HANGS, HOOK, TALKS = "bench.hangs", "bench.hook", "bench.talks"
+ENDS, ENDS_AT_ONCE = "bench.ends", "bench.ends_at_once"
+ENDS_AFTER = 1.0  # seconds
 
 _FOR_EVER = 600.0
 _LINE_EVERY = 0.02
@@ -19,6 +21,7 @@ def declare(registry: Registry) -> None:
     registry.processor(HOOK, commit=_hook)(_nothing)
     registry.processor(TALKS)(_talk)
     registry.processor(ENDS)(_end)
+    registry.processor(ENDS_AT_ONCE)(lambda _: "a result")
 
 
 def _nothing(_: Job) -> None:
@@ -41,6 +44,6 @@ def _talk(job: Job) -> None:
 
 
 def _end(_: Job) -> str:
-    """After a moment in which the bench does something to its row."""
-    sleep(1)
+    """After a moment in which the bench locks its row."""
+    sleep(ENDS_AFTER)
     return "a result"
