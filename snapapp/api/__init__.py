@@ -6,7 +6,7 @@ from fastapi import FastAPI, HTTPException, Security
 from fastapi.datastructures import DefaultPlaceholder
 from fastapi.routing import APIRoute
 
-from snapapp.api.http import media
+from snapapp.api.http.files import media
 from snapapp.api.http.middleware import INTERNAL_TOKEN
 from snapapp.api.internal import (
     audit,

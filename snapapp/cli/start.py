@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from snapapp.cli.explanation import one_line
 from snapapp.jobs.os.signals import Signals
-from snapapp.jobs.worker import foreground
+from snapapp.jobs.process import foreground
 from snapapp.postgres import schema
 from snapapp.postgres.in_use import in_use
 from snapapp.settings.table import Settings

@@ -12,9 +12,9 @@ from datetime import timedelta
 from snapapp import logs, processing
 from snapapp.cli import start
 from snapapp.jobs.os.signals import Signals
+from snapapp.jobs.process import foreground
+from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.settings import JobsSettings
-from snapapp.jobs.worker import foreground
-from snapapp.jobs.worker.runtime import Runtime
 from snapapp.settings.table import Settings
 
 _log = logging.getLogger(__name__)

@@ -34,9 +34,9 @@ from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.workflows import batch, chain
 
 if TYPE_CHECKING:
-    from snapapp.jobs.embedding import Worker, lifespan
     from snapapp.jobs.mapped import ProcessingJob
     from snapapp.jobs.migrations import migrate
+    from snapapp.jobs.process.embedding import Worker, lifespan
 
 __all__ = [
     "Failure",
@@ -65,8 +65,8 @@ __all__ = [
 # Imported when somebody asks for it: whoever only declares or enqueues needs no worker, and a worker maps no table.
 _WHEN_ASKED_FOR = {
     "ProcessingJob": "snapapp.jobs.mapped",
-    "Worker": "snapapp.jobs.embedding",
-    "lifespan": "snapapp.jobs.embedding",
+    "Worker": "snapapp.jobs.process.embedding",
+    "lifespan": "snapapp.jobs.process.embedding",
     "migrate": "snapapp.jobs.migrations",
 }
 

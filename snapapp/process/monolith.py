@@ -16,8 +16,8 @@ from snapapp.domain import tenants
 from snapapp.errors import SnapError
 from snapapp.jobs import Worker
 from snapapp.jobs.enqueue import Defaults
+from snapapp.jobs.process import foreground
 from snapapp.jobs.retry import pause_after
-from snapapp.jobs.worker import foreground
 from snapapp.jobs.worker.web_priority import WebPriority
 from snapapp.postgres import connections, database, migrate, schema
 from snapapp.postgres.in_use import in_use

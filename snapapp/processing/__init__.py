@@ -12,8 +12,8 @@ from pathlib import Path
 from snapapp import logs
 from snapapp.errors import SnapError
 from snapapp.jobs import registry
+from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.settings import JobsSettings
-from snapapp.jobs.worker.runtime import Runtime
 from snapapp.settings.table import Settings
 
 _log = logging.getLogger(__name__)

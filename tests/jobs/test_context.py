@@ -11,9 +11,9 @@ from sqlalchemy import Connection
 from snapapp.jobs import Job
 from snapapp.jobs.context import Within
 from snapapp.jobs.errors import ContextFailed
+from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import lifecycle
-from snapapp.jobs.worker.runtime import Runtime
 from tests.factory import Db, row, scalar
 from tests.jobs.executors.test_executors import put
 from tests.jobs.kinds import tenancy

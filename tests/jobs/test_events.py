@@ -11,8 +11,8 @@ import pytest
 from snapapp.jobs import Job, Permanent, enqueue, enqueue_many, events
 from snapapp.jobs.events import Event, Events
 from snapapp.jobs.log_lines import JsonFormatter, LogLines
+from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
-from snapapp.jobs.worker.runtime import Runtime
 from tests import ROOT
 from tests.factory import Db, make_job
 from tests.jobs.working import quick_settings, until, until_status, working

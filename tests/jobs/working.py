@@ -12,9 +12,9 @@ import sqlalchemy
 from snapapp.jobs import Job
 from snapapp.jobs.context import Hook
 from snapapp.jobs.events import ALL, Event, Events
+from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.settings import JobsSettings, RetrySettings
-from snapapp.jobs.worker.runtime import Runtime
 from snapapp.jobs.worker.worker import Worker
 from tests.factory import Db, row
 

@@ -198,7 +198,7 @@ MUTANTS = {
     "options-ignored": Mutant(
         "W7 W14",
         "a worker does not look at the options that it is made with",
-        (Edit("snapapp/jobs/embedding.py", "JobsSettings(database_url=database, **options)", _NO_OPTIONS),),
+        (Edit("snapapp/jobs/process/embedding.py", "JobsSettings(database_url=database, **options)", _NO_OPTIONS),),
         ("tests/test_documents.py::test_adr_022_a_worker_service_takes_a_queue_a_processor_and_options",),
     ),
     "hanging-leavers-live": Mutant(

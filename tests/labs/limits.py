@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from snapapp.jobs.model import Job
+from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows.database import connect
-from snapapp.jobs.worker.runtime import Runtime
 from tests import ROOT
 from tests.conftest import Postgres, embedded_server
 from tests.factory import Db

@@ -22,9 +22,9 @@ from time import monotonic
 from snapapp.jobs import enqueue_many
 from snapapp.jobs.errors import Permanent
 from snapapp.jobs.model import Job, Status
+from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows.database import connect
-from snapapp.jobs.worker.runtime import Runtime
 from tests import ROOT
 from tests.conftest import Postgres, embedded_server
 from tests.factory import Db, claimed, complete, scalar

@@ -11,8 +11,8 @@ from weakref import WeakValueDictionary
 from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, HTTPException, Request, Response
 
-from snapapp.api.http import media
-from snapapp.api.http.ranges import date_of
+from snapapp.api.http.files import media
+from snapapp.api.http.files.ranges import date_of
 from snapapp.domain.tables import Video
 from snapapp.process.monolith import Monolith
 from snapapp.sources import Limits, RemoteFile, SourceRefused, SourceUnavailable, open_remote

@@ -21,9 +21,9 @@ from starlette.requests import ClientDisconnect
 
 from snapapp.api.http.deps import House, RequestId
 from snapapp.api.http.errors import may_be
+from snapapp.api.http.files.upload_parser import BEGINNING, NO_VIDEO, PIECE, file_name, looks_like_a_video
 from snapapp.api.http.schema import Shown
 from snapapp.api.http.tenancy import Begins, Claimed, code_of
-from snapapp.api.http.upload_parser import BEGINNING, NO_VIDEO, PIECE, file_name, looks_like_a_video
 from snapapp.api.product import uploads
 from snapapp.domain import storage_use
 from snapapp.domain.transactions import Begin

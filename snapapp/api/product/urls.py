@@ -5,8 +5,8 @@ from typing import Annotated
 
 from fastapi import Depends
 
-from snapapp.api.http import media_links
 from snapapp.api.http.deps import House
+from snapapp.api.http.files import media_links
 from snapapp.api.http.tenancy import Claim, Claimed
 from snapapp.api.product.snap_views import Places
 from snapapp.domain.tables import Snap

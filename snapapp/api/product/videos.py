@@ -9,9 +9,9 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
-from snapapp.api.http import media
 from snapapp.api.http.deps import House, RequestId
 from snapapp.api.http.errors import may_be
+from snapapp.api.http.files import media
 from snapapp.api.http.lenient_query import LenientRoute
 from snapapp.api.http.paging import Listed, listed, windows
 from snapapp.api.http.schema import Decimals, Label, Shown

@@ -15,10 +15,10 @@ from psycopg import pq
 from snapapp.bench.plan import KIND
 from snapapp.bench.roles import neighbours, stage
 from snapapp.jobs import Job, enqueue
+from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows.database import Row
 from snapapp.jobs.settings import JobsSettings
-from snapapp.jobs.worker.runtime import Runtime
 from snapapp.jobs.worker.worker import Worker
 
 PICKUP = "bench.pickup"

@@ -20,9 +20,9 @@ from snapapp.jobs.fleet import plan
 from snapapp.jobs.os import memory, processes
 from snapapp.jobs.os.signals import ENDING, Signals
 from snapapp.jobs.os.state_file import Reason
+from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Processor, Registry
 from snapapp.jobs.settings import JobsSettings, Membership
-from snapapp.jobs.worker.runtime import Runtime
 from snapapp.jobs.worker.worker import Worker
 
 Adapt = Callable[[JobsSettings], JobsSettings]

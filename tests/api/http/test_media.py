@@ -18,8 +18,8 @@ import pytest
 from fastapi import Request
 from starlette.testclient import TestClient
 
-from snapapp.api.http import media
-from snapapp.api.http.media import TYPES, answer, disposition
+from snapapp.api.http.files import media
+from snapapp.api.http.files.media import TYPES, answer, disposition
 from snapapp.process.monolith import Monolith
 from snapapp.storage import Local, Room
 from tests.api.conftest import served

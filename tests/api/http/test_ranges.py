@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import Headers
 
-from snapapp.api.http.ranges import Part, Unsatisfiable, asked, unmet
+from snapapp.api.http.files.ranges import Part, Unsatisfiable, asked, unmet
 from snapapp.storage import Stored
 
 MODIFIED = datetime(2026, 5, 4, 12, 0, 0, 700_000, tzinfo=UTC)

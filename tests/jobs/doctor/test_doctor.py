@@ -20,13 +20,13 @@ from snapapp.jobs import Job, doctor
 from snapapp.jobs.doctor import CHECKS, Finding, House, Limits, Severity
 from snapapp.jobs.doctor.server import harmful, skew
 from snapapp.jobs.os import processes
+from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import roster
 from snapapp.jobs.rows.database import Row
 from snapapp.jobs.rows.roster import Member, Report
 from snapapp.jobs.schedules import ledger
 from snapapp.jobs.schedules.ledger import Declaration
-from snapapp.jobs.worker.runtime import Runtime
 from snapapp.postgres.migrate import migrate
 from tests import conftest
 from tests.commands import NOWHERE, Call

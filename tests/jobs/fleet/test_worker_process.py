@@ -12,9 +12,9 @@ from snapapp.jobs import Job
 from snapapp.jobs.fleet import worker_process
 from snapapp.jobs.fleet.worker_process import MainThread, PoolWorker
 from snapapp.jobs.os.signals import Signals
+from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.settings import Membership
-from snapapp.jobs.worker.runtime import Runtime
 from tests.factory import Db, enqueue
 from tests.jobs.working import quick_settings, until
 

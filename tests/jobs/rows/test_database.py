@@ -14,9 +14,9 @@ import sqlalchemy
 from psycopg.conninfo import conninfo_to_dict
 
 from snapapp.jobs import cli
+from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows.database import Line, Row, connect, sqlalchemy_url
-from snapapp.jobs.worker.runtime import Runtime
 from snapapp.postgres.connections import web_engine
 from snapapp.settings.table import Settings
 from tests.factory import Db, at_once, running_job

@@ -11,12 +11,12 @@ import sqlalchemy
 from psycopg import sql
 
 from snapapp.jobs.errors import UnknownJob
+from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import lifecycle, overviews, roster, views
 from snapapp.jobs.rows.database import sqlalchemy_url
 from snapapp.jobs.rows.roster import Member, Report
 from snapapp.jobs.testing import run_due
-from snapapp.jobs.worker.runtime import Runtime
 from snapapp.jobs.worker.web_priority import WebPriority
 from tests.commands import Call
 from tests.factory import Db, ago, hence, make_job, make_jobs, move, row

@@ -11,13 +11,13 @@ import pytest
 from snapapp.jobs import enqueue as public
 from snapapp.jobs import enqueue_many as public_many
 from snapapp.jobs.model import Buried, Finished, Job, Retried, Snoozed, Succeeded
+from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import claim as claim_rows
 from snapapp.jobs.rows import leases, lifecycle, notes, retention, roster, settle
 from snapapp.jobs.rows.database import Db as AnyDb
 from snapapp.jobs.rows.database import connect, run
 from snapapp.jobs.rows.roster import Member, Report
-from snapapp.jobs.worker.runtime import Runtime
 from tests.factory import MINUTE, OOPS, Db, ago, beat, claimed, complete, make_job, running_job, scalar
 from tests.jobs.working import quick_settings
 

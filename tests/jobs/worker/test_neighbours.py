@@ -15,9 +15,9 @@ import pytest
 from sqlalchemy import Connection
 
 from snapapp.jobs import Job, enqueue_many, events
+from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.worker import claimer
-from snapapp.jobs.worker.runtime import Runtime
 from tests.factory import Db, ago, make_job, make_jobs, row, scalar
 from tests.jobs.executors.test_executors import put
 from tests.jobs.working import until, until_status, working

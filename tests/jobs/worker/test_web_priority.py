@@ -6,9 +6,9 @@ from time import monotonic
 
 import pytest
 
+from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.worker import web_priority as courtesies
-from snapapp.jobs.worker.runtime import Runtime
 from snapapp.jobs.worker.web_priority import WebPriority
 from tests.factory import Db, make_jobs
 from tests.jobs.working import quick_settings, until

@@ -15,9 +15,9 @@ from sqlalchemy import Connection
 
 from snapapp.jobs import Failure, Job, Permanent, Snooze, enqueue, enqueue_many, events
 from snapapp.jobs.errors import LeaseLost
+from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import leases, lifecycle
-from snapapp.jobs.worker.runtime import Runtime
 from tests.factory import Db, ago, make_job, row, scalar
 from tests.jobs.working import quick_settings, until, until_status, working
 

@@ -21,11 +21,11 @@ from snapapp.jobs.executors.children import Child
 from snapapp.jobs.model import Finished, Interrupted, Job, Lease
 from snapapp.jobs.os import processes
 from snapapp.jobs.os.signals import Signals
+from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import claim, leases, lifecycle, limits, notes, settle
 from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.worker import finish
-from snapapp.jobs.worker.runtime import Runtime
 from tests.labs.chaos import kinds, mutants
 from tests.labs.chaos.cuts import Scissors
 from tests.labs.chaos.recorder import Recorder

@@ -8,10 +8,10 @@ from functools import partial
 
 from snapapp.jobs.model import Job
 from snapapp.jobs.os.signals import Signals
+from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.schedules import scheduler
 from snapapp.jobs.settings import JobsSettings
-from snapapp.jobs.worker.runtime import Runtime
 from tests.labs.schedules.mutants import MUTANTS
 
 LOOK_EVERY = 0.2  # seconds: nobody tells it that the server's clock was stepped

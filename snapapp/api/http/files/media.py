@@ -17,10 +17,10 @@ from fastapi import APIRouter, HTTPException, Path, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from snapapp.api.http import media_links
 from snapapp.api.http.deps import House
 from snapapp.api.http.errors import may_be
-from snapapp.api.http.ranges import Part, Unsatisfiable, asked, last_modified, unmet
+from snapapp.api.http.files import media_links
+from snapapp.api.http.files.ranges import Part, Unsatisfiable, asked, last_modified, unmet
 from snapapp.process.monolith import Monolith
 from snapapp.storage import InvalidKey, NotStored, Reader, Storage, StorageError
 

@@ -9,10 +9,10 @@ from typing import Any, Self
 
 from snapapp.jobs import context as contexts
 from snapapp.jobs.events import Events
+from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.worker import worker
-from snapapp.jobs.worker.runtime import Runtime
 from snapapp.jobs.worker.web_priority import WebPriority
 
 

@@ -11,10 +11,10 @@ import psycopg
 
 from snapapp.jobs.model import Job
 from snapapp.jobs.os.signals import Signals
+from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.rows import overviews
 from snapapp.jobs.rows.database import Line
-from snapapp.jobs.worker.runtime import Runtime
 from snapapp.jobs.worker.worker import Worker
 
 _log = logging.getLogger(__name__)

@@ -1,0 +1,1 @@
+"""A worker in a process: what it is made of (`runtime`), in one of its own (`foreground`), in yours (`embedding`)."""
