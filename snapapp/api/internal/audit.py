@@ -1,4 +1,4 @@
-"""/internal/audit: what people did through /internal, and so from the page /ops."""
+"""/internal/audit: what people did through /internal, and so from the page /ops, and from terminals."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -18,8 +18,11 @@ class DeedLine(Shown):
 
     id: int
     at: datetime
-    who: str = Field(description="The name that they gave, which nobody checks; empty: none.", examples=["ana"])
-    door: str = Field(description="How they got in: `token`, or `this machine`.", examples=["token"])
+    who: str = Field(
+        description="The name that they gave, unchecked; of a terminal the account; empty: none.",
+        examples=["ana"],
+    )
+    door: str = Field(description="How they got in: `token`, `this machine` or `terminal`.", examples=["token"])
     action: str = Field(examples=["job.retry"])
     subject: str = Field(description="What it was done to.", examples=["job 42"])
     jobs: int = Field(description="How many jobs it changed or made.")

@@ -1,6 +1,6 @@
 """/internal/jobs: what waits, runs, failed; and what a person may do about it."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID, uuid4
@@ -577,8 +577,8 @@ def witnessed(who: Actor, action: str, which: _Which, run: UUID, **said: str | N
     """Each page of what is done to many counts on in the audit's row of this run."""
     detail = which.model_dump(mode="json", by_alias=True, exclude_none=True) | said
 
-    def witness(db: Db, jobs: int) -> None:
-        audit.write(db, who, action, "jobs", jobs=jobs, detail=detail, run=run)
+    def witness(db: Db, jobs: Collection[int]) -> None:
+        audit.write(db, who, action, "jobs", jobs=len(jobs), detail=detail, run=run)
 
     return witness
 

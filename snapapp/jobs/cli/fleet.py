@@ -5,10 +5,12 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from time import monotonic, sleep
 
+from snapapp.jobs.cli.audited import note
 from snapapp.jobs.cli.shown import ago, local, say, show_json, show_table
 from snapapp.jobs.cli.typed import Add, Db, text, whole
 from snapapp.jobs.fleet import commands, store
 from snapapp.jobs.fleet.commands import Action, CommandStatus, Sent, Source
+from snapapp.jobs.rows.database import together
 
 _WAIT = 15.0  # seconds
 _MOST = 1000
@@ -54,15 +56,11 @@ def _add_where(command: ArgumentParser, action: Action) -> None:
 
 
 def tell(db: Db, arguments: Namespace) -> int:
-    command = commands.send(
-        db,
-        arguments.action,
-        host=arguments.host,
-        pool=arguments.pool,
-        amount=getattr(arguments, "amount", None),
-        reason=arguments.reason,
-        source=Source.CLI,
-    )
+    told = {"pool": arguments.pool, "amount": getattr(arguments, "amount", None), "reason": arguments.reason}
+    with together(db):
+        command = commands.send(db, arguments.action, host=arguments.host, source=Source.CLI, **told)
+        host = arguments.host or "there is one"
+        note(db, f"fleet.{arguments.action}", f"host {host}", detail=told | {"command": command})
     sent = commands.one(db, command) if arguments.no_wait else _answered(db, command)
     if arguments.json:
         show_json(asdict(sent))

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from snapapp.jobs.cli.audited import note, witness_of_all, witness_of_each
 from snapapp.jobs.cli.queues import found_queues, show_queues
 from snapapp.jobs.cli.shown import (
     about,
@@ -38,9 +39,10 @@ from snapapp.jobs.model import Status
 from snapapp.jobs.rows import audit, bulk, costs, lifecycle, overviews, views
 from snapapp.jobs.rows.bulk import Answers
 from snapapp.jobs.rows.costs import AttemptCost, KindCost
+from snapapp.jobs.rows.database import together
 from snapapp.jobs.rows.views import Filter, JobDetail, JobSummary
 
-Step = Callable[[Db, Iterable[int], bulk.OnProgress], Answers]
+Step = Callable[[Db, Iterable[int], bulk.OnProgress, bulk.Witness], Answers]
 
 _OVER = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
 _SAMPLE = 10  # jobs that a preview shows
@@ -366,7 +368,9 @@ def _ended(db: Db, which: Filter) -> list[int]:
 
 
 def _replay_one(db: Db, job_id: int, arguments: Namespace) -> int:
-    copy = lifecycle.replay(db, job_id)
+    with together(db):
+        copy = lifecycle.replay(db, job_id)
+        note(db, "job.replay", f"job {job_id}", jobs=1, detail={"copy": copy})
     if arguments.json:
         show_json({"id": copy, "replay_of": job_id})
     else:
@@ -382,13 +386,15 @@ def to_many(
     *,
     verb: str,
     participle: str,
+    **said: str,
 ) -> int:
-    """The jobs that were named, each with its answer; or all that match, counted."""
+    """The jobs that were named, each with its answer; or all that match, counted. What was `said` stands in the audit
+    beside the filter."""
     which = _filter(arguments)
     if bool(arguments.ids) == arguments.all or ((not which.is_open or arguments.preview) and not arguments.all):
         arguments.error(f"name the jobs to {verb} by their ids, or all that match by the option for it")
     if arguments.ids:
-        answers = watched(db, arguments.ids, step)
+        answers = watched(db, arguments.ids, step, witness_of_each(f"job.{verb}", said))
         report(answers, arguments)
         return 1 if answers.refused else 0
     ids = matching(db, which)
@@ -396,8 +402,17 @@ def to_many(
         return _preview(db, ids, arguments, verb)
     if ids and not (arguments.yes or agreed(f"{verb} {counted_jobs(len(ids))}", arguments)):
         return 1
-    report(watched(db, ids, step), arguments, counted=participle)
+    detail = _narrowed(which, arguments) | said
+    report(watched(db, ids, step, witness_of_all(f"jobs.{verb}", detail)), arguments, counted=participle)
     return 0
+
+
+def _narrowed(which: Filter, arguments: Namespace) -> dict[str, Any]:
+    """As /internal writes down what narrowed it."""
+    narrowed: dict[str, Any] = {"kind": which.kind, "queue": which.queue, "tenant": which.tenant, "error": which.error}
+    age = None if which.older_than is None else which.older_than // timedelta(milliseconds=1)
+    narrowed |= {"olderThanMs": age, "hash": which.hash, "status": getattr(arguments, "status", None)}
+    return narrowed if not which.is_open else narrowed | {"all": True}
 
 
 def _preview(db: Db, ids: list[int], arguments: Namespace, verb: str) -> int:
@@ -419,9 +434,9 @@ def agreed(question: str, arguments: Namespace) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def watched(db: Db, ids: Sequence[int], step: Step) -> Answers:
+def watched(db: Db, ids: Sequence[int], step: Step, witness: bulk.Witness) -> Answers:
     with bar_of(len(ids)) as done:
-        return step(db, ids, done)
+        return step(db, ids, done, witness)
 
 
 def report(answers: Answers, arguments: Namespace, *, counted: str | None = None) -> None:

@@ -4,6 +4,7 @@ import re
 from argparse import ArgumentTypeError, Namespace
 from dataclasses import asdict
 
+from snapapp.jobs.cli.audited import noted
 from snapapp.jobs.cli.shown import number, say, show_json, show_table
 from snapapp.jobs.cli.typed import Add, Db, text, whole
 from snapapp.jobs.errors import JobsError
@@ -68,14 +69,16 @@ def set_limit(db: Db, arguments: Namespace) -> int:
     if arguments.burst is not None and arguments.rate is None:
         arguments.error("--burst belongs to a --rate")
     wanted = {name: getattr(arguments, name) for name in ("pattern", "max_running", "rate", "burst")}
-    db.execute(_SET, wanted)
+    with noted(db, "limit.set", f"limit {arguments.pattern}", detail=wanted):
+        db.execute(_SET, wanted)
     return _said(f"The limit {arguments.pattern} holds; what runs goes on.", arguments, wanted)
 
 
 def remove_limit(db: Db, arguments: Namespace) -> int:
-    gone = db.execute("DELETE FROM job_limit WHERE key_pattern = %s", [arguments.pattern])
-    if not gone.rowcount:
-        raise JobsError(f"there is no limit {arguments.pattern}")
+    with noted(db, "limit.remove", f"limit {arguments.pattern}"):
+        gone = db.execute("DELETE FROM job_limit WHERE key_pattern = %s", [arguments.pattern])
+        if not gone.rowcount:
+            raise JobsError(f"there is no limit {arguments.pattern}")
     return _said(f"The limit {arguments.pattern} is gone.", arguments, {"pattern": arguments.pattern, "removed": True})
 
 

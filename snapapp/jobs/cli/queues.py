@@ -1,11 +1,9 @@
 """`queues …` and `workers …`: list them, pause and resume queues."""
 
-import getpass
-import os
 from argparse import Namespace
-from contextlib import suppress
 from dataclasses import asdict
 
+from snapapp.jobs.cli.audited import noted, person
 from snapapp.jobs.cli.shown import about, ago, local, say, show_json, show_table
 from snapapp.jobs.cli.typed import Add, Db, text
 from snapapp.jobs.rows import overviews
@@ -62,19 +60,14 @@ def _counted(jobs: int, of: int) -> str:
 
 
 def pause_queue(db: Db, arguments: Namespace) -> int:
-    overviews.pause(db, arguments.queue, arguments.reason, by=person())
+    with noted(db, "queue.pause", f"queue {arguments.queue}", detail={"reason": arguments.reason}):
+        overviews.pause(db, arguments.queue, arguments.reason, by=person())
     return _said_of_queue(f"The queue {arguments.queue} is paused; what runs goes on.", arguments, is_paused=True)
 
 
-def person() -> str | None:
-    """Whoever typed this, if the system knows."""
-    with suppress(KeyError, OSError):
-        return os.environ.get("SUDO_USER") or getpass.getuser()
-    return None
-
-
 def resume_queue(db: Db, arguments: Namespace) -> int:
-    overviews.resume(db, arguments.queue)
+    with noted(db, "queue.resume", f"queue {arguments.queue}"):
+        overviews.resume(db, arguments.queue)
     return _said_of_queue(f"The queue {arguments.queue} is open.", arguments, is_paused=False)
 
 

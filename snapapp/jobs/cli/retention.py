@@ -2,7 +2,9 @@
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
+from datetime import timedelta
 
+from snapapp.jobs.cli.audited import noted
 from snapapp.jobs.cli.shown import number, say, show_json, show_table, span
 from snapapp.jobs.cli.typed import Add, Db, age, text, whole
 from snapapp.jobs.errors import JobsError
@@ -49,16 +51,23 @@ def set_rule(db: Db, arguments: Namespace) -> int:
     if arguments.keep is None and not arguments.for_ever:
         arguments.error("say how long: --keep AGE or --for-ever")
     rule = Rule(arguments.kind, Status(arguments.status), arguments.keep, arguments.newest)
-    retention.set_rule(db, rule)
+    keep_ms = None if rule.keep is None else rule.keep // timedelta(milliseconds=1)
+    with noted(db, "retention.set", _subject(arguments), detail={"keepMs": keep_ms, "newest": rule.newest}):
+        retention.set_rule(db, rule)
     return _said(
         "The rule holds; what it no longer keeps goes within minutes, what is too many within an hour.", arguments
     )
 
 
 def remove_rule(db: Db, arguments: Namespace) -> int:
-    if not retention.remove_rule(db, arguments.kind, Status(arguments.status)):
-        raise JobsError(f"there is no rule for {arguments.status} jobs of {arguments.kind or 'every kind'}")
+    with noted(db, "retention.remove", _subject(arguments)):
+        if not retention.remove_rule(db, arguments.kind, Status(arguments.status)):
+            raise JobsError(f"there is no rule for {arguments.status} jobs of {arguments.kind or 'every kind'}")
     return _said("The rule is gone.", arguments)
+
+
+def _subject(arguments: Namespace) -> str:
+    return f"retention {arguments.status} {arguments.kind}".rstrip()
 
 
 def _said(said: str, arguments: Namespace) -> int:

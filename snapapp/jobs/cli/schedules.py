@@ -6,6 +6,7 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 
 from snapapp.jobs import registry
+from snapapp.jobs.cli.audited import note, noted
 from snapapp.jobs.cli.shown import (
     about,
     ago,
@@ -19,6 +20,7 @@ from snapapp.jobs.cli.shown import (
     whisper,
 )
 from snapapp.jobs.cli.typed import Add, Db, moment, text, whole
+from snapapp.jobs.rows.database import together
 from snapapp.jobs.schedules import ledger
 from snapapp.jobs.schedules import views as board
 from snapapp.jobs.schedules.ledger import Settled
@@ -150,12 +152,14 @@ def _clock(offset: timedelta) -> str:
 
 
 def pause_schedule(db: Db, arguments: Namespace) -> int:
-    board.pause(db, arguments.name, arguments.reason)
+    with noted(db, "schedule.pause", f"schedule {arguments.name}", detail={"reason": arguments.reason}):
+        board.pause(db, arguments.name, arguments.reason)
     return _said(f"The schedule {arguments.name} is paused; what runs goes on.", arguments, is_paused=True)
 
 
 def resume_schedule(db: Db, arguments: Namespace) -> int:
-    board.resume(db, arguments.name)
+    with noted(db, "schedule.resume", f"schedule {arguments.name}"):
+        board.resume(db, arguments.name)
     return _said(f"The schedule {arguments.name} fires again.", arguments, is_paused=False)
 
 
@@ -168,7 +172,9 @@ def _said(said: str, arguments: Namespace, *, is_paused: bool) -> int:
 
 
 def run_schedule(db: Db, arguments: Namespace) -> int:
-    job_id = board.run(db, arguments.name)
+    with together(db):
+        job_id = board.run(db, arguments.name)
+        note(db, "schedule.run", f"schedule {arguments.name}", jobs=1, detail={"job": job_id})
     if arguments.json:
         show_json({"schedule": arguments.name, "id": job_id})
     else:

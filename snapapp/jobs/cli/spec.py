@@ -30,7 +30,7 @@ from typing import Any
 
 from psycopg import Rollback
 
-from snapapp.jobs.cli.queues import person
+from snapapp.jobs.cli.audited import DOOR, person
 from snapapp.jobs.cli.shown import say, show_json, whisper
 from snapapp.jobs.cli.tail import tail_jobs
 from snapapp.jobs.cli.typed import Add, Db, duration, moment
@@ -74,7 +74,7 @@ def run_spec(db: Db, arguments: Namespace) -> int:
         place = clean(str(file.resolve()), _LONGEST, keep="end")
         sha256 = hashlib.sha256(text.encode()).hexdigest()
         detail = provenance | {"spec": place, "sha256": sha256, "host": platform.node()}
-        who = Actor(provenance.get("by") or person() or "", "this machine")
+        who = Actor(provenance.get("by") or person() or "", DOOR)
         audit.write(db, who, "job.run", f"job {job_id}", jobs=1, detail=detail)
         if arguments.check:
             raise Rollback(transaction)

@@ -3,13 +3,15 @@
 from argparse import Namespace
 from collections.abc import Iterable
 from datetime import timedelta
+from uuid import uuid4
 
+from snapapp.jobs.cli.audited import actor, person
 from snapapp.jobs.cli.jobs import add_many, agreed, counted_jobs, to_many
-from snapapp.jobs.cli.queues import person
 from snapapp.jobs.cli.shown import bar_of, say, show_json
 from snapapp.jobs.cli.typed import Add, Db, age, text
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import bulk, leases, retention, views
+from snapapp.jobs.rows import audit, bulk, leases, retention, views
+from snapapp.jobs.rows.database import together
 
 _OVER = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
 _PAGE = 1000  # jobs in a transaction
@@ -32,10 +34,11 @@ def discard_jobs(db: Db, arguments: Namespace) -> int:
     by = person()
     why = f"discarded{f' by {by}' if by else ''}: {arguments.reason}"
 
-    def discard(db: Db, ids: Iterable[int], on_progress: bulk.OnProgress) -> bulk.Answers:
-        return bulk.discard(db, ids, why, on_progress)
+    def discard(db: Db, ids: Iterable[int], on_progress: bulk.OnProgress, witness: bulk.Witness) -> bulk.Answers:
+        return bulk.discard(db, ids, why, on_progress, witness)
 
-    return to_many(db, arguments, discard, views.dead_letters, verb="discard", participle="discarded")
+    dead = views.dead_letters
+    return to_many(db, arguments, discard, dead, verb="discard", participle="discarded", reason=arguments.reason)
 
 
 def prune_jobs(db: Db, arguments: Namespace) -> int:
@@ -44,10 +47,13 @@ def prune_jobs(db: Db, arguments: Namespace) -> int:
     found = retention.prunable(db, keep=keep, status=status, kind=kind)
     if found and not (arguments.yes or agreed(f"delete {counted_jobs(found)} for good", arguments)):
         return 1
+    detail, run = {"olderThanMs": keep // timedelta(milliseconds=1), "status": status, "kind": kind}, uuid4()
     deleted, after = 0, 0 if found else None
     with bar_of(found) as done:
         while after is not None:
-            some, after = retention.prune(db, keep=keep, after=after, limit=_PAGE, status=status, kind=kind)
+            with together(db):
+                some, after = retention.prune(db, keep=keep, after=after, limit=_PAGE, status=status, kind=kind)
+                audit.write(db, actor(), "jobs.prune", "jobs", jobs=some, detail=detail, run=run)
             deleted += some
             done(some)
     return _said(f"{counted_jobs(deleted)} deleted.", arguments, {"deleted": deleted})
@@ -55,8 +61,12 @@ def prune_jobs(db: Db, arguments: Namespace) -> int:
 
 def reclaim_jobs(db: Db, arguments: Namespace) -> int:
     taken: list[int] = []
+    run = uuid4()
     while True:
-        some = leases.recover(db, settled_for=_SETTLED_FOR, limit=_PAGE)
+        with together(db):
+            some = leases.recover(db, settled_for=_SETTLED_FOR, limit=_PAGE)
+            if some:
+                audit.write(db, actor(), "jobs.reclaim", "jobs", jobs=len(some), run=run)
         taken += some
         if len(some) < _PAGE:
             break

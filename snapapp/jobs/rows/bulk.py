@@ -1,6 +1,6 @@
 """One step for many jobs: a page in a transaction, because a commit costs more than a job."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from snapapp.jobs.errors import JobsError
@@ -11,7 +11,7 @@ from snapapp.jobs.rows.database import Db
 _PAGE = 100  # jobs
 
 OnProgress = Callable[[int], None]  # so many more have their answer
-Witness = Callable[[Db, int], None]  # so many were changed: called in the transaction that did it
+Witness = Callable[[Db, Collection[int]], None]  # these were changed: called in the transaction that did it
 _Step = Callable[[Db, int], Status]
 _Page = Callable[[Db, list[int]], dict[int, Status]]
 
@@ -23,7 +23,7 @@ class Answers(NamedTuple):
     refused: dict[int, str]  # by id: why nothing was done
 
 
-def _nobody(_db: Db, _jobs: int) -> None: ...
+def _nobody(_db: Db, _jobs: Collection[int]) -> None: ...
 
 
 def retry(db: Db, ids: Iterable[int], on_progress: OnProgress | None = None, witness: Witness = _nobody) -> Answers:
@@ -89,7 +89,7 @@ def _page(db: Db, page: list[int], step: _Step, witness: Witness, page_of: _Page
     try:
         with database.together(db):
             done = page_of(db, page) if page_of else {job_id: step(db, job_id) for job_id in page}
-            witness(db, len(done))
+            witness(db, done)
         return Answers(done, {})
     except JobsError:
         return _one_by_one(db, page, step, witness)
@@ -101,7 +101,7 @@ def _one_by_one(db: Db, page: list[int], step: _Step, witness: Witness) -> Answe
         try:
             with database.together(db):
                 status = step(db, job_id)
-                witness(db, 1)
+                witness(db, [job_id])
             answers.done[job_id] = status
         except JobsError as error:
             answers.refused[job_id] = str(error)

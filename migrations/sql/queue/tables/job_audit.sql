@@ -1,4 +1,4 @@
--- One row for each thing that a person did through /internal, written in the transaction that did it; what was done to
+-- One row for each thing that a person did through /internal or from a terminal, written in the transaction that did it; what was done to
 -- many jobs in steps is one row, and each step counts on in it.
 CREATE TABLE job_audit (
     id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -18,9 +18,9 @@ CREATE TABLE job_audit (
 );
 CREATE INDEX job_audit_subject ON job_audit (subject, id);
 
-COMMENT ON TABLE job_audit IS 'What people did through /internal and /ops: who, what, when. Kept for 90 days at least.';
-COMMENT ON COLUMN job_audit.who IS 'The name that they gave; nobody checks it. Empty: they gave none.';
-COMMENT ON COLUMN job_audit.door IS 'How they got in: by the internal token, because they were on this machine where there is none, or by a terminal (snapapp top).';
+COMMENT ON TABLE job_audit IS 'What people did through /internal, /ops and commands: who, what, when. Kept for 90 days at least.';
+COMMENT ON COLUMN job_audit.who IS 'The name that they gave, which nobody checks; of a terminal the account of the system. Empty: there is none.';
+COMMENT ON COLUMN job_audit.door IS 'How they got in: by the internal token, because they were on this machine where there is none, or by a terminal (snapapp top, snapapp jobs and their like).';
 COMMENT ON COLUMN job_audit.action IS 'job.retry, jobs.retry, queue.pause, schedule.run and their like.';
 COMMENT ON COLUMN job_audit.subject IS 'What it was done to: job 42, queue mail, schedule reports.nightly; of many jobs, which.';
 COMMENT ON COLUMN job_audit.jobs IS 'How many jobs it changed.';

@@ -1,17 +1,14 @@
 """What a person does from the terminal: asked first, and written into the audit in the transaction that does it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
-from uuid import uuid4
 
+from snapapp.jobs.cli.audited import note, noted, person, witness_of_all
 from snapapp.jobs.cli.jobs import counted_jobs
-from snapapp.jobs.cli.queues import person
 from snapapp.jobs.cli.top.looker import Db, Deed, Say
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import audit, bulk, failures, lifecycle, overviews
-from snapapp.jobs.rows.audit import Actor
+from snapapp.jobs.rows import bulk, failures, lifecycle, overviews
 from snapapp.jobs.rows.database import together
 from snapapp.jobs.rows.failures import Group
 from snapapp.jobs.rows.overviews import QueueSummary
@@ -38,7 +35,7 @@ def retry_job(job: JobSummary) -> Ask | str:
 def _retry_job(job_id: int, db: Db, _say: Say) -> str:
     with together(db):
         lifecycle.retry_by_person(db, job_id)
-        _note(db, "job.retry", f"job {job_id}", jobs=1)
+        note(db, "job.retry", f"job {job_id}", jobs=1)
     return f"Job {job_id} runs again."
 
 
@@ -51,7 +48,7 @@ def cancel_job(job: JobSummary) -> Ask | str:
 def _cancel_job(job_id: int, db: Db, _say: Say) -> str:
     with together(db):
         status = lifecycle.cancel(db, job_id)
-        _note(db, "job.cancel", f"job {job_id}", jobs=1)
+        note(db, "job.cancel", f"job {job_id}", jobs=1)
     return f"Job {job_id} {'was asked to stop' if status is Status.RUNNING else 'is cancelled'}."
 
 
@@ -63,16 +60,14 @@ def switch_queue(queue: QueueSummary) -> Ask:
 
 
 def _pause(queue: str, reason: str | None, db: Db, _say: Say) -> str:
-    with together(db):
+    with noted(db, "queue.pause", f"queue {queue}", detail={"reason": reason}):
         overviews.pause(db, queue, reason, by=person())
-        _note(db, "queue.pause", f"queue {queue}", detail={"reason": reason})
     return f"The queue {queue} is paused; what runs goes on."
 
 
 def _resume(queue: str, db: Db, _say: Say) -> str:
-    with together(db):
+    with noted(db, "queue.resume", f"queue {queue}"):
         overviews.resume(db, queue)
-        _note(db, "queue.resume", f"queue {queue}")
     return f"The queue {queue} is open."
 
 
@@ -87,12 +82,8 @@ def retry_group(group: Group) -> Ask:
 def _retry_group(group: Group, db: Db, say: Say) -> str:
     """By ascending id up to the newest of now, so none is met twice. All of it is one line of the audit."""
     which = Filter(status=Status.FAILED, kind=group.kind, error_line=group.line)
-    detail = {"kind": group.kind, "errorLine": group.line}
-    run, up_to, after, done, refused = uuid4(), failures.newest(db), 0, 0, 0
-
-    def witness(db: Any, jobs: int) -> None:
-        audit.write(db, _actor(), "jobs.retry", "jobs", jobs=jobs, detail=detail, run=run)
-
+    witness = witness_of_all("jobs.retry", {"kind": group.kind, "errorLine": group.line})
+    up_to, after, done, refused = failures.newest(db), 0, 0, 0
     while True:
         step = failures.step(db, which, after=after, up_to=up_to, limit=failures.STEP)
         answers = bulk.retry(db, step.ids, witness=witness)
@@ -101,11 +92,3 @@ def _retry_group(group: Group, db: Db, say: Say) -> str:
             return f"{counted_jobs(done)} retried{f', {refused} refused' if refused else ''}."
         after = step.last
         say(f"{counted_jobs(done)} retried so far …")
-
-
-def _note(db: Db, action: str, subject: str, *, jobs: int = 0, detail: Mapping[str, Any] | None = None) -> None:
-    audit.write(db, _actor(), action, subject, jobs=jobs, detail=detail)
-
-
-def _actor() -> Actor:
-    return Actor(person() or "", "terminal")

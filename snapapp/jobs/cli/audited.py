@@ -1,0 +1,60 @@
+"""What a person does from a terminal stands in the audit, written in the transaction that does it."""
+
+import getpass
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+from uuid import uuid4
+
+from snapapp.jobs.cli.typed import Db
+from snapapp.jobs.rows import audit
+from snapapp.jobs.rows.audit import Actor
+from snapapp.jobs.rows.bulk import Witness
+from snapapp.jobs.rows.database import together
+
+DOOR = "terminal"
+
+
+def person() -> str | None:
+    """Whoever typed this, if the system knows."""
+    with suppress(KeyError, OSError):
+        return os.environ.get("SUDO_USER") or getpass.getuser()
+    return None
+
+
+def actor() -> Actor:
+    return Actor(person() or "", DOOR)
+
+
+def note(db: Any, action: str, subject: str, *, jobs: int = 0, detail: Mapping[str, Any] | None = None) -> None:
+    """In the caller's transaction."""
+    audit.write(db, actor(), action, subject, jobs=jobs, detail=detail)
+
+
+@contextmanager
+def noted(db: Db, action: str, subject: str, *, detail: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """What is done within stands there, or neither is done."""
+    with together(db):
+        yield
+        note(db, action, subject, detail=detail)
+
+
+def witness_of_each(action: str, detail: Mapping[str, Any] | None = None) -> Witness:
+    """A row for each job: it was named, and its own page shows who did it."""
+
+    def witness(db: Any, jobs: Collection[int]) -> None:
+        for job_id in jobs:
+            note(db, action, f"job {job_id}", jobs=1, detail=detail)
+
+    return witness
+
+
+def witness_of_all(action: str, detail: Mapping[str, Any]) -> Witness:
+    """One row, which each page counts on in."""
+    run = uuid4()
+
+    def witness(db: Any, jobs: Collection[int]) -> None:
+        audit.write(db, actor(), action, "jobs", jobs=len(jobs), detail=detail, run=run)
+
+    return witness
