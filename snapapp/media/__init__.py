@@ -1,8 +1,8 @@
 """Pictures and clips out of videos: pure functions over a seekable binary file, PyAV and Pillow; no network, no rows.
 
 A moment is counted in whole microseconds from the file's second 0, and the frame of a moment is the one shown then.
-Read `wanted` (what can be asked for), `container` (a file opened safely), `moments` (which frame), `extract` (the one
-pass that makes everything), then what it uses: `studio` (size and upright), `clip`, `pictures`, `overlay`, `quality`.
+Read `options` (what can be asked for), `container` (a file opened safely), `moments` (which frame), `extract` (the one
+pass that makes everything), then what it uses: `scaling` (size and upright), `clip`, `pictures`, `overlay`, `quality`.
 """
 
 from snapapp.media.artefacts import Artefact, Clip, Frame
@@ -19,13 +19,12 @@ from snapapp.media.errors import (
     UnsupportedContainer,
     Unusable,
 )
-from snapapp.media.extract import Extracted, extract
+from snapapp.media.extract import Extracted, extract, still
 from snapapp.media.limits import Limits
 from snapapp.media.options import Overlay, Wanted, cards
 from snapapp.media.preview import Preview, preview
 from snapapp.media.probe import Probe, probe
 from snapapp.media.quality import Quality
-from snapapp.media.still import still
 
 __all__ = [
     "Artefact",

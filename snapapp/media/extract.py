@@ -1,4 +1,4 @@
-"""Frames, clip, poster, thumbnail and verdicts of a moment, in one decoding pass."""
+"""Frames, clip, poster, thumbnail and verdicts of a moment, in one decoding pass; or one frame, for stepping."""
 
 import math
 from collections.abc import Iterator
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from snapapp.media import pictures
 from snapapp.media.artefacts import Artefact, Clip, Frame, Making, Schedule
 from snapapp.media.container import SECOND, Video, opened
 from snapapp.media.limits import Limits
 from snapapp.media.moments import Shown, frames_from, of_frame, of_second
-from snapapp.media.options import Wanted
+from snapapp.media.options import Progress, Wanted, unheard
 from snapapp.media.pipeline_thread import Conveyor
 from snapapp.media.probe import Probe, clockwise, described
-from snapapp.media.progress import Progress, unheard
 from snapapp.media.scaling import studio
 
 _AHEAD = 2  # decoded frames that wait; at 4K each takes 12 MB
@@ -63,6 +63,15 @@ def extract(
             making.complete(repeat_last=missing <= _TOLERATED)
             progress(95, "poster and verdicts")
             return _extracted(video, first, making, 0 if missing <= _TOLERATED else missing)
+
+
+def still(source: BinaryIO, at: float, max_width: int = 1280, limits: Limits | None = None) -> bytes:
+    """The frame shown at this second, upright, as JPEG."""
+    moment = of_second(at)
+    with opened(source, limits or Limits()) as video:
+        frame = next(frames_from(video, moment, moment)).frame
+        place = studio(video, frame, max_width)
+        return pictures.jpeg(place.image(place.picture(frame)))
 
 
 def scheduled(wanted: Wanted, start: int) -> Schedule:

@@ -1,13 +1,15 @@
-"""What can be wanted of a video."""
+"""What can be wanted of a video, and how whoever wants it hears how far the work is."""
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from PIL import ImageColor
 
 from snapapp.media.errors import InvalidWish
+
+Progress = Callable[[int, str], None]  # a percentage and a step; what it raises ends the work
 
 CARD_LENGTH = 48  # characters
 _COLOR = re.compile(r"(?P<name>#[0-9a-fA-F]{6}|[a-zA-Z]+)(@(?P<alpha>0|1|0?\.\d+|1\.0+))?")
@@ -51,6 +53,10 @@ class Wanted:
     @property
     def suffix(self) -> str:
         return "png" if self.quality is None else "jpg"
+
+
+def unheard(*_: object) -> None:
+    """A Progress, for whoever does not want to know."""
 
 
 def cards(subject_id: str, values: Iterable[str | float | None]) -> tuple[str, ...]:

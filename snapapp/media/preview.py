@@ -14,8 +14,8 @@ from snapapp.media.container import SECOND, Video, codec_name, opened
 from snapapp.media.errors import Unreadable
 from snapapp.media.limits import Limits
 from snapapp.media.moments import all_frames, duration
+from snapapp.media.options import Progress, unheard
 from snapapp.media.probe import probe
-from snapapp.media.progress import Progress, unheard
 from snapapp.media.scaling import studio
 
 _MAX_WIDTH = 1280
