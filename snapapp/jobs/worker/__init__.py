@@ -1,1 +1,7 @@
-"""The worker: claims jobs, runs them on its slots, settles them, and gives back what it cannot finish."""
+"""The worker: claims jobs, runs them on its slots, settles them, and gives back what it cannot finish.
+
+The way of a job: `wakeup` (the queue has news), `claimer` (how many, and which), `slots` (begin, run, conclude), then
+`finish` (with a hook) or `settler` (in batches). What a claim depends on: `pace`, `admission` (memory), `web_priority`.
+What keeps a job ours: `leases` (which we hold), `heartbeat`, `watchdog` (their time). What a job may use meanwhile:
+`connections`, `engines`, `notes`. For all workers: `recovery`. `duties` calls these on time, `worker` holds them all.
+"""
