@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -88,12 +89,68 @@ def test_a_week_is_drawn_and_leads_to_a_kind_and_its_jobs(page: Page, site: Serv
     assert (line.count("M"), line.count("L")) == (2, 1)  # a gap of four days is none that was bridged
     mail = panel(page, "By kind").locator("tbody tr")
     expect(mail).to_contain_text(["mail"])
-    expect(mail.get_by_role("link", name="15")).to_have_attribute("href", "/ops/jobs?kind=mail&status=COMPLETED")
+    week = re.compile(r"^/ops/jobs\?kind=mail&status=COMPLETED&finishedFrom=20[-0-9]+T[0-9]{2}%3A[0-9]{2}Z$")
+    expect(mail.get_by_role("link", name="15")).to_have_attribute("href", week)
     mail.get_by_role("link", name="mail").click()
     page.wait_for_url("**/ops/history?over=7d&kind=mail")
     page.get_by_role("link", name="24 h").click()
     page.wait_for_url("**/ops/history?over=24h&kind=mail")
     expect(panel(page, "Attempts that ended")).to_contain_text("8 completed4 failed")
+
+
+def test_a_point_of_a_plot_leads_to_the_jobs_of_its_time(page: Page, site: Server, db: Db) -> None:
+    """By a click, and for everybody by the table of the same numbers."""
+    at = scalar(db, "SELECT date_trunc('minute', now()) - interval '20 min'")
+    db.execute("INSERT INTO job_history VALUES (%s, 1, '', 1, 1, 0, 0, '{0,2}', '{0,2}')", [at])
+    old = {"created_at": ago(hours=2)}
+    inside = make_job(db, "COMPLETED", finished_at=at + timedelta(seconds=30), **old)
+    failed = make_job(db, "FAILED", finished_at=at + timedelta(seconds=59), **old)
+    make_job(db, "COMPLETED", finished_at=at + timedelta(seconds=60), **old)
+    make_job(db, "COMPLETED", finished_at=at - timedelta(seconds=1), **old)
+    lines = panel(page, "Jobs, newest first").locator("tbody tr")
+    visit(page, site, "ops/history")
+    panel(page, "Attempts that ended").locator("rect.completed").click()
+    expect(lines).to_have_count(1)
+    expect(lines).to_contain_text(f"#{inside}")
+    expect(page.locator(".chip")).to_contain_text("They ended from")
+    page.get_by_role("button", name="Whenever they ended").click()
+    expect(lines).to_have_count(3)
+    visit(page, site, "ops/history")
+    panel(page, "Run time").locator("rect.hover").click()
+    expect(lines).to_have_count(2)
+    visit(page, site, "ops/history")
+    page.get_by_text("The plots as a table").click()
+    page.locator(".steps-table tbody tr").get_by_role("link").nth(2).click()
+    expect(lines).to_have_count(1)
+    expect(lines).to_contain_text(f"#{failed}")
+    page.get_by_role("button", name="SQL").click()
+    shown = page.locator(".panel .code code").text_content()
+    assert shown is not None
+    assert [each[0] for each in db.execute(shown.encode()).fetchall()] == [failed]
+
+
+def test_the_first_look_has_pickup_and_run_time_by_kind_and_each_number_its_rows(page: Page, db: Db) -> None:
+    old = {"created_at": ago(hours=3), "kind": "mail"}
+    young = make_job(db, "FAILED", finished_at=ago(minutes=1), last_error="no", **old)
+    make_job(db, "FAILED", finished_at=ago(hours=2), last_error="no", **old)
+    counts = [0, 1, 0, 0, [0, 0, 1], [0] * 20 + [1]]
+    db.execute("INSERT INTO job_history VALUES (now(), 1, 'mail', %s, %s, %s, %s, %s, %s)", counts)
+    times = panel(page, "Pickup and run time, the last hour").locator("tbody tr")
+    expect(times).to_contain_text("mail012 ms2 ms874 ms1 s")
+    expect(times.get_by_role("link", name="mail")).to_have_attribute("href", "/ops/history?kind=mail")
+    shown = panel(page, "Pickup and run time, the last hour")
+    shown.get_by_role("button", name="SQL").click()
+    statement = (shown.locator(".code code").text_content() or "").split(";")[0]
+    assert [each[:3] for each in db.execute(statement.encode()).fetchall()] == [("mail", 0, 1)]
+    group = panel(page, "Failures by what went wrong").locator("tbody tr")
+    expect(group).to_contain_text("mail211")
+    group.get_by_role("link", name="1", exact=True).last.click()
+    lines = panel(page, "Jobs, newest first").locator("tbody tr")
+    expect(lines).to_have_count(1)
+    expect(lines).to_contain_text(f"#{young}")
+    page.go_back()
+    panel(page, "Ended, minute by minute").get_by_role("link", name="1 failed").click()
+    expect(lines).to_have_count(1)
 
 
 def test_a_finding_whose_cure_is_safe_has_a_button(page: Page, db: Db) -> None:

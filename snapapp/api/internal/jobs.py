@@ -186,8 +186,15 @@ async def _filter(
     error_line: Annotated[
         Text | None, Query(alias="errorLine", description="Only jobs whose last error has this first line, exactly.")
     ] = None,
+    finished_from: Annotated[
+        Moment | None, Query(alias="finishedFrom", description="Only jobs that ended then or later.")
+    ] = None,
+    finished_until: Annotated[
+        Moment | None, Query(alias="finishedUntil", description="Only jobs that ended before.")
+    ] = None,
 ) -> Filter:
-    return Filter(status, kind, queue, tenant, error, _span(older_than_ms), work, error_line)
+    age = _span(older_than_ms)
+    return Filter(status, kind, queue, tenant, error, age, work, error_line, finished_from, finished_until)
 
 
 Before = Annotated[Id | None, Query(description="`next` of the page before.")]
@@ -409,6 +416,8 @@ _NARROWING = {
     "errorLine": "string",
     "olderThanMs": "integer",
     "hash": "string",
+    "finishedFrom": "string",
+    "finishedUntil": "string",
 }
 
 _NARROWED_OR_ALL: dict[str, Any] = {
@@ -437,6 +446,8 @@ class _Which(Sent):
     error_line: Text | None = Field(None, description="The first line of their last error, exactly.")
     older_than_ms: Age | None = Field(None, description="Enqueued so long ago, or longer.")
     hash: Hash | None = Field(None, description="Of their work (`specHash`), or how that begins.")
+    finished_from: Moment | None = Field(None, description="They ended then, or later.")
+    finished_until: Moment | None = Field(None, description="They ended before.")
     all: StrictBool | None = Field(None, description="True says that nothing narrows it.")
 
     @model_validator(mode="after")
@@ -450,7 +461,8 @@ class _Which(Sent):
 
     def narrowed(self, status: Status | None) -> Filter:
         age = _span(self.older_than_ms)
-        return Filter(status, self.kind, self.queue, self.tenant, self.error, age, self.hash, self.error_line)
+        within = (self.finished_from, self.finished_until)
+        return Filter(status, self.kind, self.queue, self.tenant, self.error, age, self.hash, self.error_line, *within)
 
 
 class WhichFailed(_Which):

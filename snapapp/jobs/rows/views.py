@@ -38,6 +38,8 @@ class Filter:
     older_than: timedelta | None = None  # since they were enqueued
     hash: str | None = None  # of their work, or how it begins: see enqueue's unique_by
     error_line: str | None = None  # exactly the first line of their last error, as job_error_line() has it
+    finished_from: datetime | None = None
+    finished_until: datetime | None = None  # and not at that moment
 
     @property
     def is_open(self) -> bool:
@@ -175,6 +177,8 @@ FITS = """
    AND (%(error_line)s::text IS NULL OR job_error_line(last_error) = %(error_line)s)
    AND (%(older_than)s::interval IS NULL OR created_at < now() - %(older_than)s::interval)
    AND (%(spec)s::text IS NULL OR starts_with(unique_key, %(spec)s))
+   AND (%(finished_from)s::timestamptz IS NULL OR finished_at >= %(finished_from)s)
+   AND (%(finished_until)s::timestamptz IS NULL OR finished_at < %(finished_until)s)
 """
 
 # Each returns: the lowest id it saw, how many rows it saw, and the matching ids, highest first.
@@ -250,8 +254,31 @@ class _Seen(NamedTuple):
 def jobs(db: Db, which: Filter = Filter(), *, before: int | None = None, limit: int = 50) -> Page:
     """The newest jobs that match, below the id `before`. A short page that has a `before` is not the last one: it
     looked through as many rows as one call may."""
-    ids, rest = _pick(db, which, before or _HIGHEST, limit)
+    ids, rest = _pick(db, which, min(before or _HIGHEST, _young(db, which)), limit)
     return Page(_summaries(db, ids), rest, now(db))
+
+
+# Ids rise as jobs are enqueued, so half of what is left is left out with each look at one row. What a transaction of up
+# to ten minutes enqueued has the time of its beginning and a later id.
+_YOUNG = """
+WITH RECURSIVE halved (low, high) AS (
+    SELECT 0::bigint, 1 + coalesce((SELECT max(id) FROM snap_processing_job), 0)
+  UNION ALL
+    SELECT CASE WHEN its.is_young THEN low ELSE its.id END, CASE WHEN its.is_young THEN (low + high) / 2 ELSE high END
+      FROM halved CROSS JOIN LATERAL (
+        SELECT coalesce(max(id), 0) AS id,
+               coalesce(bool_and(created_at > %(until)s + interval '10 min'), true) AS is_young
+          FROM (SELECT id, created_at FROM snap_processing_job
+                 WHERE id >= (low + high) / 2 AND id < high ORDER BY id LIMIT 1) AS middle) AS its
+     WHERE low + 1 < high
+)
+SELECT min(high) FROM halved
+"""
+
+
+def _young(db: Db, which: Filter) -> int:
+    """From this id on all are too young to have ended in time."""
+    return _HIGHEST if which.finished_until is None else int(_run(db, _YOUNG, {"until": which.finished_until})[0][0])
 
 
 def now(db: Db) -> datetime:
@@ -305,7 +332,8 @@ def conditions(which: Filter) -> dict[str, Any]:
     status = which.status and which.status.value
     spec = None if which.hash is None else f"spec:{which.hash.lower()}"
     about = {"error": which.error, "error_line": which.error_line, "older_than": which.older_than, "spec": spec}
-    return {"status": status, "kind": which.kind, "queue": which.queue, "tenant": which.tenant} | about
+    within = {"finished_from": which.finished_from, "finished_until": which.finished_until}
+    return {"status": status, "kind": which.kind, "queue": which.queue, "tenant": which.tenant} | about | within
 
 
 # psycopg cannot read infinity, which people may well write into a run_at
@@ -369,7 +397,7 @@ def matching(db: Db, which: Filter, limit: int) -> Matching:
         case Status.RUNNING:
             ids = _ids(db, _IDS_RUNNING, which, limit + 1)
         case Status.COMPLETED | Status.CANCELLED:
-            ids, rest = _pick(db, which, _HIGHEST, limit, windows=[20_000] * 50)
+            ids, rest = _pick(db, which, _young(db, which), limit, windows=[20_000] * 50)
             return Matching(ids, rest is not None)
         case _:
             ids = waiting(db, which, limit + 1)

@@ -1,15 +1,16 @@
 // History: what attempts did and took over an hour, a day or a week, of one kind or of all.
 
 import { make, put } from "/static/page.js";
-import { ask, each, link, literal, number, panel, query, span, sum, table } from "/static/ops-parts.js";
+import { ask, each, endedSince, endedWithin, link, literal, number, panel, query, span, sum, table } from "/static/ops-parts.js";
 import { plotBars, plotLines, svg } from "/static/ops-plots.js";
 
 const EVERY = 10_000; // ms
 const ENDS = ["completed", "failed", "cancelled", "retried"];
+const JOBS_OF = { completed: "COMPLETED", failed: "FAILED", cancelled: "CANCELLED" };
 const OVERS = { "1h": ["1 h", 3600], "24h": ["24 h", 86_400], "7d": ["7 d", 604_800] };
 const INTERVALS = { "1h": "1 hour", "24h": "24 hours", "7d": "7 days" };
 
-export function historyView({ query: asked }) {
+export function historyView({ query: asked, go }) {
   const over = OVERS[asked.get("over")] ? asked.get("over") : "1h";
   const kind = asked.get("kind") ?? "";
   const place = (changed) => `/ops/history${query({ over, kind, ...changed })}`;
@@ -28,11 +29,20 @@ export function historyView({ query: asked }) {
       ["Run p50", "num"], ["Run p95", "num"], ["Run p99", "num"]],
     "No attempt ended within this time.",
   );
-  const byKind = panel("By kind", { sql: "SELECT * FROM kind_costs;", note: "as near as buckets tell: a fifth more or less" }, kinds.element);
+  const byKind = panel("By kind", { sql: `SELECT kind, sum(completed) AS completed, sum(failed) AS failed, sum(retried) AS retried\n  FROM job_history\n WHERE kind <> '' AND at > now() - interval '${INTERVALS[over]}' GROUP BY 1 ORDER BY 1;`, note: "as near as buckets tell: a fifth more or less" }, kinds.element);
+
+  const steps = table(
+    [["From"], ["Completed", "num"], ["Failed", "num"], ["Cancelled", "num"], ["Retried", "num"], ["Pickup p50", "num"], ["p95", "num"], ["p99", "num"],
+      ["Run p50", "num"], ["p95", "num"], ["p99", "num"]],
+    "No attempt ended within this time.",
+  );
+  const asTable = make("details", { className: "steps-table" }, make("summary", { textContent: "The plots as a table, with the jobs of each step" }), steps.element);
+  const to = (at, step, name = "") => endedWithin(at, at + step, { kind, status: JOBS_OF[name] ?? "" });
 
   async function showPoints() {
     const { stepSeconds, items } = await ask(`/internal/history${query({ over, kind })}`);
-    const frame = { items, step: stepSeconds * 1000, length: OVERS[over][1] * 1000 };
+    const frame = { items, step: stepSeconds * 1000, length: OVERS[over][1] * 1000, to, go };
+    steps.fill([...items].reverse().map((its) => stepRow(its, frame)));
     plotBars(ended.chart, { ...frame, names: ENDS });
     plotLines(waits.chart, { ...frame, of: "wait", title: "pickup" });
     plotLines(runs.chart, { ...frame, of: "run", title: "run time" });
@@ -50,10 +60,10 @@ export function historyView({ query: asked }) {
   async function showKinds() {
     const { items } = await ask(`/internal/history/kinds${query({ over })}`);
     kinds.fill(items.map((its) => {
-      const jobs = (status) => `/ops/jobs${query({ kind: its.kind, status })}`;
+      const jobs = (status) => endedSince(OVERS[over][1] * 1000, { kind: its.kind, status });
       return [
         link(place({ kind: its.kind }), its.kind), link(jobs("COMPLETED"), number(its.completed)), link(jobs("FAILED"), number(its.failed)),
-        link(jobs("RETRY_WAIT"), number(its.retried)), ...[its.wait, its.run].flatMap(({ p50, p95, p99 }) => [p50, p95, p99].map(took)),
+        link(`/ops/jobs${query({ kind: its.kind, status: "RETRY_WAIT" })}`, number(its.retried)), ...[its.wait, its.run].flatMap(({ p50, p95, p99 }) => [p50, p95, p99].map(took)),
       ];
     }));
   }
@@ -64,10 +74,21 @@ export function historyView({ query: asked }) {
     element: make(
       "div", {},
       make("div", { className: "title" }, make("h1", { textContent: "History" }), spans),
-      which, ended.element, make("div", { className: "two even" }, waits.element, runs.element), byKind,
+      which, ended.element, make("div", { className: "two even" }, waits.element, runs.element), asTable, byKind,
     ),
     refresh: () => each([[ended.element, showPoints], [byKind, showKinds]]),
   };
+}
+
+/** What stands in the plots at one step. A retried attempt is no job of its own: its job may have ended since. */
+function stepRow(its, { step, length, to }) {
+  const at = Date.parse(its.at);
+  const jobs = (name) => (its[name] ? link(to(at, step, name), number(its[name])) : "0");
+  const style = length > 3_600_000 ? { dateStyle: "short", timeStyle: "short" } : { timeStyle: "short" };
+  return [
+    link(to(at, step), new Date(at).toLocaleString([], style)), jobs("completed"), jobs("failed"), jobs("cancelled"), number(its.retried),
+    ...[its.wait, its.run].flatMap(({ p50, p95, p99 }) => [p50, p95, p99].map(took)),
+  ];
 }
 
 const took = (milliseconds) => (milliseconds === null ? "" : span(milliseconds));

@@ -9,19 +9,21 @@ import { many } from "/static/ops-many.js";
 const EVERY = 3000; // ms
 const PAGE = 50;
 const FILTERS = ["status", "kind", "queue", "tenant", "error"];
+const ENDED = ["finishedFrom", "finishedUntil"]; // by no field: it comes with the links of numbers and plots
 
 export function jobsView({ query: asked, again, go }) {
   const filter = Object.fromEntries(FILTERS.map((each) => [each, asked.get(each) ?? ""]));
   const errorLine = asked.get("errorLine");
   const before = asked.get("before");
-  const wanted = { ...filter, ...(errorLine !== null && { errorLine }) };
+  const ended = Object.fromEntries(ENDED.filter((each) => asked.get(each)).map((each) => [each, asked.get(each)]));
+  const wanted = { ...filter, ...ended, ...(errorLine !== null && { errorLine }) };
   const jobs = table(
     [["Job"], ["State"], ["Kind"], ["Queue"], ["What it says", "wide"], ["Try", "num"], ["Time", "num"]],
     "No job matches.",
   );
   const further = make("div", { className: "further" });
   const list = panel(before ? `Jobs before #${before}` : "Jobs, newest first", { sql: () => statement(wanted, before) }, jobs.element, further);
-  const form = filters(filter, errorLine, (chosen) => go(`/ops/jobs${address(chosen)}`));
+  const form = filters(filter, errorLine, ended, (chosen) => go(`/ops/jobs${address(chosen)}`));
   form.querySelector(".acts").append(...bulk(wanted, again));
 
   return {
@@ -57,7 +59,7 @@ function onwards(page, wanted, before) {
 
 // --- narrowing ----------------------------------------------------------------------------------------------------
 
-function filters(filter, errorLine, choose) {
+function filters(filter, errorLine, ended, choose) {
   const status = make("select", { name: "status" }, make("option", { value: "", textContent: "any state" }));
   for (const [value, [, word]] of Object.entries(STATES)) status.append(make("option", { value, textContent: word }));
   status.value = filter.status;
@@ -69,18 +71,24 @@ function filters(filter, errorLine, choose) {
     labelled("State", status), ...fields,
     make("div", { className: "acts" }, make("button", { type: "submit", className: "primary", textContent: "Show" })),
   );
-  if (errorLine !== null) {
-    const line = make("p", { className: "chip" }, `The error begins with exactly: ${errorLine || "(nothing)"} `);
-    line.append(button("✕", () => choose(read(form)), { ariaLabel: "Any error" }));
-    form.prepend(line);
-  }
-  const chosen = () => ({ ...read(form), ...(errorLine !== null && { errorLine }) });
+  const line = errorLine === null ? {} : { errorLine };
+  const chip = (words, without, rest) => form.prepend(
+    make("p", { className: "chip" }, `${words} `, button("✕", () => choose({ ...read(form), ...rest }), { ariaLabel: without })),
+  );
+  if (errorLine !== null) chip(`The error begins with exactly: ${errorLine || "(nothing)"}`, "Any error", ended);
+  if (Object.keys(ended).length) chip(endedInWords(ended), "Whenever they ended", line);
+  const chosen = () => ({ ...read(form), ...ended, ...line });
   status.addEventListener("change", () => choose(chosen()));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     choose(chosen());
   });
   return form;
+}
+
+function endedInWords({ finishedFrom, finishedUntil }) {
+  const clock = (text) => (Number.isNaN(Date.parse(text)) ? text : new Date(text).toLocaleString([], { dateStyle: "short", timeStyle: "short" }));
+  return `They ended${finishedFrom ? ` from ${clock(finishedFrom)}` : ""}${finishedUntil ? ` until ${clock(finishedUntil)}` : ""}`;
 }
 
 const read = (form) => Object.fromEntries(FILTERS.map((each) => [each, form.elements[each].value.trim()]));
@@ -145,6 +153,8 @@ function statement(wanted, before) {
   const conditions = ["status", "kind", "queue", "tenant"].filter((each) => wanted[each]).map((each) => `${each} = ${literal(wanted[each])}`);
   if (wanted.error) conditions.push(`position(lower(${literal(wanted.error)}) IN lower(last_error)) > 0`);
   if (wanted.errorLine !== undefined) conditions.push(`job_error_line(last_error) = ${literal(wanted.errorLine)}`);
+  if (wanted.finishedFrom) conditions.push(`finished_at >= ${literal(wanted.finishedFrom)}`);
+  if (wanted.finishedUntil) conditions.push(`finished_at < ${literal(wanted.finishedUntil)}`);
   if (before) conditions.push(`id < ${Number(before)}`);
   const where = conditions.length ? `\n WHERE ${conditions.join("\n   AND ")}` : "";
   return `SELECT id, status, kind, queue, attempt_count, last_error\n  FROM snap_processing_job${where}\n ORDER BY id DESC LIMIT ${PAGE};`;

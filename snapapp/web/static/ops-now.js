@@ -2,7 +2,7 @@
 
 import { make, put } from "/static/page.js";
 import {
-  NOT_YET, ask, button, change, code, counted, deed, each, jobsOf, link, literal, moment, number, panel, query,
+  NOT_YET, ask, button, change, code, counted, deed, each, endedSince, endedWithin, jobsOf, link, literal, moment, number, panel, query,
   saidOf, span, speak, sum, sure, table,
 } from "/static/ops-parts.js";
 import { QUEUE_COLUMNS, queueRow } from "/static/ops-queues.js";
@@ -13,13 +13,18 @@ const EVERY = 3000; // ms
 const DOCTOR_EVERY = 20_000;
 const RATE_OVER = 5; // minutes
 const ALIKE = 10; // findings of one sort
+const HOUR = 3_600_000; // ms
 
 const GROUPS_SQL = `SELECT kind, job_error_line(last_error) AS error, count(*), max(finished_at) AS last, max(id) AS newest
   FROM (SELECT * FROM snap_processing_job
          WHERE status = 'FAILED' ORDER BY id DESC LIMIT 5000) AS newest
  GROUP BY 1, 2 ORDER BY 3 DESC;`;
 
-export function nowView({ again }) {
+const PACE_SQL = `SELECT kind, sum(completed) AS completed, sum(failed) AS failed, sum(retried) AS retried
+  FROM job_history WHERE kind <> '' AND at > now() - interval '1 hour' GROUP BY 1 ORDER BY 1;
+SELECT * FROM kind_costs;  -- percentiles of the newest 1,000 of each kind`;
+
+export function nowView({ again, go }) {
   const health = make("p", { className: "health", id: "health" });
   const tiles = make("div", { className: "tiles" }, ...["Waiting", "Running", "Failed", "Oldest due"].map((title) => tile(title, "…", "/ops/queues")));
   const chart = svg("svg", { viewBox: "0 0 600 110", preserveAspectRatio: "none", role: "img" });
@@ -27,6 +32,11 @@ export function nowView({ again }) {
   const rate = make("p", { className: "quiet" });
   const pace = panel("Ended, minute by minute", { sql: "SELECT * FROM queue_throughput;" }, chart, axis, rate);
   pace.append(make("p", { className: "further" }, link("/ops/history?over=24h", "A day"), link("/ops/history?over=7d", "A week"), link("/ops/history", "Pickup and run time")));
+  const percentiles = table(
+    [["Kind"], ["Completed", "num"], ["Failed", "num"], ["Pickup p50", "num"], ["Pickup p99", "num"], ["Run p50", "num"], ["Run p99", "num"]],
+    "No attempt ended within the last hour.",
+  );
+  const times = panel("Pickup and run time, the last hour", { sql: PACE_SQL, note: "as near as buckets tell: a fifth more or less" }, percentiles.element);
   const findings = make("ul", { className: "findings" });
   const doctor = panel("What the doctor finds", {}, findings);
   doctor.querySelector(".head").append(button("Look again", () => look(true).catch(() => again()), { className: "sql" }));
@@ -74,10 +84,19 @@ export function nowView({ again }) {
 
   async function showPace() {
     const { items } = await ask("/internal/queues/minutes");
-    draw(chart, items);
+    draw(chart, items, go);
     const last = items.filter((its) => Date.now() - Date.parse(its.at) < (RATE_OVER + 1) * 60_000);
     const ended = sum(last, "completed") + sum(last, "failed") + sum(last, "cancelled");
-    put(rate, `${number(Math.round(ended / RATE_OVER))} a minute over the last ${RATE_OVER}; in the last hour ${number(sum(items, "completed"))} completed, ${number(sum(items, "failed"))} failed, ${number(sum(items, "cancelled"))} cancelled, as far as the newest 100,000 jobs tell.`);
+    const hour = (status) => link(endedSince(HOUR, { status: status.toUpperCase() }), `${number(sum(items, status))} ${status}`);
+    rate.replaceChildren(
+      link(endedSince(RATE_OVER * 60_000), `${number(Math.round(ended / RATE_OVER))} a minute`), ` over the last ${RATE_OVER}; in the last hour `,
+      hour("completed"), ", ", hour("failed"), ", ", hour("cancelled"), ", as far as the newest 100,000 jobs tell.",
+    );
+  }
+
+  async function showTimes() {
+    const { items } = await ask("/internal/history/kinds?over=1h");
+    percentiles.fill(items.map(timesRow));
   }
 
   async function showFailures() {
@@ -94,11 +113,11 @@ export function nowView({ again }) {
       make("h1", { className: "unseen", textContent: "Now" }),
       health, tiles,
       make("div", { className: "two" }, pace, doctor),
-      failures, depth, tryIt(again),
+      failures, times, depth, tryIt(again),
     ),
     async refresh() {
       void showHealth(health);
-      await each([[depth, depthAndTiles], [pace, showPace], [failures, showFailures], [doctor, () => look()]]);
+      await each([[depth, depthAndTiles], [pace, showPace], [failures, showFailures], [times, showTimes], [doctor, () => look()]]);
     },
   };
 }
@@ -112,16 +131,26 @@ function tile(title, value, href, note = "", kind = "") {
   );
 }
 
+function timesRow(its) {
+  const plots = `/ops/history${query({ kind: its.kind })}`;
+  const ended = (status, count) => link(endedSince(HOUR, { kind: its.kind, status }), number(count));
+  return [
+    link(plots, its.kind), ended("COMPLETED", its.completed), ended("FAILED", its.failed),
+    ...[its.wait.p50, its.wait.p99, its.run.p50, its.run.p99].map((took) => (took === null ? "" : link(plots, span(took)))),
+  ];
+}
+
 function groupRow(its, again) {
   const filter = { kind: its.kind, errorLine: its.line };
   const href = `/ops/jobs${query({ status: "FAILED", kind: its.kind })}${its.line ? `&${new URLSearchParams({ errorLine: its.line })}` : ""}`;
+  const lately = (milliseconds) => `${endedSince(milliseconds, { status: "FAILED", kind: its.kind })}&${new URLSearchParams({ errorLine: its.line })}`;
   const words = `${its.kind}: ${its.line || "(no error was written down)"}`;
   return [
     link(href, its.line || "(no error was written down)"),
     make("code", { textContent: its.kind }),
     link(href, number(its.jobs)),
-    number(its.lastTenMinutes),
-    number(its.lastHour),
+    link(lately(HOUR / 6), number(its.lastTenMinutes)),
+    link(lately(HOUR), number(its.lastHour)),
     moment(its.lastAt),
     make(
       "span", { className: "buttons" },
@@ -211,7 +240,7 @@ function partOf(name, part) {
 const MINUTES = 60;
 const COLOURS = ["completed", "failed", "cancelled"];
 
-function draw(chart, items) {
+function draw(chart, items, go) {
   const end = Math.floor(Date.now() / 60_000);
   const bars = new Map(items.map((its) => [end - Math.floor(Date.parse(its.at) / 60_000), its]));
   const highest = Math.max(1, ...items.map((its) => its.completed + its.failed + its.cancelled));
@@ -224,6 +253,8 @@ function draw(chart, items) {
       const height = Math.max(1.5, (its[name] / highest) * 104);
       top -= height;
       const bar = svg("rect", { x: (MINUTES - 1 - ago) * 10 + 1, y: top, width: 8, height, class: name });
+      bar.classList.add("leads");
+      bar.addEventListener("click", () => go(endedWithin(Date.parse(its.at), Date.parse(its.at) + 60_000, { status: name.toUpperCase() })));
       bar.append(svg("title", {}, `${new Date(its.at).toLocaleTimeString([], { timeStyle: "short" })}: ${number(its.completed)} completed, ${number(its.failed)} failed, ${number(its.cancelled)} cancelled`));
       parts.push(bar);
     }

@@ -43,6 +43,14 @@ export function query(values) {
   return given.length ? `?${new URLSearchParams(given)}` : "";
 }
 
+/** To the jobs that ended within a time, narrowed by what else is given. The minute is enough, and keeps a link as it is
+ * while the clock goes on. */
+export const endedWithin = (from, until, values = {}) => `/ops/jobs${query({
+  ...values, finishedFrom: minute(from), finishedUntil: until === null ? "" : minute(until),
+})}`;
+export const endedSince = (milliseconds, values = {}) => endedWithin(now() - milliseconds, null, values);
+const minute = (at) => new Date(Math.floor(at / 60_000) * 60_000).toISOString().replace(":00.000Z", "Z");
+
 export const NOT_YET = Symbol("it was not asked this time");
 
 /** Runs all of them, each for its own panel: what one cannot show does not hide the others. Throws where none can. */

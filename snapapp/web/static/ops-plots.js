@@ -25,8 +25,15 @@ function places({ items, step, length }) {
     .filter(({ x }) => x > -wide && x < WIDE);
 }
 
+/** A pointer's way from a plot to the rows behind it; for everybody there are the same numbers as a table. */
+function leads(element, href, go) {
+  element.classList.add("leads");
+  element.addEventListener("click", () => go(href));
+}
+
+/** `to` says where a step leads, or a part of it; `go` goes there. */
 export function plotBars(chart, frame) {
-  const { items, names, length } = frame;
+  const { items, names, length, step, to, go } = frame;
   const highest = Math.max(1, ...items.map((its) => names.reduce((total, name) => total + its[name], 0)));
   const parts = [];
   for (const { its, x, wide } of places(frame)) {
@@ -37,7 +44,9 @@ export function plotBars(chart, frame) {
       if (!its[name]) continue;
       const height = Math.max(1.5, (its[name] / highest) * (HIGH - TOP));
       top -= height;
-      bar.append(svg("rect", { x: x + wide * 0.1, y: top, width: wide * 0.8, height, class: name }));
+      const part = svg("rect", { x: x + wide * 0.1, y: top, width: wide * 0.8, height, class: name });
+      leads(part, to(Date.parse(its.at), step, name), go);
+      bar.append(part);
     }
     parts.push(bar);
   }
@@ -66,6 +75,7 @@ export function plotLines(chart, { of, title, ...frame }) {
   for (const { its, x, wide } of points) {
     const hover = svg("rect", { x, y: 0, width: wide, height: HIGH, class: "hover" });
     hover.append(svg("title", {}, `${clock(its.at, frame.length)}: p50 ${span(its[of].p50)}, p95 ${span(its[of].p95)}, p99 ${span(its[of].p99)}`));
+    leads(hover, frame.to(Date.parse(its.at), frame.step), frame.go);
     parts.push(hover);
   }
   chart.replaceChildren(...parts);

@@ -2,7 +2,7 @@
 
 import { make } from "/static/page.js";
 import {
-  ask, badge, change, counted, deed, each, link, number, panel, query, span, sum, sure, table,
+  ask, badge, change, counted, deed, each, endedSince, link, number, panel, query, span, sum, sure, table,
 } from "/static/ops-parts.js";
 
 const EVERY = 3000; // ms
@@ -50,7 +50,7 @@ export function queuesView({ again }) {
 }
 
 function kindRow(its) {
-  const href = (status) => `/ops/jobs${query({ queue: its.queue, kind: its.kind, status })}`;
+  const href = (status) => endedSince(3_600_000, { queue: its.queue, kind: its.kind, status });
   return [
     link(href(), its.kind), its.queue, link(href("COMPLETED"), number(its.completed)), link(href("FAILED"), number(its.failed)),
     link(href("CANCELLED"), number(its.cancelled)), mean(its.meanMs), mean(its.meanWaitMs),
@@ -62,7 +62,10 @@ const mean = (milliseconds) => (milliseconds === null ? "" : span(milliseconds))
 
 function limitRow(its) {
   const full = its.keysFull ? make("b", { className: "bad", textContent: number(its.keysFull) }) : "0";
-  return [its.keyPattern, ...[its.maxRunning, its.rate, its.burst].map((value) => (value === null ? "" : number(value))), number(its.running), number(its.keysRunning), full];
+  const [sort, name] = [its.keyPattern.slice(0, its.keyPattern.indexOf(":")), its.keyPattern.slice(its.keyPattern.indexOf(":") + 1)];
+  const isOne = (sort === "queue" || sort === "kind") && !name.endsWith("*"); // of keys there is no list
+  const running = isOne ? link(`/ops/jobs${query({ [sort]: name, status: "RUNNING" })}`, number(its.running)) : number(its.running);
+  return [its.keyPattern, ...[its.maxRunning, its.rate, its.burst].map((value) => (value === null ? "" : number(value))), running, number(its.keysRunning), full];
 }
 
 export function queueRow(its, running, failed, again) {

@@ -444,6 +444,17 @@ def test_a_bulk_is_narrowed_by_error_age_and_work(client: TestClient, db: Db) ->
     assert db.execute("SELECT count(*) FROM snap_processing_job WHERE replay_of = %s", [done]).fetchone() == (1,)
 
 
+def test_jobs_are_listed_and_changed_by_when_they_ended(client: TestClient, db: Db) -> None:
+    old = {"created_at": ago(days=2)}
+    young, fits = (make_job(db, "FAILED", finished_at=ago(hours=hours), **old) for hours in (1, 3))
+    within = {"finishedFrom": ago(hours=4).isoformat(), "finishedUntil": ago(hours=2).isoformat()}
+    listed = client.get(JOBS, params=within).json()["items"]
+    assert [job["id"] for job in listed] == [fits]
+    assert change(client, "retry", filter=within, preview=False)["done"] == 1
+    assert statuses(db) == {young: "FAILED", fits: "PENDING"}
+    assert client.get(JOBS, params={"finishedFrom": "yesterday"}).status_code == 400
+
+
 @pytest.mark.parametrize(
     "sent",
     [

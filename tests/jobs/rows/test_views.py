@@ -145,6 +145,34 @@ def test_jobs_are_found_by_error_age_and_work(db: Db, status: Status | None, by:
         assert sorted(views.matching(db, Filter(status=status, **by), 100).ids) == fitting
 
 
+@pytest.mark.parametrize("status", [None, Status.COMPLETED, Status.FAILED, Status.CANCELLED])
+def test_jobs_are_found_by_when_they_ended(db: Db, status: Status | None) -> None:
+    ended = [timedelta(hours=5), timedelta(hours=3), timedelta(hours=2), timedelta(minutes=30)]
+    over = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
+    jobs = [
+        [make_job(db, each, created_at=ago(hours=6), finished_at=datetime.now(UTC) - past) for each in over]
+        for past in ended
+    ]
+    late = make_job(db, status or Status.FAILED, created_at=ago(days=9), finished_at=ago(minutes=150))
+    make_job(db)
+    which = Filter(status, finished_from=ago(hours=4), finished_until=ago(hours=1))
+    fitting = [job_id for job_id in [*jobs[1], *jobs[2], late] if status is None or row(db, job_id).status == status]
+    assert every_page(db, which) == newest_first(fitting)
+    if status:
+        assert sorted(views.matching(db, which, 100).ids) == sorted(fitting)
+
+
+@pytest.mark.parametrize("status", [Status.COMPLETED, Status.FAILED])
+def test_what_was_enqueued_later_is_not_looked_through(db: Db, monkeypatch: pytest.MonkeyPatch, status: Status) -> None:
+    """With millions of younger jobs the page of an hour last week would be empty, and so would the next hundred."""
+    monkeypatch.setattr(views, "WINDOWS", [20])
+    monkeypatch.setattr(views, "SCATTERED", [20])
+    jobs = make_jobs(db, 5, status, created_at=ago(days=7), finished_at=ago(days=7))
+    db.execute("SELECT setval('snap_processing_job_id_seq', 100000)")
+    make_jobs(db, 70, status)
+    assert [job.id for job in views.jobs(db, Filter(status, finished_until=ago(days=6))).jobs] == newest_first(jobs)
+
+
 def _gates(status: Status) -> list[str]:
     return ["open", "held"] if status in (Status.PENDING, Status.RETRY_WAIT) else ["open"]
 
@@ -227,6 +255,7 @@ LOOKS: dict[str, Callable[[Db], object]] = {
     },
     "dead letters": views.dead_letters,
     **{f"matching {status}": partial(views.matching, which=Filter(status), limit=10) for status in STATUSES},
+    "ended within": lambda db: views.jobs(db, Filter(finished_from=ago(hours=2), finished_until=ago(hours=1))),
     "explain": lambda db: views.explain(db, 30_050),
     "exits": overviews.exits,
     "waiting": views.waiting,
