@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows.database import connect
 from tests.factory import Db
 
@@ -13,3 +14,9 @@ def other(url: str) -> Iterator[Db]:
     """A second connection."""
     with connect(url, name="other") as connection:
         yield connection
+
+
+@pytest.fixture
+def registry() -> Registry:
+    """What the test declares."""
+    return Registry()

@@ -80,6 +80,22 @@ def working(
     assert heard.undeclared == []
 
 
+class Gate:
+    """A job that waits in here until the test lets it go."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Semaphore(0)
+        self.open = threading.Event()
+
+    def __call__(self, _job: Job) -> None:
+        self.entered.release()
+        assert self.open.wait(20)
+
+    def wait_until_entered(self, times: int = 1) -> None:
+        for _ in range(times):
+            assert self.entered.acquire(timeout=20)
+
+
 def put_effect(db: sqlalchemy.Connection, job: Job, _result: Any) -> None:
     """A commit hook whose rows can be counted."""
     db.execute(sqlalchemy.text("INSERT INTO effect VALUES (:job)"), {"job": job.id})

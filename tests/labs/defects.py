@@ -7,7 +7,9 @@ _CLAIM, _LEASES, _SETTLE = (f"snapapp/jobs/rows/{name}.py" for name in ("claim",
 _FENCES = (" AND job.lease_seq = done.lease_seq", " AND job.lease_seq = its.lease_seq")
 _HEARTBEAT, _HELD, _SLOTS = (f"snapapp/jobs/worker/{name}.py" for name in ("heartbeat", "leases", "slots"))
 _POOL, _SQL = "snapapp/jobs/fleet/pool.py", "migrations/sql/queue"
-_ROWS, _WORKER = "tests/jobs/rows", "tests/jobs/worker/test_worker.py"
+_ROWS, _WORKER, _HELD_JOBS, _HOOKS = (
+    f"tests/jobs/{name}" for name in ("rows", "worker/test_worker.py", "worker/test_leases.py", "worker/test_hooks.py")
+)
 _FLEET = "tests/jobs/fleet/test_supervisor.py"
 
 # What is too long for its line below.
@@ -81,7 +83,7 @@ MUTANTS = {
                 "            for page in _pages([job for job in jobs if job.started_at is None], 1000):",
             ),
         ),
-        (f"{_WORKER}::test_a_job_that_runs_for_longer_than_a_lease_keeps_it",),
+        (f"{_HELD_JOBS}::test_a_job_that_runs_for_longer_than_a_lease_keeps_it",),
     ),
     "clock-of-the-client": Mutant(
         "FB1",
@@ -117,7 +119,7 @@ MUTANTS = {
                 "    with transaction(job) as db:\n        status = settle.settle(db, finished)\n",
             ),
         ),
-        (_WORKER,),
+        (_HOOKS,),
     ),
     "name-not-on-disk": Mutant(
         "FE8",
@@ -154,13 +156,13 @@ MUTANTS = {
             Edit(_HEARTBEAT, _BEATEN, _BEATEN + _ONCE),
             Edit(_HEARTBEAT, "def _leases(", "_BEATEN = set()\n\n\ndef _leases("),
         ),
-        (f"{_WORKER}::test_a_job_that_runs_for_longer_than_a_lease_keeps_it",),
+        (f"{_HELD_JOBS}::test_a_job_that_runs_for_longer_than_a_lease_keeps_it",),
     ),
     "renewal-goes-on": Mutant(
         "W24 R29",
         "the lease of a job that has ended is still asked for",
         (Edit(_HELD, "            del self._jobs[job.id]\n", "            pass\n"),),
-        (f"{_WORKER}::test_at_its_end_a_jobs_lease_is_not_extended_any_more",),
+        (f"{_HELD_JOBS}::test_at_its_end_a_jobs_lease_is_not_extended_any_more",),
     ),
     "words-after-the-end": Mutant(
         "W18 W22",
@@ -169,13 +171,13 @@ MUTANTS = {
             Edit("snapapp/jobs/rows/notes.py", "(line.landed OR job.lease_seq = line.lease_seq)", "true"),
             Edit("snapapp/jobs/rows/notes.py", " AND job.lease_seq = note.lease_seq", ""),
         ),
-        (f"{_WORKER}::test_what_a_job_leaves_behind_says_nothing_after_its_end",),
+        (f"{_HELD_JOBS}::test_what_a_job_leaves_behind_says_nothing_after_its_end",),
     ),
     "silence-about-words": Mutant(
         "W20 W31",
         "nobody is told that a report cannot be written",
         (Edit("snapapp/jobs/worker/notes.py", _COMPLAINS, ""),),
-        (f"{_WORKER}::test_words_that_cannot_be_written_are_the_workers_trouble_and_come_later",),
+        (f"{_HELD_JOBS}::test_words_that_cannot_be_written_are_the_workers_trouble_and_come_later",),
     ),
     "another-name-for-interrupted": Mutant(
         "W36",
@@ -217,7 +219,7 @@ MUTANTS = {
         "M43",
         "a worker that is silent stays on the roster for a day",
         (Edit(_HEARTBEAT, "lives_for=self._settings.lease_for", _A_DAY),),
-        (f"{_WORKER}::test_a_row_of_the_roster_lasts_as_long_as_a_lease",),
+        (f"{_HELD_JOBS}::test_a_row_of_the_roster_lasts_as_long_as_a_lease",),
     ),
     "connections-uncounted": Mutant(
         "M48",

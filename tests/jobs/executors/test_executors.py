@@ -7,8 +7,6 @@ import threading
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
-
 from snapapp.jobs import Job, enqueue, enqueue_many
 from snapapp.jobs.errors import JobTimeout
 from snapapp.jobs.os.processes import started
@@ -17,11 +15,6 @@ from snapapp.jobs.rows import lifecycle
 from tests.factory import Db, row
 from tests.jobs.kinds import crashing
 from tests.jobs.working import until, until_status, working
-
-
-@pytest.fixture
-def registry() -> Registry:
-    return Registry()
 
 
 def put(db: Db, kind: str, **options: object) -> int:

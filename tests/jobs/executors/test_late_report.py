@@ -24,11 +24,6 @@ from tests.jobs.working import until, until_status, working
 TWO_SECONDS = timedelta(seconds=2)
 
 
-@pytest.fixture
-def registry() -> Registry:
-    return Registry()
-
-
 def boxes(db: Db, job_id: int) -> list[str]:
     rows = db.execute(
         "SELECT message FROM job_log"

@@ -71,11 +71,6 @@ def stage() -> Stage:
     return Stage()
 
 
-@pytest.fixture
-def registry() -> Registry:
-    return Registry()
-
-
 def until_asleep(db: Db) -> int:
     """The pid of the backend that sleeps for a job."""
     asleep = "SELECT pid FROM pg_stat_activity WHERE application_name = 'snapapp job' AND wait_event = 'PgSleep'"

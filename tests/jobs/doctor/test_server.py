@@ -1,0 +1,262 @@
+"""What the doctor finds in the server: transactions and locks that hold others up, settings, connections, the clock."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy
+
+from snapapp.jobs.doctor import Limits, Severity
+from snapapp.jobs.doctor.server import harmful, skew
+from snapapp.postgres.migrate import migrate
+from tests import conftest
+from tests.conftest import OLDEST, PROGRAMS, system_server
+from tests.factory import Db, make_job, scalar
+from tests.jobs.doctor.examining import AT_ONCE, enlist, examine, ids, the, until_found
+from tests.jobs.working import until
+
+
+@contextmanager
+def transaction(url: str, name: str = "forgotten") -> Iterator[psycopg.Connection[Any]]:
+    with closing(psycopg.connect(url, application_name=name)) as connection:
+        yield connection
+
+
+@pytest.mark.both_servers_at_length
+@pytest.mark.parametrize("held_by", ["its snapshot", "having written"])
+def test_an_idle_transaction_that_pins_xmin_is_named_at_once(url: str, held_by: str) -> None:
+    """FC1."""
+    with transaction(url) as idle:
+        if held_by == "its snapshot":
+            idle.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            idle.execute("SELECT count(*) FROM snap_processing_job")
+        else:
+            idle.execute("INSERT INTO job_queue (name) VALUES ('mail')")
+        pid = idle.info.backend_pid
+        young = until_found(url, "xmin", "XMIN_HELD")
+        old = the(examine(url, "xmin", limits=Limits(xmin_idle=AT_ONCE)), "XMIN_HELD")
+    assert (young.severity, old.severity) == (Severity.NOTICE, Severity.WARNING)
+    assert f"pid {pid} (forgotten, role postgres)" in old.saw
+    assert "idle in transaction" in old.saw
+    assert old.paste == f"SELECT pg_terminate_backend({pid});"
+    assert (old.numbers["pid"], old.can_fix) == (pid, False)
+    assert ids(examine(url, "xmin")) == ["XMIN"]
+
+
+def sleep(busy: psycopg.Connection[Any]) -> None:
+    with suppress(psycopg.errors.QueryCanceled):
+        busy.execute("SELECT pg_sleep(60)")
+
+
+def test_a_statement_that_runs_for_long_is_named_too(url: str, db: Db) -> None:
+    """FC1."""
+    with transaction(url, "report") as busy:
+        pid = busy.info.backend_pid
+        running = threading.Thread(target=sleep, args=[busy])
+        running.start()
+        found = until_found(url, "xmin", "XMIN_HELD", limits=Limits(xmin_noticed=AT_ONCE, xmin_held=AT_ONCE))
+        db.execute("SELECT pg_cancel_backend(%s)", [pid])
+        running.join()
+    assert (found.numbers["pid"], found.severity) == (pid, Severity.WARNING)
+    assert "SELECT pg_sleep(60)" in found.saw
+
+
+@pytest.fixture
+def plain_url(url: str, db: Db) -> Iterator[str]:
+    """The same database for a role that may read our tables and sees nothing of others."""
+    db.execute("CREATE ROLE plain LOGIN")
+    db.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO plain")
+    yield sqlalchemy.make_url(url).set(username="plain").render_as_string(hide_password=False)
+    db.execute("DROP OWNED BY plain")
+    db.execute("DROP ROLE plain")
+
+
+@pytest.mark.both_servers_at_length
+def test_a_role_that_may_not_look_into_others_is_told_so(url: str, plain_url: str) -> None:
+    with transaction(url) as idle:
+        idle.execute("INSERT INTO job_queue (name) VALUES ('mail')")
+        findings = examine(plain_url)
+        held = the(findings, "XMIN_HELD")
+        assert held.numbers["pid"] == idle.info.backend_pid
+    assert "this role may not see (GRANT pg_monitor shows it)" in held.saw
+    assert "CHECK_FAILED" not in ids(findings)
+    hidden = the(findings, "DISK_HIDDEN")
+    assert hidden.severity is Severity.NOTICE
+    assert "pg_monitor" in (hidden.paste or "")
+
+
+@pytest.mark.both_servers_at_length
+def test_who_waits_for_a_lock_and_who_holds_it_are_named(url: str, db: Db) -> None:
+    job_id = make_job(db)
+    update = "UPDATE snap_processing_job SET priority = 1 WHERE id = %s"
+    with transaction(url, "holder") as holder, transaction(url, "waiter") as waiter:
+        holder.execute(update, [job_id])
+        waiting = threading.Thread(target=waiter.execute, args=[update, [job_id]])
+        waiting.start()
+        found = until_found(url, "locks", "LOCK_WAITED_FOR", limits=Limits(lock_waited=AT_ONCE))
+        pids = (waiter.info.backend_pid, holder.info.backend_pid)
+        holder.rollback()
+        waiting.join()
+    assert found.numbers["pid"] == pids[0]
+    assert found.numbers["blockedBy"] == [pids[1]]
+    assert f"pid {pids[1]} (holder, idle in transaction" in found.saw
+    assert "snap_processing_job" in found.numbers["tables"]
+    assert ids(examine(url, "locks")) == ["LOCKS"]
+
+
+def test_a_lock_on_somebody_elses_table_is_no_affair_of_ours(url: str, db: Db) -> None:
+    db.execute("CREATE TABLE theirs ()")
+    with transaction(url) as holder, transaction(url) as waiter:
+        holder.execute("LOCK TABLE theirs")
+        waiting = threading.Thread(target=waiter.execute, args=["LOCK TABLE theirs"])
+        waiting.start()
+        until(lambda: scalar(db, "SELECT count(*) FROM pg_locks WHERE NOT granted"))
+        assert ids(examine(url, "locks", limits=Limits(lock_waited=AT_ONCE))) == ["LOCKS"]
+        holder.rollback()
+        waiting.join()
+
+
+@pytest.fixture(scope="module")
+def equipped_url() -> Iterator[str]:
+    """A server with what ours do not have: prepared transactions, replication slots, counted statements."""
+    if not OLDEST:
+        pytest.skip("there is no PostgreSQL below /usr/lib/postgresql")
+    equipment = {"max_prepared_transactions": "2", "wal_level": "replica", "max_wal_senders": "1"}
+    equipment |= {"shared_preload_libraries": "pg_stat_statements"}
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:  # over once it has started: the embedded one may start later
+            for name, value in equipment.items():
+                patch.setitem(conftest.SETTINGS, name, value)
+            url = stack.enter_context(system_server(PROGRAMS[OLDEST]))
+        migrate(url)
+        yield url
+
+
+def test_a_prepared_transaction_that_was_forgotten_is_named(equipped_url: str) -> None:
+    """FC1."""
+    with closing(psycopg.connect(equipped_url)) as manager:
+        manager.execute("INSERT INTO job_queue (name) VALUES ('mail')")
+        manager.execute("PREPARE TRANSACTION 'it''s mine'")
+    found = the(examine(equipped_url, "xmin", limits=Limits(xmin_idle=AT_ONCE)), "XMIN_PREPARED")
+    assert found.severity is Severity.WARNING
+    assert found.paste == "ROLLBACK PREPARED 'it''s mine';"
+    with closing(psycopg.connect(equipped_url, autocommit=True)) as db:
+        db.execute(found.paste)
+    assert ids(examine(equipped_url, "xmin")) == ["XMIN"]
+
+
+def test_a_replication_slot_that_nobody_reads_is_named(equipped_url: str) -> None:
+    """FC16: it keeps WAL until the disk is full."""
+    with closing(psycopg.connect(equipped_url, autocommit=True)) as db:
+        db.execute("SELECT pg_create_physical_replication_slot('left', true)")
+        try:
+            assert ids(examine(equipped_url, "xmin")) == ["XMIN"]
+            found = the(examine(equipped_url, "xmin", limits=Limits(wal_kept=0)), "XMIN_SLOT")
+        finally:
+            db.execute("SELECT pg_drop_replication_slot('left')")
+    assert found.paste == "SELECT pg_drop_replication_slot('left');"
+    assert "which nobody reads" in found.saw
+
+
+def test_statements_a_minute_are_told_where_somebody_counts_them(equipped_url: str, url: str) -> None:
+    with closing(psycopg.connect(equipped_url, autocommit=True)) as db:
+        assert "is not there" in the(examine(equipped_url, "cost"), "COST_UNKNOWN").saw
+        db.execute("CREATE EXTENSION pg_stat_statements VERSION '1.8'")  # as an upgrade of the server leaves it
+        old = the(examine(equipped_url, "cost"), "COST_UNKNOWN")
+        assert "older than 1.9" in old.saw
+        db.execute(str(old.paste).encode())
+        assert the(examine(equipped_url, "cost"), "COST").numbers["statementsPerMinute"] > 0
+    assert ids(examine(url, "cost")) == ["COST_UNKNOWN"]
+
+
+@pytest.mark.both_servers_at_length
+def test_settings_that_hurt_are_named_with_the_better_value(url: str, db: Db) -> None:
+    """The tests' servers run without fsync; the others are set for this database."""
+    name = db.info.dbname
+    for setting in ("synchronous_commit = off", "jit = on", "idle_in_transaction_session_timeout = 0"):
+        db.execute(f"ALTER DATABASE {name} SET {setting}")
+    found = {finding.id: finding for finding in examine(url, "settings")}
+    assert found["SETTING_FSYNC"].severity is Severity.CRITICAL
+    assert found["SETTING_FULL_PAGE_WRITES"].severity is Severity.CRITICAL
+    assert found["SETTING_SYNCHRONOUS_COMMIT"].severity is Severity.WARNING
+    assert found["SETTING_JIT"].severity is Severity.NOTICE
+    assert found["SETTING_IDLE_IN_TRANSACTION_SESSION_TIMEOUT"].severity is Severity.NOTICE
+    assert found["SETTING_FSYNC"].paste == "ALTER SYSTEM SET fsync = 'on'; SELECT pg_reload_conf();"
+    assert not any(finding.can_fix for finding in found.values())
+
+
+WELL = {"server_version": "18.1", "server_version_num": "180001", "shared_buffers": "16384", "max_connections": "60"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "database", "wanted"),
+    [
+        ({}, 0, []),
+        ({"server_version": "13.9", "server_version_num": "130009"}, 0, ["SERVER_TOO_OLD"]),
+        ({"autovacuum": "off", "track_counts": "off"}, 0, ["SETTING_AUTOVACUUM", "SETTING_TRACK_COUNTS"]),
+        ({}, 2**31, ["SETTING_SHARED_BUFFERS"]),
+        ({"shared_buffers": "65536"}, 2**31, []),
+        ({"max_connections": "1000"}, 0, ["SETTING_MAX_CONNECTIONS"]),
+    ],
+)
+def test_what_cannot_be_set_in_a_test_is_judged_all_the_same(
+    changes: dict[str, str], database: int, wanted: list[str]
+) -> None:
+    assert ids(list(harmful(WELL | changes, database, Limits()))) == wanted
+
+
+def test_connections_are_counted_against_those_allowed(url: str, db: Db) -> None:
+    """FC11."""
+    fine = the(examine(url, "connections"), "CONNECTIONS")
+    assert fine.numbers["allowed"] == 57
+    assert fine.numbers["used"] >= 2
+    short = the(examine(url, "connections", limits=Limits(connections_used=0.01)), "CONNECTIONS_SHORT")
+    assert short.severity is Severity.WARNING
+    enlist(db)
+    budget = the(examine(url, "connections", connections=58), "CONNECTION_BUDGET")
+    assert budget.numbers["workersNeed"] == 58
+
+
+@pytest.mark.parametrize(
+    ("ahead", "wanted", "said"),
+    [
+        (0.5, Severity.OK, "agree: +0.500 s"),
+        (-1.2, Severity.OK, "agree"),
+        (-2.0, Severity.NOTICE, "2 s behind this host's"),
+        (3600.0, Severity.WARNING, "60 min ahead of this host's"),
+    ],
+)
+def test_a_clock_that_is_wrong_is_told_as_far_as_the_way_there_allows(
+    ahead: float, wanted: Severity, said: str
+) -> None:
+    """FB1: nothing of the queue depends on it."""
+    found = skew(ahead, 0.3, Limits())
+    assert found.severity is wanted
+    assert said in found.saw
+
+
+def test_the_clock_of_this_very_host_is_right(url: str) -> None:
+    found = the(examine(url, "clock"), "CLOCK")
+    assert abs(found.numbers["aheadSeconds"]) < 0.5
+
+
+def test_a_disk_below_the_floor_is_critical(url: str) -> None:
+    """FC16."""
+    assert the(examine(url, "disk"), "DISK").numbers["freeMb"] > 0
+    low = the(examine(url, "disk", disk_free_min_mb=2**40), "DISK_LOW")
+    assert (low.severity, low.can_fix) == (Severity.CRITICAL, False)
+
+
+def test_transaction_numbers_that_run_out_are_critical(url: str) -> None:
+    assert ids(examine(url, "numbers")) == ["TRANSACTION_NUMBERS"]
+    short = the(examine(url, "numbers", limits=Limits(transactions_left=2_000_000_000)), "TRANSACTION_NUMBERS_SHORT")
+    assert short.severity is Severity.CRITICAL
+
+
+def test_a_schema_that_is_not_the_codes_is_critical(url: str, db: Db) -> None:
+    revision = scalar(db, "SELECT version_num FROM job_version")
+    assert ids(examine(url, "schema", schema={"job_version": revision})) == ["SCHEMA"]
+    assert the(examine(url, "schema", schema={"job_version": "9999"}), "SCHEMA_NOT_CURRENT").paste == "snapapp migrate"
