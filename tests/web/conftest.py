@@ -98,8 +98,8 @@ def is_open(home: str) -> bool:
         return found is not None and knock.connect_ex(("localhost", int(found[1]))) == 0
 
 
-@pytest.fixture(scope="module")  # its event loop runs on our thread, and no test elsewhere could run one
-def browser() -> Iterator[Browser]:
+@contextmanager
+def launched() -> Iterator[Browser]:
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
         pytest.skip(f"there is no browser: none of {', '.join(BROWSERS)} is on the PATH")
@@ -108,6 +108,12 @@ def browser() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=program, args=as_root)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")  # its event loop runs on our thread, and no test elsewhere could run one
+def browser() -> Iterator[Browser]:
+    with launched() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="module")

@@ -67,11 +67,11 @@ function showRecord(snap) {
   for (const { key, stringValue, numberValue } of snap.subject.attributes) {
     add(labelOf(key), stringValue ?? (numberValue === null ? "" : number(numberValue)));
   }
-  add(t("marked by"), `${snap.nickname}, ${when(snap.createdAt)}`);
-  add(t("filmed"), snap.dataFilmagem && when(snap.dataFilmagem));
-  add(t("moment"), `${clock(momentOf(snap))}, ${number(snap.durationSeconds)} s`);
+  add(t("Marked by"), `${snap.nickname}, ${when(snap.createdAt)}`);
+  add(t("Filmed"), snap.dataFilmagem && when(snap.dataFilmagem));
+  add(t("Moment"), `${clock(momentOf(snap))}, ${number(snap.durationSeconds)} s`);
   const probe = snap.videoProbe;
-  if (probe?.compatible) add(t("video"), [`${probe.width} × ${probe.height}`, probe.codecName, probe.sourceFps && t("{n} frames a second", { n: number(probe.sourceFps) })].filter(Boolean).join(" · "));
+  if (probe?.compatible) add(t("Video"), [`${probe.width} × ${probe.height}`, probe.codecName, probe.sourceFps && t("{n} frames a second", { n: number(probe.sourceFps) })].filter(Boolean).join(" · "));
 }
 
 function showFiles(snap) {
