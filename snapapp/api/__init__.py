@@ -10,6 +10,8 @@ from snapapp.api.http.files import media
 from snapapp.api.http.middleware import INTERNAL_TOKEN
 from snapapp.api.internal import (
     audit,
+    box,
+    costs,
     doctor,
     failures,
     fleet,
@@ -61,6 +63,8 @@ _INTERNAL = (
     schedules,
     audit,
     role,
+    box,
+    costs,
 )
 
 

@@ -8,7 +8,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+import sqlalchemy
 from fastapi import FastAPI
 from starlette.routing import BaseRoute
 
@@ -21,6 +23,7 @@ from snapapp.jobs.rows.roster import Member, Report
 from snapapp.jobs.schedules import ledger
 from snapapp.jobs.schedules.ledger import Declaration
 from snapapp.settings.table import Settings
+from tests.conftest import Postgres
 from tests.factory import Db
 
 with warnings.catch_warnings():
@@ -54,6 +57,19 @@ def made(settings: Settings) -> FastAPI:
         app = create_app(settings)
     app.router.routes[:] = _routes
     return app
+
+
+@contextmanager
+def away(server: Postgres, url: str) -> Iterator[None]:
+    """The database refuses everybody, and those who were connected are cut off."""
+    name = sqlalchemy.make_url(url).database or ""
+    with psycopg.connect(server.url_of("postgres"), autocommit=True) as admin:
+        admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+        try:
+            yield
+        finally:
+            admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
 
 
 @contextmanager

@@ -429,6 +429,39 @@ def test_where_the_database_is_away_what_was_seen_stays_with_its_time(
         expect(page.locator("#away")).to_be_hidden()
 
 
+def test_the_machine_is_shown_while_the_database_is_away(browser: Browser, site: Server, db: Db) -> None:
+    with opened(browser, site.home + "ops/box") as (page, _):
+        machine, postgres = panel(page, "The machine"), panel(page, "PostgreSQL")
+        expect(postgres.locator(".tile").nth(1)).to_contain_text("Connections")
+        expect(panel(page, "Tables")).to_contain_text("snap_processing_job")
+        expect(panel(page, "Connections").locator("tbody")).to_contain_text("snapapp")
+        away = json.dumps({"status": 503, "message": "The database is away, try again", "details": []})
+        page.route("**/internal/box/server", lambda route: route.fulfill(status=503, body=away))
+        expect(postgres.locator(".trouble")).to_contain_text("The database is away")
+        expect(postgres.locator(".tile").nth(1)).to_contain_text("Connections")  # as it was
+        expect(machine.locator(".trouble")).to_be_empty()
+        expect(machine.locator(".tile").first).to_contain_text("Memory free")
+        expect(page.locator("#away")).to_be_hidden()
+
+
+def test_who_holds_back_vacuum_is_seen(page: Page, site: Server, db: Db, url: str) -> None:
+    with connect(url, name="a forgotten console") as other:
+        other.execute("BEGIN")
+        other.execute("SELECT pg_current_xact_id()")
+        visit(page, site, "ops/box")
+        expect(panel(page, "Who holds back vacuum")).to_contain_text("a forgotten console")
+        expect(panel(page, "Who holds back vacuum")).to_contain_text("idle in transaction")
+
+
+def test_each_kind_has_its_costs(page: Page, site: Server, db: Db) -> None:
+    job_id = make_job(db, "COMPLETED", kind="film")
+    db.execute("INSERT INTO job_cost VALUES (%s, 1, 1, 'film', 'COMPLETED', now(), 5, 1500, 900, 128)", [job_id])
+    visit(page, site, "ops/costs")
+    line = page.locator("tbody tr")
+    expect(line).to_contain_text("film1")
+    expect(line).to_contain_text("5 ms5 ms1 s1 s900 ms900 ms128 MB128 MB")
+
+
 def test_a_server_that_goes_is_noticed_and_one_that_comes_back_is_found(browser: Browser, site: Server, db: Db) -> None:
     """FD6: an open page does not keep the server from ending."""
     with opened(browser, f"{site.ops}/jobs") as (page, _):
@@ -498,7 +531,8 @@ def test_every_text_can_be_read_and_nothing_sticks_out(
     for status in ("PENDING", "RUNNING", "RETRY_WAIT", "COMPLETED", "FAILED", "CANCELLED"):
         last = make_job(db, status, last_error="e" * 300, kind="k" * 60, queue="q" * 60)
     db.execute("SELECT pause_queue(repeat('q', 60), repeat('r', 100))")
-    for path in ("ops", "ops/jobs", f"ops/jobs/{last}", "ops/queues", "ops/schedules", "ops/workers", "ops/history"):
+    views = [f"jobs/{last}", *("jobs", "queues", "schedules", "workers", "history", "box", "costs", "audit")]
+    for path in ("ops", *(f"ops/{view}" for view in views)):
         visit(page, site, path)
         assert page.evaluate(CONTRASTS) == [], path
         assert page.locator("th").filter(has_not_text=re.compile(".")).count() == 0, path  # each column has a name

@@ -25,7 +25,7 @@ JOBS = "snap_processing_job"
 # A backend holds it by its snapshot (xmin) or by having written (xid). Vacuum itself does not, and only backends of
 # this database matter; a standby's feedback arrives as a WAL sender, which is of none. What a role without pg_monitor
 # may not see (state, times, the statement) comes as null.
-_BACKENDS = """
+BACKENDS = """
 SELECT pid, coalesce(nullif(application_name, ''), 'no name'), coalesce(backend_type, ''), state, usename,
        greatest(coalesce(age(backend_xid), 0), coalesce(age(backend_xmin), 0)),
        extract(epoch FROM clock_timestamp() - xact_start)::float8,
@@ -37,12 +37,12 @@ SELECT pid, coalesce(nullif(application_name, ''), 'no name'), coalesce(backend_
  ORDER BY 6 DESC, xact_start LIMIT 5
 """
 
-_PREPARED = """
+PREPARED = """
 SELECT gid, owner, extract(epoch FROM clock_timestamp() - prepared)::float8, age(transaction)
   FROM pg_prepared_xacts WHERE database = current_database() ORDER BY prepared LIMIT 5
 """
 
-_SLOTS = """
+SLOTS = """
 SELECT slot_name, slot_type, active, coalesce(age(xmin), 0),
        coalesce(pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
                                      ELSE pg_current_wal_lsn() END, restart_lsn), 0)::bigint
@@ -79,7 +79,7 @@ def xmin(patient: Patient) -> Iterator[Finding]:
 
 
 def _backends(patient: Patient) -> Iterator[Finding]:
-    for row in patient.ask(_BACKENDS):
+    for row in patient.ask(BACKENDS):
         holder = Holder(*row)
         is_old = holder.seconds is None or holder.seconds >= patient.limits.xmin_noticed.total_seconds()
         if is_old or holder.is_idle:
@@ -128,7 +128,7 @@ def _doing(holder: Holder) -> str:
 
 
 def _prepared(patient: Patient) -> Iterator[Finding]:
-    for gid, owner, seconds, back in patient.ask(_PREPARED):
+    for gid, owner, seconds, back in patient.ask(PREPARED):
         yield Finding(
             id="XMIN_PREPARED",
             severity=_how_bad(seconds, back, patient.limits.xmin_idle, patient.limits),
@@ -142,7 +142,7 @@ def _prepared(patient: Patient) -> Iterator[Finding]:
 
 def _slots(patient: Patient) -> Iterator[Finding]:
     limits = patient.limits
-    for name, kind, is_active, back, kept in patient.ask(_SLOTS):
+    for name, kind, is_active, back, kept in patient.ask(SLOTS):
         keeps_wal = not is_active and kept >= limits.wal_kept
         if back < limits.xmin_held_back and not keeps_wal:
             continue
@@ -179,7 +179,7 @@ SELECT pid, coalesce(nullif(application_name, ''), 'no name'), state,
   FROM pg_stat_activity WHERE pid = ANY (%(pids)s::int[])
 """
 
-_OURS = """
+OURS = """
 SELECT its.oid, its.relname FROM pg_class AS its
  WHERE its.relkind = 'r' AND (its.relname = 'snap_processing_job' OR starts_with(its.relname::text, 'job_'))
    AND its.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('snap_processing_job'))
@@ -188,7 +188,7 @@ SELECT its.oid, its.relname FROM pg_class AS its
 
 
 def locks(patient: Patient) -> Iterator[Finding]:
-    ours = [oid for oid, _ in patient.ask(_OURS)]
+    ours = [oid for oid, _ in patient.ask(OURS)]
     waits = patient.ask(_WAITS, ours=ours, longer_than=patient.limits.lock_waited)
     for wait in waits:
         yield _waiting(patient, *wait)
@@ -229,7 +229,7 @@ def _blocker(pid: int, name: str, state: str | None, seconds: float | None, quer
 # --- how they are swept -----------------------------------------------------------------------------------------
 
 # When the next autovacuum is due: the table's own settings first, the server's else.
-_TABLES = """
+TABLES = """
 SELECT its.relname, its.reltuples::bigint, seen.n_live_tup, seen.n_dead_tup, seen.n_mod_since_analyze,
        extract(epoch FROM clock_timestamp() - greatest(seen.last_vacuum, seen.last_autovacuum))::float8,
        extract(epoch FROM clock_timestamp() - greatest(seen.last_analyze, seen.last_autoanalyze))::float8,
@@ -276,7 +276,7 @@ class Table(NamedTuple):
 
 
 def sweeping(patient: Patient) -> Iterator[Finding]:
-    rows = patient.ask(_TABLES, ours=[oid for oid, _ in patient.ask(_OURS)])
+    rows = patient.ask(TABLES, ours=[oid for oid, _ in patient.ask(OURS)])
     for row in rows:
         yield from judged(Table(*row), patient.limits)
     if not rows:
@@ -347,7 +347,7 @@ _AN_ENTRY = 400  # bytes, generously: of ours the widest takes about 100
 
 
 def indexes(patient: Patient) -> Iterator[Finding]:
-    rows = patient.ask(_INDEXES, ours=[oid for oid, _ in patient.ask(_OURS)])
+    rows = patient.ask(_INDEXES, ours=[oid for oid, _ in patient.ask(OURS)])
     wrong = [found for row in rows for found in _index(patient.limits, *row)]
     yield from wrong
     if not wrong:

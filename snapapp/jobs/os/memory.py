@@ -22,6 +22,18 @@ def free_mb(root: Path = Path("/")) -> int | None:
     return min([machine * 1024, *_left_in_groups(root)]) // _MB
 
 
+def total_mb(root: Path = Path("/")) -> int | None:
+    """Of the machine; None where nobody can tell."""
+    machine = _field(root / "proc/meminfo", "MemTotal:")
+    return None if machine is None else machine * 1024 // _MB
+
+
+def swapped_mb(root: Path = Path("/")) -> int | None:
+    """What the machine has moved out to disk."""
+    total, free = (_field(root / "proc/meminfo", name) for name in ("SwapTotal:", "SwapFree:"))
+    return None if total is None or free is None else (total - free) * 1024 // _MB
+
+
 def resident_mb(pid: int) -> int:
     """Of a process, now; 0 where nobody can tell."""
     fields = _text(Path(f"/proc/{pid}/statm")).split()

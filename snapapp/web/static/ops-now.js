@@ -3,7 +3,7 @@
 import { make, put } from "/static/page.js";
 import {
   NOT_YET, ask, button, change, code, counted, deed, each, endedSince, endedWithin, jobsOf, link, literal, moment, number, panel, query,
-  saidOf, span, speak, sum, sure, table,
+  saidOf, span, speak, sum, sure, table, tile,
 } from "/static/ops-parts.js";
 import { QUEUE_COLUMNS, queueRow } from "/static/ops-queues.js";
 import { many } from "/static/ops-many.js";
@@ -120,15 +120,6 @@ export function nowView({ again, go }) {
       await each([[depth, depthAndTiles], [pace, showPace], [failures, showFailures], [times, showTimes], [doctor, () => look()]]);
     },
   };
-}
-
-function tile(title, value, href, note = "", kind = "") {
-  return make(
-    "a", { href, className: `tile ${kind}` },
-    make("span", { className: "title", textContent: title }),
-    make("b", { textContent: value }),
-    make("span", { className: "quiet", textContent: note }),
-  );
 }
 
 function timesRow(its) {

@@ -113,6 +113,16 @@ export function badge(status, word = STATES[status]?.[1] ?? status) {
   return element;
 }
 
+/** A number at a glance; without an address it leads nowhere. */
+export function tile(title, value, href, note = "", kind = "") {
+  return make(
+    href === null ? "div" : "a", { ...(href !== null && { href }), className: `tile ${kind}` },
+    make("span", { className: "title", textContent: title }),
+    make("b", { textContent: value }),
+    make("span", { className: "quiet", textContent: note }),
+  );
+}
+
 /** A part of a view, with its own word on what it cannot show, and the statement that shows the same in psql. */
 export function panel(title, { sql = null, note = "", className = "" } = {}, ...children) {
   const head = make("div", { className: "head" }, make("h2", { textContent: title }));

@@ -5,6 +5,8 @@
 import { Refused, at, make, pause, put } from "/static/page.js";
 import { ask, saidOf, send } from "/static/ops-parts.js";
 import { auditView } from "/static/ops-audit.js";
+import { boxView } from "/static/ops-box.js";
+import { costsView } from "/static/ops-costs.js";
 import { historyView } from "/static/ops-history.js";
 import { jobView } from "/static/ops-job.js";
 import { jobsView } from "/static/ops-jobs.js";
@@ -28,6 +30,8 @@ const VIEWS = [
   [/^\/ops\/schedules$/, schedulesView],
   [/^\/ops\/schedules\/(.+)$/, scheduleView],
   [/^\/ops\/workers$/, workersView],
+  [/^\/ops\/box$/, boxView],
+  [/^\/ops\/costs$/, costsView],
   [/^\/ops\/audit$/, auditView],
 ];
 

@@ -1,17 +1,13 @@
 """/actuator/metrics, /metrics and /internal/observability: numbers that somebody can rely on."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
-import sqlalchemy
 from starlette.testclient import TestClient
 
-from tests.api.conftest import served
+from tests.api.conftest import away, served
 from tests.conftest import Postgres
 from tests.exposition import Exposition, parse
 from tests.factory import Db, ago, make_job, make_jobs
@@ -22,19 +18,6 @@ SNAP_JOBS = [
     *("claimed", "retry.scheduled", "stale.recovered", "cleanup.deleted", "processed", "completed", "failed"),
     *("terminal.avg.duration.ms", "terminal.max.duration.ms"),
 ]
-
-
-@contextmanager
-def away(server: Postgres, url: str) -> Iterator[None]:
-    """The database refuses everybody, and those who were connected are cut off."""
-    name = sqlalchemy.make_url(url).database or ""
-    with psycopg.connect(server.url_of("postgres"), autocommit=True) as admin:
-        admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
-        admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
-        try:
-            yield
-        finally:
-            admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
 
 
 def scraped(client: TestClient) -> Exposition:

@@ -1,0 +1,113 @@
+"""The machine that this process stands on, as the kernel tells it: no question to a database, so it can be told while
+that is away."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from snapapp.jobs.os import memory
+from snapapp.settings.table import Settings
+from snapapp.storage import room_of
+
+_MB = 2**20
+_PROCESSES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    total_mb: int
+    free_mb: int  # the least that the machine and our control groups leave
+    swapped_mb: int
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    folder: str
+    what: str  # that is kept there
+    total_mb: int
+    free_mb: int
+    floor_mb: int | None  # under it new heavy work is refused
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """This one, or one that it started."""
+
+    pid: int
+    name: str
+    is_child: bool
+    memory_mb: int
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    host: str
+    cores: int
+    load: tuple[float, float, float] | None  # over 1, 5 and 15 minutes
+    memory: Memory | None  # None: it cannot be told here (not Linux)
+    disks: list[Disk]
+    processes: list[Process]
+
+
+def look(settings: Settings) -> Box:
+    return Box(os.uname().nodename, os.cpu_count() or 1, _load(), _memory(), list(_disks(settings)), list(_processes()))
+
+
+def _load() -> tuple[float, float, float] | None:
+    try:
+        return os.getloadavg()
+    except OSError:
+        return None
+
+
+def _memory() -> Memory | None:
+    total, free = memory.total_mb(), memory.free_mb()
+    return None if total is None or free is None else Memory(total, free, memory.swapped_mb() or 0)
+
+
+def _disks(settings: Settings) -> Iterator[Disk]:
+    """Each once, however many of our folders lie on it."""
+    room = room_of(settings)
+    seen = set()
+    for folder, what, floor in (
+        (room.folder, "files", room.floor_mb),
+        (settings.data_dir, "data", room.floor_mb),
+        (Path(tempfile.gettempdir()), "scratch", None),
+    ):
+        try:
+            there = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
+            device, usage = there.stat().st_dev, shutil.disk_usage(there)
+        except OSError:  # a folder that we may not enter
+            continue
+        if device not in seen:
+            seen.add(device)
+            yield Disk(str(there), what, usage.total // _MB, usage.free // _MB, floor)
+
+
+def _processes() -> Iterator[Process]:
+    own = os.getpid()
+    yield Process(own, _name(own), False, memory.resident_mb(own))
+    children = [Process(pid, _name(pid), True, memory.resident_mb(pid)) for pid in _below(own)]
+    yield from sorted(children, key=lambda its: -its.memory_mb)[: _PROCESSES - 1]
+
+
+def _below(pid: int) -> Iterator[int]:
+    """What it started, and what those started."""
+    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in _text(listed).split():
+            yield int(child)
+            yield from _below(int(child))
+
+
+def _name(pid: int) -> str:
+    return _text(Path(f"/proc/{pid}/comm")).strip() or "?"
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii", errors="replace")
+    except OSError:  # it has ended meanwhile
+        return ""
