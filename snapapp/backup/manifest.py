@@ -42,10 +42,6 @@ class Manifest:
     objects: int
     object_bytes: int
 
-    @property
-    def began_at(self) -> datetime:
-        return when(self.id)
-
     def as_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}
 

@@ -9,11 +9,9 @@ import json
 import random
 import signal
 import socket
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,10 +20,9 @@ from typing import Any, Protocol
 
 import psycopg
 
-from snapapp import postgres
 from snapapp.jobs import Job, enqueue_many, processor
-from snapapp.postgres.migrate import migrate
 from tests.jobs.working import put_effect, until
+from tests.labs.ground import ground
 from tests.running import Served
 
 GRACE = 20.0
@@ -202,26 +199,22 @@ def has_heard_enough(tally: Tally, before: Counter[str]) -> bool:
 
 def run(times: int, seed: int = 1) -> Tally:
     tally, chance = Tally(), random.Random(seed)
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="snapapp-departures-")))
-        url = stack.enter_context(postgres.start(folder / "postgres", create=True)).url
-        migrate(url)
-        db = stack.enter_context(psycopg.connect(url, autocommit=True))
-        db.execute("CREATE TABLE effect (job_id bigint)")
+    with ground("departures") as its:
+        its.db.execute("CREATE TABLE effect (job_id bigint)")
         for _ in range(times):
             naps = [{"kind": "lab.nap", "payload": {"seconds": chance.uniform(0.05, 0.5)}} for _ in range(20)]
-            enqueue_many(db, naps)
+            enqueue_many(its.db, naps)
             clients = partial(busy_clients, tally=tally, chance=chance)
             depart(
-                serve(url, folder),
+                serve(its.url, its.folder),
                 tally,
                 clients,
                 stream="/internal/jobs/stream",
                 busy_for=chance.uniform(0.5, 1.5),
                 heard_enough=partial(has_heard_enough, tally, Counter(tally.requests)),
             )
-        drain(url, folder, db)
-        count(db, tally)
+        drain(its.url, its.folder, its.db)
+        count(its.db, tally)
     return tally
 
 

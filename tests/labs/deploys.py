@@ -9,7 +9,6 @@ import argparse
 import random
 import shutil
 import signal
-import tempfile
 import threading
 from collections import Counter
 from contextlib import ExitStack
@@ -18,13 +17,11 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import httpx
-import psycopg
 
-from snapapp import postgres
 from snapapp.jobs import enqueue_many
-from snapapp.postgres.migrate import migrate
 from tests.jobs.working import until
 from tests.labs import departures
+from tests.labs.ground import ground
 from tests.ops.test_linode import caddy, free_port, running
 from tests.running import Served
 from tests.systemd import Systemd
@@ -81,10 +78,8 @@ class Client(threading.Thread):
 def run(times: int, seed: int = 1) -> Tally:
     tally, chance = Tally(), random.Random(seed)
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="snapapp-deploys-")))
-        url = stack.enter_context(postgres.start(folder / "postgres", create=True)).url
-        migrate(url)
-        db = stack.enter_context(psycopg.connect(url, autocommit=True))
+        its = stack.enter_context(ground("deploys"))
+        folder, url, db = its.folder, its.url, its.db
         db.execute("CREATE TABLE effect (job_id bigint)")
         upstream, port = free_port(), free_port()
         proxy = caddy(folder, port, f"127.0.0.1:{upstream}", waits=True)

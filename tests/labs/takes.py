@@ -8,11 +8,9 @@ import hashlib
 import random
 import signal
 import struct
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,10 +20,9 @@ from typing import Any
 import httpx
 import psycopg
 
-from snapapp import postgres
-from snapapp.postgres.migrate import migrate
 from tests.jobs.working import until
 from tests.labs.departures import GRACE, Departures, asked_for, depart, told
+from tests.labs.ground import ground
 from tests.media import material
 from tests.running import Served
 
@@ -122,16 +119,12 @@ def senders(port: int, lock: threading.Lock, *, film: bytes, tally: Tally, chanc
 
 def run(times: int, seed: int = 1) -> Tally:
     tally, chance = Tally(), random.Random(seed)
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="snapapp-takes-")))
-        film = material.make(material.GOOD["faststart"], folder / "film.mp4").read_bytes()
-        url = stack.enter_context(postgres.start(folder / "postgres", create=True)).url
-        migrate(url)
+    with ground("takes") as its:
+        film = material.make(material.GOOD["faststart"], its.folder / "film.mp4").read_bytes()
         for _ in range(times):
             clients = partial(senders, film=film, tally=tally, chance=chance)
-            depart(serve(url, folder), tally, clients, stream="/v2/events", busy_for=chance.uniform(1.5, 4))
-        with psycopg.connect(url, autocommit=True) as db:
-            look(url, folder, db, tally)
+            depart(serve(its.url, its.folder), tally, clients, stream="/v2/events", busy_for=chance.uniform(1.5, 4))
+        look(its.url, its.folder, its.db, tally)
     return tally
 
 

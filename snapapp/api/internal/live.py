@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from time import monotonic
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, NoReturn, Protocol
 
 import psycopg
 from fastapi import APIRouter, HTTPException, Query, Request
@@ -337,21 +337,25 @@ def _watcher(request: Request) -> Watcher:
     return watcher
 
 
-_EVENTS: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "Events without end: `snapshot` first, then `job.added`, `job.active`, `job.progress`, "
-        "`job.stopping`, `job.retried`, `job.waiting`, `job.completed`, `job.failed`, `job.cancelled` and "
-        "`job.removed`, each with the job as in the list (a large progress or error cut); `job.log` for jobs named by "
-        "`id`; `stream.skipped` when more jobs came and went than a look sees; `database.away` and `database.back`. "
-        "A job that went several steps between two looks is told by the last of them.",
-        "content": {
-            "text/event-stream": {
-                "schema": {"type": "string"},
-                "example": 'event: job.active\ndata: {"id":7,"kind":"demo.sleep","status":"RUNNING"}\n\n',
-            }
-        },
-    },
-}
+def described(events: str, example: str) -> dict[int | str, dict[str, Any]]:
+    """What the description of the API says of a stream."""
+    content = {"schema": {"type": "string"}, "example": example}
+    return {200: {"description": f"Events without end: {events}", "content": {"text/event-stream": content}}}
+
+
+def refuse(leaving: asyncio.Event) -> NoReturn:
+    why = "The process is leaving" if leaving.is_set() else "Too many streams are open"
+    raise HTTPException(503, f"{why}, try again", headers={"Retry-After": "5"})
+
+
+_EVENTS = described(
+    "`snapshot` first, then `job.added`, `job.active`, `job.progress`, `job.stopping`, `job.retried`, `job.waiting`, "
+    "`job.completed`, `job.failed`, `job.cancelled` and `job.removed`, each with the job as in the list (a large "
+    "progress or error cut); `job.log` for jobs named by `id`; `stream.skipped` when more jobs came and went than a "
+    "look sees; `database.away` and `database.back`. A job that went several steps between two looks is told by the "
+    "last of them.",
+    'event: job.active\ndata: {"id":7,"kind":"demo.sleep","status":"RUNNING"}\n\n',
+)
 _RESPONSES = _EVENTS | may_be(_503=f"{STREAMS_MAX} streams are open, or the process is leaving.")
 
 
@@ -369,6 +373,5 @@ async def stream(
     # async: it lasts as long as the client wants
     watcher, leaving = _watcher(request), request.app.state.departure.begun
     if watcher.is_full or leaving.is_set():
-        why = "The process is leaving" if leaving.is_set() else "Too many streams are open"
-        raise HTTPException(503, f"{why}, try again", headers={"Retry-After": "5"})
+        refuse(leaving)
     return EventStream(watcher, Reader(Interest(kind, queue, tenant, frozenset(id))), leaving)

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from fastapi import APIRouter, HTTPException, Request
+from fastapi import APIRouter, Request
 from pydantic import Field
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
@@ -18,7 +18,7 @@ from snapapp.api.http.deps import House
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.schema import Shown
 from snapapp.api.http.tenancy import Claimed, code_of
-from snapapp.api.internal.live import STREAMS_MAX, EventStream, Reader, Watcher, event
+from snapapp.api.internal.live import STREAMS_MAX, EventStream, Reader, Watcher, described, event, refuse
 from snapapp.api.product.snap_views import SnapStatus, told
 from snapapp.domain.payloads import SNAP
 from snapapp.errors import NotFound, Unauthorized
@@ -127,20 +127,12 @@ def _listeners(request: Request) -> _Listeners:
     return listeners
 
 
-_EVENTS: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "Events without end: `snapshot` first, with the newest snaps, then `snap.created`, "
-        "`snap.started`, `snap.progress`, `snap.stopping`, `snap.retried`, `snap.waiting`, `snap.completed`, "
-        "`snap.failed` and `snap.cancelled`; `stream.skipped` when more came and went than a look sees; "
-        "`database.away` and `database.back`, after which comes another `snapshot`.",
-        "content": {
-            "text/event-stream": {
-                "schema": {"type": "string"},
-                "example": 'event: snap.completed\ndata: {"snapId":"…","status":"COMPLETED"}\n\n',
-            }
-        },
-    },
-}
+_EVENTS = described(
+    "`snapshot` first, with the newest snaps, then `snap.created`, `snap.started`, `snap.progress`, `snap.stopping`, "
+    "`snap.retried`, `snap.waiting`, `snap.completed`, `snap.failed` and `snap.cancelled`; `stream.skipped` when more "
+    "came and went than a look sees; `database.away` and `database.back`, after which comes another `snapshot`.",
+    'event: snap.completed\ndata: {"snapId":"…","status":"COMPLETED"}\n\n',
+)
 _RESPONSES = _EVENTS | may_be(_503=f"{OF_ONE_MAX} streams of the tenant are open, or {STREAMS_MAX} in all.")
 
 
@@ -151,8 +143,7 @@ async def listen(request: Request, house: House, claim: Claimed) -> EventStream:
     code = await run_in_threadpool(code_of, house, claim)
     listeners, leaving = _listeners(request), request.app.state.departure.begun
     if leaving.is_set() or listeners.is_full or listeners.of(code) >= OF_ONE_MAX:
-        why = "The process is leaving" if leaving.is_set() else "Too many streams are open"
-        raise HTTPException(503, f"{why}, try again", headers={"Retry-After": "5"})
+        refuse(leaving)
     return _TenantStream(listeners, Reader(Interest(kind=SNAP, tenant=code)), leaving, lambda: code_of(house, claim))
 
 

@@ -18,8 +18,6 @@ from snapapp.jobs.doctor.finding import (
     span,
 )
 
-JOBS = "snap_processing_job"
-
 # --- who pins the horizon ---------------------------------------------------------------------------------------
 
 # A backend holds it by its snapshot (xmin) or by having written (xid). Vacuum itself does not, and only backends of

@@ -2,21 +2,17 @@
 
 import asyncio
 import random
-import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
 from statistics import median
 from threading import Event, Thread
 
 import psycopg
 
-from snapapp import postgres
 from snapapp.bench import web
 from snapapp.jobs import enqueue
-from snapapp.postgres.migrate import migrate
 from tests.jobs.working import until
 from tests.labs.executors import lab
+from tests.labs.ground import ground
 from tests.labs.stack import Watch
 from tests.running import Served
 
@@ -25,13 +21,10 @@ QUIET = {"SNAPAPP_DEMO": "false", "SNAPAPP_RETRY_BASE_MS": "100", "SNAPAPP_WORKE
 
 
 def report(jobs: int, seed: int) -> Iterator[str]:
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="snapapp-beside-")))
-        server = stack.enter_context(postgres.start(folder / "postgres", create=True))
-        migrate(server.url)
-        db = stack.enter_context(psycopg.connect(server.url, autocommit=True))
+    with ground("beside") as its:
+        db = its.db
         served = Served(
-            folder, SNAPAPP_DATABASE_URL=server.url, SNAPAPP_PROCESSORS="tests.labs.executors.served", **QUIET
+            its.folder, SNAPAPP_DATABASE_URL=its.url, SNAPAPP_PROCESSORS="tests.labs.executors.served", **QUIET
         ).until_up()
         try:
             job_id = enqueue(db, "thread.good")

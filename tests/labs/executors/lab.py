@@ -4,11 +4,10 @@ import ctypes
 import os
 import random
 import signal
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Collection
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -17,12 +16,11 @@ from typing import Any
 
 import psycopg
 
-from snapapp import postgres
 from snapapp.jobs import enqueue_many
 from snapapp.jobs.os.processes import started
-from snapapp.postgres.migrate import migrate
 from tests.jobs.working import until, working
 from tests.labs.executors import kinds
+from tests.labs.ground import ground
 
 _PR_SET_CHILD_SUBREAPER = 36
 _STUCK_AT_MOST = 6  # each keeps a thread to the end
@@ -44,16 +42,12 @@ def run(jobs: int, seed: int, attempts: int) -> Report:
     report = Report(jobs=jobs)
     adopt_orphans()
     before = descendants()
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="snapapp-executors-")))
-        server = stack.enter_context(postgres.start(folder / "postgres", create=True))
-        migrate(server.url)
-        with psycopg.connect(server.url, autocommit=True) as db:
-            began = monotonic()
-            put(db, jobs, random.Random(seed), attempts)
-            work(server.url, db, jobs, random.Random(seed), report)
-            report.seconds = monotonic() - began
-            judge(db, report)
+    with ground("executors") as its:
+        began = monotonic()
+        put(its.db, jobs, random.Random(seed), attempts)
+        work(its.url, its.db, jobs, random.Random(seed), report)
+        report.seconds = monotonic() - began
+        judge(its.db, report)
         kinds.released.set()
     left = [pid for pid in descendants() if pid not in before]
     report.problems += [f"process {pid} is left: {command_line(pid)}" for pid in left]

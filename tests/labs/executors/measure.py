@@ -2,9 +2,7 @@
 
 import os
 import subprocess
-import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from statistics import median, quantiles
@@ -14,7 +12,6 @@ from typing import Any
 import psycopg
 from tenacity import wait_none
 
-from snapapp import postgres
 from snapapp.jobs import enqueue
 from snapapp.jobs.context import Within
 from snapapp.jobs.executors.children import Child
@@ -24,9 +21,9 @@ from snapapp.jobs.executors.runners import Runner
 from snapapp.jobs.model import Job, Succeeded
 from snapapp.jobs.rows import lifecycle
 from snapapp.jobs.settings import JobsSettings
-from snapapp.postgres.migrate import migrate
 from tests.jobs.working import until, working
 from tests.labs.executors import kinds
+from tests.labs.ground import ground
 
 _SETTINGS = JobsSettings(database_url="", child_nice=0)  # else a busy machine would be measured, not us
 _ROUNDS = 5
@@ -92,15 +89,10 @@ def run_bare() -> None:
 def cancels(times: int) -> list[str]:
     """From the cancel's commit until nothing of the job lives: through NOTIFY, as it is in production."""
     lines = []
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="snapapp-executors-")))
-        server = stack.enter_context(postgres.start(folder / "postgres", create=True))
-        migrate(server.url)
-        db = stack.enter_context(psycopg.connect(server.url, autocommit=True))
-        lasting: dict[str, Any] = {"beat_every": timedelta(seconds=10), "lease_for": timedelta(seconds=60)}
-        stack.enter_context(working(server.url, kinds.registry, **lasting))
+    lasting: dict[str, Any] = {"beat_every": timedelta(seconds=10), "lease_for": timedelta(seconds=60)}
+    with ground("executors") as its, working(its.url, kinds.registry, **lasting):
         for kind in ("process.brooding", "command.brooding"):
-            took = sorted(cancel_one(db, kind) for _ in range(times))
+            took = sorted(cancel_one(its.db, kind) for _ in range(times))
             lines.append(f"{kind}: cancel to dead {median(took):.3f} s p50, {quantiles(took, n=100)[98]:.3f} s p99")
     return lines
 
