@@ -1,0 +1,118 @@
+"""Every page as axe-core judges it: 0 violations, by day and by night. The page's own policy would not let it in, so it
+comes as a debugger does."""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.factory import Db, make_job, make_jobs
+from tests.web.conftest import HOSTILE, Server, opened
+from tests.web.test_first_minute import PATIENCE, SOME_FRAMES
+from tests.web.test_operator import brete, moments, ready, url
+
+__all__ = ["brete", "url"]  # fixtures
+
+VENDOR = Path(__file__).parent / "vendor"
+AXE = (VENDOR / "axe.min.js").read_text()
+JUDGE = """async () => (await axe.run(document, { resultTypes: ["violations"] })).violations.flatMap(
+    ({ id, help, nodes }) => nodes.map(({ html }) => `${id}: ${help}: ${html.slice(0, 200)}`))"""
+SCHEMES: tuple[Any, ...] = ("light", "dark")
+OPS = ("", "/jobs", "/jobs/{job}", "/queues", "/history", "/schedules", "/workers", "/audit")
+
+
+def violations(page: Page) -> list[str]:
+    """Of what is shown now, in both schemes."""
+    found = []
+    for scheme in SCHEMES:
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        page.evaluate(AXE)
+        found += [f"{scheme}: {each}" for each in page.evaluate(JUDGE)]
+    return found
+
+
+@pytest.fixture
+def page(browser: Browser, site: Server) -> Iterator[Page]:
+    with opened(browser, site.home) as (page, complaints):
+        yield page
+    assert [said for said in complaints if "401" not in said and "404" not in said] == []
+
+
+def test_it_is_the_one_that_its_readme_names() -> None:
+    told = re.findall(r"sha256 ([0-9a-f]{64})", (VENDOR / "README.md").read_text())
+    assert told == [hashlib.sha256((VENDOR / "axe.min.js").read_bytes()).hexdigest()]
+    assert "Mozilla Public License" in (VENDOR / "LICENSE").read_text()
+
+
+def test_it_would_notice(page: Page, site: Server) -> None:
+    """A field that nobody has named, and grey words on grey."""
+    page.goto(f"{site.home}snaps")
+    page.evaluate("document.querySelector('#q').labels[0].remove()")
+    page.evaluate("document.querySelector('h1').style.color = '#d8d8d8'")
+    found = " ".join(violations(page))
+    assert "label: Form elements must have labels" in found
+    assert "color-contrast" in found
+
+
+def test_the_operators_pages(page: Page, site: Server, brete: Path) -> None:
+    ready(page, brete)
+    page.evaluate("localStorage.removeItem('operator')")
+    page.keyboard.press("s")
+    expect(page.get_by_role("dialog")).to_contain_text("Who marks?")
+    assert violations(page) == []
+    page.get_by_label("Name").fill("Ana")
+    page.get_by_label("E-mail").fill("ana@fazenda.example")
+    page.keyboard.press("Enter")
+    expect(moments(page).first.locator(".state")).to_have_text(SOME_FRAMES, timeout=PATIENCE)
+    page.locator("#keys summary").click()
+    page.get_by_label("Subject").fill(HOSTILE)
+    assert violations(page) == []
+    page.keyboard.press("Enter")
+    expect(page.locator("#mark-said")).to_contain_text("Saved")
+    moments(page).first.get_by_role("button", name="Delete").click()
+    assert violations(page) == []
+    page.keyboard.press("Escape")
+
+    page.goto(f"{site.home}snaps")
+    expect(page.locator("#found li")).to_have_count(1)
+    assert violations(page) == []
+    page.locator("#found a").click()
+    expect(page.locator("#frames img")).to_have_count(5)
+    page.get_by_role("button", name="Make a link").click()
+    expect(page.locator("#share-said")).to_have_text("The link is there.")
+    assert violations(page) == []
+
+    link = page.locator("#share-url").inner_text()
+    for address in (link, f"{link}x"):
+        page.goto(address)
+        assert violations(page) == []
+
+    page.route("**/v2/session", lambda asked: asked.fulfill(status=401, json={"message": "Who is it?"}))
+    page.goto(site.home)
+    expect(page.locator("#sign-in-token")).to_be_visible()
+    assert violations(page) == []
+
+
+def test_the_pages_of_whoever_is_on_call(page: Page, site: Server, db: Db) -> None:
+    failed = make_jobs(db, 2, "FAILED", kind="mail.send", queue="mail", last_error="refused")
+    make_job(db, kind="mail.send", queue="mail")
+    httpx.post(f"{site.ops}".replace("/ops", "/internal/queues/mail/pause"), json={"reason": "stocktaking"})
+    for view in OPS:
+        page.goto(site.ops + view.format(job=failed[0]))
+        expect(page.locator("#link")).to_have_attribute("data-state", "live")
+        expect(page.locator("#view").locator("tbody tr, dl dd, svg path, svg rect, .none").first).to_be_attached()
+        assert violations(page) == [], view
+    page.route(
+        "**/internal/**", lambda asked: asked.fulfill(status=401, json={"message": "Internal API token required"})
+    )
+    page.goto(site.ops)
+    expect(page.locator("#token")).to_be_visible()
+    assert violations(page) == []
+    page.goto(f"{site.home}docs")
+    page.locator("details.operation summary").first.click()
+    assert violations(page) == []
