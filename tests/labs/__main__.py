@@ -8,6 +8,7 @@ from importlib import import_module
 
 LABS = {
     "chaos": ("chaos.command", "workers and PostgreSQL killed, stopped and cut off; nothing may be lost or doubled"),
+    "console": ("console.command", "/ops with 100,000 dead letters to retry, 10 million rows, or one of ten faults"),
     "departures": ("departures", "the process that serves is told to stop, again and again, under load"),
     "deploys": ("deploys", "the service is restarted behind its proxy, and clients notice nothing"),
     "executors": ("executors.command", "children killed at random under good and bad jobs of every executor"),

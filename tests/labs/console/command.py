@@ -1,0 +1,37 @@
+"""`python -m tests.labs console bulk|scale|faults`: /ops under load, at size, and with something wrong. Each prints
+what it saw and exits 1 where that is not as it should be."""
+
+import argparse
+
+from tests.labs.console import bulk
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(required=True)
+    many = commands.add_parser("bulk", help="dead letters retried from the page while a worker works")
+    many.add_argument("--jobs", type=int, default=100_000)
+    many.add_argument("--seconds", type=float, default=20, help="that are measured before and after")
+    many.set_defaults(act=_bulk)
+    arguments = parser.parse_args()
+    code: int = arguments.act(arguments)
+    return code
+
+
+def _bulk(arguments: argparse.Namespace) -> int:
+    seen = bulk.run(arguments.jobs, arguments.seconds)
+    for name, its in (("before", seen.before), ("meanwhile", seen.meanwhile), ("after", seen.after)):
+        print(
+            f"{name}: {its.a_second:,.0f} no-ops a second over {its.seconds:.0f} s, longest gap {its.longest_gap:.2f} s"
+        )
+    print(f"{seen.retried:,} retried in {seen.took:.1f} s; throughput meanwhile: {seen.ratio:.2f} of that without")
+    print(
+        f"the page told {len(seen.progress)} numbers; stopped within {seen.stopped_within:.2f} s at {seen.stopped_at:,}"
+    )
+    return _said(seen.problems())
+
+
+def _said(problems: list[str]) -> int:
+    for problem in problems:
+        print(f"WRONG: {problem}")
+    return 1 if problems else 0
