@@ -21,7 +21,9 @@ from tests.web.conftest import CONTRASTS, HOSTILE, Server, get, opened
 def url(house: Server) -> str:
     """The server's database, without jobs, and without a trace of what was done to them."""
     with connect(house.url, name="test") as db:
-        db.execute("TRUNCATE snap_processing_job, job_audit, job_queue, job_history RESTART IDENTITY CASCADE")
+        db.execute(
+            "TRUNCATE snap_processing_job, job_parent, job_audit, job_queue, job_history RESTART IDENTITY CASCADE"
+        )
     return house.url
 
 
@@ -250,6 +252,40 @@ def test_the_list_is_narrowed_in_its_address_and_read_page_by_page(page: Page, s
     shown = page.locator(".panel .code code").text_content()
     assert shown is not None
     assert len(db.execute(shown.encode()).fetchall()) == 10
+
+
+def test_a_workflow_is_drawn_and_each_of_its_jobs_is_a_way_on(page: Page, site: Server, db: Db) -> None:
+    first = make_job(db, "COMPLETED", kind="film.fetch")
+    parts = make_jobs(db, 12, "COMPLETED", kind="film.part")
+    db.execute("UPDATE snap_processing_job SET status = 'FAILED' WHERE id = %s", [parts[4]])
+    last = make_job(db, kind="film.join")
+    db.execute("INSERT INTO job_parent SELECT id, %s, true FROM unnest(%s::bigint[]) AS id", [first, parts])
+    db.execute("INSERT INTO job_parent SELECT %s, id, false FROM unnest(%s::bigint[]) AS id", [last, parts])
+    visit(page, site, f"ops/jobs/{last}")
+    drawing = page.locator("svg.graph")
+    expect(drawing.locator(".own")).to_contain_text(f"#{last}")
+    assert drawing.locator(".node").count() == 1 + 8 + 1
+    expect(drawing.locator("[data-state=FAILED]")).to_contain_text(f"#{parts[4]}")  # it keeps a box of its own
+    expect(drawing.get_by_text("5 more")).to_be_visible()
+    assert drawing.locator("path.must").count() == drawing.locator("path.may").count() == 8
+    left = [drawing.locator(".node", has_text=f"job {job_id},").bounding_box() for job_id in (first, parts[4], last)]
+    places = [box["x"] for box in left if box]
+    assert places == sorted(set(places))
+    assert len(places) == 3
+    expect(panel(page, "Workflow").get_by_role("listitem")).to_have_count(12)  # the same as a list
+    page.evaluate("window.stayed = true")
+    drawing.get_by_role("link", name=f"job {first}, film.fetch").click()
+    expect(page.get_by_role("heading", name=f"Job {first} · film.fetch")).to_be_visible()
+    assert page.evaluate("window.stayed") is True
+    page.locator("svg.graph").get_by_role("link", name=f"job {parts[4]}, ").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name=f"Job {parts[4]} · film.part")).to_be_visible()
+
+
+def test_a_job_without_relatives_has_no_drawing(page: Page, site: Server, db: Db) -> None:
+    visit(page, site, f"ops/jobs/{make_job(db, kind='unknown')}")
+    expect(page.get_by_role("heading", name="Facts")).to_be_visible()
+    expect(panel(page, "Workflow")).to_be_hidden()
 
 
 def test_a_job_that_is_enqueued_elsewhere_appears_and_goes_on(page: Page, site: Server, db: Db) -> None:

@@ -27,7 +27,7 @@ from snapapp.api.http.schema import (
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.jobs.enqueue import OnConflict, OnParentFailure, Scope, UniqueBy, enqueue
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import audit, bulk, costs, lifecycle, overviews, views
+from snapapp.jobs.rows import audit, bulk, costs, lifecycle, overviews, relatives, views
 from snapapp.jobs.rows.audit import Actor
 from snapapp.jobs.rows.database import Db
 from snapapp.jobs.rows.views import Arrival, Filter, JobSummary
@@ -216,7 +216,7 @@ def show_job(db: Reading, job_id: JobId) -> JobPage:
     job = views.job(db, job_id)
     known = JobWhole.model_validate(job)
     logs = views.logs(db, job_id, limit=_LOG_LINES)
-    counted = views.parents(db, job_id)
+    counted = relatives.parents(db, job_id)
     return JobPage(
         **{name: getattr(known, name) for name in JobWhole.model_fields},
         explain=views.explain(db, job_id),
@@ -236,32 +236,6 @@ def list_logs(db: Reading, job_id: JobId, before: Before = None, limit: Limit = 
         views.job(db, job_id)
     return LogList(
         items=[LogLine.model_validate(line) for line in lines], next=lines[0].id if len(lines) == limit else None
-    )
-
-
-class Relative(Shown):
-    """A job that this one waits for, or that waits for it."""
-
-    id: int
-    kind: str | None = Field(description="Null: it was pruned.")
-    status: Status | None
-    must_complete: bool = Field(description="The child is cancelled where this parent fails; else it runs anyway.")
-
-
-class Family(Shown):
-    """Of each the 100 oldest."""
-
-    parents: list[Relative]
-    children: list[Relative]
-
-
-@router.get("/{job_id}/family")
-def show_family(db: Reading, job_id: JobId) -> Family:
-    """The jobs it waits for, and those that wait for it."""
-    found = views.family(db, job_id)
-    return Family(
-        parents=[Relative.model_validate(each) for each in found if each.is_parent],
-        children=[Relative.model_validate(each) for each in found if not each.is_parent],
     )
 
 

@@ -36,7 +36,7 @@ from snapapp.jobs.cli.typed import Add, Db, age, duration, hexadecimal, moment, 
 from snapapp.jobs.enqueue import enqueue
 from snapapp.jobs.errors import InvalidJob
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import audit, bulk, costs, lifecycle, overviews, views
+from snapapp.jobs.rows import audit, bulk, costs, lifecycle, overviews, relatives, views
 from snapapp.jobs.rows.bulk import Answers
 from snapapp.jobs.rows.costs import AttemptCost, KindCost
 from snapapp.jobs.rows.database import together
@@ -202,7 +202,7 @@ def _paragraph(text: str) -> list[str]:
 
 
 def list_workflows(db: Db, arguments: Namespace) -> int:
-    found = views.workflows(db)
+    found = relatives.workflows(db)
     if arguments.json:
         show_json({"workflows": [asdict(one) for one in found]})
         return 0
@@ -214,7 +214,7 @@ def list_workflows(db: Db, arguments: Namespace) -> int:
     return 0
 
 
-def _workflow(one: views.Workflow) -> list[str]:
+def _workflow(one: relatives.Workflow) -> list[str]:
     counted = [str(number) for number in (one.expected, one.succeeded, one.failed, one.open)]
     return [str(one.job_id), one.state, one.kind, *counted, first_line(one.last_error or "")]
 

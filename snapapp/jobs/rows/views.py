@@ -102,38 +102,6 @@ class JobDetail(JobSummary):
 
 
 @dataclass(frozen=True, slots=True)
-class Parents:
-    """How far the jobs are that a job waits for, or has waited for. Those that were pruned are only expected."""
-
-    expected: int
-    succeeded: int
-    failed: int  # or cancelled
-    open: int
-
-
-class Relative(NamedTuple):
-    """A job that another waits for, or that waits for it."""
-
-    is_parent: bool
-    id: int
-    kind: str | None  # None: it was pruned
-    status: str | None
-    must_complete: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Workflow(Parents):
-    """A job that waits, or has waited, for others."""
-
-    job_id: int
-    kind: str
-    state: str  # RUNNING, WAITING_CALLBACK, SUCCESSFUL or FAILED
-    last_error: str | None
-    created_at: datetime
-    finished_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
 class Page:
     """Jobs, newest first. `before` leads to the next page; None: there is none."""
 
@@ -460,35 +428,6 @@ def job(db: Db, job_id: int) -> JobDetail:
 
 
 _DETAIL_FIELDS = tuple(JobDetail.__dataclass_fields__)
-
-
-def parents(db: Db, job_id: int) -> Parents | None:
-    """None: it has none."""
-    [counted] = _run(db, "SELECT expected, succeeded, failed, open FROM job_parent_counts(%(id)s)", {"id": job_id})
-    return Parents(*counted) if counted[0] else None
-
-
-_FAMILY = """
-SELECT true, its.parent_id, job.kind, job.status, its.must_complete
-  FROM (SELECT parent_id, must_complete FROM job_parent WHERE job_id = %(id)s ORDER BY parent_id LIMIT %(limit)s) AS its
-  LEFT JOIN snap_processing_job AS job ON job.id = its.parent_id
-UNION ALL
-SELECT false, its.job_id, job.kind, job.status, its.must_complete
-  FROM (SELECT job_id, must_complete FROM job_parent WHERE parent_id = %(id)s ORDER BY job_id LIMIT %(limit)s) AS its
-  LEFT JOIN snap_processing_job AS job ON job.id = its.job_id
- ORDER BY 1 DESC, 2
-"""
-
-
-def family(db: Db, job_id: int, *, limit: int = 100) -> list[Relative]:
-    """The jobs it waits for, and those that wait for it: of each so many, the oldest first."""
-    return [Relative(*row) for row in _run(db, _FAMILY, {"id": job_id, "limit": limit})]
-
-
-def workflows(db: Db) -> list[Workflow]:
-    """The newest jobs that have parents."""
-    columns = "expected, succeeded, failed, open, job_id, kind, state, last_error, created_at, finished_at"
-    return [Workflow(*row) for row in _run(db, f"SELECT {columns} FROM workflow_overview", {})]  # noqa: S608
 
 
 def logs(db: Db, job_id: int, *, before: int | None = None, limit: int = 20) -> list[LogEntry]:

@@ -5,10 +5,16 @@ import {
   FINAL, ask, badge, change, code, deed, each, folded, jobLink, link, moment, number, panel, query, renew, span,
   speak, sure, table,
 } from "/static/ops-parts.js";
+import { graphOf } from "/static/ops-graph.js";
 import { deedRow } from "/static/ops-audit.js";
 import { noteOf, percentOf } from "/static/ops-jobs.js";
 
 const EVERY = 3000; // ms
+
+const FAMILY_SQL = (id) => `SELECT its.*, job.kind, job.status
+  FROM job_parent AS its
+  JOIN snap_processing_job AS job ON job.id = CASE WHEN its.job_id = ${id} THEN its.parent_id ELSE its.job_id END
+ WHERE ${id} IN (its.job_id, its.parent_id);`;
 
 export function jobView({ parts: [id], again, go }) {
   const title = make("h1", { textContent: `Job ${id}` });
@@ -21,16 +27,17 @@ export function jobView({ parts: [id], again, go }) {
   const facts = make("dl");
   const values = make("div");
   const said = make("ol", { className: "log" });
+  const drawing = make("div", { className: "drawing" });
   const relatives = make("div");
   const deeds = table([["When", "when"], ["Who"], ["What"], ["To what"], ["Jobs", "num"], ["Said", "wide"]], "Nobody has done anything to it.");
   const timeline = panel("What became of it", {}, steps);
   const log = panel("What it said last", {}, said);
-  const family = panel("Workflow", {}, relatives);
+  const family = panel("Workflow", { sql: FAMILY_SQL(id), note: "what it waits for is to the left of it" }, drawing, relatives);
   const audit = panel("Audit", {}, deeds.element);
   const body = make(
     "div", { className: "job", hidden: true },
-    make("div", {}, explain, progress, timeline, log, panel("What it was given, and what it returned", {}, values)),
-    make("div", {}, panel("Facts", { sql: `SELECT * FROM snap_processing_job WHERE id = ${id} \\gx` }, facts), family, audit,
+    make("div", {}, explain, progress, family, timeline, log, panel("What it was given, and what it returned", {}, values)),
+    make("div", {}, panel("Facts", { sql: `SELECT * FROM snap_processing_job WHERE id = ${id} \\gx` }, facts), audit,
       panel("The same in a shell", {}, code(`snapapp jobs show ${id}`))),
   );
 
@@ -60,6 +67,11 @@ export function jobView({ parts: [id], again, go }) {
   async function showFamily() {
     const { parents, children } = await ask(`/internal/jobs/${id}/family`);
     family.hidden = parents.length + children.length === 0;
+    if (!family.hidden) {
+      const graph = await ask(`/internal/jobs/${id}/graph`);
+      const more = make("p", { className: "quiet", textContent: "The nearest are drawn; there are others.", hidden: !graph.more });
+      renew(drawing, [graphOf(graph, Number(id)), more]);
+    }
     relatives.replaceChildren(...relativesOf("It waits for", parents), ...relativesOf("Wait for it", children));
   }
 

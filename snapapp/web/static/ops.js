@@ -87,9 +87,10 @@ function again() {
 document.addEventListener("click", (event) => {
   const link = event.target.closest?.("a[href]");
   const isPlain = link && !event.defaultPrevented && event.button === 0 && !(event.metaKey || event.ctrlKey || event.shiftKey || event.altKey);
-  if (!isPlain || link.origin !== location.origin || !/^\/ops(\/|$)/.test(link.pathname)) return;
+  const to = isPlain && new URL(link.getAttribute("href"), location.href); // a drawing's link has no parts of its own
+  if (!isPlain || to.origin !== location.origin || !/^\/ops(\/|$)/.test(to.pathname)) return;
   event.preventDefault();
-  go(link.pathname + link.search);
+  go(to.pathname + to.search);
 });
 addEventListener("popstate", show);
 

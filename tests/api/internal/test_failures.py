@@ -247,6 +247,38 @@ def test_a_job_names_its_parents_and_children(client: TestClient, db: Db) -> Non
     ]
 
 
+def test_a_workflow_is_drawn_from_any_of_its_jobs(client: TestClient, db: Db) -> None:
+    """Two parents, this one, a child with a parent of its own: all are around each."""
+    one, other, aside, own = (make_job(db, "COMPLETED", kind=kind) for kind in ("one", "other", "aside", "own"))
+    child = make_job(db, kind="child")
+    lonely = make_job(db)
+    edges = [(one, own, True), (other, own, False), (own, child, True), (aside, child, True)]
+    for parent, its_child, must in edges:
+        db.execute("INSERT INTO job_parent VALUES (%s, %s, %s)", [its_child, parent, must])
+    for job_id in (one, own, child, aside):
+        graph = client.get(f"/internal/jobs/{job_id}/graph").json()
+        assert [node["id"] for node in graph["nodes"]] == [one, other, aside, own, child]
+        assert sorted((e["parent"], e["child"], e["mustComplete"]) for e in graph["edges"]) == sorted(edges)
+        assert graph["more"] is False
+    assert graph["nodes"][4] == {"id": child, "kind": "child", "status": "PENDING"}
+    assert client.get(f"/internal/jobs/{lonely}/graph").json()["edges"] == []
+
+
+def test_a_drawing_of_thousands_has_a_bound_and_says_so(client: TestClient, db: Db) -> None:
+    """The job itself is in it, and no line leads to what is not."""
+    first, *others = make_jobs(db, 2000, "COMPLETED")
+    last = make_job(db)
+    db.execute("INSERT INTO job_parent SELECT id, %s, true FROM unnest(%s::bigint[]) AS id", [first, others])
+    db.execute("INSERT INTO job_parent SELECT %s, id, true FROM unnest(%s::bigint[]) AS id", [last, others])
+    for job_id in (first, others[1500], last):
+        graph = client.get(f"/internal/jobs/{job_id}/graph").json()
+        nodes = {node["id"] for node in graph["nodes"]}
+        assert job_id in nodes
+        assert 3 <= len(nodes) <= 60
+        assert {end for edge in graph["edges"] for end in (edge["parent"], edge["child"])} == nodes
+        assert graph["more"] is True
+
+
 def test_limits_are_listed_with_what_runs_under_them(client: TestClient, db: Db) -> None:
     db.execute("INSERT INTO job_limit (key_pattern, max_running) VALUES ('queue:mail', 1)")
     make_job(db, "RUNNING", queue="mail", gate="held")

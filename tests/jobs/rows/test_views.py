@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from snapapp.jobs.errors import UnknownJob
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import database, failures, overviews, roster, views
+from snapapp.jobs.rows import database, failures, overviews, relatives, roster, views
 from snapapp.jobs.rows.roster import Counts, Member, Report
 from snapapp.jobs.rows.views import Filter, JobDetail
 from tests.conftest import EMBEDDED, Postgres
@@ -262,7 +262,8 @@ LOOKS: dict[str, Callable[[Db], object]] = {
     "queues": overviews.queues,
     "drained": lambda db: overviews.is_drained(db, "worker", ["new"], []),
     "job": lambda db: views.job(db, 1),
-    "family": lambda db: views.family(db, 1),
+    "family": lambda db: relatives.family(db, 1),
+    "graph": lambda db: relatives.graph(db, 1),
     "minutes": overviews.minutes,
     "failures": failures.groups,
     "step": lambda db: failures.step(db, Filter(error_line="oops"), after=0, up_to=99_999, limit=10),
