@@ -56,18 +56,22 @@ def correct(
     snap_id: UUID,
     subject_id: str | None,
     attributes: tuple[Attribute, ...] | None,
+    filmed_at: datetime | None = None,
     *,
     by: str,
     versions: Collection[str] | None = None,
 ) -> Snap:
     """Mends what was typed, and describes a draft. What is left out stays as it is now, whoever else corrects it.
-    With versions: only while the subject is one of these."""
+    With versions: only while the snap is one of these."""
     with begin() as transaction, transaction.as_tenant() as db:
-        there = snaps.locked(db, transaction.code, snap_id).subject
+        there = snaps.locked(db, transaction.code, snap_id)
         if versions is not None and there.version not in versions:
             raise SnapHasChanged(snap_id)
-        meant = Subject(subject_id or there.id, there.attributes if attributes is None else attributes)
-        return snaps.correct(db, transaction.code, snap_id, meant, by=by)
+        meant = None
+        if subject_id is not None or attributes is not None:
+            kept = there.subject
+            meant = Subject(subject_id or kept.id, kept.attributes if attributes is None else attributes)
+        return snaps.correct(db, transaction.code, snap_id, meant, filmed_at, by=by)
 
 
 def remove(begin: Begin, queue: Queue, snap_id: UUID, request_id: str) -> Removal:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 from uuid import UUID, uuid4
@@ -301,22 +301,42 @@ def _storable(text: str) -> str:
 # --- corrections ------------------------------------------------------------------------------------------------
 
 
-def correct(db: Session, tenant: str, snap_id: UUID, subject: Subject, *, by: str) -> Snap:
-    """Another subject, until the snap is shared; what it was is written down. A draft is thereby described."""
-    validation.insist({"by": validation.text(by, EMAIL_LONGEST)})
+def correct(
+    db: Session, tenant: str, snap_id: UUID, subject: Subject | None, filmed_at: datetime | None = None, *, by: str
+) -> Snap:
+    """Another subject or filming date, until the snap is shared; what it was is written down. A draft is described by
+    its subject, and not by its date. None: it stays."""
+    flaw = None if filmed_at is None else validation.moment(filmed_at)
+    validation.insist({"by": validation.text(by, EMAIL_LONGEST), "dataFilmagem": flaw})
     snap = locked(db, tenant, snap_id)
     if snap.is_shared:
         raise SnapIsShared(snap_id)
+    before = _correctable(snap, with_date=filmed_at is not None)
+    if subject is not None:
+        _describe(db, tenant, snap, subject)
+    if filmed_at is not None:
+        snap.filmed_at = filmed_at
+    after = _correctable(snap, with_date=filmed_at is not None)
+    db.add(Correction(tenant=tenant, snap_id=snap_id, by=by, before=before, after=after))
+    db.flush()
+    return read(db, tenant, snap_id)
+
+
+def _correctable(snap: Snap, *, with_date: bool) -> dict[str, Any]:
+    """As a correction remembers it: the subject, and the filming date where that is corrected."""
+    filmed = snap.filmed_at.astimezone(UTC).isoformat() if snap.filmed_at else None
+    return snap.subject.as_json() | ({"dataFilmagem": filmed} if with_date else {})
+
+
+def _describe(db: Session, tenant: str, snap: Snap, subject: Subject) -> None:
     validation.insist({}, templates.violations(templates.read(db, tenant, snap.template_id), subject))
-    subject, before = _with_id(subject, snap_id), snap.subject
+    subject = _with_id(subject, snap.id)
     assert subject.id
     snap.subject_id, snap.subject, snap.is_draft = subject.id, subject, False
-    db.add(Correction(tenant=tenant, snap_id=snap_id, by=by, before=before.as_json(), after=subject.as_json()))
     db.flush()
     for table in (SubjectAttribute, SubjectWord):
-        db.execute(delete(table).where(table.tenant == tenant, table.snap_id == snap_id))
-    index(db, tenant, snap_id, subject)
-    return read(db, tenant, snap_id)
+        db.execute(delete(table).where(table.tenant == tenant, table.snap_id == snap.id))
+    index(db, tenant, snap.id, subject)
 
 
 def locked(db: Session, tenant: str, snap_id: UUID) -> Snap:

@@ -3,6 +3,7 @@ columns here against the migrated schema.
 
 A row that has left its session is only read: what it refers to was loaded with it, or raises."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -296,6 +297,12 @@ class Snap(Base):
         if self.ended is None:
             return Status.PENDING
         return Status.COMPLETED if self.ended is Ended.COMPLETED else Status.FAILED
+
+    @property
+    def version(self) -> str:
+        """A hash of what can be corrected: it changes with each correction that changes something."""
+        filmed = self.filmed_at.astimezone(UTC).isoformat() if self.filmed_at else ""
+        return hashlib.sha256(f"{self.subject.version} {filmed}".encode()).hexdigest()[:32]
 
     @property
     def error(self) -> str | None:

@@ -401,10 +401,11 @@ class ReadableParts(Meant):
 
 
 class Correction(Meant):
-    """What the subject really is, and who says so. What is left out stays as it was."""
+    """What the subject really is, or when it was filmed, and who says so. What is left out stays as it was."""
 
-    model_config = ConfigDict(json_schema_extra=_one_of("id", "attributes"))
+    model_config = ConfigDict(json_schema_extra=_one_of("id", "attributes", "dataFilmagem"))
 
     id: SubjectId | None = None
     attributes: Attributes | None = Field(None, description="All of them: those that are not named are gone.")
+    data_filmagem: Filmed | None = Field(None, description="When it was filmed. Alone it describes no draft.")
     nickname: Nickname = Field(description="Who says so.")

@@ -257,14 +257,14 @@ def _status(wanted: SnapStatus | None) -> Status | None:
 @router.get("/{snap_id}", responses=NO_SNAP)
 def show_snap(own: Own, places: Placed, snap_id: SnapId, response: Response) -> SnapWhole:
     """A snap as it is now, and its job. Ask again while it is PENDING, or listen to `/v2/events`. The ETag is that of
-    its subject, for `PATCH …/subject`."""
+    what can be corrected, for `PATCH …/subject`."""
     snap = snaps.read(own.db, own.code, snap_id)
     response.headers["ETag"] = _tag(snap)
     return whole_of(snap, places)
 
 
 def _tag(snap: Snap) -> str:
-    return f'"{snap.subject.version}"'
+    return f'"{snap.version}"'
 
 
 IfMatch = Annotated[
@@ -288,11 +288,11 @@ IfMatch = Annotated[
 def correct_subject(
     begin: Begins, places: Placed, snap_id: SnapId, wanted: Correction, response: Response, if_match: IfMatch = None
 ) -> SnapWhole:
-    """Mends what was typed, and keeps what it was before; describes a draft. Attributes are all that there are: with
-    `If-Match` nobody's are lost who was quicker."""
+    """Mends what was typed, the filming date too, and keeps what it was before; describes a draft. Attributes are all
+    that there are: with `If-Match` nobody's are lost who was quicker."""
     said = None if wanted.attributes is None else attributes_meant(wanted.attributes)
     versions = None if if_match is None or if_match.strip() == "*" else _versions(if_match)
-    snap = marking.correct(begin, snap_id, wanted.id, said, by=wanted.nickname, versions=versions)
+    snap = marking.correct(begin, snap_id, wanted.id, said, wanted.data_filmagem, by=wanted.nickname, versions=versions)
     response.headers["ETag"] = _tag(snap)
     return whole_of(snap, places)
 
@@ -303,7 +303,7 @@ def _versions(if_match: str) -> list[str]:
 
 
 class Corrected(Shown):
-    """What a subject was, what it became, and who said so."""
+    """What a subject was, what it became, and who said so; with `dataFilmagem` where the filming date was corrected."""
 
     by: str = Field(examples=["ana"])
     at: datetime
@@ -317,7 +317,7 @@ class CorrectionList(Shown):
 
 @router.get("/{snap_id}/corrections", responses=NO_SNAP)
 def list_corrections(own: Own, snap_id: SnapId) -> CorrectionList:
-    """How the subject was corrected, in the order of time."""
+    """How the snap was corrected, in the order of time."""
     snaps.read(own.db, own.code, snap_id)
     found = snaps.corrections(own.db, own.code, snap_id)
     return CorrectionList(items=[Corrected.model_validate(each) for each in found])

@@ -5,7 +5,7 @@
 import { at, client, local, make, put } from "/static/page.js";
 import { labelOf } from "/static/moment.js";
 import { player } from "/static/player.js";
-import { clock, t, told, when } from "/static/words.js";
+import { asLocal, clock, t, told, when } from "/static/words.js";
 
 const MARKED_WITHIN = 610_000; // ms; SNAPAPP_ASYNC_CREATE=false may answer so late
 const RECENT = 8; // subjects to choose from
@@ -83,12 +83,6 @@ at("who-cancel").addEventListener("click", () => at("who").close(""));
 // --- when it was filmed: what the file says, or what somebody says of this video ----------------------------------
 
 const keptFilmed = (video) => localStorage.getItem(`filmed:${video.videoId}`);
-
-/** For an input, in the time of this place. */
-function asLocal(moment) {
-  const shifted = new Date(moment.getTime() - moment.getTimezoneOffset() * 60_000);
-  return shifted.toISOString().slice(0, 19);
-}
 
 export function showFilmed() {
   const video = player.video;

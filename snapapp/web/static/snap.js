@@ -2,16 +2,21 @@
 
 import { at, client, local, make, pause, put } from "/static/page.js";
 import { isNamed, labelOf, momentOf, nameOf, stateOf } from "/static/moment.js";
-import { clock, number, t, told, when } from "/static/words.js";
+import { asLocal, clock, exactly, number, t, told, when } from "/static/words.js";
 
 const LOOK_EVERY = 1000; // ms, while it is not finished
 
-const { ask, change } = client();
+const { ask, change, send } = client();
 const id = location.pathname.split("/").pop();
 const api = `/v2/snaps/${id}`;
 
+let shown = null;
+let tag = ""; // of the version that is shown
+
 async function show() {
-  const snap = await ask(api);
+  const answer = await send(api, { signal: AbortSignal.timeout(10_000) });
+  const snap = (shown = await answer.json());
+  tag = answer.headers.get("ETag");
   const { state, words } = stateOf(snap);
   document.title = `${nameOf(snap)} · snapapp`;
   put(at("title"), `${nameOf(snap)}, ${clock(momentOf(snap))}`);
@@ -68,10 +73,17 @@ function showRecord(snap) {
     add(labelOf(key), stringValue ?? (numberValue === null ? "" : number(numberValue)));
   }
   add(t("Marked by"), `${snap.nickname}, ${when(snap.createdAt)}`);
-  add(t("Filmed"), snap.dataFilmagem && when(snap.dataFilmagem));
+  add(t("Filmed"), filmedOf(snap));
   add(t("Moment"), `${clock(momentOf(snap))}, ${number(snap.durationSeconds)} s`);
   const probe = snap.videoProbe;
   if (probe?.compatible) add(t("Video"), [`${probe.width} × ${probe.height}`, probe.codecName, probe.sourceFps && t("{n} frames a second", { n: number(probe.sourceFps) })].filter(Boolean).join(" · "));
+}
+
+function filmedOf({ dataFilmagem }) {
+  const correct = make("button", { type: "button", className: "link-like", textContent: t("Correct") });
+  correct.setAttribute("aria-label", t("Correct when it was filmed"));
+  correct.addEventListener("click", openFilmed);
+  return make("span", {}, dataFilmagem ? `${exactly(dataFilmagem)} ` : "", correct);
 }
 
 function showFiles(snap) {
@@ -82,12 +94,79 @@ function showFiles(snap) {
   }));
 }
 
+// --- when it was filmed, corrected --------------------------------------------------------------------------------
+
+let unchanged = ""; // as the field has it: it leaves out seconds that are none
+
+function openFilmed() {
+  at("correct-filmed").hidden = false;
+  at("filmed").value = shown.dataFilmagem ? asLocal(new Date(shown.dataFilmagem)) : "";
+  unchanged = at("filmed").value;
+  at("filmed").max = asLocal(new Date());
+  at("corrected-by").value ||= operatorName();
+  put(at("filmed-said"), "");
+  at("filmed").focus();
+}
+
+function operatorName() {
+  try {
+    return JSON.parse(localStorage.getItem("operator"))?.nickname ?? "";
+  } catch {
+    return "";
+  }
+}
+
+function closeFilmed(words) {
+  at("correct-filmed").hidden = true;
+  put(at("done"), words);
+  at("record").querySelector("button")?.focus();
+}
+
+function flawOfFilmed() {
+  const { validity } = at("filmed");
+  if (validity.badInput || validity.valueMissing) return t("Enter a day and a time.");
+  if (validity.rangeOverflow) return t("That has not been yet.");
+  if (validity.rangeUnderflow) return t("That is before there were such cameras.");
+  return at("corrected-by").value.trim() ? "" : t("Who corrects it is part of the evidence.");
+}
+
+at("correct-filmed").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const flaw = flawOfFilmed();
+  put(at("filmed-said"), flaw);
+  at("filmed").toggleAttribute("aria-invalid", Boolean(flaw) && Boolean(at("corrected-by").value.trim()));
+  if (flaw) return;
+  if (at("filmed").value === unchanged) return closeFilmed(t("Nothing was changed."));
+  const body = { dataFilmagem: new Date(at("filmed").value).toISOString(), nickname: at("corrected-by").value.trim() };
+  try {
+    await change(`${api}/subject`, body, { method: "PATCH", headers: { "If-Match": tag } });
+    await Promise.all([show(), showCorrections()]);
+    closeFilmed(t("Corrected. What it was before stands below."));
+  } catch (error) {
+    put(at("filmed-said"), error.status === 412 ? t("Somebody else has corrected it meanwhile. Look again, then save.") : told(error.message));
+    if (error.status === 412) await Promise.all([show(), showCorrections()]);
+  }
+});
+at("filmed-cancel").addEventListener("click", () => closeFilmed(""));
+at("correct-filmed").addEventListener("keydown", (event) => event.key === "Escape" && closeFilmed(""));
+
+// --- what was corrected -------------------------------------------------------------------------------------------
+
+/** What a correction says of it, each in words. */
+function saidOf({ id: name, attributes, dataFilmagem }) {
+  const values = attributes.map(({ key, stringValue, numberValue }) => `${labelOf(key)} ${stringValue ?? number(numberValue ?? 0)}`);
+  return [name === id ? null : name, ...values, dataFilmagem && `${t("Filmed")} ${exactly(dataFilmagem)}`].filter(Boolean);
+}
+
+const changed = (before, after) => `${apart(before, after)} → ${apart(after, before)}`;
+/** What is in the one and not in the other. */
+const apart = (one, other) => one.filter((each) => !other.includes(each)).join(", ") || t("nothing");
+
 async function showCorrections() {
   const { items } = await ask(`${api}/corrections`);
   at("history").hidden = !items.length;
-  const said = (subject) => [subject.id === id ? null : subject.id, ...subject.attributes.map((each) => `${labelOf(each.key)} ${each.stringValue ?? number(each.numberValue ?? 0)}`)].filter(Boolean).join(", ") || t("nothing");
   at("corrections").replaceChildren(...items.map(({ by, at: moment, before, after }) =>
-    make("li", {}, make("span", { className: "quiet", textContent: `${by}, ${when(moment)}` }), make("p", { textContent: `${said(before)} → ${said(after)}` })),
+    make("li", {}, make("span", { className: "quiet", textContent: `${by}, ${when(moment)}` }), make("p", { textContent: changed(saidOf(before), saidOf(after)) })),
   ));
 }
 

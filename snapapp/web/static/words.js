@@ -46,6 +46,10 @@ const point = language === "pt" ? "," : ".";
 export const clock = (seconds) => `${Math.floor(seconds / 60)}:${(seconds % 60).toFixed(2).padStart(5, "0").replace(".", point)}`;
 export const when = (text) => new Date(text).toLocaleString(locale, { dateStyle: "medium", timeStyle: "short" });
 
+/** To the second. */
+export const exactly = (text) => new Date(text).toLocaleString(locale, { dateStyle: "medium", timeStyle: "medium" });
+/** For an input, in the time of this place. */
+export const asLocal = (moment) => new Date(moment.getTime() - moment.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
 export function size(bytes) {
   const megabytes = bytes / 1024 / 1024;
   return megabytes < 1 ? `${Math.ceil(bytes / 1024)} kB` : `${number(megabytes, megabytes < 10 ? 1 : 0)} MB`;

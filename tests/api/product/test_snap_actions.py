@@ -83,6 +83,34 @@ def test_a_correction_of_what_was_not_seen_is_refused_and_nothing_is_lost(client
         assert client.patch(at(snap, "/subject"), json=late, headers={"If-Match": fresh}).status_code == 200
 
 
+def test_the_filming_date_is_corrected_and_remembered(client: TestClient) -> None:
+    """What it was stands in the history; who has seen the older one is refused; and a draft stays one."""
+    draft = mark(client, isDraft=True, subject=..., dataFilmagem="2026-03-01T08:15:00-03:00")
+    seen = client.get(at(draft)).headers["ETag"]
+    meant = BY | {"dataFilmagem": "2026-02-28T08:15:30.5-03:00"}
+    mended = client.patch(at(draft, "/subject"), json=meant, headers={"If-Match": seen})
+    assert (mended.status_code, mended.json()["dataFilmagem"]) == (200, "2026-02-28T11:15:30.5Z")
+    assert (mended.json()["isDraft"], mended.json()["subject"]) == (True, draft["subject"])
+    assert mended.headers["ETag"] == client.get(at(draft)).headers["ETag"] != seen
+    assert client.patch(at(draft, "/subject"), json=meant, headers={"If-Match": seen}).status_code == 412
+    [told] = client.get(at(draft, "/corrections")).json()["items"]
+    dates = [told[when]["dataFilmagem"] for when in ("before", "after")]
+    assert (told["by"], dates) == ("bia", ["2026-03-01T11:15:00+00:00", "2026-02-28T11:15:30.500000+00:00"])
+    client.patch(at(draft, "/subject"), json=BY | {"id": "BR-9"})
+    assert "dataFilmagem" not in client.get(at(draft, "/corrections")).json()["items"][1]["after"]
+
+
+@pytest.mark.parametrize("wrong", ["yesterday", "0001-01-01T00:00:00Z", "2026-02-30T00:00:00Z", {}, True])
+def test_a_filming_date_that_is_none_is_refused(client: TestClient, wrong: Any) -> None:
+    snap = mark(client)
+    refused = client.patch(at(snap, "/subject"), json=BY | {"dataFilmagem": wrong})
+    assert (refused.status_code, refused.json()["details"][0].partition(":")[0]) == (400, "dataFilmagem")
+    assert shown(client, snap)["dataFilmagem"] == snap["dataFilmagem"]
+    share(client, snap)
+    late = client.patch(at(snap, "/subject"), json=BY | {"dataFilmagem": "2026-01-01T00:00:00Z"})
+    assert late.status_code == 409, "what others have seen is not changed"
+
+
 def test_a_key_that_comes_again_finds_its_snap_though_it_is_hidden(client: TestClient) -> None:
     """The same request has the same answer; that the snap is hidden is nothing a retry should fail of."""
     key = {"Idempotency-Key": "once"}

@@ -1,0 +1,85 @@
+"""A moment's own page: what was said of it is corrected there."""
+
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, expect
+
+from tests.factory import Db, scalar
+from tests.web.conftest import CONTRASTS, HOSTILE, Server, opened
+from tests.web.test_operator import brete, ready, url
+from tests.web.test_share import english_in
+
+__all__ = ["brete", "url"]  # fixtures
+
+FILMED = "SELECT to_char(filmed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') FROM snap"
+
+
+def open_marked(page: Page, site: Server, brete: Path) -> None:
+    """The page of a moment that was just marked."""
+    ready(page, brete)
+    with page.expect_response(
+        lambda answer: answer.request.method == "POST" and answer.url.endswith("/v2/snaps")
+    ) as it:
+        page.keyboard.press("s")
+    page.goto(f"{site.home}snaps/{it.value.json()['snapId']}")
+    expect(page.locator("#title")).not_to_be_empty()
+
+
+def test_the_filming_date_is_corrected_by_somebody_with_a_name(
+    browser: Browser, site: Server, brete: Path, db: Db
+) -> None:
+    with opened(browser, site.home, timezone_id="America/Sao_Paulo") as (page, complaints):
+        open_marked(page, site, brete)
+        expect(page.locator("#record")).to_contain_text("Mar 1, 2026, 8:15:00")
+        page.get_by_role("button", name="Correct when it was filmed").click()
+        expect(page.locator("#filmed")).to_be_focused()
+        expect(page.locator("#filmed")).to_have_value("2026-03-01T08:15")
+        expect(page.get_by_label("Who corrects it")).to_have_value("Ana")
+        said = page.locator("#filmed-said")
+        for value, words in (
+            ("", "Enter a day"),
+            ("2999-01-01T00:00", "has not been yet"),
+            ("1925-01-01T00:00", "such"),
+        ):
+            page.locator("#filmed").fill(value)
+            page.keyboard.press("Enter")
+            expect(said).to_contain_text(words)
+        page.get_by_label("Who corrects it").fill(" ")
+        page.locator("#filmed").fill("2026-02-28T08:15:30")
+        page.keyboard.press("Enter")
+        expect(said).to_contain_text("part of the evidence")
+        assert scalar(db, FILMED) == "2026-03-01 11:15:00"
+        page.get_by_label("Who corrects it").fill(HOSTILE)
+        assert page.evaluate(CONTRASTS) == []
+        page.keyboard.press("Enter")
+        expect(page.locator("#record")).to_contain_text("Feb 28, 2026, 8:15:30")
+        expect(page.locator("#correct-filmed")).to_be_hidden()
+        expect(page.locator("#corrections li")).to_contain_text("Mar 1, 2026, 8:15:00")
+        expect(page.locator("#corrections li")).to_contain_text(HOSTILE)
+        expect(page.locator("#corrections li p")).to_contain_text("→ Filmed Feb 28, 2026, 8:15:30")
+        assert page.locator("#corrections img, #corrections b").count() == 0
+        assert scalar(db, FILMED) == "2026-02-28 11:15:30"
+
+        page.get_by_role("button", name="Correct when it was filmed").click()
+        page.keyboard.press("Escape")
+        expect(page.locator("#correct-filmed")).to_be_hidden()
+        db.execute("UPDATE snap SET filmed_at = filmed_at - interval '1 day'")  # somebody else was quicker
+        page.get_by_role("button", name="Correct when it was filmed").click()
+        page.locator("#filmed").fill("2026-01-01T00:00")
+        page.keyboard.press("Enter")
+        expect(said).to_contain_text("Somebody else has corrected it meanwhile")
+        assert scalar(db, FILMED) == "2026-02-27 11:15:30"
+    assert [each for each in complaints if "412" not in each] == []
+
+
+def test_it_is_corrected_in_portuguese(browser: Browser, site: Server, brete: Path, db: Db) -> None:
+    with opened(browser, site.home, timezone_id="America/Sao_Paulo") as (page, complaints):
+        open_marked(page, site, brete)
+        page.get_by_role("button", name="PT").click()
+        page.get_by_role("button", name="Corrigir quando foi filmado").click()
+        page.locator("#filmed").fill("2026-02-28T08:15:30")
+        page.keyboard.press("Enter")
+        expect(page.locator("#done")).to_have_text("Corrigido. O que era antes está abaixo.")
+        expect(page.locator("#record")).to_contain_text("28 de fev. de 2026, 08:15:30")
+        assert english_in(page) == set()
+    assert complaints == []
