@@ -22,6 +22,7 @@ from snapapp.media.errors import (
 from snapapp.media.extract import Extracted, extract, still
 from snapapp.media.limits import Limits
 from snapapp.media.options import Overlay, Wanted, cards
+from snapapp.media.output import Folder, Output
 from snapapp.media.preview import Preview, preview
 from snapapp.media.probe import Probe, probe
 from snapapp.media.quality import Quality
@@ -30,12 +31,14 @@ __all__ = [
     "Artefact",
     "Clip",
     "Extracted",
+    "Folder",
     "Frame",
     "InvalidWish",
     "Limits",
     "MediaError",
     "NoVideo",
     "OutOfMemory",
+    "Output",
     "Overlay",
     "PastTheEnd",
     "Preview",

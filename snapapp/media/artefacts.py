@@ -3,7 +3,7 @@
 import hashlib
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import PurePath
 
 from PIL import Image
 
@@ -12,6 +12,7 @@ from snapapp.media.clip import ClipWriter
 from snapapp.media.container import SECOND, Video
 from snapapp.media.moments import Shown
 from snapapp.media.options import Wanted
+from snapapp.media.output import Output
 from snapapp.media.overlay import Signboard
 from snapapp.media.quality import Quality
 from snapapp.media.scaling import Studio
@@ -80,15 +81,16 @@ class _Still:
 class Making:
     """`take` is called by one thread, everything else before and after it by another."""
 
-    def __init__(self, video: Video, studio: Studio, schedule: Schedule, wanted: Wanted, folder: Path) -> None:
+    def __init__(self, video: Video, studio: Studio, schedule: Schedule, wanted: Wanted, output: Output) -> None:
         self.schedule = schedule
         self.studio = studio
         self.wanted = wanted
         self.frames: list[Frame] = []
         self.artefacts: list[Artefact] = []
-        self._folder = folder
+        self._output = output
+        self._film = output.film(CLIP)
         self._signboard = Signboard(wanted.overlay) if wanted.overlay else None
-        self._clip = ClipWriter(folder / CLIP, studio.size, video.stream.average_rate, video.limits.threads)
+        self._clip = ClipWriter(self._film, studio.size, video.stream.average_rate, video.limits.threads)
         self._seen: Shown | None = None
         self._last: _Still | None = None
         self._best: tuple[float, _Still, int] | None = None
@@ -117,7 +119,8 @@ class Making:
             for _ in range(due):
                 self._frame(still)
         self._clip.close()
-        self._note(CLIP, (self._folder / CLIP).read_bytes())
+        self._film.seek(0)
+        self._note(CLIP, self._film.read())
         assert self._best
         best = self._best[2] - 1
         self.frames[best] = replace(self.frames[best], is_best=True)
@@ -126,6 +129,7 @@ class Making:
         """Nothing is left open; whatever went wrong before is the thing to tell."""
         with suppress(OSError):
             self._clip.abandon()
+        self._film.close()
 
     def film(self) -> Clip:
         width, height = self.studio.size
@@ -176,10 +180,10 @@ class Making:
         return pictures.jpeg(image, self.wanted.quality)
 
     def _write(self, name: str, data: bytes) -> str:
-        (self._folder / name).write_bytes(data)
+        self._output.write(name, data)
         self._note(name, data)
         return name
 
     def _note(self, name: str, data: bytes) -> None:
-        kind = _TYPES[Path(name).suffix]
+        kind = _TYPES[PurePath(name).suffix]
         self.artefacts.append(Artefact(name, kind, len(data), hashlib.sha256(data).hexdigest()))

@@ -1,10 +1,11 @@
 """A film that every browser plays: H.264, yuv420p, its index in front."""
 
 import math
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
-from pathlib import Path
+from typing import BinaryIO
 
 import av
 from av.container import OutputContainer
@@ -15,6 +16,7 @@ from av.video.frame import VideoFrame
 from snapapp.media.container import SECOND
 
 _TICKS = 90_000  # a second
+_BUFFER = 256 * 1024
 _OPTIONS = {
     # As close to the original (SSIM) as veryfast at 23, on footage with and without grain, in half the time; the price
     # is a film up to twice as large, 150 to 300 KB a second. Without the two parameters it takes a tenth longer.
@@ -29,10 +31,10 @@ _OPTIONS = {
 class ClipWriter:
     """One film, from its first frame to `close`."""
 
-    def __init__(self, path: Path, size: tuple[int, int], rate: Fraction | None, threads: int) -> None:
-        self._file = _started(path)
+    def __init__(self, file: BinaryIO, size: tuple[int, int], rate: Fraction | None, threads: int) -> None:
+        self._film = _started(file)
         rate = rate if rate and 1 <= rate <= 240 else Fraction(25)
-        self._stream = self._file.add_stream("libx264", rate=rate, options=_OPTIONS | {"threads": str(threads)})
+        self._stream = self._film.add_stream("libx264", rate=rate, options=_OPTIONS | {"threads": str(threads)})
         self._stream.width, self._stream.height = size
         self._stream.pix_fmt = "yuv420p"
         self._stream.codec_context.time_base = Fraction(1, _TICKS)
@@ -64,7 +66,7 @@ class ClipWriter:
         if not self._closed:
             self._closed = True
             with writing():
-                self._file.close()
+                self._film.close()
 
     def _tell_colors(self, picture: VideoFrame) -> None:
         """Else a player guesses them by the size, and wrongly where a large video became a small film."""
@@ -75,7 +77,7 @@ class ClipWriter:
     def _mux(self, picture: VideoFrame | None) -> None:
         with writing():
             for packet in self._stream.encode(picture):
-                self._file.mux(self._timed(packet))
+                self._film.mux(self._timed(packet))
 
     def _timed(self, packet: "Packet[Stream]") -> "Packet[Stream]":
         """The encoder forgets how long frames last; of the last one nobody else would know."""
@@ -85,9 +87,9 @@ class ClipWriter:
 
 
 @contextmanager
-def film(path: Path) -> Iterator[OutputContainer]:
-    with writing(), _started(path) as file:
-        yield file
+def film(file: BinaryIO) -> Iterator[OutputContainer]:
+    with writing(), _started(file) as container:
+        yield container
 
 
 @contextmanager
@@ -95,13 +97,50 @@ def writing() -> Iterator[None]:
     """What fails here is our disk or our encoder, not the video: it may pass the next time."""
     try:
         yield
-    except av.FFmpegError as error:
+    except (av.FFmpegError, OSError) as error:
         raise OSError(error.errno, f"the film cannot be written: {error.strerror}") from error
 
 
-def _started(path: Path) -> OutputContainer:
-    # FFmpeg reopens the file by its name to bring the index to the front, so this is a name and no file object
-    return av.open(str(path.resolve()), "w", format="mp4", options={"movflags": "+faststart"})
+def _started(file: BinaryIO) -> OutputContainer:
+    # to bring the index to the front FFmpeg opens the file once more, by its name if it is not told otherwise
+    return av.open(
+        _Place(file),
+        "w",
+        format="mp4",
+        options={"movflags": "+faststart"},
+        io_open=lambda *_: _Place(file),
+        buffer_size=_BUFFER,
+    )
+
+
+class _Place:
+    """A place in a file in which others have theirs."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._at = 0
+
+    def read(self, size: int) -> bytes:
+        self._file.seek(self._at)
+        data = self._file.read(size)
+        self._at += len(data)
+        return data
+
+    def write(self, data: bytes) -> int:
+        self._file.seek(self._at)
+        written = 0
+        while written < len(data):  # a disk that fills up takes a part first
+            written += self._file.write(data[written:])
+        self._at += written
+        return written
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = self._at if whence == os.SEEK_CUR else 0
+        self._at = self._file.seek(base + offset, os.SEEK_END if whence == os.SEEK_END else os.SEEK_SET)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
 
 
 def _tick(time: int) -> int:

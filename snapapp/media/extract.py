@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import BinaryIO
 
 from snapapp.media import pictures
@@ -13,6 +12,7 @@ from snapapp.media.container import SECOND, Video, opened
 from snapapp.media.limits import Limits
 from snapapp.media.moments import Shown, frames_from, of_frame, of_second
 from snapapp.media.options import Progress, Wanted, unheard
+from snapapp.media.output import Output
 from snapapp.media.pipeline_thread import Conveyor
 from snapapp.media.probe import Probe, clockwise, described
 from snapapp.media.scaling import studio
@@ -47,17 +47,17 @@ class Extracted:
 def extract(
     source: BinaryIO,
     wanted: Wanted,
-    folder: Path,
+    output: Output,
     progress: Progress = unheard,
     limits: Limits | None = None,
 ) -> Extracted:
-    """Writes the files into the folder, which is the attempt's own, and tells what they are."""
+    """Writes the files, and tells what they are."""
     with opened(source, limits or Limits()) as video:
         progress(1, "finding the moment")
         schedule = scheduled(wanted, _start(video, wanted))
         frames = frames_from(video, schedule.start, schedule.until)
         first = next(frames)
-        with closing(Making(video, studio(video, first.frame, wanted.max_width), schedule, wanted, folder)) as making:
+        with closing(Making(video, studio(video, first.frame, wanted.max_width), schedule, wanted, output)) as making:
             ends = _pass_on(first, frames, making, progress)
             missing = schedule.until - ends
             making.complete(repeat_last=missing <= _TOLERATED)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from functools import lru_cache
+from io import BytesIO
 from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
@@ -10,7 +11,7 @@ from snapapp.media.container import SECOND
 from snapapp.media.options import Overlay, color
 
 # Pillow's own font draws boxes instead of accents.
-_FONT = Path(__file__).parent / "fonts" / "DejaVuSans-Bold.ttf"
+_FONT = (Path(__file__).parent / "fonts" / "DejaVuSans-Bold.ttf").read_bytes()
 _SMALLEST = 8  # pixels: below, nobody reads it
 _GAP = 4  # between cards
 
@@ -76,7 +77,7 @@ def _cut(text: str, font: ImageFont.FreeTypeFont, width: int) -> str:
 @lru_cache(maxsize=8)
 def _font(size: int) -> ImageFont.FreeTypeFont:
     # the plain layout: the other one depends on libraries that a machine may lack
-    return ImageFont.truetype(str(_FONT), size, layout_engine=ImageFont.Layout.BASIC)
+    return ImageFont.truetype(BytesIO(_FONT), size, layout_engine=ImageFont.Layout.BASIC)
 
 
 def _margin(overlay: Overlay, size: tuple[int, int]) -> int:

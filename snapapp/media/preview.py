@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import BinaryIO
 
 from av.packet import Packet
@@ -30,11 +29,11 @@ class Preview:
 
 def preview(
     source: BinaryIO,
-    target: Path,
+    target: BinaryIO,
     progress: Progress = unheard,
     limits: Limits | None = None,
 ) -> Preview:
-    """Without sound. Writes one MP4; a failure leaves none."""
+    """Without sound. Writes one MP4 into an empty file without a buffer; a failure leaves it empty."""
     limits = limits or Limits()
     try:
         with opened(source, limits) as video:
@@ -43,11 +42,11 @@ def preview(
             moved = _moved(video, target, progress)
         if moved and _plays(target, limits):
             return moved
+        _empty(target)
         with opened(source, limits) as video:
             return _coded(video, target, progress)
     except BaseException:
-        with suppress(FileNotFoundError):
-            target.unlink()
+        _empty(target)
         raise
 
 
@@ -56,13 +55,17 @@ def _fits(video: Video) -> bool:
     return video.kind == "mkv" and codec_name(video.stream) == "h264" and video.stream.pix_fmt == "yuv420p"
 
 
-def _plays(target: Path, limits: Limits) -> bool:
+def _plays(target: BinaryIO, limits: Limits) -> bool:
     """What was damaged may be decoded on, and yet be worth nothing when only moved."""
-    with target.open("rb") as file:
-        return probe(file, limits).plays_in_browsers
+    return probe(target, limits).plays_in_browsers
 
 
-def _moved(video: Video, target: Path, progress: Progress) -> Preview | None:
+def _empty(target: BinaryIO) -> None:
+    target.seek(0)
+    target.truncate()
+
+
+def _moved(video: Video, target: BinaryIO, progress: Progress) -> Preview | None:
     """Packet by packet into an MP4: seconds instead of minutes."""
     told, ends, count = _Told(video, progress), 0, 0
     with film(target) as file:
@@ -95,7 +98,7 @@ def _ordered(packets: "Iterator[Packet[VideoStream]]") -> "Iterator[Packet[Video
         waiting.clear()
 
 
-def _coded(video: Video, target: Path, progress: Progress) -> Preview:
+def _coded(video: Video, target: BinaryIO, progress: Progress) -> Preview:
     video.pixels_left = video.limits.max_preview_pixels
     video.afford(video.stream.frames)
     told, place, writer = _Told(video, progress), None, None

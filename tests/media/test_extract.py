@@ -15,7 +15,7 @@ from PIL import Image
 from thumbhash import thumb_hash_to_approximate_aspect_ratio
 
 from snapapp import media
-from snapapp.media import Extracted, PastTheEnd
+from snapapp.media import Extracted, Folder, PastTheEnd
 from tests.media.conftest import Video, Whole
 from tests.media.material import GOOD, Recipe, decoded_whole, make, make_overlay, make_wanted, number_on, shown_at
 
@@ -27,7 +27,7 @@ KINDS = [
 
 def extracted(path: Path, folder: Path, start_seconds: float | None = 1.0, **wanted: Any) -> Extracted:
     with path.open("rb") as file:
-        return media.extract(file, make_wanted(start_seconds, **wanted), folder)
+        return media.extract(file, make_wanted(start_seconds, **wanted), Folder(folder))
 
 
 def picture(folder: Path, name: str) -> Image.Image:
@@ -233,7 +233,7 @@ def test_progress_rises_and_what_it_raises_ends_the_work(video: Video, tmp_path:
     """A cancelled job stops here, and leaves no thread behind."""
     told: list[int] = []
     with video("b_frames").open("rb") as file:
-        media.extract(file, make_wanted(0.5), tmp_path, lambda percent, step: told.append(percent))
+        media.extract(file, make_wanted(0.5), Folder(tmp_path), lambda percent, step: told.append(percent))
     assert told == sorted(set(told))
     assert told[0] < 10
     assert told[-1] >= 90
@@ -243,7 +243,7 @@ def test_progress_rises_and_what_it_raises_ends_the_work(video: Video, tmp_path:
             raise InterruptedError("cancelled")
 
     with video("b_frames").open("rb") as file, pytest.raises(InterruptedError, match="cancelled"):
-        media.extract(file, make_wanted(0.5), tmp_path, cancel)
+        media.extract(file, make_wanted(0.5), Folder(tmp_path), cancel)
     assert "conveyor" not in {thread.name for thread in threading.enumerate()}
 
 
@@ -286,7 +286,7 @@ def test_what_the_source_raises_comes_through_as_it_is(video: Video, tmp_path: P
 
 def failure_of(source: BinaryIO, folder: Path) -> BaseException | None:
     try:
-        media.extract(source, make_wanted(1.0), folder)
+        media.extract(source, make_wanted(1.0), Folder(folder))
     except BaseException as raised:  # noqa: BLE001 - whatever it is
         return raised
     return None
@@ -318,4 +318,4 @@ def test_only_seek_read_and_tell_are_asked_of_a_source(video: Video, tmp_path: P
             self.read, self.seek, self.tell = self._file.read, self._file.seek, self._file.tell
 
     bare = cast(BinaryIO, Bare(video("mkv").read_bytes()))
-    assert media.extract(bare, make_wanted(1.0), tmp_path).frame_count == 5
+    assert media.extract(bare, make_wanted(1.0), Folder(tmp_path)).frame_count == 5

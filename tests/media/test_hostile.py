@@ -13,6 +13,7 @@ from PIL import Image
 
 from snapapp import media
 from snapapp.media import (
+    Folder,
     Limits,
     NoVideo,
     PastTheEnd,
@@ -28,7 +29,7 @@ from tests.media.material import GOOD, giant, make, make_wanted, patched
 def refused(data: bytes, folder: Path, moment: float = 1.0, limits: Limits | None = None) -> str:
     """Why, in words that name no error number only."""
     with pytest.raises(media.Unusable) as raised:
-        media.extract(io.BytesIO(data), make_wanted(moment), folder, limits=limits)
+        media.extract(io.BytesIO(data), make_wanted(moment), Folder(folder), limits=limits)
     return f"{type(raised.value).__name__}: {raised.value}"
 
 
@@ -85,7 +86,7 @@ def test_of_a_video_that_breaks_off_the_beginning_is_used(video: Video, whole: W
     """Its index is in front: it promises three seconds."""
     data = video("faststart").read_bytes()
     half = data[: data.index(b"mdat") + (len(data) - data.index(b"mdat")) // 2]
-    made = media.extract(io.BytesIO(half), make_wanted(0.2, duration_seconds=0.4), tmp_path)
+    made = media.extract(io.BytesIO(half), make_wanted(0.2, duration_seconds=0.4), Folder(tmp_path))
     assert made.frame_count == 2
     with pytest.raises(PastTheEnd, match=r"the video lasts 1\.\d\d s \(it says 3.00 s: it was cut off\)"):
         media.still(io.BytesIO(half), 2.9)
@@ -94,7 +95,9 @@ def test_of_a_video_that_breaks_off_the_beginning_is_used(video: Video, whole: W
 @pytest.mark.parametrize("kind", ["mkv", "mkv_without_index", "fragmented", "webm_vp9"])
 def test_containers_that_are_written_as_they_go_can_break_off_anywhere(video: Video, tmp_path: Path, kind: str) -> None:
     data = video(kind).read_bytes()
-    made = media.extract(io.BytesIO(data[: len(data) * 2 // 3]), make_wanted(0.2, duration_seconds=0.4), tmp_path)
+    made = media.extract(
+        io.BytesIO(data[: len(data) * 2 // 3]), make_wanted(0.2, duration_seconds=0.4), Folder(tmp_path)
+    )
     assert made.frame_count == 2
 
 
@@ -106,7 +109,7 @@ def test_the_decoder_is_believed_and_not_the_header(video: Video, tmp_path: Path
     data = video("plain").read_bytes()
     for size in (b"\x00\x10\x00\x10", b"\xff\xff\xff\xff"):
         lying = patched(data, b"avc1", 24, size, which=-1 + data.count(b"avc1"))
-        made = media.extract(io.BytesIO(lying), make_wanted(1.0), tmp_path)
+        made = media.extract(io.BytesIO(lying), make_wanted(1.0), Folder(tmp_path))
         assert (made.height, made.frame_count) == (180, 5)
 
 
@@ -122,7 +125,7 @@ def test_counts_sizes_and_offsets_that_lie_do_no_harm(
 def ending(data: bytes, folder: Path) -> int | str:
     """The number of frames, or that a reason was given."""
     try:
-        return media.extract(io.BytesIO(data), make_wanted(1.0), folder).frame_count
+        return media.extract(io.BytesIO(data), make_wanted(1.0), Folder(folder)).frame_count
     except media.MediaError as error:
         return "reason" if len(str(error)) > 20 else repr(error)
 
@@ -160,7 +163,7 @@ def test_work_beyond_its_limit_is_refused(video: Video, tmp_path: Path, kind: st
     few = Limits(max_decoded_pixels=20 * 320 * 180)
     assert "TooLarge: too many frames of 320×180" in refused(video(kind).read_bytes(), tmp_path, 1.9, few)
     assert media.extract(
-        io.BytesIO(video(kind).read_bytes()), make_wanted(0.0, duration_seconds=0.1), tmp_path, limits=few
+        io.BytesIO(video(kind).read_bytes()), make_wanted(0.0, duration_seconds=0.1), Folder(tmp_path), limits=few
     ).frame_count
 
 
@@ -176,7 +179,9 @@ def test_work_that_the_index_shows_to_be_too_much_is_not_begun(video: Video, tmp
     path = make(replace(GOOD["prores"], options={"profile": "2"}), tmp_path / "v.mov")
     source = Counting(path.read_bytes())
     with pytest.raises(TooLarge):
-        media.extract(source, make_wanted(0.1, duration_seconds=2), tmp_path, limits=Limits(max_decoded_pixels=10**6))
+        media.extract(
+            source, make_wanted(0.1, duration_seconds=2), Folder(tmp_path), limits=Limits(max_decoded_pixels=10**6)
+        )
     assert source.taken < len(source.getvalue()) / 3
 
 

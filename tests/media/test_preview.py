@@ -1,6 +1,7 @@
 """A copy for the browser whose times are those of the original."""
 
 import io
+import os
 from pathlib import Path
 
 import av
@@ -20,8 +21,8 @@ def test_a_moment_marked_on_the_copy_is_that_moment_of_the_original(
 ) -> None:
     """Every frame, at its time, within a millisecond."""
     target = tmp_path / "preview.mp4"
-    with video(kind).open("rb") as file:
-        made = media.preview(file, target)
+    with video(kind).open("rb") as file, target.open("w+b", buffering=0) as film:
+        made = media.preview(file, film)
     copied = decoded_whole_from_zero(target)
     assert [number for number, _ in copied] == [one.number for one in whole(kind)]
     assert [begins for _, begins in copied] == pytest.approx([one.begins for one in whole(kind)], abs=0.001)
@@ -42,8 +43,8 @@ def decoded_whole_from_zero(path: Path) -> list[tuple[int, float]]:
 
 
 def test_what_h264_is_in_a_matroska_file_is_moved_and_not_coded_again(video: Video, tmp_path: Path) -> None:
-    with video("mkv").open("rb") as file:
-        media.preview(file, tmp_path / "preview.mp4")
+    with video("mkv").open("rb") as file, (tmp_path / "preview.mp4").open("w+b", buffering=0) as film:
+        media.preview(file, film)
     assert packets_of(tmp_path / "preview.mp4") == packets_of(video("mkv"))
 
 
@@ -52,19 +53,19 @@ def packets_of(path: Path) -> list[bytes]:
         return [bytes(packet) for packet in file.demux(file.streams.video[0]) if packet.size]
 
 
-def test_a_copy_that_failed_leaves_no_file(video: Video, tmp_path: Path) -> None:
-    target = tmp_path / "preview.mp4"
-    with pytest.raises(media.TooLarge):
-        media.preview(io.BytesIO(video("hevc").read_bytes()), target, limits=Limits(max_preview_pixels=10**6))
-    data = video("fragmented").read_bytes()
-    with pytest.raises(media.Unreadable):
-        media.preview(io.BytesIO(data[: data.index(b"moof") - 4]), target)
-    assert list(tmp_path.iterdir()) == []
+def test_a_copy_that_failed_leaves_nothing(video: Video, tmp_path: Path) -> None:
+    with (tmp_path / "preview.mp4").open("w+b", buffering=0) as film:
+        with pytest.raises(media.TooLarge):
+            media.preview(io.BytesIO(video("hevc").read_bytes()), film, limits=Limits(max_preview_pixels=10**6))
+        data = video("fragmented").read_bytes()
+        with pytest.raises(media.Unreadable):
+            media.preview(io.BytesIO(data[: data.index(b"moof") - 4]), film)
+        assert film.seek(0, os.SEEK_END) == 0
 
 
 def test_progress_is_told_by_the_percent(video: Video, tmp_path: Path) -> None:
     told: list[int] = []
-    with video("hevc").open("rb") as file:
-        media.preview(file, tmp_path / "preview.mp4", lambda percent, step: told.append(percent))
+    with video("hevc").open("rb") as file, (tmp_path / "preview.mp4").open("w+b", buffering=0) as film:
+        media.preview(file, film, lambda percent, step: told.append(percent))
     assert told == sorted(set(told))
     assert told[-1] > 90

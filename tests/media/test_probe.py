@@ -7,7 +7,7 @@ import av
 import pytest
 
 from snapapp import media
-from snapapp.media import Probe
+from snapapp.media import Folder, Probe
 from tests.media.conftest import Video
 from tests.media.material import GOOD, X265, Recipe, make, make_wanted, sound_only, subtitled_picture
 
@@ -68,7 +68,7 @@ def test_high_dynamic_range_is_said_to_be_there(tmp_path: Path) -> None:
     found = probed(path)
     assert (found.compatible, found.is_hdr) == (True, True)
     with path.open("rb") as file:
-        assert media.extract(file, make_wanted(0.0), tmp_path).probe.is_hdr
+        assert media.extract(file, make_wanted(0.0), Folder(tmp_path)).probe.is_hdr
 
 
 def test_a_file_without_moving_pictures_says_so(tmp_path: Path) -> None:

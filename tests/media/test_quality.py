@@ -9,7 +9,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFilter
 
 from snapapp import media
-from snapapp.media import Extracted
+from snapapp.media import Extracted, Folder
 from tests.media.material import X264, X265, Recipe, make, make_wanted
 
 Paint = Callable[[int, tuple[int, int]], Image.Image]
@@ -19,7 +19,7 @@ SIZE = (640, 360)
 def extracted(paint: Paint, folder: Path, fps: float = 5) -> Extracted:
     path = make(Recipe(paint=paint, size=SIZE, options=X264, times=tuple(range(0, 30 * 3600, 3600))), folder / "v.mp4")
     with path.open("rb") as file:
-        return media.extract(file, make_wanted(0.0, fps=fps), folder)
+        return media.extract(file, make_wanted(0.0, fps=fps), Folder(folder))
 
 
 def field(number: int, size: tuple[int, int]) -> Image.Image:
@@ -91,7 +91,7 @@ def test_a_slow_video_is_not_frozen_because_it_shows_one_frame_for_long(tmp_path
     times = tuple(range(0, 12 * 22_500, 22_500))
     path = make(Recipe(paint=field, size=SIZE, options=X264, times=times), tmp_path / "v.mp4")
     with path.open("rb") as file:
-        made = media.extract(file, make_wanted(0.0, fps=10), tmp_path)
+        made = media.extract(file, make_wanted(0.0, fps=10), Folder(tmp_path))
     assert len({frame.timestamp_seconds for frame in made.frames}) == 4
     assert not any(frame.quality.frozen for frame in made.frames)
 
@@ -100,7 +100,7 @@ def test_a_small_film_of_a_large_video_says_which_colours_it_has(tmp_path: Path)
     """A player takes what says nothing for BT.709 when it is large and for BT.601 when it is small."""
     path = make(Recipe(size=(1280, 720), times=(0, 3600, 7200)), tmp_path / "v.mp4")
     with path.open("rb") as file:
-        made = media.extract(file, make_wanted(0.0, duration_seconds=0.1, max_width=320), tmp_path)
+        made = media.extract(file, make_wanted(0.0, duration_seconds=0.1, max_width=320), Folder(tmp_path))
     with av.open(str(tmp_path / made.snapshot_video.file_name)) as clip:
         context = clip.streams.video[0].codec_context
         assert (context.width, context.colorspace, context.color_range) == (320, 1, 1)  # BT.709, limited
@@ -122,7 +122,7 @@ def test_colours_stay_what_they_were(tmp_path: Path, recipe: Recipe, color: tupl
     plain = replace(recipe, paint=lambda number, size: Image.new("RGB", size, color), times=recipe.times[:10])
     path = make(plain, tmp_path / ("v" + recipe.suffix))
     with path.open("rb") as file:
-        made = media.extract(file, make_wanted(0.1, duration_seconds=0.2), tmp_path)
+        made = media.extract(file, make_wanted(0.1, duration_seconds=0.2), Folder(tmp_path))
     with av.open(str(tmp_path / made.snapshot_video.file_name)) as clip:
         filmed = next(clip.decode(video=0)).to_image()  # type: ignore[no-untyped-call]
     with Image.open(tmp_path / made.poster) as image:

@@ -158,14 +158,15 @@ def use(data: bytes, number: int, folder: Path) -> None:
     if number % 8 == 0:
         media.still(io.BytesIO(data), 0.7)
     elif number % 8 == 1:
-        made = media.preview(io.BytesIO(data), folder / "preview.mp4")
+        with (folder / "preview.mp4").open("w+b", buffering=0) as film:
+            made = media.preview(io.BytesIO(data), film)
         assert made.frame_count > 0
         assert media.probe(io.BytesIO((folder / "preview.mp4").read_bytes())).compatible
     else:
         overlay = make_overlay(("São João", "412.5"), shows_frame=True, shows_time=True)
         moment = {"start_frame": 12} if number % 4 == 2 else {"start_seconds": 0.7}
         wanted = make_wanted(**moment, clip_seconds=0.6, overlay=overlay)
-        made_of_it = media.extract(io.BytesIO(data), wanted, folder)
+        made_of_it = media.extract(io.BytesIO(data), wanted, media.Folder(folder))
         names = {artefact.file_name for artefact in made_of_it.artefacts}
         assert names == {path.name for path in folder.iterdir()}
         assert made_of_it.frame_count > 0

@@ -49,7 +49,7 @@ def work(source: Path, moment: float) -> None:
         with tempfile.TemporaryDirectory() as folder:
             began, cpu = perf_counter(), process_time()
             with source.open("rb") as file:
-                media.extract(file, wanted, Path(folder))
+                media.extract(file, wanted, media.Folder(Path(folder)))
             measured = {"seconds": perf_counter() - began, "cpu": process_time() - cpu, "peak_mb": _peak_mb()}
         print(json.dumps(measured), flush=True)
 
