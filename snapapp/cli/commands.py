@@ -7,13 +7,14 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable
 
-from snapapp import logs, postgres, processing
+from snapapp import logs, postgres
 from snapapp.backup import check
 from snapapp.cli.explanation import explanation
 from snapapp.jobs import cli, doctor, kinds, registry
 from snapapp.jobs.cli.shown import milliseconds, say
 from snapapp.postgres import database, schema
 from snapapp.postgres.in_use import in_use
+from snapapp.processing import loading
 from snapapp.settings.table import LogLevel, Settings
 
 
@@ -100,7 +101,7 @@ def described(settings: Settings, url: str) -> doctor.House:
 
 def check_deploy(arguments: Namespace, settings: Settings) -> int:
     def look() -> int:
-        processing.load(settings)
+        loading.load(settings)
         with in_use(settings) as url, doctor.consulting(url) as line:
             deploy = doctor.compare(line, registry.default)
         if arguments.json:
@@ -113,7 +114,7 @@ def check_deploy(arguments: Namespace, settings: Settings) -> int:
 
 
 def show_kinds(arguments: Namespace, settings: Settings) -> int:
-    processing.load(settings)
+    loading.load(settings)
     found = kinds.known(registry.default)
     if arguments.json:
         cli.show_json([dataclasses.asdict(one) for one in found])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from sqlalchemy.orm import Session
 
-from snapapp import logs, processing
+from snapapp import logs
 from snapapp.demo import first_minute
 from snapapp.domain import tenants
 from snapapp.domain.tables import Tenant
@@ -16,6 +16,7 @@ from snapapp.jobs.cli.shown import say
 from snapapp.jobs.enqueue import Defaults
 from snapapp.postgres import connections
 from snapapp.postgres.in_use import in_use
+from snapapp.processing import loading
 from snapapp.settings.table import Environment, LogLevel, Settings
 
 
@@ -76,7 +77,7 @@ _TENANT_COMMANDS: dict[str, Callable[[Session, Namespace], int]] = {
 def prepare_demo(_arguments: Namespace, settings: Settings) -> int:
     if settings.env is Environment.PROD:
         raise SnapError("The demo is for development, and SNAPAPP_ENV is prod.")
-    processing.load(settings)
+    loading.load(settings)
     Defaults.max_attempts = settings.job_max_attempts
     with in_use(settings) as url, connections.transaction(url) as db:
         job_id = first_minute.order(db)

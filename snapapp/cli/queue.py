@@ -13,10 +13,10 @@ def run(arguments: Namespace, settings: Settings) -> int:
     """The command that was typed; its exit code."""
     logs.begin(settings, at_least=LogLevel.WARNING)
     if arguments.needs_kinds:
-        from snapapp import processing  # with all that a worker needs
         from snapapp.jobs.enqueue import Defaults
+        from snapapp.processing import loading  # with all that a worker needs
 
-        processing.load(settings)
+        loading.load(settings)
         Defaults.max_attempts = settings.job_max_attempts
     with in_use(settings) as url:
         return cli.run(url, arguments)

@@ -26,7 +26,7 @@ from snapapp.settings.table import Settings
 
 _log = logging.getLogger(__name__)
 
-_ENTRY = "snapapp.processing:runtime"
+_ENTRY = "snapapp.processing.loading:runtime"
 
 
 def run(arguments: Namespace, settings: Settings) -> int:

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 
-from snapapp import logs, processing
+from snapapp import logs
 from snapapp.cli import start
 from snapapp.jobs.os.signals import Signals
 from snapapp.jobs.process import foreground
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.settings import JobsSettings
+from snapapp.processing import loading
 from snapapp.settings.table import Settings
 
 _log = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ _PATIENCE = timedelta(seconds=5)  # of a command that somebody waits for, with a
 def run(arguments: Namespace, settings: Settings) -> int:
     settings = _overridden(settings, arguments)
     logs.begin(settings)
-    processing.load(settings)
+    loading.load(settings)
     within = _PATIENCE if arguments.once or arguments.drain else None
     with Signals() as signals, ExitStack() as stack:
         url = start.reached(settings, signals, stack, within=within)

@@ -21,6 +21,7 @@ H = TypeVar("H", bound=Hook)
 _starts: dict[str, Hook] = {}  # by name, because a module that is loaded again declares the same again
 _stops: dict[str, Hook] = {}
 _turn = threading.Lock()
+_kept: set[int] = set()
 _workers = 0  # that run in this process: the first one runs the hooks of the start, the last one those of the end
 
 
@@ -38,6 +39,20 @@ def on_stop(hook: H) -> H:
 
 def has_an_end() -> bool:
     return bool(_stops)
+
+
+def keep(pid: int) -> None:
+    """A process that was started here and serves later jobs too: a job has not left it behind. For children."""
+    _kept.add(pid)
+
+
+def forget(pid: int) -> None:
+    """It has ended."""
+    _kept.discard(pid)
+
+
+def kept() -> list[int]:
+    return sorted(_kept)
 
 
 def start() -> None:

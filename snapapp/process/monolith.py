@@ -10,7 +10,7 @@ import psycopg
 import sqlalchemy.exc
 from sqlalchemy import Engine
 
-from snapapp import logs, processing, storage
+from snapapp import logs, storage
 from snapapp.demo import first_minute
 from snapapp.domain import tenants
 from snapapp.errors import SnapError
@@ -21,6 +21,7 @@ from snapapp.jobs.retry import pause_after
 from snapapp.jobs.worker.web_priority import WebPriority
 from snapapp.postgres import connections, database, migrate, schema
 from snapapp.postgres.in_use import in_use
+from snapapp.processing import loading
 from snapapp.settings.table import Environment, Settings
 from snapapp.signing import MediaLinks, secret_kept_in
 
@@ -61,7 +62,7 @@ class Monolith:
         if self._is_started:
             return
         self._is_started = True
-        processing.load(self.settings)
+        loading.load(self.settings)
         Defaults.max_attempts = self.settings.job_max_attempts  # also where no worker runs
         self.url = self._to_close.enter_context(in_use(self.settings, create=True))
         self.web = self._to_close.enter_context(connections.web_engine(self.url, self.settings))

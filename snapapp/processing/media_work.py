@@ -1,5 +1,6 @@
-"""Where pictures are made: in a child, of what the payload says, into storage. Failures that another attempt cannot
-mend are told from those that it may (D8): the first are `Permanent`, in words for the person who marked the moment."""
+"""What a child does with a video: opens it, has it decoded by a process that can do nothing else, and puts what was
+made into storage. Failures that another attempt cannot mend are told from those that it may (D8): the first are
+`Permanent`, in words for the person who marked the moment."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,20 +9,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from snapapp import media, sources, storage
-from snapapp.domain import snap_rules
-from snapapp.domain.snap_rules import Mode, Position
+from snapapp import sources, storage
 from snapapp.errors import Invalid
 from snapapp.jobs import Job, Permanent
-from snapapp.media import Extracted, Overlay, Wanted, as_json
-from snapapp.processing import child_settings, scratch
+from snapapp.processing import child_settings
+from snapapp.processing.decoder.client import WORK, Decoders, Made, Refused
+from snapapp.processing.decoder.wire import Garbled
 from snapapp.settings.table import Settings
 from snapapp.storage import NotStored, Storage, keys
 
-_EXTRAS = (
-    *("poster", "thumbnail", "thumbhash", "best_index", "black", "frozen", "blurred", "width", "height"),
-    *("missing_seconds", "damaged_packets", "artefacts", "settings"),
-)
+DECODERS = Decoders(WORK)  # of this process
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +26,7 @@ class MediaWork:
     storage: Storage
     fetching: sources.Limits
     scratch: Path
+    decoders: Decoders = DECODERS
 
     @classmethod
     def of(cls, settings: Settings) -> "MediaWork":
@@ -44,27 +42,34 @@ class MediaWork:
         return self._evidence(job, f"{job.payload['folder']}{job.lease_seq}/")
 
     def probe(self, job: Job) -> dict[str, Any]:
-        with judged(), self._video(job.payload["video"]) as video:
-            found: dict[str, Any] = as_json(media.probe(video))
+        with self._decoded("probe", job) as made:
+            found: dict[str, Any] = made.told
             return found
 
     def preview(self, job: Job) -> None:
-        with judged(), self._video(job.payload["video"]) as video, scratch.folder(self.scratch) as folder:
-            target = folder / "preview.mp4"
-            media.preview(video, target, job.update_progress)
-            self.storage.put(job.payload["key"], target)
+        with self._decoded("preview", job) as made:
+            self.storage.put(job.payload["key"], made.content("preview.mp4"))
 
     def still(self, job: Job) -> None:
-        with judged(), self._video(job.payload["video"]) as video:
-            self.storage.put(job.payload["key"], media.still(video, job.payload["at"]))
+        with self._decoded("still", job) as made:
+            self.storage.put(job.payload["key"], made.content("still.jpg"))
 
     def _evidence(self, job: Job, prefix: str) -> dict[str, Any]:
-        order = job.payload
-        with judged(), self._video(order["video"]) as video, scratch.folder(self.scratch) as folder:
-            made = media.extract(video, wanted_of(order), folder, job.update_progress)
-            for artefact in made.artefacts:
-                self.storage.put(prefix + artefact.file_name, folder / artefact.file_name)
-        return evidence_of(made, prefix)
+        with self._decoded("extract", job) as made:
+            evidence = evidence_of(made, prefix)
+            for name in made.names:
+                self.storage.put(prefix + name, made.content(name))
+        return evidence
+
+    @contextmanager
+    def _decoded(self, what: str, job: Job) -> Iterator[Made]:
+        with judged():
+            self.decoders.start()  # it gets ready while the video is opened
+            with (
+                self._video(job.payload["video"]) as video,
+                self.decoders.run(f"{WORK}:{what}", job.payload, video, self.scratch, job.update_progress) as made,
+            ):
+                yield made
 
     @contextmanager
     def _video(self, place: dict[str, str]) -> Iterator[BinaryIO]:
@@ -88,39 +93,16 @@ def judged() -> Iterator[None]:
         yield
     except NotStored as error:
         raise Permanent("The video's file is no longer there: upload it again") from error
-    except (media.Unusable, sources.SourceRefused, Invalid) as error:
+    except (Refused, sources.SourceRefused, Invalid) as error:
         raise Permanent(str(error)) from error
 
 
-def wanted_of(order: dict[str, Any]) -> Wanted:
-    """Checked once more, because a job may also be written by hand, in SQL."""
-    snap_rules.insist(order["wanted"], order["overlay"])
-    wanted = {name: value for name, value in order["wanted"].items() if name != "format"}
-    return Wanted(**wanted, overlay=_overlay_of(order))
-
-
-def _overlay_of(order: dict[str, Any]) -> Overlay | None:
-    if order["overlay"] is None:
-        return None
-    drawn = {**order["overlay"]}
-    mode, position = Mode(drawn.pop("mode")), Position(drawn.pop("position"))
-    return Overlay(
-        cards=media.cards(order["subject_id"], order["values"]),
-        shows_frame=mode in (Mode.SUBJECT_AND_FRAME, Mode.SUBJECT_AND_BOTH),
-        shows_time=mode in (Mode.SUBJECT_AND_TIMESTAMP, Mode.SUBJECT_AND_BOTH),
-        is_left=position in (Position.TOP_LEFT, Position.BOTTOM_LEFT),
-        is_top=position in (Position.TOP_LEFT, Position.TOP_RIGHT),
-        **drawn,
-    )
-
-
-def evidence_of(made: Extracted, prefix: str) -> dict[str, Any]:
-    """As `snaps.Evidence` takes it."""
-    return {
-        "probe": as_json(made.probe),
-        "resolved_start_seconds": made.resolved_start_seconds,
-        "frames": as_json(made.frames),
-        "clip": as_json(made.snapshot_video),
-        "extras": {name: as_json(getattr(made, name)) for name in _EXTRAS},
-        "media_prefix": prefix,
-    }
+def evidence_of(made: Made, prefix: str) -> dict[str, Any]:
+    """As `snaps.Evidence` takes it. Whatever names a file names one of this attempt's own."""
+    told, extras = made.told, made.told["extras"]
+    named = {told["clip"]["file_name"], extras["poster"], extras["thumbnail"]}
+    named |= {each["file_name"] for each in (*told["frames"], *extras["artefacts"])}
+    named |= {each["clean_file_name"] for each in told["frames"] if each["clean_file_name"] is not None}
+    if unknown := named - {*made.names}:
+        raise Garbled(f"files that were not made are named: {sorted(map(str, unknown))[:3]}")
+    return {**told, "media_prefix": prefix}

@@ -13,6 +13,12 @@ from tests.sources.server import Server, serving
 __all__ = ["processors"]  # importing it declares the kinds: these tests must not need others to have run before
 
 
+@pytest.fixture(scope="session", autouse=True)
+def decoders() -> Iterator[None]:
+    yield
+    media_work.DECODERS.stop()
+
+
 @pytest.fixture
 def remote() -> Iterator[Server]:
     with serving(Server()) as running:

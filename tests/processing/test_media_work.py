@@ -13,9 +13,11 @@ from PIL import Image
 
 from snapapp.api.product import snap_schema
 from snapapp.domain import snap_rules
+from snapapp.errors import Invalid
 from snapapp.jobs import Job, Permanent
-from snapapp.media import Overlay, probe
-from snapapp.processing.media_work import MediaWork, judged, wanted_of
+from snapapp.media import Overlay, Unusable, probe
+from snapapp.processing.decoder.work import wanted_of
+from snapapp.processing.media_work import MediaWork
 from snapapp.sources import Limits, SourceUnavailable
 from snapapp.storage import Local, keys
 from tests.media import material
@@ -145,7 +147,7 @@ NO_MOMENTS: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("changes", "words"), NO_MOMENTS)
 def test_a_moment_out_of_bounds_is_refused_whoever_wrote_the_job(changes: dict[str, Any], words: str) -> None:
     """S28."""
-    with pytest.raises(Permanent, match=words), judged():
+    with pytest.raises(Invalid, match=words):
         wanted_of({"wanted": WANTED | changes, "overlay": None, "subject_id": "BR-1", "values": []})
 
 
@@ -158,7 +160,7 @@ def test_a_moment_out_of_bounds_is_refused_whoever_wrote_the_job(changes: dict[s
 )
 def test_an_overlay_out_of_bounds_is_refused_whoever_wrote_the_job(changes: dict[str, Any]) -> None:
     """S30."""
-    with pytest.raises(Permanent), judged():
+    with pytest.raises((Invalid, Unusable)):
         wanted_of({"wanted": WANTED, "overlay": OVERLAY | changes, "subject_id": "BR-1", "values": []})
 
 
@@ -183,6 +185,7 @@ def test_a_remote_video_is_read_where_it_is(room: MediaWork, store: Local, remot
     ("changes", "reason"),
     [
         ({"wanted": WANTED | {"start_seconds": 100.0}}, r"3(\.0+)? s"),
+        ({"wanted": WANTED | {"fps": 11}}, "fps: must be from 1 to 10"),
         ({"video": {"key": "videos/default/absent/source"}}, "no longer there"),
         ({"video": {"url": "http://localhost:5432/x"}}, "address"),
         ({"video": {"url": "file:///etc/passwd"}}, "http"),

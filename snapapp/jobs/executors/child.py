@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> None:
     while request := messages.read(requests):
         job = _job(request["job"], pipe)
         pipe.say({"begun": True}, job)
-        pipe.say(_answer(request, job, pipe), job)
+        pipe.say(_answer(request, job, pipe) | {"kept": process_hooks.kept()}, job)
     process_hooks.stop(lambda name, error: print(f"{name}: {describe(error)}", file=sys.stderr))  # noqa: T201
 
 

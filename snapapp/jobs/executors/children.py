@@ -6,7 +6,6 @@ import selectors
 import sys
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from subprocess import PIPE, STDOUT
 from time import monotonic
 from typing import Any
@@ -20,6 +19,7 @@ from snapapp.jobs.executors.process_group import MB, Group, Watch, close_pipes, 
 from snapapp.jobs.executors.reaper import Guard
 from snapapp.jobs.executors.runners import Runner
 from snapapp.jobs.model import JSON_CAP, Buried, Failure, Job, Outcome, Succeeded
+from snapapp.jobs.os import environment
 from snapapp.jobs.registry import Processor
 from snapapp.jobs.settings import JobsSettings
 
@@ -30,7 +30,6 @@ _QUIET = 0.03  # seconds of silence after which it has said all
 _LAST_WORDS = 8192  # bytes of what it printed; they often say why it died
 _LAST_LINES = 20
 _STACKS_CAP = 65536  # bytes
-_KEPT = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"})
 
 
 class Child(Runner):
@@ -99,7 +98,8 @@ class Child(Runner):
                 [*argv, str(os.getpid()), str(stacks[1]), *self._modules],
                 pass_fds=their_ends,
                 stdin=nothing,
-                env=_environment() | dict(self._settings.child_environment),
+                # one that was taken over can still read what its user can: docs/executors.md
+                env=environment.plain() | dict(self._settings.child_environment),
                 stdout=PIPE,  # a job that prints must not write into our log as if it were us
                 stderr=STDOUT,
             )
@@ -125,6 +125,7 @@ class Child(Runner):
             finally:
                 watch.account()
             if answer is not None:
+                self._group.kept = frozenset(int(pid) for pid in answer.get("kept", ()))
                 return _outcome(job, answer, wait, watch)
             if is_last or line.has_begun or job.stop:
                 raise self._death()
@@ -138,7 +139,8 @@ class Child(Runner):
         late_report.put_down(job, "the child's stack", late_report.of_dump(dump) if dump else silent)
 
     def _is_worn_out(self, group: Group) -> bool:
-        has_left_something = len(group.family()) > 1  # a job started it and did not wait for its end
+        # a job started it and did not wait for its end
+        has_left_something = bool({*group.family()} - {group.pid} - group.kept)
         is_big = group.memory() > self._settings.child_max_rss_mb * MB
         return has_left_something or is_big or self._jobs >= self._settings.child_max_jobs
 
@@ -278,13 +280,6 @@ def _pipe(ours: ExitStack, theirs: ExitStack, *, out: bool) -> tuple[int, int]:
     ours.callback(os.close, near)
     theirs.callback(os.close, far)
     return near, far
-
-
-def _environment() -> dict[str, str]:
-    """What a program needs to run, and none of our secrets: so no crash or message tells them. A child that was taken
-    over can still read what its user can, `/proc/PPID/environ` too: see docs/executors.md."""
-    kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")}
-    return kept | {"PYTHONPATH": os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)}
 
 
 def _fields(job: Job) -> dict[str, Any]:

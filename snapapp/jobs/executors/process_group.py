@@ -35,6 +35,7 @@ class Group:
         self._is_over = False
         self._cpu, self._cpu_before = 0.0, 0.0  # seconds, as of the last attempt's end and of this one's beginning
         self._peak_is_its_own = True  # is the kernel's mark of this attempt?
+        self.kept: frozenset[int] = frozenset()  # descendants that it keeps from one job to the next
         self._rusage: resource.struct_rusage | None = None
         self._our_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         self.process: subprocess.Popen[bytes] = subprocess.Popen(argv, start_new_session=True, bufsize=0, **how)
@@ -90,7 +91,7 @@ class Group:
         """Writes onto the job what it has used; `seen` is the most memory that anybody saw, 0 where it was so short
         that nobody looked: then what it may have left running is left out, for looking around takes 0.1 ms."""
         if sys.platform == "linux":
-            self._cpu = sum(map(_cpu_of, self.family() if seen else [self.pid]))
+            self._cpu = sum(map(_cpu_of, self.family() if seen or self.kept else [self.pid]))
             job.cpu = max(0.0, self._cpu - self._cpu_before)
             job.peak = max(seen, _high_water(self.pid) if self._peak_is_its_own else 0) or None
 

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from snapapp import processing
 from snapapp.jobs import registry
 from snapapp.jobs.context import found
+from snapapp.processing import loading
 from snapapp.settings.table import Settings
 from tests import ROOT
 from tests.factory import Db, make_job, row
@@ -45,7 +45,7 @@ def test_a_worker_loads_nothing_heavy_for_a_plain_job(url: str, db: Db, kind: st
 
 
 def test_what_is_imported_later_is_there() -> None:
-    processing.load(Settings(product=True))
+    loading.load(Settings(product=True))
     for one in registry.default:
         for function in (one.function, one.commit, one.failed):
             if function and function.__module__.startswith("snapapp."):

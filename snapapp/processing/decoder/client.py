@@ -1,0 +1,243 @@
+"""The child's side: it has one decoder after the other made, serves each, and believes none more than it must."""
+
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from io import UnsupportedOperation
+from pathlib import Path
+from threading import Lock
+from typing import Any, BinaryIO
+
+from snapapp.errors import SnapError
+from snapapp.jobs import process_hooks
+from snapapp.jobs.executors.process_group import signal_name
+from snapapp.jobs.os import environment
+from snapapp.processing.decoder import wire
+
+WORK = "snapapp.processing.decoder.work"
+_NAME = re.compile(r"[a-z]+(_[0-9]{5})?\.(jpg|png|mp4)")
+_MOST_FILES = 1000
+_LAST_WORDS = 2000  # bytes
+_TEXT, _STEP = 4000, 100  # characters
+
+Progress = Callable[[int, str], None]
+
+
+class Refused(SnapError):
+    """This video, or this wish, will fail the same way every time."""
+
+
+class DecoderFailed(SnapError):
+    """What it was doing raised an error that says nothing against the video."""
+
+
+class OutOfMemory(DecoderFailed):
+    """It was refused memory."""
+
+
+class DecoderDied(SnapError):
+    """It ended without an answer: its video made it crash, or memory ran out."""
+
+
+class _Inside(Exception):
+    """Where in the decoder it happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a decoder told, and the files that it wrote. It has ended: nothing of this changes any more."""
+
+    told: Any
+    pictures: BinaryIO
+    film: BinaryIO
+    _places: dict[str, tuple[int, int] | None]
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._places)
+
+    def content(self, name: str) -> bytes | BinaryIO:
+        place = self._places[name]
+        if place is None:
+            self.film.seek(0)
+            return self.film
+        return os.pread(self.pictures.fileno(), place[1], place[0])
+
+
+class Decoders:
+    """The fork server is started with the first job, or by `start`, and again if it has died."""
+
+    def __init__(self, *modules: str) -> None:
+        self._modules = modules
+        self._turn = Lock()  # one decoder at a time
+        self._server: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+
+    def start(self) -> socket.socket:
+        if self._server and self._control and self._server.poll() is None:
+            return self._control
+        self.stop()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            number = theirs.fileno()
+            self._server = subprocess.Popen(
+                [sys.executable, "-m", "snapapp.processing.decoder.fork_server", str(number), *self._modules],
+                pass_fds=[number],
+                stdin=subprocess.DEVNULL,
+                env=environment.plain(),
+            )
+        process_hooks.keep(self._server.pid)
+        self._control = ours
+        return ours
+
+    def stop(self) -> None:
+        """Twice is fine."""
+        if self._control:
+            self._control.close()  # by which it ends
+        if self._server:
+            process_hooks.forget(self._server.pid)
+            self._server.wait()
+        self._control = self._server = None
+
+    @contextmanager
+    def run(self, do: str, order: dict[str, Any], video: BinaryIO, scratch: Path, progress: Progress) -> Iterator[Made]:
+        """`do` is `module:function`, of a module that the fork server has imported."""
+        scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with ExitStack() as stack:
+            words, pictures, film = (stack.enter_context(tempfile.TemporaryFile(dir=scratch)) for _ in range(3))
+            descriptor = _descriptor(video)
+            files = [each.fileno() for each in (words, pictures, film)] + ([] if descriptor is None else [descriptor])
+            size = video.seek(0, os.SEEK_END) if descriptor is None else None
+            said = {"do": do, "order": order, "size": size, "data_bytes": resource.getrlimit(resource.RLIMIT_DATA)[0]}
+            with self._turn, self._decoder(files) as (line, end):
+                with suppress(BrokenPipeError):  # it is dead: listening will tell
+                    wire.say(line, said)
+                answer = _served(line, video, progress)
+            if answer is None:
+                raise _death(end[0], words)
+            yield _made(answer, pictures, film)
+
+    @contextmanager
+    def _decoder(self, files: list[int]) -> Iterator[tuple[int, list[int]]]:
+        """A line to a new one; behind this it has ended, and how it did stands in the list."""
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs:
+                control = self._forked([theirs.fileno(), *files])
+            end: list[int] = []
+            try:
+                yield ours.fileno(), end
+            finally:
+                with suppress(OSError):
+                    control.sendall(wire.KILL)  # it has nothing more to say
+                    end.append(_ended(control))
+                if not end:  # the fork server has died, and its decoder with it
+                    self.stop()
+                    end.append(signal.SIGKILL)
+
+    def _forked(self, files: list[int]) -> socket.socket:
+        with suppress(OSError):  # it died meanwhile
+            control = self.start()
+            socket.send_fds(control, [wire.FORK], files)
+            return control
+        self.stop()
+        control = self.start()
+        socket.send_fds(control, [wire.FORK], files)
+        return control
+
+
+def _ended(control: socket.socket) -> int:
+    said = b""
+    while len(said) < wire.ENDED.size:
+        part = control.recv(wire.ENDED.size - len(said))
+        if not part:
+            raise ConnectionResetError
+        said += part
+    status: int = wire.ENDED.unpack(said)[0]
+    return status
+
+
+def _descriptor(video: BinaryIO) -> int | None:
+    try:
+        return video.fileno()
+    except (AttributeError, UnsupportedOperation):
+        return None  # it lies elsewhere
+
+
+# --- what a decoder says, which may have been taken over --------------------------------------------------------
+
+
+def _served(line: int, video: BinaryIO, progress: Progress) -> dict[str, Any] | None:
+    """Its last word, or None if it ended without one."""
+    while message := _heard(line):
+        if "read" in message:
+            piece = _piece(video, message["read"])
+            with suppress(BrokenPipeError):  # it is dead: listening will tell
+                wire.hand(line, piece)
+        elif "progress" in message:
+            percent, step = message["progress"]
+            progress(int(percent), str(step)[:_STEP])
+        else:
+            return message
+    return None
+
+
+def _heard(line: int) -> dict[str, Any] | None:
+    try:
+        return wire.heard(line)
+    except ConnectionResetError:
+        return None
+
+
+def _piece(video: BinaryIO, wanted: Any) -> bytes:
+    place, size = (int(number) for number in wanted)
+    if place < 0 or not 0 <= size <= wire.PIECE:
+        raise wire.Garbled(f"a piece of {size} bytes at {place}")
+    video.seek(place)
+    return video.read(size)
+
+
+def _made(answer: dict[str, Any], pictures: BinaryIO, film: BinaryIO) -> Made:
+    if "refused" in answer:
+        raise Refused(str(answer["refused"])[:_TEXT])
+    if "failed" in answer:
+        error, trace = str(answer["failed"])[:_TEXT], str(answer.get("trace"))[:_TEXT]
+        if answer.get("lacked_memory"):
+            raise OutOfMemory(error) from MemoryError(trace)
+        raise DecoderFailed(error) from _Inside(trace)
+    length = os.fstat(pictures.fileno()).st_size
+    files = dict(answer["files"])
+    if len(files) > _MOST_FILES:
+        raise wire.Garbled(f"{len(files)} files")
+    return Made(answer["made"], pictures, film, {_name(name): _place(place, length) for name, place in files.items()})
+
+
+def _name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise wire.Garbled(f"a file of the name {name[:100]!r}")
+    return name
+
+
+def _place(place: Any, length: int) -> tuple[int, int] | None:
+    if place is None:
+        return None
+    begins, size = (int(number) for number in place)
+    if not 0 <= begins <= begins + size <= length:
+        raise wire.Garbled(f"a file from {begins} to {begins + size} of {length} bytes")
+    return begins, size
+
+
+def _death(status: int, words: BinaryIO) -> DecoderDied:
+    code = os.waitstatus_to_exitcode(status)
+    how = f"was killed by {signal_name(code)}" if code < 0 else f"exited with code {code}"
+    words.seek(max(0, words.seek(0, os.SEEK_END) - _LAST_WORDS))
+    said = words.read(_LAST_WORDS).decode(errors="replace").strip()
+    return DecoderDied(f"the decoder {how}" + (f"\n{said}" if said else ""))

@@ -1,0 +1,72 @@
+"""How a decoder and the child that it works for speak: JSON or bytes, with a kind and their length in front."""
+
+import json
+import os
+import struct
+from typing import Any
+
+CAP = 4 * 1024 * 1024  # bytes of one message
+PIECE = 1024 * 1024  # bytes of the video that are sent at once
+FORK, KILL = b"f", b"k"  # what is said to the fork server: with the decoder's files, and of the decoder that works
+ENDED = struct.Struct(">i")  # what it says: how a decoder ended, as waitpid has it
+_HEAD = struct.Struct(">cI")
+_JSON, _BYTES = b"j", b"b"
+
+
+class Garbled(Exception):
+    """What came is not what we send."""
+
+
+def say(line: int, message: dict[str, Any]) -> None:
+    _send(line, _JSON, json.dumps(message, allow_nan=False).encode())
+
+
+def hand(line: int, data: bytes) -> None:
+    _send(line, _BYTES, data)
+
+
+def heard(line: int) -> dict[str, Any] | None:
+    """None when the other side is gone."""
+    body = _received(line, _JSON)
+    if body is None:
+        return None
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Garbled(f"a message is no JSON: {error}") from error
+    if not isinstance(message, dict):
+        raise Garbled(f"a message is an object, not {type(message).__name__}")
+    return message
+
+
+def handed(line: int) -> bytes | None:
+    return _received(line, _BYTES)
+
+
+def _send(line: int, kind: bytes, body: bytes) -> None:
+    if len(body) > CAP:
+        raise Garbled(f"a message of {len(body)} bytes")
+    data = memoryview(_HEAD.pack(kind, len(body)) + body)
+    while data:
+        data = data[os.write(line, data) :]
+
+
+def _received(line: int, wanted: bytes) -> bytes | None:
+    head = _exactly(line, _HEAD.size)
+    if head is None:
+        return None
+    kind, length = _HEAD.unpack(head)
+    if kind != wanted or length > CAP:
+        raise Garbled(f"a message of the kind {kind!r} and {length} bytes")
+    return _exactly(line, length)
+
+
+def _exactly(line: int, length: int) -> bytes | None:
+    parts = []
+    while length:
+        part = os.read(line, min(length, PIECE))
+        if not part:
+            return None
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)

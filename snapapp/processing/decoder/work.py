@@ -1,0 +1,81 @@
+"""What a decoder can be asked for, by the names of these functions. They get the job's payload and a desk."""
+
+import importlib
+import pkgutil
+from typing import Any
+
+import av
+from PIL import Image
+
+from snapapp import media
+from snapapp.domain import snap_rules
+from snapapp.domain.snap_rules import Mode, Position
+from snapapp.media import Extracted, Overlay, Wanted, as_json
+from snapapp.processing.decoder.desk import Desk
+
+PREVIEW, STILL = "preview.mp4", "still.jpg"
+_EXTRAS = (
+    *("poster", "thumbnail", "thumbhash", "best_index", "black", "frozen", "blurred", "width", "height"),
+    *("missing_seconds", "damaged_packets", "artefacts", "settings"),
+)
+
+
+def _import_the_rest() -> None:
+    """Both libraries import parts of themselves when a video needs them: behind the walls that is too late."""
+    for module in pkgutil.walk_packages(av.__path__, "av."):
+        if module.name != "av.__main__":
+            importlib.import_module(module.name)
+    Image.preinit()
+
+
+_import_the_rest()
+
+
+def extract(order: dict[str, Any], desk: Desk) -> dict[str, Any]:
+    return told_of(media.extract(desk.source, wanted_of(order), desk.output, desk.progress))
+
+
+def probe(_order: dict[str, Any], desk: Desk) -> dict[str, Any]:
+    found: dict[str, Any] = as_json(media.probe(desk.source))
+    return found
+
+
+def preview(_order: dict[str, Any], desk: Desk) -> None:
+    media.preview(desk.source, desk.output.film(PREVIEW), desk.progress)
+
+
+def still(order: dict[str, Any], desk: Desk) -> None:
+    desk.output.write(STILL, media.still(desk.source, order["at"]))
+
+
+def wanted_of(order: dict[str, Any]) -> Wanted:
+    """Checked once more, because a job may also be written by hand, in SQL."""
+    snap_rules.insist(order["wanted"], order["overlay"])
+    wanted = {name: value for name, value in order["wanted"].items() if name != "format"}
+    return Wanted(**wanted, overlay=_overlay_of(order))
+
+
+def _overlay_of(order: dict[str, Any]) -> Overlay | None:
+    if order["overlay"] is None:
+        return None
+    drawn = {**order["overlay"]}
+    mode, position = Mode(drawn.pop("mode")), Position(drawn.pop("position"))
+    return Overlay(
+        cards=media.cards(order["subject_id"], order["values"]),
+        shows_frame=mode in (Mode.SUBJECT_AND_FRAME, Mode.SUBJECT_AND_BOTH),
+        shows_time=mode in (Mode.SUBJECT_AND_TIMESTAMP, Mode.SUBJECT_AND_BOTH),
+        is_left=position in (Position.TOP_LEFT, Position.BOTTOM_LEFT),
+        is_top=position in (Position.TOP_LEFT, Position.TOP_RIGHT),
+        **drawn,
+    )
+
+
+def told_of(made: Extracted) -> dict[str, Any]:
+    """As `snaps.Evidence` takes it, but for where the files are, which a decoder does not know."""
+    return {
+        "probe": as_json(made.probe),
+        "resolved_start_seconds": made.resolved_start_seconds,
+        "frames": as_json(made.frames),
+        "clip": as_json(made.snapshot_video),
+        "extras": {name: as_json(getattr(made, name)) for name in _EXTRAS},
+    }

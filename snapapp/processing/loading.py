@@ -1,0 +1,57 @@
+"""What a process knows of job kinds: the product's, and those that the settings name."""
+
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from snapapp import logs
+from snapapp.errors import SnapError
+from snapapp.jobs import registry
+from snapapp.jobs.process.runtime import Runtime
+from snapapp.jobs.settings import JobsSettings
+from snapapp.settings.table import Settings
+
+_log = logging.getLogger(__name__)
+
+_PRODUCT = ("snapapp.processing.processors", "snapapp.demo.kinds")
+
+
+def load(settings: Settings) -> None:
+    """Imports the modules that declare processors and schedules: those that the settings name, and the product's."""
+    here = str(Path.cwd())  # where people keep the modules they name; children look there as well
+    if here not in sys.path:
+        sys.path.append(here)
+    for module in settings.processors:
+        _load_named(module)
+    if settings.has_product:
+        registry.load(_PRODUCT)
+
+
+def _load_named(module: str) -> None:
+    if module.partition(".")[0] in sys.stdlib_module_names:
+        raise SnapError(
+            f"SNAPAPP_PROCESSORS names {module}, which is a module of Python itself: give yours another name"
+        )
+    before = _declared()
+    try:
+        registry.load((module,))
+    except ImportError as error:
+        raise SnapError(f"SNAPAPP_PROCESSORS names {module}, which cannot be imported: {error}") from error
+    its = {processor.function.__module__ for processor in registry.default}
+    if _declared() == before and not any(f"{name}.".startswith(f"{module}.") for name in its):
+        place = getattr(sys.modules[module], "__file__", None) or "a folder"
+        _log.warning("SNAPAPP_PROCESSORS names %s, which declares no processor and no schedule: %s", module, place)
+
+
+def _declared() -> int:
+    known = registry.default
+    return len(known.kinds()) + len(known.schedules()) + len(known.routines())
+
+
+def runtime(url: str, adapt: Callable[[JobsSettings], JobsSettings]) -> Runtime:
+    """For a worker process that a supervisor started: it reads the environment itself, so that a restart renews it."""
+    settings = Settings.from_environment()
+    logs.set_up(settings)
+    load(settings)
+    return Runtime(adapt(settings.jobs(url)), events=logs.events_to_log(settings))
