@@ -81,6 +81,11 @@ class Decoders:
         self._server: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
 
+    @property
+    def pid(self) -> int | None:
+        """Of the fork server."""
+        return self._server.pid if self._server else None
+
     def start(self) -> socket.socket:
         if self._server and self._control and self._server.poll() is None:
             return self._control
