@@ -100,6 +100,10 @@ def _run(arguments: Namespace) -> int:
             from snapapp.cli import top
 
             return top.run(arguments, settings)
+        if arguments.command == "simulate":
+            from snapapp.cli import simulate
+
+            return simulate.run(arguments, settings)
         if arguments.command in _FAMILIES:
             from snapapp.cli import queue
 
@@ -155,6 +159,7 @@ def _parser(typed: Sequence[str]) -> ArgumentParser:
     _add_doctor(commands, typed)
     _add_check_deploy(commands)
     _add_kinds(commands)
+    _add_simulate(commands, typed)
     _add_bench(commands, typed)
     _add_completion(commands)
     commands.add_parser("version", help="say which version this is")
@@ -323,6 +328,19 @@ def _add_kinds(commands: "_SubParsersAction[Parser]") -> None:
     what = "show the kinds of jobs that this code declares, and what their payloads are"
     kinds = commands.add_parser("kinds", help=what, description=f"{what.capitalize()}.")
     kinds.add_argument("--json", action="store_true", help="for programs: with each payload's JSON schema")
+
+
+def _add_simulate(commands: "_SubParsersAction[Parser]", typed: Sequence[str]) -> None:
+    simulating = commands.add_parser(
+        "simulate",
+        help="say what jobs would wait for with other workers, limits or boxes",
+        description="Lets jobs come as they came lately, or as a file describes them, to workers, limits and boxes "
+        "that need not exist, and says what they would wait for. It starts nothing and changes nothing.",
+    )
+    if typed[:1] in (["simulate"], [_ALL]):
+        from snapapp.jobs.cli import simulate
+
+        simulate.add_arguments(simulating)
 
 
 def _add_bench(commands: "_SubParsersAction[Parser]", typed: Sequence[str]) -> None:

@@ -4,32 +4,20 @@
 """
 
 import random
-from bisect import bisect_left
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from statistics import fmean
 
 from snapapp.jobs.fleet.plan import Balance, Pool
-from snapapp.jobs.fleet.scaling import Crew, Load, Memory, decide
+from snapapp.jobs.simulation.load import Load, Work
+from snapapp.jobs.simulation.world import Boxes, World
 from tests import ROOT
 
 DOCS = ROOT / "docs" / "fleet"
 STEP = 0.1  # seconds
-_BOOTS_IN = 1.0  # seconds until a process that was started claims its first job
-_COMES, _GOES = 10.0, 3.0  # windows, as history.py has them
-_REMEMBERED = 300.0
 
 MOST = 8
 AUTO = Pool(name="it", min_processes=1, max_processes=MOST, balance=Balance.AUTO)
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    at: float
-    runtime: float
-    is_stalled: bool = False  # due, and never claimed: somebody holds it back
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +26,7 @@ class Shape:
 
     name: str
     says: str
-    jobs: tuple[Arrival, ...]
+    jobs: tuple[Work, ...]
     lasts: float
 
 
@@ -52,40 +40,33 @@ def shapes() -> list[Shape]:
     ]
 
 
-def _poisson(rate: float, runtime: float, begins: float, ends: float, seed: int = 7) -> tuple[Arrival, ...]:
+def _poisson(rate: float, runtime: float, begins: float, ends: float, seed: int = 7) -> tuple[Work, ...]:
     dice, at, jobs = random.Random(f"{seed} {rate} {begins}"), begins, []
     while (at := at + dice.expovariate(rate)) < ends:
-        jobs.append(Arrival(at, runtime * dice.uniform(0.5, 1.5)))
+        jobs.append(Work(at, runtime * dice.uniform(0.5, 1.5)))
     return tuple(jobs)
 
 
-def _spike() -> tuple[Arrival, ...]:
+def _spike() -> tuple[Work, ...]:
     background = _poisson(1, 0.1, 0, 300)
-    return tuple(sorted((*background, *(Arrival(60.0, 0.1) for _ in range(2400))), key=lambda job: job.at))
+    return tuple(sorted((*background, *(Work(60.0, 0.1) for _ in range(2400))), key=lambda job: job.at))
 
 
-def _sawtooth() -> tuple[Arrival, ...]:
+def _sawtooth() -> tuple[Work, ...]:
     steps = [(2 + 8 * (second % 60) / 10, second) for second in range(0, 360, 5)]
     return tuple(job for rate, second in steps for job in _poisson(rate, 0.12, second, second + 5))
 
 
-def _dead() -> tuple[Arrival, ...]:
-    return tuple(Arrival(20.0, 0.1, is_stalled=True) for _ in range(500))
+def _dead() -> tuple[Work, ...]:
+    return tuple(Work(20.0, 0.1, is_held=True) for _ in range(500))
 
 
-def _slow() -> tuple[Arrival, ...]:
+def _slow() -> tuple[Work, ...]:
     dice = random.Random(7)
-    return tuple(Arrival(6.0 * count, 30 * dice.uniform(0.9, 1.1)) for count in range(100))
+    return tuple(Work(6.0 * count, 30 * dice.uniform(0.9, 1.1)) for count in range(100))
 
 
 # --- the world --------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Process:
-    ready_at: float
-    free_at: float | None = None  # None: it has no job
-    leaves: bool = False
 
 
 @dataclass(slots=True)
@@ -119,96 +100,23 @@ class Run:
         return ordered[int(share * (len(ordered) - 1))] if ordered else 0.0
 
 
-class World:
-    """A queue and the processes that work it."""
-
-    def __init__(self, shape: Shape, processes: int) -> None:
-        self.now = 0.0
-        self.run = Run(shape)
-        self._coming = deque(shape.jobs)
-        self._waiting: deque[Arrival] = deque()
-        self._dead = 0
-        self._processes = [Process(0.0) for _ in range(processes)]
-        self._arrived: list[float] = []
-        self._ended: list[tuple[float, float]] = []  # when, how long it ran
-
-    @property
-    def present(self) -> int:
-        return sum(not process.leaves for process in self._processes)
-
-    def scale(self, wanted: int) -> None:
-        if wanted != self.present:
-            self.run.changes.append((self.now, self.present, wanted))
-        while self.present < wanted:
-            self._processes.append(Process(self.now + _BOOTS_IN))
-        for process in [one for one in self._processes if not one.leaves][: self.present - wanted]:
-            process.leaves = True
-
-    def step(self) -> None:
-        self.now += STEP
-        while self._coming and self._coming[0].at <= self.now:
-            job = self._coming.popleft()
-            self._arrived.append(job.at)
-            if job.is_stalled:
-                self._dead += 1
-            else:
-                self._waiting.append(job)
-        for process in self._processes:
-            self._work(process)
-        self._processes = [one for one in self._processes if not (one.leaves and one.free_at is None)]
-        self.run.due.append(len(self._waiting) + self._dead)
-        self.run.processes.append(len(self._processes))
-
-    def _work(self, process: Process) -> None:
-        """Within a step one job follows the other without a gap."""
-        at = max(process.ready_at, self.now - STEP) if process.free_at is None else process.free_at
-        while at <= self.now:
-            process.free_at = None
-            if process.leaves or not self._waiting:
-                return
-            job = self._waiting.popleft()
-            begins = max(at, job.at)
-            self.run.waits.append(begins - job.at)
-            process.free_at = at = begins + job.runtime
-            self._ended.append((at, job.runtime))
-
-    def load(self) -> Load:
-        """As history.load measures it."""
-        ended = [runtime for at, runtime in self._ended if self.now - _REMEMBERED < at <= self.now]
-        lately = sum(self.now - _GOES < at <= self.now for at, _ in self._ended)
-        arrived = len(self._arrived) - bisect_left(self._arrived, self.now - _COMES)
-        oldest = self.now - self._waiting[0].at if self._waiting else (self.now if self._dead else 0.0)
-        return Load(
-            due=len(self._waiting) + self._dead,
-            oldest_due=oldest,
-            running=sum(process.free_at is not None for process in self._processes),
-            arrivals=arrived / _COMES,
-            finished=lately / _GOES,
-            runtime=fmean(ended) if ended else None,
-        )
-
-
 def balanced(shape: Shape, pool: Pool = AUTO) -> Run:
-    """The autoscaler, which looks once a cooldown, as the database thread has it."""
-    world, memory = World(shape, pool.starts_with), Memory()
-    look_at = 0.0
-    while world.now < shape.lasts:
-        if world.now >= look_at - 1e-9:
-            look_at = world.now + pool.cooldown.total_seconds()
-            crew = memory.note(Crew(pool=pool, load=world.load(), present=world.present), world.now)
-            [decision] = decide([crew])
-            if decision.wanted != world.present:
-                world.scale(decision.wanted)
-                memory.changed_at = world.now
-        world.step()
-    return world.run
+    """With the autoscaler."""
+    run = Run(shape)
+
+    def note(world: World) -> None:
+        run.due.append(world.waiting.size + len(world.waiting.held))
+        run.processes.append(len(world.processes))
+
+    world = World(Load(works=shape.jobs, lasts=shape.lasts), Boxes(pools=(pool,)), watch=note, every=STEP)
+    world.run(until=shape.lasts)
+    run.changes = [change for scaler in world.scalers for change in scaler.changes]
+    run.waits = [at - work.at for work, at in world.began]
+    return run
 
 
 def fixed(shape: Shape, processes: int) -> Run:
-    world = World(shape, processes)
-    while world.now < shape.lasts:
-        world.step()
-    return world.run
+    return balanced(shape, Pool(name="it", max_processes=processes))
 
 
 # --- drawn ------------------------------------------------------------------------------------------------------

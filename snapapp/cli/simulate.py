@@ -1,0 +1,25 @@
+"""`snapapp simulate`: the queue's forecast; only what is recorded needs the database."""
+
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+
+from snapapp import logs
+from snapapp.jobs.cli import simulate
+from snapapp.jobs.rows.database import opened
+from snapapp.postgres.in_use import in_use
+from snapapp.settings.table import LogLevel, Settings
+
+
+def run(arguments: Namespace, settings: Settings) -> int:
+    logs.begin(settings, at_least=LogLevel.WARNING)
+
+    @contextmanager
+    def database() -> Iterator[psycopg.Connection[Any]]:
+        with in_use(settings) as url, opened(url, settings={"statement_timeout": "120s"}, autocommit=True) as db:
+            yield db
+
+    return simulate.run(database, arguments)

@@ -1,0 +1,385 @@
+"""Boxes, their processes and what waits for them, in simulated time: from one event to the next."""
+
+import heapq
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from itertools import count
+from math import ceil, inf
+from statistics import fmean
+
+from snapapp.jobs.fleet.plan import Balance, Pool
+from snapapp.jobs.fleet.scaling import Crew, Decision, Memory, decide
+from snapapp.jobs.fleet.scaling import Load as PoolLoad
+from snapapp.jobs.simulation.load import Load, Work
+
+_BOOTS_IN = 1.0  # seconds until a process that was started claims its first job
+_COMES, _GOES, _REMEMBERED = 10.0, 3.0, 300.0  # seconds: the windows in which the autoscaler sees arrivals and ends
+_NOTHING_LEFT = 1e-9  # seconds of work: where two ends are as good as one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boxes:
+    """What there is to do the work: boxes that are all alike."""
+
+    pools: tuple[Pool, ...]  # that each box has
+    count: int = 1
+    slots: int = 1  # of a process of a pool that does not say so itself
+    cores: float = inf  # of each box, which its jobs share
+
+
+@dataclass(eq=False, slots=True)
+class Process:
+    pool: Pool
+    box: "Box"
+    slots: int
+    ready_at: float
+    busy: int = 0
+    leaves: bool = False
+
+    def is_free(self, now: float) -> bool:
+        return not self.leaves and self.busy < self.slots and self.ready_at <= now
+
+
+@dataclass(eq=False, slots=True)
+class Run:
+    work: Work
+    process: Process
+    left: float  # seconds of work, had it its cores for itself
+    pace: float = 1.0
+
+
+@dataclass(eq=False, slots=True)
+class Box:
+    """Its running jobs share its cores: where they ask for more than there are, all become slower alike."""
+
+    cores: float
+    runs: list[Run] = field(default_factory=list)
+    asked: float = 0.0  # cores
+    at: float = 0.0
+    version: int = 0  # of what runs: an end that was foreseen for another one does not come
+    busy_for: float = 0.0  # seconds, of all its cores
+
+    def advance(self, now: float) -> None:
+        elapsed = now - self.at
+        for run in self.runs:
+            run.left -= elapsed * run.pace
+        self.busy_for += elapsed * min(self.asked, self.cores)
+        self.at = now
+
+    def begin(self, run: Run) -> None:
+        self.runs.append(run)
+        self._share()
+
+    def ended(self) -> list[Run]:
+        over = [run for run in self.runs if run.left <= _NOTHING_LEFT]
+        if over:
+            self.runs = [run for run in self.runs if run.left > _NOTHING_LEFT]
+            self._share()
+        return over
+
+    def next_end(self) -> float:
+        return self.at + min((max(0.0, run.left) / run.pace for run in self.runs), default=inf)
+
+    def _share(self) -> None:
+        self.version += 1
+        self.asked = sum(run.work.cpu for run in self.runs)
+        slower = max(1.0, self.asked / self.cores)
+        for run in self.runs:
+            computes = min(1.0, run.work.cpu)  # the rest of its time it waits for something else
+            run.pace = 1 / (1 - computes + computes * slower)
+
+
+def works(pool: Pool, queue: str) -> bool:
+    return not pool.queues or queue in pool.queues
+
+
+class Waiting:
+    """What is due, ordered as a claim looks at it: by priority, then by age, past what a limit holds."""
+
+    def __init__(self, limits: Mapping[str, int]) -> None:
+        self._limits = limits
+        self._heaps: dict[tuple[str, tuple[str, ...]], list[tuple[int, float, int, Work]]] = {}
+        self._running: Counter[str] = Counter()
+        self._rules: dict[tuple[str, str, str], tuple[str, ...]] = {}
+        self._order = count()
+        self.held: list[Work] = []  # claimed by nobody
+        self.size = 0
+
+    def add(self, work: Work) -> None:
+        if work.is_held:
+            self.held.append(work)
+            return
+        self.size += 1
+        heap = self._heaps.setdefault((work.queue, self._keys(work)), [])
+        heapq.heappush(heap, (-work.priority, work.at, next(self._order), work))
+
+    def take(self, pool: Pool) -> Work | None:
+        """The one whose turn it is, now running under its limits."""
+        best = min(
+            (heap for (queue, keys), heap in self._heaps.items() if works(pool, queue) and self._room(keys)),
+            key=lambda heap: heap[0],
+            default=None,
+        )
+        if best is None:
+            return None
+        work = heapq.heappop(best)[-1]
+        if not best:
+            del self._heaps[work.queue, self._keys(work)]
+        self._running.update(self._keys(work))
+        self.size -= 1
+        return work
+
+    def give_back(self, work: Work) -> None:
+        self._running.subtract(self._keys(work))
+
+    def due(self, pool: Pool) -> tuple[int, float]:
+        """How much a pool could begin, and since when the oldest of it has been due."""
+        held = [work for work in self.held if works(pool, work.queue)]
+        rooms = [
+            (min(len(heap), self._room(keys)), heap[0][1])
+            for (queue, keys), heap in self._heaps.items()
+            if works(pool, queue)
+        ]
+        since = [at for room, at in rooms if room] + [work.at for work in held[:1]]
+        return int(sum(room for room, _ in rooms)) + len(held), min(since, default=inf)
+
+    def _room(self, keys: tuple[str, ...]) -> float:
+        return min((max(0, self._limit(key) - self._running[key]) for key in keys), default=inf)
+
+    def _keys(self, work: Work) -> tuple[str, ...]:
+        """Those of its keys that a limit names: works with the same ones wait in one line."""
+        place = (work.queue, work.kind, work.key)
+        if place not in self._rules:
+            keys = (f"queue:{work.queue}", f"kind:{work.kind}", *([f"key:{work.key}"] if work.key else []))
+            self._rules[place] = tuple(key for key in keys if self._limit(key) < inf)
+        return self._rules[place]
+
+    def _limit(self, key: str) -> float:
+        """The most specific pattern rules alone."""
+        if key in self._limits:
+            return self._limits[key]
+        fitting = [name for name in self._limits if name.endswith("*") and key.startswith(name[:-1])]
+        return self._limits[max(fitting, key=len)] if fitting else inf
+
+
+class _Event(Enum):
+    END = auto()  # of a job on a box
+    READY = auto()  # a process may claim
+    LOOK = auto()  # the autoscaler's
+    WATCH = auto()
+
+
+@dataclass(slots=True)
+class Scaler:
+    """What the autoscaler sees of one pool on one box, and what it makes of it."""
+
+    pool: Pool
+    box: Box
+    memory: Memory = field(default_factory=Memory)
+    changes: list[tuple[float, int, int]] = field(default_factory=list)  # when, from, to
+
+    def decide(self, now: float, load: PoolLoad, present: int) -> Decision:
+        crew = self.memory.note(Crew(pool=self.pool, load=load, present=present), now)
+        [decision] = decide([crew])
+        return decision
+
+    def changed(self, now: float, present: int, wanted: int) -> None:
+        self.memory.changed_at = now
+        self.changes.append((now, present, wanted))
+
+
+class World:
+    """A load on its way through boxes. `began` has, for every job that began, when it did."""
+
+    def __init__(self, load: Load, boxes: Boxes, *, watch: Callable[["World"], None] | None = None, every: float = inf):
+        self.now = 0.0
+        self.began: list[tuple[Work, float]] = []
+        self.peak = (0, 0.0)  # the most that waited, and when
+        self.process_seconds = 0.0
+        self.slot_seconds = 0.0  # of what ran
+        self.slot_capacity = 0.0  # seconds that slots were there
+        self.running = 0
+        self._slots = 0
+        self._load, self._comes = load, 0
+        self._ended: deque[tuple[float, Work]] = deque()  # those that the autoscaler remembers
+        self._settings = boxes
+        self._arrivals = [work.at for work in load.works]
+        self.waiting = Waiting(load.limits)
+        self.boxes = [Box(boxes.cores) for _ in range(boxes.count)]
+        self.processes: list[Process] = []
+        self._free: dict[str, list[tuple[int, int, Process]]] = {pool.name: [] for pool in boxes.pools}
+        self._order = count()
+        self._events: list[tuple[float, int, _Event, object]] = []
+        self._watch, self._every = watch, every
+        self.scalers = [
+            Scaler(pool, box) for box in self.boxes for pool in boxes.pools if pool.balance is not Balance.OFF
+        ]
+        for box in self.boxes:
+            for pool in boxes.pools:
+                self._start(pool, box, pool.starts_with, 0.0)
+        for scaler in self.scalers:
+            self._foresee(0.0, _Event.LOOK, scaler)
+        if watch is not None:
+            self._foresee(every, _Event.WATCH, None)
+
+    def run(self, until: float = inf) -> None:
+        """Until nothing comes any more and everything has been done, or until then."""
+        while (at := self._next()) <= until and at < inf and not (until == inf and self._is_over):
+            self._pass(at)
+            while self._comes < len(self._arrivals) and self._arrivals[self._comes] <= at:
+                self.waiting.add(self._load.works[self._comes])
+                self._comes += 1
+            while self._events and self._events[0][0] <= at:
+                _, _, event, what = heapq.heappop(self._events)
+                self._handle(event, what)
+            self._dispatch()
+            if self.waiting.size > self.peak[0]:
+                self.peak = (self.waiting.size, self.now)
+
+    def present(self, pool: Pool, box: Box) -> int:
+        return sum(one.pool is pool and one.box is box and not one.leaves for one in self.processes)
+
+    @property
+    def _is_over(self) -> bool:
+        return self._comes == len(self._arrivals) and not self.running and not self._can_begin
+
+    @property
+    def _can_begin(self) -> bool:
+        """Something waits for a process that is there or may come; what nobody may ever run is not waited for."""
+        scaled = bool(self.scalers) or any(one.ready_at > self.now for one in self.processes)
+        return self.waiting.size > 0 and scaled and not self._is_stuck
+
+    @property
+    def _is_stuck(self) -> bool:
+        """Nothing runs, everybody is free, and still nothing is taken: limits of 0, queues of no pool."""
+        is_free = not self.running and all(one.ready_at <= self.now for one in self.processes)
+        return is_free and all(self.present(one.pool, one.box) for one in self.scalers)
+
+    def _next(self) -> float:
+        coming = self._arrivals[self._comes] if self._comes < len(self._arrivals) else inf
+        return min(coming, self._events[0][0] if self._events else inf)
+
+    def _pass(self, at: float) -> None:
+        elapsed = at - self.now
+        self.process_seconds += elapsed * len(self.processes)
+        self.slot_seconds += elapsed * self.running
+        self.slot_capacity += elapsed * self._slots
+        self.now = at
+
+    def _foresee(self, at: float, event: _Event, what: object) -> None:
+        if at < inf:
+            heapq.heappush(self._events, (at, next(self._order), event, what))
+
+    def _handle(self, event: _Event, what: object) -> None:
+        match event, what:
+            case _Event.END, (Box() as box, version):
+                if version == box.version:
+                    box.advance(self.now)
+                    self._end(box)
+            case _Event.READY, Process() as process:
+                self._offer(process)
+            case _Event.LOOK, Scaler() as scaler:
+                self._look(scaler)
+            case _:
+                if self._watch is not None:
+                    self._watch(self)
+                self._foresee(self.now + self._every, _Event.WATCH, None)
+
+    # --- jobs ---------------------------------------------------------------------------------------------------
+
+    def _dispatch(self) -> None:
+        touched: set[Box] = set()
+        for pool in self._settings.pools:
+            while self.waiting.size and (process := self._free_one(pool)) is not None:
+                work = self.waiting.take(pool)
+                if work is None:
+                    self._offer(process)
+                    break
+                if process.box not in touched:
+                    process.box.advance(self.now)
+                    touched.add(process.box)
+                process.busy += 1
+                self.running += 1
+                process.box.begin(Run(work, process, work.runs))
+                self.began.append((work, self.now))
+                self._offer(process)
+        for box in touched:
+            self._foresee(box.next_end(), _Event.END, (box, box.version))
+
+    def _end(self, box: Box) -> None:
+        for run in box.ended():
+            process = run.process
+            process.busy -= 1
+            self.running -= 1
+            self.waiting.give_back(run.work)
+            if self.scalers:
+                self._ended.append((self.now, run.work))
+            if process.leaves and not process.busy:
+                self._remove(process)
+            else:
+                self._offer(process)
+        self._foresee(box.next_end(), _Event.END, (box, box.version))
+
+    def _offer(self, process: Process) -> None:
+        """Whoever has least to do is asked first, as whoever has most room claims most."""
+        if process.is_free(self.now):
+            heapq.heappush(self._free[process.pool.name], (process.busy, next(self._order), process))
+
+    def _free_one(self, pool: Pool) -> Process | None:
+        free = self._free[pool.name]
+        while free:
+            busy, _, process = heapq.heappop(free)
+            if process.busy == busy and process.is_free(self.now):
+                return process
+        return None
+
+    # --- processes ----------------------------------------------------------------------------------------------
+
+    def _start(self, pool: Pool, box: Box, many: int, after: float) -> None:
+        for _ in range(many):
+            process = Process(pool, box, pool.concurrency or self._settings.slots, self.now + after)
+            self.processes.append(process)
+            self._slots += process.slots
+            self._foresee(process.ready_at, _Event.READY, process)
+
+    def _look(self, scaler: Scaler) -> None:
+        pool, box = scaler.pool, scaler.box
+        present = self.present(pool, box)
+        wanted = scaler.decide(self.now, self._seen(pool, box), present).wanted
+        if wanted != present:
+            scaler.changed(self.now, present, wanted)
+            self._start(pool, box, max(0, wanted - present), _BOOTS_IN)
+            for process in [*self._staying(pool, box)][: max(0, present - wanted)]:
+                process.leaves = True
+                if not process.busy:
+                    self._remove(process)
+        self._foresee(self.now + pool.cooldown.total_seconds(), _Event.LOOK, scaler)
+
+    def _remove(self, process: Process) -> None:
+        self.processes.remove(process)
+        self._slots -= process.slots
+
+    def _staying(self, pool: Pool, box: Box) -> Iterator[Process]:
+        return (one for one in self.processes if one.pool is pool and one.box is box and not one.leaves)
+
+    def _seen(self, pool: Pool, box: Box) -> PoolLoad:
+        """Its share of what a look at the queue shows; several boxes are taken to share alike."""
+        while self._ended and self._ended[0][0] <= self.now - _REMEMBERED:
+            self._ended.popleft()
+        runtimes = [work.runs for _, work in self._ended if works(pool, work.queue)]
+        lately = sum(at > self.now - _GOES and works(pool, work.queue) for at, work in self._ended)
+        first = bisect_left(self._arrivals, self.now - _COMES)
+        arrived = sum(works(pool, work.queue) for work in self._load.works[first : self._comes])
+        due, oldest = self.waiting.due(pool)
+        share = 1 / len(self.boxes)
+        return PoolLoad(
+            due=ceil(due * share),
+            oldest_due=max(0.0, self.now - oldest),
+            running=sum(run.process.pool is pool for run in box.runs),
+            arrivals=arrived / _COMES * share,
+            finished=lately / _GOES * share,
+            runtime=fmean(runtimes) if runtimes else None,
+        )
