@@ -144,7 +144,16 @@ WITH RECURSIVE known AS MATERIALIZED (
 SELECT claimed.*, picked.place, NULL FROM claimed JOIN picked USING (id)
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, now(), NULL, jsonb_build_object(
-    'due_in', (SELECT extract(epoch FROM min(due) - now()) FROM head WHERE due > now() AND isfinite(due)),
+    'due_in', (SELECT extract(epoch FROM min(due) - now())
+                 FROM (SELECT due FROM head WHERE due > now()
+                       UNION ALL  -- what comes next in a head that had something due: it lies behind that
+                       SELECT next.due FROM ready CROSS JOIN LATERAL (
+                           SELECT job.next_retry_at AS due FROM snap_processing_job AS job
+                            WHERE job.status IN ('PENDING', 'RETRY_WAIT') AND job.gate = 'open'
+                              AND job.queue = ready.queue AND job.kind = ready.kind AND job.priority = ready.priority
+                              AND job.next_retry_at > now()
+                            ORDER BY job.next_retry_at, job.id LIMIT 1) AS next) AS later
+                WHERE isfinite(due)),
     'found', (SELECT jsonb_agg(jsonb_build_array(queue, kind, priority)) FROM fresh),
     'due', (SELECT jsonb_agg(jsonb_build_array(queue, kind, priority)) FROM head WHERE due <= now()),
     'is_cut', (SELECT coalesce(bool_or(is_cut), false) FROM share) OR (SELECT count(*) >= 16 FROM ready)

@@ -351,6 +351,18 @@ def test_a_claim_says_when_there_is_something_again(db: Db) -> None:
     assert take(db, by=replace(BY, queues=("default",))).due_in == pytest.approx(120, abs=20)
 
 
+def test_what_comes_next_is_told_beside_what_was_taken(db: Db, other: Db) -> None:
+    """Of one queue, kind and priority, too, where it lies behind what is due; and also to whoever got nothing of it."""
+    first = make_job(db)
+    for minutes in (2, 1, 3):
+        make_job(db, next_retry_at=hence(minutes=minutes))
+    with other.transaction():
+        taken = take(other)
+        assert [one.id for one in taken.jobs] == [first]
+        assert taken.due_in == pytest.approx(60, abs=20)
+        assert take(db).due_in == pytest.approx(60, abs=20), "somebody else has what is due"
+
+
 @pytest.mark.parametrize("run_at", ["infinity", "9000-01-01Z", "294276-12-31Z"])
 def test_a_job_beyond_the_calendar_stops_nobody(db: Db, run_at: str) -> None:
     db.execute("SELECT enqueue_job('test', run_at => %s)", [run_at])
