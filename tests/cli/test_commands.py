@@ -44,6 +44,7 @@ COMMANDS = [
     "doctor",
     "check-deploy",
     "kinds",
+    "simulate",
     "bench",
     "completion",
     "version",

@@ -212,7 +212,7 @@ def queues(patient: Patient) -> Iterator[Finding]:
         yield Finding(
             id="QUEUE_PAUSED",
             severity=Severity.WARNING if is_long else Severity.NOTICE,
-            saw=f"The queue {name} has been paused for {span(seconds)}{_because(reason)}; {_many(jobs)} wait in it.",
+            saw=f"The queue {name} has been paused for {span(seconds)}{_because(reason)}; {_wait(jobs)} in it.",
             why="Somebody wanted it. No worker claims from it.",
             do="If the reason is gone, resume it.",
             paste=f"snapapp queues resume {shlex.quote(name)}",
@@ -222,8 +222,10 @@ def queues(patient: Patient) -> Iterator[Finding]:
         yield Finding(id="QUEUES", saw="No queue is paused.")
 
 
-def _many(jobs: int) -> str:
-    return f"{jobs:,} jobs" if jobs <= CAP else f"more than {CAP:,} jobs"
+def _wait(jobs: int) -> str:
+    if jobs == 1:
+        return "1 job waits"
+    return f"{jobs:,} jobs wait" if jobs <= CAP else f"more than {CAP:,} jobs wait"
 
 
 def _because(reason: str | None) -> str:
