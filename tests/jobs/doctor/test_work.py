@@ -171,7 +171,7 @@ def test_a_paused_queue_is_told_with_its_reason_and_stays_paused(url: str, db: D
     db.execute("SELECT pause_queue('mail', 'the mail server is away')")
     make_job(db, queue="mail")
     found = the(examine(url, "queues"), "QUEUE_PAUSED")
-    assert "(the mail server is away); 1 jobs wait in it" in found.saw
+    assert "(the mail server is away); 1 job waits in it" in found.saw
     assert (found.severity, found.can_fix) == (Severity.NOTICE, False)
     assert found.paste == "snapapp queues resume mail"
     db.execute("UPDATE job_queue SET paused_at = now() - interval '2 days'")
