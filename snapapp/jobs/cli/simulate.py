@@ -156,8 +156,8 @@ def _show(
     name, shown = (good or found)[0] if told.goal is not None else found[-1]
     say("")
     say(f"By kind, with {_processes(name['processes'])} on {_count(name['boxes'], 'box', 'boxes')}:")
-    kinds = [[kind, f"{waits.jobs:,}", *_waits(waits)] for kind, waits in shown.by_kind.items()]
-    show_table(["kind", "jobs", *(f"wait {each}" for each in _OF_WAITS)], kinds, numbers=range(1, 6))
+    of_kinds = [[kind, f"{waits.jobs:,}", *_waits(waits)] for kind, waits in shown.by_kind.items()]
+    show_table(["kind", "jobs", *(f"wait {each}" for each in _OF_WAITS)], of_kinds, numbers=range(1, 6))
     if shown.never_began:
         say(f"{shown.never_began:,} jobs never begin: a limit of 0 holds them, or no pool works their queue.")
 

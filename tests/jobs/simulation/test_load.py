@@ -97,6 +97,7 @@ def ended(
     db: Db, kind: str, *, due: float, waits: float, runs: float, status: str = "COMPLETED", **more: object
 ) -> int:
     job_id = enqueue(db, kind, **more)
+    assert job_id
     db.execute(
         """
         UPDATE snap_processing_job

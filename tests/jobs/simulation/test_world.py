@@ -1,11 +1,12 @@
 """Simulated time: what theory says of it, and every rule of the queue that decides who waits."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from math import factorial, inf
 from statistics import fmean
+from typing import Any
 
 import pytest
 
@@ -17,12 +18,13 @@ from snapapp.jobs.simulation.world import Boxes, World
 ONE = Pool(name="one")
 
 
-def begun(works: Sequence[Work], *, pools: tuple[Pool, ...] = (ONE,), cores: float = inf, **more: int) -> list[float]:
+def begun(
+    works: Sequence[Work], *, limits: Mapping[str, int] | None = None, pools: tuple[Pool, ...] = (ONE,), **more: float
+) -> list[float]:
     """When each began, in the order of `works`."""
-    limits = {name: most for name, most in more.items() if ":" in name}
-    boxes = Boxes(pools=pools, cores=cores, **{name: most for name, most in more.items() if ":" not in name})
+    setup: dict[str, Any] = {"pools": pools, **more}
     ordered = sorted(works, key=lambda work: work.at)
-    world = World(Load(works=ordered, lasts=1, limits=limits), boxes)
+    world = World(Load(works=ordered, lasts=1, limits=limits or {}), Boxes(**setup))
     world.run()
     at = {id(work): began for work, began in world.began}
     return [at.get(id(work), inf) for work in works]
@@ -76,13 +78,13 @@ def test_priority_comes_first_and_then_age() -> None:
 
 def test_a_limit_holds_its_own_and_nobody_else() -> None:
     works = [Work(0, 10, "report"), Work(0, 10, "report"), Work(1, 10, "mail")]
-    assert begun(works, slots=3, **{"kind:report": 1}) == [0, 10, 1]
+    assert begun(works, slots=3, limits={"kind:report": 1}) == [0, 10, 1]
 
 
 def test_of_several_patterns_the_most_specific_one_rules_alone() -> None:
     works = [Work(0, 10, key=key) for key in ("camera:1", "camera:1", "camera:7", "camera:7", "gate")]
     limits = {"key:*": 0, "key:camera:*": 1, "key:camera:7": 2}
-    assert begun(works, slots=5, **limits) == [0, 10, 0, 0, inf]
+    assert begun(works, slots=5, limits=limits) == [0, 10, 0, 0, inf]
 
 
 def test_what_nobody_may_run_is_told_and_ends_the_simulation() -> None:
