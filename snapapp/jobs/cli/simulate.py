@@ -24,6 +24,7 @@ Variant = tuple[dict[str, Any], Forecast]  # how it is set up, and what came of 
 Opened = Callable[[], AbstractContextManager[psycopg.Connection[Any]]]
 
 _LARGEST = 1_048_576  # bytes of a described load
+_MOST = 10_000  # processes on all boxes
 _DAY = timedelta(days=1)
 
 
@@ -81,8 +82,11 @@ def _limit(text: str) -> tuple[str, int]:
 
 
 def run(opened: Opened, arguments: Namespace) -> int:
+    variants = [*_variants(arguments)]
+    if (most := max(boxes.count * sum(pool.max_processes for pool in boxes.pools) for _, boxes in variants)) > _MOST:
+        raise InvalidLoad(f"{most:,} processes are too many to simulate, the most is {_MOST:,}")
     load = _load(opened, arguments)
-    found = [(name, forecast(load, boxes)) for name, boxes in _variants(arguments)]
+    found = [(name, forecast(load, boxes)) for name, boxes in variants]
     good = [one for one in found if arguments.goal is None or one[1].keeps(arguments.goal)]
     if arguments.json:
         show_json(_as_json(load, found, arguments))

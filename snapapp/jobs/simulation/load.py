@@ -65,6 +65,7 @@ class Load:
         """So many times as much, at the same times of day."""
         if factor == 1:
             return self
+        _refuse_too_many(factor * len(self.works))
         dice = random.Random(seed)  # noqa: S311 (chance, not a secret)
         works = [
             replace(work, at=work.at if copy == 0 else max(0.0, work.at + dice.uniform(-_NEARBY, _NEARBY)))
@@ -78,9 +79,12 @@ class Load:
 
 
 def _in_order(works: Sequence[Work]) -> list[Work]:
-    if len(works) > MOST:
-        raise InvalidLoad(f"{len(works):,} jobs are too many to simulate; the most is {MOST:,}")
     return sorted(works, key=attrgetter("at"))
+
+
+def _refuse_too_many(jobs: float) -> None:
+    if jobs > MOST:
+        raise InvalidLoad(f"{jobs:,.0f} jobs are too many to simulate, the most is {MOST:,}: take a shorter time of it")
 
 
 # --- recorded ---------------------------------------------------------------------------------------------------
@@ -119,6 +123,7 @@ def recorded(db: psycopg.Connection[Any], last: timedelta) -> Load:
         rows = cursor.execute(_RECORDED, (last, MOST + 1)).fetchall()
         cpu = dict(db.execute(_CPU_BY_KIND, (last,)).fetchall())
         limits = dict(db.execute(_LIMITS).fetchall())
+    _refuse_too_many(len(rows))
     if not rows:
         raise InvalidLoad("no job that is still kept has finished in that time; a load can be described in a file, too")
     begins = rows[0].due
@@ -160,8 +165,7 @@ def described(text: str, seed: int = 1) -> Load:
         raise InvalidLoad("; ".join(mistakes))
     lasts = 3600.0 * told.get("hours", 1)
     streams = told["jobs"].items()
-    if (expected := sum(_expected(stream, lasts) for _, stream in streams)) > MOST:
-        raise InvalidLoad(f"{expected:,.0f} jobs are too many to simulate; the most is {MOST:,}")
+    _refuse_too_many(sum(_expected(stream, lasts) for _, stream in streams))
     works = [work for kind, stream in streams for work in _stream(kind, stream, lasts, seed)]
     if not works:
         raise InvalidLoad("nothing comes in that time")

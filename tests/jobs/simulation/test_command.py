@@ -89,3 +89,11 @@ def test_files_that_are_no_load_are_named(call: Call, tmp_path: Path) -> None:
         assert "Traceback" not in answer.err
     answer = call("simulate")
     assert (answer.code, answer.err.startswith("snapapp: no job that is still kept has finished")) == (1, True)
+
+
+def test_more_than_a_machine_can_bear_is_refused_before_it_begins(call: Call, described: str) -> None:
+    crowd = call("simulate", described, "--processes", "1000", "--boxes", "11")
+    assert (crowd.code, crowd.err) == (1, "snapapp: 11,000 processes are too many to simulate, the most is 10,000\n")
+    flood = call("simulate", described, "--grow", "1000")
+    assert flood.code == 1
+    assert "jobs are too many to simulate, the most is 2,000,000" in flood.err
