@@ -32,13 +32,13 @@ class QueueLine(Shown):
 
     queue: str = Field(examples=["default"])
     pending: int = Field(
-        description=f"Of each queue {overviews.CAP:,} waiting jobs are counted: where this and `retryWait` make one "
+        description=f"Of each queue {overviews.GLANCE:,} waiting jobs are counted: where this and `retryWait` make one "
         "more, there are more, also of those that are due."
     )
     retry_wait: int = Field(description="Failed, and to come again.")
     due: int = Field(description="Of these two, how many may run now.")
-    running: int = Field(description=f"Counted up to {overviews.CAP:,} in all queues together.")
-    failed: int = Field(description=f"Dead letters, among the newest {overviews.CAP:,} of all queues.")
+    running: int = Field(description=f"Counted up to {overviews.GLANCE:,} in all queues together.")
+    failed: int = Field(description=f"Dead letters, among the newest {overviews.GLANCE:,} of all queues.")
     oldest_due_seconds: Seconds | None = Field(
         validation_alias="oldest_due", description="For how long the oldest of those that are due could have run."
     )
@@ -67,19 +67,6 @@ class ThroughputList(Shown):
     items: list[ThroughputLine]
 
 
-class MinuteLine(Shown):
-    """What ended within one minute, over all queues."""
-
-    at: datetime
-    completed: int
-    failed: int
-    cancelled: int
-
-
-class MinuteList(Shown):
-    items: list[MinuteLine] = Field(description="The last hour; a minute in which nothing ended is left out.")
-
-
 class Pausing(Sent):
     reason: Text | None = Field(None, description="For whoever wonders.", examples=["the mail server is away"])
 
@@ -95,19 +82,13 @@ class Switch(Shown):
 @router.get("")
 def list_queues(db: Writing) -> QueueList:  # it writes nothing, and wants a transaction for its plans
     """The queues that have anything but finished jobs, and those that are paused."""
-    return QueueList(items=[QueueLine.model_validate(each) for each in overviews.queues(db)])
+    return QueueList(items=[QueueLine.model_validate(each) for each in overviews.queues(db, overviews.GLANCE)])
 
 
 @router.get("/throughput")
 def show_throughput(db: Reading) -> ThroughputList:
     """What ended within the last hour, by kind, as far as the newest 100,000 jobs tell."""
     return ThroughputList(items=[ThroughputLine.model_validate(each) for each in overviews.throughput(db)])
-
-
-@router.get("/minutes")
-def show_minutes(db: Reading) -> MinuteList:
-    """What ended within the last hour, minute by minute, as far as the newest 100,000 jobs tell."""
-    return MinuteList(items=[MinuteLine.model_validate(each) for each in overviews.minutes(db)])
 
 
 @router.post("/{name:path}/pause", responses=_NO_PATH)

@@ -51,9 +51,10 @@ class Stretch:
     run: Percentiles
 
 
-def percentiles(counts: Sequence[int]) -> Percentiles:
-    """Of a histogram of job_histogram(): from where in its bucket an amount is likely to stand."""
-    return Percentiles(*(_percentile(counts, part) for part in (0.5, 0.95, 0.99)))
+def percentiles(counts: Sequence[int | None]) -> Percentiles:
+    """Of a histogram of job_histogram(), where None is none: from where in its bucket an amount is likely to stand."""
+    known = [count or 0 for count in counts]
+    return Percentiles(*(_percentile(known, part) for part in (0.5, 0.95, 0.99)))
 
 
 def _percentile(counts: Sequence[int], part: float) -> float | None:
@@ -66,41 +67,30 @@ def _percentile(counts: Sequence[int], part: float) -> float | None:
     return None
 
 
-# A bin is what is drawn as one point: whatever rows it is made of, and of whichever length.
-_POINTS = """
-WITH these AS MATERIALIZED (
-    SELECT date_bin(%(step)s, at, timestamptz 'epoch') AS bin, completed, failed, cancelled, retried, waits, runs
-      FROM job_history
-     WHERE at >= date_bin(%(step)s, now() - %(span)s::interval, timestamptz 'epoch') AND kind = %(kind)s
-), waited AS (
-    SELECT bin, place, sum(number) AS number
-      FROM these, unnest(waits) WITH ORDINALITY AS it (number, place) GROUP BY 1, 2
-), ran AS (
-    SELECT bin, place, sum(number) AS number
-      FROM these, unnest(runs) WITH ORDINALITY AS it (number, place) GROUP BY 1, 2
-)
-SELECT bin, %(kind)s, sum(completed)::bigint, sum(failed)::bigint, sum(cancelled)::bigint, sum(retried)::bigint,
-       ARRAY(SELECT number::bigint FROM waited WHERE waited.bin = these.bin ORDER BY place),
-       ARRAY(SELECT number::bigint FROM ran WHERE ran.bin = these.bin ORDER BY place)
-  FROM these GROUP BY bin ORDER BY bin
-"""
+_BUCKETS = 54  # of job_histogram()
 
-_KINDS = """
-WITH these AS MATERIALIZED (
-    SELECT kind, completed, failed, cancelled, retried, waits, runs FROM job_history
-     WHERE at >= now() - %(span)s::interval AND kind <> ''
-), waited AS (
-    SELECT kind, place, sum(number) AS number
-      FROM these, unnest(waits) WITH ORDINALITY AS it (number, place) GROUP BY 1, 2
-), ran AS (
-    SELECT kind, place, sum(number) AS number
-      FROM these, unnest(runs) WITH ORDINALITY AS it (number, place) GROUP BY 1, 2
-)
-SELECT NULL, kind, sum(completed)::bigint, sum(failed)::bigint, sum(cancelled)::bigint, sum(retried)::bigint,
-       ARRAY(SELECT number::bigint FROM waited WHERE waited.kind = these.kind ORDER BY place),
-       ARRAY(SELECT number::bigint FROM ran WHERE ran.kind = these.kind ORDER BY place)
-  FROM these GROUP BY kind ORDER BY kind
-"""
+
+def _sums(column: str) -> str:
+    """Bucket by bucket in one pass over the rows: unnested, the histograms of 20 kinds over a week took six times as
+    long."""
+    return ", ".join(f"sum({column}[{place}])::bigint" for place in range(1, _BUCKETS + 1))
+
+
+_ADDED = f"""sum(completed)::bigint, sum(failed)::bigint, sum(cancelled)::bigint, sum(retried)::bigint,
+       ARRAY[{_sums("waits")}], ARRAY[{_sums("runs")}]"""
+
+# A bin is what is drawn as one point: whatever rows it is made of, and of whichever length.
+_POINTS = f"""
+SELECT date_bin(%(step)s, at, timestamptz 'epoch') AS bin, %(kind)s, {_ADDED}
+  FROM job_history
+ WHERE at >= date_bin(%(step)s, now() - %(span)s::interval, timestamptz 'epoch') AND kind = %(kind)s
+ GROUP BY bin ORDER BY bin
+"""  # noqa: S608 - made of constants
+
+_KINDS = f"""
+SELECT NULL, kind, {_ADDED}
+  FROM job_history WHERE at >= now() - %(span)s::interval AND kind <> '' GROUP BY kind ORDER BY kind
+"""  # noqa: S608 - likewise
 
 
 def points(db: Db, over: Over, kind: str = "") -> list[Stretch]:

@@ -12,6 +12,7 @@ from snapapp.jobs.rows.database import Db
 from snapapp.jobs.rows.database import run as _run
 
 CAP = 10_000  # jobs that are counted, of those waiting in each queue: one more than that means more
+GLANCE = 2_000  # likewise on a page, which asks every three seconds
 LONG_WAIT = timedelta(minutes=5)  # after which somebody is told, where the queue says nothing of its own
 LANES = 1_000  # kinds by priority, and lanes, in which the oldest due job is looked for
 
@@ -56,15 +57,6 @@ class Throughput:
     cancelled: int
     mean_ms: float | None
     mean_wait_ms: float | None
-
-
-class Minute(NamedTuple):
-    """What ended within one minute."""
-
-    at: datetime
-    completed: int
-    failed: int
-    cancelled: int
 
 
 class Switch(NamedTuple):
@@ -223,15 +215,6 @@ SELECT queue, kind, count(*) FILTER (WHERE status = 'COMPLETED'), count(*) FILTE
  GROUP BY queue, kind ORDER BY queue, kind
 """
 
-_MINUTES = """
-SELECT date_trunc('minute', finished_at), count(*) FILTER (WHERE status = 'COMPLETED'),
-       count(*) FILTER (WHERE status = 'FAILED'), count(*) FILTER (WHERE status = 'CANCELLED')
-  FROM snap_processing_job
- WHERE id > (SELECT coalesce(max(id), 0) - 100000 FROM snap_processing_job)
-   AND finished_at > now() - interval '1 hour'
- GROUP BY 1 ORDER BY 1
-"""
-
 _WORKERS = """
 SELECT seen.id, seen.name, seen.host, seen.pid, seen.status, seen.note, seen.queues, member.kinds, seen.slots,
        seen.current_jobs, seen.memory_mb, seen.jobs_claimed, seen.jobs_completed, seen.jobs_failed,
@@ -247,20 +230,15 @@ def bend_plans(db: Db) -> None:
     _run(db, _BY_INDEX, {})
 
 
-def queues(db: Db) -> list[QueueSummary]:
+def queues(db: Db, cap: int = CAP) -> list[QueueSummary]:
     """The queues that have anything but finished jobs, and those that are paused. In the caller's transaction, whose
     plans it bends."""
     bend_plans(db)
-    return [QueueSummary(*row) for row in _run(db, _QUEUES, {"cap": CAP})]
+    return [QueueSummary(*row) for row in _run(db, _QUEUES, {"cap": cap})]
 
 
 def throughput(db: Db) -> list[Throughput]:
     return [Throughput(*row) for row in _run(db, _THROUGHPUT, {})]
-
-
-def minutes(db: Db) -> list[Minute]:
-    """What ended within the last hour, minute by minute, as far as the newest 100,000 jobs tell."""
-    return [Minute(*row) for row in _run(db, _MINUTES, {})]
 
 
 def workers(db: Db) -> list[WorkerSummary]:

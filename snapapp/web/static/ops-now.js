@@ -2,7 +2,7 @@
 
 import { make, put } from "/static/page.js";
 import {
-  NOT_YET, ask, button, change, code, counted, deed, each, endedSince, endedWithin, jobsOf, link, literal, moment, number, panel, query,
+  COUNTED, NOT_YET, ask, button, change, code, counted, deed, each, endedSince, endedWithin, jobsOf, link, literal, moment, number, panel, query,
   saidOf, span, speak, sum, sure, table, tile,
 } from "/static/ops-parts.js";
 import { QUEUE_COLUMNS, queueRow } from "/static/ops-queues.js";
@@ -20,6 +20,9 @@ const GROUPS_SQL = `SELECT kind, job_error_line(last_error) AS error, count(*), 
          WHERE status = 'FAILED' ORDER BY id DESC LIMIT 5000) AS newest
  GROUP BY 1, 2 ORDER BY 3 DESC;`;
 
+const MINUTES_SQL = `SELECT at, completed, failed, cancelled, retried
+  FROM job_history WHERE kind = '' AND at > now() - interval '1 hour' ORDER BY at;`;
+
 const PACE_SQL = `SELECT kind, sum(completed) AS completed, sum(failed) AS failed, sum(retried) AS retried
   FROM job_history WHERE kind <> '' AND at > now() - interval '1 hour' GROUP BY 1 ORDER BY 1;
 SELECT * FROM kind_costs;  -- percentiles of the newest 1,000 of each kind`;
@@ -30,7 +33,7 @@ export function nowView({ again, go }) {
   const chart = svg("svg", { viewBox: "0 0 600 110", preserveAspectRatio: "none", role: "img" });
   const axis = make("p", { className: "axis quiet" }, make("span", { textContent: "an hour ago" }), make("span", { textContent: "now" }));
   const rate = make("p", { className: "quiet" });
-  const pace = panel("Ended, minute by minute", { sql: "SELECT * FROM queue_throughput;" }, chart, axis, rate);
+  const pace = panel("Ended, minute by minute", { sql: MINUTES_SQL, note: "attempts that ran to their end" }, chart, axis, rate);
   pace.append(make("p", { className: "further" }, link("/ops/history?over=24h", "A day"), link("/ops/history?over=7d", "A week"), link("/ops/history", "Pickup and run time")));
   const percentiles = table(
     [["Kind"], ["Completed", "num"], ["Failed", "num"], ["Pickup p50", "num"], ["Pickup p99", "num"], ["Run p50", "num"], ["Run p99", "num"]],
@@ -70,7 +73,7 @@ export function nowView({ again, go }) {
   function showQueues(items) {
     const oldest = items.filter((its) => its.oldestId).sort((one, other) => other.oldestDueSeconds - one.oldestDueSeconds)[0];
     const waiting = items.reduce((total, its) => total + its.pending + its.retryWait, 0);
-    const isMore = items.some((its) => its.pending + its.retryWait > 10_000);
+    const isMore = items.some((its) => its.pending + its.retryWait > COUNTED);
     const running = sum(items, "running");
     const failed = sum(items, "failed");
     tiles.replaceChildren(
@@ -83,14 +86,14 @@ export function nowView({ again, go }) {
   }
 
   async function showPace() {
-    const { items } = await ask("/internal/queues/minutes");
+    const { items } = await ask("/internal/history?over=1h");
     draw(chart, items, go);
     const last = items.filter((its) => Date.now() - Date.parse(its.at) < (RATE_OVER + 1) * 60_000);
     const ended = sum(last, "completed") + sum(last, "failed") + sum(last, "cancelled");
     const hour = (status) => link(endedSince(HOUR, { status: status.toUpperCase() }), `${number(sum(items, status))} ${status}`);
     rate.replaceChildren(
       link(endedSince(RATE_OVER * 60_000), `${number(Math.round(ended / RATE_OVER))} a minute`), ` over the last ${RATE_OVER}; in the last hour `,
-      hour("completed"), ", ", hour("failed"), ", ", hour("cancelled"), ", as far as the newest 100,000 jobs tell.",
+      hour("completed"), ", ", hour("failed"), ", ", hour("cancelled"), ".",
     );
   }
 

@@ -5,6 +5,8 @@ import {
   ask, badge, change, counted, deed, each, endedSince, link, number, panel, query, span, sum, sure, table,
 } from "/static/ops-parts.js";
 
+const HOUR_SQL = `SELECT kind, sum(completed) AS completed, sum(failed) AS failed, sum(cancelled) AS cancelled, sum(retried) AS retried
+  FROM job_history WHERE kind <> '' AND at > now() - interval '1 hour' GROUP BY 1 ORDER BY 1;`;
 const EVERY = 3000; // ms
 
 export const QUEUE_COLUMNS = [
@@ -18,15 +20,15 @@ export function queuesView({ again }) {
     "Nothing waits, runs or failed, and no queue is paused.",
   );
   const kinds = table(
-    [["Kind"], ["Queue"], ["Completed", "num"], ["Failed", "num"], ["Cancelled", "num"], ["Mean run", "num"], ["Mean wait", "num"]],
-    "Nothing ended within the last hour.",
+    [["Kind"], ["Completed", "num"], ["Failed", "num"], ["Cancelled", "num"], ["Retried", "num"], ["Pickup p50", "num"], ["Run p50", "num"]],
+    "No attempt ended within the last hour.",
   );
   const limits = table(
     [["Limit"], ["At once", "num"], ["A second", "num"], ["Burst", "num"], ["Running", "num"], ["Keys", "num"], ["Full", "num"]],
     "There is no limit: snapapp limits set makes one.",
   );
   const depth = panel("Queues", { sql: "SELECT * FROM queue_overview;" }, queues.element);
-  const pace = panel("The last hour, by kind", { sql: "SELECT * FROM queue_throughput;", note: "as far as the newest 100,000 jobs tell" }, kinds.element);
+  const pace = panel("The last hour, by kind", { sql: HOUR_SQL }, kinds.element);
   const rules = panel("Limits", { sql: "SELECT * FROM limit_overview;" }, limits.element);
 
   const showQueues = async () => {
@@ -34,7 +36,7 @@ export function queuesView({ again }) {
     queues.fill(items.map((its) => queueRow(its, sum(items, "running"), sum(items, "failed"), again)));
   };
   const showKinds = async () => {
-    const { items } = await ask("/internal/queues/throughput");
+    const { items } = await ask("/internal/history/kinds?over=1h");
     kinds.fill(items.map(kindRow));
   };
   const showLimits = async () => {
@@ -50,15 +52,13 @@ export function queuesView({ again }) {
 }
 
 function kindRow(its) {
-  const href = (status) => endedSince(3_600_000, { queue: its.queue, kind: its.kind, status });
+  const ended = (status, count) => link(endedSince(3_600_000, { kind: its.kind, status }), number(count));
+  const took = (milliseconds) => (milliseconds === null ? "" : span(milliseconds));
   return [
-    link(href(), its.kind), its.queue, link(href("COMPLETED"), number(its.completed)), link(href("FAILED"), number(its.failed)),
-    link(href("CANCELLED"), number(its.cancelled)), mean(its.meanMs), mean(its.meanWaitMs),
+    link(`/ops/history${query({ kind: its.kind })}`, its.kind), ended("COMPLETED", its.completed), ended("FAILED", its.failed),
+    ended("CANCELLED", its.cancelled), number(its.retried), took(its.wait.p50), took(its.run.p50),
   ];
 }
-
-
-const mean = (milliseconds) => (milliseconds === null ? "" : span(milliseconds));
 
 function limitRow(its) {
   const full = its.keysFull ? make("b", { className: "bad", textContent: number(its.keysFull) }) : "0";

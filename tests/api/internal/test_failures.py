@@ -285,10 +285,3 @@ def test_limits_are_listed_with_what_runs_under_them(client: TestClient, db: Db)
     [limit] = client.get("/internal/limits").json()["items"]
     assert (limit["keyPattern"], limit["maxRunning"], limit["rate"]) == ("queue:mail", 1, None)
     assert (limit["running"], limit["keysRunning"], limit["keysFull"]) == (1, 1, 1)
-
-
-def test_what_ended_is_told_minute_by_minute(client: TestClient, db: Db) -> None:
-    make_job(db, "COMPLETED", finished_at=ago(minutes=5))
-    make_job(db, "FAILED", finished_at=ago(hours=2))
-    [minute] = client.get("/internal/queues/minutes").json()["items"]
-    assert (minute["completed"], minute["failed"], minute["cancelled"]) == (1, 0, 0)

@@ -264,7 +264,6 @@ LOOKS: dict[str, Callable[[Db], object]] = {
     "job": lambda db: views.job(db, 1),
     "family": lambda db: relatives.family(db, 1),
     "graph": lambda db: relatives.graph(db, 1),
-    "minutes": overviews.minutes,
     "failures": failures.groups,
     "step": lambda db: failures.step(db, Filter(error_line="oops"), after=0, up_to=99_999, limit=10),
     "newest failure": failures.newest,

@@ -3,7 +3,7 @@ what it saw and exits 1 where that is not as it should be."""
 
 import argparse
 
-from tests.labs.console import bulk
+from tests.labs.console import bulk, scale
 
 
 def main() -> int:
@@ -13,6 +13,11 @@ def main() -> int:
     many.add_argument("--jobs", type=int, default=100_000)
     many.add_argument("--seconds", type=float, default=20, help="that are measured before and after")
     many.set_defaults(act=_bulk)
+    size = commands.add_parser("scale", help="each view with millions of rows, and twenty viewers of the stream")
+    size.add_argument("--rows", type=int, default=10_000_000, help="that are over; a tenth as many are ready")
+    size.add_argument("--viewers", type=int, default=20)
+    size.add_argument("--seconds", type=float, default=30, help="that the stream is watched")
+    size.set_defaults(act=_scale)
     arguments = parser.parse_args()
     code: int = arguments.act(arguments)
     return code
@@ -29,6 +34,20 @@ def _bulk(arguments: argparse.Namespace) -> int:
         f"the page told {len(seen.progress)} numbers; stopped within {seen.stopped_within:.2f} s at {seen.stopped_at:,}"
     )
     return _said(seen.problems())
+
+
+def _scale(arguments: argparse.Namespace) -> int:
+    if not scale.room_for(arguments.rows):
+        return _said(["there is not enough room on the disk for so many rows"])
+    seen = scale.run(arguments.rows, arguments.rows // 10, arguments.viewers, arguments.seconds)
+    print(f"{seen.rows:,} rows, {seen.bytes / 2**30:.1f} GB")
+    for view in seen.views:
+        took, said = view.slowest
+        times = f"{view.first_byte * 1000:5.0f} ms ({view.usual * 1000:.0f} mostly)"
+        print(f"{view.name:<10} {times:<22}  statement {took:5.0f} ms  {view.path}  {said[:90]}")
+    cost = seen.watched - seen.quiet
+    print(f"{arguments.viewers} viewers: {cost:.1%} of a core ({seen.quiet:.1%} without), told {seen.events:,} events")
+    return _said(list(seen.problems()))
 
 
 def _said(problems: list[str]) -> int:
