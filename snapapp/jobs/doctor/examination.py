@@ -13,7 +13,7 @@ from time import monotonic
 
 import psycopg
 
-from snapapp.jobs.doctor import fleet, server, tables, work
+from snapapp.jobs.doctor import fleet, held_up, server, tables, work
 from snapapp.jobs.doctor.finding import CHECK_FAILED, Check, Finding, House, Limits, Patient, Severity, one_line
 from snapapp.jobs.rows.database import Line, Row
 
@@ -35,6 +35,10 @@ CHECKS: Mapping[str, Check] = {
     "fleet": fleet.fleet,
     "listen": work.listening,
     "kinds": work.kinds,
+    "limits": held_up.limits,
+    "slots": held_up.slots,
+    "suspects": held_up.suspects,
+    "repeated": held_up.repeated,
     "stuck": work.stuck,
     "queues": work.queues,
     "schedules": work.schedules,

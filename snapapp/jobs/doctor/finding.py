@@ -95,6 +95,7 @@ class Limits:
     due_for: timedelta = LONG_WAIT
     paused_for: timedelta = timedelta(days=1)
     dead_lately: timedelta = timedelta(days=1)
+    repeated_lately: timedelta = timedelta(minutes=15)
 
 
 @dataclass(frozen=True, slots=True)

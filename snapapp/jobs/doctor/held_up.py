@@ -1,0 +1,145 @@
+"""What does not get on: what a limit holds back, slots that hang, jobs that kill their workers, and attempts that fail
+again and again while nobody has given up yet."""
+
+import shlex
+from collections.abc import Iterator
+
+from snapapp.jobs.doctor.finding import Finding, Patient, Severity, one_line, span
+from snapapp.jobs.rows.overviews import bend_plans, walks
+
+# --- limits -----------------------------------------------------------------------------------------------------
+
+# The job whose turn it is in each lane, the oldest of them; the rest of the statement is what explain_job would say.
+_HEADS = """, head AS MATERIALIZED (
+    SELECT first.* FROM lane CROSS JOIN LATERAL (
+        SELECT job, job.id, job.kind, job.next_retry_at FROM snap_processing_job AS job
+         WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'held'
+           AND job.queue = lane.queue AND job.kind = lane.kind AND job.lane = lane.lane
+         ORDER BY priority DESC, next_retry_at LIMIT 1) AS first
+     WHERE first.next_retry_at < now() - %(longer_than)s
+       AND NOT EXISTS (SELECT FROM job_queue WHERE name = lane.queue AND paused_at IS NOT NULL)
+     ORDER BY first.next_retry_at LIMIT 50
+)
+SELECT says.said, coalesce(says.is_shut, false), count(*), (array_agg(head.id ORDER BY next_retry_at))[1],
+       (array_agg(head.kind ORDER BY next_retry_at))[1], extract(epoch FROM now() - min(next_retry_at))::float8
+  FROM head CROSS JOIN LATERAL explain_limits_of_job(head.job) AS says
+ WHERE says.said LIKE 'The limit %%'
+ GROUP BY 1, 2 ORDER BY 6 DESC LIMIT 10
+"""
+_HELD_BACK = walks(lane=("held", "queue, kind, lane")) + _HEADS
+
+
+def limits(patient: Patient) -> Iterator[Finding]:
+    bend_plans(patient.db)
+    rows = patient.ask(_HELD_BACK, longer_than=patient.limits.unknown_for)
+    for said, is_shut, lanes, job, kind, seconds in rows:
+        is_long = seconds >= patient.limits.due_for.total_seconds()
+        yield Finding(
+            id="LIMIT_FULL",
+            severity=Severity.WARNING if is_shut or is_long else Severity.NOTICE,
+            saw=f"{said} The oldest that it holds back, job {job} ({kind}), has been due for {span(seconds)}.",
+            why="It is what somebody set, and lower than what comes in; or what runs under it does not end.",
+            do="If it is too low, set it anew (snapapp limits set) or remove it; else see what runs under it.",
+            paste="snapapp limits list",
+            numbers={"lanes": lanes, "job": job, "kind": kind, "dueSeconds": round(seconds, 1), "isShut": is_shut},
+        )
+    if not rows:
+        yield Finding(id="LIMITS", saw="No limit holds a job back for long.")
+
+
+# --- slots ------------------------------------------------------------------------------------------------------
+
+HANGS = "threads that ignore their deadline"  # of a worker's note on the roster
+
+_HANGING = """
+SELECT name, host, note, current_jobs FROM job_worker
+ WHERE expires_at > now() AND strpos(note, %(hangs)s) > 0 ORDER BY host, name LIMIT 20
+"""
+
+
+def slots(patient: Patient) -> Iterator[Finding]:
+    rows = patient.ask(_HANGING, hangs=HANGS)
+    for name, host, note, jobs in rows:
+        said = next(part for part in note.split("; ") if HANGS in part)
+        yield Finding(
+            id="SLOT_HANGS",
+            severity=Severity.WARNING,
+            saw=f"{name} ({host}) has {said}: a slot that is gone until they return.",
+            why="A job or its hook waits for something without a time limit: a connection, a lock, a file. A thread "
+            "cannot be killed.",
+            do="Its worker's log has the stack. Give the call a time limit; the worker restarted, the job runs again.",
+            paste=f"snapapp jobs show {jobs[0]}" if jobs else None,
+            numbers={"worker": name, "host": host, "jobs": jobs},
+        )
+    if not rows:
+        yield Finding(id="SLOTS", saw="No slot hangs beyond its deadline.")
+
+
+# --- suspects ---------------------------------------------------------------------------------------------------
+
+_SUSPECTS = """
+SELECT kind, count(*), min(id), max(losses), bool_or(memory_mb IS NOT NULL) FROM (
+    (SELECT id, kind, losses, memory_mb FROM snap_processing_job
+      WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'alone' LIMIT 1000)
+  UNION ALL
+    (SELECT id, kind, losses, memory_mb FROM snap_processing_job WHERE status = 'RUNNING' AND losses >= 2 LIMIT 1000)
+) AS suspects GROUP BY kind ORDER BY 2 DESC, 1 LIMIT 10
+"""
+
+
+def suspects(patient: Patient) -> Iterator[Finding]:
+    rows = patient.ask(_SUSPECTS)
+    for kind, jobs, job, losses, wants_memory in rows:
+        why = f"lost their worker up to {losses} times" if losses else "ran short of memory"
+        yield Finding(
+            id="SUSPECTS",
+            severity=Severity.WARNING,
+            saw=f"Jobs of the kind {kind} {why}: {jobs:,}, such as job {job}. Each runs with nothing beside it.",
+            why="Whoever is near when it happens is lost with it, and a worker that waits to be empty does little.",
+            do=f"See how its attempts ended (snapapp jobs show {job}) and how workers ended (/ops/workers); "
+            + ("give the kind more memory, or " if wants_memory else "")
+            + "pause its queue or discard it until it is mended.",
+            paste=f"snapapp jobs show {job}",
+            numbers={"kind": kind, "jobs": jobs, "job": job, "losses": losses},
+        )
+    if not rows:
+        yield Finding(id="NO_SUSPECTS", saw="No job is suspected of killing its workers.")
+
+
+# --- repeated ---------------------------------------------------------------------------------------------------
+
+# By the roll-up; what they say, by the newest rows. Nobody has an index of what waits for another attempt.
+_REPEATED = """
+WITH failing AS MATERIALIZED (
+    SELECT kind, sum(retried)::bigint AS retried, sum(completed)::bigint AS completed FROM job_history
+     WHERE minutes = 1 AND at > now() - %(lately)s::interval AND kind <> ''
+     GROUP BY kind HAVING sum(retried) >= %(least)s AND sum(retried) > sum(completed)
+), newest AS MATERIALIZED (
+    SELECT kind, id, last_error FROM snap_processing_job
+     WHERE id > (SELECT coalesce(max(id), 0) - 20000 FROM snap_processing_job) AND status = 'RETRY_WAIT'
+)
+SELECT failing.*, count(newest.id), max(newest.id),
+       mode() WITHIN GROUP (ORDER BY left(split_part(newest.last_error, chr(10), 1), 200))
+  FROM failing LEFT JOIN newest USING (kind)
+ GROUP BY failing.kind, failing.retried, failing.completed ORDER BY failing.retried DESC LIMIT 10
+"""
+_LEAST = 3
+
+
+def repeated(patient: Patient) -> Iterator[Finding]:
+    rows = patient.ask(_REPEATED, lately=patient.limits.repeated_lately, least=_LEAST)
+    for kind, retried, completed, waiting, job, error in rows:
+        lately = span(patient.limits.repeated_lately.total_seconds())
+        yield Finding(
+            id="MOSTLY_REPEATED",
+            severity=Severity.WARNING,
+            saw=f"Attempts of the kind {kind} fail: {retried:,} within {lately} are repeated, {completed:,} completed; "
+            f"mostly: {one_line(error or 'no reason')}",
+            why="They run again by themselves, each time later; those that use up their attempts become dead letters.",
+            do="What does it call: a receiver, a server, a disk? Is that up, and does it know us? When it is back, "
+            "nothing else need be done.",
+            paste=f"snapapp jobs list --status RETRY_WAIT --kind {shlex.quote(kind)}",
+            numbers={"kind": kind, "retried": retried, "completed": completed, "waiting": waiting, "job": job},
+        )
+    if not rows:
+        yield Finding(id="REPEATED", saw="No kind fails more often than it completes.")
