@@ -268,7 +268,7 @@ def test_threads_that_hang_are_told_of_a_real_worker(url: str, db: Db) -> None:
             hanging = [until_status(db, put(db, "hang", max_attempts=1), "FAILED").id for _ in range(2)]
             waiting = put(db, "hang")
             named = ", ".join(f"hang {job_id}" for job_id in hanging)
-            told = f" says: threads that ignore their deadline: 2 ({named}); it wants a restart."
+            told = f" threads that ignore their deadline: 2 ({named}); it wants a restart."
             until(lambda: any(line.endswith(told) for line in said(db, waiting)))
         finally:
             released.set()
@@ -289,7 +289,7 @@ def test_a_worker_that_the_web_holds_back_is_told(url: str, db: Db) -> None:
             web_priority.arrive()
             web_priority.give_way()
             web_priority.depart()
-            return any("says: held back by the web: " in line for line in said(db, waiting))
+            return any("held back by the web: " in line for line in said(db, waiting))
 
         until(a_guest_comes_and_it_is_told)
     finally:
