@@ -10,10 +10,11 @@ from typing import Any
 
 from snapapp.backup import judgement
 from snapapp.jobs.doctor import CHECKS, examination, fleet, server, tables, work
+from snapapp.processing.decoder import check
 from tests import ROOT
 
 PAGE = ROOT / "docs" / "operate" / "troubleshooting.md"
-MODULES = (server, tables, work, fleet, examination, judgement)
+MODULES = (server, tables, work, fleet, examination, judgement, check)
 _OR = "\0"  # between the keys of a table that a loop goes through
 
 # Which component each check looks at, in the order in which somebody looks who has been woken.
@@ -25,13 +26,14 @@ COMPONENTS = {
     "PostgreSQL: what it runs on": ("schema", "settings", "connections", "clock", "disk", "numbers"),
     "PostgreSQL: what slows it": ("xmin", "locks", "tables", "indexes", "cost"),
     "Backups": ("backups",),
+    "Decoders": ("decoders",),
     "The doctor itself": ("any",),
 }
-_WITHOUT_A_CHECK = {"examination": "any", "judgement": "backups"}
+_WITHOUT_A_CHECK = {"examination": "any", "judgement": "backups", "check": "decoders"}
 _HEAD = """\
 # Troubleshooting
 
-<!-- Made by `make docs` from the checks in snapapp/jobs/doctor/ and snapapp/backup/; do not edit. -->
+<!-- Made by `make docs` from the checks of the doctor in snapapp/, the queue's and the product's; do not edit. -->
 
 `snapapp doctor` says all this by itself, with its numbers, the worst first: type it before you read on. Below is
 everything that it can find, component by component: how it shows, why it matters, what to do, and what to type. `…`

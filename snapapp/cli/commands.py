@@ -8,13 +8,13 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable
 
 from snapapp import logs, postgres
-from snapapp.backup import check
 from snapapp.cli.explanation import explanation
 from snapapp.jobs import cli, doctor, kinds, registry
 from snapapp.jobs.cli.shown import milliseconds, say
 from snapapp.postgres import database, schema
 from snapapp.postgres.in_use import in_use
-from snapapp.processing import loading
+from snapapp.processing import checks, loading
+from snapapp.processing.decoder import check as decoders
 from snapapp.settings.table import LogLevel, Settings
 
 
@@ -95,7 +95,7 @@ def described(settings: Settings, url: str) -> doctor.House:
         connections=database.connections_needed(settings),
         disk_free_min_mb=settings.disk_free_min_mb,
         schema=schema.wanted(product=settings.has_product),
-        checks={check.NAME: check.check_of(settings)} if settings.has_product else {},
+        checks=checks.of(settings) if settings.has_product else {},
     )
 
 
@@ -104,10 +104,12 @@ def check_deploy(arguments: Namespace, settings: Settings) -> int:
         loading.load(settings)
         with in_use(settings) as url, doctor.consulting(url) as line:
             deploy = doctor.compare(line, registry.default)
+        missing = decoders.said() if settings.has_product else None
         if arguments.json:
-            cli.show_json(deploy.as_json())
+            cli.show_json(deploy.as_json() | {"decoders": missing})
         else:
             _say_lines(doctor.of_deploy(deploy))
+            _say_lines([f"Beside it: {missing}."] if missing else [])
         return 0 if deploy.is_safe else 1
 
     return _or_two(look)

@@ -10,6 +10,7 @@ from snapapp.errors import SnapError
 from snapapp.jobs import registry
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.settings import JobsSettings
+from snapapp.processing.decoder import check as decoders
 from snapapp.settings.table import Settings
 
 _log = logging.getLogger(__name__)
@@ -26,6 +27,8 @@ def load(settings: Settings) -> None:
         _load_named(module)
     if settings.has_product:
         registry.load(_PRODUCT)
+        if missing := decoders.said():
+            _log.warning("%s: `snapapp doctor --only decoders`", missing)
 
 
 def _load_named(module: str) -> None:

@@ -84,6 +84,8 @@ def _tried(name: str, try_it: Callable[[dict[str, Any]], object], targets: dict[
         return f"open: {try_it(targets)!r:.80}"
     except OSError as error:
         return f"shut: {error.strerror}"
+    except KeyError:
+        return "there is no such target"
 
 
 def _secret(targets: dict[str, Any]) -> bytes:

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -15,12 +16,13 @@ from typing import Any
 import psycopg.conninfo
 import pytest
 
-from snapapp.jobs import Failure
+from snapapp.jobs import Failure, doctor
 from snapapp.jobs.os.processes import started
-from snapapp.processing import media_work
-from snapapp.processing.decoder import walls
+from snapapp.processing import checks, media_work
+from snapapp.processing.decoder import check, walls
 from snapapp.processing.decoder.client import DecoderDied, Decoders, OutOfMemory
 from snapapp.processing.decoder.wire import Garbled
+from snapapp.settings.table import Settings
 from tests.factory import Db
 from tests.jobs.executors.test_executors import put
 from tests.jobs.working import until, until_status, working
@@ -79,6 +81,34 @@ def test_the_doors_are_open_where_there_are_no_walls(url: str, db: Db, targets: 
     with working(url, hostile_kinds.registry):
         tried = until_status(db, put(db, "hostile.child", payload=targets), "COMPLETED").result
     assert {name for name, said in tried.items() if not said.startswith("open: ")} <= ELSEWHERE_SHUT_TOO
+
+
+@pytest.mark.parametrize(
+    ("missing", "finding", "said"),
+    [
+        ((), "DECODERS", None),
+        (("Landlock",), "DECODERS_ONE_WALL", "by seccomp alone"),
+        (("seccomp",), "DECODERS_OPEN", "no seccomp$"),
+        (("seccomp", "Landlock"), "DECODERS_OPEN", "no seccomp and no Landlock"),
+    ],
+)
+def test_what_does_not_shut_decoders_in_is_said_by_the_doctor_and_before_a_deploy(
+    url: str, monkeypatch: pytest.MonkeyPatch, missing: tuple[str, ...], finding: str, said: str | None
+) -> None:
+    monkeypatch.setattr(walls, "missing", lambda: missing)
+    settings = Settings()
+    house = doctor.House(
+        jobs=settings.jobs(url), connections=0, disk_free_min_mb=0, schema={}, checks=checks.of(settings)
+    )
+    assert [each.id for each in doctor.examine(url, house, only=["decoders"])] == [finding]
+    assert (check.said() is None) if said is None else re.search(said, check.said() or "")
+
+
+def test_a_kernel_without_landlock_is_known_by_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walls, "_landlock_abi", lambda: -1)
+    assert walls.missing() == ("Landlock",)
+    walls_less = behind_walls({"env_file": "/dev/null"})
+    assert walls_less["secret"].startswith("shut: ")
 
 
 def holds(pid: int, secret: str) -> bool:

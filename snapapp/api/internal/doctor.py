@@ -13,12 +13,12 @@ from pydantic import Field
 from snapapp.api.http.deps import House, Reading, Who
 from snapapp.api.http.schema import Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
-from snapapp.backup import check
 from snapapp.jobs import doctor
 from snapapp.jobs.doctor import Finding, Severity
 from snapapp.jobs.rows import audit
 from snapapp.postgres import database, schema
 from snapapp.process.monolith import Monolith
+from snapapp.processing import checks
 
 router = APIRouter(prefix="/internal/doctor", tags=["observability"], route_class=StrictRoute)
 
@@ -87,7 +87,7 @@ def _described(house: Monolith) -> doctor.House:
         connections=database.connections_needed(house.settings),
         disk_free_min_mb=house.settings.disk_free_min_mb,
         schema=schema.wanted(),
-        checks={check.NAME: check.check_of(house.settings)},
+        checks=checks.of(house.settings),
     )
 
 

@@ -1,5 +1,5 @@
 """`python -m tests.labs media --mutants 2000` breaks videos at random and exits 1 when one ends in any way but two;
-`--speed` measures against the usual three commands of FFmpeg."""
+`--speed` measures against the usual three commands of FFmpeg, `--apart` what decoding in a process of its own costs."""
 
 import argparse
 
@@ -13,11 +13,17 @@ def main() -> int:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--mutants", type=int, metavar="COUNT")
     what.add_argument("--speed", action="store_true")
+    what.add_argument("--apart", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--runs", type=int, default=5, help="of the speed's measurement")
     arguments = parser.parse_args()
     if arguments.speed:
         print("\n".join(speed.report(arguments.runs)))
+        return 0
+    if arguments.apart:
+        from tests.labs.media import apart
+
+        print("\n".join(apart.report(arguments.runs)))
         return 0
     return hunt(arguments.mutants, arguments.seed)
 

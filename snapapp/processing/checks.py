@@ -1,0 +1,12 @@
+"""What the doctor looks at besides the queue and its database."""
+
+from collections.abc import Mapping
+
+from snapapp.backup import check as backups
+from snapapp.jobs.doctor.finding import Check
+from snapapp.processing.decoder import check as decoders
+from snapapp.settings.table import Settings
+
+
+def of(settings: Settings) -> Mapping[str, Check]:
+    return {backups.NAME: backups.check_of(settings), decoders.NAME: decoders.check}

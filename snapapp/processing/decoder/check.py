@@ -1,0 +1,38 @@
+"""The doctor's check of what shuts decoders in on this machine."""
+
+from collections.abc import Iterator
+
+from snapapp.jobs.doctor.finding import Finding, Patient, Severity
+from snapapp.processing.decoder import walls
+
+NAME = "decoders"
+
+
+def check(_: Patient) -> Iterator[Finding]:
+    missing = walls.missing()
+    if "seccomp" in missing:
+        yield Finding(
+            id="DECODERS_OPEN",
+            severity=Severity.WARNING,
+            saw=f"Nothing shuts decoders in: this machine has no {' and no '.join(missing)}.",
+            why="A video that takes its decoder over reads what the service's user can: settings, the database, files.",
+            do="Run workers on Linux, x86_64 or aarch64, with a kernel and a container that allow seccomp filters.",
+        )
+    elif missing:
+        yield Finding(
+            id="DECODERS_ONE_WALL",
+            severity=Severity.NOTICE,
+            saw="Decoders are shut in by seccomp alone: this kernel has no Landlock.",
+            why="seccomp leaves a decoder nothing but the files that it was handed; Landlock would stand behind it.",
+            do="Nothing need be done. Kernels since 5.13 have it, where it is among the security modules of the boot.",
+        )
+    else:
+        yield Finding(id="DECODERS", saw="Decoders are shut in by seccomp, and by Landlock behind it.")
+
+
+def said() -> str | None:
+    """The same for a log and for whoever deploys; nothing where nothing is missing."""
+    missing = walls.missing()
+    if "seccomp" in missing:
+        return f"nothing shuts decoders in: this machine has no {' and no '.join(missing)}"
+    return "decoders are shut in by seccomp alone: this kernel has no Landlock" if missing else None
