@@ -44,9 +44,10 @@ from snapapp.api.product import (
     videos,
     webhooks,
 )
+from snapapp.api.product.pages import operator
 
 _TO_FIND = (exports, snaps, shares, uploads, resumable_uploads, videos, templates)
-_PRODUCT = (*_TO_FIND, events, webhooks, sessions, public, media, frames)
+_PRODUCT = (*_TO_FIND, events, webhooks, sessions, public, media, frames, operator)
 _OPEN = (health, metrics)
 _INTERNAL = (
     observability,

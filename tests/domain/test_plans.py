@@ -3,7 +3,7 @@ must have read about as many rows as it shows."""
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -133,6 +133,12 @@ LISTS: dict[str, tuple[str, Callable[[Session, Window], object]]] = {
     "of a subject": (
         "snap_of_subject",
         lambda own, window: search.by_subject(own, BIG, Criteria(subject_id="boi-0"), window),
+    ),
+    "of a subject, as filmed": (
+        "snap_of_subject_as_filmed",
+        lambda own, window: search.by_subject(
+            own, BIG, Criteria(subject_id="boi-0"), replace(window, sort_by="dataFilmagem")
+        ),
     ),
     "of a nickname": ("snap_of_nickname", lambda own, window: search.mine(own, BIG, "ANA", window)),
     "recent": ("snap_recent", lambda own, window: search.recent(own, BIG, window)),

@@ -52,7 +52,7 @@ class Shown:
 
 
 ALL = tuple(f"{language}-{scheme}" for language in LANGUAGES for scheme in SCHEMES)
-TWO = ("en-light", "pt-phone")
+THREE = ("en-light", "pt-dark", "pt-phone")
 
 
 def _player(page: Page) -> None:
@@ -76,6 +76,20 @@ def _cards(page: Page) -> None:
     expect(page.locator("#found li").nth(10)).to_be_attached()
 
 
+def _compared(its: Content) -> str:
+    return f"snaps/compare?a={its.snap}&b={its.other}"
+
+
+def _everything(its: Content) -> str:
+    return f"snaps/subject?id={its.subject}"
+
+
+def _together(page: Page) -> None:
+    expect(page.locator("#together")).to_be_visible()
+    page.locator("#seek").fill("0.5")
+    page.locator("#seek").blur()
+
+
 def _operations(page: Page) -> None:
     expect(page.locator("details.operation").first).to_be_visible()
 
@@ -92,6 +106,9 @@ PAGES = (
     Shown("snaps", "Moments, found again", lambda its: "snaps", _cards, ALL),
     Shown("snap", "One moment, whole", lambda its: f"snaps/{its.snap}", _evidence, ALL),
     Shown("link", "A link, without scripts", lambda its: f"public/snaps/{its.link}", _nothing, ALL, NO_SCRIPTS),
+    Shown("compare", "Two moments, side by side", _compared, _together, THREE),
+    Shown("subject", "All of one animal", _everything, _nothing, THREE),
+    Shown("compare-plain", "The same without scripts", _compared, kinds=("pt-light",), more=NO_SCRIPTS),
     Shown("ops", "On call: now", lambda its: "ops", _live, ("en-light", "en-dark", "en-phone")),
     Shown("ops-jobs", "On call: the jobs", lambda its: "ops/jobs", _live),
     Shown("ops-job", "On call: one job, why it failed and what can be done", lambda its: f"ops/jobs/{its.job}", _live),
@@ -102,7 +119,7 @@ PAGES = (
     Shown("ops-audit", "On call: who did what", lambda its: "ops/audit", _live),
     Shown("docs", "The API, to be tried", lambda its: "docs", _operations),
 )  # fmt: skip
-SIGN_IN = Shown("sign-in", "Signing in, where tokens are asked for", lambda its: "", kinds=TWO)
+SIGN_IN = Shown("sign-in", "Signing in, where tokens are asked for", lambda its: "", kinds=THREE)
 
 
 def take(browser: Browser, site: Server, content: Content, shown: Shown, kind: str) -> None:
@@ -151,7 +168,7 @@ def document() -> str:
         "second one, and what two people marked in them. English and Portuguese, by day, by night, and on a phone.",
         "How a date is typed is the browser's: this one has only English.",
     ]
-    for shown in (*PAGES[:4], SIGN_IN, *PAGES[4:]):
+    for shown in (*PAGES[:7], SIGN_IN, *PAGES[7:]):
         lines += ["", f"## {shown.title}", ""]
         lines += [f"![{shown.title}: {_said(name)}]({name})" for name in shown.pictures()]
     return "\n".join(lines) + "\n"

@@ -81,7 +81,7 @@ def test_the_operators_pages(page: Page, site: Server, brete: Path) -> None:
     page.goto(f"{site.home}snaps")
     expect(page.locator("#found li")).to_have_count(1)
     assert violations(page) == []
-    page.locator("#found a").click()
+    page.locator("#found .card").click()
     expect(page.locator("#frames img")).to_have_count(5)
     page.get_by_role("button", name="Make a link").click()
     expect(page.locator("#share-said")).to_have_text("The link is there.")

@@ -28,7 +28,7 @@ def english_in(page: Page) -> set[str]:
     """Words of the page that the catalogues have in English and nowhere in Portuguese."""
     script = (Path(web.__file__).parent / "static" / "portuguese.js").read_text()
     catalogue = {quoted or bare: words for quoted, bare, words in PHRASES.findall(script)}
-    catalogue |= json.loads((Path(api.__file__).parent / "product" / "public_page.pt.json").read_text())
+    catalogue |= json.loads((Path(api.__file__).parent / "product" / "pages" / "portuguese.json").read_text())
     assert len(catalogue) > 200
 
     def words(texts: list[str]) -> set[str]:
@@ -67,7 +67,7 @@ def test_a_moment_is_found_shared_and_taken_back(browser: Browser, site: Server,
         expect(page.get_by_label("Palavras na descrição")).to_have_value("mancas")
         page.go_forward()
         assert english_in(page) == set()
-        page.locator("#found a").click()
+        page.locator("#found .card").click()
 
         expect(page.locator("#frames img")).to_have_count(5)
         expect(page.locator("#record")).to_contain_text(HOSTILE)

@@ -1,11 +1,8 @@
 """What a link shows to a person: a page without scripts, in their language, for paper and for previews in chats too.
 Jinja2 makes it, because it escapes whatever it is handed unless it is told otherwise."""
 
-import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +10,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from snapapp.api.product.pages.language import NAMES, Language, language_of, weights
 from snapapp.api.product.snap_views import PublicSnap
 
 _PAGES = Environment(
@@ -26,16 +24,6 @@ _PAGES = Environment(
 _PREVIEWERS = re.compile(
     "whatsapp|facebookexternalhit|telegrambot|twitterbot|slackbot|discordbot|linkedinbot", re.IGNORECASE
 )
-_NAMES = {
-    "observacoes": "Notes",
-    "brinco": "Ear tag",
-    "raca": "Breed",
-    "sexo": "Sex",
-    "peso_referencia": "Weight, kg",
-    "condicao_corporal": "Body condition",
-    "lote": "Lot",
-    "pasto": "Pasture",
-}
 
 
 # --- who asks for it ---------------------------------------------------------------------------------------------
@@ -43,59 +31,9 @@ _NAMES = {
 
 def is_wanted(request: Request) -> bool:
     """Whether whoever asks would rather have a page than JSON."""
-    said = _weights(request.headers.get("Accept", ""))
+    said = weights(request.headers.get("Accept", ""))
     html, json = said.get("text/html", 0.0), said.get("application/json", 0.0)
     return html > json or (not json and _PREVIEWERS.search(request.headers.get("User-Agent", "")) is not None)
-
-
-def _weights(header: str) -> dict[str, float]:
-    """`text/html, */*;q=0.8`: what is taken, and how gladly."""
-    return {
-        name.strip().lower(): _weight(rest) for name, _, rest in (each.partition(";") for each in header.split(","))
-    }
-
-
-def _weight(parameters: str) -> float:
-    found = re.search(r"(?:^|;)\s*q=([01](?:\.[0-9]{1,3})?)\s*(?:;|$)", parameters)
-    return float(found[1]) if found else 1.0
-
-
-# --- in which language -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Language:
-    """Called with the English words, it says them."""
-
-    locale: str
-    words: Mapping[str, str]
-    date: str
-    point: str
-
-    def __call__(self, text: str) -> str:
-        return self.words.get(text, text)
-
-    def moment(self, moment: datetime) -> str:
-        return f"{moment.astimezone(UTC):{self.date}} UTC"
-
-    def number(self, value: float, digits: int = 3) -> str:
-        text = f"{value:.{digits}f}"
-        return (text.rstrip("0").rstrip(".") if digits else text).replace(".", self.point)
-
-
-_ENGLISH = Language("en", {}, "%d %b %Y, %H:%M:%S", ".")
-_WORDS = json.loads((Path(__file__).parent / "public_page.pt.json").read_text())
-_PORTUGUESE = Language("pt-BR", _WORDS, "%d/%m/%Y, %H:%M:%S", ",")
-
-
-def language_of(request: Request) -> Language:
-    """As the page was asked for, or as the browser is set: of the two, the one that it names with more weight."""
-    asked = request.query_params.get("lang")
-    if asked not in ("en", "pt"):
-        said = _weights(request.headers.get("Accept-Language", ""))
-        ours = [name for name in said if name[:2] in ("pt", "en")]
-        asked = max(ours, key=lambda name: said[name], default="en")[:2]
-    return _PORTUGUESE if asked == "pt" else _ENGLISH
 
 
 # --- the page ----------------------------------------------------------------------------------------------------
@@ -163,7 +101,7 @@ def _record(t: Language, snap: PublicSnap, is_named: bool) -> Iterator[tuple[str
     for each in snap.subject.attributes:
         value = each.string_value if each.number_value is None else t.number(each.number_value)
         if value:
-            yield t(_NAMES.get(each.key, each.key)), value
+            yield t(NAMES.get(each.key, each.key)), value
     if snap.data_filmagem:
         yield t("Filmed"), t.moment(snap.data_filmagem)
     yield t("Marked"), t.moment(snap.created_at)

@@ -16,11 +16,20 @@ from snapapp.process.monolith import Monolith
 def for_tenant(house: Monolith, claim: Claim) -> Places:
     """Signed, and ending some day, or with the tenant's token: `/media/…`, behind the public address where one is set.
     Asked for when it is known whose snap it is."""
+    return _for_tenant(house, claim, _public(house))
+
+
+def for_page(house: Monolith, claim: Claim) -> Places:
+    """The same on the server that a page came from, which need not be known by the public address."""
+    return _for_tenant(house, claim, "")
+
+
+def _for_tenant(house: Monolith, claim: Claim, server: str) -> Places:
     now = datetime.now(UTC)
 
     def of(snap: Snap) -> str:
         assert claim.tenant
-        return _public(house) + media_links.base(house, claim.tenant, snap.media_prefix or "", now)
+        return server + media_links.base(house, claim.tenant, snap.media_prefix or "", now)
 
     return Places(of)
 

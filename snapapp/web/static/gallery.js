@@ -1,7 +1,7 @@
 // The page at /snaps: every moment of the tenant, narrowed by what stands in the address.
 
 import { at, client, local, make, put } from "/static/page.js";
-import { momentOf, nameOf, stateOf } from "/static/moment.js";
+import { isNamed, momentOf, nameOf, stateOf } from "/static/moment.js";
 import { clock, t, told, when } from "/static/words.js";
 
 const AT_ONCE = 48;
@@ -58,15 +58,54 @@ function card(snap) {
   said.dataset.state = state;
   const link = make(
     "a",
-    { href: `/snaps/${snap.snapId}` },
+    { className: "card", href: `/snaps/${snap.snapId}` },
     make("span", { className: "picture" }, picture ? make("img", { src: local(picture), alt: "", loading: "lazy" }) : null),
     make("b", { textContent: nameOf(snap), className: snap.isDraft ? "open" : "" }),
     make("span", { className: "quiet", textContent: `${clock(momentOf(snap))} · ${snap.nickname}` }),
     make("span", { className: "quiet date", textContent: when(snap.createdAt) }),
     said,
   );
-  return make("li", {}, link);
+  return make("li", {}, link, make("span", { className: "under" }, box(snap), allOf(snap)));
 }
+
+/** Where all moments of its subject are. */
+function allOf(snap) {
+  if (!isNamed(snap)) return null;
+  const link = make("a", { href: `/snaps/subject?id=${encodeURIComponent(snap.subject.id)}`, textContent: t("All") });
+  link.setAttribute("aria-label", t("Everything of {name}", { name: snap.subject.id }));
+  return link;
+}
+
+// --- two of them, side by side ------------------------------------------------------------------------------------
+
+let chosen = []; // at most two, the one chosen first first
+
+function box(snap) {
+  const input = make("input", { type: "checkbox", checked: chosen.some((each) => each.snapId === snap.snapId) });
+  input.dataset.id = snap.snapId;
+  input.setAttribute("aria-label", t("Compare {name}, {at}", { name: nameOf(snap), at: clock(momentOf(snap)) }));
+  input.addEventListener("change", () => {
+    chosen = chosen.filter((each) => each.snapId !== snap.snapId);
+    if (input.checked) chosen = [...chosen, snap].slice(-2);
+    showChosen();
+  });
+  return make("label", {}, input, ` ${t("Compare")}`);
+}
+
+function showChosen() {
+  for (const input of at("found").querySelectorAll("input[data-id]")) {
+    input.checked = chosen.some((each) => each.snapId === input.dataset.id);
+  }
+  at("chosen").hidden = !chosen.length;
+  at("compare").hidden = chosen.length < 2;
+  put(at("chosen-said"), chosen.length === 1 ? t("{name} is chosen. Choose another one to compare it with.", { name: nameOf(chosen[0]) }) : chosen.map(nameOf).join(" · "));
+  if (chosen.length === 2) at("compare").href = `/snaps/compare?${new URLSearchParams({ a: chosen[0].snapId, b: chosen[1].snapId })}`;
+}
+
+at("unchoose").addEventListener("click", () => {
+  chosen = [];
+  showChosen();
+});
 
 form.addEventListener("submit", (event) => {
   event.preventDefault();

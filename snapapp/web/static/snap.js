@@ -68,7 +68,7 @@ function showRecord(snap) {
   const list = at("record");
   list.replaceChildren();
   const add = (name, value) => value && list.append(make("dt", { textContent: name }), make("dd", {}, value));
-  if (isNamed(snap)) add(labelOf("id"), snap.subject.id);
+  if (isNamed(snap)) add(labelOf("id"), make("a", { href: `/snaps/subject?id=${encodeURIComponent(snap.subject.id)}`, textContent: snap.subject.id }));
   for (const { key, stringValue, numberValue } of snap.subject.attributes) {
     add(labelOf(key), stringValue ?? (numberValue === null ? "" : number(numberValue)));
   }

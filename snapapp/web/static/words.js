@@ -4,8 +4,16 @@ import { OF_THE_SERVER, PORTUGUESE } from "/static/portuguese.js";
 
 const KEPT = "language";
 
-export const language = localStorage.getItem(KEPT) ?? (preferred().startsWith("pt") ? "pt" : "en");
+const kept = localStorage.getItem(KEPT);
+if (kept) tellServer(kept);
+/** As the server has said it, where it has made the page. */
+export const language = document.documentElement.dataset.said ?? kept ?? (preferred().startsWith("pt") ? "pt" : "en");
 export const locale = language === "pt" ? "pt-BR" : "en";
+
+/** Pages that the server makes are in the same one. */
+function tellServer(chosen) {
+  document.cookie = `${KEPT}=${chosen}; path=/; max-age=31536000; samesite=lax`;
+}
 
 function preferred() {
   return navigator.languages.find((each) => /^(pt|en)\b/i.test(each))?.toLowerCase() ?? "en";
@@ -33,10 +41,12 @@ function translate() {
     for (const name of element.dataset.tOf.split(" ")) element.setAttribute(name, t(element.getAttribute(name)));
   }
   for (const button of document.querySelectorAll("[data-language]")) {
-    button.setAttribute("aria-pressed", String(button.dataset.language === language));
+    const isLink = button.localName === "a"; // which leads to the same page in that language
+    if (!isLink) button.setAttribute("aria-pressed", String(button.dataset.language === language));
     button.addEventListener("click", () => {
       localStorage.setItem(KEPT, button.dataset.language);
-      location.reload();
+      tellServer(button.dataset.language);
+      if (!isLink) location.reload();
     });
   }
 }

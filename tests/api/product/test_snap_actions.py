@@ -12,6 +12,7 @@ import sqlalchemy
 from starlette.testclient import TestClient
 
 from snapapp.api.product import public_page
+from snapapp.api.product.pages.language import NAMES
 from tests.api.examples import NOBODY, SNAPS, body, complete, count, fail, job_of, mark, number, shown, text
 from tests.factory import Db, move, row, scalar
 from tests.jobs.working import until
@@ -239,12 +240,13 @@ def test_a_dead_link_says_so_to_people_in_their_language(client: TestClient) -> 
     assert "Peça" in client.get("/public/snaps/gone?lang=pt", headers={"Accept": BROWSER}).text
 
 
-def test_every_text_of_the_page_behind_a_link_is_there_in_portuguese() -> None:
+def test_every_text_of_the_pages_that_the_server_makes_is_there_in_portuguese() -> None:
     folder = Path(public_page.__file__).parent
-    words = json.loads((folder / "public_page.pt.json").read_text())
-    code = (folder / "public_page.html").read_text() + (folder / "public_page.py").read_text()
+    words = json.loads((folder / "pages/portuguese.json").read_text())
+    sources = [folder / "public_page.html", folder / "public_page.py", *(folder / "pages").glob("*.*")]
+    code = "".join(file.read_text() for file in sources if file.suffix in (".py", ".html"))
     said = set(re.findall(r"\bt\(['\"](.*?)['\"]\)", code))
-    assert said | set(public_page._NAMES.values()) == set(words)
+    assert said | set(NAMES.values()) == set(words)
 
 
 def test_a_failure_is_not_told_to_strangers(client: TestClient, db: Db) -> None:

@@ -68,6 +68,7 @@ CREATE TABLE snap (
 -- =, < and > on plain columns are, lower(…) = …, LIKE and @@ are not. Hence the columns that hold what is looked for.
 CREATE INDEX snap_of_video ON snap (tenant, video_id, resolved_start_seconds, id) WHERE hidden_at IS NULL;
 CREATE INDEX snap_of_subject ON snap (tenant, subject_id, created_at, id) WHERE hidden_at IS NULL;
+CREATE INDEX snap_of_subject_as_filmed ON snap (tenant, subject_id, filmed_at, id) WHERE hidden_at IS NULL;
 CREATE INDEX snap_of_nickname ON snap (tenant, nickname_lower, created_at, id) WHERE hidden_at IS NULL;
 CREATE INDEX snap_of_nickname_by_video ON snap (tenant, nickname_lower, video_id, created_at, id)
     WHERE hidden_at IS NULL;

@@ -1,0 +1,119 @@
+"""The operator's pages that the server makes: without scripts, for whom they are, and with text that stays text."""
+
+import re
+from html import escape
+from itertools import pairwise
+from pathlib import Path
+
+import httpx
+import pytest
+import sqlalchemy
+from starlette.testclient import TestClient
+
+from snapapp.api.product.pages import operator
+from tests.api.conftest import served
+from tests.api.examples import NOBODY, OTHER, add_tenant, complete, mark, number, text
+from tests.factory import Db
+
+HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(2)>{{ 7 * 7 }}"""
+PAGES = ("/snaps/compare?a={a}&b={b}", "/snaps/subject?id=BR-1042")
+
+
+def compare(client: TestClient, a: str, b: str, **asked: str) -> httpx.Response:
+    answer: httpx.Response = client.get("/snaps/compare", params={"a": a, "b": b}, headers=asked)
+    return answer
+
+
+def test_two_moments_stand_side_by_side_with_what_is_apart(
+    client: TestClient, engine: sqlalchemy.Engine, db: Db
+) -> None:
+    one = mark(client)
+    complete(client, engine, db, one)
+    later = {"attributes": [text("raca", "Nelore"), number("peso_referencia", 451)]}
+    other = mark(client, dataFilmagem="2026-06-14T17:40:00-03:00", subject={"id": "BR-1042"} | later)
+    page = compare(client, one["snapId"], other["snapId"])
+    assert (page.status_code, page.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    clips = re.findall(r'<video controls [^>]*src="([^"]+)"', page.text)
+    assert len(clips) == 1  # the other has none yet, and says so
+    assert "There are no pictures of this moment." in page.text
+    assert client.get(clips[0]).content == b"the bytes of snapshot.mp4"
+    assert "+38.5" in page.text
+    assert "105 days" in page.text
+    portuguese = compare(client, one["snapId"], other["snapId"], **{"Accept-Language": "pt-BR"}).text
+    assert ("+38,5" in portuguese, "105 dias" in portuguese, "Dois momentos" in portuguese) == (True, True, True)
+    assert '<html lang="pt-BR"' in compare(client, NOBODY, NOBODY, Cookie="language=pt").text
+
+
+def test_all_moments_of_a_subject_are_there_page_by_page(client: TestClient) -> None:
+    """The one filmed last first, whenever it was marked; each leads to the one before it, over the page's edge too."""
+    days = [f"2026-01-{1 + (7 * n) % 27:02}T08:00:00Z" for n in range(operator.AT_ONCE + 2)]
+    ids = {day: mark(client, dataFilmagem=day)["snapId"] for day in days}
+    mark(client, subject={"id": "BR-2"})
+    wanted = [ids[day] for day in sorted(days, reverse=True)]
+    seen: list[str] = []
+    pairs: list[tuple[str, str]] = []
+    address: str | None = "/snaps/subject?id=BR-1042"
+    while address:
+        page = client.get(address).text
+        seen += re.findall(r'<h2><a href="/snaps/([\w-]+)">', page)
+        pairs += re.findall(r'compare\?a=([\w-]+)&amp;b=([\w-]+)"', page)
+        older = re.search(r'href="([^"]+)" rel="next"', page)
+        address = f"/snaps/subject{older[1].replace('&amp;', '&')}" if older else None
+    assert seen == wanted
+    assert pairs == [(before, after) for after, before in pairwise(wanted)]
+    assert 'rel="prev"' in page
+
+
+def test_what_somebody_typed_stays_text(client: TestClient) -> None:
+    hostile = {"id": HOSTILE, "attributes": [text(HOSTILE, HOSTILE)]}
+    snap = mark(client, nickname=HOSTILE[:100], subject=hostile)
+    pages = [
+        compare(client, snap["snapId"], snap["snapId"]),
+        client.get("/snaps/subject", params={"id": HOSTILE, "lang": '"><script>', "x": HOSTILE}),
+        client.get("/snaps/subject", params={"id": HOSTILE + "!", HOSTILE: "1"}),
+    ]
+    for page in pages:
+        assert page.status_code == 200
+        assert "<script>alert" not in page.text
+        assert "<img src=x" not in page.text
+        assert 'lang="">' not in page.text
+        assert "49" not in re.sub(r"[0-9a-f-]{36}", "", page.text)
+        assert "script-src 'self'" in page.headers["Content-Security-Policy"]
+        assert "trusted-types 'none'" in page.headers["Content-Security-Policy"]
+        assert "frame-ancestors 'none'" in page.headers["Content-Security-Policy"]
+    assert escape(HOSTILE, quote=True).replace("&#x27;", "&#39;").replace("&quot;", "&#34;") in pages[0].text
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_anothers_are_not_there(client: TestClient, engine: sqlalchemy.Engine, path: str) -> None:
+    add_tenant(engine)
+    snap = mark(client, headers=OTHER)
+    foreign = client.get(path.format(a=snap["snapId"], b=snap["snapId"]))
+    own = client.get(path.format(a=snap["snapId"], b=snap["snapId"]), headers=OTHER)
+    link = f'href="/snaps/{snap["snapId"]}"'
+    assert (link in foreign.text, link in own.text) == (False, True)
+    never = client.get(path.format(a=NOBODY, b=NOBODY)).text
+    assert foreign.text.replace(snap["snapId"], NOBODY) == never, "as one that never existed"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"/snaps/compare?a={NOBODY}&b={NOBODY}", "/snaps/compare", "/snaps/compare?a=x&b=%00", "/snaps/subject",
+        "/snaps/subject?id=%00", "/snaps/subject?id=BR-1&offset=9999999",
+    ],
+)  # fmt: skip
+def test_what_is_not_there_is_said_in_words(client: TestClient, path: str) -> None:
+    answer = client.get(path)
+    assert (answer.status_code, "There is no such moment." in answer.text) == (404, True)
+    assert client.get("/snaps/subject?id=nobody&offset=" + "9" * 5000).status_code == 200
+    assert client.head(path).status_code == 404
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_whoever_is_nobody_signs_in_first(url: str, tmp_path: Path, path: str) -> None:
+    with served(url, tmp_path, worker_enabled=False, require_api_token=True) as client:
+        answer = client.get(path.format(a=NOBODY, b=NOBODY), follow_redirects=False)
+        assert (answer.status_code, answer.headers["Location"]) == (303, "/")
+        assert client.post("/v2/session", json={"token": "dev-default-token"}).status_code == 200
+        assert client.get(path.format(a=NOBODY, b=NOBODY)).status_code in (200, 404)
