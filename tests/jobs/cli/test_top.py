@@ -311,6 +311,14 @@ def test_without_a_terminal_or_where_it_is_dumb_it_prints(top: Callable[..., Top
     assert it.end() == 130
 
 
+def test_where_nobody_can_press_enter_the_cure_stands_below_what_is_wrong(call: Call, db: Db) -> None:
+    make_job(db, queue="mail")
+    db.execute("SELECT pause_queue('mail', 'stocktaking')")
+    said = call("top", "doctor", "--once").out
+    assert "The queue mail has been paused" in said
+    assert "QUEUE_PAUSED: If the reason is gone, resume it.  snapapp queues resume mail\n" in said
+
+
 def test_it_is_not_loaded_with_anything_else() -> None:
     script = "import sys, snapapp.__main__ as main; main._parser(['top']); print('snapapp.jobs.cli.top' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout

@@ -3,7 +3,7 @@ what it saw and exits 1 where that is not as it should be."""
 
 import argparse
 
-from tests.labs.console import bulk, scale
+from tests.labs.console import bulk, faults, scale
 
 
 def main() -> int:
@@ -18,6 +18,9 @@ def main() -> int:
     size.add_argument("--viewers", type=int, default=20)
     size.add_argument("--seconds", type=float, default=30, help="that the stream is watched")
     size.set_defaults(act=_scale)
+    wrong = commands.add_parser("faults", help="ten faults, of each of which the cause and the cure must be told")
+    wrong.add_argument("--only", metavar="TEXT", help="those whose name has this in it")
+    wrong.set_defaults(act=_faults)
     arguments = parser.parse_args()
     code: int = arguments.act(arguments)
     return code
@@ -48,6 +51,13 @@ def _scale(arguments: argparse.Namespace) -> int:
     cost = seen.watched - seen.quiet
     print(f"{arguments.viewers} viewers: {cost:.1%} of a core ({seen.quiet:.1%} without), told {seen.events:,} events")
     return _said(list(seen.problems()))
+
+
+def _faults(arguments: argparse.Namespace) -> int:
+    told = faults.run(arguments.only)
+    for each in told:
+        print(f"{each.fault}: told within {each.after:.0f} s\n  {each.said}\n  {each.do}")
+    return _said([f"{each.fault} is not told {what}" for each in told for what in each.missing])
 
 
 def _said(problems: list[str]) -> int:

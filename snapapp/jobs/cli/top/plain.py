@@ -2,9 +2,10 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from time import sleep
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import psycopg
 
@@ -34,6 +35,12 @@ def _print_for_ever(looker: Looker, page: Page) -> NoReturn:
         sleep(looker.every)
 
 
+def _cure(it: Any) -> Iterator[str]:
+    """Of what the doctor found: where there is a screen, Enter shows it."""
+    if do := getattr(it, "do", ""):
+        yield f"{it.id}: {do}{f'  {it.paste}' if it.paste else ''}"
+
+
 def _print(seen: Seen) -> None:
     assert seen.house
     say(f"{local(seen.house.now)}  {headline(seen.house)}")
@@ -42,5 +49,6 @@ def _print(seen: Seen) -> None:
             say(table.empty)
         case Table() as table:
             write_lines([*in_lines(table), table.note] if table.note else in_lines(table))
+            write_lines(visible(line) for row in table.rows for line in _cure(row.it))
         case Lines(lines):
             write_lines(visible(line) for line in lines)
