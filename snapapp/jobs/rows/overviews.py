@@ -12,7 +12,7 @@ from snapapp.jobs.rows.database import Db
 from snapapp.jobs.rows.database import run as _run
 
 CAP = 10_000  # jobs that are counted, of those waiting in each queue: one more than that means more
-GLANCE = 2_000  # likewise on a page, which asks every three seconds
+GLANCE = 1_000  # likewise on a page, which asks every three seconds
 LONG_WAIT = timedelta(minutes=5)  # after which somebody is told, where the queue says nothing of its own
 LANES = 1_000  # kinds by priority, and lanes, in which the oldest due job is looked for
 

@@ -3,7 +3,7 @@
 import { Refused, at, client, make, put } from "/static/page.js";
 
 const NAME = "ops-name";
-export const COUNTED = 2_000; // jobs of a queue, by the server: one more means more
+export const COUNTED = 1_000; // jobs of a queue, by the server: one more means more
 
 export const STATES = {
   PENDING: ["○", "pending"],

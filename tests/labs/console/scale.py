@@ -184,7 +184,7 @@ def first_byte(port: int, path: str) -> float:
         connection.close()
 
 
-_TOLD = re.compile(r"duration: ([0-9.]+) ms  (?:execute [^:]*|statement|parse [^:]*|bind [^:]*): (.*)", re.DOTALL)
+_TOLD = re.compile(r"duration: ([0-9.]+) ms  (?:execute [^:]*|statement): (.*)", re.DOTALL)
 
 
 def slow(log: Path, place: int) -> Iterator[tuple[str, float]]:
