@@ -22,6 +22,7 @@ _starts: dict[str, Hook] = {}  # by name, because a module that is loaded again 
 _stops: dict[str, Hook] = {}
 _turn = threading.Lock()
 _kept: set[int] = set()
+stacks: int | None = None  # an open file: what is kept may say there where it is, when it gets SIGURG. In children
 _workers = 0  # that run in this process: the first one runs the hooks of the start, the last one those of the end
 
 

@@ -49,6 +49,11 @@ def hungry(order: dict[str, Any], desk: HasLine) -> None:
     bytearray(1 << 30)
 
 
+def hangs(order: dict[str, Any], desk: HasLine) -> None:
+    while True:
+        time.sleep(60)
+
+
 def reads(order: dict[str, Any], desk: Any) -> list[Any]:
     first = desk.source.read(3)
     desk.source.seek(-3, os.SEEK_END)

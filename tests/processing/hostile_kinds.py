@@ -2,6 +2,7 @@
 
 import io
 import os
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,12 @@ def child(job: Job) -> dict[str, str]:
 @registry.processor("hostile.crash", executor="process", max_attempts=1)
 def crash(job: Job) -> None:
     with _decoders.run(f"{hostile.__name__}:dies", {}, io.BytesIO(b"video"), Path(job.payload["scratch"]), print):
+        pass
+
+
+@registry.processor("hostile.hang", executor="process", timeout=timedelta(seconds=2), max_attempts=1)
+def hang(job: Job) -> None:
+    with _decoders.run(f"{hostile.__name__}:hangs", {}, io.BytesIO(b"video"), Path(job.payload["scratch"]), print):
         pass
 
 

@@ -25,6 +25,7 @@ from snapapp.processing.decoder.wire import Garbled
 from snapapp.settings.table import Settings
 from tests.factory import Db
 from tests.jobs.executors.test_executors import put
+from tests.jobs.executors.test_late_report import box_of
 from tests.jobs.working import until, until_status, working
 from tests.processing import hostile, hostile_kinds
 
@@ -254,6 +255,16 @@ def test_a_crash_says_where_and_costs_the_child_nothing(url: str, db: Db, tmp_pa
     assert "the decoder was killed by SIGSEGV" in dead.last_error
     assert "in dies" in dead.last_error
     assert before == after, "the child keeps its fork server from one job to the next"
+
+
+def test_where_a_decoder_hangs_is_in_the_log(url: str, db: Db, tmp_path: Path) -> None:
+    with working(url, hostile_kinds.registry):
+        until_status(db, put(db, "hostile.pids"), "COMPLETED")  # so that all that has to start has started
+        job_id = put(db, "hostile.hang", payload={"scratch": str(tmp_path)})
+        until_status(db, job_id, "FAILED")
+    box = box_of(db, job_id)
+    assert "decoder/client.py" in box
+    assert re.search(r'hostile.py", line \d+ in hangs', box)
 
 
 def test_a_fork_server_that_was_killed_is_started_again(decoders: Decoders, tmp_path: Path) -> None:

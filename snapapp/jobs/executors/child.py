@@ -62,6 +62,7 @@ def main(arguments: list[str]) -> None:
     _die_with(parent)
     _keep_to_itself(requests, answers, stacks)
     faulthandler.enable()  # the last words of a crash: where in Python it happened
+    process_hooks.stacks = stacks
     faulthandler.register(messages.STACKS, file=stacks)  # answers in C, whatever the interpreter is busy with
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, which then decides about us
     for module in arguments[4:]:

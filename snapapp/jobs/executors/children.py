@@ -26,6 +26,7 @@ from snapapp.jobs.settings import JobsSettings
 _STARTS_IN = 30.0  # seconds a child may take to import its modules
 _ENDS_IN = 5.0  # seconds a child may take to end once it has let go of its pipes; on a full box it took one
 _TELLS_IN = 0.5  # seconds a child may take to say where it is
+_ANSWERS_IN = 0.1  # seconds, of what the child has started
 _QUIET = 0.03  # seconds of silence after which it has said all
 _LAST_WORDS = 8192  # bytes of what it printed; they often say why it died
 _LAST_LINES = 20
@@ -206,17 +207,25 @@ class _Line:
                 return None
 
     def stacks(self, within: float) -> str:
-        """Where the child's threads are, as faulthandler tells it: also those that are in C and let nobody else run."""
+        """Where the child's threads are, as faulthandler tells it: also those that are in C and let nobody else run.
+        Then those of what it has started, where that knows how to answer; one after the other, or they would mix."""
         self._read_stacks()  # what came too late for an earlier job
-        self._group.nudge(messages.STACKS)
-        deadline, said = monotonic() + within, b""
+        deadline = monotonic() + within
+        said: list[bytes] = []
+        for pid in self._group.family():
+            self._group.nudge(messages.STACKS, pid)
+            said.append(self._dump(deadline if not said else min(deadline, monotonic() + _ANSWERS_IN)))
+        return b"\n\n".join(filter(None, said)).decode(errors="replace")
+
+    def _dump(self, deadline: float) -> bytes:
+        said = b""
         with selectors.PollSelector() as selector:
             selector.register(self._stacks, selectors.EVENT_READ)
             while (left := deadline - monotonic()) > 0 and len(said) < _STACKS_CAP:
                 if not selector.select(min(left, _QUIET) if said else left) or not (part := self._read_stacks()):
                     break
                 said += part
-        return said.decode(errors="replace")
+        return said
 
     def _read_stacks(self) -> bytes:
         try:

@@ -114,12 +114,12 @@ class Group:
             found += _children(pid)
         return found
 
-    def nudge(self, number: signal.Signals) -> None:
-        """Signals the program alone."""
+    def nudge(self, number: signal.Signals, pid: int) -> None:
+        """Signals the program, or one of its descendants, alone."""
         with self._lock:
             if not self._is_over:
                 with suppress(ProcessLookupError, PermissionError):
-                    os.kill(self.pid, number)
+                    os.kill(pid, number)
 
     def go_first(self) -> None:
         """When memory runs out altogether, the kernel takes it before us."""

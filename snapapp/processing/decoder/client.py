@@ -119,7 +119,9 @@ class Decoders:
         with ExitStack() as stack:
             words, pictures, film = (stack.enter_context(tempfile.TemporaryFile(dir=scratch)) for _ in range(3))
             descriptor = _descriptor(video)
-            files = [each.fileno() for each in (words, pictures, film)] + ([] if descriptor is None else [descriptor])
+            stacks = words.fileno() if process_hooks.stacks is None else process_hooks.stacks
+            files = [words.fileno(), stacks, pictures.fileno(), film.fileno()]
+            files += [] if descriptor is None else [descriptor]
             size = video.seek(0, os.SEEK_END) if descriptor is None else None
             said = {"do": do, "order": order, "size": size, "data_bytes": resource.getrlimit(resource.RLIMIT_DATA)[0]}
             with self._turn, self._decoder(files) as (line, end):

@@ -1,6 +1,7 @@
 """The life of a decoder: it takes what it was handed, shuts itself in, does one thing and ends."""
 
 import ctypes
+import faulthandler
 import os
 import signal
 import sys
@@ -106,12 +107,13 @@ class _Fetched:
 
 
 def live(files: list[int]) -> NoReturn:
-    """Of a process that was just forked: the line, a file for last words, one for pictures, one for the film, and the
-    video, if it can be handed over."""
+    """Of a process that was just forked: the line, a file for last words, one for where it is when somebody asks, one
+    for pictures, one for the film, and the video, if it can be handed over."""
     code = 1
     try:
         _die_with_the_server()
-        line, words, pictures, film, *video = files
+        line, words, stacks, pictures, film, *video = files
+        faulthandler.register(signal.SIGURG, file=stacks)  # as the child does
         os.dup2(words, sys.stderr.fileno())
         os.dup2(words, sys.stdout.fileno())
         order = wire.heard(line)
