@@ -31,9 +31,9 @@ def list_queues(db: Db, arguments: Namespace) -> int:
     return 0
 
 
-def found_queues(db: Db) -> list[overviews.QueueSummary]:
+def found_queues(db: Db, cap: int = overviews.CAP) -> list[overviews.QueueSummary]:
     with db.transaction():
-        return overviews.queues(db)
+        return overviews.queues(db, cap)
 
 
 def show_queues(queues: list[overviews.QueueSummary]) -> None:

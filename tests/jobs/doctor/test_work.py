@@ -44,7 +44,7 @@ def test_a_dead_worker_of_this_machine_is_cleared_away_and_its_jobs_run_again(ur
         assert ids(examine(url, "workers")) == ["WORKERS"]
         process.kill()
     found = the(examine(url, "workers"), "WORKER_OVERDUE")
-    assert "its process is gone; it holds 1 jobs" in found.saw
+    assert "its process is gone; it holds 1 job." in found.saw
     [deed] = doctor.mend(url, [found], house(url))
     assert (deed.said, deed.has_worked) == ("Took 1 workers off the roster and 1 jobs back that they held.", True)
     assert row(db, held).status == "RETRY_WAIT"

@@ -59,7 +59,7 @@ class Looker:
     def look(self, page: Asks) -> Seen:
         """Once, here and now; raises what the database says."""
         with self._line.connection() as db:
-            house = House(found_queues(db), overviews.workers(db), views.now(db))
+            house = House(found_queues(db, overviews.GLANCE), overviews.workers(db), views.now(db))
             return Seen(page, page.look(db, house), house)
 
     def close(self) -> None:

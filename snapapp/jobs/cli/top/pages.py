@@ -107,7 +107,7 @@ class Queues(Page):
 
 
 def _queue_cells(its: QueueSummary) -> list[str]:
-    waiting = f"{overviews.CAP:,}+" if its.waiting > overviews.CAP else str(its.waiting)
+    waiting = f"{overviews.GLANCE:,}+" if its.waiting > overviews.GLANCE else str(its.waiting)
     counts = [waiting, *map(str, (its.due, its.running, its.failed))]
     oldest = about(its.oldest_due) if its.oldest_due is not None else ""
     paused = f"PAUSED, {its.paused_reason or 'no reason given'}" if its.paused_at else ""
@@ -340,7 +340,7 @@ def named(typed: str, examine: Examine) -> Page | None:
 def headline(house: House) -> str:
     """The numbers that every page has above it."""
     queues, workers = house.queues, house.workers
-    waiting, is_more = sum(each.waiting for each in queues), any(each.waiting > overviews.CAP for each in queues)
+    waiting, is_more = sum(each.waiting for each in queues), any(each.waiting > overviews.GLANCE for each in queues)
     oldest = max((each.oldest_due for each in queues if each.oldest_due is not None), default=None)
     busy, slots = sum(len(each.current_jobs) for each in workers), sum(each.slots for each in workers)
     alive = [each for each in workers if each.status != "LOST"]
