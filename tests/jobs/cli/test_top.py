@@ -298,7 +298,10 @@ def test_whatever_ends_it_the_terminal_is_as_it_was(top: Callable[..., Top], db:
     assert it.screen.modes == ["?1049h", "?25l", "?7l", "?7h", "?25h", "?1049l"]
 
 
-def test_without_a_terminal_or_where_it_is_dumb_it_prints(top: Callable[..., Top], call: Call, db: Db) -> None:
+def test_without_a_terminal_or_where_it_is_dumb_it_prints(
+    top: Callable[..., Top], call: Call, db: Db, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")  # as it does itself, and for the tests after this one, too
     make_job(db, queue="mail")
     db.execute("SELECT pause_queue('mail', 'stocktaking')")
     answer = call("top", "--once")
@@ -311,7 +314,10 @@ def test_without_a_terminal_or_where_it_is_dumb_it_prints(top: Callable[..., Top
     assert it.end() == 130
 
 
-def test_where_nobody_can_press_enter_the_cure_stands_below_what_is_wrong(call: Call, db: Db) -> None:
+def test_where_nobody_can_press_enter_the_cure_stands_below_what_is_wrong(
+    call: Call, db: Db, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")  # as it does itself, and for the tests after this one, too
     make_job(db, queue="mail")
     db.execute("SELECT pause_queue('mail', 'stocktaking')")
     said = call("top", "doctor", "--once").out
