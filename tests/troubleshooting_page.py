@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from snapapp.backup import judgement
-from snapapp.jobs.doctor import CHECKS, examination, fleet, server, tables, work
+from snapapp.jobs.doctor import CHECKS, examination, fleet, held_up, server, tables, work
 from snapapp.processing.decoder import check
 from tests import ROOT
 
 PAGE = ROOT / "docs" / "operate" / "troubleshooting.md"
-MODULES = (server, tables, work, fleet, examination, judgement, check)
+MODULES = (server, tables, work, held_up, fleet, examination, judgement, check)
 _OR = "\0"  # between the keys of a table that a loop goes through
 
 # Which component each check looks at, in the order in which somebody looks who has been woken.
 COMPONENTS = {
-    "Workers": ("workers", "listen", "kinds", "stuck"),
-    "Queues and jobs": ("queues", "dead", "invariants"),
+    "Workers": ("workers", "listen", "kinds", "stuck", "slots", "suspects"),
+    "Queues and jobs": ("queues", "limits", "repeated", "dead", "invariants"),
     "Schedules": ("schedules",),
     "The fleet": ("fleet",),
     "PostgreSQL: what it runs on": ("schema", "settings", "connections", "clock", "disk", "numbers"),
