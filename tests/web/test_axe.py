@@ -23,7 +23,7 @@ AXE = (VENDOR / "axe.min.js").read_text()
 JUDGE = """async () => (await axe.run(document, { resultTypes: ["violations"] })).violations.flatMap(
     ({ id, help, nodes }) => nodes.map(({ html }) => `${id}: ${help}: ${html.slice(0, 200)}`))"""
 SCHEMES: tuple[Any, ...] = ("light", "dark")
-OPS = ("", "/jobs", "/jobs/{job}", "/queues", "/history", "/schedules", "/workers", "/audit")
+OPS = ("", "/jobs", "/jobs/{job}", "/queues", "/history", "/schedules", "/workers", "/box", "/costs", "/audit")
 
 
 def violations(page: Page) -> list[str]:
@@ -100,12 +100,16 @@ def test_the_operators_pages(page: Page, site: Server, brete: Path) -> None:
 
 def test_the_pages_of_whoever_is_on_call(page: Page, site: Server, db: Db) -> None:
     failed = make_jobs(db, 2, "FAILED", kind="mail.send", queue="mail", last_error="refused")
-    make_job(db, kind="mail.send", queue="mail")
+    waiting = make_job(db, kind="mail.send", queue="mail")
+    db.execute("INSERT INTO job_parent SELECT %s, id, true FROM unnest(%s::bigint[]) AS id", [waiting, failed])
+    db.execute("INSERT INTO job_history VALUES (date_trunc('minute', now()), 1, '', 1, 1, 0, 1, '{1}', '{1}')")
+    db.execute("INSERT INTO job_cost VALUES (%s, 1, 1, 'mail.send', 'FAILED', now(), 5, 15, 9, 12)", [failed[0]])
     httpx.post(f"{site.ops}".replace("/ops", "/internal/queues/mail/pause"), json={"reason": "stocktaking"})
     for view in OPS:
         page.goto(site.ops + view.format(job=failed[0]))
         expect(page.locator("#link")).to_have_attribute("data-state", "live")
         expect(page.locator("#view").locator("tbody tr, dl dd, svg path, svg rect, .none").first).to_be_attached()
+        page.evaluate("for (const fold of document.querySelectorAll('#view details')) fold.open = true")
         assert violations(page) == [], view
     page.route(
         "**/internal/**", lambda asked: asked.fulfill(status=401, json={"message": "Internal API token required"})

@@ -1,11 +1,12 @@
 // What is done to many dead letters: counted first, then changed step by step, so that nobody waits for a statement
 // that changes them all, and whoever is in doubt can stop it.
 
-import { at, make, put } from "/static/page.js";
+import { at, make, pause, put } from "/static/page.js";
 import { change, jobsOf, keepName, name, number, saidOf } from "/static/ops-parts.js";
 
 const WORDS = { retry: ["Retry", "retried"], discard: ["Discard", "discarded"] };
 const SHOWN = 10; // refusals
+const REST = 1000; // ms at most; else as long as a step took, so that it leaves the queue half of the database's time
 
 let running = null; // the AbortController of what counts or changes
 
@@ -79,6 +80,7 @@ async function walk(wanted, onStep) {
   const run = crypto.randomUUID?.() ?? uuid();
   let step = { next: 0, upTo: wanted.upTo ?? null };
   while (!mine.signal.aborted) {
+    const began = performance.now();
     try {
       const body = { ...wanted, run, after: step.next, upTo: step.upTo };
       step = await change("/internal/failures/step", body, { within: 60_000 });
@@ -89,6 +91,7 @@ async function walk(wanted, onStep) {
     if (!at("many").open) return null;
     onStep(step);
     if (step.next === null) return step;
+    if (!wanted.preview) await pause(Math.min(REST, performance.now() - began), mine.signal);
   }
   return null;
 }
