@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from tests import ROOT
@@ -53,7 +54,7 @@ class Row:
 
 def rows() -> list[Row]:
     named = tests_by_row()
-    return [Row(its["id"], its["text"], its["otherwise"], tuple(sorted(named[its["id"]]))) for its in _lines()]
+    return [Row(its["id"], its["text"], its["otherwise"], tuple(sorted(named.get(its["id"], ())))) for its in _lines()]
 
 
 def _lines() -> Iterator[dict[str, Any]]:
@@ -84,6 +85,7 @@ def _shown(row: Row) -> str:
     return f"| {row.id} | {row.text}{otherwise} | {', '.join(f'`{test}`' for test in row.tests)} |"
 
 
+@cache  # all tests are read for it
 def tests_by_row() -> dict[str, set[str]]:
     found: dict[str, set[str]] = defaultdict(set)
     for file in sorted((ROOT / "tests").rglob("test_*.py")):
