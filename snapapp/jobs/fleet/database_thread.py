@@ -2,7 +2,6 @@
 
 import logging
 import os
-import select
 import signal
 import socket
 import sys
@@ -27,6 +26,7 @@ from snapapp.jobs.fleet.pool import PoolStatus, State
 from snapapp.jobs.fleet.scaling import Box, Crew, Decision, Memory, decide
 from snapapp.jobs.fleet.store import EndedWorker, Master
 from snapapp.jobs.os import memory, processes
+from snapapp.jobs.os.waiting import readable
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.rows.database import Connect, Line, Row
 
@@ -144,10 +144,10 @@ class DatabaseThread:
         if self._has_heard:
             return
         due = min(self._beat_at, self._orphans_at, self._decide_at) - monotonic()
-        readable, _, _ = select.select([db.fileno(), self._ear.fileno()], [], [], max(0.0, min(due, _BEAT_EVERY)))
-        if self._ear.fileno() in readable:
+        told = readable(db.fileno(), self._ear.fileno(), within=max(0.0, min(due, _BEAT_EVERY)))
+        if self._ear.fileno() in told:
             self._ear.recv(4096)
-        if db.fileno() in readable:
+        if db.fileno() in told:
             db.pgconn.consume_input()
             while notice := db.pgconn.notifies():
                 self._has_heard = self._has_heard or notice.extra.decode() == self._master.host

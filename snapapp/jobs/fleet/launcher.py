@@ -1,7 +1,6 @@
 """Starts worker processes, signals them, and reaps them, which nobody else does."""
 
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from snapapp.jobs.fleet import fork_server
 from snapapp.jobs.fleet.errors import NotStarted
 from snapapp.jobs.os import processes
 from snapapp.jobs.os.state_file import StateFile
+from snapapp.jobs.os.waiting import readable
 
 _STARTS_WITHIN = 10.0  # seconds
 _OPENS_WITHIN = 60.0
@@ -218,7 +218,7 @@ class _ForkServer:
     def _answer(self, within: float) -> dict[str, Any] | None:
         deadline = monotonic() + within
         while not self.is_gone:
-            if not select.select([self._answers], [], [], max(0.0, deadline - monotonic()))[0]:
+            if not readable(self._answers, within=max(0.0, deadline - monotonic())):
                 return None
             for answer in self._inbox.take():
                 return answer

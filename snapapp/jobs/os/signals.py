@@ -1,12 +1,13 @@
 """Notes signals, nothing else: the main thread asks for them where it can answer."""
 
 import os
-import select
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any, Self
+
+from snapapp.jobs.os.waiting import readable
 
 Handler = Callable[[int, FrameType | None], Any] | int | signal.Handlers | None
 
@@ -55,7 +56,7 @@ class Signals:
 
     def wait(self, seconds: float | None = None) -> None:
         """Returns early for a signal or a ring, also for one that came since the last wait."""
-        if select.select([self._ear], [], [], seconds)[0]:
+        if readable(self._ear, within=seconds):
             os.read(self._ear, 4096)
 
     def take(self) -> list[signal.Signals]:
