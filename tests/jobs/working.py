@@ -1,5 +1,6 @@
 """A real worker for a test, with short intervals, and what its events said."""
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from snapapp.jobs.worker.worker import Worker
 from tests.factory import Db, row
 
 LOOKS_AT_LEAST = 200
+PATIENCE = float(os.environ.get("SNAPAPP_TESTS_WAIT", "60"))  # seconds; less where a test is expected to fail
 
 QUICK: dict[str, Any] = {
     "beat_every": timedelta(milliseconds=300),
@@ -54,7 +56,7 @@ class Heard:
         with self._news:
             return [event for event in self._events if event.name == name]
 
-    def wait_for(self, name: str, *, times: int = 1, within: float = 60) -> Event:
+    def wait_for(self, name: str, *, times: int = 1, within: float = PATIENCE) -> Event:
         with self._news:
             assert self._news.wait_for(lambda: self._count(name) >= times, within), f"no {name}: {self._events}"
             return [event for event in self._events if event.name == name][times - 1]
@@ -101,7 +103,7 @@ def put_effect(db: sqlalchemy.Connection, job: Job, _result: Any) -> None:
     db.execute(sqlalchemy.text("INSERT INTO effect VALUES (:job)"), {"job": job.id})
 
 
-def until(fact: Callable[[], object], within: float = 60) -> None:
+def until(fact: Callable[[], object], within: float = PATIENCE) -> None:
     """Waits until something is true of the database or a process: nobody tells us, so we look. After a time in which
     the whole machine stood still we look some more before we give up."""
     deadline, looks = time.monotonic() + within, 0
@@ -111,6 +113,6 @@ def until(fact: Callable[[], object], within: float = 60) -> None:
         threading.Event().wait(0.01)
 
 
-def until_status(db: Db, job_id: int, *statuses: str, within: float = 60) -> Any:
+def until_status(db: Db, job_id: int, *statuses: str, within: float = PATIENCE) -> Any:
     until(lambda: row(db, job_id).status in statuses, within)
     return row(db, job_id)

@@ -67,7 +67,7 @@ def names(store: Local, prefix: str) -> set[str]:
 
 
 def test_evidence_lies_below_the_attempts_own_prefix_with_the_hash_of_each_file(room: MediaWork, store: Local) -> None:
-    """S29, S32: what is told is what is there, and a second attempt touches nothing of the first."""
+    """S29, S32, FA2: what is told is what is there, and a second attempt touches nothing of the first."""
     payload = order(store)
     first, second = (room.snap(job(payload, lease_seq=seq)) for seq in (1, 3))
     assert [made["media_prefix"] for made in (first, second)] == [f"snaps/{SNAP}/1/", f"snaps/{SNAP}/3/"]

@@ -456,10 +456,11 @@ def test_variables_of_others_are_none_of_our_business() -> None:
 
 
 def test_the_defaults_of_the_queue_are_those_that_were_decided() -> None:
-    """W10, W11, W12, Q10, Q11, Q14, R7, S15."""
+    """W10, W11, W12, W49, Q10, Q11, Q13, Q14, R7, S15."""
     its = of().jobs("postgresql://")
     assert (its.concurrency, its.batch_size, its.max_attempts) == (4, 100, 3)
     assert (its.lease_for, its.beat_every) == (timedelta(seconds=60), timedelta(seconds=10))
+    assert its.recover_every == timedelta(seconds=15)
     assert (its.keep_finished, its.retry.base, its.retry.maximum) == (
         timedelta(days=7),
         timedelta(seconds=10),

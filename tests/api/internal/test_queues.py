@@ -40,6 +40,7 @@ def test_a_queue_is_paused_with_a_reason_and_resumed(client: TestClient, name: s
     assert datetime.fromisoformat(paused["pausedAt"]).tzinfo
     [shown] = client.get(QUEUES).json()["items"]
     assert (shown["queue"], shown["pausedReason"], shown["oldestDueSeconds"]) == (name, "lunch", None)
+    assert client.post(f"{path}/pause", json={"reason": "dinner"}).json()["pausedReason"] == "dinner"
     again = client.post(f"{path}/pause").json()
     assert (again["pausedAt"], again["pausedReason"]) == (paused["pausedAt"], None)
     assert client.post(f"{path}/resume").json() == {"queue": name, "pausedAt": None, "pausedReason": None}

@@ -37,6 +37,7 @@ def test_each_attempt_of_a_real_job_can_be_had_as_a_file(call: Call, db: Db, tmp
 def test_lines_are_whole_in_order_and_do_not_steer_the_terminal(
     call: Call, db: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """R25."""
     monkeypatch.setattr(logs, "_PAGE", 2)
     job, other = make_job(db, "COMPLETED"), make_job(db)
     say(db, other, 1, "not ours")

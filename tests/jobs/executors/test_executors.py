@@ -129,7 +129,7 @@ def test_a_child_that_prints_a_lot_is_not_blocked_by_it(url: str, db: Db) -> Non
 
 
 def test_a_child_is_killed_at_its_time_limit(url: str, db: Db) -> None:
-    """R20, M40, FD1."""
+    """R20, M40, D13, FD1."""
     with working(url, crashing.registry):
         dead = until_status(db, put(db, "child.spin", max_attempts=1, timeout=timedelta(milliseconds=300)), "FAILED")
         until_status(db, put(db, "child.echo"), "COMPLETED")

@@ -502,7 +502,7 @@ def test_what_a_person_made_of_a_pool_outlives_the_supervisor(start: Start, db: 
 
 
 def test_a_command_that_cannot_be_done_fails_with_the_reason(start: Start, db: Db) -> None:
-    """M29: also one that somebody wrote into the table by hand."""
+    """M29, M31: also one that somebody wrote into the table by hand."""
     start(plan(mail=TWO))
     until_workers(db, 2)
     assert "may have 0 to 2 processes, not 900" in tell(db, "scale", "mail-supervisor", amount=900)

@@ -77,7 +77,7 @@ def test_progress_is_told_page_by_page(db: Db) -> None:
 def test_two_who_name_the_same_jobs_in_opposite_order_do_not_wait_in_a_circle(
     db: Db, url: str, engine: sqlalchemy.Engine
 ) -> None:
-    """All of them in one transaction each, so that every row stays locked until the end."""
+    """FC5: all of them in one transaction each, so that every row stays locked until the end."""
     ids = make_jobs(db, 300)
 
     def cancel(order: list[int]) -> int:

@@ -112,7 +112,7 @@ def test_a_higher_priority_is_first_in_every_queue_and_kind(db: Db) -> None:
 
 
 def test_age_decides_across_kinds_and_keys(db: Db) -> None:
-    """Promise 12: the first design walked the keys by the alphabet, and `z` never ran beside a flood of `a`."""
+    """R12, W50, S4, Q16, promise 12: walked by the alphabet, the key `z` would never run beside a flood of `a`."""
     oldest = make_job(db, kind="b", concurrency_key="z", next_retry_at=ago(minutes=9))
     flood = [
         *make_jobs(db, 40, kind="a", concurrency_key="a", next_retry_at=ago(minutes=2)),
@@ -207,7 +207,7 @@ def test_only_waiting_jobs_are_claimed(db: Db, status: str) -> None:
 
 
 def test_two_workers_at_once_never_get_the_same_job(db: Db, other: Db) -> None:
-    """Q18, Q42."""
+    """W2, Q15, Q18, Q41, Q42, D18: whatever one has looked at, the other may have taken."""
     for _ in range(5):
         made = make_jobs(db, 40)
         mine, theirs = at_once(lambda: claim(db, 20), lambda: claim(other, 20, by=OTHER))

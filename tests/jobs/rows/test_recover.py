@@ -218,6 +218,7 @@ def test_a_job_that_kills_its_worker_ends_after_its_attempts(db: Db, max_attempt
             bury(db, taken[0], Buried(Failure("worker lost"), ran=False), None)
         else:
             runs += 1
+            assert runs <= runs_there_are
             leases_rows.release(db, "worker", [poison])
     now = row(db, poison)
     assert (runs, now.attempt_count, len(now.errors)) == (runs_there_are, max_attempts, runs_there_are)

@@ -29,6 +29,7 @@ def effects(db: Db) -> list[tuple[Any, ...]]:
 
 
 def test_commit_runs_in_the_transaction_that_completes_the_job(url: str, db: Db, registry: Registry) -> None:
+    """Q31: what it writes lands once, with the end of its job."""
     make_effects(db)
     registry.processor("paint", commit=put_effect)(lambda job: ["red"])
     with working(url, registry):

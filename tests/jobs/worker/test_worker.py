@@ -98,7 +98,7 @@ def test_a_delayed_job_runs_when_it_is_due_without_another_wake(url: str, db: Db
 def test_a_failing_job_comes_again_after_its_delay_and_ends_in_the_dead_letters(
     url: str, db: Db, registry: Registry
 ) -> None:
-    """W6, Q24, Q28, Q29, R27, R28, S6, D3, D4, D8, M24: attempts count at the claim, backoff is applied."""
+    """W6, Q24, Q28, Q29, Q46, R27, R28, S6, D3, D4, D8, D13, M24: attempts count at the claim, backoff is applied."""
 
     @registry.processor("broken")
     def broken(job: Job) -> None:
@@ -117,7 +117,7 @@ def test_a_failing_job_comes_again_after_its_delay_and_ends_in_the_dead_letters(
 
 
 def test_permanent_errors_are_not_tried_again(url: str, db: Db, registry: Registry) -> None:
-    """S16."""
+    """S16, W51."""
 
     @registry.processor("hopeless")
     def hopeless(job: Job) -> None:
@@ -301,9 +301,14 @@ def test_a_job_that_ignores_its_cancel_and_fails_is_cancelled(url: str, db: Db, 
 
 
 def test_a_stop_lets_running_jobs_end_and_hands_waiting_ones_back(url: str, db: Db, registry: Registry) -> None:
-    """W40, R30, W38, W39, W41, D17, D18, FA6: nobody is charged for a deploy."""
+    """W40, R30, W38, W39, W41, D17, D18, FA6: nobody is charged for a deploy, or told to end within its grace."""
     gate = Gate()
-    registry.processor("slow")(gate)
+
+    @registry.processor("slow")
+    def slow(job: Job) -> None:
+        gate(job)
+        job.raise_if_cancelled()
+
     with working(url, registry, concurrency=2) as (worker, _):
         ids = [job_id for job_id in enqueue_many(db, [{"kind": "slow"}] * 2) if job_id]
         gate.wait_until_entered(2)
