@@ -312,6 +312,7 @@ def test_a_lease_that_nobody_can_extend_stops_no_other_beat(url: str, db: Db, st
 
 
 def test_a_job_that_nobody_can_take_back_or_prune_stops_no_other(url: str, db: Db, stage: Stage) -> None:
+    """FA18."""
     expired = {"locked_at": ago(minutes=5), "lock_expires_at": ago(minutes=4)}
     old = [make_job(db, "COMPLETED", created_at=ago(days=9), finished_at=ago(days=8)) for _ in range(3)]
     lost = make_jobs(db, 3, "RUNNING", kind="noop", **expired)

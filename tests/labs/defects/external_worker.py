@@ -115,7 +115,7 @@ DEFECTS: dict[str, Mutant] = {
         ),
     ),
     "free-while-it-runs": defect(
-        "R11",
+        "R11 FE9",
         "while a job runs another one with its key is added",
         "jobs/test_unique_keys::test_a_key_is_held_as_long_as_its_scope_says",
         (
@@ -207,9 +207,10 @@ DEFECTS: dict[str, Mutant] = {
         (f"{_FUNCTIONS}/job_limit_room.sql", "greatest(0, max_running - running) END", "max_running END"),
     ),
     "slots-twice": defect(
-        "R41 FB5",
+        "R41 FB5 FD5",
         "two who look at a schedule at once both fire its slot",
-        "jobs/schedules/test_schedules::test_of_many_that_look_at_once_one_fires",
+        "jobs/schedules/test_schedules::test_of_many_that_look_at_once_one_fires"
+        " jobs/schedules/test_schedules::test_several_workers_fire_each_slot_once",
         ("snapapp/jobs/schedules/ledger.py", " AND settled_until = %(after)s\n", "\n"),
     ),
     "tokens-without-end": defect(
@@ -247,5 +248,11 @@ DEFECTS: dict[str, Mutant] = {
             "        for line in _lines_since(db, self._said):\n            told.append(line)\n",
             "        for line in _lines_since(db, self._said):\n",
         ),
+    ),
+    "what-waits-to-come-again-uncounted": defect(
+        "R47",
+        "a queue's numbers leave out what waits to be tried again",
+        "api/internal/test_queues::test_queues_are_counted",
+        ("snapapp/jobs/rows/overviews.py", "count(*) FILTER (WHERE status = 'RETRY_WAIT')", "0"),
     ),
 }
