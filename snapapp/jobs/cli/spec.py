@@ -1,4 +1,4 @@
-"""`jobs run`: a job as a document that can be kept beside the code, reviewed and run again, in TOML or JSON:
+"""`jobs run`: a job as a document that can be kept beside the code, reviewed and run again, in TOML, JSON or YAML:
 
     version = 1
     kind = "report"
@@ -54,7 +54,7 @@ _PLACES: Mapping[str, tuple[str, ...]] = {
 
 
 def add_command(add: Add) -> None:
-    parser = add("run", run_spec, "add the job that a document describes, in TOML or JSON; docs/queue.md has one")
+    parser = add("run", run_spec, "add the job that a document describes, in TOML, JSON or YAML; docs/queue.md has one")
     parser.set_defaults(needs_kinds=True)
     parser.add_argument("spec", type=Path, metavar="FILE")
     parser.add_argument("--check", action="store_true", help="only say whether it can be run")
@@ -149,7 +149,7 @@ def _text_of(file: Path) -> str:
 def _parsed(text: str, file: Path) -> dict[str, Any]:
     parse = _PARSERS.get(file.suffix.lower())
     if parse is None:
-        raise InvalidJob(f"{file} must be named .toml or .json for what it is; YAML is not read")
+        raise InvalidJob(f"{file} must be named .toml, .json, .yaml or .yml for what it is")
     try:
         given = parse(text)
     except (ValueError, RecursionError) as error:  # which has line and column
@@ -167,7 +167,17 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def _yaml(text: str) -> Any:
+    try:
+        from snapapp.jobs.cli.yaml_document import parse  # needs PyYAML, which nothing else here does
+    except ModuleNotFoundError:
+        raise ValueError("PyYAML is not installed: pip install snapapp[yaml], or write it in TOML or JSON") from None
+    return parse(text)
+
+
 _PARSERS: Mapping[str, Callable[[str], Any]] = {
     ".toml": tomllib.loads,
     ".json": partial(json.loads, object_pairs_hook=_once),
+    ".yaml": _yaml,
+    ".yml": _yaml,
 }

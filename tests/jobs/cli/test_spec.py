@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,34 @@ def test_its_payload_may_stand_in_a_file_beside_it_and_it_may_be_json(call: Call
     assert (made.next_retry_at - made.created_at).total_seconds() == 7200
 
 
+YAML = """
+version: 1
+kind: demo.hello
+run_at: 2000-01-31T08:00:00-03:00
+payload:
+  name: ação
+  at: [1.5, 2]
+limits: {timeout: 10m}
+"""
+
+
+@pytest.mark.parametrize("name", ["spec.yaml", "spec.YML"])
+def test_it_may_be_yaml_where_pyyaml_is_installed(
+    call: Call, db: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """R24."""
+    file = tmp_path / name
+    file.write_text(YAML, encoding="utf-8")
+    made = row(db, enqueued(call("jobs", "run", file)))
+    assert (made.kind, made.payload, made.timeout_ms) == ("demo.hello", {"name": "ação", "at": [1.5, 2]}, 600_000)
+    assert made.next_retry_at == datetime(2000, 1, 31, 11, tzinfo=UTC)
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    monkeypatch.delitem(sys.modules, "snapapp.jobs.cli.yaml_document")
+    answer = call("jobs", "run", file)
+    assert (answer.code, answer.out) == (1, "")
+    assert "PyYAML is not installed: pip install snapapp[yaml], or write it in TOML or JSON" in answer.err
+
+
 def test_a_check_goes_all_the_way_and_leaves_nothing(call: Call, db: Db, tmp_path: Path) -> None:
     file = tmp_path / "spec.toml"
     file.write_text(SPEC)
@@ -123,7 +152,13 @@ def test_a_job_that_is_followed_is_shown_to_its_end(call: Call, db: Db, tmp_path
         ("a.json", "[1]", "holds no object"),
         ("a.json", "[" * 100_000, "cannot be read"),
         ("a.json", '{"version": 1,', "line 1 column 15"),
-        ("a.yaml", "version: 1", "must be named .toml or .json for what it is; YAML is not read"),
+        ("a.ini", "version: 1", "must be named .toml, .json, .yaml or .yml for what it is"),
+        ("a.yaml", "version: 1\nkind: a\nkind: b", "'kind' comes twice in one object"),
+        ("a.yaml", "version: 1\nkind: k\npayload: {a: &a [1], b: *a}", "anchors and aliases are not read"),
+        ("a.yaml", "version: 1\nkind: k\npayload: {1: 2}\nqueue: [", "expected the node content"),
+        ("a.yaml", "version: 1\nkind: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
+        ("a.yml", "- version: 1", "holds no object"),
+        ("a.yml", "version: 1\nkind: no", "kind must be text"),
     ],
 )
 def test_what_is_wrong_with_a_document_is_said_with_its_place(
