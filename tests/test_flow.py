@@ -9,6 +9,7 @@ import httpx
 import pytest
 from PIL import Image
 
+from tests import ROOT
 from tests.jobs.working import until
 from tests.media import material
 from tests.running import Served
@@ -101,6 +102,19 @@ def test_an_uploaded_video_is_probed_and_its_moments_are_marked(api: httpx.Clien
 
     marked = api.post("/v2/snaps", json={**MOMENT, "videoId": video.json()["videoId"], "startFrame": 10})
     assert settled(api, marked.json()["snapId"])["status"] == "COMPLETED"
+
+
+def test_real_footage_is_uploaded_and_its_moment_becomes_evidence(api: httpx.Client) -> None:
+    """S35: what a camera took, through the API and the worker, to its pictures."""
+    footage = (ROOT / "tests/media/footage/city.mp4").read_bytes()
+    video = api.post("/v2/videos", content=footage, headers={"Content-Type": "video/mp4"})
+    assert video.status_code == 201, video.text
+    moment = {**MOMENT, "videoId": video.json()["videoId"], "snapshotDurationSeconds": 1.0}
+    snap = settled(api, api.post("/v2/snaps", json=moment).json()["snapId"])
+    assert (snap["status"], snap["error"], snap["frameCount"]) == ("COMPLETED", None, 5)
+    assert [frame["timestampSeconds"] for frame in snap["frames"]] == pytest.approx([1.0, 1.2, 1.4, 1.6, 1.8])
+    assert not any(frame["isBlack"] or frame["isFrozen"] or frame["isBlurred"] for frame in snap["frames"])
+    assert picture(api, snap["frames"][0]["path"]).size == (480, 270)
 
 
 def test_a_moment_past_the_end_fails_once_and_says_how_long_the_video_is(api: httpx.Client, source: Server) -> None:

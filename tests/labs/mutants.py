@@ -174,7 +174,7 @@ def _counted(rows: list[requirements.Row], of_row: Mapping[str, list[str]]) -> s
     """How many of the five documents' rows, and of the others."""
     said = ""
     for what, some in (
-        ("five documents' rows", [row for row in rows if not row.id.startswith("F")]),
+        ("rows of the five documents", [row for row in rows if not row.id.startswith("F")]),
         ("rows of the catalogue of failures", [row for row in rows if row.id.startswith("F")]),
     ):
         broken = sum(bool(of_row[row.id]) for row in some)

@@ -34,3 +34,9 @@ def test_the_page_has_what_every_row_was_proven_by() -> None:
     assert mutants.PAGE.read_text() == mutants.page(results), 'type: make mutants ARGS="its name"'
     told = {(name, row) for name, its in MUTANTS.items() for row in its.rows}
     assert {key for key in told if key not in results or results[key].by in ("", "nothing")} == set()
+
+
+def test_every_row_of_the_five_documents_has_a_defect_or_was_decided_otherwise() -> None:
+    broken = {row for its in MUTANTS.values() for row in its.rows}
+    bare = [row.id for row in requirements.rows() if row.id not in broken and not row.otherwise]
+    assert [row for row in bare if not row.startswith("F")] == []

@@ -209,7 +209,7 @@ def test_the_only_attempt_is_never_given_back(db: Db) -> None:
 
 @pytest.mark.parametrize(("max_attempts", "runs_there_are"), [(1, 1), (2, 3), (3, 3), (5, 5)])
 def test_a_job_that_kills_its_worker_ends_after_its_attempts(db: Db, max_attempts: int, runs_there_are: int) -> None:
-    """FA5, I7, Q46: one is given back where none was alone, so that no neighbour is blamed for it."""
+    """Q24, Q46, FA5, I7: one is given back where none was alone, so that no neighbour is blamed for it."""
     poison = make_job(db, max_attempts=max_attempts)
     runs = 0
     while row(db, poison).status != "FAILED":

@@ -178,4 +178,14 @@ DEFECTS: dict[str, Mutant] = {
         "process/test_monolith::test_prod_refuses_the_token_that_everybody_knows",
         ("snapapp/domain/tenants.py", "        return by_token(db, DEVELOPMENT_TOKEN).code", "        return None"),
     ),
+    "cattle-without-an-ear-tag": defect(
+        "S35",
+        "the template of cattle does not ask for the ear tag",
+        "api/product/test_snaps::test_a_named_template_is_enforced_and_the_default_asks_for_nothing",
+        (
+            "migrations/sql/product/functions/tenant_begins_with_templates.sql",
+            '"key": "brinco", "type": "string", "required": true',
+            '"key": "brinco", "type": "string", "required": false',
+        ),
+    ),
 }
