@@ -50,15 +50,18 @@ def test_a_new_job_waits_with_what_it_was_given(db: Db) -> None:
     assert made.created_at == made.next_retry_at
 
 
+@pytest.mark.parametrize("add", [enqueue, enqueue_plainly], ids=["by SQL", "by Python"])
 @pytest.mark.parametrize("carrier", ["psycopg", "connection", "session"])
-def test_a_job_whose_transaction_rolls_back_never_was(db: Db, engine: sqlalchemy.Engine, carrier: str) -> None:
+def test_a_job_whose_transaction_rolls_back_never_was(
+    db: Db, engine: sqlalchemy.Engine, carrier: str, add: Callable[..., int | None]
+) -> None:
     """S5, promise 1."""
     if carrier == "psycopg":
         with db.transaction(force_rollback=True):
-            enqueue(db)
+            add(db, "test")
     else:
         with engine.connect() as connection, connection.begin() as transaction:
-            enqueue(connection if carrier == "connection" else Session(connection))
+            add(connection if carrier == "connection" else Session(connection), "test")
             transaction.rollback()
     assert statuses(db) == {}
 
