@@ -103,6 +103,7 @@ LATER: dict[str, Any] = {"next_retry_at": hence(hours=1)}
 def test_a_second_signal_ends_a_worker_now_and_hands_its_job_back(
     url: str, db: Db, run: Callable[..., Running], kind: str
 ) -> None:
+    """FD8."""
     quick = {"SNAPAPP_JOB_HEARTBEAT_INTERVAL_MS": "500"}
     worker = run("worker", SNAPAPP_DATABASE_URL=url, SNAPAPP_SHUTDOWN_GRACE_MS="3600000", **quick)
     job_id = make_job(db, kind=kind, payload={"seconds": 3600})

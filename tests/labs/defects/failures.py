@@ -244,4 +244,36 @@ DEFECTS: dict[str, Mutant] = {
         "jobs/test_enqueue::test_a_payload_that_is_too_large_is_refused",
         ("snapapp/jobs/model.py", "    if size > cap:\n", "    if size > 1000 * cap:\n"),
     ),
+    "idle-is-no-harm": defect(
+        "FC1",
+        "an idle transaction that keeps vacuum from its work is no finding",
+        "jobs/doctor/test_doctor::test_an_idle_transaction_that_pins_xmin_is_named_at_once",
+        (
+            "snapapp/jobs/doctor/tables.py",
+            "        if is_old or holder.is_idle:\n",
+            "        if is_old and not holder.is_idle:\n",
+        ),
+    ),
+    "nobody-cuts-the-line": defect(
+        "FC9 FC12",
+        "a check waits for a server that has fallen silent until it speaks again",
+        "jobs/doctor/test_doctor::test_a_server_that_falls_silent_in_the_middle_is_cut_off",
+        ("snapapp/jobs/doctor/examination.py", "_cut_after(db, within + 0.5)", "_cut_after(db, within + 3600)"),
+    ),
+    "a-second-signal-is-the-first": defect(
+        "FD8",
+        "a second signal changes nothing",
+        "cli/test_worker::test_a_second_signal_ends_a_worker_now_and_hands_its_job_back",
+        ("snapapp/jobs/worker/foreground.py", " and len(signals.noted) < 2 and monotonic()", " and monotonic()"),
+    ),
+    "any-kind": defect(
+        "FD11",
+        "a worker takes kinds that it does not know",
+        "jobs/rows/test_claim::test_kinds_that_nobody_here_knows_block_nobody_and_stay",
+        (
+            "snapapp/jobs/rows/claim.py",
+            "AS wanted (kind, executor, at_most, at_once) USING (kind)\n     WHERE %(queues)s",
+            "AS wanted (its_kind, executor, at_most, at_once) ON true\n     WHERE %(queues)s",
+        ),
+    ),
 }
