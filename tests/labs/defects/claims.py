@@ -27,7 +27,7 @@ DEFECTS: dict[str, Mutant] = {
     "effect-before-the-fence": defect(
         "Q31",
         "a hook's effect is committed before it is known whether the result lands",
-        "jobs/worker/test_worker::test_commit_runs_in_the_transaction_that_completes_the_job",
+        "jobs/worker/test_hooks::test_commit_runs_in_the_transaction_that_completes_the_job",
         (
             "snapapp/jobs/worker/finish.py",
             ("    with transaction(job) as db:\n        status = settle.settle(db, finished)\n"),
@@ -169,7 +169,7 @@ DEFECTS: dict[str, Mutant] = {
     "no-eye-for-neighbours": defect(
         "Q25 D2 D10",
         "no worker looks whether the processes beside it live",
-        "jobs/worker/test_worker::test_a_dead_neighbours_jobs_come_back_at_once_and_only_the_running_one_is_charged",
+        "jobs/worker/test_leases::test_a_dead_neighbours_jobs_come_back_at_once_and_only_the_running_one_is_charged",
         ("snapapp/jobs/worker/recovery.py", "if other.is_here and processes.is_gone", "if False and processes.is_gone"),
     ),
     "no-dead-letters": defect(

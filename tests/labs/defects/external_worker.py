@@ -107,7 +107,7 @@ DEFECTS: dict[str, Mutant] = {
     "an-index-for-nobody": defect(
         "R9",
         "the index of what waits is in the order of ids",
-        "jobs/rows/test_without_statistics::test_no_hot_statement_reads_a_table_that_has_grown_since_it_was_planned",
+        "jobs/rows/test_statements::test_no_hot_statement_reads_a_table_that_has_grown_since_it_was_planned",
         (
             _TABLE,
             "snap_processing_job_waiting ON snap_processing_job (queue, kind, priority, next_retry_at, id)",
@@ -157,7 +157,7 @@ DEFECTS: dict[str, Mutant] = {
         "the command that is to drain ends after one claim",
         "cli/test_worker::test_drain_runs_what_is_due_and_leaves_the_rest",
         (
-            "snapapp/jobs/worker/foreground.py",
+            "snapapp/jobs/process/foreground.py",
             " and worker.is_idle and _is_drained(line, worker, runtime)",
             "",
         ),
@@ -209,8 +209,8 @@ DEFECTS: dict[str, Mutant] = {
     "slots-twice": defect(
         "R41 FB5 FD5",
         "two who look at a schedule at once both fire its slot",
-        "jobs/schedules/test_schedules::test_of_many_that_look_at_once_one_fires"
-        " jobs/schedules/test_schedules::test_several_workers_fire_each_slot_once",
+        "jobs/schedules/test_scheduler::test_of_many_that_look_at_once_one_fires"
+        " jobs/schedules/test_workers::test_several_workers_fire_each_slot_once",
         ("snapapp/jobs/schedules/ledger.py", " AND settled_until = %(after)s\n", "\n"),
     ),
     "tokens-without-end": defect(

@@ -60,26 +60,26 @@ DEFECTS: dict[str, Mutant] = {
     "twice-in-the-night": defect(
         "FB3",
         "a time that comes twice when the clocks go back runs twice",
-        "jobs/schedules/test_schedules::test_a_time_that_comes_twice_runs_once_where_its_hour_is_named",
+        "jobs/schedules/test_slots::test_a_time_that_comes_twice_runs_once_where_its_hour_is_named",
         ("snapapp/jobs/schedules/slots.py", "    if repeats:\n", "    if True:\n"),
     ),
     "skipped-in-silence": defect(
         "FB4",
         "a call that was left out because the one before still ran is left out in silence",
-        "jobs/schedules/test_schedules::test_a_call_that_takes_too_long_is_told_and_followed_by_one_not_by_many",
+        "jobs/schedules/test_workers::test_a_call_that_takes_too_long_is_told_and_followed_by_one_not_by_many",
         ("snapapp/jobs/worker/duties.py", "            on_skip()\n", "            pass\n"),
     ),
     "a-pre-release": defect(
         "FB6",
         "APScheduler 4 is pinned",
-        "jobs/schedules/test_schedules::test_apscheduler_stays_below_its_pre_release",
+        "jobs/schedules/test_workers::test_apscheduler_stays_below_its_pre_release",
         ("requirements.lock", "apscheduler==3.", "apscheduler==4."),
     ),
     "every-missed-slot": defect(
         "R41 FB7",
         "after an absence everything that was missed is run",
-        "jobs/schedules/test_schedules::test_missed_slots_are_dealt_with_as_declared"
-        " jobs/schedules/test_schedules::test_after_an_absence_every_slot_stands_in_the_ledger",
+        "jobs/schedules/test_slots::test_missed_slots_are_dealt_with_as_declared"
+        " jobs/schedules/test_scheduler::test_after_an_absence_every_slot_stands_in_the_ledger",
         ("snapapp/jobs/schedules/slots.py", "            return {*due[-1:]}\n", "            return {*due}\n"),
         (
             "snapapp/jobs/schedules/slots.py",
@@ -90,7 +90,7 @@ DEFECTS: dict[str, Mutant] = {
     "never-analyzed-untold": defect(
         "FC3",
         "a table that was filled and of which the planner knows nothing is no finding",
-        "jobs/doctor/test_doctor::test_a_table_that_was_filled_and_never_analyzed_is_analyzed",
+        "jobs/doctor/test_tables::test_a_table_that_was_filled_and_never_analyzed_is_analyzed",
         (
             "snapapp/jobs/doctor/tables.py",
             "    if its.changed <= max(limits.unanalyzed,",
@@ -110,13 +110,13 @@ DEFECTS: dict[str, Mutant] = {
     "deafness-untold": defect(
         "FC7 FC8",
         "a worker that hears no NOTIFY says nothing of it",
-        "jobs/doctor/test_doctor::test_a_worker_that_does_not_hear_is_told",
+        "jobs/doctor/test_work::test_a_worker_that_does_not_hear_is_told",
         ("snapapp/jobs/worker/worker.py", "        if not self._listener.is_alive:\n", "        if False:\n"),
     ),
     "no-word-after-a-restart": defect(
         "FC10",
         "right after the server's restart all leases count as ended",
-        "jobs/doctor/test_doctor::test_no_job_is_taken_back_from_holders_that_a_fresh_server_has_not_heard_yet",
+        "jobs/doctor/test_work::test_no_job_is_taken_back_from_holders_that_a_fresh_server_has_not_heard_yet",
         (
             _LEASES,
             "AND pg_postmaster_start_time() < clock_timestamp() - %(settled_for)s END",
@@ -156,7 +156,7 @@ DEFECTS: dict[str, Mutant] = {
     "bloat-untold": defect(
         "FC23",
         "an index that is much larger than its entries is no finding",
-        "jobs/doctor/test_doctor::test_an_index_much_larger_than_its_entries_is_told",
+        "jobs/doctor/test_tables::test_an_index_much_larger_than_its_entries_is_told",
         (
             "snapapp/jobs/doctor/tables.py",
             "elif entries >= 0 and its_bytes > max(limits.index_bytes,",
@@ -247,7 +247,7 @@ DEFECTS: dict[str, Mutant] = {
     "idle-is-no-harm": defect(
         "FC1",
         "an idle transaction that keeps vacuum from its work is no finding",
-        "jobs/doctor/test_doctor::test_an_idle_transaction_that_pins_xmin_is_named_at_once",
+        "jobs/doctor/test_server::test_an_idle_transaction_that_pins_xmin_is_named_at_once",
         (
             "snapapp/jobs/doctor/tables.py",
             "        if is_old or holder.is_idle:\n",
@@ -257,14 +257,14 @@ DEFECTS: dict[str, Mutant] = {
     "nobody-cuts-the-line": defect(
         "FC9 FC12",
         "a check waits for a server that has fallen silent until it speaks again",
-        "jobs/doctor/test_doctor::test_a_server_that_falls_silent_in_the_middle_is_cut_off",
+        "jobs/doctor/test_examination::test_a_server_that_falls_silent_in_the_middle_is_cut_off",
         ("snapapp/jobs/doctor/examination.py", "_cut_after(db, within + 0.5)", "_cut_after(db, within + 3600)"),
     ),
     "a-second-signal-is-the-first": defect(
         "FD8",
         "a second signal changes nothing",
         "cli/test_worker::test_a_second_signal_ends_a_worker_now_and_hands_its_job_back",
-        ("snapapp/jobs/worker/foreground.py", " and len(signals.noted) < 2 and monotonic()", " and monotonic()"),
+        ("snapapp/jobs/process/foreground.py", " and len(signals.noted) < 2 and monotonic()", " and monotonic()"),
     ),
     "any-kind": defect(
         "FD11",

@@ -32,7 +32,7 @@ DEFECTS: dict[str, Mutant] = {
         "processing/test_media_work::test_a_server_that_is_busy_is_worth_another_attempt",
         (
             "snapapp/processing/media_work.py",
-            "except (media.Unusable, sources.SourceRefused, Invalid) as error:",
+            "except (Refused, sources.SourceRefused, Invalid) as error:",
             "except Exception as error:",
         ),
     ),

@@ -23,7 +23,7 @@ DEFECTS: dict[str, Mutant] = {
     "a-day-on-the-roster": defect(
         "M43",
         "a worker that is silent stays on the roster for a day",
-        "jobs/worker/test_worker::test_a_row_of_the_roster_lasts_as_long_as_a_lease",
+        "jobs/worker/test_leases::test_a_row_of_the_roster_lasts_as_long_as_a_lease",
         (
             "snapapp/jobs/worker/heartbeat.py",
             "lives_for=self._settings.lease_for",
@@ -207,7 +207,7 @@ DEFECTS: dict[str, Mutant] = {
     "current-jobs-untold": defect(
         "M44",
         "the roster does not say what a worker runs",
-        "jobs/worker/test_worker::test_what_runs_is_seen_with_its_worker_and_since_when",
+        "jobs/worker/test_leases::test_what_runs_is_seen_with_its_worker_and_since_when",
         (
             "snapapp/jobs/worker/heartbeat.py",
             "current_jobs=[job.id for job in jobs if job.started_at is not None][:1000]",

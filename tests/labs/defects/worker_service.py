@@ -10,8 +10,8 @@ DEFECTS: dict[str, Mutant] = {
     "beat-in-the-transaction-of-the-job": defect(
         "W23 W26 Q44 FA12",
         "what a running job's beat says is seen when the job has ended",
-        "jobs/worker/test_worker::test_a_job_that_runs_for_longer_than_a_lease_keeps_it"
-        " jobs/worker/test_worker::test_a_long_job_keeps_its_lease_by_beats",
+        "jobs/worker/test_leases::test_a_job_that_runs_for_longer_than_a_lease_keeps_it"
+        " jobs/worker/test_leases::test_a_long_job_keeps_its_lease_by_beats",
         (
             "snapapp/jobs/worker/heartbeat.py",
             "            for page in _pages(jobs, 1000):",
@@ -21,7 +21,7 @@ DEFECTS: dict[str, Mutant] = {
     "one-renewal-only": defect(
         "W23 W25 R16 Q22 D9",
         "each lease is renewed once and never again",
-        "jobs/worker/test_worker::test_a_job_that_runs_for_longer_than_a_lease_keeps_it",
+        "jobs/worker/test_leases::test_a_job_that_runs_for_longer_than_a_lease_keeps_it",
         (
             "snapapp/jobs/worker/heartbeat.py",
             "        def beaten(some: Sequence[Job]) -> list[leases_rows.Beat]:\n",
@@ -36,20 +36,20 @@ DEFECTS: dict[str, Mutant] = {
     "renewal-goes-on": defect(
         "W24 R29",
         "the lease of a job that has ended is still asked for",
-        "jobs/worker/test_worker::test_at_its_end_a_jobs_lease_is_not_extended_any_more",
+        "jobs/worker/test_leases::test_at_its_end_a_jobs_lease_is_not_extended_any_more",
         ("snapapp/jobs/worker/leases.py", "            del self._jobs[job.id]\n", "            pass\n"),
     ),
     "words-after-the-end": defect(
         "W18 W22",
         "a thread that an attempt has left behind goes on to report",
-        "jobs/worker/test_worker::test_what_a_job_leaves_behind_says_nothing_after_its_end",
+        "jobs/worker/test_leases::test_what_a_job_leaves_behind_says_nothing_after_its_end",
         ("snapapp/jobs/rows/notes.py", "(line.landed OR job.lease_seq = line.lease_seq)", "true"),
         ("snapapp/jobs/rows/notes.py", " AND job.lease_seq = note.lease_seq", ""),
     ),
     "silence-about-words": defect(
         "W20 W31",
         "nobody is told that a report cannot be written",
-        "jobs/worker/test_worker::test_words_that_cannot_be_written_are_the_workers_trouble_and_come_later",
+        "jobs/worker/test_leases::test_words_that_cannot_be_written_are_the_workers_trouble_and_come_later",
         (
             "snapapp/jobs/worker/notes.py",
             '                self._events.complain(self._worker, "write notes", error)\n',
@@ -79,7 +79,7 @@ DEFECTS: dict[str, Mutant] = {
         "a worker does not look at the options that it is made with",
         "test_documents::test_adr_022_a_worker_service_takes_a_queue_a_processor_and_options",
         (
-            "snapapp/jobs/embedding.py",
+            "snapapp/jobs/process/embedding.py",
             "JobsSettings(database_url=database, **options)",
             "JobsSettings(database_url=database)",
         ),
