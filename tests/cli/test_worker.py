@@ -23,7 +23,7 @@ STOPS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 def test_drain_runs_what_is_due_and_leaves_the_rest(call: Call, db: Db) -> None:
     """R34."""
-    due = make_jobs(db, 20, kind="demo.hello", queue="demo")
+    due = make_jobs(db, 250, kind="demo.hello", queue="demo")  # more than one claim takes
     slow = make_job(db, kind="demo.sleep", payload={"seconds": 0.3})
     failing = make_job(db, kind="demo.fail")
     later, unknown = make_job(db, kind="demo.hello", next_retry_at=hence(hours=1)), make_job(db, kind="unknown")

@@ -212,6 +212,7 @@ DEFECTS: dict[str, Mutant] = {
         "jobs/schedules/test_scheduler::test_of_many_that_look_at_once_one_fires"
         " jobs/schedules/test_workers::test_several_workers_fire_each_slot_once",
         ("snapapp/jobs/schedules/ledger.py", " AND settled_until = %(after)s\n", "\n"),
+        (f"{_SQL}/tables/job_schedule_slot.sql", "PRIMARY KEY (schedule, slot),", "UNIQUE (schedule, slot, job_id),"),
     ),
     "tokens-without-end": defect(
         "R42",
