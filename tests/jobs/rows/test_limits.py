@@ -306,6 +306,7 @@ def test_a_queue_and_a_key_limit_at_once(db: Db) -> None:
 def test_what_is_full_blocks_nobody(db: Db) -> None:
     """D15."""
     limit(db, "key:k", 1)
+    limit(db, "key:has room", 1)
     keyed(db, 5, priority=100)
     keyed(db, 5, queue="another")
     low = make_job(db, priority=-100)
@@ -313,6 +314,8 @@ def test_what_is_full_blocks_nobody(db: Db) -> None:
     assert [low, beside] == take(db)[1:]
     later = make_job(db)
     assert take(db) == [later]
+    [limited_as_well] = keyed(db, 1, key="has room")
+    assert take(db) == [limited_as_well]
 
 
 @both_servers
