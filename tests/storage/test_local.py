@@ -31,7 +31,7 @@ def outside(tmp_path: Path) -> Path:
 def test_a_name_is_on_disk_before_it_is_said_to_be_there(
     local: Local, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """T16: after a power cut a file whose folder was not synced has no name."""
+    """FE8, T16: after a power cut a file whose folder was not synced has no name."""
     said: list[str] = []
     replace, fsync = os.replace, os.fsync
 

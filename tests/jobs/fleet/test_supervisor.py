@@ -222,6 +222,7 @@ def test_a_limit_of_time_waits_for_the_job_that_runs(start: Start, db: Db, tmp_p
     until_running(db, job)
     until(lambda: scalar(db, "SELECT status FROM job_worker WHERE id = %s", worker.id) == "DRAINING")
     until(lambda: len({each.id for each in workers(db)} - {worker.id}) >= 1)  # its place is not empty meanwhile
+    until(lambda: len(exits(db)) >= 2)  # two of those in its place have reached theirs: it had time to be cut off
     assert row(db, job).claimed_by == worker.id
     file.touch()
     until(lambda: row(db, job).status == "COMPLETED")
@@ -389,7 +390,7 @@ def test_sigusr1_pauses_all_pools_and_sigcont_resumes_them(start: Start, db: Db)
     assert job
     os.kill(seen[0].pid, signal.SIGKILL)
     until_workers(db, 1, besides=seen)  # the new one is paused as well
-    until(lambda: all(each.note for each in workers(db)))
+    until(lambda: all("paused by its supervisor" in (each.note or "") for each in workers(db)))
     assert row(db, job).status == "PENDING"
     it.signal(signal.SIGCONT)
     until(lambda: row(db, job).status == "COMPLETED")

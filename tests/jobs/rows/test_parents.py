@@ -257,6 +257,7 @@ def test_a_parent_that_is_tried_again_by_itself_keeps_its_child_waiting(db: Db) 
 
 
 def test_a_child_that_is_added_after_the_failure_ends_like_one_that_waited(db: Db) -> None:
+    """D16, R43."""
     failed = make_job(db, "FAILED", last_error="x")
     assert waiting(db, child_of(db, failed))[0] == "CANCELLED"
     assert waiting(db, child_of(db, failed, on_parent_failure="run")) == LET_IN

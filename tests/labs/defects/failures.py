@@ -29,7 +29,7 @@ DEFECTS: dict[str, Mutant] = {
     "name-not-on-disk": defect(
         "FE8",
         "a file is there, its name is not, after the power was cut",
-        "storage/test_local",
+        "storage/test_local::test_a_name_is_on_disk_before_it_is_said_to_be_there",
         ("snapapp/storage/local.py", "                    os.fsync(folder)\n", ""),
     ),
     "unordered-batch": defect(
@@ -242,7 +242,7 @@ DEFECTS: dict[str, Mutant] = {
         "FE7",
         "a payload may be as large as it likes",
         "jobs/test_enqueue::test_a_payload_that_is_too_large_is_refused",
-        ("snapapp/jobs/model.py", "    if size > cap:\n", "    if size > 1000 * cap:\n"),
+        ("migrations/sql/queue/tables/snap_processing_job.sql", "octet_length(payload::text) <= 1572864)", "true)"),
     ),
     "idle-is-no-harm": defect(
         "FC1",

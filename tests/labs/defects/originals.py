@@ -17,7 +17,7 @@ DEFECTS: dict[str, Mutant] = {
     "children-of-the-failed-wait": defect(
         "D16 R43",
         "a job whose parent failed waits for ever",
-        "jobs/rows/test_parents",
+        "jobs/rows/test_parents::test_a_child_that_is_added_after_the_failure_ends_like_one_that_waited",
         ("migrations/sql/queue/functions/job_meet_parents.sql", "IF lost IS NOT NULL THEN", "IF false THEN"),
     ),
     "what-waited-is-charged": defect(
