@@ -24,7 +24,7 @@ STOPS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 def test_drain_runs_what_is_due_and_leaves_the_rest(call: Call, db: Db) -> None:
     """R34."""
     due = make_jobs(db, 20, kind="demo.hello", queue="demo")
-    slow = [make_job(db, kind="demo.sleep", payload={"seconds": 0.3}) for _ in range(12)]  # more than it has slots
+    slow = [make_job(db, kind="demo.sleep", payload={"seconds": 0.3}) for _ in range(250)]  # more than it has slots
     failing = make_job(db, kind="demo.fail")
     later, unknown = make_job(db, kind="demo.hello", next_retry_at=hence(hours=1)), make_job(db, kind="unknown")
     assert call("worker", "--drain").code == 0
