@@ -22,7 +22,8 @@ def url(house: Server) -> str:
     """The server's database, without jobs, and without a trace of what was done to them."""
     with connect(house.url, name="test") as db:
         db.execute(
-            "TRUNCATE snap_processing_job, job_parent, job_audit, job_queue, job_history RESTART IDENTITY CASCADE"
+            "TRUNCATE snap_processing_job, job_parent, job_audit, job_queue, job_history, job_cost"
+            " RESTART IDENTITY CASCADE"
         )
     return house.url
 

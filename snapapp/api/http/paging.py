@@ -17,8 +17,8 @@ Offset = Annotated[int, Query(ge=0, le=OFFSET_MAX, description="How many to skip
 def windows(*names: str, direction: Literal["asc", "desc"] = "desc") -> Callable[..., Awaitable[Window]]:
     """A dependency that reads which part of a list is wanted; the first name is what it is sorted by when nobody says.
     What cannot be sorted by is refused by whoever sorts, in the contract's words."""
-    by = {"enum": [*names], "default": names[0]}
-    directions = {"enum": ["asc", "desc", "ASC", "DESC"], "default": direction}
+    by = {"enum": [*names, ""], "default": names[0]}  # empty, as a form sends it: nobody has said
+    directions = {"enum": ["asc", "desc", "ASC", "DESC", ""], "default": direction}
 
     async def window(
         offset: Offset = 0,
