@@ -91,7 +91,10 @@ def test_what_a_list_can_be_sorted_by_is_what_it_says(client: TestClient) -> Non
         parameters = {each["name"]: each for each in described[path]["get"]["parameters"]}
         needed = {"nickname": "ana", "subjectId": "x"}
         asked = path.replace("{video_id}", NOBODY)
-        names = parameters["sortBy"]["schema"]["enum"]
+        *names, nothing = parameters["sortBy"]["schema"]["enum"]
+        answer = client.get(asked, params=needed | {"sortBy": nothing, "sortDir": ""})
+        default = parameters["sortBy"]["schema"]["default"]
+        assert (nothing, answer.status_code, answer.json()["page"]["sortBy"]) == ("", 200, default), path
         for name in names:
             for direction in ("asc", "DESC"):
                 answer = client.get(asked, params=needed | {"sortBy": name, "sortDir": direction})
