@@ -93,8 +93,7 @@ def test_what_a_list_can_be_sorted_by_is_what_it_says(client: TestClient) -> Non
         asked = path.replace("{video_id}", NOBODY)
         *names, nothing = parameters["sortBy"]["schema"]["enum"]
         answer = client.get(asked, params=needed | {"sortBy": nothing, "sortDir": ""})
-        default = parameters["sortBy"]["schema"]["default"]
-        assert (nothing, answer.status_code, answer.json()["page"]["sortBy"]) == ("", 200, default), path
+        assert (nothing, answer.status_code, answer.json()["page"]["sortBy"]) == ("", 200, names[0]), path
         for name in names:
             for direction in ("asc", "DESC"):
                 answer = client.get(asked, params=needed | {"sortBy": name, "sortDir": direction})
