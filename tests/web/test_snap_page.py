@@ -63,9 +63,10 @@ def test_the_filming_date_is_corrected_by_somebody_with_a_name(
         page.get_by_role("button", name="Correct when it was filmed").click()
         page.keyboard.press("Escape")
         expect(page.locator("#correct-filmed")).to_be_hidden()
-        db.execute("UPDATE snap SET filmed_at = filmed_at - interval '1 day'")  # somebody else was quicker
         page.get_by_role("button", name="Correct when it was filmed").click()
         page.locator("#filmed").fill("2026-01-01T00:00")
+        # somebody else was quicker: at the last moment, as the page may still be fetching what came of the correction
+        db.execute("UPDATE snap SET filmed_at = filmed_at - interval '1 day'")
         page.keyboard.press("Enter")
         expect(said).to_contain_text("Somebody else has corrected it meanwhile")
         assert scalar(db, FILMED) == "2026-02-27 11:15:30"
