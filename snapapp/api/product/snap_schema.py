@@ -409,3 +409,9 @@ class Correction(Meant):
     attributes: Attributes | None = Field(None, description="All of them: those that are not named are gone.")
     data_filmagem: Filmed | None = Field(None, description="When it was filmed. Alone it describes no draft.")
     nickname: Nickname = Field(description="Who says so.")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.id is None and self.attributes is None and self.data_filmagem is None:
+            raise whole("Provide at least one of id, attributes or dataFilmagem")
+        return self

@@ -150,8 +150,19 @@ def test_what_was_shared_is_not_changed_any_more(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{}, {"id": "x"}, {"id": "x" * 201} | BY, {"attributes": [{}]} | BY, [], None])
-def test_a_correction_that_says_nothing_is_refused(client: TestClient, wrong: Any) -> None:
+def test_a_correction_that_cannot_be_meant_is_refused(client: TestClient, wrong: Any) -> None:
     assert client.patch(at(mark(client), "/subject"), json=wrong).status_code == 400
+
+
+@pytest.mark.parametrize("nothing", [{}, {"id": None, "dataFilmagem": None}, {"id": " ", "attributes": None}])
+def test_a_correction_that_says_nothing_is_refused_and_not_written_down(client: TestClient, nothing: Any) -> None:
+    snap = mark(client)
+    refused = client.patch(at(snap, "/subject"), json=BY | nothing)
+    assert (refused.status_code, refused.json()["message"]) == (
+        400,
+        "Provide at least one of id, attributes or dataFilmagem",
+    )
+    assert client.get(at(snap, "/corrections")).json()["items"] == []
 
 
 # --- links ------------------------------------------------------------------------------------------------------
