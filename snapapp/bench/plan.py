@@ -31,6 +31,9 @@ class Plan:
     heads: int = 2_000  # kinds and priorities
     claims: int = 15
     web_for: timedelta = timedelta(seconds=20)  # each stay of the requests
+    crowd_of_videos: int = 1_000  # of the tenant whose pages are asked for
+    crowd_of_snaps: int = 100_000
+    page_asks: int = 40  # of each page, a run
     pinned: int = 200_000  # jobs drained beside an idle transaction
     steady_for: timedelta = timedelta(minutes=10)
     crowd: int = 3_000  # small jobs beside a neighbour
@@ -62,6 +65,7 @@ def quick(*, runs: int, jobs: int, scenarios: tuple[str, ...], versus: tuple[str
         pickups=100,
         idle_for=timedelta(seconds=20),
         web_for=timedelta(seconds=5),
+        page_asks=20,
         deep=100_000,
         lanes=10_000,
         pinned=40_000,

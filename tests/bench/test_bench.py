@@ -12,6 +12,7 @@ import pytest
 from snapapp import bench
 from snapapp.bench import plan, players, report
 from snapapp.bench.report import Measurement, Target
+from snapapp.bench.web import pages
 from snapapp.postgres.migrate import migrate
 from tests.conftest import Postgres
 
@@ -29,6 +30,9 @@ TINY = {
     "steady_for": timedelta(seconds=1),
     "claims": 2,
     "pinned": 400,
+    "crowd_of_videos": 10,
+    "crowd_of_snaps": 200,
+    "page_asks": 1,
     "batches": (100,),
     "processes": (2,),
 }
@@ -50,6 +54,14 @@ def test_every_scenario_runs_and_leaves_no_database_behind(server: Postgres) -> 
     with psycopg.connect(url) as db:
         left = db.execute("SELECT datname FROM pg_database WHERE starts_with(datname, 'snapapp_bench')")
         assert left.fetchall() == []
+
+
+def test_every_page_of_a_tenant_who_has_much_is_asked_for(server: Postgres) -> None:
+    """What does not answer 200 is no measurement; how long each may take is for the bench itself to say."""
+    with bench.ground.Ground(server.url_of("postgres"), migrate) as ground:
+        found = pages.measure(ground, bench.Plan(**TINY), lambda _: None)  # type: ignore[arg-type]
+    assert {one.name.removeprefix("web.page.") for one in found} >= {"/", "/snaps", "/snaps/subject", "snaps, deep"}
+    assert all((len(one.ours), one.target is not None) == (1, True) for one in found)
 
 
 @pytest.mark.parametrize("peer", plan.PEERS)

@@ -8,7 +8,7 @@ from threading import Event, Thread
 
 import psycopg
 
-from snapapp.bench import web
+from snapapp.bench.web import backlog
 from snapapp.jobs import enqueue
 from tests.jobs.working import until
 from tests.labs.executors import lab
@@ -49,7 +49,7 @@ def report(jobs: int, seed: int) -> Iterator[str]:
 
 
 def stay(port: int, path: str) -> list[float]:
-    return asyncio.run(web.requests(port, path, STAY))
+    return asyncio.run(backlog.requests(port, path, STAY))
 
 
 def stays(port: int, path: str, db: "psycopg.Connection[tuple[object, ...]]", within: float) -> list[list[float]]:

@@ -2,23 +2,15 @@
 what the worker still does meanwhile."""
 
 import asyncio
-import json
-import os
 import re
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from time import monotonic, perf_counter, sleep
-from typing import Any, cast
-from urllib.request import urlopen
+from typing import cast
 
 from snapapp.bench.ground import Db, Ground, connect, fill, until
 from snapapp.bench.plan import Plan, Step
 from snapapp.bench.report import Measurement, Target
+from snapapp.bench.web.served import served
 from snapapp.jobs.enqueue import enqueue
 
 RATE = 50  # requests a second, sent on time whether or not the one before was answered
@@ -47,7 +39,7 @@ def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
     seconds = plan.web_for.total_seconds()
     for run in range(1, plan.runs + 1):
         step(f"web beside a backlog, run {run} of {plan.runs}")
-        with ground.database() as url, connect(url) as db, _served(url) as port:
+        with ground.database() as url, connect(url) as db, served(url, SNAPAPP_PROCESSORS=_PROCESSORS) as port:
             job_id = _hello(db)
             _stay(db, port, job_id, _WARM_UP)  # children start, connections open: else idle would look worse than it is
             idle.append(_stay(db, port, job_id, seconds))
@@ -81,59 +73,6 @@ def _latencies(name: str, what: str, stays: list[Stay], idle: list[Stay]) -> Mea
         target=Target("ratio", "at most", 2),
         more={"samples": [stay.latencies for stay in stays], "beside_samples": [stay.latencies for stay in idle]},
     )
-
-
-# --- the process ------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _served(url: str) -> Iterator[int]:
-    """`snapapp serve` on this database, as people run it; yields its port."""
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "snapapp", "serve"],
-            cwd=folder,
-            stdout=subprocess.DEVNULL,
-            stderr=said,
-            env={name: value for name, value in os.environ.items() if not name.startswith("SNAPAPP_")}
-            | {
-                "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), *sys.path])),
-                "SNAPAPP_DATABASE_URL": url,
-                "SNAPAPP_DATA_DIR": folder,
-                "SNAPAPP_PORT": "0",
-                "SNAPAPP_PROCESSORS": _PROCESSORS,
-                "SNAPAPP_LOG_FORMAT": "console",
-            },
-            start_new_session=True,
-        )
-        try:
-            yield _port(process, said)
-        finally:
-            process.terminate()
-            process.wait(timeout=60)
-
-
-def _port(process: "subprocess.Popen[bytes]", said: Any) -> int:
-    found: list[int] = []
-
-    def is_up() -> bool:
-        said.seek(0)
-        lines = said.read().decode(errors="replace")
-        if process.poll() is not None:
-            raise RuntimeError(f"`snapapp serve` ended:\n{lines[-2000:]}")
-        found.extend(int(port) for port in re.findall(r"Serving http://localhost:(\d+)/", lines))
-        return bool(found) and _is_healthy(found[0])
-
-    until(is_up, "the API's start", within=60, look_every=0.1)
-    return found[0]
-
-
-def _is_healthy(port: int) -> bool:
-    try:
-        with urlopen(f"http://127.0.0.1:{port}/actuator/health", timeout=5) as answer:
-            return bool(json.load(answer)["status"] == "UP")
-    except OSError:
-        return False
 
 
 # --- the queue --------------------------------------------------------------------------------------------------
