@@ -54,6 +54,26 @@ def hangs(order: dict[str, Any], desk: HasLine) -> None:
         time.sleep(60)
 
 
+def vast(order: dict[str, Any], desk: HasLine) -> str:
+    return "x" * 5_000_000
+
+
+def no_number(order: dict[str, Any], desk: HasLine) -> float:
+    return float("nan")
+
+
+def fills_the_disk(order: dict[str, Any], desk: Any) -> None:
+    film = desk.output.film("preview.mp4")
+    film.seek(order["from"])
+    film.write(b"x")
+
+
+def holes(order: dict[str, Any], desk: Any) -> None:
+    """A picture of nothing, which costs no disk and would cost its reader the memory."""
+    os.ftruncate(desk.output._pictures, order["size"])
+    desk.output.files["poster.jpg"] = [0, order["size"]]
+
+
 def reads(order: dict[str, Any], desk: Any) -> list[Any]:
     first = desk.source.read(3)
     desk.source.seek(-3, os.SEEK_END)

@@ -20,7 +20,8 @@ from snapapp.jobs import Failure, doctor
 from snapapp.jobs.os.processes import started
 from snapapp.processing import checks, media_work
 from snapapp.processing.decoder import check, walls
-from snapapp.processing.decoder.client import DecoderDied, Decoders, OutOfMemory
+from snapapp.processing.decoder.client import DecoderDied, DecoderFailed, Decoders, OutOfMemory
+from snapapp.processing.decoder.walls import LARGEST_FILE
 from snapapp.processing.decoder.wire import Garbled
 from snapapp.settings.table import Settings
 from tests.factory import Db
@@ -245,6 +246,33 @@ def test_a_decoder_that_is_refused_memory_says_so(
     with pytest.raises(OutOfMemory) as raised:
         run(decoders, tmp_path, "hungry", {})
     assert Failure.of(raised.value).lacked_memory
+
+
+@pytest.mark.parametrize(("do", "why"), [("vast", "a message of 5"), ("no_number", "not JSON compliant")])
+def test_an_answer_that_cannot_be_sent_says_why(decoders: Decoders, tmp_path: Path, do: str, why: str) -> None:
+    with pytest.raises(DecoderDied, match=why):
+        run(decoders, tmp_path, do, {})
+
+
+def test_a_wall_that_cannot_be_built_says_which(
+    decoders: Decoders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit that no kernel takes stands for what may go wrong behind the order and before the work."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: ("everything", resource.RLIM_INFINITY))
+    with pytest.raises(DecoderDied, match="stand_behind"):
+        run(decoders, tmp_path, "names", {"files": {}, "made": 1})
+
+
+def test_a_decoder_cannot_fill_the_disk(decoders: Decoders, tmp_path: Path) -> None:
+    assert run(decoders, tmp_path, "fills_the_disk", {"from": LARGEST_FILE - 1})[2] == ["preview.mp4"]
+    with pytest.raises(DecoderFailed, match="File too large"):
+        run(decoders, tmp_path, "fills_the_disk", {"from": LARGEST_FILE})
+
+
+def test_a_picture_that_would_not_fit_into_memory_is_refused(decoders: Decoders, tmp_path: Path) -> None:
+    assert run(decoders, tmp_path, "holes", {"size": 64 << 20})[2] == ["poster.jpg"]
+    with pytest.raises(Garbled, match="a picture of"):
+        run(decoders, tmp_path, "holes", {"size": 1 + (64 << 20)})
 
 
 def test_a_crash_says_where_and_costs_the_child_nothing(url: str, db: Db, tmp_path: Path) -> None:

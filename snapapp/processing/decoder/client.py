@@ -25,6 +25,7 @@ from snapapp.processing.decoder import wire
 WORK = "snapapp.processing.decoder.work"
 _NAME = re.compile(r"[a-z]+(_[0-9]{5})?\.(jpg|png|mp4)")
 _MOST_FILES = 1000
+_LARGEST_PICTURE = 64 << 20  # bytes: it is read into memory
 _LAST_WORDS = 2000  # bytes
 _TEXT, _STEP = 4000, 100  # characters
 
@@ -239,6 +240,8 @@ def _place(place: Any, length: int) -> tuple[int, int] | None:
     begins, size = (int(number) for number in place)
     if not 0 <= begins <= begins + size <= length:
         raise wire.Garbled(f"a file from {begins} to {begins + size} of {length} bytes")
+    if size > _LARGEST_PICTURE:
+        raise wire.Garbled(f"a picture of {size} bytes")
     return begins, size
 
 

@@ -123,6 +123,8 @@ def live(files: list[int]) -> NoReturn:
             walls.stand_behind(order["data_bytes"])
             wire.say(line, _answer(order, desk))
             code = 0
+    except BaseException:  # noqa: BLE001 - the outermost edge of this process
+        traceback.print_exc()
     finally:
         sys.stderr.flush()
         os._exit(code)

@@ -57,6 +57,8 @@ _ALLOWED = {
 _CONDITIONAL = {"mmap": (9, 222), "mprotect": (10, 226), "clone": (56, 220), "clone3": (435, 435), "tgkill": (234, 131)}
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column above, AUDIT_ARCH
 
+LARGEST_FILE = 2 << 30  # bytes: pictures, or a film; the preview of nine hours is smaller
+
 _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 22, 38
 _SECCOMP_MODE_FILTER = 2
 _ALLOW, _REFUSE, _UNKNOWN, _KILL = 0x7FFF0000, 0x00050000 | 1, 0x00050000 | 38, 0x80000000  # EPERM, ENOSYS
@@ -86,6 +88,7 @@ def stand_behind(data_bytes: int = resource.RLIM_INFINITY) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _lower(resource.RLIMIT_DATA, data_bytes)
     _lower(resource.RLIMIT_NOFILE, 64)
+    _lower(resource.RLIMIT_FSIZE, LARGEST_FILE)  # Python ignores the signal: a write is refused instead
     if sys.platform != "linux":
         return
     absent = missing()
