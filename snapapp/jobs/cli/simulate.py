@@ -15,7 +15,7 @@ import psycopg
 from snapapp.jobs.cli.shown import milliseconds, say, show_json, show_table, span
 from snapapp.jobs.cli.typed import age, duration, whole
 from snapapp.jobs.fleet import plan as plans
-from snapapp.jobs.fleet.plan import Pool
+from snapapp.jobs.fleet.plan import Balance, Pool
 from snapapp.jobs.simulation.forecast import Forecast, Waits, forecast
 from snapapp.jobs.simulation.load import InvalidLoad, Load, described, is_pattern, recorded
 from snapapp.jobs.simulation.world import Boxes
@@ -25,6 +25,7 @@ Opened = Callable[[], AbstractContextManager[psycopg.Connection[Any]]]
 
 _LARGEST = 1_048_576  # bytes of a described load
 _MOST = 10_000  # processes on all boxes
+_MOST_LOOKS = 2_000_000  # of the autoscaler, some minutes of computing
 _DAY = timedelta(days=1)
 
 
@@ -86,6 +87,8 @@ def run(opened: Opened, arguments: Namespace) -> int:
     if (most := max(boxes.count * sum(pool.max_processes for pool in boxes.pools) for _, boxes in variants)) > _MOST:
         raise InvalidLoad(f"{most:,} processes are too many to simulate, the most is {_MOST:,}")
     load = _load(opened, arguments)
+    for _, boxes in variants:
+        _refuse_too_many_looks(boxes, load)
     found = [(name, forecast(load, boxes)) for name, boxes in variants]
     good = [one for one in found if arguments.goal is None or one[1].keeps(arguments.goal)]
     if arguments.json:
@@ -93,6 +96,16 @@ def run(opened: Opened, arguments: Namespace) -> int:
     else:
         _show(load, found, good, arguments)
     return 0 if good else 1
+
+
+def _refuse_too_many_looks(boxes: Boxes, load: Load) -> None:
+    scaled = [pool.cooldown.total_seconds() for pool in boxes.pools if pool.balance is not Balance.OFF]
+    looks = boxes.count * sum(load.lasts / cooldown for cooldown in scaled)
+    if looks > _MOST_LOOKS:
+        raise InvalidLoad(
+            f"the pools would be looked at {looks:,.0f} times, the most is {_MOST_LOOKS:,}: take a shorter time, or "
+            "give them a longer cooldown_s"
+        )
 
 
 def _load(opened: Opened, arguments: Namespace) -> Load:

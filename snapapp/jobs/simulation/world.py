@@ -2,18 +2,18 @@
 
 import heapq
 from bisect import bisect_left
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from itertools import count
+from itertools import count, takewhile
 from math import ceil, inf
-from statistics import fmean
 
 from snapapp.jobs.fleet.plan import Balance, Pool
 from snapapp.jobs.fleet.scaling import Crew, Decision, Memory, decide
 from snapapp.jobs.fleet.scaling import Load as PoolLoad
 from snapapp.jobs.simulation.load import Load, Work
+from snapapp.jobs.simulation.waiting import Waiting, works
 
 _BOOTS_IN = 1.0  # seconds until a process that was started claims its first job
 _COMES, _GOES, _REMEMBERED = 10.0, 3.0, 300.0  # seconds: the windows in which the autoscaler sees arrivals and ends
@@ -92,77 +92,30 @@ class Box:
             run.pace = 1 / (1 - computes + computes * slower)
 
 
-def works(pool: Pool, queue: str) -> bool:
-    return not pool.queues or queue in pool.queues
+class Ended:
+    """What ended in the time that the autoscaler remembers."""
 
+    def __init__(self) -> None:
+        self._all: deque[tuple[float, Work]] = deque()
+        self._many: Counter[str] = Counter()  # by queue
+        self._ran: dict[str, float] = defaultdict(float)  # seconds
 
-class Waiting:
-    """What is due, ordered as a claim looks at it: by priority, then by age, past what a limit holds."""
+    def add(self, work: Work, now: float) -> None:
+        self._all.append((now, work))
+        self._many[work.queue] += 1
+        self._ran[work.queue] += work.runs
 
-    def __init__(self, limits: Mapping[str, int]) -> None:
-        self._limits = limits
-        self._heaps: dict[tuple[str, tuple[str, ...]], list[tuple[int, float, int, Work]]] = {}
-        self._running: Counter[str] = Counter()
-        self._rules: dict[tuple[str, str, str], tuple[str, ...]] = {}
-        self._order = count()
-        self.held: list[Work] = []  # claimed by nobody
-        self.size = 0
-
-    def add(self, work: Work) -> None:
-        if work.is_held:
-            self.held.append(work)
-            return
-        self.size += 1
-        heap = self._heaps.setdefault((work.queue, self._keys(work)), [])
-        heapq.heappush(heap, (-work.priority, work.at, next(self._order), work))
-
-    def take(self, pool: Pool) -> Work | None:
-        """The one whose turn it is, now running under its limits."""
-        best = min(
-            (heap for (queue, keys), heap in self._heaps.items() if works(pool, queue) and self._room(keys)),
-            key=lambda heap: heap[0],
-            default=None,
-        )
-        if best is None:
-            return None
-        work = heapq.heappop(best)[-1]
-        if not best:
-            del self._heaps[work.queue, self._keys(work)]
-        self._running.update(self._keys(work))
-        self.size -= 1
-        return work
-
-    def give_back(self, work: Work) -> None:
-        self._running.subtract(self._keys(work))
-
-    def due(self, pool: Pool) -> tuple[int, float]:
-        """How much a pool could begin, and since when the oldest of it has been due."""
-        held = [work for work in self.held if works(pool, work.queue)]
-        rooms = [
-            (min(len(heap), self._room(keys)), heap[0][1])
-            for (queue, keys), heap in self._heaps.items()
-            if works(pool, queue)
-        ]
-        since = [at for room, at in rooms if room] + [work.at for work in held[:1]]
-        return int(sum(room for room, _ in rooms)) + len(held), min(since, default=inf)
-
-    def _room(self, keys: tuple[str, ...]) -> float:
-        return min((max(0, self._limit(key) - self._running[key]) for key in keys), default=inf)
-
-    def _keys(self, work: Work) -> tuple[str, ...]:
-        """Those of its keys that a limit names: works with the same ones wait in one line."""
-        place = (work.queue, work.kind, work.key)
-        if place not in self._rules:
-            keys = (f"queue:{work.queue}", f"kind:{work.kind}", *([f"key:{work.key}"] if work.key else []))
-            self._rules[place] = tuple(key for key in keys if self._limit(key) < inf)
-        return self._rules[place]
-
-    def _limit(self, key: str) -> float:
-        """The most specific pattern rules alone."""
-        if key in self._limits:
-            return self._limits[key]
-        fitting = [name for name in self._limits if name.endswith("*") and key.startswith(name[:-1])]
-        return self._limits[max(fitting, key=len)] if fitting else inf
+    def of(self, pool: Pool, now: float) -> tuple[float | None, int]:
+        """How long a work of its queues ran on average, and how many ended lately."""
+        while self._all and self._all[0][0] <= now - _REMEMBERED:
+            _, gone = self._all.popleft()
+            self._many[gone.queue] -= 1
+            self._ran[gone.queue] -= gone.runs
+        queues = [queue for queue, many in self._many.items() if many and works(pool, queue)]
+        many = sum(self._many[queue] for queue in queues)
+        lately = takewhile(lambda end: end[0] > now - _GOES, reversed(self._all))
+        runtime = max(0.0, sum(self._ran[queue] for queue in queues)) / many if many else None
+        return runtime, sum(works(pool, work.queue) for _, work in lately)
 
 
 class _Event(Enum):
@@ -204,7 +157,7 @@ class World:
         self.running = 0
         self._slots = 0
         self._load, self._comes = load, 0
-        self._ended: deque[tuple[float, Work]] = deque()  # those that the autoscaler remembers
+        self._ended = Ended()
         self._settings = boxes
         self._arrivals = [work.at for work in load.works]
         self.waiting = Waiting(load.limits)
@@ -316,7 +269,7 @@ class World:
             self.running -= 1
             self.waiting.give_back(run.work)
             if self.scalers:
-                self._ended.append((self.now, run.work))
+                self._ended.add(run.work, self.now)
             if process.leaves and not process.busy:
                 self._remove(process)
             else:
@@ -367,10 +320,7 @@ class World:
 
     def _seen(self, pool: Pool, box: Box) -> PoolLoad:
         """Its share of what a look at the queue shows; several boxes are taken to share alike."""
-        while self._ended and self._ended[0][0] <= self.now - _REMEMBERED:
-            self._ended.popleft()
-        runtimes = [work.runs for _, work in self._ended if works(pool, work.queue)]
-        lately = sum(at > self.now - _GOES and works(pool, work.queue) for at, work in self._ended)
+        runtime, lately = self._ended.of(pool, self.now)
         first = bisect_left(self._arrivals, self.now - _COMES)
         arrived = sum(works(pool, work.queue) for work in self._load.works[first : self._comes])
         due, oldest = self.waiting.due(pool)
@@ -381,5 +331,5 @@ class World:
             running=sum(run.process.pool is pool for run in box.runs),
             arrivals=arrived / _COMES * share,
             finished=lately / _GOES * share,
-            runtime=fmean(runtimes) if runtimes else None,
+            runtime=runtime,
         )

@@ -97,3 +97,13 @@ def test_more_than_a_machine_can_bear_is_refused_before_it_begins(call: Call, de
     flood = call("simulate", described, "--grow", "1000")
     assert flood.code == 1
     assert "jobs are too many to simulate, the most is 2,000,000" in flood.err
+
+
+def test_a_plan_that_is_looked_at_for_ever_is_refused_before_it_begins(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "load.toml").write_text("hours = 8784\n[jobs.a]\nevery_s = 1e6\nrun_s = 1\n")
+    (tmp_path / "fleet.toml").write_text(
+        '[environments.prod.all]\nmin_processes = 1\nmax_processes = 2\nbalance = "auto"\n'
+    )
+    answer = call("simulate", str(tmp_path / "load.toml"), "--plan", str(tmp_path / "fleet.toml"))
+    assert answer.code == 1
+    assert "the pools would be looked at 10,540,800 times, the most is 2,000,000" in answer.err

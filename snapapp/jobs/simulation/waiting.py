@@ -1,0 +1,149 @@
+"""What is due and whose turn it is."""
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from math import inf
+
+from snapapp.jobs.fleet.plan import Pool
+from snapapp.jobs.simulation.load import Work
+
+
+def works(pool: Pool, queue: str) -> bool:
+    return not pool.queues or queue in pool.queues
+
+
+_First = tuple[int, float, int]
+
+
+@dataclass(eq=False, slots=True)
+class Line:
+    """Works of one queue under the same limits, so that only the first of them matters."""
+
+    queue: str
+    keys: tuple[str, ...]  # those that a limit names
+    works: list[tuple[int, float, int, Work]] = field(default_factory=list)  # a heap
+
+    @property
+    def first(self) -> _First | None:
+        return self.works[0][:3] if self.works else None
+
+
+_Front = tuple[_First, Line]  # as it was when it was put there; the line may have moved on
+
+
+class Waiting:
+    """What is due, ordered as a claim looks at it: by priority, then by age, past what a limit holds."""
+
+    def __init__(self, limits: Mapping[str, int]) -> None:
+        self._limits = limits
+        self._lines: dict[tuple[str, tuple[str, ...]], Line] = {}
+        self._fronts: dict[str, list[_Front]] = defaultdict(list)  # a heap for each queue
+        # A heap for each queue, by the key that had no room for them.
+        self._held_up: dict[str, dict[str, list[_Front]]] = defaultdict(lambda: defaultdict(list))
+        self._running: Counter[str] = Counter()
+        self._rules: dict[tuple[str, str, str], tuple[str, ...]] = {}
+        self._most: dict[str, float] = {}  # by key
+        self._order = count()
+        self.held: list[Work] = []  # claimed by nobody
+        self.size = 0
+
+    def add(self, work: Work) -> None:
+        if work.is_held:
+            self.held.append(work)
+            return
+        self.size += 1
+        place = (work.queue, self._keys(work))
+        line = self._lines.get(place) or self._lines.setdefault(place, Line(*place))
+        heapq.heappush(line.works, (-work.priority, work.at, next(self._order), work))
+        if line.works[0][-1] is work:
+            self._show(line)
+
+    def take(self, pool: Pool) -> Work | None:
+        """The one whose turn it is, now running under its limits."""
+        fronts = [front for queue in self._fronts if works(pool, queue) and (front := self._front(queue))]
+        if not fronts:
+            return None
+        line = min(fronts)[1]
+        work = heapq.heappop(line.works)[-1]
+        if line.works:
+            self._show(line)
+        else:
+            del self._lines[line.queue, line.keys]
+        self._running.update(line.keys)
+        self._call_next(line.keys)
+        self.size -= 1
+        return work
+
+    def give_back(self, work: Work) -> None:
+        keys = self._keys(work)
+        self._running.subtract(keys)
+        self._call_next(keys)
+
+    def due(self, pool: Pool) -> tuple[int, float]:
+        """How much a pool could begin, and since when the oldest of it has been due."""
+        held = [work for work in self.held if works(pool, work.queue)]
+        rooms = [
+            (min(len(line.works), self._room(line.keys)), line.works[0][1])
+            for line in self._lines.values()
+            if works(pool, line.queue)
+        ]
+        since = [at for room, at in rooms if room] + [work.at for work in held[:1]]
+        return int(sum(room for room, _ in rooms)) + len(held), min(since, default=inf)
+
+    def _show(self, line: Line) -> None:
+        if line.first is not None:
+            heapq.heappush(self._fronts[line.queue], (line.first, line))
+
+    def _front(self, queue: str) -> _Front | None:
+        """The first that may begin; those before it that may not are put away."""
+        fronts = self._fronts[queue]
+        while fronts:
+            first, line = fronts[0]
+            if line.first == first:
+                full = next((key for key in line.keys if not self._free(key)), None)
+                if full is None:
+                    return fronts[0]
+                heapq.heappush(self._held_up[full][queue], (first, line))
+            heapq.heappop(fronts)
+            self._call_next(line.keys)
+        return None
+
+    def _call_next(self, keys: tuple[str, ...]) -> None:
+        """Where there is room, the first that was held up for want of it comes back: one of each queue at a time, lest
+        a thousand lines be looked at for every job that ends."""
+        for key in keys:
+            if key in self._held_up and self._free(key):
+                for held_up in self._held_up[key].values():
+                    self._call_first(held_up)
+
+    def _call_first(self, held_up: list[_Front]) -> None:
+        while held_up:
+            first, line = heapq.heappop(held_up)
+            if line.first == first:
+                self._show(line)
+                return
+
+    def _room(self, keys: tuple[str, ...]) -> float:
+        return min((self._free(key) for key in keys), default=inf)
+
+    def _free(self, key: str) -> float:
+        return max(0, self._limit(key) - self._running[key])
+
+    def _keys(self, work: Work) -> tuple[str, ...]:
+        """Those of its keys that a limit names: works with the same ones wait in one line."""
+        place = (work.queue, work.kind, work.key)
+        if place not in self._rules:
+            keys = (f"queue:{work.queue}", f"kind:{work.kind}", *([f"key:{work.key}"] if work.key else []))
+            self._rules[place] = tuple(key for key in keys if self._limit(key) < inf)
+        return self._rules[place]
+
+    def _limit(self, key: str) -> float:
+        """The most specific pattern rules alone."""
+        if key not in self._most:
+            fitting = [name for name in self._limits if name.endswith("*") and key.startswith(name[:-1])]
+            named = key if key in self._limits else max(fitting, key=len, default=None)
+            self._most[key] = inf if named is None else self._limits[named]
+        return self._most[key]
