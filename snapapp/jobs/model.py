@@ -36,6 +36,9 @@ class Status(StrEnum):
     CANCELLED = "CANCELLED"
 
 
+FINAL = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
+
+
 class Lease(NamedTuple):
     """The right to write for a job: every write names both numbers, and lands only while both still hold."""
 

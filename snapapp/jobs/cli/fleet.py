@@ -1,12 +1,11 @@
 """`fleet …`: the supervisors and their pools, and what they can be told."""
 
 from argparse import ArgumentParser, Namespace
-from dataclasses import asdict
 from datetime import UTC, datetime
 from time import monotonic, sleep
 
 from snapapp.jobs.cli.audited import note
-from snapapp.jobs.cli.shown import ago, local, say, show_json, show_table
+from snapapp.jobs.cli.shown import ago, answer, local, show_list
 from snapapp.jobs.cli.typed import Add, Db, text, whole
 from snapapp.jobs.fleet import commands, store
 from snapapp.jobs.fleet.commands import Action, CommandStatus, Sent, Source
@@ -62,10 +61,7 @@ def tell(db: Db, arguments: Namespace) -> int:
         host = arguments.host or "there is one"
         note(db, f"fleet.{arguments.action}", f"host {host}", detail=told | {"command": command})
     sent = commands.one(db, command) if arguments.no_wait else _answered(db, command)
-    if arguments.json:
-        show_json(asdict(sent))
-    else:
-        say(_in_words(sent))
+    answer(arguments, sent, _in_words(sent))
     return 0 if sent.status is CommandStatus.EXECUTED or (arguments.no_wait and not sent.status.is_final) else 1
 
 
@@ -93,15 +89,9 @@ def _in_words(sent: Sent) -> str:
 
 
 def list_pools(db: Db, arguments: Namespace) -> int:
-    lines = store.fleet(db)
-    if arguments.json:
-        show_json([asdict(one) for one in lines])
-    elif lines:
-        headers = ["host", "pool", "state", "now", "wanted", "most", "busy", "done", "failed", "memory", "beat", "note"]
-        show_table(headers, [_pool_line(one) for one in lines], numbers={3, 4, 5, 6, 7, 8, 9})
-    else:
-        say("No supervisor has been seen; `snapapp supervisor` starts one.")
-    return 0
+    headers = ["host", "pool", "state", "now", "wanted", "most", "busy", "done", "failed", "memory", "beat", "note"]
+    empty = "No supervisor has been seen; `snapapp supervisor` starts one."
+    return show_list(arguments, store.fleet(db), headers, _pool_line, numbers={3, 4, 5, 6, 7, 8, 9}, empty=empty)
 
 
 def _pool_line(one: store.PoolLine) -> list[str]:
@@ -122,14 +112,9 @@ def _pool_line(one: store.PoolLine) -> list[str]:
 
 def list_commands(db: Db, arguments: Namespace) -> int:
     told = commands.sent(db, limit=arguments.limit, by_people=not arguments.all)
-    if arguments.json:
-        show_json([asdict(one) for one in told])
-    elif told:
-        headers = ["id", "at", "host", "command", "by", "status", "what came of it"]
-        show_table(headers, [_command_line(one) for one in told], numbers={0}, whole={1, 3})
-    else:
-        say("No supervisor has been told anything yet.")
-    return 0
+    headers = ["id", "at", "host", "command", "by", "status", "what came of it"]
+    empty = "No supervisor has been told anything yet."
+    return show_list(arguments, told, headers, _command_line, numbers={0}, whole={1, 3}, empty=empty)
 
 
 def _command_line(one: Sent) -> list[str]:
@@ -139,11 +124,9 @@ def _command_line(one: Sent) -> list[str]:
 
 def list_decisions(db: Db, arguments: Namespace) -> int:
     decided = store.decisions(db, pool=arguments.pool, limit=arguments.limit)
-    if arguments.json:
-        show_json([asdict(one) for one in decided])
-    elif decided:
-        rows = [[local(one.at), one.host, one.pool, f"{one.present} -> {one.wanted}", one.reason] for one in decided]
-        show_table(["at", "host", "pool", "processes", "because"], rows, whole={0, 3}, wraps=True)
-    else:
-        say("No pool has been scaled yet.")
-    return 0
+    headers, empty = ["at", "host", "pool", "processes", "because"], "No pool has been scaled yet."
+    return show_list(arguments, decided, headers, _decision_line, whole={0, 3}, wraps=True, empty=empty)
+
+
+def _decision_line(one: store.Decided) -> list[str]:
+    return [local(one.at), one.host, one.pool, f"{one.present} -> {one.wanted}", one.reason]

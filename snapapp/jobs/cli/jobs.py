@@ -14,7 +14,9 @@ from snapapp.jobs.cli.queues import found_queues, show_queues
 from snapapp.jobs.cli.shown import (
     about,
     ago,
+    answer,
     bar_of,
+    begun,
     digits,
     first_line,
     folded_json,
@@ -25,6 +27,7 @@ from snapapp.jobs.cli.shown import (
     pairs_in_lines,
     say,
     show_json,
+    show_list,
     show_table,
     span,
     table_in_lines,
@@ -32,10 +35,10 @@ from snapapp.jobs.cli.shown import (
     whisper,
     write_lines,
 )
-from snapapp.jobs.cli.typed import Add, Db, age, duration, hexadecimal, moment, text, whole
+from snapapp.jobs.cli.typed import Add, Db, age, duration, hexadecimal, job_number, moment, text, whole
 from snapapp.jobs.enqueue import enqueue
 from snapapp.jobs.errors import InvalidJob
-from snapapp.jobs.model import Status
+from snapapp.jobs.model import FINAL, Status
 from snapapp.jobs.rows import audit, bulk, costs, lifecycle, overviews, relatives, views
 from snapapp.jobs.rows.bulk import Answers
 from snapapp.jobs.rows.costs import AttemptCost, KindCost
@@ -44,7 +47,6 @@ from snapapp.jobs.rows.views import Filter, JobDetail, JobSummary
 
 Step = Callable[[Db, Iterable[int], bulk.OnProgress, bulk.Witness], Answers]
 
-_OVER = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
 _SAMPLE = 10  # jobs that a preview shows
 _MOST_REPLAYED = 10_000  # in one call, so that a slip of the fingers has an end
 _COMPLAINTS = 20  # printed one by one; the others are only counted
@@ -55,18 +57,18 @@ def add_commands(add: Add) -> None:
     listing.add_argument("--status", type=str.upper, choices=[status.value for status in Status])
     _add_filter(listing)
     listing.add_argument("--limit", type=whole(1, 10_000), default=50, help="how many at most (default: 50)")
-    listing.add_argument("--before", type=whole(1, 2**63 - 1), metavar="ID", help="only jobs older than this one")
+    listing.add_argument("--before", type=job_number, metavar="ID", help="only jobs older than this one")
     showing = add("show", show_job, "show all that is known of a job")
-    showing.add_argument("id", type=whole(1, 2**63 - 1), metavar="ID")
+    showing.add_argument("id", type=job_number, metavar="ID")
     showing.add_argument("--logs", type=whole(0, 10_000), default=20, help="how many log lines (default: 20)")
     explaining = add("explain", explain_job, "say why a job is where it is, and what comes next")
-    explaining.add_argument("id", type=whole(1, 2**63 - 1), metavar="ID")
+    explaining.add_argument("id", type=job_number, metavar="ID")
     _add_enqueue(add)
     retrying = add("retry", retry_jobs, "run FAILED or CANCELLED jobs again, counting from zero")
     add_many(retrying, "--failed", "every FAILED job that matches")
     replaying = add("replay", replay_jobs, "run copies of jobs")
     add_many(replaying, "--ended", "every COMPLETED job that matches, or those of --status")
-    replaying.add_argument("--status", type=str.upper, choices=[status.value for status in _OVER])
+    replaying.add_argument("--status", type=str.upper, choices=[status.value for status in FINAL])
     cancelling = add("cancel", cancel_jobs, "end waiting jobs, ask running ones to stop")
     add_many(cancelling, "--waiting", "every waiting job that matches")
     add("workflows", list_workflows, "list the newest jobs that wait for others, and how many of those are done")
@@ -91,7 +93,7 @@ def _add_enqueue(add: Add) -> None:
     parser.add_argument("--max-attempts", type=int)
     parser.add_argument("--tenant", type=text, default="")
     parser.add_argument("--concurrency-key", type=text)
-    parser.add_argument("--after", type=whole(1, 2**63 - 1), nargs="+", metavar="ID", help="jobs that must end before")
+    parser.add_argument("--after", type=job_number, nargs="+", metavar="ID", help="jobs that must end before")
     parser.add_argument("--on-parent-failure", choices=["cancel", "run"], default="cancel", help="default: cancel")
 
 
@@ -105,7 +107,7 @@ def _add_filter(parser: ArgumentParser) -> None:
 
 
 def add_many(parser: ArgumentParser, flag: str, what: str) -> None:
-    parser.add_argument("ids", nargs="*", type=whole(1, 2**63 - 1), metavar="ID")
+    parser.add_argument("ids", nargs="*", type=job_number, metavar="ID")
     parser.add_argument(flag, dest="all", action="store_true", help=what)
     _add_filter(parser)
     parser.add_argument("--preview", action="store_true", help="count those that match, show some, change nothing")
@@ -118,7 +120,7 @@ def add_many(parser: ArgumentParser, flag: str, what: str) -> None:
 def list_jobs(db: Db, arguments: Namespace) -> int:
     page = views.jobs(db, _filter(arguments), before=arguments.before, limit=arguments.limit)
     if arguments.json:
-        show_json({"jobs": [asdict(job) for job in page.jobs], "before": page.before})
+        show_json({"jobs": page.jobs, "before": page.before})
         return 0
     if page.jobs:
         _show_lines(page.jobs, page.now)
@@ -168,8 +170,7 @@ def show_job(db: Db, arguments: Namespace) -> int:
     spent = costs.of_job(db, job.id)
     deeds = audit.deeds(db, subject=f"job {job.id}")
     if arguments.json:
-        told = {"costs": [asdict(cost) for cost in spent], "logs": [asdict(entry) for entry in logs]}
-        told["deeds"] = [asdict(deed) for deed in deeds]
+        told = {"costs": spent, "logs": logs, "deeds": deeds}
         show_json(asdict(job) | {"explain": views.explain(db, job.id)} | told)
         return 0
     write_lines(pairs_in_lines(job_in_words(job, views.now(db))))
@@ -204,14 +205,10 @@ def _paragraph(text: str) -> list[str]:
 def list_workflows(db: Db, arguments: Namespace) -> int:
     found = relatives.workflows(db)
     if arguments.json:
-        show_json({"workflows": [asdict(one) for one in found]})
-        return 0
-    if not found:
-        say("No job waits for others.")
+        show_json({"workflows": found})
         return 0
     headers = ["id", "state", "kind", "expected", "done", "failed", "open", "note"]
-    show_table(headers, [_workflow(one) for one in found], numbers={3, 4, 5, 6})
-    return 0
+    return show_list(arguments, found, headers, _workflow, numbers={3, 4, 5, 6}, empty="No job waits for others.")
 
 
 def _workflow(one: relatives.Workflow) -> list[str]:
@@ -221,11 +218,7 @@ def _workflow(one: relatives.Workflow) -> list[str]:
 
 def explain_job(db: Db, arguments: Namespace) -> int:
     explained = views.explain(db, arguments.id)
-    if arguments.json:
-        show_json({"id": arguments.id, "explain": explained})
-    else:
-        say(explained)
-    return 0
+    return answer(arguments, {"id": arguments.id, "explain": explained}, explained)
 
 
 def job_in_words(job: JobDetail, now: datetime) -> Iterator[tuple[str, str]]:
@@ -297,10 +290,7 @@ def enqueue_job(db: Db, arguments: Namespace) -> int:
         after=arguments.after,
         on_parent_failure=arguments.on_parent_failure,
     )
-    if arguments.json:
-        show_json({"id": job_id})
-    else:
-        say(f"Job {job_id}")
+    answer(arguments, {"id": job_id}, f"Job {job_id}")
     if not overviews.is_known(db, arguments.kind):
         whisper(f"No worker that is alive knows the kind {arguments.kind}: the job waits for one.")
     return 0
@@ -371,11 +361,7 @@ def _replay_one(db: Db, job_id: int, arguments: Namespace) -> int:
     with together(db):
         copy = lifecycle.replay(db, job_id)
         note(db, "job.replay", f"job {job_id}", jobs=1, detail={"copy": copy})
-    if arguments.json:
-        show_json({"id": copy, "replay_of": job_id})
-    else:
-        say(f"Job {copy} repeats job {job_id}")
-    return 0
+    return answer(arguments, {"id": copy, "replay_of": job_id}, f"Job {copy} repeats job {job_id}")
 
 
 def to_many(
@@ -418,7 +404,7 @@ def _narrowed(which: Filter, arguments: Namespace) -> dict[str, Any]:
 def _preview(db: Db, ids: list[int], arguments: Namespace, verb: str) -> int:
     sample = views.lines(db, ids[-_SAMPLE:])
     if arguments.json:
-        show_json({"matching": len(ids), "sample": [asdict(job) for job in sample]})
+        show_json({"matching": len(ids), "sample": sample})
         return 0
     say(f"This would {verb} {counted_jobs(len(ids))}{', the newest of them:' if sample else '.'}")
     if sample:
@@ -429,7 +415,7 @@ def _preview(db: Db, ids: list[int], arguments: Namespace, verb: str) -> int:
 def agreed(question: str, arguments: Namespace) -> bool:
     if not sys.stdin.isatty():
         arguments.error(f"this would {question}: add --yes")
-    sys.stderr.write(f"{question[0].upper()}{question[1:]}? [y/N] ")
+    sys.stderr.write(f"{begun(question)}? [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
@@ -446,8 +432,7 @@ def report(answers: Answers, arguments: Namespace, *, counted: str | None = None
         return
     if counted:
         skipped = f", {len(refused)} refused" if refused else ""
-        said = f"{counted_jobs(len(done))} {counted}{skipped}."
-        say(said[0].upper() + said[1:])
+        say(begun(f"{counted_jobs(len(done))} {counted}{skipped}."))
     else:
         for job_id, status in done.items():
             say(f"Job {job_id} {_NOW[status]}")
@@ -474,8 +459,7 @@ def counted_jobs(jobs: int) -> str:
 def show_stats(db: Db, arguments: Namespace) -> int:
     queues, throughput, kinds = found_queues(db), overviews.throughput(db), costs.of_kinds(db)
     if arguments.json:
-        hour, spent = [asdict(one) for one in throughput], [asdict(one) for one in kinds]
-        show_json({"queues": [asdict(one) for one in queues], "last_hour": hour, "costs": spent})
+        show_json({"queues": queues, "last_hour": throughput, "costs": kinds})
         return 0
     show_queues(queues)
     say("")

@@ -2,10 +2,9 @@
 
 import re
 from argparse import ArgumentTypeError, Namespace
-from dataclasses import asdict
 
 from snapapp.jobs.cli.audited import noted
-from snapapp.jobs.cli.shown import number, say, show_json, show_table
+from snapapp.jobs.cli.shown import answer, number, show_list
 from snapapp.jobs.cli.typed import Add, Db, text, whole
 from snapapp.jobs.errors import JobsError
 from snapapp.jobs.rows import limits as rows
@@ -47,15 +46,8 @@ def rate(typed: str) -> float:
 
 
 def list_limits(db: Db, arguments: Namespace) -> int:
-    limits = rows.limits(db)
-    if arguments.json:
-        show_json([asdict(one) for one in limits])
-    elif limits:
-        headers = ["limit", "at once", "a second", "burst", "running", "keys", "full"]
-        show_table(headers, [_line(one) for one in limits], numbers={1, 2, 3, 4, 5, 6})
-    else:
-        say("There is no limit.")
-    return 0
+    headers = ["limit", "at once", "a second", "burst", "running", "keys", "full"]
+    return show_list(arguments, rows.limits(db), headers, _line, numbers={1, 2, 3, 4, 5, 6}, empty="There is no limit.")
 
 
 def _line(one: Limit) -> list[str]:
@@ -71,7 +63,7 @@ def set_limit(db: Db, arguments: Namespace) -> int:
     wanted = {name: getattr(arguments, name) for name in ("pattern", "max_running", "rate", "burst")}
     with noted(db, "limit.set", f"limit {arguments.pattern}", detail=wanted):
         db.execute(_SET, wanted)
-    return _said(f"The limit {arguments.pattern} holds; what runs goes on.", arguments, wanted)
+    return answer(arguments, wanted, f"The limit {arguments.pattern} holds; what runs goes on.")
 
 
 def remove_limit(db: Db, arguments: Namespace) -> int:
@@ -79,12 +71,5 @@ def remove_limit(db: Db, arguments: Namespace) -> int:
         gone = db.execute("DELETE FROM job_limit WHERE key_pattern = %s", [arguments.pattern])
         if not gone.rowcount:
             raise JobsError(f"there is no limit {arguments.pattern}")
-    return _said(f"The limit {arguments.pattern} is gone.", arguments, {"pattern": arguments.pattern, "removed": True})
-
-
-def _said(said: str, arguments: Namespace, facts: dict[str, object]) -> int:
-    if arguments.json:
-        show_json(facts)
-    else:
-        say(said)
-    return 0
+    facts = {"pattern": arguments.pattern, "removed": True}
+    return answer(arguments, facts, f"The limit {arguments.pattern} is gone.")

@@ -5,7 +5,6 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import UTC
 from pathlib import Path
 from textwrap import indent
@@ -13,20 +12,19 @@ from time import sleep
 from typing import TextIO
 
 from snapapp.jobs.cli.shown import plain, visible
-from snapapp.jobs.cli.typed import Add, Db, whole
+from snapapp.jobs.cli.typed import Add, Db, job_number, whole
 from snapapp.jobs.errors import JobsError
-from snapapp.jobs.model import Status
+from snapapp.jobs.model import FINAL, Status
 from snapapp.jobs.rows import views
 from snapapp.jobs.rows.views import LogEntry
 
 _LOOK_EVERY = 0.3  # seconds
 _PAGE = 1000
-_OVER = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
 
 
 def add_command(add: Add) -> None:
     parser = add("logs", show_logs, "write what a job said, a line each; --json makes each line an object")
-    parser.add_argument("id", type=whole(1, 2**63 - 1), metavar="ID")
+    parser.add_argument("id", type=job_number, metavar="ID")
     parser.add_argument("--attempt", type=whole(1, 1000), metavar="N", help="only what this attempt said")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("-o", "--output", type=Path, metavar="FILE", help="write it there")
@@ -34,27 +32,26 @@ def add_command(add: Add) -> None:
 
 
 def show_logs(db: Db, arguments: Namespace) -> int:
-    job_id: int = arguments.id
-    status, was_over, after = views.job(db, job_id).status, False, 0
+    status, was_over, after = views.job(db, arguments.id).status, False, 0
     write = _as_json if arguments.json else _as_text if arguments.output else _shown
     with _opened(arguments.output) as file:
         while True:
-            for entry in _said(db, job_id, arguments.attempt, after):
+            for entry in _said(db, arguments.id, arguments.attempt, after):
                 file.write(write(entry))
                 after = entry.id
             file.flush()
             if not arguments.follow:
                 return 0
-            if status in _OVER and was_over:  # one look more: a job's last words follow its end
+            if status in FINAL and was_over:  # one look more: a job's last words follow its end
                 return 0 if status is Status.COMPLETED else 1
-            was_over = status in _OVER
+            was_over = status in FINAL
             sleep(_LOOK_EVERY)
-            status = views.job(db, job_id).status
+            status = views.job(db, arguments.id).status
 
 
-def _said(db: Db, job_id: int, attempt: int | None, after: int) -> Iterator[LogEntry]:
+def _said(db: Db, job: int, attempt: int | None, after: int) -> Iterator[LogEntry]:
     """Page by page: 20 attempts of 1000 lines of 4000 characters need not fit into memory."""
-    while page := views.said(db, job_id, attempt=attempt, after=after, limit=_PAGE):
+    while page := views.said(db, job, attempt=attempt, after=after, limit=_PAGE):
         yield from page
         after = page[-1].id
 
@@ -83,4 +80,4 @@ def _shown(entry: LogEntry) -> str:
 
 
 def _as_json(entry: LogEntry) -> str:
-    return json.dumps(asdict(entry), ensure_ascii=False, default=plain) + "\n"
+    return json.dumps(entry, ensure_ascii=False, default=plain) + "\n"

@@ -1,10 +1,9 @@
 """`queues …` and `workers …`: list them, pause and resume queues."""
 
 from argparse import Namespace
-from dataclasses import asdict
 
 from snapapp.jobs.cli.audited import noted, person
-from snapapp.jobs.cli.shown import about, ago, local, say, show_json, show_table
+from snapapp.jobs.cli.shown import about, ago, answer, local, say, show_json, show_list, show_table
 from snapapp.jobs.cli.typed import Add, Db, text
 from snapapp.jobs.rows import overviews
 
@@ -24,10 +23,7 @@ def add_worker_commands(add: Add) -> None:
 
 def list_queues(db: Db, arguments: Namespace) -> int:
     queues = found_queues(db)
-    if arguments.json:
-        show_json([asdict(one) for one in queues])
-    else:
-        show_queues(queues)
+    show_json(queues) if arguments.json else show_queues(queues)
     return 0
 
 
@@ -62,39 +58,28 @@ def _counted(jobs: int, of: int) -> str:
 def pause_queue(db: Db, arguments: Namespace) -> int:
     with noted(db, "queue.pause", f"queue {arguments.queue}", detail={"reason": arguments.reason}):
         overviews.pause(db, arguments.queue, arguments.reason, by=person())
-    return _said_of_queue(f"The queue {arguments.queue} is paused; what runs goes on.", arguments, is_paused=True)
+    facts = {"queue": arguments.queue, "paused": True}
+    return answer(arguments, facts, f"The queue {arguments.queue} is paused; what runs goes on.")
 
 
 def resume_queue(db: Db, arguments: Namespace) -> int:
     with noted(db, "queue.resume", f"queue {arguments.queue}"):
         overviews.resume(db, arguments.queue)
-    return _said_of_queue(f"The queue {arguments.queue} is open.", arguments, is_paused=False)
-
-
-def _said_of_queue(said: str, arguments: Namespace, *, is_paused: bool) -> int:
-    if arguments.json:
-        show_json({"queue": arguments.queue, "paused": is_paused})
-    else:
-        say(said)
-    return 0
+    facts = {"queue": arguments.queue, "paused": False}
+    return answer(arguments, facts, f"The queue {arguments.queue} is open.")
 
 
 def list_workers(db: Db, arguments: Namespace) -> int:
     workers = overviews.workers(db)
-    if arguments.json:
-        show_json([asdict(one) for one in workers])
-        return 0
-    if not workers:
-        say("No worker is on the roster.")
-        return 0
-    rows = [worker_line(each) for each in workers]
-    headers = ["id", "status", "busy", "done", "failed", "beat", "name"]
-    if any(each.pool for each in workers):
-        headers.insert(-1, "pool")
-        for row, each in zip(rows, workers, strict=True):
-            row.insert(-1, each.pool or "")
-    show_table(headers, rows, numbers={2, 3, 4}, whole={5})
-    return 0
+    has_pools = any(each.pool for each in workers)
+    headers = ["id", "status", "busy", "done", "failed", "beat", *(["pool"] if has_pools else []), "name"]
+
+    def line(its: overviews.WorkerSummary) -> list[str]:
+        *cells, name = worker_line(its)
+        return [*cells, *([its.pool or ""] if has_pools else []), name]
+
+    empty = "No worker is on the roster."
+    return show_list(arguments, workers, headers, line, numbers={2, 3, 4}, whole={5}, empty=empty)
 
 
 def worker_line(each: overviews.WorkerSummary) -> list[str]:

@@ -1,18 +1,15 @@
 """`retention …`: list, set and remove how long finished jobs are kept, by kind and how they ended."""
 
 from argparse import ArgumentParser, Namespace
-from dataclasses import asdict
 from datetime import timedelta
 
 from snapapp.jobs.cli.audited import noted
-from snapapp.jobs.cli.shown import number, say, show_json, show_table, span
+from snapapp.jobs.cli.shown import answer, number, show_list, span
 from snapapp.jobs.cli.typed import Add, Db, age, text, whole
 from snapapp.jobs.errors import JobsError
-from snapapp.jobs.model import Status
+from snapapp.jobs.model import FINAL, Status
 from snapapp.jobs.rows import retention
 from snapapp.jobs.rows.retention import Rule
-
-_OVER = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
 
 
 def add_commands(add: Add) -> None:
@@ -27,19 +24,14 @@ def add_commands(add: Add) -> None:
 
 
 def _add_place(parser: ArgumentParser) -> None:
-    parser.add_argument("status", type=str.upper, choices=[status.value for status in _OVER], metavar="STATUS")
+    parser.add_argument("status", type=str.upper, choices=[status.value for status in FINAL], metavar="STATUS")
     parser.add_argument("--kind", type=text, default="", help="else every kind that has no rule of its own")
 
 
 def list_rules(db: Db, arguments: Namespace) -> int:
-    rules = retention.rules(db)
-    if arguments.json:
-        show_json([asdict(rule) for rule in rules])
-    elif rules:
-        show_table(["kind", "status", "kept for", "newest"], [_line(rule) for rule in rules], numbers={3})
-    else:
-        say("There is no rule: all that is over is kept for SNAPAPP_JOB_RETENTION_HOURS.")
-    return 0
+    headers = ["kind", "status", "kept for", "newest"]
+    empty = "There is no rule: all that is over is kept for SNAPAPP_JOB_RETENTION_HOURS."
+    return show_list(arguments, retention.rules(db), headers, _line, numbers={3}, empty=empty)
 
 
 def _line(rule: Rule) -> list[str]:
@@ -54,25 +46,16 @@ def set_rule(db: Db, arguments: Namespace) -> int:
     keep_ms = None if rule.keep is None else rule.keep // timedelta(milliseconds=1)
     with noted(db, "retention.set", _subject(arguments), detail={"keepMs": keep_ms, "newest": rule.newest}):
         retention.set_rule(db, rule)
-    return _said(
-        "The rule holds; what it no longer keeps goes within minutes, what is too many within an hour.", arguments
-    )
+    said = "The rule holds; what it no longer keeps goes within minutes, what is too many within an hour."
+    return answer(arguments, {"kind": arguments.kind, "status": arguments.status}, said)
 
 
 def remove_rule(db: Db, arguments: Namespace) -> int:
     with noted(db, "retention.remove", _subject(arguments)):
         if not retention.remove_rule(db, arguments.kind, Status(arguments.status)):
             raise JobsError(f"there is no rule for {arguments.status} jobs of {arguments.kind or 'every kind'}")
-    return _said("The rule is gone.", arguments)
+    return answer(arguments, {"kind": arguments.kind, "status": arguments.status}, "The rule is gone.")
 
 
 def _subject(arguments: Namespace) -> str:
     return f"retention {arguments.status} {arguments.kind}".rstrip()
-
-
-def _said(said: str, arguments: Namespace) -> int:
-    if arguments.json:
-        show_json({"kind": arguments.kind, "status": arguments.status})
-    else:
-        say(said)
-    return 0

@@ -10,11 +10,13 @@ from snapapp.jobs.cli.audited import note, noted
 from snapapp.jobs.cli.shown import (
     about,
     ago,
+    answer,
     folded_json,
     local,
     moment_and_age,
     say,
     show_json,
+    show_list,
     show_pairs,
     show_table,
     whisper,
@@ -51,16 +53,9 @@ def add_commands(add: Add) -> None:
 
 
 def list_schedules(db: Db, arguments: Namespace) -> int:
-    schedules = board.schedules(db)
-    if arguments.json:
-        show_json([asdict(one) for one in schedules])
-        return 0
-    if not schedules:
-        say("No worker has declared a schedule.")
-        return 0
     headers = ["name", "when", "tz", "last slot", "became", "next slot", "note"]
-    show_table(headers, [_line(each) for each in schedules], whole={1, 3, 5})
-    return 0
+    empty = "No worker has declared a schedule."
+    return show_list(arguments, board.schedules(db), headers, _line, whole={1, 3, 5}, empty=empty)
 
 
 def _line(its: ScheduleSummary) -> list[str]:
@@ -83,7 +78,7 @@ def show_schedule(db: Db, arguments: Namespace) -> int:
     its = board.schedule(db, arguments.name)
     ledger = board.ledger(db, its.name, limit=arguments.slots)
     if arguments.json:
-        show_json(asdict(its) | {"slots": [asdict(entry) for entry in ledger]})
+        show_json(asdict(its) | {"slots": ledger})
         return 0
     show_pairs(_in_words(its))
     if ledger:
@@ -154,31 +149,23 @@ def _clock(offset: timedelta) -> str:
 def pause_schedule(db: Db, arguments: Namespace) -> int:
     with noted(db, "schedule.pause", f"schedule {arguments.name}", detail={"reason": arguments.reason}):
         board.pause(db, arguments.name, arguments.reason)
-    return _said(f"The schedule {arguments.name} is paused; what runs goes on.", arguments, is_paused=True)
+    facts = {"schedule": arguments.name, "paused": True}
+    return answer(arguments, facts, f"The schedule {arguments.name} is paused; what runs goes on.")
 
 
 def resume_schedule(db: Db, arguments: Namespace) -> int:
     with noted(db, "schedule.resume", f"schedule {arguments.name}"):
         board.resume(db, arguments.name)
-    return _said(f"The schedule {arguments.name} fires again.", arguments, is_paused=False)
-
-
-def _said(said: str, arguments: Namespace, *, is_paused: bool) -> int:
-    if arguments.json:
-        show_json({"schedule": arguments.name, "paused": is_paused})
-    else:
-        say(said)
-    return 0
+    return answer(
+        arguments, {"schedule": arguments.name, "paused": False}, f"The schedule {arguments.name} fires again."
+    )
 
 
 def run_schedule(db: Db, arguments: Namespace) -> int:
     with together(db):
         job_id = board.run(db, arguments.name)
         note(db, "schedule.run", f"schedule {arguments.name}", jobs=1, detail={"job": job_id})
-    if arguments.json:
-        show_json({"schedule": arguments.name, "id": job_id})
-    else:
-        say(f"Job {job_id}")
+    answer(arguments, {"schedule": arguments.name, "id": job_id}, f"Job {job_id}")
     if not board.schedule(db, arguments.name).workers:
         whisper("No worker that is alive declares it: the job waits for one.")
     return 0

@@ -6,12 +6,16 @@ import os
 import shutil
 import sys
 import textwrap
+from argparse import Namespace
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from unicodedata import east_asian_width
+
+T = TypeVar("T")
 
 _GAP = "  "
 _NARROWEST = 8  # a column of text is not cut any further: then each row becomes a block of lines
@@ -258,6 +262,34 @@ def bar_of(total: int) -> Iterator[Callable[[int], None]]:
 # --- sentences --------------------------------------------------------------------------------------------------
 
 
+def answer(arguments: Namespace, facts: Any, words: str) -> int:
+    """What came of a command that did what it was told: words for people, facts for programs."""
+    if arguments.json:
+        show_json(facts)
+    else:
+        say(words)
+    return 0
+
+
+def show_list(
+    arguments: Namespace,
+    found: Sequence[T],
+    headers: Sequence[str],
+    line: Callable[[T], Sequence[str]],
+    *,
+    empty: str,
+    **form: Any,
+) -> int:
+    """What a command found: a table of that `form` for people, or what is said of none; for programs as it is."""
+    if arguments.json:
+        show_json(found)
+    elif found:
+        show_table(headers, [line(one) for one in found], **form)
+    else:
+        say(empty)
+    return 0
+
+
 def show_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=plain) + "\n")
 
@@ -268,6 +300,8 @@ def plain(value: object) -> object:
             return value.astimezone(UTC).isoformat()
         case timedelta():
             return value.total_seconds()
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            return asdict(value)
     return str(value)
 
 
@@ -308,6 +342,11 @@ def folded_json(value: Any) -> str:
     if more or shown != lines:
         shown.append(f"… {more or 'and more'}: --json shows all")
     return "\n".join(shown)
+
+
+def begun(sentence: str) -> str:
+    """With a capital letter."""
+    return sentence[:1].upper() + sentence[1:]
 
 
 def first_line(text: str) -> str:

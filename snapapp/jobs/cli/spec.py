@@ -31,7 +31,7 @@ from typing import Any
 from psycopg import Rollback
 
 from snapapp.jobs.cli.audited import DOOR, person
-from snapapp.jobs.cli.shown import say, show_json, whisper
+from snapapp.jobs.cli.shown import answer, whisper
 from snapapp.jobs.cli.tail import tail_jobs
 from snapapp.jobs.cli.typed import Add, Db, duration, moment
 from snapapp.jobs.enqueue import enqueue
@@ -80,10 +80,10 @@ def run_spec(db: Db, arguments: Namespace) -> int:
             raise Rollback(transaction)
     if arguments.follow and not arguments.check:
         return tail_jobs(db, Namespace(ids=[job_id], kind=None, queue=None, tenant=None, json=arguments.json))
-    if arguments.json:
-        show_json({"kind": job["kind"], "can_run": True} if arguments.check else {"id": job_id})
+    if arguments.check:
+        answer(arguments, {"kind": job["kind"], "can_run": True}, f"{file} can be run.")
     else:
-        say(f"{file} can be run." if arguments.check else f"Job {job_id}")
+        answer(arguments, {"id": job_id}, f"Job {job_id}")
     if not overviews.is_known(db, job["kind"]):
         whisper(f"No worker that is alive knows the kind {job['kind']}: the job waits for one.")
     return 0

@@ -4,22 +4,20 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import asdict
 from datetime import datetime
 from time import sleep
 from typing import Any
 
 from snapapp.jobs.cli.jobs import in_line
 from snapapp.jobs.cli.shown import first_line, in_columns, plain, say, visible, whisper
-from snapapp.jobs.cli.typed import Add, Db, text, whole
+from snapapp.jobs.cli.typed import Add, Db, job_number, text
 from snapapp.jobs.errors import UnknownJob
-from snapapp.jobs.model import Status
+from snapapp.jobs.model import FINAL, Status
 from snapapp.jobs.rows.changes import IDS_MAX, Interest, Line, News, Tail
 from snapapp.jobs.rows.views import JobSummary
 
 _LOOK_EVERY = 0.3  # seconds
 _AT_FIRST = 10  # jobs that are there already
-_FINAL = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
 _WIDTHS = (6, 10, 12, 8, 4)
 
 Tell = Callable[[datetime, str, JobSummary], None]
@@ -27,7 +25,7 @@ Tell = Callable[[datetime, str, JobSummary], None]
 
 def add_command(add: Add) -> None:
     parser = add("tail", tail_jobs, "show what happens, as it happens, until Ctrl-C or until the jobs named are over")
-    parser.add_argument("ids", nargs="*", type=whole(1, 2**63 - 1), metavar="ID", help="with what these say")
+    parser.add_argument("ids", nargs="*", type=job_number, metavar="ID", help="with what these say")
     for option in ("--kind", "--queue", "--tenant"):
         parser.add_argument(option, type=text)
 
@@ -42,7 +40,7 @@ def tail_jobs(db: Db, arguments: Namespace) -> int:
     is_over = False
     while True:
         _report(news, tell, say_line)
-        is_over, was_over = bool(arguments.ids) and all(job.status in _FINAL for job in watching.jobs), is_over
+        is_over, was_over = bool(arguments.ids) and all(job.status in FINAL for job in watching.jobs), is_over
         if is_over and was_over:  # one look more: a job's last words follow its end
             return 0 if all(job.status is Status.COMPLETED for job in watching.jobs) else 1
         sleep(_LOOK_EVERY)
@@ -80,7 +78,7 @@ def _report(news: News, tell: Tell, say_line: Callable[[Line], None]) -> None:
 
 def _tell(at: datetime, what: str, job: JobSummary) -> None:
     *cells, when, note = in_line(job, at)
-    is_told_by_time = job.status in _FINAL and what != "present"  # "0ms ago" says nothing
+    is_told_by_time = job.status in FINAL and what != "present"  # "0ms ago" says nothing
     told = "  ".join(filter(None, ["" if is_told_by_time else when, note]))
     widths = [8, *_WIDTHS]
     sys.stdout.write(in_columns(list(map(visible, [_clock(at), *cells, told])), widths) + "\n")
@@ -96,11 +94,11 @@ def _clock(at: datetime) -> str:
 
 
 def _tell_json(at: datetime, what: str, job: JobSummary) -> None:
-    _write({"at": at, "what": what, "job": asdict(job)})
+    _write({"at": at, "what": what, "job": job})
 
 
 def _say_json(line: Line) -> None:
-    _write({"at": line.entry.at, "what": "log", "job_id": line.job_id, "log": asdict(line.entry)})
+    _write({"at": line.entry.at, "what": "log", "job_id": line.job_id, "log": line.entry})
 
 
 def _write(value: dict[str, Any]) -> None:

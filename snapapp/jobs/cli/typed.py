@@ -23,6 +23,9 @@ def whole(least: int, most: int) -> Callable[[str], int]:
     return read
 
 
+job_number = whole(1, 2**63 - 1)
+
+
 def text(text: str) -> str:
     if not text.isascii() and text.encode(errors="replace").decode() != text:  # bytes that are no text in this locale
         raise ArgumentTypeError(f"{text!r} is not text that PostgreSQL can keep")

@@ -7,13 +7,12 @@ from uuid import uuid4
 
 from snapapp.jobs.cli.audited import actor, person
 from snapapp.jobs.cli.jobs import add_many, agreed, counted_jobs, to_many
-from snapapp.jobs.cli.shown import bar_of, say, show_json
+from snapapp.jobs.cli.shown import answer, bar_of, begun
 from snapapp.jobs.cli.typed import Add, Db, age, text
-from snapapp.jobs.model import Status
+from snapapp.jobs.model import FINAL, Status
 from snapapp.jobs.rows import audit, bulk, leases, retention, views
 from snapapp.jobs.rows.database import together
 
-_OVER = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
 _PAGE = 1000  # jobs in a transaction
 _SETTLED_FOR = timedelta(seconds=15)  # after a server was away, its holders get a beat to say that they live
 
@@ -24,7 +23,7 @@ def add_commands(add: Add) -> None:
     discarding.add_argument("--reason", type=text, required=True, help="for whoever wonders")
     pruning = add("prune", prune_jobs, "delete jobs that ended long ago, with their logs and costs")
     pruning.add_argument("--older-than", type=age, required=True, metavar="AGE", help="since they ended: 12h, 30d")
-    pruning.add_argument("--status", type=str.upper, choices=[status.value for status in _OVER])
+    pruning.add_argument("--status", type=str.upper, choices=[status.value for status in FINAL])
     pruning.add_argument("--kind", type=text)
     pruning.add_argument("--yes", action="store_true", help="do not ask")
     add("reclaim", reclaim_jobs, "take back the jobs whose lease has ended, without waiting for a worker to do it")
@@ -56,7 +55,7 @@ def prune_jobs(db: Db, arguments: Namespace) -> int:
                 audit.write(db, actor(), "jobs.prune", "jobs", jobs=some, detail=detail, run=run)
             deleted += some
             done(some)
-    return _said(f"{counted_jobs(deleted)} deleted.", arguments, {"deleted": deleted})
+    return answer(arguments, {"deleted": deleted}, begun(f"{counted_jobs(deleted)} deleted."))
 
 
 def reclaim_jobs(db: Db, arguments: Namespace) -> int:
@@ -70,12 +69,4 @@ def reclaim_jobs(db: Db, arguments: Namespace) -> int:
         taken += some
         if len(some) < _PAGE:
             break
-    return _said(f"{counted_jobs(len(taken))} reclaimed.", arguments, {"reclaimed": taken})
-
-
-def _said(said: str, arguments: Namespace, facts: dict[str, object]) -> int:
-    if arguments.json:
-        show_json(facts)
-    else:
-        say(said[0].upper() + said[1:])
-    return 0
+    return answer(arguments, {"reclaimed": taken}, begun(f"{counted_jobs(len(taken))} reclaimed."))

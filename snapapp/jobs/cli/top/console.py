@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from snapapp.jobs.cli.shown import cut, local, painted, text_in_lines, visible
+from snapapp.jobs.cli.shown import begun, cut, local, painted, text_in_lines, visible
 from snapapp.jobs.cli.top.deeds import Ask
 from snapapp.jobs.cli.top.looker import Deed, Looker
 from snapapp.jobs.cli.top.pages import PAGES, Examine, Lines, Page, Row, Table, headline, in_lines, named
@@ -89,7 +89,7 @@ class Console:
         seen, page = self._looker.seen, self._page
         if seen.trouble:
             when = f" This is from {local(seen.house.now)}." if seen.house else ""
-            return painted(cut(visible(f"{seen.trouble[0].upper()}{seen.trouble[1:]}.{when}"), columns), _RED)
+            return painted(cut(visible(f"{begun(seen.trouble)}.{when}"), columns), _RED)
         note = f" ({self._shown.note})" if isinstance(self._shown, Table) and self._shown.note else ""
         return painted(cut(visible(f"{page.title}{f' /{page.words}' if page.words else ''}{note}"), columns), _YELLOW)
 

@@ -7,14 +7,12 @@ from functools import partial
 from snapapp.jobs.cli.audited import note, noted, person, witness_of_all
 from snapapp.jobs.cli.jobs import counted_jobs
 from snapapp.jobs.cli.top.looker import Db, Deed, Say
-from snapapp.jobs.model import Status
+from snapapp.jobs.model import FINAL, Status
 from snapapp.jobs.rows import bulk, failures, lifecycle, overviews
 from snapapp.jobs.rows.database import together
 from snapapp.jobs.rows.failures import Group
 from snapapp.jobs.rows.overviews import QueueSummary
 from snapapp.jobs.rows.views import Filter, JobSummary
-
-_OVER = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ def _retry_job(job_id: int, db: Db, _say: Say) -> str:
 
 
 def cancel_job(job: JobSummary) -> Ask | str:
-    if job.status in _OVER:
+    if job.status in FINAL:
         return f"Job {job.id} is {job.status}: there is nothing to cancel."
     return Ask(f"Cancel job {job.id} ({job.kind})?", lambda _: partial(_cancel_job, job.id))
 
