@@ -6,16 +6,14 @@ import sys
 from argparse import REMAINDER, ArgumentParser, ArgumentTypeError, Namespace, _SubParsersAction
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from importlib import import_module
 from io import TextIOWrapper
 from typing import Any
 
 from snapapp import __version__
 from snapapp.cli.parser import Parser, nearest
 
-_SERVICE = ("serve", "bench")
 _ALL = "*"  # typed by nobody: every parser is built whole
-_PRODUCT = ("tenants", "demo", "import-legacy")
-_BACKUPS = ("backup", "restore", "drill")
 _FAMILIES = {
     "jobs": "list, show, follow, enqueue, retry, replay, cancel, discard or prune jobs",
     "queues": "list, pause or resume queues",
@@ -24,6 +22,15 @@ _FAMILIES = {
     "limits": "list, set or remove limits of queues and keys",
     "retention": "list, set or remove how long finished jobs are kept",
     "fleet": "list, scale, restart, pause, resume, drain or stop pools of worker processes",
+}
+
+_DOERS = {  # the modules of snapapp.cli, by what they do
+    **dict.fromkeys(("serve", "bench"), "service"),
+    **dict.fromkeys(("tenants", "demo", "import-legacy"), "product"),
+    **dict.fromkeys(("backup", "restore", "drill"), "backups"),
+    **dict.fromkeys(("psql", "migrate", "config", "doctor", "check-deploy", "kinds"), "commands"),
+    **dict.fromkeys(_FAMILIES, "queue"),
+    **{name: name for name in ("worker", "supervisor", "top", "simulate")},
 }
 
 
@@ -80,41 +87,8 @@ def _run(arguments: Namespace) -> int:
     try:
         settings = Settings.from_environment()
         level = settings.log_level
-        if arguments.command == "supervisor":
-            from snapapp.cli import supervisor
-
-            return supervisor.run(arguments, settings)
-        if arguments.command == "worker":
-            from snapapp.cli import worker
-
-            return worker.run(arguments, settings)
-        if arguments.command in _PRODUCT:
-            from snapapp.cli import product
-
-            return product.run(arguments, settings)
-        if arguments.command in _BACKUPS:
-            from snapapp.cli import backups
-
-            return backups.run(arguments, settings)
-        if arguments.command == "top":
-            from snapapp.cli import top
-
-            return top.run(arguments, settings)
-        if arguments.command == "simulate":
-            from snapapp.cli import simulate
-
-            return simulate.run(arguments, settings)
-        if arguments.command in _FAMILIES:
-            from snapapp.cli import queue
-
-            return queue.run(arguments, settings)
-        if arguments.command not in _SERVICE:
-            from snapapp.cli import commands
-
-            return commands.run(arguments, settings)
-        from snapapp.cli import service
-
-        return service.run(arguments, settings)
+        code: int = import_module(f"snapapp.cli.{_DOERS[arguments.command]}").run(arguments, settings)
+        return code
     except BrokenPipeError:
         raise
     except Exception as error:

@@ -1,8 +1,6 @@
 """The commands around the queue and its database: psql, migrate, config, doctor, check-deploy, kinds. They work without
 the product."""
 
-import dataclasses
-import json
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable
@@ -41,21 +39,21 @@ def migrate(arguments: Namespace, settings: Settings) -> int:
     product = settings.has_product
     with in_use(settings) as url:
         if schema.is_current(url, product=product):
-            _say("The database has the newest schema.")
+            say("The database has the newest schema.")
             return 0
         if arguments.check:
-            _say("The database does not have the newest schema: type `snapapp migrate`.")
+            say("The database does not have the newest schema: type `snapapp migrate`.")
             return 1
         migrations.migrate(url) if product else queue.migrate(url)
         reached = " and ".join(f"{one.head} of the {one.name}" for one in schema.histories(product=product))
-        _say(f"The database is now at revision {reached}.")
+        say(f"The database is now at revision {reached}.")
         return 0
 
 
 def config(arguments: Namespace, settings: Settings) -> int:
     rows = settings.explain()
     if arguments.json:
-        _say(json.dumps([dataclasses.asdict(row) for row in rows], indent=2))
+        cli.show_json(rows)
     elif arguments.explain:
         cli.show_table(
             ["setting", "value", "from", "meaning"],
@@ -119,7 +117,7 @@ def show_kinds(arguments: Namespace, settings: Settings) -> int:
     loading.load(settings)
     found = kinds.known(registry.default)
     if arguments.json:
-        cli.show_json([dataclasses.asdict(one) for one in found])
+        cli.show_json(found)
     else:
         headers = ("kind", "queue", "executor", "attempts", "timeout", "payload")
         cli.show_table(headers, [_kind_line(one) for one in found], numbers={3}, whole={4}, wraps=True)
@@ -158,7 +156,3 @@ _COMMANDS: dict[str, Callable[[Namespace, Settings], int]] = {
     "check-deploy": check_deploy,
     "kinds": show_kinds,
 }
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")

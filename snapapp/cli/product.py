@@ -1,6 +1,5 @@
 """The commands of the product: tenants, demo, import-legacy."""
 
-import dataclasses
 from argparse import Namespace
 from collections.abc import Callable
 
@@ -12,7 +11,7 @@ from snapapp.domain import tenants
 from snapapp.domain.tables import Tenant
 from snapapp.errors import SnapError
 from snapapp.jobs import cli
-from snapapp.jobs.cli.shown import say
+from snapapp.jobs.cli.shown import answer, say
 from snapapp.jobs.enqueue import Defaults
 from snapapp.postgres import connections
 from snapapp.postgres.in_use import in_use
@@ -60,11 +59,8 @@ def rotate_token(db: Session, arguments: Namespace) -> int:
 
 
 def _show_token(arguments: Namespace, code: str, token: str) -> int:
-    if arguments.json:
-        cli.show_json({"code": code, "token": token})
-    else:
-        say(f"The token of {code}, which is kept nowhere and not shown again:\n{token}")
-    return 0
+    told = f"The token of {code}, which is kept nowhere and not shown again:\n{token}"
+    return answer(arguments, {"code": code, "token": token}, told)
 
 
 _TENANT_COMMANDS: dict[str, Callable[[Session, Namespace], int]] = {
@@ -102,7 +98,7 @@ def import_legacy(arguments: Namespace, settings: Settings) -> int:
         steps = bar.add_task("Snaps", total=theirs.count() * (2 if archive else 1))
         moved = legacy.move(theirs, url, archive, lambda: bar.advance(steps))
     if arguments.json:
-        cli.show_json(dataclasses.asdict(moved))
+        cli.show_json(moved)
     else:
         for line in moved.in_words():
             say(line)

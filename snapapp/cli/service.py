@@ -11,7 +11,6 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -37,10 +36,8 @@ _log = logging.getLogger(__name__)
 
 _FURTHER = {"web": web.measure}
 _PORTS_TRIED = 20
-_RESTART = 75  # sysexits' "try again": whoever keeps services running starts us anew
 _UNREAD_FOR_MS = 10_000
 _LAST_REQUESTS_WITHIN = 0.5  # seconds
-_PATIENCE = timedelta(seconds=5)  # of a command that somebody waits for, with a database that does not answer
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
@@ -205,11 +202,4 @@ def bench(arguments: Namespace, settings: Settings) -> int:
         return measured.command(arguments, server.url, migrations.migrate, _FURTHER)
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-
-
-_COMMANDS: dict[str, Callable[[Namespace, Settings], int]] = {
-    "serve": serve,
-    "bench": bench,
-}
+_COMMANDS: dict[str, Callable[[Namespace, Settings], int]] = {"serve": serve, "bench": bench}

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from snapapp.cli import service
+from snapapp.cli import worker
 from snapapp.jobs import schema
 from snapapp.jobs.rows import views
 from tests import ROOT
@@ -243,7 +243,7 @@ def test_a_database_that_does_not_answer_is_one_line(
     bare_call: Call, monkeypatch: pytest.MonkeyPatch, typed: str
 ) -> None:
     monkeypatch.setenv("SNAPAPP_DATABASE_URL", NOWHERE)
-    monkeypatch.setattr(service, "_PATIENCE", timedelta(0))
+    monkeypatch.setattr(worker, "_PATIENCE", timedelta(0))
     answer = bare_call(*typed.split())
     assert (answer.code, answer.out) == (1, "")
     [line] = [line for line in answer.err.splitlines() if line.startswith("snapapp: ")]
