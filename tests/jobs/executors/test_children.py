@@ -161,6 +161,17 @@ def test_a_child_killed_while_it_waits_costs_no_attempt(url: str, db: Db) -> Non
             assert after.result != before.result
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_child_has_no_connection_of_its_worker(url: str, db: Db) -> None:
+    """FD4: two that speak on one connection garble it for both."""
+    with working(url, crashing.registry):
+        until_status(db, put(db, "child.sockets"), "COMPLETED")
+        of_the_worker = crashing.kept(os.getpid())
+        assert of_the_worker
+        of_the_child = until_status(db, put(db, "child.sockets"), "COMPLETED").result
+    assert of_the_worker.isdisjoint(of_the_child)
+
+
 def test_a_cancel_kills_the_group_before_the_next_beat(url: str, db: Db) -> None:
     """R37, FD1: how soon is measured by the lab."""
     with working(url, kinds.registry, beat_every=timedelta(minutes=2), lease_for=timedelta(minutes=9)) as (worker, _):

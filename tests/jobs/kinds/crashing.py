@@ -5,7 +5,9 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from snapapp.jobs import Job, Permanent, Snooze
@@ -102,3 +104,17 @@ def sleep_for_ever(job: Job) -> None:
 def what_a_program_inherits(job: Job) -> int:
     listing = ["ls", "/proc/self/fd"]
     return len(subprocess.run(listing, close_fds=False, stdout=subprocess.PIPE, check=True).stdout.split())
+
+
+@registry.processor("child.sockets", executor="process")
+def sockets(job: Job) -> list[str]:
+    return sorted(kept(os.getpid()))
+
+
+def kept(process: int) -> set[str]:
+    """Its sockets, by the kernel's names for them."""
+    links = []
+    for file in Path(f"/proc/{process}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it looks at itself
+            links.append(str(file.readlink()))
+    return {link for link in links if link.startswith("socket:")}

@@ -276,4 +276,37 @@ DEFECTS: dict[str, Mutant] = {
             "AS wanted (its_kind, executor, at_most, at_once) ON true\n     WHERE %(queues)s",
         ),
     ),
+    "low-at-zero": defect(
+        "FC16",
+        "a disk is low when nothing at all is left",
+        "jobs/doctor/test_server::test_a_disk_below_the_floor_is_critical",
+        ("snapapp/jobs/doctor/server.py", "    if free >= floor:\n", "    if free >= 0:\n"),
+    ),
+    "the-dead-are-asked": defect(
+        "FD3",
+        "a job is given to a child that has died meanwhile",
+        "jobs/executors/test_children::test_a_child_killed_while_it_waits_costs_no_attempt",
+        (
+            "snapapp/jobs/executors/children.py",
+            "if self._line and self._group and not self._group.has_ended:",
+            "if self._line and self._group:",
+        ),
+        ("snapapp/jobs/executors/children.py", "for is_last in (False, True):", "for is_last in (True,):"),
+    ),
+    "sockets-inherited": defect(
+        "FD4",
+        "a child starts with the connections of its worker open",
+        "jobs/executors/test_children::test_a_child_has_no_connection_of_its_worker",
+        (
+            "snapapp/jobs/executors/children.py",
+            "                pass_fds=their_ends,\n",
+            (
+                "                pass_fds=[\n"
+                "                    *their_ends,\n"
+                "                    *(int(file.name) for file in os.scandir('/proc/self/fd')"
+                " if 'socket' in os.readlink(file)),\n"
+                "                ],\n"
+            ),
+        ),
+    ),
 }
