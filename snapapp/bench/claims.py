@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from statistics import median
@@ -17,17 +17,16 @@ from snapapp.bench.report import Measurement, Target
 from snapapp.jobs.errors import JobsError
 from snapapp.jobs.executors import Executor
 from snapapp.jobs.model import Job
+from snapapp.jobs.process.runtime import Runtime
+from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import claim as claim_rows
 from snapapp.jobs.rows import settle
 from snapapp.jobs.rows.claim import Claimant, Look, Wanted
-from snapapp.jobs.rows.database import Line, Row
+from snapapp.jobs.rows.database import Row
 from snapapp.jobs.rows.database import connect as connect_as_worker
-from snapapp.jobs.rows.roster import Counts
+from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.worker.admission import Admission
 from snapapp.jobs.worker.claimer import Claimer
-from snapapp.jobs.worker.leases import HeldJobs
-from snapapp.jobs.worker.pace import Pace
-from snapapp.jobs.worker.web_priority import WebPriority
 
 _BATCH = 100
 _WARM_UPS = 5  # psycopg prepares a statement at its fourth use
@@ -201,22 +200,13 @@ class Drain:
     """The claimer itself, bookmark and all, one tick at a time."""
 
     def __init__(self, url: str) -> None:
-        self._line = Line(lambda: _connect(url))
         self._db = _connect(url)
         self._table = Table()
-        self._held_jobs = HeldJobs(timedelta(minutes=10), timedelta(seconds=10))
-        self._claimer = Claimer(
-            self._line,
-            _BY,
-            Tables(self._table),
-            self._held_jobs,
-            Pace(),
-            Counts(),
-            WebPriority(),
-            Admission((), self._held_jobs),
-            batch_size=_BATCH,
-            on_claimed=lambda _: None,
-        )
+        settings = JobsSettings(database_url=url, batch_size=_BATCH, lease_for=_BY.lease_for)
+        parts = replace(Runtime(settings, registry=Registry()).parts(), connect=lambda _: _connect(url))
+        self._held_jobs = parts.held_jobs
+        admission = Admission((), parts.held_jobs)
+        self._claimer = Claimer(parts, Tables(self._table), admission, on_claimed=lambda _: None)
 
     def claim(self) -> float | None:
         """One batch, claimed and completed. Returns what the claim took in ms, None at the end."""
@@ -230,7 +220,7 @@ class Drain:
         return took * 1000 if jobs else None
 
     def close(self) -> None:
-        self._line.close()
+        self._claimer.close()
         self._db.close()
 
 

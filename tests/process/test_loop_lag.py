@@ -9,7 +9,7 @@ from snapapp.process.loop_lag import MARK, Lag
 from tests.jobs.working import until
 
 
-def expecting_guests() -> WebPriority:
+def expecting_requests() -> WebPriority:
     web_priority = WebPriority(patience=0.05)
     web_priority.arrive()
     web_priority.depart()
@@ -37,7 +37,7 @@ def test_a_loop_that_is_kept_waiting_is_seen() -> None:
 
 
 def test_a_late_loop_makes_the_worker_pause_and_a_punctual_one_does_not() -> None:
-    web_priority = expecting_guests()
+    web_priority = expecting_requests()
     lag = Lag(web_priority)
     assert (lag.note(MARK / 2), web_priority.is_pressed) == (0, False)
     assert (lag.note(0.1), web_priority.is_pressed) == (0.1, True)
@@ -46,7 +46,7 @@ def test_a_late_loop_makes_the_worker_pause_and_a_punctual_one_does_not() -> Non
 
 
 def test_the_next_look_ends_a_pause_whose_time_is_over() -> None:
-    web_priority = expecting_guests()
+    web_priority = expecting_requests()
     web_priority.press(0)
     Lag(web_priority).note(0)
     assert not web_priority.is_pressed
@@ -54,7 +54,7 @@ def test_the_next_look_ends_a_pause_whose_time_is_over() -> None:
 
 def test_a_pause_is_as_long_as_the_loop_was_late_and_ends_by_itself() -> None:
     async def pressed() -> bool:
-        web_priority = expecting_guests()
+        web_priority = expecting_requests()
         web_priority.press(0.05)
         with Lag(web_priority):
             while web_priority.is_pressed:
@@ -62,16 +62,16 @@ def test_a_pause_is_as_long_as_the_loop_was_late_and_ends_by_itself() -> None:
         return waits(web_priority) < 0.02
 
     assert asyncio.run(asyncio.wait_for(pressed(), 10))
-    assert Lag(expecting_guests()).note(60) == 0.25
+    assert Lag(expecting_requests()).note(60) == 0.25
 
 
-def test_nobody_pauses_for_guests_who_do_not_come() -> None:
+def test_nobody_pauses_for_requests_that_do_not_come() -> None:
     web_priority = WebPriority()
     web_priority.press(10)
     assert not web_priority.is_pressed
 
 
-def test_a_guest_who_leaves_does_not_end_a_pause_nor_the_pause_a_guests_welcome() -> None:
+def test_a_request_that_is_answered_does_not_end_a_pause_nor_the_pause_a_request() -> None:
     web_priority = WebPriority(patience=0.03)
     web_priority.arrive()
     web_priority.press(0)
@@ -87,7 +87,7 @@ def test_a_guest_who_leaves_does_not_end_a_pause_nor_the_pause_a_guests_welcome(
 
 def test_a_pause_never_stops_the_queue() -> None:
     """Each wait ends after the web_priority's patience, whoever forgets to end the pause."""
-    web_priority = expecting_guests()
+    web_priority = expecting_requests()
     web_priority.press(3600)
     done = threading.Event()
 

@@ -178,7 +178,7 @@ def test_a_house_that_is_told_to_leave_before_it_begins_does_not_wait(url: str, 
 
 
 @pytest.mark.parametrize("web_first", [True, False])
-def test_the_worker_waits_for_guests_only_where_the_web_comes_first(
+def test_the_worker_waits_for_requests_only_where_the_web_comes_first(
     web_first: bool, url: str, db: Db, tmp_path: Path
 ) -> None:
     house = Monolith(replace(Settings(), database_url=url, data_dir=tmp_path, web_first=web_first, worker_children=0))

@@ -174,7 +174,7 @@ class _Exchange:
         self._web_priority = web_priority
         self._most = most
         self._is_leaving = is_leaving
-        self._is_guest = False
+        self._has_arrived = False
         self._received = 0
         self._streams_since: float | None = None
         if headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
@@ -218,13 +218,13 @@ class _Exchange:
         return (self._streams_since or monotonic()) - self.began
 
     def depart(self) -> None:
-        if self._is_guest:
-            self._is_guest = False
+        if self._has_arrived:
+            self._has_arrived = False
             self._web_priority.depart()
 
     def _arrive(self) -> None:
-        if not self._is_guest and self.status is None:
-            self._is_guest = True
+        if not self._has_arrived and self.status is None:
+            self._has_arrived = True
             self._web_priority.arrive()
 
 

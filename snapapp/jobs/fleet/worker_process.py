@@ -101,7 +101,7 @@ class PoolWorker(Worker):
         self._is_paused = False
         self._leaving_since = inf  # written by the main thread
         self._started_at = monotonic()
-        super().__init__(**runtime.parts() | {"registry": registry})
+        super().__init__(runtime.parts(registry))
 
     def tick(self) -> float | None:
         again_in = super().tick()

@@ -35,7 +35,7 @@ class Worker(worker.Worker):
         self._runtime = runtime = Runtime(
             settings, registry=registry, events=events, context=context, web_priority=web_priority
         )
-        super().__init__(**runtime.parts())
+        super().__init__(runtime.parts())
 
     def stop(self, grace: timedelta | None = None, reason: str = "stopped") -> None:
         super().stop(grace, reason)

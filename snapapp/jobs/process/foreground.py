@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 from time import monotonic, sleep
-from typing import Any
 
 import psycopg
 
@@ -15,6 +14,7 @@ from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.rows import overviews
 from snapapp.jobs.rows.database import Line
+from snapapp.jobs.worker.parts import WorkerParts
 from snapapp.jobs.worker.worker import Worker
 
 _log = logging.getLogger(__name__)
@@ -28,10 +28,10 @@ _SAY_AGAIN = 20  # failures: about once a minute
 class Visitor(Worker):
     """A worker that says when it has looked at the queue; with `once`, it claims a single batch."""
 
-    def __init__(self, *given: Any, once: bool = False, **named: Any) -> None:
+    def __init__(self, parts: WorkerParts, *, once: bool) -> None:
         self.has_looked = threading.Event()
         self._once = once
-        super().__init__(*given, **named)
+        super().__init__(parts)
 
     def tick(self) -> float | None:
         if self._once and self.has_looked.is_set():
@@ -47,7 +47,7 @@ class Visitor(Worker):
 
 
 def visitor(runtime: Runtime, *, once: bool = False) -> Visitor:
-    return Visitor(**runtime.parts(), once=once)
+    return Visitor(runtime.parts(), once=once)
 
 
 def work(worker: Worker, signals: Signals) -> str | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psycopg
 
@@ -17,6 +17,7 @@ from snapapp.jobs.model import Job
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows.database import Row, connect
 from snapapp.jobs.settings import JobsSettings
+from snapapp.jobs.worker.parts import WorkerParts
 from snapapp.jobs.worker.web_priority import WebPriority
 from snapapp.jobs.worker.worker import Worker
 
@@ -51,20 +52,20 @@ class Runtime:
         Defaults.max_attempts = settings.max_attempts
 
     def worker(self) -> Worker:
-        return Worker(**self.parts())
+        return Worker(self.parts())
 
-    def parts(self) -> dict[str, Any]:
-        """What a worker is made of."""
-        return {
-            "settings": self.settings,
-            "registry": self.registry,
-            "connect": self.connect,
-            "transaction": self.transaction,
-            "events": self.events,
-            "web_priority": self.web_priority,
-            "lent": partial(self._engine, "jobs"),
-            "context": self.context,
-        }
+    def parts(self, registry: Registry | None = None) -> WorkerParts:
+        """What another worker is made from; `registry`: where it runs only some of the kinds."""
+        return WorkerParts(
+            settings=self.settings,
+            registry=self.registry if registry is None else registry,
+            connect=self.connect,
+            transaction=self.transaction,
+            lent=partial(self._engine, "jobs"),
+            events=self.events,
+            web_priority=self.web_priority,
+            context=self.context,
+        )
 
     def connect(self, purpose: str) -> psycopg.Connection[Row]:
         return connect(

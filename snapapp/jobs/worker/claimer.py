@@ -14,12 +14,10 @@ from snapapp.jobs.executors import Executor
 from snapapp.jobs.model import Job
 from snapapp.jobs.rows import claim, leases, limits
 from snapapp.jobs.rows.claim import FIRST, HEADS_AT_ONCE, LAST, Bookmark, Claimant, Claimed, Head, Look, Wanted
-from snapapp.jobs.rows.database import Line, is_away, waited_in_vain
-from snapapp.jobs.rows.roster import Counts
+from snapapp.jobs.rows.database import is_away, waited_in_vain
 from snapapp.jobs.worker.admission import Admission
-from snapapp.jobs.worker.leases import HeldJobs
-from snapapp.jobs.worker.pace import AHEAD, Pace
-from snapapp.jobs.worker.web_priority import WebPriority
+from snapapp.jobs.worker.pace import AHEAD
+from snapapp.jobs.worker.parts import WorkerParts
 
 _BOOKMARKS = 32  # of the heads that jobs came from lately
 _LATE_COMMIT = timedelta(seconds=2)  # a job may become visible so long after the moment it is due
@@ -54,31 +52,23 @@ class Claimer:
 
     def __init__(
         self,
-        line: Line,
-        claimant: Claimant,
+        parts: WorkerParts,
         executors: Executors,
-        held_jobs: HeldJobs,
-        pace: Pace,
-        counts: Counts,
-        web_priority: WebPriority,
         admission: Admission,
         *,
-        batch_size: int,
         on_claimed: Callable[[list[Job]], None],
     ) -> None:
-        self._line = line
-        self._claimant = claimant
+        self._parts = parts
+        self._line = parts.line("claim")
+        self._claimant = Claimant(parts.id, parts.settings.lease_for, parts.settings.queues)
         self._all_executors = executors
         self._executors: Mapping[str, Executor] = executors.by_name
         self._kinds = kinds = executors.executor_of
         self._kinds_of = {name: [kind for kind in kinds if kinds[kind] == name] for name in self._executors}
         self._apart = [kind for kind, name in kinds.items() if name in ("process", "command")]
-        self._held_jobs = held_jobs
-        self._pace = pace
-        self._counts = counts
-        self._web_priority = web_priority
+        self._held_jobs = parts.held_jobs
         self._admission = admission
-        self._batch_size = batch_size
+        self._batch_size = parts.settings.batch_size
         self._on_claimed = on_claimed
         self._backlog: set[str] = set()  # executors for which more may be waiting; read by whoever asks has_room
         self._bookmarks: dict[Head, Bookmark] = {}
@@ -156,9 +146,9 @@ class Claimer:
 
     def _space(self, name: str, kind: str) -> tuple[int, int]:
         """How many of a kind there is space for, and for how many of these a free slot."""
-        executor = self._executors[name]
+        executor, pace = self._executors[name], self._parts.pace
         free = executor.slots - executor.load()
-        ahead = self._pace.ahead(kind, self._turning(executor), 2 * self._batch_size) if executor.prefetches else 0
+        ahead = pace.ahead(kind, self._turning(executor), 2 * self._batch_size) if executor.prefetches else 0
         space = min(free + ahead, self._batch_size)
         if space <= 0 or (free <= 0 and space < min(ahead, self._batch_size) // 2):
             return 0, 0  # not worth a statement yet
@@ -168,7 +158,7 @@ class Claimer:
         """How many slots come free soon: those that run nothing, or a quick kind, and have not for long."""
         since = monotonic() - within
         return executor.slots - sum(
-            not self._pace.is_quick(job.kind) or (job.started_at or since) < since for job in executor.at_work()
+            not self._parts.pace.is_quick(job.kind) or (job.started_at or since) < since for job in executor.at_work()
         )
 
     def _hand_back_what_waits_too_long(self) -> float | None:
@@ -215,7 +205,7 @@ class Claimer:
         )
 
     def _claim(self, wanted: list[Wanted], look: Look) -> Claimed:
-        self._web_priority.give_way()
+        self._parts.web_priority.give_way()
         sent_at = monotonic()
         self._answer_was_lost = True
         with self._line.connection() as db:
@@ -230,8 +220,8 @@ class Claimer:
         self._take_in(claimed.jobs, sent_at)
         self._answer_was_lost = False
         took = monotonic() - sent_at
-        self._counts.claims += 1
-        self._counts.claim_seconds += took
+        self._parts.counts.claims += 1
+        self._parts.counts.claim_seconds += took
         if monotonic() >= self._walk_at:
             self._walk_at = monotonic() + max(_WALK_EVERY, took / _WALK_SHARE)
         self._turns |= {(queue, kind): lane for queue, kind, lane in claimed.turns}
@@ -280,7 +270,7 @@ class Claimer:
             return
         for lost in self._held_jobs.add(jobs, sent_at):
             self._all_executors.interrupt(lost, LeaseLost(f"job {lost.id} was claimed again by this worker"))
-        self._counts.claimed += len(jobs)
+        self._parts.counts.claimed += len(jobs)
         self._on_claimed(jobs)
         self._admission.took(jobs)
         first = self._kinds[jobs[0].kind]

@@ -7,15 +7,13 @@ from time import monotonic
 
 from snapapp.jobs import events
 from snapapp.jobs.errors import JobCancelled, JobsError, LeaseLost
-from snapapp.jobs.events import Events
 from snapapp.jobs.model import Job, Lease
 from snapapp.jobs.rows import leases as leases_rows
 from snapapp.jobs.rows import roster
-from snapapp.jobs.rows.database import Db, Line, row_by_row
-from snapapp.jobs.rows.roster import Counts, Member, Report
-from snapapp.jobs.settings import JobsSettings
+from snapapp.jobs.rows.database import Db, row_by_row
+from snapapp.jobs.rows.roster import Member, Report
 from snapapp.jobs.worker.admission import Admission
-from snapapp.jobs.worker.leases import HeldJobs
+from snapapp.jobs.worker.parts import WorkerParts
 
 Interrupt = Callable[[Job, JobsError], None]
 
@@ -25,26 +23,20 @@ class Heartbeat:
 
     def __init__(
         self,
-        settings: JobsSettings,
+        parts: WorkerParts,
         member: Member,
-        line: Line,
-        held_jobs: HeldJobs,
-        counts: Counts,
+        admission: Admission,
         *,
         interrupt: Interrupt,
-        events: Events,
         note: Callable[[], str | None],
-        admission: Admission,
     ) -> None:
-        self._settings = settings
+        self._parts = parts
         self._member = member
-        self._line = line
-        self._held_jobs = held_jobs
-        self._counts = counts
-        self._interrupt = interrupt
-        self._events = events
-        self._note = note
         self._admission = admission
+        self._interrupt = interrupt
+        self._note = note
+        self._line = parts.line("beat")
+        self._held_jobs = parts.held_jobs
         self.status = "ACTIVE"  # DRAINING while the worker stops
         self._turn = threading.Lock()  # one beat at a time, and none after we left the roster
         self._has_left = False
@@ -65,7 +57,7 @@ class Heartbeat:
             if not self._has_declared:
                 roster.declare(db, self._member.declared)
                 self._has_declared = True
-            return roster.beat(db, self._member, self._report(jobs), lives_for=self._settings.lease_for)
+            return roster.beat(db, self._member, self._report(jobs), lives_for=self._parts.settings.lease_for)
 
     def check_cancelled(self) -> None:
         """Somebody asked one of our jobs to stop: find out which at once, a beat would take too long."""
@@ -95,16 +87,16 @@ class Heartbeat:
 
     def _extend(self, db: Db, jobs: list[Job], sent_at: float) -> None:
         def beaten(some: Sequence[Job]) -> list[leases_rows.Beat]:
-            return [leases_rows.beat(db, *_leases(some, sent_at), self._settings.lease_for)]
+            return [leases_rows.beat(db, *_leases(some, sent_at), self._parts.settings.lease_for)]
 
         for beat in row_by_row(beaten, jobs, self._refused):
             self._tell(beat, jobs)
-        if jobs and self._events.hears(events.LEASES_EXTENDED):
+        if jobs and self._parts.events.hears(events.LEASES_EXTENDED):
             ids = [job.id for job in jobs]
-            self._events.emit(events.LEASES_EXTENDED, worker_id=self._member.id, job_ids=ids)
+            self._parts.events.emit(events.LEASES_EXTENDED, worker_id=self._member.id, job_ids=ids)
 
     def _refused(self, job: Job, error: Exception) -> None:
-        self._events.complain(self._member.id, f"beat for job {job.id}", error)
+        self._parts.complain(f"beat for job {job.id}", error)
 
     def _tell(self, beat: leases_rows.Beat, jobs: Iterable[Job]) -> None:
         for job in jobs:
@@ -115,7 +107,7 @@ class Heartbeat:
 
     def _report(self, jobs: list[Job]) -> Report:
         return Report(
-            counts=self._counts,
+            counts=self._parts.counts,
             current_jobs=[job.id for job in jobs if job.started_at is not None][:1000],
             memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
             status=self.status,

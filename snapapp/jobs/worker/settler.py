@@ -8,7 +8,6 @@ from time import monotonic
 from typing import NamedTuple
 
 from snapapp.jobs import events
-from snapapp.jobs.events import Events
 from snapapp.jobs.model import (
     Buried,
     Dropped,
@@ -23,13 +22,8 @@ from snapapp.jobs.model import (
 )
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.rows import settle
-from snapapp.jobs.rows.costs import Ledger
-from snapapp.jobs.rows.database import Db, Line, is_away, waited_in_vain
-from snapapp.jobs.rows.roster import Counts
-from snapapp.jobs.worker.leases import HeldJobs
-from snapapp.jobs.worker.notes import Notes
-from snapapp.jobs.worker.pace import Pace
-from snapapp.jobs.worker.web_priority import WebPriority
+from snapapp.jobs.rows.database import Db, is_away, waited_in_vain
+from snapapp.jobs.worker.parts import WorkerParts
 
 _AT_MOST = 1000  # in one statement
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds before a row that somebody has locked is tried again
@@ -49,30 +43,13 @@ class Settler:
 
     def __init__(
         self,
-        worker: str,
-        line: Line,
-        notes: Notes,
-        held_jobs: HeldJobs,
-        counts: Counts,
-        ledger: Ledger,
-        pace: Pace,
-        events: Events,
-        web_priority: WebPriority,
+        parts: WorkerParts,
         *,
-        interruptions_allowed: int,
         on_settled: Callable[[], None],
         on_due_in: Callable[[float], None],
     ) -> None:
-        self._worker = worker
-        self._line = line
-        self._notes = notes
-        self._held_jobs = held_jobs
-        self._counts = counts
-        self._ledger = ledger
-        self._pace = pace
-        self._events = events
-        self._web_priority = web_priority
-        self._interruptions_allowed = interruptions_allowed
+        self._parts = parts
+        self._line = parts.line("settle")
         self._on_settled = on_settled
         self._on_due_in = on_due_in  # a job of ours comes back in so many seconds
         self._finished: deque[Finished] = deque()
@@ -114,7 +91,7 @@ class Settler:
             self._bell.wait(self._locked_are_due_in())
             self._bell.clear()
             while batch := self._next_batch():
-                self._web_priority.give_way()
+                self._parts.web_priority.give_way()
                 self._write_down(_parts(batch))
                 self._write_down(self._take_due())
             self._write_down(self._take_due())
@@ -133,7 +110,7 @@ class Settler:
             except Exception as error:  # noqa: BLE001 - a thread's outermost edge
                 if is_away(error):
                     failures += 1
-                    self._events.complain(self._worker, "settle", error)
+                    self._parts.complain("settle", error)
                     if self._stopping.is_set() and failures > 5:
                         break
                     parts.append(part._replace(was_unsure=True))
@@ -156,15 +133,15 @@ class Settler:
         if plain is None:
             self._give_up(one, error)
             return []
-        self._events.complain(self._worker, f"settle job {one.job.id}", error)
+        self._parts.complain(f"settle job {one.job.id}", error)
         return [part._replace(batch=[plain], is_in_plain_words=True)]
 
     def _give_up(self, finished: Finished, error: Exception) -> None:
         """Its lease ends by itself. Who kept beating for it would hold it for ever."""
         job = finished.job
         why = f"{type(error).__name__}: {error}"
-        self._events.emit(
-            events.SETTLE_DROPPED, logging.ERROR, worker_id=self._worker, job_id=job.id, kind=job.kind, error=why
+        self._parts.events.emit(
+            events.SETTLE_DROPPED, logging.ERROR, worker_id=self._parts.id, job_id=job.id, kind=job.kind, error=why
         )
         self.account([finished], None)
 
@@ -196,13 +173,12 @@ class Settler:
             self.account(batch, None)
             return
         with self._line.connection() as db:
-            landed, locked = settle.settle_batch(
-                db, batch, interruptions_allowed=self._interruptions_allowed, is_second_try=part.pause > 0
-            )
+            allowed = self._parts.settings.max_interruptions
+            landed, locked = settle.settle_batch(db, batch, interruptions_allowed=allowed, is_second_try=part.pause > 0)
             missing = [one for one in batch if one.job.id not in landed] if len(landed) < len(batch) else []
             known = self._landed_already(db, missing) if part.was_unsure else {}
         if type(batch[0].outcome) is Succeeded:
-            self._pace.learn(batch)
+            self._parts.pace.learn(batch)
         self._set_aside([one for one in missing if one.job.id in locked], part)
         ended = landed | known
         for status in {*ended.values()}:
@@ -218,18 +194,18 @@ class Settler:
 
     def settled_elsewhere(self, finished: Finished, status: Status | None) -> None:
         """For those who settle on their own slot, with a hook."""
-        self._pace.learn([finished])
+        self._parts.pace.learn([finished])
         self.account([finished], status)
         self._on_settled()
 
     def account(self, batch: Sequence[Finished], status: Status | None) -> None:
         """The jobs are off our hands: count them and tell whoever listens. All of them ended alike."""
-        self._notes.ended((one.job for one in batch), landed=status is not None)
+        self._parts.notes.ended((one.job for one in batch), landed=status is not None)
         for one in batch:
-            self._held_jobs.remove(one.job)
-        self._counts.add(status, batch)
-        self._ledger.add(batch, status)
-        if status is Status.COMPLETED and not self._events.hears(events.JOB_COMPLETED):
+            self._parts.held_jobs.remove(one.job)
+        self._parts.counts.add(status, batch)
+        self._parts.ledger.add(batch, status)
+        if status is Status.COMPLETED and not self._parts.events.hears(events.JOB_COMPLETED):
             return
         for one in batch:
             if isinstance(one.outcome, Retried | Snoozed):
@@ -241,10 +217,10 @@ class Settler:
         is_interrupted = isinstance(outcome, Interrupted) and status is Status.PENDING
         name, level = _INTERRUPTED if is_interrupted else _EVENTS[status]
         failure = outcome.failure if isinstance(outcome, Retried | Buried) else None
-        self._events.emit(
+        self._parts.events.emit(
             name,
             level,
-            worker_id=self._worker,
+            worker_id=self._parts.id,
             job_id=job.id,
             kind=job.kind,
             attempt=min(job.attempt, job.max_attempts),

@@ -5,16 +5,13 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from time import monotonic, thread_time
 from typing import Any, TypeVar
 
 from tenacity.wait import wait_base
 
 from snapapp.jobs import events, payloads
-from snapapp.jobs.context import Within
 from snapapp.jobs.errors import JobCancelled, JobInterrupted, JobsError, JobTimeout, LeaseLost
-from snapapp.jobs.events import Events
 from snapapp.jobs.executors import Executor, Work, attempt, command
 from snapapp.jobs.executors.children import Child
 from snapapp.jobs.executors.command import Command
@@ -35,18 +32,15 @@ from snapapp.jobs.model import (
     Succeeded,
 )
 from snapapp.jobs.os.state_file import StateFile
-from snapapp.jobs.registry import Processor, Registry
+from snapapp.jobs.registry import Processor
 from snapapp.jobs.retry import pause_after, wait_spread
 from snapapp.jobs.rows import claim
 from snapapp.jobs.rows.database import Line
 from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.worker import finish
-from snapapp.jobs.worker.connections import JobConnections
-from snapapp.jobs.worker.finish import Transaction
-from snapapp.jobs.worker.leases import HeldJobs
+from snapapp.jobs.worker.parts import WorkerParts
 from snapapp.jobs.worker.settler import Settler
 from snapapp.jobs.worker.watchdog import Watchdog
-from snapapp.jobs.worker.web_priority import WebPriority
 
 T = TypeVar("T")
 Run = Callable[[Job, Processor], Outcome | None]  # None: it took so long that somebody else has concluded the job
@@ -61,30 +55,11 @@ _REST = 0.01  # seconds in which a slot then measures no other of that kind
 class Executors:
     """All the executors of a worker. `by_name` and `executor_of` are what the claimer sees of them."""
 
-    def __init__(
-        self,
-        worker: str,
-        settings: JobsSettings,
-        registry: Registry,
-        *,
-        transaction: Transaction,
-        settler: Settler,
-        held_jobs: HeldJobs,
-        events: Events,
-        web_priority: WebPriority,
-        connections: JobConnections,
-        within: Within,
-        line: Line,
-        on_free: Callable[[], None],
-    ) -> None:
-        self._worker = worker
-        self._web_priority = web_priority
-        self._transaction = transaction
+    def __init__(self, parts: WorkerParts, settler: Settler, line: Line, on_free: Callable[[], None]) -> None:
+        settings, registry = parts.settings, parts.registry
+        self._parts = parts
         self._settler = settler
-        self._held_jobs = held_jobs
-        self._events = events
-        self._connections = connections
-        self._within = within
+        self._events = parts.events
         self._on_free = on_free
         self._closed = threading.Event()
         self._wait: wait_base = wait_spread(settings.retry)
@@ -92,14 +67,7 @@ class Executors:
         self._timeouts = {one.kind: (one.timeout or settings.timeout).total_seconds() for one in registry}
         self.executor_of: dict[str, str] = {one.kind: one.executor for one in registry}
         self._guard = Guard()
-        self._watchdog = Watchdog(
-            worker,
-            max_stuck=settings.max_stuck or settings.concurrency,
-            line=line,
-            connections=connections,
-            events=events,
-            conclude=self._conclude_without,
-        )
+        self._watchdog = Watchdog(parts, line, self._conclude_without)
         # for the loop, which must not wait; not its own threads, which jobs may fill with what hangs
         self._beside_the_loop = ThreadPoolExecutor(_BESIDE_THE_LOOP, "beside-the-loop")
         self.by_name = self._open(settings)
@@ -122,13 +90,13 @@ class Executors:
             self._watchdog.threads = executors["thread"] = ThreadExecutor(threads, works, self._on_free)
         if children:
             in_children = [one.function for one in self._processors.values() if one.executor == "process"]
-            wanted_there = [*in_children, self._within.hook] if self._within.hook else in_children
+            wanted_there = [*in_children, self._parts.within.hook] if self._parts.within.hook else in_children
             modules = sorted({function.__module__ for function in wanted_there})
-            started = [Child(tuple(modules), settings, self._guard, self._within) for _ in range(children)]
+            started = [Child(tuple(modules), settings, self._guard, self._parts.within) for _ in range(children)]
             executors["process"] = self._runner_executor(started, "child", first_mark=threads)
         if commands:
             command.sweep()
-            programs = [Command(settings, self._guard, self._within) for _ in range(commands)]
+            programs = [Command(settings, self._guard, self._parts.within) for _ in range(commands)]
             executors["command"] = self._runner_executor(programs, "command", first_mark=threads + children)
         if coroutines:
             self._watchdog.coroutines = executors["async"] = AsyncExecutor(coroutines, self._work_async, self._on_free)
@@ -150,7 +118,7 @@ class Executors:
     def interrupt(self, job: Job, reason: JobsError) -> None:
         """Asks a job to stop, and makes it stop where its executor can."""
         job.stop = reason
-        self._connections.revoke(job, reason)
+        self._parts.connections.revoke(job, reason)
         self.by_name[self.executor_of[job.kind]].interrupt(job, reason)
 
     def stop(self) -> None:
@@ -176,7 +144,7 @@ class Executors:
     def _work(self, mark_at: int, run: Run) -> Work:
         """The hot path: whatever can be looked up before, is."""
         mark, processors, hears = self.state_file.marker(mark_at), self._processors, self._events.hears
-        give_way = self._web_priority.give_way
+        give_way = self._parts.web_priority.give_way
 
         def work(job: Job) -> bool:
             give_way()
@@ -214,7 +182,7 @@ class Executors:
                 self._tell_active(job)
             timeout = (job.deadline or 0.0) - (job.started_at or 0.0)
             self._watchdog.awaiting[job] = task
-            outcome = await attempt.run_async(job, processor, self._wait, timeout, self._within or None)
+            outcome = await attempt.run_async(job, processor, self._wait, timeout, self._parts.within or None)
             self._end_what_is_left(job)
             if self._watchdog.awaiting.pop(job, None) is None:
                 self._watchdog.takes_its_slot_back(job)
@@ -225,7 +193,7 @@ class Executors:
             else:
                 self._conclude(job, processor, outcome)
         except BaseException as error:  # noqa: BLE001 - the task's outermost edge
-            self._events.complain(self._worker, "work", error) if concluding else self._let_go(job, error)
+            self._parts.complain("work", error) if concluding else self._let_go(job, error)
         finally:
             self._watchdog.awaiting.pop(job, None)
             mark(0, 0.0)
@@ -237,17 +205,17 @@ class Executors:
 
     def _let_go(self, job: Job, error: BaseException) -> None:
         """Or the beat would keep its lease alive for ever."""
-        self._events.complain(self._worker, "work", error)
+        self._parts.complain("work", error)
         self._settler.put(Finished(job, Dropped(), None))
 
     def _end_what_is_left(self, job: Job) -> None:
         """An attempt that is over may have left a thread behind, in the middle of a statement."""
-        if job in self._connections.loans:
-            self._connections.revoke(job, job.stop or LeaseLost(f"the attempt at job {job.id} is over"))
+        if job in self._parts.connections.loans:
+            self._parts.connections.revoke(job, job.stop or LeaseLost(f"the attempt at job {job.id} is over"))
 
     def _in_thread(self, slot: int) -> Run:
-        running, wait, loans = self._watchdog.running, self._wait, self._connections.loans
-        within = self._within or None
+        running, wait, loans = self._watchdog.running, self._wait, self._parts.connections.loans
+        within = self._parts.within or None
         unmeasured_until: dict[str, float] = {}  # by kind
 
         def run(job: Job, processor: Processor) -> Outcome | None:
@@ -288,7 +256,7 @@ class Executors:
 
     def _runner_executor(self, runners: Sequence[Runner], name: str, first_mark: int) -> RunnerExecutor:
         works = [self._work(first_mark + slot, self._in_group(runner)) for slot, runner in enumerate(runners)]
-        return RunnerExecutor(runners, works, self._on_free, name, partial(self._events.complain, self._worker))
+        return RunnerExecutor(runners, works, self._on_free, name, self._parts.complain)
 
     def _may_begin(self, job: Job) -> bool:
         if job.payload_json is None and not self._prepare(job):
@@ -297,7 +265,7 @@ class Executors:
 
     def _begins(self, job: Job) -> bool:
         """A job whose lease is not certainly ours, or that somebody stopped while it waited, is not begun."""
-        if job.stop is None and self._held_jobs.is_sure(job, monotonic()):
+        if job.stop is None and self._parts.held_jobs.is_sure(job, monotonic()):
             job.started_at = monotonic()
             timeout = job.timeout_ms / 1000 if job.timeout_ms else self._timeouts[job.kind]
             job.deadline = job.started_at + timeout
@@ -307,14 +275,14 @@ class Executors:
 
     def _prepare(self, job: Job) -> bool:
         """What only some jobs need before they start. False: the job is off our hands."""
-        if job.exhausted or job.stop or not self._held_jobs.is_sure(job, monotonic()):
+        if job.exhausted or job.stop or not self._parts.held_jobs.is_sure(job, monotonic()):
             return True  # nothing that runs needs it
         try:
             if self._fetch(job):
                 return True
             outcome: Outcome = Dropped()
         except Exception as error:  # noqa: BLE001 - the attempt has not begun, and is not to be counted
-            self._events.complain(self._worker, "begin", error)
+            self._parts.complain("begin", error)
             self._closed.wait(_AGAIN_IN)
             outcome = _unbegun(job) if job.stop else Interrupted()
         self._settler.put(Finished(job, outcome, None))
@@ -322,7 +290,7 @@ class Executors:
 
     def _fetch(self, job: Job) -> bool:
         """False: the lease is lost."""
-        with self._transaction(job) as db:
+        with self._parts.transaction(job) as db:
             job.payload_json = claim.payload(db, job.lease)
             job.parents_json = claim.parents(db, job.id)
         return job.payload_json is not None
@@ -345,9 +313,9 @@ class Executors:
                     settled, status = finish.settle_with_hook(
                         finished,
                         processor,
-                        self._transaction,
+                        self._parts.transaction,
                         self._wait,
-                        self._within,
+                        self._parts.within,
                         was_unsure=failures > 0,
                         hook_may_come_again=hooks_failed + 1 < _HOOK_TRIES,
                     )
@@ -359,7 +327,7 @@ class Executors:
             except BaseException as error:  # noqa: BLE001 - the hook's edge; it may call sys.exit()
                 failures += 1
                 hooks_failed += isinstance(error, finish.HookFailed)
-                self._events.complain(self._worker, "settle with hook", error)
+                self._parts.complain("settle with hook", error)
                 if hooks_failed >= _HOOK_TRIES or (failures >= _HOOK_TRIES and not finish.queue_is_away(error)):
                     self._drop_hook(finished, error)
                     return
@@ -372,7 +340,7 @@ class Executors:
         job = finished.job
         why = f"{type(error).__name__}: {error}"
         self._events.emit(
-            events.HOOK_DROPPED, logging.ERROR, worker_id=self._worker, job_id=job.id, kind=job.kind, error=why
+            events.HOOK_DROPPED, logging.ERROR, worker_id=self._parts.id, job_id=job.id, kind=job.kind, error=why
         )
         self._settler.put(finished)
 
@@ -397,7 +365,7 @@ class Executors:
 
     def _facts(self, job: Job) -> dict[str, Any]:
         return {
-            "worker_id": self._worker,
+            "worker_id": self._parts.id,
             "job_id": job.id,
             "kind": job.kind,
             "attempt": job.attempt,

@@ -9,10 +9,10 @@ from time import monotonic
 import psycopg
 from psycopg import sql
 
-from snapapp.jobs.events import Events
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.rows.database import Row
 from snapapp.jobs.rows.roster import channel_of
+from snapapp.jobs.worker.parts import WorkerParts
 
 JOB_CHANNEL = "snapapp_job"
 CANCEL_CHANNEL = "snapapp_cancel"
@@ -22,21 +22,12 @@ class Listener:
     """A thread with a connection that LISTENs. `is_alive` is proven by our own pings coming back."""
 
     def __init__(
-        self,
-        worker: str,
-        connect: Callable[[], psycopg.Connection[Row]],
-        *,
-        on_work: Callable[[str | None], None],
-        on_cancel: Callable[[], None],
-        deaf_after: float,
-        events: Events,
+        self, parts: WorkerParts, *, on_work: Callable[[str | None], None], on_cancel: Callable[[], None]
     ) -> None:
-        self._worker = worker
-        self._connect = connect
+        self._parts = parts
         self._on_work = on_work
         self._on_cancel = on_cancel
-        self._deaf_after = deaf_after
-        self._events = events
+        self._deaf_after = 2.5 * parts.settings.beat_every.total_seconds()
         self._heard_at: float | None = None  # written by our thread only
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="listener", daemon=True)
@@ -63,7 +54,7 @@ class Listener:
         failures = 0
         while not self._stopping.is_set():
             try:
-                with self._connect() as connection:
+                with self._parts.connect("listen") as connection:
                     self._subscribe(connection)
                     self._on_work(None)  # whatever was said before we listened
                     self._listen(connection)
@@ -71,13 +62,13 @@ class Listener:
                 # a connection on which nothing was heard, not even our ping, is no reason to try again at once
                 failures = 1 if self._heard_at else failures + 1
                 self._heard_at = None
-                self._events.complain(self._worker, "listen", error)
+                self._parts.complain("listen", error)
                 self._stopping.wait(pause_after(failures))
 
     def _subscribe(self, connection: psycopg.Connection[Row]) -> None:
-        for channel in (JOB_CHANNEL, CANCEL_CHANNEL, channel_of(self._worker)):
+        for channel in (JOB_CHANNEL, CANCEL_CHANNEL, channel_of(self._parts.id)):
             connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
-        connection.execute("SELECT pg_notify(%s, 'ping')", [channel_of(self._worker)])  # the first proof; beats go on
+        connection.execute("SELECT pg_notify(%s, 'ping')", [channel_of(self._parts.id)])  # the first proof; beats go on
 
     def _listen(self, connection: psycopg.Connection[Row]) -> None:
         """Waits on the socket itself, so that idle costs neither statements nor wake-ups."""
@@ -99,5 +90,5 @@ class Listener:
     def _pass_on(self, channel: str, payload: str) -> None:
         if channel == JOB_CHANNEL:
             self._on_work(payload)
-        elif channel == CANCEL_CHANNEL and payload == self._worker:
+        elif channel == CANCEL_CHANNEL and payload == self._parts.id:
             self._on_cancel()

@@ -9,13 +9,12 @@ from time import monotonic
 from typing import Any
 
 from snapapp.jobs.errors import JobTimeout
-from snapapp.jobs.events import Events
 from snapapp.jobs.executors import late_report
 from snapapp.jobs.executors.event_loop import AsyncExecutor
 from snapapp.jobs.executors.threads import ThreadExecutor
 from snapapp.jobs.model import Job
 from snapapp.jobs.rows.database import Line
-from snapapp.jobs.worker.connections import JobConnections
+from snapapp.jobs.worker.parts import WorkerParts
 
 _PATIENCE = 1.0  # seconds in which a job in a thread may still notice that its time is over
 _PATIENCE_WITH_COROUTINES = 5.0  # likewise: they may have to clean up, and others may hold up their loop
@@ -26,21 +25,10 @@ _LOOK_EVERY = 0.25  # seconds
 class Watchdog:
     """Whoever takes a job out of `running` or `awaiting` concludes it: its own thread or task, or we."""
 
-    def __init__(
-        self,
-        worker: str,
-        *,
-        max_stuck: int,
-        line: Line,
-        connections: JobConnections,
-        events: Events,
-        conclude: Callable[[Job, JobTimeout], None],
-    ) -> None:
-        self._worker = worker
-        self._max_stuck = max_stuck
+    def __init__(self, parts: WorkerParts, line: Line, conclude: Callable[[Job, JobTimeout], None]) -> None:
+        self._parts = parts
+        self._max_stuck = parts.settings.max_stuck or parts.settings.concurrency
         self._line = line  # to look at the statements of jobs that take too long
-        self._connections = connections
-        self._events = events
         self._conclude = conclude
         self.threads: ThreadExecutor  # set before the start, where there are such jobs
         self.coroutines: AsyncExecutor  # likewise
@@ -87,7 +75,7 @@ class Watchdog:
         """It is back after all. What it brings is dropped; is the slot still its own?"""
         after = monotonic() - (job.deadline or 0.0)
         back = JobTimeout(f"{job.kind} job {job.id} ended {after:.0f} s after its deadline; its result was dropped")
-        self._events.complain(self._worker, "run", back)
+        self._parts.complain("run", back)
         return not self._stuck.pop(job)
 
     # --- looks ------------------------------------------------------------------------------------------------
@@ -120,8 +108,8 @@ class Watchdog:
         for job, slot in list(self.running.items()):
             if job.deadline is None or now <= job.deadline:
                 continue
-            if job in self._connections.loans:
-                self._connections.revoke(job, _late(job))
+            if job in self._parts.connections.loans:
+                self._parts.connections.revoke(job, _late(job))
             if now > job.deadline + _PATIENCE:
                 self._give_up(job, slot)
         for job, task in list(self.awaiting.items()):
@@ -138,7 +126,7 @@ class Watchdog:
                     self._overdue.discard(job)
                     continue
                 what = f"the slot of {job.kind} job {job.id} hangs in a hook, or where it is computed what to run"
-                self._events.complain(self._worker, "run", JobTimeout(what))
+                self._parts.complain("run", JobTimeout(what))
 
     def _loop(self) -> None:
         while not self._closed.wait(_LOOK_EVERY):
@@ -146,7 +134,7 @@ class Watchdog:
                 try:
                     look()
                 except Exception as error:  # noqa: BLE001 - a thread's outermost edge
-                    self._events.complain(self._worker, "look for jobs that take too long", error)
+                    self._parts.complain("look for jobs that take too long", error)
 
     def _give_up(self, job: Job, slot: int) -> None:
         """A thread cannot be killed. Its job is settled without it, and its slot gets another thread, unless too many
@@ -157,7 +145,7 @@ class Watchdog:
             del self._stuck[job]  # it has just come back by itself
             return
         late = JobTimeout(f"{_late(job)} and did not stop; its thread was given up")
-        self._events.complain(self._worker, "run", late)
+        self._parts.complain("run", late)
         if gets_another:
             self.threads.replace(slot, lambda: self._conclude(job, late))
         else:
@@ -172,7 +160,7 @@ class Watchdog:
         if getattr(task.get_coro(), "cr_running", False):
             self._holds_the_loop = job
         late = JobTimeout(f"{_late(job)} and did not stop; its coroutine was given up")
-        self._events.complain(self._worker, "run", late)
+        self._parts.complain("run", late)
         self._conclude_beside(job, late)
 
     def _conclude_beside(self, job: Job, late: JobTimeout) -> None:

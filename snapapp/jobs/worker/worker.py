@@ -9,53 +9,42 @@ import logging
 import os
 import platform
 import threading
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from math import isfinite
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from snapapp.jobs import context as contexts
 from snapapp.jobs import events, process_hooks
 from snapapp.jobs.errors import JobInterrupted
-from snapapp.jobs.events import Events
 from snapapp.jobs.model import Finished, Interrupted, Job
 from snapapp.jobs.os import processes
-from snapapp.jobs.registry import Registry
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.rows import costs
-from snapapp.jobs.rows.claim import Claimant
-from snapapp.jobs.rows.costs import Ledger, Spent
-from snapapp.jobs.rows.database import Connect, Line
-from snapapp.jobs.rows.roster import Counts, Declared, Member
+from snapapp.jobs.rows.costs import Spent
+from snapapp.jobs.rows.roster import Declared, Member
 from snapapp.jobs.schedules.ledger import Declaration
 from snapapp.jobs.schedules.scheduler import Watch
 from snapapp.jobs.schedules.slots import Routine
-from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.worker.admission import Admission
 from snapapp.jobs.worker.claimer import Claimer
-from snapapp.jobs.worker.connections import JobConnections
 from snapapp.jobs.worker.duties import Duties
-from snapapp.jobs.worker.finish import Transaction
 from snapapp.jobs.worker.heartbeat import Heartbeat
-from snapapp.jobs.worker.leases import HeldJobs, JobChannel
-from snapapp.jobs.worker.notes import Notes, NotesWriter
-from snapapp.jobs.worker.pace import Pace
+from snapapp.jobs.worker.leases import JobChannel
+from snapapp.jobs.worker.notes import NotesWriter
+from snapapp.jobs.worker.parts import WorkerParts
 from snapapp.jobs.worker.recovery import Recovery
 from snapapp.jobs.worker.settler import Settler
 from snapapp.jobs.worker.slots import Executors
 from snapapp.jobs.worker.wakeup import Listener
-from snapapp.jobs.worker.web_priority import WebPriority
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
+    pass
 
 _POLL_DELAY = timedelta(seconds=1)  # where nobody has set it; while LISTEN is proven alive it rests for longer:
 _REST_WHILE_LISTENING = 4.9  # seconds
 _STAYS_FOR = 0.05  # seconds in which the claim waits for a slot while there is a backlog
-_CONTEXT_EVENTS = {contexts.ENTERED: events.TENANT_CONTEXT, contexts.VALIDATED: events.TENANT_CONTEXT_VALIDATED}
 _ACCOUNTS_EVERY = timedelta(seconds=1)
 _LONGEST_SLEEP = 3600.0  # seconds: threads cannot wait for the years that a job may
 _LAST_MOMENTS = 2.0  # seconds of the grace kept for handing back and leaving
@@ -79,28 +68,11 @@ class Vitals:
 class Worker:
     """start() and stop() once each; tick(), beat(), recover() and prune() any number of times, also by a test."""
 
-    def __init__(
-        self,
-        settings: JobsSettings,
-        registry: Registry,
-        *,
-        connect: Connect,
-        transaction: Transaction,
-        events: Events,
-        web_priority: WebPriority,
-        lent: "Callable[[], Engine]",
-        context: contexts.Hook | None,
-    ) -> None:
-        self.id = (
-            uuid.uuid4().hex
-        )  # fresh at each start: a name that survives a restart keeps the dead one's jobs alive
-        self.settings = settings
-        self.events = events
-        self.counts = Counts()
-        self._registry = registry
-        self._web_priority = web_priority
-        self._connect = connect
-        self._pace = Pace()
+    def __init__(self, parts: WorkerParts) -> None:
+        self._parts = parts
+        self.id, self.settings, self.events, self.counts = parts.id, parts.settings, parts.events, parts.counts
+        self._registry = parts.registry
+        self._held_jobs = parts.held_jobs
         self._woken: set[str] = set()  # queues that a NOTIFY named; emptied by the claim
         self._asked_at = float("-inf")  # when the claim is to run, monotonic; written by whoever asks, and by it
         self._knows_all = False  # all that is new are those queues; written by whoever wakes the claim
@@ -113,97 +85,22 @@ class Worker:
         self._ticked_at = float("-inf")
         self._beaten_at = float("-inf")
         self._paused: frozenset[str] = frozenset()  # queues, at the last beat
-        self._notes = Notes()
-        self._ledger = Ledger()
-        self._duties = Duties(self._complain)
-        within = contexts.Within(context, self._tell_context)
+        self._duties = Duties(parts.complain)
         # In the order in which they need each other.
-        self._held_jobs = HeldJobs(settings.lease_for, settings.beat_every)
-        self._connections = JobConnections(lent, settings.job_connections, within)
-        self._channel = JobChannel(self._notes, self._held_jobs, self._connections)
-        self._notes_line = self._line("notes")
-        self._notes_writer = NotesWriter(self.id, self._notes, self._notes_line, events, self._held_jobs.holds)
-        self._settler = self._made_settler()
-        self._executors = self._made_executors(transaction, within)
+        self._channel = JobChannel(parts.notes, parts.held_jobs, parts.connections)
+        self._notes_line = parts.line("notes")
+        self._notes_writer = NotesWriter(self.id, parts.notes, self._notes_line, self.events, parts.held_jobs.holds)
+        self._settler = Settler(parts, on_settled=self._on_settled, on_due_in=self._claim_in)
+        self._executors = Executors(parts, self._settler, self._notes_line, self._on_free)
         apart = [kind for kind, executor in self._executors.executor_of.items() if executor in ("process", "command")]
-        self._admission = Admission(apart, self._held_jobs, reserve_mb=settings.memory_free_min_mb)
-        self._claimer = self._made_claimer()
+        self._admission = Admission(apart, parts.held_jobs, reserve_mb=self.settings.memory_free_min_mb)
+        self._claimer = Claimer(parts, self._executors, self._admission, on_claimed=self._on_claimed)
         member = self._introduce()
-        self._heartbeat = self._made_heartbeat(member)
-        self._recovery = Recovery(settings, member, self._line("keep"), self.counts, events)
-        self._listener = self._made_listener()
-        self._watch = Watch(self.id, self._line("schedules"), self._declarations(), events)
-
-    # --- its parts --------------------------------------------------------------------------------------------
-
-    def _made_settler(self) -> Settler:
-        return Settler(
-            self.id,
-            self._line("settle"),
-            self._notes,
-            self._held_jobs,
-            self.counts,
-            self._ledger,
-            self._pace,
-            self.events,
-            self._web_priority,
-            interruptions_allowed=self.settings.max_interruptions,
-            on_settled=self._on_settled,
-            on_due_in=self._claim_in,
-        )
-
-    def _made_executors(self, transaction: Transaction, within: contexts.Within) -> Executors:
-        return Executors(
-            self.id,
-            self.settings,
-            self._registry,
-            transaction=transaction,
-            settler=self._settler,
-            held_jobs=self._held_jobs,
-            events=self.events,
-            web_priority=self._web_priority,
-            connections=self._connections,
-            within=within,
-            line=self._notes_line,
-            on_free=self._on_free,
-        )
-
-    def _made_claimer(self) -> Claimer:
-        return Claimer(
-            self._line("claim"),
-            Claimant(self.id, self.settings.lease_for, self.settings.queues),
-            self._executors,
-            self._held_jobs,
-            self._pace,
-            self.counts,
-            self._web_priority,
-            self._admission,
-            batch_size=self.settings.batch_size,
-            on_claimed=self._on_claimed,
-        )
-
-    def _made_heartbeat(self, member: Member) -> Heartbeat:
-        return Heartbeat(
-            self.settings,
-            member,
-            self._line("beat"),
-            self._held_jobs,
-            self.counts,
-            interrupt=self._executors.interrupt,
-            events=self.events,
-            note=self._note,
-            admission=self._admission,
-        )
-
-    def _made_listener(self) -> Listener:
-        return Listener(
-            self.id,
-            lambda: self._connect("listen"),
-            on_work=self._on_notify,
-            on_cancel=self._heartbeat.check_cancelled,
-            deaf_after=2.5 * self.settings.beat_every.total_seconds(),
-            events=self.events,
-        )
+        interrupt = self._executors.interrupt
+        self._heartbeat = Heartbeat(parts, member, self._admission, interrupt=interrupt, note=self._note)
+        self._recovery = Recovery(self.settings, member, parts.line("keep"), self.counts, self.events)
+        self._listener = Listener(parts, on_work=self._on_notify, on_cancel=self._heartbeat.check_cancelled)
+        self._watch = Watch(self.id, parts.line("schedules"), self._declarations(), self.events)
 
     # --- life and death ---------------------------------------------------------------------------------------
 
@@ -246,11 +143,11 @@ class Worker:
         self._notes_writer.stop(timeout=_LAST_MOMENTS)
         self._listener.stop()
         self._executors.stop()
-        self._connections.close()
+        self._parts.connections.close()
         leaving = threading.Thread(target=self._leave, args=[reason], name="leave", daemon=True)
         leaving.start()
         leaving.join(_LAST_MOMENTS)  # the database may be away
-        process_hooks.stop(self._complain)
+        process_hooks.stop(self._parts.complain)
         self.events.emit(events.WORKER_CLOSED, worker_id=self.id, reason=reason)
 
     def stop_claiming(self) -> None:
@@ -298,7 +195,7 @@ class Worker:
             try:
                 step()
             except Exception as error:  # noqa: BLE001 - the database may be away; the roster's row then expires
-                self._complain("leave", error)
+                self._parts.complain("leave", error)
         for line in (self._heartbeat, self._recovery, self._notes_line, self._claimer, self._watch):
             line.close()
 
@@ -419,13 +316,13 @@ class Worker:
     @property
     def spent(self) -> Mapping[str, Spent]:
         """What attempts waited and ran, by kind."""
-        return self._ledger.spent
+        return self._parts.ledger.spent
 
     def keep_accounts(self) -> None:
         """Writes down what attempts have cost, and learns from it; where there was none, that takes no statement."""
-        if self._ledger:
+        if self._parts.ledger:
             with self._notes_line.connection() as db:
-                if self._ledger.write(db):
+                if self._parts.ledger.write(db):
                     self._admission.learn(costs.needs(db, self._admission.kinds))
         if self._admission.held:
             self.wake()  # nobody tells us that memory is free again
@@ -447,7 +344,7 @@ class Worker:
                 with self._notes_line.connection() as db:
                     self._admission.learn(costs.needs(db, self._admission.kinds))
         except Exception as error:  # noqa: BLE001 - then everything is let in, until something is learned
-            self._complain("recall what jobs cost", error)
+            self._parts.complain("recall what jobs cost", error)
 
     def recover_neighbours(self) -> int:
         recovered = self._recovery.recover_neighbours()
@@ -489,21 +386,12 @@ class Worker:
         elif not self.settings.queues or queue in self.settings.queues:
             self.wake(queue=queue)
 
-    def _tell_context(self, job: Job, step: str) -> None:
-        self.counts.add_context(failed=step == contexts.FAILED, entered=step == contexts.VALIDATED)
-        name = _CONTEXT_EVENTS.get(step)
-        if name and self.events.hears(name):
-            self.events.emit(name, worker_id=self.id, job_id=job.id, kind=job.kind, tenant=job.tenant)
-
-    def _complain(self, doing: str, error: BaseException) -> None:
-        self.events.complain(self.id, doing, error)
-
     def _note(self) -> str | None:
         """What a person should know about us, on the roster and under /actuator/health."""
         notes = []
         if not self._listener.is_alive:
             notes.append("polling: LISTEN is not proven alive")
-        if share := self._web_priority.share():
+        if share := self._parts.web_priority.share():
             notes.append(f"held back by the web: {share:.0%} of the time")
         if stuck := self._executors.stuck:
             named = ", ".join(f"{job.kind} {job.id}" for job in stuck[:5])
@@ -526,9 +414,6 @@ class Worker:
             for schedule in self._registry.schedules()
             for by in [self._registry.get(schedule.name)]
         ]
-
-    def _line(self, purpose: str) -> Line:
-        return Line(lambda: self._connect(purpose))
 
     def _introduce(self) -> Member:
         settings, pid = self.settings, os.getpid()

@@ -11,24 +11,21 @@ import psycopg
 import pytest
 
 from snapapp.jobs import Job, Permanent, Snooze, enqueue, enqueue_many
-from snapapp.jobs.events import Events
 from snapapp.jobs.metrics import depth as depths
 from snapapp.jobs.metrics import work
 from snapapp.jobs.metrics.depth import Depth, DepthWatch
 from snapapp.jobs.metrics.exposition import counter, gauge, render
 from snapapp.jobs.metrics.work import Pruned
 from snapapp.jobs.model import Buried, Dropped, Failure, Finished, Interrupted, Outcome, Retried, Status, Succeeded
+from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import lifecycle, roster
 from snapapp.jobs.rows.costs import Ledger, Spent
-from snapapp.jobs.rows.database import Line, connect
+from snapapp.jobs.rows.database import connect
 from snapapp.jobs.rows.overviews import CAP, QueueSummary
 from snapapp.jobs.rows.roster import Counts, Report
-from snapapp.jobs.worker.leases import HeldJobs
-from snapapp.jobs.worker.notes import Notes
-from snapapp.jobs.worker.pace import Pace
+from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.worker.settler import Settler
-from snapapp.jobs.worker.web_priority import WebPriority
 from tests.commands import MEMBER
 from tests.exposition import parse
 from tests.factory import Db, ago, at_once, hence, make_job, make_jobs, running_job
@@ -132,22 +129,10 @@ def test_a_cancelled_and_an_interrupted_job_are_counted_as_such(url: str, db: Db
 
 def test_what_landed_is_counted_once_though_another_of_its_batch_has_to_come_again(url: str, db: Db) -> None:
     """D6, S26: somebody has locked the row of the second; the first is written meanwhile."""
-    counts = Counts()
+    parts = Runtime(JobsSettings(database_url=url), registry=Registry()).parts()
+    counts = parts.counts
     fine, stuck = finished(db, Succeeded(None)), finished(db, Retried(Failure("no"), timedelta()))
-    settler = Settler(
-        "worker",
-        Line(lambda: connect(url, name="test")),
-        Notes(),
-        HeldJobs(timedelta(minutes=1), timedelta(seconds=1)),
-        counts,
-        Ledger(),
-        Pace(),
-        Events(),
-        WebPriority(),
-        interruptions_allowed=1,
-        on_settled=lambda: None,
-        on_due_in=lambda seconds: None,
-    )
+    settler = Settler(parts, on_settled=lambda: None, on_due_in=lambda seconds: None)
     with connect(url, name="holder") as holder, holder.transaction():
         holder.execute("SELECT FROM snap_processing_job WHERE id = %s FOR UPDATE", [stuck.job.id])
         settler.put(fine)

@@ -285,13 +285,13 @@ def test_a_worker_that_the_web_holds_back_is_told(url: str, db: Db) -> None:
     waiting = make_job(db, kind="quick", next_retry_at=hence(hours=1))
     try:
 
-        def a_guest_comes_and_it_is_told() -> bool:
+        def a_request_comes_and_it_is_told() -> bool:
             web_priority.arrive()
             web_priority.give_way()
             web_priority.depart()
             return any("held back by the web: " in line for line in said(db, waiting))
 
-        until(a_guest_comes_and_it_is_told)
+        until(a_request_comes_and_it_is_told)
     finally:
         worker.stop(timedelta(seconds=1))
         runtime.close()

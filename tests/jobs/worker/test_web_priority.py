@@ -14,7 +14,7 @@ from tests.factory import Db, make_jobs
 from tests.jobs.working import quick_settings, until
 
 
-def test_without_a_guest_nobody_waits() -> None:
+def test_without_a_request_nobody_waits() -> None:
     web_priority = WebPriority(patience=60)
     began = monotonic()
     for _ in range(1000):
@@ -23,7 +23,7 @@ def test_without_a_guest_nobody_waits() -> None:
     assert web_priority.held_back == 0
 
 
-def test_who_gives_way_goes_on_when_the_last_guest_has_left() -> None:
+def test_who_gives_way_goes_on_when_the_last_request_is_answered() -> None:
     web_priority, went_on = WebPriority(patience=60), threading.Event()
     web_priority.arrive()
     web_priority.arrive()
@@ -66,7 +66,7 @@ def test_the_roster_says_that_the_web_held_the_worker_back(url: str, db: Db, mon
     worker.start()
     try:
 
-        def a_guest_comes_and_the_roster_tells() -> bool:
+        def a_request_comes_and_the_roster_tells() -> bool:
             web_priority.arrive()
             make_jobs(db, 5, kind="quick")
             web_priority.give_way()
@@ -74,7 +74,7 @@ def test_the_roster_says_that_the_web_held_the_worker_back(url: str, db: Db, mon
             [(note,)] = db.execute("SELECT note FROM job_worker").fetchall() or [(None,)]
             return "held back by the web" in (note or "")
 
-        until(a_guest_comes_and_the_roster_tells)
+        until(a_request_comes_and_the_roster_tells)
         assert "held back by the web" in (worker.vitals().note or "")
     finally:
         worker.stop(timedelta(seconds=1))

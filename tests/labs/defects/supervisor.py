@@ -26,8 +26,8 @@ DEFECTS: dict[str, Mutant] = {
         "jobs/worker/test_leases::test_a_row_of_the_roster_lasts_as_long_as_a_lease",
         (
             "snapapp/jobs/worker/heartbeat.py",
-            "lives_for=self._settings.lease_for",
-            "lives_for=86400 * self._settings.lease_for / self._settings.lease_for.total_seconds()",
+            "lives_for=self._parts.settings.lease_for",
+            "lives_for=86400 * (its := self._parts.settings.lease_for) / its.total_seconds()",
         ),
     ),
     "connections-uncounted": defect(

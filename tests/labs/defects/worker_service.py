@@ -146,7 +146,7 @@ DEFECTS: dict[str, Mutant] = {
         "W8 R15 S13 FA14",
         "a worker that starts again has the id of the one before it",
         "jobs/test_events::test_a_worker_is_somebody_new_at_every_start",
-        (_WORKER, "uuid.uuid4().hex\n", "uuid.uuid5(uuid.NAMESPACE_DNS, platform.node()).hex\n"),
+        ("snapapp/jobs/worker/parts.py", "uuid.uuid4().hex", "uuid.uuid5(uuid.NAMESPACE_DNS, 'box').hex"),
     ),
     "as-soon-after-every-error": defect(
         "W9",

@@ -1,0 +1,67 @@
+"""What a worker is made from and its parts share. Whatever changes says itself who writes it."""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from snapapp.jobs import context as contexts
+from snapapp.jobs import events as names
+from snapapp.jobs.events import Events
+from snapapp.jobs.model import Job
+from snapapp.jobs.registry import Registry
+from snapapp.jobs.rows.costs import Ledger
+from snapapp.jobs.rows.database import Connect, Line
+from snapapp.jobs.rows.roster import Counts
+from snapapp.jobs.settings import JobsSettings
+from snapapp.jobs.worker.connections import JobConnections
+from snapapp.jobs.worker.finish import Transaction
+from snapapp.jobs.worker.leases import HeldJobs
+from snapapp.jobs.worker.notes import Notes
+from snapapp.jobs.worker.pace import Pace
+from snapapp.jobs.worker.web_priority import WebPriority
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+_CONTEXT_EVENTS = {contexts.ENTERED: names.TENANT_CONTEXT, contexts.VALIDATED: names.TENANT_CONTEXT_VALIDATED}
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkerParts:
+    """Made by the runtime, one for each worker; nothing in it is replaced."""
+
+    settings: JobsSettings
+    registry: Registry
+    connect: Connect
+    transaction: Transaction  # in which a job is settled and its hook runs
+    lent: "Callable[[], Engine]"  # of the connections that jobs borrow
+    events: Events
+    web_priority: WebPriority
+    context: contexts.Hook | None
+    # fresh at each start: a name that survives a restart keeps the dead one's jobs alive
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    counts: Counts = field(default_factory=Counts)
+    notes: Notes = field(default_factory=Notes)
+    ledger: Ledger = field(default_factory=Ledger)
+    pace: Pace = field(default_factory=Pace)
+    held_jobs: HeldJobs = field(init=False)
+    within: contexts.Within = field(init=False)
+    connections: JobConnections = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.held_jobs = HeldJobs(self.settings.lease_for, self.settings.beat_every)
+        self.within = contexts.Within(self.context, self._tell_context)
+        self.connections = JobConnections(self.lent, self.settings.job_connections, self.within)
+
+    def line(self, purpose: str) -> Line:
+        return Line(lambda: self.connect(purpose))
+
+    def complain(self, doing: str, error: BaseException) -> None:
+        self.events.complain(self.id, doing, error)
+
+    def _tell_context(self, job: Job, step: str) -> None:
+        self.counts.add_context(failed=step == contexts.FAILED, entered=step == contexts.VALIDATED)
+        name = _CONTEXT_EVENTS.get(step)
+        if name and self.events.hears(name):
+            self.events.emit(name, worker_id=self.id, job_id=job.id, kind=job.kind, tenant=job.tenant)
