@@ -58,8 +58,8 @@ peers: $(READY_DEV) ## install the other queues that bench can compare with
 	@sh -ec "$$INSTALL" sh requirements-peers.lock "other queues"
 
 docs: $(READY_DEV) ## write what is made from code: settings.md, events.md, requirements.md, operate/, the pictures of the packages
-	@$(PYTHON_BIN) -c 'import pathlib, snapapp.settings.table as s; pathlib.Path("docs/settings.md").write_text(s.documentation())'
-	@$(PYTHON_BIN) -c 'import pathlib, snapapp.jobs.events as e; pathlib.Path("docs/events.md").write_text(e.documentation())'
+	@$(PYTHON_BIN) -m tests.settings_page
+	@$(PYTHON_BIN) -m tests.events_page
 	@$(PYTHON_BIN) -m tests.requirements
 	@$(PYTHON_BIN) -m tests.troubleshooting_page
 	@$(PYTHON_BIN) -m tests.monitoring_page

@@ -81,11 +81,12 @@ def _run(arguments: Namespace) -> int:
         sys.stdout.write(completion.script(arguments.shell, _parser([_ALL])))
         return 0
     from snapapp.cli.explanation import explanation
-    from snapapp.settings.table import LogLevel, Settings
+    from snapapp.settings.loading import from_environment
+    from snapapp.settings.table import LogLevel
 
     level = LogLevel.INFO
     try:
-        settings = Settings.from_environment()
+        settings = from_environment()
         level = settings.log_level
         code: int = import_module(f"snapapp.cli.{_DOERS[arguments.command]}").run(arguments, settings)
         return code

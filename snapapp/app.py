@@ -21,6 +21,7 @@ from snapapp.process.loop_lag import Lag
 from snapapp.process.monolith import Monolith
 from snapapp.process.shutdown import Departure
 from snapapp.process.systemd import Notices
+from snapapp.settings.loading import from_environment
 from snapapp.settings.table import Settings
 
 _READABLE = ("X-Request-Id", "Content-Range", "Content-Disposition", "Content-Location", "ETag", "Retry-After")
@@ -95,7 +96,7 @@ def __getattr__(name: str) -> Any:
     if name != "app":
         raise AttributeError(name)
     try:
-        settings = Settings.from_environment()
+        settings = from_environment()
     except SettingsError as error:
         sys.exit(f"snapapp: {error}")
     logs.begin(settings)

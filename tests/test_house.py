@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from snapapp.settings.table import documentation
-from tests import ROOT, requirements
+from tests import ROOT, requirements, settings_page
 
 LOCKS = ["requirements.lock", "requirements-dev.lock", "requirements-peers.lock"]
 PINNED = re.compile(r"[a-z0-9-]+(\[[a-z0-9,-]+\])?==[^\s;]+( ; [^\\]+?)?( --hash=sha256:[0-9a-f]{64})+")
@@ -58,7 +57,7 @@ def test_the_locks_agree_with_each_other() -> None:
 
 
 def test_every_setting_is_documented_as_it_is() -> None:
-    assert (ROOT / "docs/settings.md").read_text() == documentation(), "type: make docs"
+    assert (ROOT / "docs/settings.md").read_text() == settings_page.page(), "type: make docs"
 
 
 def test_the_page_of_requirements_is_what_the_tests_say() -> None:

@@ -148,35 +148,3 @@ class Events:
         """For what went wrong around the jobs, and what the worker goes on after."""
         why = f"{type(error).__name__}: {error}"
         self.emit(WORKER_ERROR, logging.WARNING, worker_id=worker_id, doing=doing, error=why)
-
-
-def documentation() -> str:
-    """docs/events.md, whole; `make docs` writes it and a test compares."""
-    rows = [
-        f"| `{name}` | {', '.join(f'`{fact}`' for fact in its.facts)} | {its.meaning}{_FREQUENT * its.is_frequent} |"
-        for name, its in ALL.items()
-    ]
-    return "\n".join([*_HEAD, *rows, ""])
-
-
-_FREQUENT = " Frequent."
-_HEAD = (
-    "# Events",
-    "",
-    "<!-- Made by `make docs` from snapapp/jobs/events.py; do not edit. -->",
-    "",
-    "What a worker tells whoever listens: its log lines are made of it. A program that has a worker of its own",
-    "(`docs/embedding.md`) can listen, too, to one name or to all of them:",
-    "",
-    "    from snapapp.jobs import Worker, events",
-    "",
-    "    worker = Worker(url)",
-    "    worker.events.on(events.JOB_PROCESSED, lambda event: print(event.facts['job_id']))",
-    "",
-    "That is the hook after each attempt that other systems call `after_process`. A listener runs on the thread that",
-    "tells it: it must be quick, and what it raises is printed and else ignored. Frequent events are log lines only",
-    "with `SNAPAPP_LOG_LEVEL=DEBUG`.",
-    "",
-    "| event | facts | what it means |",
-    "|---|---|---|",
-)

@@ -2,9 +2,10 @@
 
 from functools import cache
 
+from snapapp.settings.loading import from_environment
 from snapapp.settings.table import Settings
 
 
 @cache
 def settings() -> Settings:
-    return Settings.from_environment()
+    return from_environment()

@@ -11,6 +11,7 @@ from snapapp.jobs import registry
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.settings import JobsSettings
 from snapapp.processing.decoder import check as decoders
+from snapapp.settings.loading import from_environment
 from snapapp.settings.table import Settings
 
 _log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ def _declared() -> int:
 
 def runtime(url: str, adapt: Callable[[JobsSettings], JobsSettings]) -> Runtime:
     """For a worker process that a supervisor started: it reads the environment itself, so that a restart renews it."""
-    settings = Settings.from_environment()
+    settings = from_environment()
     logs.set_up(settings)
     load(settings)
     return Runtime(adapt(settings.jobs(url)), events=logs.events_to_log(settings))

@@ -28,6 +28,7 @@ class Reader(Generic[T]):
     read: Callable[[str], T]  # raises UnreadableError
     show: Callable[[T], str] = str
     mask: Callable[[T], str] = lambda _: "***"  # what may be shown of a secret
+    unit: str = ""  # with which the names of such settings end
 
 
 def whole(low: int, high: int) -> Reader[int]:
@@ -54,42 +55,35 @@ def number(low: float, high: float) -> Reader[float]:
 
 
 def milliseconds(low: int, high: int) -> Reader[timedelta]:
-    count, unit = whole(low, high), timedelta(milliseconds=1)
-    accepts = f"{count.accepts} (milliseconds)"
-    return Reader(accepts, lambda text: count.read(text) * unit, lambda value: str(value // unit))
+    return _duration(whole(low, high), "milliseconds", "_MS")
 
 
 def hours(low: int, high: int) -> Reader[timedelta]:
-    count, unit = whole(low, high), timedelta(hours=1)
-    return Reader(f"{count.accepts} (hours)", lambda text: count.read(text) * unit, lambda value: str(value // unit))
+    return _duration(whole(low, high), "hours", "_HOURS")
+
+
+def days(low: int, high: int) -> Reader[timedelta]:
+    return _duration(whole(low, high), "days", "_DAYS")
 
 
 def seconds_or_none(low: int, high: int) -> Reader[timedelta]:
     """0 is what it says there, and not a short time."""
-    count, unit = whole(low, high), timedelta(seconds=1)
+    some = whole(low, high)
 
-    def read(text: str) -> timedelta:
-        return timedelta(0) if re.fullmatch("0{1,18}", text) else count.read(text) * unit
+    def read(text: str) -> int:
+        return 0 if re.fullmatch("0{1,18}", text) else some.read(text)
 
-    return Reader(f"0, or {count.accepts} (seconds)", read, lambda value: str(value // unit))
+    return _duration(Reader(f"0, or {some.accepts}", read), "seconds", "_S")
 
 
-def days(low: int, high: int) -> Reader[timedelta]:
-    count, unit = whole(low, high), timedelta(days=1)
-    return Reader(f"{count.accepts} (days)", lambda text: count.read(text) * unit, lambda value: str(value // unit))
+def _duration(count: Reader[int], unit: str, ending: str) -> Reader[timedelta]:
+    one = timedelta(**{unit: 1})
+    accepts = f"{count.accepts} ({unit})"
+    return Reader(accepts, lambda text: count.read(text) * one, lambda value: str(value // one), unit=ending)
 
 
 def switch() -> Reader[bool]:
-    words = {
-        "true": True,
-        "1": True,
-        "yes": True,
-        "on": True,
-        "false": False,
-        "0": False,
-        "no": False,
-        "off": False,
-    }
+    words = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
 
     def read(text: str) -> bool:
         if text.lower() not in words:
@@ -322,6 +316,7 @@ def optional(reader: Reader[T]) -> Reader[T | None]:
         lambda text: reader.read(text) if text else None,
         lambda value: "" if value is None else reader.show(value),
         lambda value: "" if value is None else reader.mask(value),
+        reader.unit,
     )
 
 
@@ -331,6 +326,7 @@ def automatic(reader: Reader[T]) -> Reader[T | None]:
         f"auto, or {reader.accepts}",
         lambda text: None if text == "auto" else reader.read(text),
         lambda value: "auto" if value is None else reader.show(value),
+        unit=reader.unit,
     )
 
 

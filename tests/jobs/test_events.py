@@ -13,7 +13,7 @@ from snapapp.jobs.events import Event, Events
 from snapapp.jobs.log_lines import JsonFormatter, LogLines
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
-from tests import ROOT
+from tests import ROOT, events_page
 from tests.factory import Db, make_job
 from tests.jobs.working import quick_settings, until, until_status, working
 
@@ -82,7 +82,7 @@ def test_every_event_says_what_the_documentation_says() -> None:
         if re.fullmatch("[A-Z][A-Z_]+", constant) and isinstance(name, str):
             assert name in events.ALL
             assert re.search(rf"\b{constant}\b", code) or constant == "WORKER_ERROR", f"nobody emits {name}"
-    assert (ROOT / "docs/events.md").read_text() == events.documentation()
+    assert (ROOT / "docs/events.md").read_text() == events_page.page()
 
 
 def test_every_log_line_about_a_job_carries_the_promised_fields(

@@ -19,7 +19,7 @@ from snapapp.errors import TokenWrong
 from snapapp.legacy import LegacyError
 from snapapp.legacy.old import opened
 from snapapp.postgres.database import scope
-from snapapp.settings.table import Settings
+from snapapp.settings.loading import from_environment
 from tests.api.conftest import served
 from tests.commands import Call
 from tests.conftest import Postgres
@@ -305,7 +305,7 @@ def test_files_are_brought_along_now_or_later(
     (archive / "frame_00002.jpg").write_bytes(b"of another")
     call("import-legacy", lived_in.old.url)
     assert call("import-legacy", lived_in.old.url, "--media", str(archive), "--json").json["files"] == 2
-    assert storage.from_settings(Settings.from_environment()).exists(f"snaps/{done}/0/frame_00001.jpg")
+    assert storage.from_settings(from_environment()).exists(f"snaps/{done}/0/frame_00001.jpg")
     with served(url, tmp_path / "var", worker_enabled=False) as client:
         shown = client.get(f"/v2/snaps/{done}").json()
         assert client.get(shown["frames"][0]["path"]).content == b"one"
@@ -346,7 +346,7 @@ def test_files_are_brought_along_from_a_bucket(
     theirs.put(f"snapshots/{lived_in.done}/snapshot.mp4", b"clip")
     media = f"s3://{bucket.name}/old/player/"
     assert call("import-legacy", lived_in.old.url, "--media", media, "--json").json["files"] == 1
-    ours = storage.from_settings(Settings.from_environment())
+    ours = storage.from_settings(from_environment())
     assert ours.read(f"snaps/{lived_in.done}/0/snapshot.mp4", 0, 10) == b"clip"
 
 

@@ -28,7 +28,9 @@ from snapapp.postgres.binaries import program
 from snapapp.postgres.database import connections_needed
 from snapapp.postgres.migrate import migrate
 from snapapp.postgres.schema import is_current
-from snapapp.settings.table import DEFAULT_ENV_FILE, TABLE, EnvFile, Environment, LogFormat, Settings, load
+from snapapp.settings.env_file import DEFAULT_ENV_FILE, EnvFile
+from snapapp.settings.loading import load
+from snapapp.settings.table import TABLE, Environment, LogFormat, Settings
 from snapapp.sources.guard import is_public
 from tests import ROOT
 from tests.conftest import EMBEDDED, OLDEST, PROGRAMS, system_server

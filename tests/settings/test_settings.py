@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from snapapp.errors import SettingsError
 from snapapp.jobs.settings import JobsSettings, RetrySettings
-from snapapp.settings import table as module
-from snapapp.settings.table import TABLE, EnvFile, Environment, LogFormat, LogLevel, Origin, Settings, load
+from snapapp.settings import loading
+from snapapp.settings.env_file import DEFAULT_ENV_FILE, EnvFile, Origin
+from snapapp.settings.loading import from_environment, load
+from snapapp.settings.table import TABLE, Environment, LogFormat, LogLevel, Settings
 
 PROD = {
     "ENV": "prod",
@@ -359,7 +361,7 @@ def test_a_value_that_is_wrong_by_itself_clashes_with_nothing() -> None:
 def test_a_refusal_of_the_queue_that_we_do_not_know_is_shown_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "_TOGETHER", {})
+    monkeypatch.setattr(loading, "_TOGETHER", {})
     assert mistakes(JOB_LOCK_TTL_MS="1")[0].startswith("the queue: the lease must outlast three beats")
 
 
@@ -563,7 +565,7 @@ def test_a_typo_in_the_file_is_a_warning() -> None:
 
 def test_a_file_cannot_name_another() -> None:
     settings = of(env_file("SNAPAPP_ENV_FILE=/elsewhere"))
-    assert settings.env_file == module.DEFAULT_ENV_FILE
+    assert settings.env_file == DEFAULT_ENV_FILE
     assert settings.warnings == ("snapapp.env line 1: SNAPAPP_ENV_FILE has no effect in a file",)
 
 
@@ -577,7 +579,7 @@ def test_the_named_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     path = tmp_path / "the settings.env"
     path.write_text("SNAPAPP_PORT=9000\n")
     monkeypatch.setenv("SNAPAPP_ENV_FILE", str(path))
-    settings = Settings.from_environment()
+    settings = from_environment()
     assert settings.port == 9000
     assert settings.looked_in == ("the environment", str(path))
 

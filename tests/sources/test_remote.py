@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapapp.errors import SnapError
-from snapapp.settings.table import load
+from snapapp.settings.loading import load
 from snapapp.sources import Limits, Reason, RemoteFile, SourceError, SourceRefused, SourceUnavailable, open_remote
 from snapapp.sources.cache import BLOCK
 from snapapp.sources.remote import ahead

@@ -98,7 +98,7 @@ class Requests:
             return
         headers = _headers(scope)
         most = self._upload_max + BODY_MAX if _is_upload(scope) else BODY_MAX  # a form is longer than its file
-        exchange = _Exchange(scope, receive, send, self._web_priority, headers, most=most, is_leaving=self._is_leaving)
+        exchange = _Exchange(receive, send, self._web_priority, headers, most=most, is_leaving=self._is_leaving)
         request_id.set(exchange.id)
         try:
             if refusal := self._refusal(scope, headers, most):
@@ -155,7 +155,6 @@ class _Exchange:
 
     def __init__(
         self,
-        scope: Scope,
         receive: Receive,
         send: Send,
         web_priority: WebPriority,
@@ -168,7 +167,6 @@ class _Exchange:
         self.id = _clean_id(headers.get(b"x-request-id", b""))
         self.status: int | None = None
         self.fields = {"fields": {"requestId": self.id}}
-        self._scope = scope
         self._receive = receive
         self._send = send
         self._web_priority = web_priority

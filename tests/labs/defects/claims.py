@@ -109,15 +109,15 @@ DEFECTS: dict[str, Mutant] = {
         "settings/test_settings::test_the_defaults_of_the_queue_are_those_that_were_decided",
         (
             _SETTINGS,
-            '"JOB_LOCK_TTL_MS", milliseconds(1, DAY_MS), "60000"',
-            '"JOB_LOCK_TTL_MS", milliseconds(1, DAY_MS), "30000"',
+            'setting(milliseconds(1, DAY_MS), "60000", "How long a silent',
+            'setting(milliseconds(1, DAY_MS), "30000", "How long a silent',
         ),
         (
             _SETTINGS,
-            '        "10000",\n        "How often a worker says it lives',
-            '        "5000",\n        "How often a worker says it lives',
+            '"10000", "How often a worker says it lives',
+            '"5000", "How often a worker says it lives',
         ),
-        (_SETTINGS, '"WORKER_BATCH_SIZE", whole(1, 10_000), "100"', '"WORKER_BATCH_SIZE", whole(1, 10_000), "1000"'),
+        (_SETTINGS, '"100", "The most jobs claimed at once', '"1000", "The most jobs claimed at once'),
     ),
     "settings-stay-outside": defect(
         "Q12 Q13 R2 R17",
@@ -132,8 +132,8 @@ DEFECTS: dict[str, Mutant] = {
         "settings/test_settings::test_the_defaults_of_the_queue_are_those_that_were_decided",
         (
             _SETTINGS,
-            '        "15000",\n        "How often to look for dead',
-            '        "3600000",\n        "How often to look for dead',
+            '"15000", "How often to look for dead',
+            '"3600000", "How often to look for dead',
         ),
     ),
     "an-ended-lease-is-free": defect(

@@ -96,8 +96,8 @@ DEFECTS: dict[str, Mutant] = {
         "settings/test_settings::test_the_defaults_of_the_queue_are_those_that_were_decided",
         (
             "snapapp/settings/table.py",
-            '"WORKER_CONCURRENCY", whole(1, 1_000), "4"',
-            '"WORKER_CONCURRENCY", whole(1, 1_000), "1"',
+            '"4", "Jobs run in threads at once',
+            '"1", "Jobs run in threads at once',
         ),
     ),
     "one-rule-for-all-kinds": defect(

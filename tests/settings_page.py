@@ -1,0 +1,46 @@
+"""docs/settings.md, made from the table of settings: `python -m tests.settings_page`."""
+
+from typing import Any
+
+from snapapp.settings.env_file import DEFAULT_ENV_FILE
+from snapapp.settings.table import TABLE, Setting
+from tests import ROOT
+
+PAGE = ROOT / "docs" / "settings.md"
+
+
+def page() -> str:
+    rows = [_documented(entry) for entry in TABLE.values()]
+    return "\n".join([*_DOCUMENTATION_HEAD, *rows, ""])
+
+
+def _documented(entry: Setting[Any]) -> str:
+    default = f"`{entry.default}`" if entry.default else "none"
+    if entry.prod_default is not None:
+        default += f", in prod `{entry.prod_default}`"
+    secret = " Secret: never shown whole." if entry.secret else ""
+    return f"| `{entry.name}` | {default} | {entry.reader.accepts} | {entry.description}{secret} |"
+
+
+_DOCUMENTATION_HEAD = (
+    "# Settings",
+    "",
+    "<!-- Made by `make docs` from the table in snapapp/settings/table.py; do not edit. -->",
+    "",
+    "Settings come from the environment. Beneath it, commands read the file that `SNAPAPP_ENV_FILE` names,",
+    f"by default `{DEFAULT_ENV_FILE}`: lines of `KEY=VALUE` as systemd's `EnvironmentFile` takes them,",
+    "comments after `#`, quotes where a value needs them. The environment wins; an empty value counts as not",
+    "set. A file that was named must be readable; the default one may be missing, and if it is there but may",
+    "not be read, you are warned.",
+    "",
+    "Wrong settings stop the start, every mistake named at once. A `SNAPAPP_` variable that is not listed",
+    "here is only a warning. `snapapp config --explain` shows each value and where it comes from.",
+    "",
+    "In prod (`SNAPAPP_ENV=prod`) a database URL is required and paths must be absolute.",
+    "",
+    "| variable | default | accepted | meaning |",
+    "|---|---|---|---|",
+)
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
