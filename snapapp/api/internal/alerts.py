@@ -16,7 +16,7 @@ MEAN_AT_MOST_MS = 5000.0
 ANSWER_AT_MOST_MS = 250.0
 
 
-class Severity(StrEnum):
+class AlertSeverity(StrEnum):
     LOW = "LOW"
     MEDIUM = "MEDIUM"
     HIGH = "HIGH"
@@ -32,7 +32,7 @@ class Alert(Shown):
     """Something that is not as it should be, and what to do about it."""
 
     id: str = Field(examples=["QUEUE_STUCK_JOBS"])
-    severity: Severity
+    severity: AlertSeverity
     message: str = Field(examples=["3 jobs are stuck."])
     metrics: dict[str, Any] = Field(examples=[{"stuckCount": 3}])
     suggested_action: str
@@ -55,7 +55,7 @@ def _of_database(part: Part, trouble: str | None) -> Iterator[Alert]:
     if not part.is_up:
         yield Alert(
             id="DB_UNHEALTHY",
-            severity=Severity.CRITICAL,
+            severity=AlertSeverity.CRITICAL,
             message=f"The database does not answer: {part.facts.get('error')}",
             metrics=part.facts,
             suggested_action="Is PostgreSQL running, its disk full, its connections used up? Jobs and requests wait.",
@@ -66,7 +66,7 @@ def _of_database(part: Part, trouble: str | None) -> Iterator[Alert]:
     if trouble or answered > ANSWER_AT_MOST_MS:
         yield Alert(
             id="DB_DEGRADED",
-            severity=Severity.MEDIUM,
+            severity=AlertSeverity.MEDIUM,
             message=f"The queues cannot be counted: {trouble}" if trouble else "The database answers slowly.",
             metrics=part.facts,
             suggested_action="Look in pg_stat_activity for old transactions and locks, and at the disk's load.",
@@ -80,7 +80,7 @@ def _of_queue(depth: Depth) -> Iterator[Alert]:
     if depth.stuck:
         yield Alert(
             id="QUEUE_STUCK_JOBS",
-            severity=Severity.HIGH,
+            severity=AlertSeverity.HIGH,
             message=f"{depth.overdue} running jobs have lost their worker; {len(depth.unknown_kinds)} kinds have none.",
             metrics={"stuckCount": depth.stuck, "overdue": depth.overdue, "unknownKinds": depth.unknown_kinds},
             suggested_action="SELECT * FROM queue_stuck; then start a worker that knows the kinds, or cancel the jobs.",
@@ -90,7 +90,7 @@ def _of_queue(depth: Depth) -> Iterator[Alert]:
         waits = queue.oldest_due or LONG_WAIT
         yield Alert(
             id="QUEUE_LONG_WAIT",
-            severity=Severity.MEDIUM,
+            severity=AlertSeverity.MEDIUM,
             message=f"A job waits in the queue {queue.queue} since {waits.total_seconds():.0f} s.",
             metrics={"queue": queue.queue, "oldestDueSeconds": round(waits.total_seconds()), "due": queue.due},
             suggested_action="Ask it why with `snapapp jobs explain`, see what the workers run, or start more of them.",
@@ -102,7 +102,7 @@ def _of_queue(depth: Depth) -> Iterator[Alert]:
     if depth.mean_ms is not None and depth.mean_ms > MEAN_AT_MOST_MS:
         yield Alert(
             id="QUEUE_AVG_DURATION_HIGH",
-            severity=Severity.MEDIUM,
+            severity=AlertSeverity.MEDIUM,
             message="Jobs take long.",
             metrics={"avgJobDurationMs24h": round(depth.mean_ms, 1)},
             suggested_action="SELECT * FROM queue_throughput; says which kind it is.",
@@ -114,7 +114,7 @@ def _of_disk(part: Part) -> Iterator[Alert]:
     if not part.is_up:
         yield Alert(
             id="DISK_LOW",
-            severity=Severity.HIGH,
+            severity=AlertSeverity.HIGH,
             message=f"{part.facts['freeMb']} MB are free below the data directory.",
             metrics=part.facts,
             suggested_action="Make room before PostgreSQL stops: old backups, logs, media. New heavy work is refused.",
@@ -126,7 +126,7 @@ def _of_backups(its: Trouble) -> Alert:
     age = "none" if its.age is None else f"{hours(its.age)} old"
     return Alert(
         id=its.id,
-        severity=Severity.HIGH,
+        severity=AlertSeverity.HIGH,
         message=its.saw,
         metrics={} if its.age is None else {"ageSeconds": round(its.age.total_seconds())},
         suggested_action=its.do,

@@ -115,13 +115,13 @@ class Fixing(Sent):
     id: Text = Field(description="Of the finding.", examples=["QUEUE_STUCK_JOBS"])
 
 
-class DeedLine(Shown):
+class CureLine(Shown):
     said: str = Field(examples=["Took 3 jobs back whose leases had ended; they run again."])
     has_worked: bool
 
 
 class Fixed(Shown):
-    items: list[DeedLine] = Field(description="What was done; none: there is nothing of it any more.")
+    items: list[CureLine] = Field(description="What was done; none: there is nothing of it any more.")
 
 
 @router.post("/fix")
@@ -132,4 +132,4 @@ def fix(house: House, db: Reading, wanted: Fixing, who: Who) -> Fixed:
     found = [its for its in doctor.examine(house.url, described, only=[wanted.check]) if its.id == wanted.id]
     audit.write(db, who, "doctor.fix", f"finding {wanted.id}", detail={"check": wanted.check, "findings": len(found)})
     deeds = doctor.mend(house.url, found, described)
-    return Fixed(items=[DeedLine.model_validate(each) for each in deeds])
+    return Fixed(items=[CureLine.model_validate(each) for each in deeds])

@@ -67,7 +67,7 @@ class ThroughputList(Shown):
     items: list[ThroughputLine]
 
 
-class Pausing(Sent):
+class QueuePausing(Sent):
     reason: Text | None = Field(None, description="For whoever wonders.", examples=["the mail server is away"])
 
 
@@ -92,7 +92,7 @@ def show_throughput(db: Reading) -> ThroughputList:
 
 
 @router.post("/{name:path}/pause", responses=_NO_PATH)
-def pause_queue(db: Writing, name: QueueName, who: Who, wanted: Pausing | None = None) -> Switch:
+def pause_queue(db: Writing, name: QueueName, who: Who, wanted: QueuePausing | None = None) -> Switch:
     """No worker claims from the queue until it is resumed; what runs goes on."""
     reason = wanted.reason if wanted else None
     overviews.pause(db, name, reason, by=who.name or "/internal")

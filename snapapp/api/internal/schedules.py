@@ -104,7 +104,7 @@ class Preview(Shown):
     items: list[ComingSlot]
 
 
-class Pausing(Sent):
+class SchedulePausing(Sent):
     reason: Text | None = Field(None, description="It stands beside each skipped slot.", examples=["stocktaking"])
 
 
@@ -155,7 +155,7 @@ def preview_schedule(
 
 
 @router.post("/{name}/pause", responses=_NO_SCHEDULE)
-def pause_schedule(db: Writing, name: ScheduleName, who: Who, wanted: Pausing | None = None) -> ScheduleLine:
+def pause_schedule(db: Writing, name: ScheduleName, who: Who, wanted: SchedulePausing | None = None) -> ScheduleLine:
     """Its slots are skipped, with the reason in the ledger, until it is resumed."""
     reason = wanted.reason if wanted else None
     board.pause(db, name, reason)

@@ -40,13 +40,17 @@ _IN_MEMORY = 4 * 1024 * 1024
 _BLOCK = 256 * 1024
 
 
-class Format(StrEnum):
+class ExportFormat(StrEnum):
     CSV = "csv"
     JSON = "json"
     ZIP = "zip"
 
 
-_TYPES = {Format.CSV: "text/csv; charset=utf-8", Format.JSON: "application/json", Format.ZIP: "application/zip"}
+_TYPES = {
+    ExportFormat.CSV: "text/csv; charset=utf-8",
+    ExportFormat.JSON: "application/json",
+    ExportFormat.ZIP: "application/zip",
+}
 _FILE: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The file.",
@@ -65,7 +69,9 @@ def export_snaps(
     claim: Claimed,
     places: Placed,
     which: Narrowed,
-    form: Annotated[Format, Query(alias="format", description="zip holds both others, and the files.")] = Format.CSV,
+    form: Annotated[
+        ExportFormat, Query(alias="format", description="zip holds both others, and the files.")
+    ] = ExportFormat.CSV,
     video_id: Annotated[UUID | None, Query(alias="videoId", description="Only snaps of this video.")] = None,
     nickname: Annotated[Label | None, Query(description="Only snaps that they marked, in any case.")] = None,
 ) -> StreamingResponse:
@@ -73,7 +79,9 @@ def export_snaps(
     with nothing said, all of the tenant's."""
     with begun(house, claim, sees_one_moment=True) as transaction, transaction.as_tenant():
         found = _gathered(_pages(transaction, which, video_id, nickname), places, form, house.settings.data_dir)
-    content = {Format.CSV: found.csv, Format.JSON: found.json}.get(form, lambda: _archive(found, house.storage))
+    content = {ExportFormat.CSV: found.csv, ExportFormat.JSON: found.json}.get(
+        form, lambda: _archive(found, house.storage)
+    )
     name = f"snaps-{datetime.now(UTC):%Y%m%d-%H%M%S}.{form}"
     headers = {
         "Content-Disposition": f'attachment; filename="{name}"',
@@ -149,11 +157,11 @@ class _Found:
         self.lines.close()
 
 
-def _gathered(pages: Iterable[Page[Snap]], places: Places, form: Format, folder: Path) -> _Found:
+def _gathered(pages: Iterable[Page[Snap]], places: Places, form: ExportFormat, folder: Path) -> _Found:
     """`folder` is on a disk: what is for everybody's temporary files may be in memory, which must not hold this."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     spool = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(folder))  # noqa: SIM115 - closed when it has been sent
-    found = _Found(spool, with_files=form is Format.ZIP)
+    found = _Found(spool, with_files=form is ExportFormat.ZIP)
     most = ARCHIVED_MAX if found.with_files else ROWS_MAX
     try:
         count = 0
