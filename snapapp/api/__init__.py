@@ -44,10 +44,10 @@ from snapapp.api.product import (
     videos,
     webhooks,
 )
-from snapapp.api.product.pages import operator
+from snapapp.api.product.pages import gallery, operator
 
 _TO_FIND = (exports, snaps, shares, uploads, resumable_uploads, videos, templates)
-_PRODUCT = (*_TO_FIND, events, webhooks, sessions, public, media, frames, operator)
+_PRODUCT = (*_TO_FIND, events, webhooks, sessions, public, media, frames, gallery, operator)
 _OPEN = (health, metrics)
 _INTERNAL = (
     observability,

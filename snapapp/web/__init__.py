@@ -69,15 +69,9 @@ async def ops(request: Request) -> Response:
     return _answer(request, "ops.html")
 
 
-@router.api_route("/snaps", methods=["GET", "HEAD"])
-async def gallery(request: Request) -> Response:
-    """The operator's: moments, found again by what was said of them."""
-    return _answer(request, "snaps.html")
-
-
 @router.api_route("/snaps/{snap_id}", methods=["GET", "HEAD"])
 async def snap(request: Request, snap_id: UUID) -> Response:  # noqa: ARG001 - the page reads it from its address
-    """One of them. Whether there is such a one, and for whom, the API tells the page."""
+    """A marked moment. Whether there is such a one, and for whom, the API tells the page."""
     return _answer(request, "snap.html")
 
 

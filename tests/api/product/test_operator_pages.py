@@ -16,7 +16,7 @@ from tests.api.examples import NOBODY, OTHER, add_tenant, complete, mark, number
 from tests.factory import Db
 
 HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(2)>{{ 7 * 7 }}"""
-PAGES = ("/snaps/compare?a={a}&b={b}", "/snaps/subject?id=BR-1042")
+PAGES = ("/snaps/compare?a={a}&b={b}", "/snaps/subject?id=BR-1042", "/snaps?subjectId=BR-1042", "/snaps")
 
 
 def compare(client: TestClient, a: str, b: str, **asked: str) -> httpx.Response:
@@ -71,6 +71,7 @@ def test_what_somebody_typed_stays_text(client: TestClient) -> None:
         compare(client, snap["snapId"], snap["snapId"]),
         client.get("/snaps/subject", params={"id": HOSTILE, "lang": '"><script>', "x": HOSTILE}),
         client.get("/snaps/subject", params={"id": HOSTILE + "!", HOSTILE: "1"}),
+        client.get("/snaps", params={"subjectId": HOSTILE, "nickname": HOSTILE[:100], "lang": '"><script>'}),
     ]
     for page in pages:
         assert page.status_code == 200

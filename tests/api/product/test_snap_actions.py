@@ -12,6 +12,7 @@ import sqlalchemy
 from starlette.testclient import TestClient
 
 from snapapp.api.product import public_page
+from snapapp.api.product.pages import gallery
 from snapapp.api.product.pages.language import NAMES
 from tests.api.examples import NOBODY, SNAPS, body, complete, count, fail, job_of, mark, number, shown, text
 from tests.factory import Db, move, row, scalar
@@ -257,7 +258,9 @@ def test_every_text_of_the_pages_that_the_server_makes_is_there_in_portuguese() 
     sources = [folder / "public_page.html", folder / "public_page.py", *(folder / "pages").glob("*.*")]
     code = "".join(file.read_text() for file in sources if file.suffix in (".py", ".html"))
     said = set(re.findall(r"\bt\(['\"](.*?)['\"]\)", code))
-    assert said | set(NAMES.values()) == set(words)
+    said |= {*NAMES.values(), *gallery._LABELS.values(), *gallery._STATES.values()}
+    said |= set(re.findall(r'Invalid\(f?"[^:"]+: ([^"]+)"\)', (folder / "pages/gallery.py").read_text()))
+    assert said | {"must hold a letter or a digit"} == set(words)
 
 
 def test_a_failure_is_not_told_to_strangers(client: TestClient, db: Db) -> None:

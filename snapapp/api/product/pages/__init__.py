@@ -1,2 +1,3 @@
-"""Pages that the server makes, so that they work without scripts: `language` says in which words, `operator` has two
-moments side by side and everything of one subject."""
+"""Pages that the server makes, so that they work without scripts: `language` says in which words, `page` for whom and
+with which headers, `moment` what is shown of each; `gallery` finds moments, `operator` has two of them side by side and
+everything of one subject."""

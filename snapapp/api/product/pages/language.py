@@ -38,6 +38,11 @@ class Language:
     def moment(self, moment: datetime) -> str:
         return f"{moment.astimezone(UTC):{self.date}} UTC"
 
+    def clock(self, seconds: float) -> str:
+        """A place in a video, as its player has it."""
+        hundredths = round(seconds * 100)
+        return f"{hundredths // 6000}:{hundredths % 6000 / 100:05.2f}".replace(".", self.point)
+
     def number(self, value: float, digits: int = 3) -> str:
         text = f"{value:.{digits}f}"
         return (text.rstrip("0").rstrip(".") if digits else text).replace(".", self.point)

@@ -1,0 +1,195 @@
+"""The page at /snaps: every moment of the tenant, the one marked last first, narrowed by what stands in the address. A
+form without scripts puts it there, and plain links lead on."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse
+
+from snapapp.api.http.deps import House
+from snapapp.api.http.tenancy import Claimed
+from snapapp.api.product.pages.language import Language
+from snapapp.api.product.pages.moment import side_of
+from snapapp.api.product.pages.page import answered, shown
+from snapapp.api.product.snap_views import lines_of
+from snapapp.api.product.urls import for_page
+from snapapp.domain import search, templates
+from snapapp.domain.paging import Page, Window
+from snapapp.domain.search import Criteria
+from snapapp.domain.tables import Snap, Status
+from snapapp.domain.transactions import TenantTransaction
+from snapapp.errors import Invalid
+
+AT_ONCE = 48  # moments on a page
+_STATES = {Status.COMPLETED: "finished", Status.PENDING: "not finished", Status.FAILED: "failed"}
+_LABELS = {
+    "q": "Words in the description",
+    "subjectId": "Subject, exactly",
+    "status": "State",
+    "nickname": "Marked by",
+    "from": "Marked from",
+    "to": "Marked until",
+    "attrKey": "Field",
+    "attrValue": "is",
+    "attrMin": "at least",
+    "attrMax": "at most",
+}
+_OF_FIELD = ("attrKey", "attrValue", "attrMin", "attrMax")
+_FOLDED = (("subjectId",), ("status",), ("nickname",), ("from",), ("to",), _OF_FIELD)  # each is one filter
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/snaps", response_class=HTMLResponse)
+@router.head("/snaps")
+def gallery(house: House, claim: Claimed, request: Request) -> Response:
+    def page(own: TenantTransaction, t: Language) -> Response:
+        asked = _asked(request.query_params)
+        found, wrong = _found(own, asked)
+        sides = [side_of(t, each) for each in lines_of(found.items, for_page(house, claim))] if found else []
+        start = found.offset if found else 0
+        return shown(
+            request,
+            t,
+            "gallery.html",
+            400 if wrong else 200,
+            asked=asked,
+            wrong=[_told(t, each) for each in wrong],
+            filters=list(_filters(t, asked)),
+            states=_STATES,
+            keys=_keys(own),
+            sides=sides,
+            start=start,
+            newer=_address(asked, offset=max(0, start - AT_ONCE)) if start else None,
+            older=_address(asked, offset=start + AT_ONCE) if found and found.has_more else None,
+        )
+
+    return answered(house, claim, request, page)
+
+
+# --- what is asked for ------------------------------------------------------------------------------------------
+
+
+def _asked(query: Mapping[str, str]) -> dict[str, str]:
+    """As it was typed; a field of the form that was left empty is not asked for."""
+    given = {name: query.get(name, "").strip() for name in (*_LABELS, "zone", "offset")}
+    return {name: text for name, text in given.items() if text}
+
+
+def _address(asked: Mapping[str, str], **changed: object) -> str:
+    left = {name: value for name, value in {**asked, **changed}.items() if value}
+    return f"/snaps?{urlencode(left)}" if left else "/snaps"
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """One that is in force below the fold, and the page without it."""
+
+    label: str
+    value: str
+    without: str
+
+
+def _filters(t: Language, asked: Mapping[str, str]) -> Iterator[Filter]:
+    for names in _FOLDED:
+        given = [name for name in names if name in asked]
+        if not given:
+            continue
+        label, value = t(_LABELS[given[0]]), asked[given[0]]
+        if given[0] == "status":
+            value = t(next((words for state, words in _STATES.items() if state == value), value))
+        if given[0] in _OF_FIELD:
+            value = " ".join([value, *(f"{t(_LABELS[name])} {asked[name]}" for name in given[1:])])
+        yield Filter(label, value, _address(asked, **dict.fromkeys(names), offset=None))
+
+
+def _keys(own: TenantTransaction) -> list[str]:
+    """What may be asked for: the fields of the templates. The id has a filter of its own."""
+    fields = (field.key for each in templates.every(own.db, own.code) for field in each.fields)
+    return [key for key in dict.fromkeys(fields) if key != "id"]
+
+
+# --- what is found ----------------------------------------------------------------------------------------------
+
+
+def _found(own: TenantTransaction, asked: Mapping[str, str]) -> tuple[Page[Snap] | None, tuple[str, ...]]:
+    """The page, or what is wrong with the question, as `field: reason`."""
+    try:
+        return _search(own, asked), ()
+    except Invalid as error:
+        return None, error.details or (error.message,)
+
+
+def _search(own: TenantTransaction, asked: Mapping[str, str]) -> Page[Snap]:
+    """Raises Invalid."""
+    zone, nickname = _zone(asked.get("zone", "UTC")), asked.get("nickname")
+    since, until = _day("from", asked, zone), _day("to", asked, zone, days_on=1)
+    when: dict[str, Any] = {"status": _status(asked.get("status")), "since": since, "until": until}
+    window = Window(_offset(asked.get("offset", "0")), AT_ONCE)
+    if not {"q", "subjectId", *_OF_FIELD} & asked.keys():
+        return search.recent(own.db, own.code, window, nickname=nickname, **when)
+    if "attrKey" not in asked and {*_OF_FIELD} & asked.keys():
+        raise Invalid("attrKey: is missing")
+    if "attrKey" in asked and not {*_OF_FIELD[1:]} & asked.keys():
+        raise Invalid("attrKey: what is it, or at least, or at most?")
+    criteria = Criteria(
+        subject_id=asked.get("subjectId"),
+        q=asked.get("q"),
+        attr_key=asked.get("attrKey"),
+        attr_value=asked.get("attrValue"),
+        attr_min=_number("attrMin", asked),
+        attr_max=_number("attrMax", asked),
+        **when,
+    )
+    return search.by_subject(own.db, own.code, criteria, window, nickname=nickname)
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, LookupError):
+        raise Invalid("zone: is no time zone") from None
+
+
+def _day(name: str, asked: Mapping[str, str], zone: ZoneInfo, *, days_on: int = 0) -> datetime | None:
+    """When it begins, or one after it, where whoever asks is; where no script says, in UTC."""
+    if name not in asked:
+        return None
+    try:
+        day = date.fromisoformat(asked[name]) + timedelta(days=days_on)
+        return datetime.combine(day, time(), zone).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise Invalid(f"{name}: is no day") from None
+
+
+def _status(given: str | None) -> Status | None:
+    try:
+        return Status(given) if given else None
+    except ValueError:
+        raise Invalid("status: is not known") from None
+
+
+def _number(name: str, asked: Mapping[str, str]) -> float | None:
+    if name not in asked:
+        return None
+    text = asked[name].replace(",", ".")
+    if not re.fullmatch(r"[+-]?[0-9]{1,300}(\.[0-9]{1,300})?", text):
+        raise Invalid(f"{name}: is no number")
+    return float(text)
+
+
+def _offset(given: str) -> int:
+    if not re.fullmatch("[0-9]{1,7}", given):
+        raise Invalid("offset: is no number")
+    return int(given)
+
+
+def _told(t: Language, flaw: str) -> str:
+    name, _, reason = flaw.partition(": ")
+    return f"{t(_LABELS.get(name, name))}: {t(reason)}" if reason else t(flaw)

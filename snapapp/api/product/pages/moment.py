@@ -1,0 +1,47 @@
+"""A moment as the pages of the server show it: what it is called, what is said of it, and its picture."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from uuid import UUID
+
+from snapapp.api.product.pages.language import NAMES, Language
+from snapapp.api.product.snap_views import SnapLine, SnapStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A moment, as a page shows it."""
+
+    id: UUID
+    name: str | None  # None: nobody has said
+    snap: SnapLine
+    facts: str
+    picture: str | None
+    clock: str  # where in the video
+    state: str
+
+
+def side_of(t: Language, snap: SnapLine) -> Side:
+    name = None if snap.subject.id == str(snap.snap_id) else snap.subject.id
+    best = next((frame.path for frame in snap.frames if frame.is_best), None)
+    picture = snap.thumbnail_path or snap.poster_path or best
+    facts = [f"{label} {value}" for label, value, _ in said_of(t, snap) if value != name]
+    seconds = snap.resolved_start_seconds or snap.start_seconds or 0
+    return Side(snap.snap_id, name, snap, " · ".join(facts), picture, t.clock(seconds), _state(t, snap))
+
+
+def _state(t: Language, snap: SnapLine) -> str:
+    """In a list nobody knows more of one that is not finished: its job is not read."""
+    if snap.status is not SnapStatus.COMPLETED:
+        return t("failed") if snap.status is SnapStatus.FAILED else t("queued")
+    frames = t("1 frame") if snap.frame_count == 1 else f"{snap.frame_count} {t('frames')}"
+    return f"{frames} + {t('clip')}" if snap.snapshot_video else frames
+
+
+def said_of(t: Language, snap: SnapLine) -> Iterator[tuple[str, str, float | None]]:
+    """The attributes: what each is called, its value in words, and as a number where it is one."""
+    for each in snap.subject.attributes:
+        number = each.number_value
+        value = (each.string_value or "") if number is None else t.number(number)
+        if value:
+            yield t(NAMES.get(each.key, each.key)), value, number

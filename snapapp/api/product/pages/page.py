@@ -1,0 +1,67 @@
+"""A page that the server makes: for whom, in which language, and with which headers it is answered."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from fastapi import Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from snapapp.api.http.tenancy import Claim, begun
+from snapapp.api.product.pages.language import COOKIE, Language, language_of
+from snapapp.domain.transactions import TenantTransaction
+from snapapp.errors import Invalid, NotFound, Unauthorized
+from snapapp.process.monolith import Monolith
+
+_PAGES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+def answered(
+    house: Monolith, claim: Claim, request: Request, page: Callable[[TenantTransaction, Language], Response]
+) -> Response:
+    """Whoever is nobody signs in first; what is not there, or not theirs, is said in words."""
+    t = language_of(request, chosen=request.cookies.get(COOKIE))
+    try:
+        with begun(house, claim) as own:
+            own.stay_tenant()
+            return page(own, t)
+    except Unauthorized:
+        return RedirectResponse("/", 303)
+    except (NotFound, Invalid):
+        return shown(request, t, "missing.html", 404)
+
+
+def here(**query: object) -> str:
+    return f"?{urlencode(query)}"
+
+
+def shown(request: Request, t: Language, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    others = [(name, value) for name, value in request.query_params.multi_items() if name != "lang"]
+    languages = [(code, here(**dict(others), lang=code)) for code in ("en", "pt")]
+    page = _PAGES.get_template(template).render(t=t, languages=languages, **values)
+    # files that the old service made may lie elsewhere
+    sources = "'self' https:" if 'src="https://' in page else "'self'"
+    forms = "'self'" if "<form" in page else "'none'"
+    policy = (
+        f"default-src 'none'; script-src 'self'; style-src 'self'; img-src {sources}; media-src {sources}; "
+        f"form-action {forms}; base-uri 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+    headers = {
+        "Content-Security-Policy": policy,
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Referrer-Policy": "same-origin",
+        "X-Content-Type-Options": "nosniff",
+        "Vary": "Accept-Language, Cookie",
+        "Cache-Control": "private, no-cache",
+        "X-Robots-Tag": "noindex, nofollow",
+    }
+    return HTMLResponse(page, status, headers)
