@@ -10,10 +10,9 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from snapapp.storage import keys, uploads
+from snapapp.storage import keys
 from snapapp.storage.errors import InvalidKey, NotStored, StorageAway
-from snapapp.storage.model import Reader, Source, Stored
-from snapapp.storage.resumable import ResumableUploads
+from snapapp.storage.model import Reader, Source, Storage, Stored
 from snapapp.storage.room import MB, Room
 from snapapp.storage.uploads import Upload
 
@@ -25,24 +24,18 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe tha
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.EISDIR}
 
 
-class Local:
+class Local(Storage):
     """`root` may be a link of the operator's; below it none is followed."""
 
     def __init__(self, root: Path, room: Room) -> None:
+        super().__init__(root / _INCOMING, root / _RESUMABLE, room)
         self._root = root
-        self._room = room
-        self.resumable = ResumableUploads(root / _RESUMABLE, room, self._publish)
 
     def put(self, key: str, source: Source) -> None:
-        with Upload(keys.checked(key), self._root / _INCOMING, self._publish) as upload:
+        with Upload(keys.checked(key), self._incoming, self._publish) as upload:
             for block in _blocks(source):
                 upload.write(block)
             upload.finish()
-
-    def upload(self, key: str, *, max_bytes: int | None = None, announced: int | None = None) -> Upload:
-        keys.checked(key)
-        folder = self._root / _INCOMING
-        return Upload(key, folder, self._publish, room=self._room, max_bytes=max_bytes, announced=announced)
 
     def open(self, key: str) -> Reader:
         *folders, name = keys.checked(key).split("/")
@@ -54,11 +47,6 @@ class Local:
                 raise NotStored(key)
             return Reader(file, _stored(key, found), block=_BLOCK)
 
-    def read(self, key: str, start: int, length: int) -> bytes:
-        with self.open(key) as file:
-            file.seek(start)
-            return file.read(length)
-
     def stat(self, key: str) -> Stored:
         *folders, name = keys.checked(key).split("/")
         with _absent_is_not_stored(key), self._folder(folders) as folder:
@@ -66,13 +54,6 @@ class Local:
         if not stat.S_ISREG(found.st_mode):
             raise NotStored(key)
         return _stored(key, found)
-
-    def exists(self, key: str) -> bool:
-        try:
-            self.stat(key)
-        except NotStored:
-            return False
-        return True
 
     def listed(self, prefix: str = "") -> Iterator[Stored]:
         folders = keys.checked_prefix(prefix).split("/")[:-1] if prefix else []
@@ -90,9 +71,6 @@ class Local:
         for key in found:
             self.delete(key)
         return len(found)
-
-    def forget_uploads(self, before: datetime) -> int:
-        return uploads.forget(self._root / _INCOMING, before) + self.resumable.forget(before)
 
     # --- folders ----------------------------------------------------------------------------------------------
 

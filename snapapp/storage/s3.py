@@ -3,7 +3,7 @@
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,10 @@ import obstore
 from obstore.exceptions import BaseError, PreconditionError
 from obstore.store import S3Store
 
-from snapapp.storage import keys, uploads
+from snapapp.storage import keys
 from snapapp.storage.errors import Changed, NotStored, StorageAway
-from snapapp.storage.model import Reader, Source, Stored
-from snapapp.storage.resumable import ResumableUploads
+from snapapp.storage.model import Reader, Source, Storage, Stored
 from snapapp.storage.room import MB, Room
-from snapapp.storage.uploads import Upload
 
 _BLOCK = MB // 2  # bytes asked for at once; a request is a round trip, and costs
 _PART = 8 * MB  # of a multipart upload; 10,000 of them are 78 GB
@@ -27,7 +25,7 @@ _TRY_FOR = timedelta(seconds=20)
 _RETRIES = 4
 
 
-class S3:
+class S3(Storage):
     """`spool` is a local folder where uploads stay until they are whole."""
 
     def __init__(
@@ -42,9 +40,7 @@ class S3:
         spool: Path,
         room: Room,
     ) -> None:
-        self._spool = spool
-        self._room = room
-        self.resumable = ResumableUploads(spool.with_name("resumable"), room, self._publish)
+        super().__init__(spool, spool.with_name("resumable"), room)
         named: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
         self._store = S3Store(
             bucket,
@@ -70,29 +66,13 @@ class S3:
         with _translated(key):
             obstore.put(self._store, key, source, chunk_size=_PART, max_concurrency=_PARTS_AT_ONCE)
 
-    def upload(self, key: str, *, max_bytes: int | None = None, announced: int | None = None) -> Upload:
-        keys.checked(key)
-        return Upload(key, self._spool, self._publish, room=self._room, max_bytes=max_bytes, announced=announced)
-
     def open(self, key: str) -> Reader:
         stored = self.stat(key)
         return Reader(_Ranges(self._store, stored), stored, block=_BLOCK)
 
-    def read(self, key: str, start: int, length: int) -> bytes:
-        with self.open(key) as file:
-            file.seek(start)
-            return file.read(length)
-
     def stat(self, key: str) -> Stored:
         with _translated(keys.checked(key)):
             return _stored(obstore.head(self._store, key))
-
-    def exists(self, key: str) -> bool:
-        try:
-            self.stat(key)
-        except NotStored:
-            return False
-        return True
 
     def listed(self, prefix: str = "") -> Iterator[Stored]:
         if prefix:
@@ -111,9 +91,6 @@ class S3:
             for start in range(0, len(found), _PAGE):
                 obstore.delete(self._store, found[start : start + _PAGE])
         return len(found)
-
-    def forget_uploads(self, before: datetime) -> int:
-        return uploads.forget(self._spool, before) + self.resumable.forget(before)
 
     def _publish(self, written: Path, key: str) -> None:
         self.put(key, written)
