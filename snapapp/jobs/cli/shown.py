@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 from unicodedata import east_asian_width
 
 T = TypeVar("T")
@@ -35,60 +35,42 @@ _COLOURS = {
 # --- tables -----------------------------------------------------------------------------------------------------
 
 
+class Form(TypedDict, total=False):
+    """How a table looks, by the places of its columns."""
+
+    numbers: Collection[int]  # stand to the right, and are never cut
+    whole: Collection[int]  # are never cut
+    spare: Sequence[int]  # are left out where there is no room, the first one first
+
+
 def show_table(
-    headers: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    numbers: Collection[int] = (),
-    whole: Collection[int] = (),
-    spare: Sequence[int] = (),
-    wraps: bool = False,
+    headers: Sequence[str], rows: Sequence[Sequence[str]], *, wraps: bool = False, **form: Unpack[Form]
 ) -> None:
-    """As wide as the terminal: long text ends with …, numbers and the columns of `whole` are never cut, empty columns
-    are left out, and where there is no room those of `spare`, the first one first. Elsewhere whole lines with every
-    column."""
-    write_lines(table_in_lines(headers, rows, numbers=numbers, whole=whole, spare=spare, wraps=wraps))
+    """As wide as the terminal: long text ends with …, or the last column is wrapped; empty columns are left out.
+    Elsewhere whole lines with every column."""
+    write_lines(table_in_lines(headers, rows, wraps=wraps, **form))
 
 
 def table_in_lines(
-    headers: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    numbers: Collection[int] = (),
-    whole: Collection[int] = (),
-    spare: Sequence[int] = (),
-    wraps: bool = False,
+    headers: Sequence[str], rows: Sequence[Sequence[str]], *, wraps: bool = False, **form: Unpack[Form]
 ) -> Iterator[str]:
-    titles = [header.upper() for header in headers]
-    cells = [[visible(cell) for cell in row] for row in rows]
-    room = _room()
-    form = _form(titles, cells, room, {*numbers, *whole}, spare, _EDGE_WRAPPED if wraps else _EDGE)
-    if form is None:
+    titles, cells, widths = _fit(headers, rows, _EDGE_WRAPPED if wraps else _EDGE, form)
+    if widths is None:
         yield from _blocks(titles, cells)
         return
-    right = [place in numbers for place in form]
-    yield painted(_line(_of(form, titles), [*form.values()], right), _BOLD)
+    right = [place in form.get("numbers", ()) for place in widths]
+    yield painted(_line(_of(widths, titles), [*widths.values()], right), _BOLD)
     for line in cells:
-        yield from _row(_of(form, line), [*form.values()], right, wraps=wraps and room is not None)
+        yield from _row(_of(widths, line), [*widths.values()], right, wraps=wraps and _room() is not None)
 
 
-def rows_in_lines(
-    headers: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    numbers: Collection[int] = (),
-    whole: Collection[int] = (),
-    spare: Sequence[int] = (),
-) -> list[str]:
+def rows_in_lines(headers: Sequence[str], rows: Sequence[Sequence[str]], **form: Unpack[Form]) -> list[str]:
     """The same with one line for each row after its header's, however narrow the terminal is."""
-    titles = [header.upper() for header in headers]
-    cells = [[visible(cell) for cell in row] for row in rows]
-    room = _room()
-    form = _form(titles, cells, room, {*numbers, *whole}, spare, _EDGE)
-    if form is None:
-        return [cut(_GAP.join(filter(None, line)), room or 0) for line in (titles, *cells)]
-    right = [place in numbers for place in form]
-    return [_line(_of(form, line), [*form.values()], right) for line in (titles, *cells)]
+    titles, cells, widths = _fit(headers, rows, _EDGE, form)
+    if widths is None:
+        return [cut(_GAP.join(filter(None, line)), _room() or 0) for line in (titles, *cells)]
+    right = [place in form.get("numbers", ()) for place in widths]
+    return [_line(_of(widths, line), [*widths.values()], right) for line in (titles, *cells)]
 
 
 def show_pairs(pairs: Iterable[Sequence[str]]) -> None:
@@ -131,28 +113,27 @@ def _least(column: Iterable[str], is_whole: bool) -> int:
     )
 
 
-def _form(
-    titles: Sequence[str],
-    cells: Sequence[Sequence[str]],
-    room: int | None,
-    whole: Collection[int],
-    spare: Sequence[int],
-    last: int,
-) -> dict[int, int] | None:
-    """Which columns are shown, and how wide. None: they do not fit, however they are cut."""
-    every = range(len(titles))
+def _fit(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], last: int, form: Form
+) -> tuple[list[str], list[list[str]], dict[int, int] | None]:
+    """The titles, the cells, and the places of the columns that are shown, each with its width. No such: they do not
+    fit, however they are cut."""
+    titles = [header.upper() for header in headers]
+    cells = [[visible(cell) for cell in row] for row in rows]
+    room, every, spare = _room(), range(len(titles)), form.get("spare", ())
+    whole = {*form.get("numbers", ()), *form.get("whole", ())}
     shown = [place for place in every if room is None or any(line[place] for line in cells)] or every
     for left_out in range(len(spare) + 1):
         places = [place for place in shown if place not in spare[:left_out]]
         columns = [[line[place] for line in (titles, *cells)] for place in places]
         least = [_least(column[1:], place in whole) for place, column in zip(places, columns, strict=True)]
         if widths := _fitted(columns, least, room, last):
-            return dict(zip(places, widths, strict=True))
-    return None
+            return titles, cells, dict(zip(places, widths, strict=True))
+    return titles, cells, None
 
 
-def _of(form: Iterable[int], cells: Sequence[str]) -> list[str]:
-    return [cells[place] for place in form]
+def _of(places: Iterable[int], cells: Sequence[str]) -> list[str]:
+    return [cells[place] for place in places]
 
 
 def _fitted(columns: Sequence[Sequence[str]], least: list[int], room: int | None, last: int) -> list[int] | None:

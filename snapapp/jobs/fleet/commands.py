@@ -11,7 +11,7 @@ import psycopg
 import sqlalchemy.exc
 
 from snapapp.jobs.fleet.errors import InvalidCommand, UnknownPool
-from snapapp.jobs.rows.database import Db, run
+from snapapp.jobs.rows.database import Db, run, value_of
 
 CHANNEL = "snapapp_fleet"
 EXPIRES_IN = timedelta(minutes=1)
@@ -148,8 +148,7 @@ def one(db: Db, command: int) -> Sent:
 
 
 def _sent(row: Sequence[Any]) -> Sent:
-    values = dict(zip(Sent.__dataclass_fields__, row, strict=True))
-    return Sent(**values | {"status": CommandStatus(values["status"])})
+    return value_of(Sent, row, status=CommandStatus(row[7]))
 
 
 # --- taken and answered, by a supervisor ------------------------------------------------------------------------

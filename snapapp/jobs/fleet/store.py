@@ -3,7 +3,7 @@ for them, and why they were scaled."""
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -13,7 +13,8 @@ from snapapp.jobs.fleet.pool import PoolStatus, State
 from snapapp.jobs.fleet.scaling import Load
 from snapapp.jobs.os import processes, state_file
 from snapapp.jobs.rows import leases, roster
-from snapapp.jobs.rows.database import Db, run
+from snapapp.jobs.rows.database import Db, run, value_of
+from snapapp.jobs.rows.overviews import bend_plans, walks
 
 LIVES_FOR = timedelta(seconds=15)  # a supervisor, without a heartbeat
 
@@ -80,16 +81,7 @@ def holder(db: Db, host: str) -> Holder | None:
 
 def hold(db: Db, master: Master, instead: str | None = None) -> bool:
     """Takes the host, if nobody has it or `instead` still has."""
-    given = {
-        "host": master.host,
-        "id": master.id,
-        "machine": master.machine,
-        "pid": master.pid,
-        "pid_started": master.pid_started,
-        "lives_for": LIVES_FOR,
-        "instead": instead,
-    }
-    return bool(run(db, _HOLD, given))
+    return bool(run(db, _HOLD, asdict(master) | {"lives_for": LIVES_FOR, "instead": instead}))
 
 
 def beat(db: Db, master: Master, *, status: str = "ACTIVE", note: str | None = None) -> bool | None:
@@ -223,38 +215,11 @@ def of_other_masters(db: Db, master: Master) -> list[tuple[int, int]]:
 
 # --- what waits, and what was decided ---------------------------------------------------------------------------
 
-# The walk must follow the index, even before the statistics know of the rows in it; in the caller's transaction.
-_WITH_CARE = """
-SELECT set_config('statement_timeout', '5000', true), set_config('enable_seqscan', 'off', true),
-       set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true),
-       set_config('jit', 'off', true)
-"""
-
 # What could begin now: of what any worker may claim, all that is due; of what limits and fair queues hold (each lane a
 # range of their index), as much as its key, its kind and its queue have room for. How fast jobs come and go is seen
 # among those near the newest running one, as far as one page of ids tells; what a limit holds has not come yet.
-_LOAD = """
-WITH RECURSIVE head AS (
-    (SELECT 1 AS number, queue, kind, priority FROM snap_processing_job
-      WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'open' ORDER BY queue, kind, priority LIMIT 1)
-  UNION ALL
-    SELECT head.number + 1, next.* FROM head CROSS JOIN LATERAL (
-        SELECT queue, kind, priority FROM snap_processing_job
-         WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'open'
-           AND (queue, kind, priority) > (head.queue, head.kind, head.priority)
-         ORDER BY queue, kind, priority LIMIT 1) AS next
-     WHERE head.number < %(heads)s
-), lane AS (
-    (SELECT 1 AS number, queue, kind, lane FROM snap_processing_job
-      WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'held' ORDER BY queue, kind, lane LIMIT 1)
-  UNION ALL
-    SELECT lane.number + 1, next.* FROM lane CROSS JOIN LATERAL (
-        SELECT queue, kind, lane FROM snap_processing_job
-         WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'held'
-           AND (queue, kind, lane) > (lane.queue, lane.kind, lane.lane)
-         ORDER BY queue, kind, lane LIMIT 1) AS next
-     WHERE lane.number < %(heads)s
-), open AS (
+_WALKS = walks(head=("open", "queue, kind, priority"), lane=("held", "queue, kind, lane"))
+_NUMBERS = """, open AS (
     SELECT its.* FROM head CROSS JOIN LATERAL (
         SELECT count(*) AS jobs, min(next_retry_at) AS oldest FROM (
             SELECT next_retry_at FROM snap_processing_job AS job
@@ -318,6 +283,7 @@ SELECT coalesce(due.jobs, 0)::bigint, greatest(0, extract(epoch FROM now() - due
        arrived.jobs::float8, ended.jobs::float8, ended.runtime::float8
   FROM due, running, arrived, ended
 """
+_LOAD = _WALKS + _NUMBERS
 
 _KINDS = """
 SELECT array_agg(DISTINCT kind) FROM job_worker CROSS JOIN unnest(kinds) AS kind
@@ -339,11 +305,10 @@ _MEMORY = timedelta(minutes=5)  # in which their durations count
 def load(db: Db, queues: Sequence[str], known: Sequence[str] | None) -> Load:
     """What waits for a pool now, in the caller's transaction. `known` are the kinds that its workers know; None: nobody
     has said yet."""
-    run(db, _WITH_CARE, {})
+    bend_plans(db, within=timedelta(seconds=5))
     given = {
         "queues": list(queues) or None,
         "kinds": None if known is None else list(known),
-        "heads": 1000,
         "cap": 10_000,
         "sample": 5_000,
         "comes": _COMES,
@@ -438,9 +403,4 @@ def fleet(db: Db) -> list[PoolLine]:
 def decisions(db: Db, *, before: int | None = None, pool: str | None = None, limit: int = 50) -> list[Decided]:
     """The newest first; `before` is the id of one."""
     rows = run(db, _DECISIONS, {"before": before or 2**63 - 1, "pool": pool, "limit": limit})
-    return [_decision(row) for row in rows]
-
-
-def _decision(row: Sequence[Any]) -> Decided:
-    values = dict(zip(Decided.__dataclass_fields__, row, strict=True))
-    return Decided(**values | {"inputs": json.loads(values["inputs"])})
+    return [value_of(Decided, row, inputs=json.loads(row[8])) for row in rows]

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from snapapp.jobs.errors import IllegalTransition
-from snapapp.jobs.rows.database import Db
+from snapapp.jobs.rows.database import Db, value_of
 from snapapp.jobs.rows.database import run as _run
 
 
@@ -58,6 +58,7 @@ def write(
 ) -> None:
     """In the caller's transaction. Steps of one `run` count on in one row; IllegalTransition: that row is of another
     deed, or of somebody else."""
+    said = json.dumps({name: value for name, value in (detail or {}).items() if value is not None})
     values: dict[str, Any] = {
         "who": who.name,
         "door": who.door,
@@ -65,7 +66,6 @@ def write(
         "action": action,
         "subject": subject,
     }
-    said = json.dumps({name: value for name, value in (detail or {}).items() if value is not None})
     values |= {"jobs": jobs, "detail": said, "run": run and str(run)}
     if not _run(db, _WRITE, values):
         raise IllegalTransition(f"the run {run} is of something else that was done")
@@ -86,7 +86,4 @@ def deeds(db: Db, *, subject: str | None = None, before: int | None = None, limi
     """The newest first; `before` is the id of one."""
     statement = _DEEDS if subject is None else _DEEDS_OF
     rows = _run(db, statement, {"subject": subject, "before": before or 2**63 - 1, "limit": limit})
-    return [Deed(**dict(zip(_FIELDS, row, strict=True)) | {"detail": json.loads(row[7])}) for row in rows]
-
-
-_FIELDS = tuple(Deed.__dataclass_fields__)
+    return [value_of(Deed, row, detail=json.loads(row[7])) for row in rows]

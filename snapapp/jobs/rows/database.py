@@ -138,6 +138,12 @@ def run(db: Db, sql: str, parameters: Mapping[str, Any]) -> Rows:
     return cast(Rows, _connection(db).exec_driver_sql(sql, dict(parameters)).fetchall())
 
 
+def value_of(kind: type[T], row: Sequence[Any], **decoded: Any) -> T:
+    """A row as a dataclass whose fields stand in the order of its columns, but for those that came encoded."""
+    names: Mapping[str, Any] = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    return kind(**dict(zip(names, row, strict=True)) | decoded)
+
+
 def _milliseconds(duration: timedelta) -> str:
     return str(int(duration.total_seconds() * 1000))
 

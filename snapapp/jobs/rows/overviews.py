@@ -118,7 +118,8 @@ class WorkerExit:
 # The walks must follow the index even before the statistics know of the rows in it: with 500,000 jobs in 50 queues that
 # ANALYZE had not seen, the plan sorted them anew for each step, 22 s.
 _BY_INDEX = """
-SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+SELECT set_config('statement_timeout', coalesce(%(within)s, current_setting('statement_timeout')), true),
+       set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
        set_config('enable_sort', 'off', true), set_config('jit', 'off', true)
 """
 
@@ -225,9 +226,9 @@ SELECT seen.id, seen.name, seen.host, seen.pid, seen.status, seen.note, seen.que
 """
 
 
-def bend_plans(db: Db) -> None:
-    """For the rest of the caller's transaction: what walks an index follows it."""
-    _run(db, _BY_INDEX, {})
+def bend_plans(db: Db, within: timedelta | None = None) -> None:
+    """For the rest of the caller's transaction: what walks an index follows it, each statement within that time."""
+    _run(db, _BY_INDEX, {"within": within and str(within // timedelta(milliseconds=1))})
 
 
 def queues(db: Db, cap: int = CAP) -> list[QueueSummary]:
