@@ -6,7 +6,6 @@ import select
 import subprocess
 import sys
 import tempfile
-from types import TracebackType
 from typing import Any, Self
 
 _HEARD_WITHIN = 1200.0
@@ -36,9 +35,7 @@ class Player:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._errors):

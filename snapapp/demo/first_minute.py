@@ -9,9 +9,9 @@ from uuid import UUID, uuid5
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
-from snapapp.demo import kinds
+from snapapp.demo import PREPARE
 from snapapp.demo.animals import HERD, Animal
-from snapapp.domain import marking, payloads, snaps, templates, tenants, videos
+from snapapp.domain import kinds, marking, payloads, snaps, templates, tenants, videos
 from snapapp.domain.snaps import NewSnap
 from snapapp.domain.subjects import Attribute, Subject
 from snapapp.domain.tables import Snap, Template, Video
@@ -43,7 +43,7 @@ _OVERLAY = {
 def order(db: Session) -> int | None:
     """The job that prepares it; it waits for a worker, as all do."""
     tenants.by_code(db, tenants.DEFAULT)
-    return enqueue(db, kinds.PREPARE, tenant=tenants.DEFAULT, unique_key="demo", unique_scope="live")
+    return enqueue(db, PREPARE, tenant=tenants.DEFAULT, unique_key="demo", unique_scope="live")
 
 
 def publish(db: Connection, job: Job, painted: dict[str, Any]) -> None:
@@ -54,7 +54,7 @@ def publish(db: Connection, job: Job, painted: dict[str, Any]) -> None:
     for snap in marked:
         marking.enqueue(enqueue, db, snap, video)
     if video.probe is None:
-        enqueue(db, payloads.PROBE, payloads.of_video(video), tenant=job.tenant, unique_key=str(video.id))
+        enqueue(db, kinds.PROBE, payloads.of_video(video), tenant=job.tenant, unique_key=str(video.id))
 
 
 def prepare(job: Job) -> dict[str, Any]:

@@ -6,10 +6,9 @@ import time
 from datetime import timedelta
 from typing import Any
 
+from snapapp.demo import PREPARE
 from snapapp.jobs import Job, processor
 from snapapp.jobs.registry import later
-
-PREPARE = "demo.prepare"
 
 
 @processor("demo.hello", queue="demo")

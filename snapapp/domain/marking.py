@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
-from snapapp.domain import payloads, sharing, snaps, webhooks
+from snapapp.domain import kinds, payloads, sharing, snaps, webhooks
 from snapapp.domain.snaps import NewSnap, Removal
 from snapapp.domain.subjects import Attribute, Subject
 from snapapp.domain.tables import Share, Snap, Video
@@ -35,7 +35,7 @@ def enqueue(put: Callable[..., int | None], db: Session | Connection, snap: Snap
     """Adds the job that makes the evidence. A snap has one."""
     put(
         db,
-        payloads.SNAP,
+        kinds.SNAP,
         payloads.of_snap(snap, video),
         tenant=snap.tenant,
         snap_id=snap.id,
@@ -85,7 +85,7 @@ def remove(begin: Begin, queue: Queue, snap_id: UUID, request_id: str) -> Remova
             if job_id is not None:
                 queue.give_up(db, job_id)
             order = {"snapId": str(snap_id)}
-            queue.enqueue(db, payloads.FORGET, order, delay=_LAST_WRITES, tenant=tenant, request_id=request_id)
+            queue.enqueue(db, kinds.FORGET, order, delay=_LAST_WRITES, tenant=tenant, request_id=request_id)
         return removal
 
 

@@ -5,13 +5,6 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from snapapp.domain.kinds import EXTRACT as EXTRACT
-from snapapp.domain.kinds import FORGET as FORGET
-from snapapp.domain.kinds import PREVIEW as PREVIEW
-from snapapp.domain.kinds import PROBE as PROBE
-from snapapp.domain.kinds import SNAP as SNAP
-from snapapp.domain.kinds import STILL as STILL
-from snapapp.domain.kinds import WEBHOOK as WEBHOOK
 from snapapp.domain.snap_rules import WANTED
 from snapapp.domain.subjects import Subject
 from snapapp.domain.tables import Snap, Video

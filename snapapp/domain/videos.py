@@ -12,7 +12,7 @@ from sqlalchemy import Select, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-from snapapp.domain import payloads, storage_use, validation
+from snapapp.domain import kinds, payloads, storage_use, validation
 from snapapp.domain.paging import FIRST, Order, Page, Window
 from snapapp.domain.snap_rules import VIDEO_URL_LONGEST
 from snapapp.domain.tables import Snap, Video
@@ -126,7 +126,7 @@ def remove(begin: Begin, queue: Queue, video_id: UUID, request_id: str) -> None:
         order = {"videoId": str(video_id)}
         queue.enqueue(
             transaction.db,
-            payloads.FORGET,
+            kinds.FORGET,
             order,
             delay=_LAST_WRITES,
             tenant=transaction.code,
@@ -152,9 +152,7 @@ def probe_again(begin: Begin, queue: Queue, video: Video, request_id: str) -> No
 
 def _order_probe(transaction: TenantTransaction, queue: Queue, video: Video, request_id: str) -> None:
     order, name = payloads.of_video(video), str(video.id)
-    queue.enqueue(
-        transaction.db, payloads.PROBE, order, tenant=transaction.code, unique_key=name, request_id=request_id
-    )
+    queue.enqueue(transaction.db, kinds.PROBE, order, tenant=transaction.code, unique_key=name, request_id=request_id)
 
 
 def set_probe(db: Session, tenant: str, video_id: UUID, probe: Mapping[str, Any]) -> None:

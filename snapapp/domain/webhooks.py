@@ -7,7 +7,7 @@ from uuid import UUID
 from sqlalchemy import Connection, any_, literal, select
 from sqlalchemy.orm import Session
 
-from snapapp.domain import payloads, validation
+from snapapp.domain import kinds, validation
 from snapapp.domain.tables import Webhook
 from snapapp.errors import Conflict, WebhookNotFound
 from snapapp.postgres.database import scope
@@ -90,7 +90,7 @@ def announce(
         hooks = wanting(own, tenant, event)
     for hook in hooks:
         payload = {"webhook_id": hook.id, "event": event, "snap_id": str(snap_id)}
-        enqueue(db, payloads.WEBHOOK, payload, tenant=tenant, request_id=request_id)
+        enqueue(db, kinds.WEBHOOK, payload, tenant=tenant, request_id=request_id)
 
 
 def _flaw_of_events(events: Sequence[str]) -> str | None:

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable
 from queue import Queue
-from types import TracebackType
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -33,9 +32,7 @@ class Conveyor(Generic[T]):
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._thread.is_alive():
             self._stopping = True
             self._items.put([])

@@ -3,7 +3,6 @@
 import asyncio
 from collections import deque
 from time import monotonic
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from snapapp.jobs.worker.web_priority import WebPriority
@@ -35,9 +34,7 @@ class Lag:
         self._arm(asyncio.get_running_loop())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._next:
             self._next.cancel()
 

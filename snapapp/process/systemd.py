@@ -10,7 +10,6 @@ import os
 import socket
 from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
 _KEPT = "http"  # the socket's name
@@ -56,9 +55,7 @@ class Notices:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._next:
             self._next.cancel()
 

@@ -6,7 +6,7 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from snapapp.domain import payloads
+from snapapp.domain import kinds
 from snapapp.domain.transactions import Queue
 from snapapp.jobs import ProcessingJob, enqueue
 from snapapp.jobs.errors import IllegalTransition
@@ -17,7 +17,7 @@ def _lock(db: Session, tenant: str, snap_id: UUID) -> int | None:
     """Before the snap's own row is locked: a worker that settles goes in that order, and in the other one the two could
     wait for each other."""
     its = select(ProcessingJob.id).where(
-        ProcessingJob.snap_id == snap_id, ProcessingJob.tenant == tenant, ProcessingJob.kind == payloads.SNAP
+        ProcessingJob.snap_id == snap_id, ProcessingJob.tenant == tenant, ProcessingJob.kind == kinds.SNAP
     )
     return db.scalar(its.order_by(ProcessingJob.id.desc()).limit(1).with_for_update())
 

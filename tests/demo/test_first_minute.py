@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import sqlalchemy
 
-from snapapp.demo import first_minute, kinds
+from snapapp.demo import PREPARE, first_minute
 from snapapp.demo.animals import HERD
 from snapapp.domain import snaps, tenants
 from snapapp.jobs import Job
@@ -32,7 +32,7 @@ def test_a_new_database_orders_the_demo_and_one_that_was_there_does_not(empty_ur
     for _ in range(2):
         migrate(empty_url, if_new=first_minute.order)
     with connect(empty_url, name="test") as db:
-        assert scalar(db, KINDS) == [kinds.PREPARE]
+        assert scalar(db, KINDS) == [PREPARE]
 
 
 def test_what_is_ordered_twice_is_one_job(engine: sqlalchemy.Engine) -> None:

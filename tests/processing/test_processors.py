@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from snapapp.domain import payloads, snaps, videos, webhooks
+from snapapp.domain import kinds, payloads, snaps, videos, webhooks
 from snapapp.domain.tables import Snap, Status
 from snapapp.jobs import enqueue
 from snapapp.jobs.testing import enqueued, make_due, run_due
@@ -33,7 +33,7 @@ def marked(connection: Connection, url: str, **given: Any) -> Snap:
     with scope(connection, TENANT) as own:
         video = videos.at_url(own, TENANT, url)
         snap = make_snap(own, TENANT, video_id=video.id, **{"start_seconds": 1.0} | given)
-    enqueue(connection, payloads.SNAP, payloads.of_snap(snap, video), tenant=TENANT, snap_id=snap.id, max_attempts=2)
+    enqueue(connection, kinds.SNAP, payloads.of_snap(snap, video), tenant=TENANT, snap_id=snap.id, max_attempts=2)
     return snap
 
 
@@ -99,7 +99,7 @@ def test_a_probe_is_kept_with_its_video_and_so_is_why_there_is_none(
     with scope(connection, TENANT) as own:
         found = [videos.at_url(own, TENANT, url) for url in (film, remote.url("/page.mp4"))]
     for video in found:
-        enqueue(connection, payloads.PROBE, payloads.of_video(video), tenant=TENANT)
+        enqueue(connection, kinds.PROBE, payloads.of_video(video), tenant=TENANT)
     assert sorted(run_due(connection)) == ["video.probe: COMPLETED", "video.probe: FAILED"]
     with scope(connection, TENANT) as own:
         good, bad = (videos.read(own, TENANT, video.id).probe for video in found)

@@ -20,7 +20,7 @@ from snapapp.api.http.schema import Shown
 from snapapp.api.http.tenancy import Claimed, code_of
 from snapapp.api.internal.live import STREAMS_MAX, EventStream, Reader, Watcher, described, event, refuse
 from snapapp.api.product.snap_views import SnapStatus, told
-from snapapp.domain.payloads import SNAP
+from snapapp.domain.kinds import SNAP
 from snapapp.errors import NotFound, Unauthorized
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows import views

@@ -35,7 +35,7 @@ from snapapp.api.product.snap_views import (
 )
 from snapapp.api.product.snaps import refuse_without_room, subject_meant
 from snapapp.api.product.urls import signed
-from snapapp.domain import payloads
+from snapapp.domain import kinds, payloads
 from snapapp.domain.snap_rules import WANTED
 from snapapp.domain.subjects import Subject
 from snapapp.jobs import enqueue_many
@@ -167,7 +167,7 @@ def _ordered(house: Monolith, tenant: str, batch_id: UUID, given: Sequence[Any],
     refuse_without_room(house)
     items = [_meant(item) for item in given]
     good = {place: item for place, item in enumerate(items) if isinstance(item, FramesRequest)}
-    if not good or not is_worked(house, payloads.EXTRACT):
+    if not good or not is_worked(house, kinds.EXTRACT):
         return Ordered(items, {})
     with house.web.begin() as connection:
         orders = (_job(batch_id, place, item, request_id) | {"tenant": tenant} for place, item in good.items())
@@ -187,7 +187,7 @@ def _job(batch_id: UUID, place: int, item: FramesRequest, request_id: str) -> di
     wanted = {name: getattr(item, name) for name in WANTED} | {"quality": item.quality_used}
     folder = _folder(batch_id, place)
     return {
-        "kind": payloads.EXTRACT,
+        "kind": kinds.EXTRACT,
         "payload": payloads.of_frames(item.video_url, wanted, item.overlay_drawn, _subject(item), folder),
         "concurrency_key": payloads.host_at(item.video_url),
         "request_id": request_id,

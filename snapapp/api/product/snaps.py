@@ -20,7 +20,7 @@ from snapapp.api.product.job_waiting import Ends, is_worked
 from snapapp.api.product.snap_schema import Attribute, Correction, Nickname, SnapRequest
 from snapapp.api.product.snap_views import MySnapList, SnapList, SnapStatus, SnapWhole, lines_of, whole_of
 from snapapp.api.product.urls import Placed
-from snapapp.domain import marking, payloads, search, snaps
+from snapapp.domain import kinds, marking, search, snaps
 from snapapp.domain.paging import Window
 from snapapp.domain.search import Criteria
 from snapapp.domain.snaps import NewSnap, Removal
@@ -134,7 +134,7 @@ def _hash(wanted: SnapRequest) -> bytes:
 
 async def _finished(house: Monolith, begin: Begin, marked: Snap, ends: Ends) -> Snap:
     """As it is when its job has ended, or when there is no more waiting for that."""
-    if marked.ended is not None or marked.job is None or not await run_in_threadpool(is_worked, house, payloads.SNAP):
+    if marked.ended is not None or marked.job is None or not await run_in_threadpool(is_worked, house, kinds.SNAP):
         return marked
     await ends.wait(marked.job.id, house.settings.sync_wait)
     return await run_in_threadpool(marking.read, begin, marked.id)

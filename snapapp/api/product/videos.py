@@ -22,7 +22,7 @@ from snapapp.api.product.remote_playback import Played
 from snapapp.api.product.snap_views import ProbeShown, VideoSnapList, lines_of, told
 from snapapp.api.product.snaps import refuse_without_room
 from snapapp.api.product.urls import Placed
-from snapapp.domain import payloads, search, storage_use, videos
+from snapapp.domain import kinds, payloads, search, storage_use, videos
 from snapapp.domain.paging import Window
 from snapapp.domain.tables import Video
 from snapapp.jobs import enqueue
@@ -254,7 +254,7 @@ async def _copy(house: Monolith, code: str, video: Video, request: Request, requ
     await run_in_threadpool(_refuse_in_vain, house, code, video)
     await run_in_threadpool(_refuse_beyond_storage, house, code)
     order = payloads.of_preview(video, key)
-    job_id = await run_in_threadpool(_start, house, code, payloads.PREVIEW, order, str(video.id), request_id)
+    job_id = await run_in_threadpool(_start, house, code, kinds.PREVIEW, order, str(video.id), request_id)
     return _making("preview", job_id)
 
 
@@ -263,7 +263,7 @@ def _refuse_in_vain(house: Monolith, code: str, video: Video) -> None:
     if video.probe and video.probe.get("compatible") is False:
         raise HTTPException(400, told(video.probe.get("reason")) or "The video cannot be used")
     with house.web.connect() as connection:
-        why = views.failure(connection, payloads.PREVIEW, code, str(video.id), _IN_VAIN_FOR)
+        why = views.failure(connection, kinds.PREVIEW, code, str(video.id), _IN_VAIN_FOR)
     if why:
         raise HTTPException(400, told(why))
 
@@ -326,8 +326,8 @@ async def show_still(
     key = keys.of_still(code, video.id, milliseconds)
     if not await media.is_there(house.storage, key):
         order, name = payloads.of_still(video, milliseconds / 1000, key), f"{video.id}:{milliseconds}"
-        job_id = await run_in_threadpool(_start, house, code, payloads.STILL, order, name, request_id)
-        if await run_in_threadpool(is_worked, house, payloads.STILL):
+        job_id = await run_in_threadpool(_start, house, code, kinds.STILL, order, name, request_id)
+        if await run_in_threadpool(is_worked, house, kinds.STILL):
             await ends.wait(job_id, min(_PATIENCE, house.settings.sync_wait))
         if not await media.is_there(house.storage, key):
             await run_in_threadpool(_refuse_if_failed, house, job_id)

@@ -12,7 +12,7 @@ import termios
 import tty
 from collections.abc import Sequence
 from contextlib import suppress
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self
 
 _BEGIN = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"  # the other screen, without a cursor; what is too long is not wrapped
@@ -54,7 +54,7 @@ class Terminal:
         self._write(_BEGIN)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         with suppress(OSError, termios.error):  # it is gone, as after SIGHUP
             self._write(_END)
             termios.tcsetattr(self._in, termios.TCSADRAIN, self._before)
