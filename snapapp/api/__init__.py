@@ -35,6 +35,7 @@ from snapapp.api.product import (
     exports,
     frames,
     public,
+    remote_videos,
     resumable_uploads,
     sessions,
     shares,
@@ -46,7 +47,7 @@ from snapapp.api.product import (
 )
 from snapapp.api.product.pages import gallery, operator
 
-_TO_FIND = (exports, snaps, shares, uploads, resumable_uploads, videos, templates)
+_TO_FIND = (exports, snaps, shares, uploads, resumable_uploads, remote_videos, videos, templates)
 _PRODUCT = (*_TO_FIND, events, webhooks, sessions, public, media, frames, gallery, operator)
 _OPEN = (health, metrics)
 _INTERNAL = (

@@ -145,14 +145,32 @@ def delete(db: Session, tenant: str, video_id: UUID) -> None:
     db.flush()
 
 
+def name(begin: Begin, queue: Queue, url: str, request_id: str) -> Video:
+    """Somebody named its URL; what it holds is found out by a job, unless somebody has found
+    one that can be used: a server that was away may be back."""
+    with begin() as transaction:
+        with transaction.as_tenant() as db:
+            video = at_url(db, transaction.code, url)
+        if not (video.probe or {}).get("compatible"):
+            _order_probe(transaction, queue, video, request_id)
+        return video
+
+
 def probe_again(begin: Begin, queue: Queue, video: Video, request_id: str) -> None:
     with begin() as transaction:
         _order_probe(transaction, queue, video, request_id)
 
 
 def _order_probe(transaction: TenantTransaction, queue: Queue, video: Video, request_id: str) -> None:
-    order, name = payloads.of_video(video), str(video.id)
-    queue.enqueue(transaction.db, kinds.PROBE, order, tenant=transaction.code, unique_key=name, request_id=request_id)
+    queue.enqueue(
+        transaction.db,
+        kinds.PROBE,
+        payloads.of_video(video),
+        tenant=transaction.code,
+        unique_key=str(video.id),
+        concurrency_key=payloads.host_of(video),
+        request_id=request_id,
+    )
 
 
 def set_probe(db: Session, tenant: str, video_id: UUID, probe: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """The page at /snaps in a browser: without scripts, on a phone, and with what a script adds to it."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -9,11 +9,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from snapapp.api.product.pages import gallery
+from tests.conftest import EMBEDDED, Postgres
 from tests.web.conftest import CONTRASTS, Server, opened
 from tests.web.test_axe import violations
-from tests.web.test_operator import url
-
-__all__ = ["url"]  # a fixture
 
 MARKED = {
     "videoUrl": "https://videos.example/brete.mp4",
@@ -25,14 +23,17 @@ MARKED = {
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
 
 
-@pytest.fixture
-def full(serve: Callable[..., Server]) -> Server:
+@pytest.fixture(scope="module")
+def full(servers: Callable[[str], Postgres], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Two pages of moments, which nobody works on."""
-    site = serve(SNAPAPP_WORKER_ENABLED="false", SNAPAPP_DEMO="false")
-    for number in range(gallery.AT_ONCE + 1):
-        marked = MARKED | {"nickname": "Ana" if number else "Rui", "subject": {"id": f"BR-{number}"}}
-        assert httpx.post(f"{site.home}v2/snaps", json=marked).status_code == 202
-    return site
+    with servers(EMBEDDED).database("migrated") as url:
+        site = Server(url, tmp_path_factory.mktemp("full"), SNAPAPP_WORKER_ENABLED="false", SNAPAPP_DEMO="false")
+        site.start()
+        for number in range(gallery.AT_ONCE + 1):
+            marked = MARKED | {"nickname": "Ana" if number else "Rui", "subject": {"id": f"BR-{number}"}}
+            assert httpx.post(f"{site.home}v2/snaps", json=marked).status_code == 202
+        yield site
+        site.stop()
 
 
 def cards(page: Page) -> Any:

@@ -76,17 +76,17 @@ async def answer(house: Monolith, threads: TenantThreads, video: Video, request:
     """The part that is asked for; 502 with the reason where the other server does not give it, and 503 where too many
     of the tenant's requests wait for such servers already."""
     if threads.is_full:
-        raise _too_many()
+        raise too_many()
     try:
         file = await threads.run(_opened, house, video, within=BEGIN_WITHIN)
     except TimeoutError:
-        raise _too_many() from None
+        raise too_many() from None
     except (SourceRefused, SourceUnavailable) as error:
         raise HTTPException(502, str(error)) from None
     return media.answer_with(file, request, name=video.file_name or str(video.id), kind=kind, threads=threads)
 
 
-def _too_many() -> HTTPException:
+def too_many() -> HTTPException:
     return HTTPException(503, "Too many videos are being fetched, try again", {"Retry-After": "5"})
 
 

@@ -5,6 +5,7 @@ import * as library from "/static/library.js";
 import * as marking from "/static/marking.js";
 import * as moments from "/static/moments.js";
 import { player, press } from "/static/player.js";
+import * as remote from "/static/remote.js";
 import * as uploads from "/static/uploads.js";
 import { number, t, told } from "/static/words.js";
 
@@ -123,4 +124,5 @@ at("sign-out").addEventListener("click", async () => {
   location.assign("/");
 });
 
+remote.begin((video) => arrive(video, true));
 begin().catch((error) => put(at("lost"), t("The server does not answer as it should: {reason}", { reason: told(error.message) })));

@@ -213,6 +213,10 @@ export const PORTUGUESE = {
   "The link is there.": "O link está pronto.",
   "The link is dead, and all that stood below it.": "O link foi encerrado, com tudo o que mostrava.",
   "Describe it first: a link shows what it is.": "Descreva primeiro: o link mostra o que é.",
+  "Or the address of a video": "Ou o endereço de um vídeo",
+  Add: "Adicionar",
+  "An address begins with http:// or https:// and holds no blanks.": "Um endereço começa com http:// ou https:// e não tem espaços.",
+  "Looking at what lies there …": "Vendo o que há nesse endereço …",
   "There is no such moment.": "Não existe esse momento.",
 };
 
@@ -235,6 +239,12 @@ export const OF_THE_SERVER = [
   [/^Cancelled$/, "Cancelado"],
   [/^The upload is larger than.*/, "O arquivo é maior do que o servidor aceita"],
   [/^The upload ended too early.*/, "O envio foi interrompido"],
+  [/^There is nothing at (.*) \(status.*/, "Não há nada em $1"],
+  [/^(\S+) refuses access to .*/, "$1 não permite o acesso"],
+  [/^(\S+) (cannot be reached|cannot answer now|is too slow|broke off).*/, "$1 não responde agora: tente de novo mais tarde"],
+  [/^(\S+) is not a public address.*|^Port \d+ of (\S+) is not one.*/, "Esse endereço não é público: só se buscam vídeos de endereços públicos"],
+  [/^The URL.*|^The host of the URL.*|^Validation failed: videoUrl:.*/, "O endereço não pode ser lido"],
+  [/^Too many videos are being fetched.*/, "Há muitos vídeos sendo buscados: tente de novo"],
   [/^The disk is nearly full.*|^.*storage are used up.*/, "Não há mais espaço: exclua vídeos ou momentos"],
   [/^Video cannot be deleted.*/, "O vídeo não pode ser excluído: ainda há momentos dele"],
   [/^Snap was shared and cannot be changed.*/, "Foi compartilhado e não pode mais ser mudado"],

@@ -61,7 +61,7 @@ def address(log: Path, process: Forked) -> str:
 
 # Ids are learnt from answers, and that of an enqueue that met a held key is null: the job "null" may be refused. And
 # JSON Schema can say neither that keys are distinct, nor that a URL's path is one, nor what a film begins with, nor
-# what goes together in a search. Bytes of a remote video are a 502 where there is no such server.
+# what goes together in a search. A remote video is a 502 where there is no such server.
 CONFIG = """
 [[operations]]
 include-path-regex = "^/internal/jobs/.job_id"
@@ -77,7 +77,7 @@ checks.positive_data_acceptance.enabled = false
 checks.negative_data_rejection.expected-statuses = ["4xx"]  # 412, as tus has it
 
 [[operations]]
-include-path-regex = "^/v2/videos/.video_id./content"
+include-path-regex = "^/v2/videos/(.video_id./content|remote)"
 checks.positive_data_acceptance.enabled = false
 checks.not_a_server_error.enabled = false
 """

@@ -363,6 +363,12 @@ class Remote(BaseHTTPRequestHandler):
     modified = "Sun, 01 Mar 2026 08:15:00 GMT"
 
     def do_GET(self) -> None:
+        if self.path == "/page.html":
+            self.send_response(200)
+            self.send_header("Content-Length", "20")
+            self.end_headers()
+            self.wfile.write(b"<!doctype html><p>No")
+            return
         if self.path != "/film.mp4":
             self.send_error(404)
             return
@@ -407,6 +413,55 @@ def test_a_remote_video_is_played_through_our_guard(url: str, tmp_path: Path) ->
         with served(url, tmp_path, worker_enabled=False) as client:
             answer = client.get(f"{VIDEOS}/{video}/content")
             assert (answer.status_code, b"ftyp" in answer.content) == (502, False)
+
+
+def name(client: TestClient, video_url: object) -> Any:
+    return client.post(f"{VIDEOS}/remote", json={"videoUrl": video_url})
+
+
+def test_a_video_is_known_by_its_address_once_somebody_has_seen_one_there(url: str, tmp_path: Path, db: Db) -> None:
+    with remote() as at, served(url, tmp_path, worker_enabled=False, fetch_allowed_hosts=(at,)) as client:
+        first, again = name(client, f" http://{at}/film.mp4 "), name(client, f"http://{at}/film.mp4")
+        assert (first.status_code, again.status_code) == (200, 200)
+        video = first.json()
+        assert (video["videoUrl"], video["isUpload"], video["videoProbe"]) == (f"http://{at}/film.mp4", False, None)
+        assert again.json()["videoId"] == video["videoId"] == client.get(VIDEOS).json()["items"][0]["videoId"]
+        jobs = "SELECT kind, unique_key, concurrency_key FROM snap_processing_job"
+        assert db.execute(jobs).fetchall() == [("video.probe", video["videoId"], "host:127.0.0.1")]
+        db.execute("UPDATE snap_processing_job SET status = 'COMPLETED', finished_at = now()")
+        db.execute("""UPDATE video SET probe = '{"compatible": true}'""")
+        assert name(client, f"http://{at}/film.mp4").json()["videoProbe"]["compatible"]
+        assert scalar(db, "SELECT count(*) FROM snap_processing_job") == 1, "somebody has looked"
+        db.execute("""UPDATE video SET probe = '{"compatible": false, "reason": "it was away"}'""")
+        name(client, f"http://{at}/film.mp4")
+        assert scalar(db, "SELECT count(*) FROM snap_processing_job") == 2, "its server may be back"
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "said"),
+    [
+        ("http://{at}/gone.mp4", 400, "There is nothing at http://{at}/gone.mp4"),
+        ("http://{at}/page.html", 400, "no video that can be used"),
+        ("http://127.0.0.1:1/film.mp4", 400, "is not one that videos are fetched from"),
+        ("http://localhost/film.mp4", 400, "is not a public address"),
+        ("http://169.254.169.254/latest/meta-data", 400, "is not a public address"),
+        ("http://ana:secret@{at}/film.mp4", 400, "Validation failed"),
+        ("file:///etc/passwd", 400, "Validation failed"),
+        ("ftp://{at}/film.mp4", 400, "Validation failed"),
+        ("javascript:alert(1)", 400, "Validation failed"),
+        ("http://{at}/" + "x" * 5000, 400, "Validation failed"),
+        ("", 400, "Validation failed"),
+        (None, 400, "Validation failed"),
+        (["http://{at}/film.mp4"], 400, "Validation failed"),
+    ],
+)
+def test_an_address_that_leads_to_no_video_is_refused_with_the_reason_and_not_kept(
+    url: str, tmp_path: Path, path: Any, status: int, said: str
+) -> None:
+    with remote() as at, served(url, tmp_path, worker_enabled=False, fetch_allowed_hosts=(at,)) as client:
+        answer = name(client, path.format(at=at) if isinstance(path, str) else path)
+        assert (answer.status_code, said.format(at=at) in answer.json()["message"]) == (status, True), answer.text
+        assert client.get(VIDEOS).json()["items"] == []
 
 
 @pytest.mark.parametrize(
