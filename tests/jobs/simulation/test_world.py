@@ -39,10 +39,19 @@ def erlang_c(servers: int, asked: float) -> float:
     return top / (sum(asked**one / factorial(one) for one in range(servers)) + top)
 
 
-@pytest.mark.parametrize(("servers", "asked"), [(1, 0.5), (1, 0.8), (4, 3.0), (8, 6.4)])
-def test_waits_are_those_of_queueing_theory(servers: int, asked: float) -> None:
+LONG = pytest.mark.at_length
+
+
+@pytest.mark.parametrize(
+    ("servers", "asked", "jobs"),
+    [
+        *((1, 0.5, 30_000), (4, 2.4, 30_000)),
+        *(pytest.param(*case, 120_000, marks=LONG) for case in ((1, 0.5), (1, 0.8), (4, 3.0), (8, 6.4))),
+    ],
+)
+def test_waits_are_those_of_queueing_theory(servers: int, asked: float, jobs: int) -> None:
     dice, at, works = random.Random(7), 0.0, []
-    for _ in range(120_000):
+    for _ in range(jobs):
         at += dice.expovariate(asked)
         works.append(Work(at, dice.expovariate(1)))
     told = forecast(Load(works=works, lasts=at), Boxes(pools=(replace(ONE, max_processes=servers),)))
