@@ -5,8 +5,7 @@ Read `options` (what can be asked for), `container` (a file opened safely), `mom
 pass that makes everything), then what it uses: `scaling` (size and upright), `clip`, `pictures`, `overlay`, `quality`.
 """
 
-from snapapp.media.artefacts import Artefact, Clip, Frame
-from snapapp.media.as_json import as_json
+from snapapp.media.artefacts import Artefact, Clip, Frame, as_json
 from snapapp.media.errors import (
     InvalidWish,
     MediaError,
@@ -20,8 +19,7 @@ from snapapp.media.errors import (
     Unusable,
 )
 from snapapp.media.extract import Extracted, extract, still
-from snapapp.media.limits import Limits
-from snapapp.media.options import Overlay, Wanted, cards
+from snapapp.media.options import Limits, Overlay, Wanted, cards
 from snapapp.media.output import Folder, Output
 from snapapp.media.preview import Preview, preview
 from snapapp.media.probe import Probe, probe

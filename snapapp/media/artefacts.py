@@ -2,8 +2,9 @@
 
 import hashlib
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import PurePath
+from typing import Any
 
 from PIL import Image
 
@@ -187,3 +188,12 @@ class Making:
     def _note(self, name: str, data: bytes) -> None:
         kind = _TYPES[PurePath(name).suffix]
         self.artefacts.append(Artefact(name, kind, len(data), hashlib.sha256(data).hexdigest()))
+
+
+def as_json(value: object) -> Any:
+    """Results as plain JSON values, with the names that they have in Python."""
+    if is_dataclass(value):
+        return {field.name: as_json(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple | list):
+        return [as_json(item) for item in value]
+    return value

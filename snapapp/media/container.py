@@ -26,7 +26,7 @@ from snapapp.media.errors import (
     UnsupportedCodec,
     UnsupportedContainer,
 )
-from snapapp.media.limits import MB, Limits
+from snapapp.media.options import MB, Limits
 
 SECOND = 1_000_000  # microseconds; all times here are whole numbers of them
 

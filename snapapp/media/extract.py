@@ -9,14 +9,14 @@ from typing import BinaryIO
 from snapapp.media import pictures
 from snapapp.media.artefacts import Artefact, Clip, Frame, Making, Schedule
 from snapapp.media.container import SECOND, Video, opened
-from snapapp.media.limits import Limits
 from snapapp.media.moments import Shown, frames_from, of_frame, of_second
-from snapapp.media.options import Progress, Wanted, unheard
+from snapapp.media.options import Limits, Progress, Wanted, unheard
 from snapapp.media.output import Output
 from snapapp.media.pipeline_thread import Conveyor
 from snapapp.media.probe import Probe, clockwise, described
 from snapapp.media.scaling import studio
 
+_STILL_WIDTH = 1280
 _AHEAD = 2  # decoded frames that wait; at 4K each takes 12 MB
 _TOLERATED = SECOND // 4  # an end so little past the video's counts as complete
 
@@ -65,12 +65,12 @@ def extract(
             return _extracted(video, first, making, 0 if missing <= _TOLERATED else missing)
 
 
-def still(source: BinaryIO, at: float, max_width: int = 1280, limits: Limits | None = None) -> bytes:
+def still(source: BinaryIO, at: float) -> bytes:
     """The frame shown at this second, upright, as JPEG."""
     moment = of_second(at)
-    with opened(source, limits or Limits()) as video:
+    with opened(source, Limits()) as video:
         frame = next(frames_from(video, moment, moment)).frame
-        place = studio(video, frame, max_width)
+        place = studio(video, frame, _STILL_WIDTH)
         return pictures.jpeg(place.image(place.picture(frame)))
 
 

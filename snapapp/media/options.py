@@ -1,4 +1,4 @@
-"""What can be wanted of a video, and how whoever wants it hears how far the work is."""
+"""What can be wanted of a video, how much of a machine it may take, and how whoever wants it hears how far it is."""
 
 import re
 import unicodedata
@@ -11,8 +11,31 @@ from snapapp.media.errors import InvalidWish
 
 Progress = Callable[[int, str], None]  # a percentage and a step; what it raises ends the work
 
+MB = 1024 * 1024
 CARD_LENGTH = 48  # characters
 _COLOR = re.compile(r"(?P<name>#[0-9a-fA-F]{6}|[a-zA-Z]+)(@(?P<alpha>0|1|0?\.\d+|1\.0+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much of a machine one video may take."""
+
+    max_pixels: int = 4096 * 4096
+    """Of one frame. The decoder keeps up to 20 of them: 8 bits at this size are 24 MB each."""
+
+    max_decoded_pixels: int = 20_000_000_000
+    """Of all frames that one moment costs: 2,400 at 4K, about half a minute on two cores."""
+
+    max_preview_pixels: int = 500_000_000_000
+    """Of a whole video that is made playable: more than two hours of 1080p at 30 frames a second."""
+
+    max_header_bytes: int = 256 * MB
+    """Read before the first packet; the index of a day at 60 frames a second has about 100 MB."""
+
+    max_packet_bytes: int = 64 * MB
+    """Read from one packet to the next, so that a packet that claims the whole file does not fill the memory."""
+
+    threads: int = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

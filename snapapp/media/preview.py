@@ -11,9 +11,8 @@ from av.video.stream import VideoStream
 from snapapp.media.clip import ClipWriter, film
 from snapapp.media.container import SECOND, Video, codec_name, opened
 from snapapp.media.errors import Unreadable
-from snapapp.media.limits import Limits
 from snapapp.media.moments import all_frames, duration
-from snapapp.media.options import Progress, unheard
+from snapapp.media.options import Limits, Progress, unheard
 from snapapp.media.probe import probe
 from snapapp.media.scaling import studio
 

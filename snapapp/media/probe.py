@@ -18,8 +18,8 @@ from snapapp.media.container import (
     why_not,
 )
 from snapapp.media.errors import MediaError, NoVideo, Unusable
-from snapapp.media.limits import Limits
 from snapapp.media.moments import frames_from
+from snapapp.media.options import Limits
 
 _HDR = {16, 18}  # transfer characteristics: PQ, HLG
 _BROWSERS = {

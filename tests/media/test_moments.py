@@ -12,8 +12,8 @@ from snapapp import media
 from snapapp.media import PastTheEnd
 from snapapp.media.container import opened
 from snapapp.media.errors import Unreadable, UnsupportedContainer
-from snapapp.media.limits import Limits
 from snapapp.media.moments import frames_from, of_frame
+from snapapp.media.options import Limits
 from tests.media.conftest import Video, Whole
 from tests.media.material import GOOD, PYRAMID, X264, Interval, Recipe, make, moments, number_on, shown_at
 

@@ -125,22 +125,20 @@ def _ours(error: psycopg.Error) -> Exception:
 _SHOW = """
 SELECT id, host, action, pool, amount, reason, source, status, output, created_at, expires_at, taken_at, finished_at
   FROM command_overview
- WHERE id < %(before)s AND (%(only)s::bigint IS NULL OR id = %(only)s) AND (%(host)s::text IS NULL OR host = %(host)s)
+ WHERE id < %(before)s AND (%(only)s::bigint IS NULL OR id = %(only)s)
    AND (%(people)s IS FALSE OR source <> 'autoscaler')
  ORDER BY id DESC LIMIT %(limit)s
 """
 
 
-def sent(
-    db: Db, *, before: int | None = None, host: str | None = None, limit: int = 50, by_people: bool = False
-) -> list[Sent]:
+def sent(db: Db, *, before: int | None = None, limit: int = 50, by_people: bool = False) -> list[Sent]:
     """The newest first; `before` is the id of one. A host that does not answer shows in the output."""
-    given = {"before": before or _HIGHEST, "only": None, "host": host, "limit": limit, "people": by_people}
+    given = {"before": before or _HIGHEST, "only": None, "limit": limit, "people": by_people}
     return [_sent(row) for row in run(db, _SHOW, given)]
 
 
 def one(db: Db, command: int) -> Sent:
-    given = {"before": _HIGHEST, "only": command, "host": None, "limit": 1, "people": False}
+    given = {"before": _HIGHEST, "only": command, "limit": 1, "people": False}
     rows = run(db, _SHOW, given)
     if not rows:
         raise UnknownPool(f"there is no command {command}")

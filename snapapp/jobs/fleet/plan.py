@@ -234,10 +234,9 @@ class Plan:
 _SHARED: Mapping[str, Reader[Any]] = {"max_processes": _whole(1, 10_000), "reserve_mb": _whole(0, 1_048_576)}
 
 
-def without_a_file(queues: tuple[str, ...] = (), processes: int | None = None) -> Plan:
+def without_a_file(queues: tuple[str, ...] = ()) -> Plan:
     """One pool, over all queues where none is named: up to a process for each core, as the work asks for them."""
-    most = processes or os.cpu_count() or 1
-    pool = Pool(name="default-supervisor", queues=queues, max_processes=most, balance=Balance.AUTO)
+    pool = Pool(name="default-supervisor", queues=queues, max_processes=os.cpu_count() or 1, balance=Balance.AUTO)
     return Plan(pools=(pool,))
 
 

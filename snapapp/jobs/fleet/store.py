@@ -66,7 +66,7 @@ RETURNING id
 """
 
 _BEAT = """
-UPDATE job_master SET status = %(status)s, note = %(note)s, beat_at = now(), expires_at = now() + %(lives_for)s
+UPDATE job_master SET status = %(status)s, beat_at = now(), expires_at = now() + %(lives_for)s
  WHERE host = %(host)s AND id = %(id)s
 RETURNING EXISTS (SELECT FROM job_command WHERE host = %(host)s AND status = 'PENDING')
 """
@@ -84,9 +84,9 @@ def hold(db: Db, master: Master, instead: str | None = None) -> bool:
     return bool(run(db, _HOLD, asdict(master) | {"lives_for": LIVES_FOR, "instead": instead}))
 
 
-def beat(db: Db, master: Master, *, status: str = "ACTIVE", note: str | None = None) -> bool | None:
+def beat(db: Db, master: Master, *, status: str = "ACTIVE") -> bool | None:
     """Does a command wait for us? None: the host is not ours any more."""
-    given = {"host": master.host, "id": master.id, "status": status, "note": note, "lives_for": LIVES_FOR}
+    given = {"host": master.host, "id": master.id, "status": status, "lives_for": LIVES_FOR}
     rows = run(db, _BEAT, given)
     return bool(rows[0][0]) if rows else None
 

@@ -120,7 +120,6 @@ def release(
     running: Collection[int] | None,
     *,
     besides: Collection[int] = (),
-    spread: timedelta = timedelta(0),
     refused: Refused | None = None,
 ) -> list[int]:
     """Takes back what a worker held that is known to be dead; `running` is what it was running (None: who knows)."""
@@ -128,7 +127,7 @@ def release(
         "worker": worker,
         "running": None if running is None else list(running),
         "besides": list(besides),
-        "spread": spread,
+        "spread": timedelta(0),
         "settled_for": timedelta(0),
         "limit": None,
     }

@@ -22,20 +22,11 @@ _AGAIN_AFTER = 5.0  # seconds, where something is wrong with a schedule
 class Watch:
     """`look` may be called once, by a test, without the thread that `start` starts."""
 
-    def __init__(
-        self,
-        worker: str,
-        line: Line,
-        declarations: Sequence[Declaration],
-        events: Events,
-        *,
-        look_every: float | None = None,
-    ) -> None:
+    def __init__(self, worker: str, line: Line, declarations: Sequence[Declaration], events: Events) -> None:
         self._worker = worker
         self._line = line
         self._ours = {its.schedule.name: its for its in declarations}
         self._events = events
-        self._look_every = LOOK_EVERY if look_every is None else look_every
         self._declared: set[str] = set()  # this and the next belong to whoever looks
         self._superseded: set[str] = set()  # told once
         self._stopping = threading.Event()
@@ -57,7 +48,7 @@ class Watch:
         with self._line.connection() as db:
             standings = {standing.name: standing for standing in ledger.look(db, list(self._ours), self._worker)}
             waits = [self._look_at(db, its, standings.get(name)) for name, its in self._ours.items()]
-        return min([self._look_every, *waits])
+        return min([LOOK_EVERY, *waits])
 
     def close(self) -> None:
         self._line.close()
@@ -81,7 +72,7 @@ class Watch:
         self._superseded.discard(schedule.name)
         self._tell(schedule, ledger.settle_due(db, standing, self._worker))
         next_slot = next(upcoming(schedule.spec, schedule.tz, max(standing.now, standing.settled_until)), None)
-        return self._look_every if next_slot is None else (next_slot.at - standing.now).total_seconds()
+        return LOOK_EVERY if next_slot is None else (next_slot.at - standing.now).total_seconds()
 
     def _stand_for(self, db: psycopg.Connection[Row], ours: Declaration, standing: Standing | None) -> float:
         """Our declaration is not there, or does not count. Whoever declared last wins, as long as one of them lives."""
@@ -90,7 +81,7 @@ class Watch:
                 self._superseded.add(standing.name)
                 facts = {"ours": _when(ours.schedule), "theirs": _when(standing), "by": standing.declared_by}
                 self._emit(names.SCHEDULE_SUPERSEDED, logging.WARNING, schedule=standing.name, **facts)
-            return self._look_every
+            return LOOK_EVERY
         return self._declare(db, ours)
 
     def _is_ours(self, schedule: Schedule, standing: Standing) -> bool:
