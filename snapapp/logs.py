@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import NoReturn
 
 from snapapp.jobs.events import Events
-from snapapp.jobs.log_lines import ConsoleFormatter, JsonFormatter, LogLines
+from snapapp.jobs.metrics.log_lines import ConsoleFormatter, JsonFormatter, LogLines
 from snapapp.settings.table import LogFormat, LogLevel, Settings
 
 _log = logging.getLogger(__name__)

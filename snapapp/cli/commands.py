@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 
 from snapapp import logs, postgres
 from snapapp.cli.explanation import explanation
-from snapapp.jobs import cli, doctor, kinds, registry
+from snapapp.jobs import cli, doctor, registry
 from snapapp.jobs.cli.shown import milliseconds, say
+from snapapp.jobs.process import kinds
 from snapapp.postgres import database, schema
 from snapapp.postgres.in_use import in_use
 from snapapp.processing import checks, loading

@@ -10,7 +10,7 @@ import pytest
 
 from snapapp.jobs import Job, Permanent, enqueue, enqueue_many, events
 from snapapp.jobs.events import Event, Events
-from snapapp.jobs.log_lines import JsonFormatter, LogLines
+from snapapp.jobs.metrics.log_lines import JsonFormatter, LogLines
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from tests import ROOT, events_page

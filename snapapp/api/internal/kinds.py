@@ -6,7 +6,8 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from snapapp.api.http.schema import Shown
-from snapapp.jobs import kinds, registry
+from snapapp.jobs import registry
+from snapapp.jobs.process import kinds
 
 router = APIRouter(prefix="/internal/kinds", tags=["jobs"])
 
