@@ -249,7 +249,7 @@ DEFECTS: dict[str, Mutant] = {
         "Q40 R3",
         "a log line does not say which worker it is about",
         "jobs/test_events::test_every_log_line_about_a_job_carries_the_promised_fields",
-        ("snapapp/jobs/log_lines.py", '        ("workerId", "worker_id"),\n', ""),
+        ("snapapp/jobs/metrics/log_lines.py", '        ("workerId", "worker_id"),\n', ""),
     ),
     "no-alert-for-stuck-jobs": defect(
         "Q49",
