@@ -8,16 +8,16 @@ from contextlib import ExitStack
 from functools import partial
 from subprocess import PIPE, STDOUT
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from tenacity.wait import wait_base
 
 from snapapp.jobs.context import STEPS, Tell, Within
 from snapapp.jobs.errors import ChildDied, JobTimeout
 from snapapp.jobs.executors import attempt, late_report, messages
-from snapapp.jobs.executors.process_group import MB, Group, Watch, close_pipes, signal_name
+from snapapp.jobs.executors.process_group import MB, Group, Watch, close_pipes, exceeded, signal_name
 from snapapp.jobs.executors.reaper import Guard
-from snapapp.jobs.executors.runners import Runner
+from snapapp.jobs.executors.runners import GroupRunner
 from snapapp.jobs.model import JSON_CAP, Buried, Failure, Job, Outcome, Succeeded
 from snapapp.jobs.os import environment
 from snapapp.jobs.registry import Processor
@@ -33,7 +33,15 @@ _LAST_LINES = 20
 _STACKS_CAP = 65536  # bytes
 
 
-class Child(Runner):
+class Order(NamedTuple):
+    """What a child is to do with a job, and with how much memory."""
+
+    path: str  # of the processor's function
+    context: str | None  # and of the application's hook around it
+    limit_mb: int
+
+
+class Child(GroupRunner):
     """One process, one job at a time. Used by its slot's thread only; `interrupt` and `shut` may come from any."""
 
     def __init__(self, modules: tuple[str, ...], settings: JobsSettings, guard: Guard, within: Within) -> None:
@@ -110,24 +118,28 @@ class Child(Runner):
             ours.pop_all()  # the line closes them
 
     def _attempt(self, job: Job, processor: Processor, wait: wait_base, limit_mb: int) -> Outcome:
-        """A child that died while it waited for work has cost the job nothing: another one gets it."""
+        answer = self._answer(job, Order(processor.path, self._within.path, limit_mb))
+        return outcome_of(job, answer, wait, limit_mb)
+
+    def _answer(self, job: Job, order: "Order") -> dict[str, Any]:
+        """The child's last word. One that died while it waited for work has cost the job nothing: another gets it."""
         for is_last in (False, True):
             line = self.warm_up(job)
             assert self._group
-            self._group.allow_data(limit_mb)
+            self._group.allow_data(order.limit_mb)
             self._jobs += 1
             timeout = JobTimeout(f"{job.kind} job {job.id} was killed at its time limit")
             box = partial(self._open_box, line, job)
-            watch = Watch(self._group, job, job.deadline or monotonic(), timeout, limit_mb, on_soft_deadline=box)
+            watch = Watch(self._group, job, job.deadline or monotonic(), timeout, order.limit_mb, on_soft_deadline=box)
             self._group.begin()
-            line.ask({"path": processor.path, "context": self._within.path, "job": _fields(job)})
+            line.ask({"path": order.path, "context": order.context, "job": fields(job)})
             try:
                 answer = line.listen(watch, {"done", "failed", "snooze"}, job)
             finally:
                 watch.account()
             if answer is not None:
                 self._group.kept = frozenset(int(pid) for pid in answer.get("kept", ()))
-                return _outcome(job, answer, wait, watch)
+                return answer
             if is_last or line.has_begun or job.stop:
                 raise self._death()
             self.close()
@@ -202,7 +214,10 @@ class _Line:
                     continue  # somebody whom an earlier job left behind
                 if message.keys() & ends:
                     return message
-                self._hear(message, job)
+                if "begun" in message:
+                    self.has_begun = True
+                elif job:
+                    hear(message, job, self._tell)
             if self._inbox.is_closed or (self._group.ear in ready and self._answers not in ready):
                 return None
 
@@ -269,17 +284,17 @@ class _Line:
         self._said = (self._said + data)[-_LAST_WORDS:]
         return bool(data)
 
-    def _hear(self, message: dict[str, Any], job: Job | None) -> None:
-        """Checked like anything from outside: who decodes hostile input may have become hostile."""
-        if "begun" in message:
-            self.has_begun = True
-        elif job and "progress" in message:
-            job.update_progress(dict(json.loads(message["progress"])))
-        elif job and "log" in message:
-            level, text = message["log"]
-            job.log(text, level=level)
-        elif job and message.get("context") in STEPS:
-            self._tell(job, message["context"])
+
+def hear(message: dict[str, Any], job: Job, tell: Tell) -> None:
+    """Passes on what a child says of a job that runs. Checked like anything from outside: who decodes hostile input
+    may have become hostile."""
+    if "progress" in message:
+        job.update_progress(dict(json.loads(message["progress"])))
+    elif "log" in message:
+        level, text = message["log"]
+        job.log(text, level=level)
+    elif message.get("context") in STEPS:
+        tell(job, message["context"])
 
 
 def _pipe(ours: ExitStack, theirs: ExitStack, *, out: bool) -> tuple[int, int]:
@@ -291,7 +306,7 @@ def _pipe(ours: ExitStack, theirs: ExitStack, *, out: bool) -> tuple[int, int]:
     return near, far
 
 
-def _fields(job: Job) -> dict[str, Any]:
+def fields(job: Job) -> dict[str, Any]:
     return {
         "id": job.id,
         "kind": job.kind,
@@ -310,15 +325,16 @@ def _fields(job: Job) -> dict[str, Any]:
     }
 
 
-def _outcome(job: Job, answer: dict[str, Any], wait: wait_base, watch: Watch) -> Outcome:
+def outcome_of(job: Job, answer: dict[str, Any], wait: wait_base, limit_mb: int) -> Outcome:
+    """What a child's last word means. Checked like anything from outside."""
     if "done" in answer:
         return Succeeded(_checked(answer["done"]))
     if "snooze" in answer:
         return attempt.snoozed(answer["snooze"])
     told = answer["failed"]
     failure = Failure.told(told["error"], told["trace"], lacked_memory=bool(told["lacked_memory"]))
-    if failure.error.partition(":")[0] == "MemoryError" and watch.limits_memory:
-        error = f"MemoryExceeded: {watch.exceeded('was refused more memory')}"
+    if failure.error.partition(":")[0] == "MemoryError" and limit_mb:
+        error = f"MemoryExceeded: {exceeded(job, 'was refused more memory', limit_mb)}"
         failure = Failure.told(error, failure.trace, lacked_memory=True)
     return Buried(failure) if told["permanent"] else attempt.failed(job, failure, wait)
 

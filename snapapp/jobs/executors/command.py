@@ -33,7 +33,7 @@ from snapapp.jobs.executors.errors import (
 )
 from snapapp.jobs.executors.process_group import Group, Watch, close_pipes, signal_name
 from snapapp.jobs.executors.reaper import Guard
-from snapapp.jobs.executors.runners import Runner
+from snapapp.jobs.executors.runners import GroupRunner
 from snapapp.jobs.model import JSON_CAP, TEXT_CAP, Failure, Job, Outcome, Succeeded, to_json
 from snapapp.jobs.os import processes
 from snapapp.jobs.registry import Processor
@@ -48,7 +48,7 @@ _KEPT = frozenset({"PATH", "LANG", "TZ"})
 _ANY_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
-class Command(Runner):
+class Command(GroupRunner):
     """A slot of the executor for commands."""
 
     def __init__(self, settings: JobsSettings, guard: Guard, within: Within) -> None:

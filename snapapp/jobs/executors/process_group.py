@@ -192,20 +192,13 @@ class Watch:
             self._gap = min(2 * self._gap, LOOK_EVERY)
             self._look_at = now + self._gap
             if self._used_mb() > self._memory_mb > 0 and self._used_mb() > self._memory_mb:
-                raise self.exceeded(f"used {self.peak / MB:.0f} MB of memory and was killed")
+                assert self._job
+                raise exceeded(self._job, f"used {self.peak / MB:.0f} MB of memory and was killed", self._memory_mb)
 
     def account(self) -> None:
         """The attempt is over: what has it used? Asked before its group is reaped."""
         if self._job:
             self._group.used(self._job, self.peak)
-
-    @property
-    def limits_memory(self) -> bool:
-        return self._memory_mb > 0
-
-    def exceeded(self, what: str) -> MemoryExceeded:
-        assert self._job
-        return MemoryExceeded(f"{self._job.kind} job {self._job.id} {what}: its limit is {self._memory_mb} MB")
 
     def _used_mb(self) -> float:
         used = self._group.memory()
@@ -213,6 +206,10 @@ class Watch:
         if self._job:
             self._job.peak = self.peak or None
         return used / MB
+
+
+def exceeded(job: Job, what: str, limit_mb: int) -> MemoryExceeded:
+    return MemoryExceeded(f"{job.kind} job {job.id} {what}: its limit is {limit_mb} MB")
 
 
 def close_pipes(process: subprocess.Popen[bytes]) -> None:

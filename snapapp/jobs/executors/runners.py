@@ -1,4 +1,4 @@
-"""Slots whose jobs run in process groups, so that a kill ends them, whatever they do."""
+"""Slots whose jobs run outside of this process, where a kill ends them, whatever they do."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -22,24 +22,20 @@ _RAISED = 2
 
 
 class Runner(ABC):
-    """A slot that runs its jobs in a process group. Ties each job to its group, so that a kill meant for one job
+    """A slot of which each job runs somewhere else. Ties each job to where it runs, so that a kill meant for one job
     never hits the next."""
 
-    def __init__(self, guard: Guard, settings: JobsSettings) -> None:
-        self._guard = guard
+    def __init__(self, settings: JobsSettings) -> None:
         self._settings = settings
         self._lock = Lock()  # whose turn it is and what it runs in change together
         self._job: Job | None = None
-        self._group: Group | None = None
-        self._is_shut = False
 
     def run(self, job: Job, processor: Processor, wait: wait_base) -> Outcome:
-        """One attempt. Whatever happens to the group happens to this attempt only."""
+        """One attempt. Whatever happens where it runs happens to this attempt only."""
         if job.exhausted:
             return attempt.run(job, processor, wait)
         wait = processor.wait or wait
-        its_own = processor.memory_mb if job.memory_mb is None else job.memory_mb
-        limit = self._settings.job_memory_mb if its_own is None else its_own
+        limit = self._memory_limit(job, processor)
         with self._holding(job):
             try:
                 outcome = self._attempt(job, processor, wait, limit)
@@ -51,29 +47,34 @@ class Runner(ABC):
     @abstractmethod
     def _attempt(self, job: Job, processor: Processor, wait: wait_base, limit_mb: int) -> Outcome: ...
 
+    def reserve(self, job: Job, processor: Processor) -> None:  # noqa: B027 - most have their place
+        """Before the attempt begins, whose time limit is for the job: waits for a place to run it, and raises if there
+        is none. Returns early where the job is to stop."""
+
     def prepare(self) -> None:  # noqa: B027 - most have nothing to prepare
         """Called by the slot's thread when its first job has come, before that begins, and after each."""
 
+    @abstractmethod
     def close(self) -> None:
         """Ends what is left and lets go of it."""
-        self._end_group()
 
     @property
     def ends_in(self) -> float:
         """Seconds that its thread may take for `close`; 0: there is nothing to be gentle with."""
         return 0.0
 
+    @abstractmethod
     def interrupt(self, job: Job) -> None:
-        with self._lock:
-            if self._job is job and self._group:
-                self._group.kill()
+        """Ends this job, if it is the one that runs."""
 
+    @abstractmethod
     def shut(self) -> None:
-        """Ends what runs, for good; what is idle and has hooks to run is ended by `close`."""
-        with self._lock:
-            self._is_shut = True
-            if self._group and (self._job or not self.ends_in):
-                self._group.kill()
+        """Ends what runs, for good."""
+
+    def _memory_limit(self, job: Job, processor: Processor) -> int:
+        """In MB; 0: none."""
+        its_own = processor.memory_mb if job.memory_mb is None else job.memory_mb
+        return self._settings.job_memory_mb if its_own is None else its_own
 
     @contextmanager
     def _holding(self, job: Job) -> Iterator[None]:
@@ -84,6 +85,31 @@ class Runner(ABC):
         finally:
             with self._lock:
                 self._job = None
+
+
+class GroupRunner(Runner):
+    """In a process group on this machine."""
+
+    def __init__(self, guard: Guard, settings: JobsSettings) -> None:
+        super().__init__(settings)
+        self._guard = guard
+        self._group: Group | None = None
+        self._is_shut = False
+
+    def close(self) -> None:
+        self._end_group()
+
+    def interrupt(self, job: Job) -> None:
+        with self._lock:
+            if self._job is job and self._group:
+                self._group.kill()
+
+    def shut(self) -> None:
+        """What is idle and has hooks to run is ended by `close`."""
+        with self._lock:
+            self._is_shut = True
+            if self._group and (self._job or not self.ends_in):
+                self._group.kill()
 
     def _launch(self, argv: list[str], **how: Any) -> Group:
         with self._lock:
