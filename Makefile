@@ -71,7 +71,7 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 lock: ## pin the dependencies anew (needs uv); ARGS=--upgrade takes newer ones
 	@command -v uv >/dev/null || { echo "make lock needs uv; one way to get it: pipx install uv" >&2; exit 1; }
 	$(COMPILE) $(ARGS) -o requirements.lock
-	$(COMPILE) $(ARGS) --extra dev -c requirements.lock -o requirements-dev.lock
+	$(COMPILE) $(ARGS) --extra dev --extra compute -c requirements.lock -o requirements-dev.lock
 	$(COMPILE) $(ARGS) --extra peers -c requirements-dev.lock -o requirements-peers.lock
 
 clean: ## remove .venv and every cache; never var, where the data is

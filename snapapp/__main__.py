@@ -30,7 +30,7 @@ _DOERS = {  # the modules of snapapp.cli, by what they do
     **dict.fromkeys(("backup", "restore", "drill"), "backups"),
     **dict.fromkeys(("psql", "migrate", "config", "doctor", "check-deploy", "kinds"), "commands"),
     **dict.fromkeys(_FAMILIES, "queue"),
-    **{name: name for name in ("worker", "supervisor", "top", "simulate")},
+    **{name: name for name in ("worker", "supervisor", "compute", "top", "simulate")},
 }
 
 
@@ -117,6 +117,7 @@ def _parser(typed: Sequence[str]) -> ArgumentParser:
     serve.add_argument("--reload", action="store_true", help="start anew when a file of the code changes")
     _add_worker(commands)
     _add_supervisor(commands)
+    _add_compute(commands)
     _add_migrate(commands)
     _add_psql(commands)
     _add_config(commands)
@@ -170,6 +171,23 @@ def _add_supervisor(commands: "_SubParsersAction[Parser]") -> None:
     )
     supervisor.add_argument("--plan", type=_as("fleet_plan"), metavar="FILE", help="TOML (default: one pool for all)")
     supervisor.add_argument("--check", action="store_true", help="read the plan, print it, start nothing")
+
+
+def _add_compute(commands: "_SubParsersAction[Parser]") -> None:
+    what = "be a node of a cluster, on which workers run their children"
+    compute = commands.add_parser("compute", help=what, description="Takes part in a cluster that runs children.")
+    family = compute.add_subparsers(dest="act", metavar="COMMAND", required=True)
+    node = family.add_parser("node", help=what, description=f"{what.capitalize()}, until a signal.")
+    node.add_argument("scheduler", nargs="?", type=_as("compute"), help="dask://host:port (default: SNAPAPP_COMPUTE)")
+    node.add_argument("--cores", type=_size, metavar="N", help="for jobs (default: those of the machine)")
+    node.add_argument("--memory-mb", type=_size, metavar="MB", help="for jobs (default: all but 512 MB)")
+    node.add_argument("--name", help="a label for people; no two nodes may have the same")
+
+
+def _size(text: str) -> int:
+    if text.isascii() and text.isdecimal() and len(text) < 9 and int(text) > 0:
+        return int(text)
+    raise ArgumentTypeError(f"{text!r} is not a whole number from 1 to 99999999")
 
 
 def _add_migrate(commands: "_SubParsersAction[Parser]") -> None:
@@ -270,7 +288,7 @@ def _add_doctor(commands: "_SubParsersAction[Parser]", typed: Sequence[str]) -> 
     if typed[:1] in (["doctor"], [_ALL]):
         from snapapp.jobs.doctor import CHECKS
 
-        checks = (*CHECKS, "backups")
+        checks = (*CHECKS, "backups", "decoders", "compute")
         names = ", ".join(checks)
         doctor.add_argument("--only", type=_among(checks), default=(), metavar="CHECK,…", help=f"among {names}")
     doctor.add_argument("--fix", action="store_true", help="do what is safe: sweep, analyze, clear away dead workers")

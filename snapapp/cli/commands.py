@@ -12,7 +12,7 @@ from snapapp.jobs.cli.shown import milliseconds, say
 from snapapp.jobs.process import kinds
 from snapapp.postgres import database, schema
 from snapapp.postgres.in_use import in_use
-from snapapp.processing import checks, loading
+from snapapp.processing import checks, compute_check, loading
 from snapapp.processing.decoder import check as decoders
 from snapapp.settings.table import LogLevel, Settings
 
@@ -94,7 +94,7 @@ def described(settings: Settings, url: str) -> doctor.House:
         connections=database.connections_needed(settings),
         disk_free_min_mb=settings.disk_free_min_mb,
         schema=schema.wanted(product=settings.has_product),
-        checks=checks.of(settings) if settings.has_product else {},
+        checks=checks.of(settings),
     )
 
 
@@ -104,11 +104,12 @@ def check_deploy(arguments: Namespace, settings: Settings) -> int:
         with in_use(settings) as url, doctor.consulting(url) as line:
             deploy = doctor.compare(line, registry.default)
         missing = decoders.said() if settings.has_product else None
+        cluster = compute_check.said(settings.compute) if settings.compute else None
         if arguments.json:
-            cli.show_json(deploy.as_json() | {"decoders": missing})
+            cli.show_json(deploy.as_json() | {"decoders": missing, "compute": cluster})
         else:
             _say_lines(doctor.of_deploy(deploy))
-            _say_lines([f"Beside it: {missing}."] if missing else [])
+            _say_lines(f"Beside it: {said}." for said in (missing, cluster) if said)
         return 0 if deploy.is_safe else 1
 
     return _or_two(look)

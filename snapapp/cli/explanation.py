@@ -28,6 +28,8 @@ def explanation(error: BaseException) -> str | None:
             return f"The database refuses: {one_line(str(error))}"
         case ModuleNotFoundError() if (error.name or "").partition(".")[0] in _OF_EXTRAS:
             return f"{error.name} is not installed, which the queue alone does not need: {_TO_TYPE}"
+        case ModuleNotFoundError() if (error.name or "").partition(".")[0] in ("dask", "distributed"):
+            return f"{error.name} is not installed, which a cluster takes: type `pip install 'snapapp[compute]'`."
         case OSError() if error.strerror:
             return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return None

@@ -46,6 +46,7 @@ class Processor:
     commit: Commit | None = None
     failed: Failed | None = None
     memory_mb: int | None = None  # None: the worker's default; 0: no limit
+    cores: int = 1  # that it keeps busy, where a cluster is asked for a place
     command: tuple[str, ...] = ()  # empty, for the executor of that name: the function returns what to run
 
     @property
@@ -107,17 +108,20 @@ class Registry:
         commit: Commit | None = None,
         failed: Failed | None = None,
         memory_mb: int | None = None,
+        cores: int = 1,
         command: Sequence[str] = (),
     ) -> Callable[[F], F]:
         """Declares the decorated function as the processor of a kind. `async def` runs in the async executor.
 
         executor="command" runs a program: `command`, and then the function is never called; or, without it, the
-        list of texts that the function returns for the job. `memory_mb` is for process and command.
+        list of texts that the function returns for the job. `memory_mb` is for process and command, `cores` for
+        process on a cluster, whose nodes are filled by both.
         """
 
         def declare(function: F) -> F:
             chosen: ExecutorName = executor or ("async" if inspect.iscoroutinefunction(function) else "thread")
             _check_executor(kind, function, chosen, command, memory_mb)
+            _check_cores(kind, chosen, cores)
             self.add(
                 Processor(
                     kind=kind,
@@ -130,6 +134,7 @@ class Registry:
                     commit=commit,
                     failed=failed,
                     memory_mb=memory_mb,
+                    cores=cores,
                     command=tuple(command),
                 )
             )
@@ -255,6 +260,13 @@ def _check_executor(
         raise ValueError(f"{kind}: only what runs in a process of its own has a memory limit")
     if memory_mb is not None and memory_mb < 0:
         raise ValueError(f"{kind}: a memory limit must not be negative: {memory_mb}")
+
+
+def _check_cores(kind: str, executor: ExecutorName, cores: int) -> None:
+    if not 1 <= cores <= 1024:
+        raise ValueError(f"{kind}: 1 to 1024 cores, not {cores}")
+    if cores != 1 and executor != "process":
+        raise ValueError(f"{kind}: only what runs in a child process says how many cores it takes")
 
 
 def _check_routine(routine: Routine, needless: list[str]) -> None:

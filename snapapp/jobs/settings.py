@@ -1,9 +1,21 @@
 """How a worker behaves: frozen, with units in the types, checked at construction. Reads no environment."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from math import isfinite
+
+CLUSTER = "dask://host:port or dask+tls://host:port"
+_CLUSTER = re.compile(r"dask(\+tls)?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?):([0-9]{1,5})")
+
+
+def cluster_url(typed: str) -> str | None:
+    """The scheduler's address as Dask has it; None where it is none."""
+    found = _CLUSTER.fullmatch(typed)
+    if not found or not 0 < int(found[3]) < 65_536:
+        return None
+    return f"{'tls' if found[1] else 'tcp'}://{found[2]}:{found[3]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +64,7 @@ class JobsSettings:
     child_max_rss_mb: int = 300  # likewise, when it is this big
     child_environment: Mapping[str, str] = field(default_factory=dict, repr=False)  # beside what any program needs
     child_nice: int = 5  # how far children and commands stand behind the process that started them
+    compute: str | None = None  # a cluster's scheduler, on whose nodes the children run; None: here
     job_memory_mb: int = 512  # of a job in a child or a command, where its kind says nothing; 0: no limit
     memory_free_min_mb: int = 100  # kinds in processes of their own are claimed only if what they need leaves so much
     commands: int = 2  # programs of `command` jobs at once
@@ -97,6 +110,10 @@ class JobsSettings:
                 (self.child_max_jobs < 1, f"a child must do at least 1 job, not {self.child_max_jobs}"),
                 (self.child_max_rss_mb < 1, f"a child needs at least 1 MB, not {self.child_max_rss_mb}"),
                 (not 0 <= self.child_nice <= 19, f"niceness must lie between 0 and 19, not {self.child_nice}"),
+                (
+                    self.compute is not None and cluster_url(self.compute) is None,
+                    f"compute must be {CLUSTER}, not {self.compute}",
+                ),
                 (self.job_memory_mb < 0, f"a job's memory must not be negative: {self.job_memory_mb}"),
                 (self.job_connections < 0, f"job connections must not be negative: {self.job_connections}"),
                 (

@@ -20,6 +20,7 @@ from snapapp.settings.types import (
     automatic,
     bucket_name,
     choice,
+    cluster_address,
     days,
     folder_or_bucket,
     hours,
@@ -256,6 +257,11 @@ class Settings:
     worker_concurrency: int = setting(whole(1, 1_000), "4", "Jobs run in threads at once.")
     worker_async_concurrency: int = setting(whole(1, 10_000), "100", "`async def` jobs run at once.")
     worker_children: int = setting(whole(1, 256), "2", "Warm child processes, each running one job at a time.")
+    compute: str | None = setting(
+        optional(cluster_address()),
+        "",
+        "A cluster's scheduler (dask://host:8786), on whose nodes those children run; none: on this machine.",
+    )
     worker_commands: int = setting(whole(1, 256), "2", "Programs of `command` jobs run at once.")
     worker_max_stuck: int | None = setting(
         optional(whole(1, 1_000)),
@@ -357,6 +363,7 @@ class Settings:
             concurrency=self.worker_concurrency,
             async_concurrency=self.worker_async_concurrency,
             children=self.worker_children,
+            compute=self.compute,
             child_max_jobs=self.child_max_jobs,
             child_max_rss_mb=self.child_max_rss_mb,
             child_nice=self.child_nice,

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
+from snapapp.jobs.settings import CLUSTER, cluster_url
+
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
 
@@ -209,6 +211,15 @@ _HOST_LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _FETCH_HOST = re.compile(
     rf"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?P<name>{_HOST_LABEL}(?:\.{_HOST_LABEL})*))(?::(?P<port>[0-9]{{1,5}}))?"
 )
+
+
+def cluster_address() -> Reader[str]:
+    def read(text: str) -> str:
+        if cluster_url(text) is None:
+            raise UnreadableError
+        return text
+
+    return Reader(CLUSTER, read)
 
 
 def web_address() -> Reader[str]:

@@ -24,6 +24,7 @@ COMMANDS = [
     "serve",
     "worker",
     "supervisor",
+    "compute",
     "migrate",
     "psql",
     "config",
@@ -118,6 +119,11 @@ def test_the_documentation_names_every_command_in_the_order_of_help(call: Call) 
         "jobs replay --status failed",
         "jobs discard --failed",
         "queues pause",
+        "compute",
+        "compute node tcp://scheduler:8786",
+        "compute node dask://scheduler",
+        "compute node dask://scheduler:8786 --cores 0",
+        "compute node dask://scheduler:8786 --memory-mb 1.5",
     ],
 )
 def test_what_cannot_be_understood_exits_with_2_and_says_why(call: Call, typed: str) -> None:

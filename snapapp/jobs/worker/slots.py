@@ -43,6 +43,7 @@ from snapapp.jobs.worker.settler import Settler
 from snapapp.jobs.worker.watchdog import Watchdog
 
 T = TypeVar("T")
+Reserve = Callable[[Job, Processor], None]  # waits for a place where the job may run, or raises
 Run = Callable[[Job, Processor], Outcome | None]  # None: it took so long that somebody else has concluded the job
 
 _BESIDE_THE_LOOP = 4  # threads for hooks of coroutines and for what they need before they begin
@@ -92,8 +93,7 @@ class Executors:
             in_children = [one.function for one in self._processors.values() if one.executor == "process"]
             wanted_there = [*in_children, self._parts.within.hook] if self._parts.within.hook else in_children
             modules = sorted({function.__module__ for function in wanted_there})
-            started = [Child(tuple(modules), settings, self._guard, self._parts.within) for _ in range(children)]
-            executors["process"] = self._runner_executor(started, "child", first_mark=threads)
+            executors["process"] = self._children(settings, tuple(modules), first_mark=threads)
         if commands:
             command.sweep()
             programs = [Command(settings, self._guard, self._parts.within) for _ in range(commands)]
@@ -141,7 +141,7 @@ class Executors:
 
     # --- one job ----------------------------------------------------------------------------------------------
 
-    def _work(self, mark_at: int, run: Run) -> Work:
+    def _work(self, mark_at: int, run: Run, reserve: Reserve | None = None) -> Work:
         """The hot path: whatever can be looked up before, is."""
         mark, processors, hears = self.state_file.marker(mark_at), self._processors, self._events.hears
         give_way = self._parts.web_priority.give_way
@@ -149,7 +149,7 @@ class Executors:
         def work(job: Job) -> bool:
             give_way()
             try:
-                if not self._may_begin(job):
+                if not self._may_begin(job, reserve):
                     return True
                 processor = processors[job.kind]
                 mark(job.id, job.deadline or 0.0)
@@ -254,11 +254,31 @@ class Executors:
 
         return run
 
+    def _children(self, settings: JobsSettings, modules: tuple[str, ...], first_mark: int) -> RunnerExecutor:
+        if settings.compute is None:
+            started = [Child(modules, settings, self._guard, self._parts.within) for _ in range(settings.children)]
+            return self._runner_executor(started, "child", first_mark)
+        from snapapp.jobs.compute import executor  # Dask takes 20 MB, and is an extra
+
+        return executor.opened(
+            settings,
+            modules,
+            self._parts.within,
+            works=lambda runners: self._works(runners, first_mark),
+            on_free=self._on_free,
+            complain=self._parts.complain,
+        )
+
     def _runner_executor(self, runners: Sequence[Runner], name: str, first_mark: int) -> RunnerExecutor:
-        works = [self._work(first_mark + slot, self._in_group(runner)) for slot, runner in enumerate(runners)]
+        works = self._works(runners, first_mark)
         return RunnerExecutor(runners, works, self._on_free, name, self._parts.complain)
 
-    def _may_begin(self, job: Job) -> bool:
+    def _works(self, runners: Sequence[Runner], first_mark: int) -> list[Work]:
+        return [self._work(first_mark + n, self._in_group(one), one.reserve) for n, one in enumerate(runners)]
+
+    def _may_begin(self, job: Job, reserve: Reserve | None) -> bool:
+        if reserve and not self._reserves(job, reserve):
+            return False
         if job.payload_json is None and not self._prepare(job):
             return False
         return self._begins(job)
@@ -273,6 +293,17 @@ class Executors:
         self._settler.put(Finished(job, _unbegun(job), None))
         return False
 
+    def _reserves(self, job: Job, reserve: Reserve) -> bool:
+        """False: the job is off our hands."""
+        if job.exhausted or job.stop or not self._parts.held_jobs.is_sure(job, monotonic()):
+            return True  # nothing that runs needs it
+        try:
+            reserve(job, self._processors[job.kind])
+            return True
+        except Exception as error:  # noqa: BLE001 - the attempt has not begun, and is not to be counted
+            self._hand_back_unbegun(job, error)
+            return False
+
     def _prepare(self, job: Job) -> bool:
         """What only some jobs need before they start. False: the job is off our hands."""
         if job.exhausted or job.stop or not self._parts.held_jobs.is_sure(job, monotonic()):
@@ -280,13 +311,16 @@ class Executors:
         try:
             if self._fetch(job):
                 return True
-            outcome: Outcome = Dropped()
         except Exception as error:  # noqa: BLE001 - the attempt has not begun, and is not to be counted
-            self._parts.complain("begin", error)
-            self._closed.wait(_AGAIN_IN)
-            outcome = _unbegun(job) if job.stop else Interrupted()
-        self._settler.put(Finished(job, outcome, None))
+            self._hand_back_unbegun(job, error)
+            return False
+        self._settler.put(Finished(job, Dropped(), None))
         return False
+
+    def _hand_back_unbegun(self, job: Job, error: Exception) -> None:
+        self._parts.complain("begin", error)
+        self._closed.wait(_AGAIN_IN)
+        self._settler.put(Finished(job, _unbegun(job) if job.stop else Interrupted(), None))
 
     def _fetch(self, job: Job) -> bool:
         """False: the lease is lost."""

@@ -92,7 +92,8 @@ class Worker:
         self._notes_writer = NotesWriter(self.id, parts.notes, self._notes_line, self.events, parts.held_jobs.holds)
         self._settler = Settler(parts, on_settled=self._on_settled, on_due_in=self._claim_in)
         self._executors = Executors(parts, self._settler, self._notes_line, self._on_free)
-        apart = [kind for kind, executor in self._executors.executor_of.items() if executor in ("process", "command")]
+        here = ("command",) if self.settings.compute else ("process", "command")
+        apart = [kind for kind, executor in self._executors.executor_of.items() if executor in here]
         self._admission = Admission(apart, parts.held_jobs, reserve_mb=self.settings.memory_free_min_mb)
         self._claimer = Claimer(parts, self._executors, self._admission, on_claimed=self._on_claimed)
         member = self._introduce()

@@ -1,0 +1,46 @@
+"""`snapapp compute node`: a node of a cluster that runs children for workers, until a signal, or until its scheduler
+is gone: whoever keeps services running starts it anew."""
+
+import asyncio
+import os
+import signal
+from argparse import Namespace
+
+from snapapp import logs
+from snapapp.errors import SnapError
+from snapapp.jobs.os import memory
+from snapapp.jobs.settings import cluster_url
+from snapapp.settings.table import Settings
+
+_FOR_THE_REST_MB = 512  # of a machine's memory
+_PRELOAD = "snapapp.process.compute_node"
+
+
+def run(arguments: Namespace, settings: Settings) -> int:
+    typed = arguments.scheduler or settings.compute
+    if typed is None:
+        raise SnapError("Where is the scheduler? Type `snapapp compute node dask://host:8786`, or set SNAPAPP_COMPUTE.")
+    cores = arguments.cores or len(os.sched_getaffinity(0))
+    memory_mb = arguments.memory_mb or max(1, (memory.total_mb() or 2048) - _FOR_THE_REST_MB)
+    asyncio.run(_serve(str(cluster_url(typed)), cores, memory_mb, arguments.name, settings))
+    return 0
+
+
+async def _serve(url: str, cores: int, memory_mb: int, name: str | None, settings: Settings) -> None:
+    from distributed import Worker
+
+    logs.set_up(settings)
+    node = Worker(
+        url,
+        nthreads=cores,
+        resources={"MB": memory_mb, "cores": cores},
+        memory_limit=0,  # it holds no data of its own, and each child has its limit
+        name=name,
+        preload=_PRELOAD,
+        dashboard=False,
+    )
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, lambda: asyncio.ensure_future(node.close(reason="told to end")))
+    async with node:
+        await node.finished()

@@ -1,0 +1,100 @@
+"""A slot whose jobs run in a child on a node of the cluster. It watches from here: the lease, a cancel, the time."""
+
+from time import monotonic
+from typing import Any
+
+from tenacity.wait import wait_base
+
+from snapapp.jobs.compute.cluster import Cluster, NoPlace, Place
+from snapapp.jobs.context import Within
+from snapapp.jobs.errors import ChildDied, JobTimeout
+from snapapp.jobs.executors import attempt
+from snapapp.jobs.executors.children import Order, fields, hear, outcome_of
+from snapapp.jobs.executors.runners import Runner
+from snapapp.jobs.model import Failure, Interrupted, Job, Outcome
+from snapapp.jobs.registry import Processor
+from snapapp.jobs.settings import JobsSettings
+
+_PLACE_IN = 30.0  # seconds that a job waits for a node; then another one may have its turn
+_SAYS_IN = 10.0  # seconds after its time limit in which a node may still say what came of it
+_STOPS_IN = 5.0  # seconds in which a node may say that a child was killed
+
+
+class Remote(Runner):
+    """Used by its slot's thread only; `interrupt` and `shut` may come from any."""
+
+    def __init__(self, cluster: Cluster, modules: tuple[str, ...], settings: JobsSettings, within: Within) -> None:
+        super().__init__(settings)
+        self._cluster = cluster
+        self._modules = modules
+        self._within = within
+        self._place: Place | None = None
+
+    def reserve(self, job: Job, processor: Processor) -> None:
+        place = self._cluster.place(self._modules, self._memory_limit(job, processor), processor.cores)
+        with self._lock:
+            self._place = place
+        with self._holding(job):
+            message = {"stop": True} if job.stop else place.next(_PLACE_IN)
+        if message is None:
+            raise NoPlace(f"no node has taken {job.kind} job {job.id} within {_PLACE_IN:g} s")
+        if "here" not in message and "stop" not in message:
+            raise NoPlace(f"{job.kind} job {job.id} has no place: {message.get('refused') or message.get('lost')}")
+
+    def _attempt(self, job: Job, processor: Processor, wait: wait_base, limit_mb: int) -> Outcome:
+        place = self._place
+        assert place
+        if job.stop:
+            raise job.stop
+        order = Order(processor.path, self._within.path, limit_mb)
+        left = (job.deadline or monotonic()) - monotonic()
+        place.say({"job": fields(job), "order": order._asdict(), "within": left})
+        end = self._end_of(job, place)
+        job.cpu, job.peak = _number(end.get("cpu")), int(_number(end.get("peak")) or 0) or None
+        if job.stop:
+            raise job.stop
+        if "leaving" in end:
+            return Interrupted()
+        if "failure" in end:
+            told = end["failure"]
+            failure = Failure.told(told["error"], told["trace"], lacked_memory=bool(told["lacked_memory"]))
+            return attempt.failed(job, failure, wait)
+        return outcome_of(job, end["answer"], wait, limit_mb)
+
+    def _end_of(self, job: Job, place: Place) -> dict[str, Any]:
+        until = (job.deadline or monotonic()) + _SAYS_IN
+        while (message := place.next(until - monotonic())) is not None:
+            if "lost" in message:
+                raise ChildDied(f"the node {place.node} was lost, and with it the child process: {message['lost']}")
+            if "stop" in message:
+                place.say({"stop": True})
+                until = min(until, monotonic() + _STOPS_IN)
+            elif message.keys() & {"answer", "failure", "leaving"}:
+                return message
+            else:
+                hear(message, job, self._within.tell)
+        raise JobTimeout(f"{job.kind} job {job.id} was given up: its node {place.node} has not said how it ended")
+
+    def prepare(self) -> None:
+        """The place was for that job, whether it has begun or not."""
+        self.close()
+
+    def close(self) -> None:
+        with self._lock:
+            place, self._place = self._place, None
+        if place:
+            self._cluster.let_go(place)
+
+    def interrupt(self, job: Job) -> None:
+        with self._lock:
+            if self._job is job and self._place:
+                self._place.hear({"stop": True})
+
+    def shut(self) -> None:
+        with self._lock:
+            if self._place:
+                self._place.hear({"lost": "the worker is stopping"})
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

@@ -1,0 +1,17 @@
+"""What a node of a cluster loads, also one that is started by hand (`--preload snapapp.process.compute_node`). It reads
+the settings of its own machine, for the children that it starts."""
+
+from distributed import Worker
+
+from snapapp.jobs.compute import node
+from snapapp.settings.loading import from_environment
+
+_NO_DATABASE = "postgresql:///"  # which a node does not have
+
+
+def dask_setup(worker: Worker) -> None:
+    node.attach(worker, from_environment().jobs(_NO_DATABASE))
+
+
+async def dask_teardown(_worker: Worker) -> None:
+    await node.detach()

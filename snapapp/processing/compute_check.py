@@ -1,0 +1,54 @@
+"""The doctor's check of the cluster on whose nodes children run."""
+
+from collections.abc import Callable, Iterator
+
+from snapapp.jobs.doctor.finding import Finding, Patient, Severity
+from snapapp.jobs.errors import JobsError
+
+NAME = "compute"
+
+
+def check_of(address: str) -> Callable[[Patient], Iterator[Finding]]:
+    return lambda _: _findings(address)
+
+
+def said(address: str) -> str:
+    """The same in a line, for whoever deploys."""
+    return next(iter(_findings(address))).saw.rstrip(".")
+
+
+def _findings(address: str) -> Iterator[Finding]:
+    try:
+        from snapapp.jobs.compute.look import look  # Dask, which is an extra
+
+        seen = look(address)
+    except ModuleNotFoundError as error:
+        yield _away(f"SNAPAPP_COMPUTE is set, and {error.name} is not installed.", "pip install 'snapapp[compute]'")
+    except JobsError as error:
+        yield _away(f"The cluster cannot be reached: {error}.", "dask scheduler --port 8786")
+    else:
+        strangers = f", beside {seen.others} that run none of our children" if seen.others else ""
+        has = f"{seen.nodes} nodes with {seen.cores} cores and {seen.memory_mb} MB for jobs{strangers}."
+        if seen.nodes:
+            numbers = {"nodes": seen.nodes, "cores": seen.cores, "memory_mb": seen.memory_mb}
+            yield Finding(id="COMPUTE", saw=f"The cluster at {address} has {has}", numbers=numbers)
+        else:
+            yield Finding(
+                id="COMPUTE_EMPTY",
+                severity=Severity.WARNING,
+                saw=f"The cluster at {address} has no node for our jobs: {has}",
+                why="Kinds that run in child processes wait until there is one.",
+                do="Start a node on each machine that is to run them.",
+                paste=f"snapapp compute node {address}",
+            )
+
+
+def _away(saw: str, paste: str) -> Finding:
+    return Finding(
+        id="COMPUTE_AWAY",
+        severity=Severity.CRITICAL,
+        saw=saw,
+        why="Kinds that run in child processes wait in the queue, uncharged; all others go on.",
+        do="Start its scheduler, or take SNAPAPP_COMPUTE away: then they run on the workers' own machines.",
+        paste=paste,
+    )

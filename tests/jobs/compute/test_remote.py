@@ -1,0 +1,194 @@
+"""Children on a cluster: what holds for those of this machine holds there, and what the cluster adds."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("distributed", reason="Dask is not installed: pip install 'snapapp[compute]'")
+
+from snapapp.jobs.events import WORKER_ERROR
+from snapapp.jobs.os.processes import started
+from snapapp.jobs.registry import Registry
+from snapapp.jobs.rows import lifecycle
+from tests.factory import Db, row, scalar
+from tests.jobs.compute import free_port
+from tests.jobs.compute.clusters import Cluster
+from tests.jobs.executors.test_executors import put
+from tests.jobs.kinds import crashing
+from tests.jobs.working import Heard, quick_settings, until, until_status, working
+from tests.labs.executors import kinds
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        cluster.start_scheduler()
+        cluster.start_node("first")
+        cluster.until_nodes(1)
+        yield cluster
+
+
+@pytest.fixture
+def own_cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """To be broken."""
+    with Cluster(tmp_path) as cluster:
+        cluster.start_scheduler()
+        cluster.start_node("first")
+        cluster.until_nodes(1)
+        yield cluster
+
+
+_SAID = "SELECT message FROM job_log WHERE job_id = %s ORDER BY id DESC LIMIT 1"
+
+
+def parent_of(pid: int) -> int | None:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return None
+
+
+def brooding(db: Db, **options: object) -> tuple[int, int, int]:
+    """A job that runs, its child and its grandchild."""
+    job_id = put(db, "process.brooding", **options)
+    until(lambda: db.execute(_SAID, [job_id]).fetchone())
+    child, grandchild = scalar(db, _SAID, job_id).split()
+    return job_id, int(child), int(grandchild)
+
+
+def last_child(db: Db, job_id: int) -> int:
+    return int(scalar(db, _SAID, job_id).split()[0])
+
+
+def test_a_job_runs_in_a_child_of_a_node_that_serves_the_next_one_too(url: str, db: Db, cluster: Cluster) -> None:
+    with working(url, kinds.registry, compute=cluster.typed):
+        first, second = (until_status(db, put(db, "process.good"), "COMPLETED").result for _ in range(2))
+        assert parent_of(first) == cluster.nodes["first"].pid
+    assert first == second
+
+
+def test_what_a_job_says_there_is_heard_here(url: str, db: Db, cluster: Cluster) -> None:
+    with working(url, crashing.registry, compute=cluster.typed):
+        done = until_status(db, put(db, "child.echo", payload={"to": "Ana"}), "COMPLETED")
+        assert done.result["payload"] == {"to": "Ana"}
+        until(lambda: row(db, done.id).progress == {"percent": 50, "note": "half"})
+        until(lambda: db.execute(_SAID, [done.id]).fetchone() == ("from the child",))
+
+
+@pytest.mark.parametrize(
+    "kind", ["process.segfault", "process.exit", "process.python", "process.pill", "process.gulp", "process.liar"]
+)
+def test_a_bad_job_ends_there_with_the_reason_that_it_has_here(url: str, db: Db, cluster: Cluster, kind: str) -> None:
+    with working(url, kinds.registry, compute=cluster.typed):
+        dead = until_status(db, put(db, kind, max_attempts=1), "FAILED")
+        until_status(db, put(db, "process.good"), "COMPLETED")
+    assert kinds.BAD[kind] in dead.last_error
+
+
+def test_a_job_that_ran_short_of_memory_comes_again_with_twice_as_much(url: str, db: Db, cluster: Cluster) -> None:
+    with working(url, kinds.registry, compute=cluster.typed):
+        job_id = put(db, "process.pill", max_attempts=2)
+        until_status(db, job_id, "FAILED")
+    errors = [each["error"] for each in row(db, job_id).errors]
+    assert [f"its limit is {limit} MB" in error for limit, error in zip((120, 240), errors, strict=True)] == [True] * 2
+
+
+def test_a_cancel_kills_what_runs_on_the_node(
+    url: str, db: Db, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("snapapp.jobs.compute.remote._STOPS_IN", 600.0)  # the node says when it is done
+    with working(url, kinds.registry, compute=cluster.typed):
+        job_id, child, grandchild = brooding(db)
+        lifecycle.cancel(db, job_id)
+        until_status(db, job_id, "CANCELLED")
+        until(lambda: started(child) is None and started(grandchild) is None)
+
+
+def test_a_worker_that_stops_kills_what_runs_on_the_node_and_hands_it_back(url: str, db: Db, cluster: Cluster) -> None:
+    with working(url, kinds.registry, compute=cluster.typed):
+        job_id, child, grandchild = brooding(db)
+    until(lambda: started(child) is None and started(grandchild) is None)
+    back = row(db, job_id)
+    assert (back.status, back.attempt_count, back.interruptions) == ("PENDING", 0, 1)
+
+
+def test_a_node_that_is_killed_ends_the_attempt_as_a_lost_child_does(url: str, db: Db, own_cluster: Cluster) -> None:
+    with working(url, kinds.registry, compute=own_cluster.typed):
+        job_id, child, grandchild = brooding(db, max_attempts=1)
+        own_cluster.nodes["first"].kill()
+        dead = until_status(db, job_id, "FAILED")
+        until(lambda: started(child) is None and started(grandchild) is None)
+        own_cluster.start_node("second")
+        until_status(db, put(db, "process.good"), "COMPLETED")
+    assert "ChildDied: the node tcp://127.0.0.1:" in dead.last_error
+    assert "was lost, and with it the child process" in dead.last_error
+
+
+def test_a_node_that_is_told_to_end_hands_back_what_it_runs(url: str, db: Db, own_cluster: Cluster) -> None:
+    with working(url, kinds.registry, compute=own_cluster.typed):
+        job_id, child, _ = brooding(db)
+        own_cluster.nodes["first"].terminate()
+        until(lambda: row(db, job_id).interruptions == 1)
+        until(lambda: started(child) is None)
+        own_cluster.start_node("second")
+        until(lambda: parent_of(last_child(db, job_id)) == own_cluster.nodes["second"].pid)
+        assert row(db, job_id).attempt_count == 1
+    assert row(db, job_id).errors == []
+
+
+def test_jobs_wait_uncharged_while_the_scheduler_is_away(url: str, db: Db, own_cluster: Cluster) -> None:
+    with working(url, kinds.registry, compute=own_cluster.typed) as (_, heard):
+        job_id, child, _ = brooding(db)
+        assert own_cluster.scheduler
+        own_cluster.scheduler.kill()
+        own_cluster.scheduler.wait()
+        until(lambda: row(db, job_id).status == "PENDING" and started(child) is None)
+        lifecycle.cancel(db, job_id)
+        until(lambda: said_to_be_away(heard))
+        waits = put(db, "process.good")
+        own_cluster.nodes["first"].wait()  # it ends by itself, and is started anew by whoever keeps services running
+        assert (row(db, waits).status, row(db, waits).attempt_count) == ("PENDING", 0)
+        own_cluster.start_scheduler()
+        own_cluster.start_node("second")
+        assert until_status(db, waits, "COMPLETED").attempt_count == 1
+
+
+def said_to_be_away(heard: Heard) -> bool:
+    return any(event.facts["doing"] == "reach the cluster" for event in heard.all(WORKER_ERROR))
+
+
+def test_a_worker_starts_without_its_cluster_and_does_all_else(url: str, db: Db) -> None:
+    with working(url, kinds.registry, compute=f"dask://127.0.0.1:{free_port()}") as (_, heard):
+        until_status(db, put(db, "thread.good"), "COMPLETED")
+        until(lambda: said_to_be_away(heard))
+        assert row(db, put(db, "process.good")).status == "PENDING"
+
+
+def test_what_no_node_has_room_for_goes_back_uncharged(
+    url: str, db: Db, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, registry: Registry
+) -> None:
+    monkeypatch.setattr("snapapp.jobs.compute.remote._PLACE_IN", 8.0)
+    registry.processor("huge", executor="process", memory_mb=1_000_000)(kinds.compute)
+    with working(url, registry, compute=cluster.typed) as (_, heard):
+        job_id = put(db, "huge")
+        until(lambda: any("no node has taken huge job" in e.facts["error"] for e in heard.all(WORKER_ERROR)))
+        until(lambda: row(db, job_id).status == "PENDING")
+        assert (row(db, job_id).attempt_count, row(db, job_id).interruptions) == (0, 0)
+
+
+def test_a_node_without_our_preload_is_never_asked(url: str, db: Db, cluster: Cluster) -> None:
+    """Our places ask for resources that only ours declare."""
+    cluster.start_stranger()
+    cluster.until_nodes(2)
+    with working(url, kinds.registry, children=2, compute=cluster.typed):
+        pids = {until_status(db, put(db, "process.good"), "COMPLETED").result for _ in range(4)}
+        assert {parent_of(pid) for pid in pids} == {cluster.nodes["first"].pid}
+
+
+@pytest.mark.parametrize(
+    "typed", ["dask://", "dask://host", "dask://host:0", "tcp://h:1", "dask://h:1/x", "dask://a b:1", "dask://h:99999"]
+)
+def test_what_is_no_address_is_refused(typed: str) -> None:
+    with pytest.raises(ValueError, match=r"compute must be dask://host:port or dask\+tls://host:port, not "):
+        quick_settings("postgresql:///none", compute=typed)
