@@ -39,7 +39,7 @@ def test_a_worker_fires_and_runs_it_in_time(url: str, db: Db, known: Registry) -
         heard.wait_for(events.SCHEDULE_FIRED, times=3)
         until(lambda: len(ran) >= 3)
     lates = db.execute("SELECT recorded_at - slot FROM job_schedule_slot WHERE outcome = 'fired'").fetchall()
-    assert all(timedelta(0) <= late < SECOND for (late,) in lates)
+    assert all(timedelta(0) <= late < 10 * SECOND for (late,) in lates)
     assert ran[0] == {"a": 1, "schedule": "its", "slot": f"{ledger(db)[0][0]:%Y-%m-%dT%H:%M:%SZ}"}
     assert heard.all(events.SCHEDULE_FIRED)[0].facts["worker_id"] == worker.id
 
