@@ -10,7 +10,7 @@ from snapapp.cli.explanation import explanation
 from snapapp.jobs import cli, doctor, registry
 from snapapp.jobs.cli.shown import milliseconds, say
 from snapapp.jobs.process import kinds
-from snapapp.postgres import database, schema
+from snapapp.postgres import schema
 from snapapp.postgres.in_use import in_use
 from snapapp.processing import checks, compute_check, loading
 from snapapp.processing.decoder import check as decoders
@@ -73,7 +73,7 @@ def config(arguments: Namespace, settings: Settings) -> int:
 def diagnose(arguments: Namespace, settings: Settings) -> int:
     def look() -> int:
         with in_use(settings) as url:
-            house = described(settings, url)
+            house = checks.house(settings, url)
             findings = doctor.examine(url, house, only=arguments.only)
             deeds = doctor.mend(url, findings, house) if arguments.fix else []
             if deeds:  # what is said is how it stands now
@@ -85,17 +85,6 @@ def diagnose(arguments: Namespace, settings: Settings) -> int:
         return 2 if doctor.saw_nothing(findings) else int(doctor.needs_a_person(findings))
 
     return _or_two(look)
-
-
-def described(settings: Settings, url: str) -> doctor.House:
-    """What the doctor is told of the application."""
-    return doctor.House(
-        jobs=settings.jobs(url),
-        connections=database.connections_needed(settings),
-        disk_free_min_mb=settings.disk_free_min_mb,
-        schema=schema.wanted(product=settings.has_product),
-        checks=checks.of(settings),
-    )
 
 
 def check_deploy(arguments: Namespace, settings: Settings) -> int:

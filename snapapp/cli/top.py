@@ -15,9 +15,9 @@ def run(arguments: Namespace, settings: Settings) -> int:
     with in_use(settings) as url:
 
         def examine() -> Sequence[Any]:
-            from snapapp.cli.commands import described  # with all that the doctor needs, which no other page does
-            from snapapp.jobs import doctor
+            from snapapp.jobs import doctor  # with all that it needs, which no other page does
+            from snapapp.processing import checks
 
-            return doctor.examine(url, described(settings, url))
+            return doctor.examine(url, checks.house(settings, url))
 
         return top.run(url, arguments, examine)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack
 
 from tenacity.wait import wait_base
 
@@ -55,6 +55,38 @@ class Processor:
         return _path(self.function)
 
 
+class KindOptions(TypedDict, total=False):
+    """What can be said of a kind, by name: the fields of its Processor. None counts as not said."""
+
+    queue: str | None
+    executor: ExecutorName | None
+    timeout: timedelta | None
+    max_attempts: int | None
+    wait: wait_base | None
+    commit: Commit | None
+    failed: Failed | None
+    memory_mb: int | None
+    cores: int | None
+    command: Sequence[str] | None
+
+
+class When(TypedDict, total=False):
+    """And of a schedule: the parameters of `a_schedule`."""
+
+    cron: str | None
+    tz: str | None
+    payload: Mapping[str, Any] | None
+    missed: Missed | Literal["skip", "once", "all"] | None
+    at_most: int | None
+    overlap: bool | None
+    starts: datetime | None
+    ends: datetime | None
+    times: int | None
+
+
+class ScheduleOptions(KindOptions, When, total=False): ...
+
+
 class Registry:
     """The processors that a process knows, and its schedules."""
 
@@ -96,21 +128,7 @@ class Registry:
     def routines(self) -> tuple[Routine, ...]:
         return tuple(self._routines.values())
 
-    def processor(
-        self,
-        kind: str,
-        *,
-        queue: str = "default",
-        executor: ExecutorName | None = None,
-        timeout: timedelta | None = None,
-        max_attempts: int | None = None,
-        wait: wait_base | None = None,
-        commit: Commit | None = None,
-        failed: Failed | None = None,
-        memory_mb: int | None = None,
-        cores: int = 1,
-        command: Sequence[str] = (),
-    ) -> Callable[[F], F]:
+    def processor(self, kind: str, **options: Unpack[KindOptions]) -> Callable[[F], F]:
         """Declares the decorated function as the processor of a kind. `async def` runs in the async executor.
 
         executor="command" runs a program: `command`, and then the function is never called; or, without it, the
@@ -119,25 +137,7 @@ class Registry:
         """
 
         def declare(function: F) -> F:
-            chosen: ExecutorName = executor or ("async" if inspect.iscoroutinefunction(function) else "thread")
-            _check_executor(kind, function, chosen, command, memory_mb)
-            _check_cores(kind, chosen, cores)
-            self.add(
-                Processor(
-                    kind=kind,
-                    function=function,
-                    executor=chosen,
-                    queue=queue,
-                    timeout=timeout,
-                    max_attempts=max_attempts,
-                    wait=wait,
-                    commit=commit,
-                    failed=failed,
-                    memory_mb=memory_mb,
-                    cores=cores,
-                    command=tuple(command),
-                )
-            )
+            self.add(_processor(kind, function, **options))
             return function
 
         return declare
@@ -145,27 +145,10 @@ class Registry:
     def scheduled(
         self,
         *,
-        cron: str | None = None,
         every: timedelta | None = None,
-        tz: str | None = None,
         scope: Literal["fleet", "process"] = "fleet",
         name: str | None = None,
-        payload: Mapping[str, Any] | None = None,
-        missed: Missed | Literal["skip", "once", "all"] | None = None,
-        at_most: int | None = None,
-        overlap: bool | None = None,
-        starts: datetime | None = None,
-        ends: datetime | None = None,
-        times: int | None = None,
-        queue: str | None = None,
-        executor: ExecutorName | None = None,
-        timeout: timedelta | None = None,
-        max_attempts: int | None = None,
-        wait: wait_base | None = None,
-        commit: Commit | None = None,
-        failed: Failed | None = None,
-        memory_mb: int | None = None,
-        command: Sequence[str] | None = None,
+        **options: Unpack[ScheduleOptions],
     ) -> Callable[[F], F]:
         """Declares when the decorated function runs by itself: once across the whole fleet, as a job of the kind
         `name` (default: the function's full name) whose payload says the schedule and the slot.
@@ -181,44 +164,22 @@ class Registry:
         scope="process": every worker process calls the function, without arguments, `every` so often. No job, no
         database, no record; an error is an event and the next call comes.
         """
-        given = locals()
-        for_jobs = {option: value for option, value in given.items() if option in _FOR_JOBS and value is not None}
+        given: dict[str, Any] = {option: value for option, value in options.items() if value is not None}
+        when = {"cron": None, "tz": None} | {option: given[option] for option in given if option in _WHEN}
+        how = {option: given[option] for option in given if option not in _WHEN}
 
         def declare(function: F) -> F:
             its_name = name or f"{function.__module__}.{function.__qualname__}"
             if scope == "process":
                 routine = a_routine(its_name, every, function)
-                _check_routine(routine, sorted(for_jobs))
+                _check_routine(routine, sorted(given))
                 self._take_name(its_name, function, f"every {routine.every} in each process")
                 self._routines[its_name] = routine
                 return function
-            schedule = a_schedule(
-                its_name,
-                cron,
-                every,
-                tz,
-                missed=missed,
-                at_most=at_most,
-                overlap=overlap,
-                payload=payload,
-                starts=starts,
-                ends=ends,
-                times=times,
-            )
+            schedule = a_schedule(its_name, every=every, **when)
             _check_parameters(function, "takes one argument, the job", None)
             self._take_name(its_name, function, f"{schedule.spec} ({schedule.tz})")
-            self.processor(
-                its_name,
-                queue=queue or "default",
-                executor=executor,
-                timeout=timeout,
-                max_attempts=max_attempts,
-                wait=wait,
-                commit=commit,
-                failed=failed,
-                memory_mb=memory_mb,
-                command=command or (),
-            )(function)
+            self.add(_processor(its_name, function, **how))
             self._schedules[its_name] = schedule
             return function
 
@@ -235,14 +196,16 @@ class Registry:
             )
 
 
-# What a schedule of the process has no use for.
-_FOR_JOBS = frozenset(
-    {
-        *("cron", "tz", "payload", "missed", "at_most", "overlap", "starts", "ends", "times"),
-        *("queue", "executor", "timeout", "max_attempts", "wait", "commit", "failed"),
-        *("memory_mb", "command"),
-    }
-)
+_WHEN = frozenset(When.__annotations__)
+
+
+def _processor(kind: str, function: Callable[..., Any], **options: Any) -> Processor:
+    given = {option: value for option, value in options.items() if value is not None}
+    command = given.pop("command", ())
+    given.setdefault("executor", "async" if inspect.iscoroutinefunction(function) else "thread")
+    _check_executor(kind, function, given["executor"], command, given.get("memory_mb"))
+    _check_cores(kind, given["executor"], given.get("cores", 1))
+    return Processor(kind, function, command=tuple(command), **given)
 
 
 def _check_executor(

@@ -1,12 +1,23 @@
-"""What the doctor looks at besides the queue and its database."""
+"""What the doctor is told of the application, and what it looks at there besides the queue and its database."""
 
 from collections.abc import Mapping
 
 from snapapp.backup import check as backups
-from snapapp.jobs.doctor.finding import Check
+from snapapp.jobs.doctor.finding import Check, House
+from snapapp.postgres import database, schema
 from snapapp.processing import compute_check
 from snapapp.processing.decoder import check as decoders
 from snapapp.settings.table import Settings
+
+
+def house(settings: Settings, url: str) -> House:
+    return House(
+        jobs=settings.jobs(url),
+        connections=database.connections_needed(settings),
+        disk_free_min_mb=settings.disk_free_min_mb,
+        schema=schema.wanted(product=settings.has_product),
+        checks=of(settings),
+    )
 
 
 def of(settings: Settings) -> Mapping[str, Check]:

@@ -16,7 +16,6 @@ from snapapp.api.http.strict_json import StrictRoute
 from snapapp.jobs import doctor
 from snapapp.jobs.doctor import Finding, Severity
 from snapapp.jobs.rows import audit
-from snapapp.postgres import database, schema
 from snapapp.process.monolith import Monolith
 from snapapp.processing import checks
 
@@ -71,7 +70,7 @@ class Visits:
 
 def _examined(house: Monolith) -> list[Finding]:
     try:
-        return doctor.examine(house.url, _described(house))
+        return doctor.examine(house.url, checks.house(house.settings, house.url))
     except psycopg.OperationalError as error:  # on a connection of its own, but the same to whoever asks
         raise sqlalchemy.exc.OperationalError(None, None, error) from error
 
@@ -79,16 +78,6 @@ def _examined(house: Monolith) -> list[Finding]:
 def _told(findings: list[Finding]) -> Diagnosis:
     lines = [FindingLine.model_validate(finding) for finding in findings]
     return Diagnosis(generated_at=datetime.now(UTC), worst=doctor.worst(findings), findings=lines)
-
-
-def _described(house: Monolith) -> doctor.House:
-    return doctor.House(
-        jobs=house.settings.jobs(house.url),
-        connections=database.connections_needed(house.settings),
-        disk_free_min_mb=house.settings.disk_free_min_mb,
-        schema=schema.wanted(),
-        checks=checks.of(house.settings),
-    )
 
 
 def _visits(request: Request) -> Visits:
@@ -128,7 +117,7 @@ class Fixed(Shown):
 def fix(house: House, db: Reading, wanted: Fixing, who: Who) -> Fixed:
     """Does about one finding what `snapapp doctor --fix` does: nothing but what workers or autovacuum do by themselves,
     sooner or later. It stands in the audit before it is done, because a sweep runs in no transaction."""
-    described = _described(house)
+    described = checks.house(house.settings, house.url)
     found = [its for its in doctor.examine(house.url, described, only=[wanted.check]) if its.id == wanted.id]
     audit.write(db, who, "doctor.fix", f"finding {wanted.id}", detail={"check": wanted.check, "findings": len(found)})
     deeds = doctor.mend(house.url, found, described)

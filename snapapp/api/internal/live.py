@@ -14,12 +14,12 @@ from typing import Annotated, Any, NoReturn, Protocol
 
 import psycopg
 from fastapi import APIRouter, HTTPException, Query, Request
-from fastapi.responses import StreamingResponse
 from pydantic import Field
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.schema import Id, Label, Name, Shown
+from snapapp.api.http.timely import TimelyResponse
 from snapapp.api.internal.jobs import JobLine, LogLine
 from snapapp.jobs.rows import views
 from snapapp.jobs.rows.changes import IDS_MAX, Change, Interest, News, Tail, What
@@ -298,12 +298,13 @@ def _shown(items: list[views.JobSummary], running: list[views.JobSummary], rest:
 # --- the route --------------------------------------------------------------------------------------------------
 
 
-class EventStream(StreamingResponse):
+class EventStream(TimelyResponse):
     """Ends when its reader is told to, when the client goes, and when the client does not take what it is sent."""
 
     def __init__(self, watcher: Watcher, reader: Reader, leaving: asyncio.Event) -> None:
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        super().__init__(reader.events(), media_type="text/event-stream", headers=headers)
+        headers = {"Content-Type": "text/event-stream; charset=utf-8"}
+        headers |= {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(reader.events(), headers, what="A stream", send_within=SEND_WITHIN)
         self._watcher = watcher
         self._reader = reader
         self._leaving = leaving
@@ -317,16 +318,6 @@ class EventStream(StreamingResponse):
         finally:
             self._watcher.leave(self._reader)
             ending.cancel()
-
-    async def stream_response(self, send: Send) -> None:
-        async def send_in_time(message: Message) -> None:
-            async with asyncio.timeout(SEND_WITHIN):
-                await send(message)
-
-        try:
-            await super().stream_response(send_in_time)
-        except TimeoutError:
-            _log.info("A stream was cut: its client took nothing for %g s.", SEND_WITHIN)
 
 
 def _watcher(request: Request) -> Watcher:

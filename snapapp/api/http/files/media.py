@@ -1,7 +1,6 @@
 """Stored files over HTTP: one answer for every route that has some, with ranges, and safe for a browser to open. A slow
 client keeps an open file and a block of it, never a thread."""
 
-import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -14,13 +13,13 @@ from urllib.parse import quote
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 from fastapi import APIRouter, HTTPException, Path, Request, Response
-from fastapi.responses import StreamingResponse
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from snapapp.api.http.deps import House
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.files import media_links
 from snapapp.api.http.files.ranges import Part, Unsatisfiable, asked, last_modified, unmet
+from snapapp.api.http.timely import TimelyResponse
 from snapapp.process.monolith import Monolith
 from snapapp.storage import InvalidKey, NotStored, Reader, Storage, StorageError
 
@@ -147,11 +146,12 @@ def disposition(name: str, *, download: bool) -> str:
     return f'{"attachment" if download else "inline"}; filename="{plain}"{full}'
 
 
-class Sending(StreamingResponse):
+class Sending(TimelyResponse):
     """Ends with the part, when the client goes, and when it does not take what it is sent."""
 
     def __init__(self, file: Reader, part: Part, status: int, headers: Mapping[str, str], threads: "Threads") -> None:
-        super().__init__(_blocks(file, part, threads), status, headers)
+        what = f"The file {file.stored.key}"
+        super().__init__(_blocks(file, part, threads), dict(headers), what=what, send_within=SEND_WITHIN, status=status)
         self._file = file
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -161,16 +161,6 @@ class Sending(StreamingResponse):
             _log.warning("A file was cut: %s: %s", self._file.stored.key, error)
         finally:
             self._file.close()
-
-    async def stream_response(self, send: Send) -> None:
-        async def send_in_time(message: Message) -> None:
-            async with asyncio.timeout(SEND_WITHIN):
-                await send(message)
-
-        try:
-            await super().stream_response(send_in_time)
-        except TimeoutError:
-            _log.info("A file was cut: %s: its client took nothing for %g s.", self._file.stored.key, SEND_WITHIN)
 
 
 async def _blocks(file: Reader, part: Part, threads: "Threads") -> AsyncIterator[bytes]:

@@ -1,0 +1,31 @@
+"""Answers that are cut when their client does not take what it is sent."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+from fastapi.responses import StreamingResponse
+from starlette.types import Message, Send
+
+_log = logging.getLogger(__name__)
+
+
+class TimelyResponse(StreamingResponse):
+    """`what` is cut when its client leaves a block for so many seconds."""
+
+    def __init__(
+        self, blocks: AsyncIterator[bytes], headers: dict[str, str], *, what: str, send_within: float, status: int = 200
+    ) -> None:
+        super().__init__(blocks, status, headers)
+        self._what = what
+        self._send_within = send_within
+
+    async def stream_response(self, send: Send) -> None:
+        async def send_in_time(message: Message) -> None:
+            async with asyncio.timeout(self._send_within):
+                await send(message)
+
+        try:
+            await super().stream_response(send_in_time)
+        except TimeoutError:
+            _log.info("%s was cut: its client took nothing for %g s.", self._what, self._send_within)
