@@ -5,14 +5,14 @@ import re
 import pytest
 
 from snapapp.jobs.doctor import CHECKS
-from snapapp.processing import checks
+from snapapp.processing import checks, compute_check
 from snapapp.settings.table import Settings
 from tests import monitoring_page, troubleshooting_page
 from tests.factory import Db
 from tests.monitoring_page import LAYERS, Layer
 
 QUERIES = [when for layer in LAYERS for when, _ in layer.look_when if when.startswith("SELECT")]
-ALL_CHECKS = {*CHECKS, *checks.of(Settings())}
+ALL_CHECKS = {*CHECKS, *checks.of(Settings()), compute_check.NAME}
 
 
 def test_the_pages_are_what_the_code_says() -> None:
