@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup run dev test check format demo psql bench chaos mutants peers docs lock clean
+.PHONY: help setup run dev test check format demo psql bench chaos mutants peers telemetry docs lock clean
 
 VENV := .venv
 PYTHON_BIN := $(VENV)/bin/python
@@ -14,7 +14,7 @@ SIDE_BY_SIDE := --numprocesses 3 --dist loadfile --no-loadscope-reorder# else fi
 UNFINISHED := $(VENV)/.unfinished# there while something is installed; found at a start, it means start over
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
 
 setup: $(READY_DEV) ## make .venv with all pinned dependencies; instant when it is there
 	@:
@@ -57,6 +57,9 @@ mutants: $(READY_DEV) ## plant known defects in a copy: the tests must notice ea
 peers: $(READY_DEV) ## install the other queues that bench can compare with
 	@sh -ec "$$INSTALL" sh requirements-peers.lock "other queues"
 
+telemetry: $(READY) ## install what sends traces to a collector: docs/operate/traces.md
+	@sh -ec "$$INSTALL" sh requirements-telemetry.lock "what sends traces"
+
 docs: $(READY_DEV) ## write what is made from code: settings.md, events.md, requirements.md, operate/, the pictures of the packages
 	@$(PYTHON_BIN) -m tests.settings_page
 	@$(PYTHON_BIN) -m tests.events_page
@@ -71,7 +74,8 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 lock: ## pin the dependencies anew (needs uv); ARGS=--upgrade takes newer ones
 	@command -v uv >/dev/null || { echo "make lock needs uv; one way to get it: pipx install uv" >&2; exit 1; }
 	$(COMPILE) $(ARGS) -o requirements.lock
-	$(COMPILE) $(ARGS) --extra dev --extra compute -c requirements.lock -o requirements-dev.lock
+	$(COMPILE) $(ARGS) --extra dev --extra compute --extra telemetry -c requirements.lock -o requirements-dev.lock
+	$(COMPILE) $(ARGS) --extra telemetry -c requirements-dev.lock -o requirements-telemetry.lock
 	$(COMPILE) $(ARGS) --extra peers -c requirements-dev.lock -o requirements-peers.lock
 
 clean: ## remove .venv and every cache; never var, where the data is

@@ -59,6 +59,8 @@ def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequ
         docs_url=None,  # ours is in web/
         redoc_url=None,
         responses=errors.RESPONSES,
+        # Ours is in the middleware: this one would write whole paths down, with the tokens of shared links.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.monolith = house
     app.state.keys = Keys.of(settings.internal_token, settings.internal_read_token)

@@ -6,6 +6,7 @@ import sys
 from contextvars import ContextVar
 from typing import NoReturn
 
+from snapapp.jobs import tracing
 from snapapp.jobs.events import Events
 from snapapp.jobs.metrics.log_lines import ConsoleFormatter, JsonFormatter, LogLines
 from snapapp.settings.table import LogFormat, LogLevel, Settings
@@ -49,6 +50,8 @@ def tell(name: str, known: ContextVar[str]) -> None:
 
 def _with_context(record: logging.LogRecord) -> bool:
     told = {name: value for name, known in _told.items() if (value := known.get(None)) is not None}
+    if ids := tracing.ids(tracing.current.get()):
+        told["traceId"], told["spanId"] = ids
     if told:
         own = getattr(record, "fields", {})
         record.fields = told | {name: value for name, value in own.items() if value is not None or name not in told}

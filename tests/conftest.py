@@ -137,6 +137,7 @@ _TO_HAVE = {
     "caddy is not installed": "a proxy: apt install caddy",
     "nginx is not installed": "a proxy: apt install nginx",
     "promtool is not installed": "a judge of alert rules: apt install prometheus",
+    "OpenTelemetry is not installed": "what sends traces: make telemetry",
     "make peers": "other queues to compare with: make peers",
 }
 

@@ -86,6 +86,7 @@ def job(db: Db, job_id: int) -> Job:
         lease_seq=it.lease_seq,
         timeout_ms=it.timeout_ms,
         request_id=it.request_id,
+        traceparent=it.traceparent,
         memory_mb=it.memory_mb,
     )
 

@@ -11,6 +11,7 @@ from datetime import timedelta
 
 from snapapp import logs
 from snapapp.cli import start
+from snapapp.jobs import tracing
 from snapapp.jobs.os.signals import Signals
 from snapapp.jobs.process import foreground
 from snapapp.jobs.process.runtime import Runtime
@@ -28,6 +29,7 @@ def run(arguments: Namespace, settings: Settings) -> int:
     settings = _overridden(settings, arguments)
     logs.begin(settings)
     loading.load(settings)
+    loading.trace(settings)
     within = _PATIENCE if arguments.once or arguments.drain else None
     with Signals() as signals, ExitStack() as stack:
         url = start.reached(settings, signals, stack, within=within)
@@ -64,6 +66,7 @@ def _runtime(jobs: JobsSettings, settings: Settings) -> Iterator[Runtime]:
         yield runtime
     finally:
         runtime.close()
+        tracing.stop()
 
 
 def _code(signals: Signals) -> int:

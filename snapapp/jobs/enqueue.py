@@ -11,7 +11,7 @@ from uuid import UUID
 
 import psycopg
 
-from snapapp.jobs import payloads, registry
+from snapapp.jobs import payloads, registry, tracing
 from snapapp.jobs.errors import InvalidJob
 from snapapp.jobs.model import JSON_CAP, encode, to_json
 from snapapp.jobs.rows import database, lifecycle
@@ -75,12 +75,19 @@ def enqueue(db: lifecycle.Db, kind: str, payload: object = None, **options: Unpa
     InvalidJob leaves that transaction as it is. DuplicateKey (on_conflict="replace" met a holder that waits no more)
     and UnknownJob (`after` names one that is not there) come from the database, which has aborted it: roll back, or
     enqueue in a savepoint."""
-    return lifecycle.enqueue(db, _one(kind, payload, options))[0]
+    with tracing.span("enqueue", kind):
+        return lifecycle.enqueue(db, _one(kind, payload, options))[0]
 
 
 def _one(kind: str, payload: object, options: Options) -> str:
-    [(_, text)] = _texts([_spec({"kind": kind, "payload": payload} | options)])
+    spec = _spec({"kind": kind, "payload": payload} | options)
+    [(_, text)] = _texts([spec | _traced()])
     return f"[{text}]"
+
+
+def _traced() -> _Spec:
+    place = tracing.current.get()
+    return {"traceparent": place} if place else {}
 
 
 async def enqueue_async(db: "AsyncDb", kind: str, payload: object = None, **options: Unpack[Options]) -> int | None:
@@ -88,18 +95,20 @@ async def enqueue_async(db: "AsyncDb", kind: str, payload: object = None, **opti
     Many at once: `await session.run_sync(enqueue_many, jobs)`."""
     if not isinstance(db, psycopg.AsyncConnection):
         return await db.run_sync(enqueue, kind, payload, **options)
-    return (await lifecycle.enqueue_async(db, _one(kind, payload, options)))[0]
+    with tracing.span("enqueue", kind):
+        return (await lifecycle.enqueue_async(db, _one(kind, payload, options)))[0]
 
 
 def enqueue_many(db: lifecycle.Db, jobs: Iterable[Mapping[str, Any]]) -> list[int | None]:
     """Adds many, each a mapping of enqueue's arguments (`kind`, `payload`, …); returns their ids in order. All or
     nothing: when one is refused, or `jobs` itself raises, none of them was added."""
-    pages = _pages(_in_order(db, jobs))
-    first_two = list(islice(pages, 2))
-    if len(first_two) < 2:  # one statement needs no savepoint to be all or nothing
-        return _added(db, first_two)
-    with database.together(db):
-        return _added(db, chain(first_two, pages))
+    with tracing.span("enqueue", "many"):
+        pages = _pages(_in_order(db, jobs))
+        first_two = list(islice(pages, 2))
+        if len(first_two) < 2:  # one statement needs no savepoint to be all or nothing
+            return _added(db, first_two)
+        with database.together(db):
+            return _added(db, chain(first_two, pages))
 
 
 class _Page(NamedTuple):
@@ -120,7 +129,10 @@ def _in_order(db: lifecycle.Db, jobs: Iterable[Mapping[str, Any]]) -> Iterator[_
     """Those with unique keys last, in the order of the keys: two callers with the same ones, in any order and in
     several statements, then never wait for each other in a circle."""
     keyed = []
-    for placed in enumerate(map(_spec, jobs)):
+    specs: Iterator[_Spec] = map(_spec, jobs)
+    if traced := _traced():
+        specs = (spec | traced for spec in specs)
+    for placed in enumerate(specs):
         if "unique_key" in placed[1] or "unique_by" in placed[1]:
             keyed.append(placed)
         else:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 from uuid import UUID
 
-from sqlalchemy import BigInteger, DateTime, Engine, Integer, Text, TypeDecorator, UpdateBase, Uuid, event, func
+from sqlalchemy import BigInteger, DateTime, Engine, Integer, String, Text, TypeDecorator, UpdateBase, Uuid, event, func
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -66,6 +66,7 @@ class ProcessingJob(_Base):
     concurrency_key: Mapped[str | None]
     replay_of: Mapped[int | None] = mapped_column(BigInteger)
     request_id: Mapped[str | None]
+    traceparent: Mapped[str | None] = mapped_column(String(55))
     created_at: Mapped[datetime]
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]

@@ -91,6 +91,7 @@ class Job(Generic[P, R]):
     lease_seq: int
     timeout_ms: int | None
     request_id: str | None
+    traceparent: str | None = field(default=None, repr=False)  # where it was enqueued; then, of its attempt
     memory_mb: int | None = field(default=None, repr=False)  # its own limit, after an attempt that ran short of memory
     due_at: datetime | None = field(default=None, repr=False)  # by the database's clock
     parents_json: bytes | None = field(default=None, repr=False)  # fetched with the payload

@@ -14,7 +14,7 @@ from snapapp import logs, storage
 from snapapp.demo import first_minute
 from snapapp.domain import tenants
 from snapapp.errors import SnapError
-from snapapp.jobs import Worker
+from snapapp.jobs import Worker, tracing
 from snapapp.jobs.enqueue import Defaults
 from snapapp.jobs.process import foreground
 from snapapp.jobs.retry import pause_after
@@ -63,6 +63,7 @@ class Monolith:
             return
         self._is_started = True
         loading.load(self.settings)
+        loading.trace(self.settings)
         Defaults.max_attempts = self.settings.job_max_attempts  # also where no worker runs
         self.url = self._to_close.enter_context(in_use(self.settings, create=True))
         self.web = self._to_close.enter_context(connections.web_engine(self.url, self.settings))
@@ -96,6 +97,7 @@ class Monolith:
         self.leave(reason)
         with self._turn:
             self._to_close.close()
+            tracing.stop()
 
     # --- opening ----------------------------------------------------------------------------------------------
 

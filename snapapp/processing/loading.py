@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from snapapp import logs
+from snapapp import __version__, logs
 from snapapp.errors import SnapError
 from snapapp.jobs import registry
 from snapapp.jobs.process.runtime import Runtime
@@ -53,9 +53,18 @@ def _declared() -> int:
     return len(known.kinds()) + len(known.schedules()) + len(known.routines())
 
 
+def trace(settings: Settings) -> None:
+    """Draws what happens in this process, if the settings want it; `tracing.stop()` ends it."""
+    if settings.traces is not None:
+        from snapapp.jobs.tracing import spans  # an extra
+
+        spans.start(settings.traces, version=__version__)
+
+
 def runtime(url: str, adapt: Callable[[JobsSettings], JobsSettings]) -> Runtime:
     """For a worker process that a supervisor started: it reads the environment itself, so that a restart renews it."""
     settings = from_environment()
     logs.set_up(settings)
     load(settings)
+    trace(settings)
     return Runtime(adapt(settings.jobs(url)), events=logs.events_to_log(settings))

@@ -12,7 +12,7 @@ from uuid import UUID
 from snapapp import sources
 from snapapp.domain import snaps, webhooks
 from snapapp.errors import SnapNotFound
-from snapapp.jobs import Job, Permanent
+from snapapp.jobs import Job, Permanent, tracing
 from snapapp.postgres.database import scope
 from snapapp.processing import child_settings
 
@@ -33,15 +33,22 @@ def send(job: Job) -> dict[str, Any]:
         "X-Snapapp-Delivery": str(job.id),
         "X-Snapapp-Signature": f"t={moment},v1={signature(secret, moment, body)}",
     }
-    try:
-        status = sources.post(url, body, headers, _limits())
-    except sources.SourceRefused as error:
-        raise Permanent(str(error)) from error
+    with tracing.span("send", job.payload["event"]) as span:
+        try:
+            status = sources.post(url, body, headers | _trace(), _limits())
+        except sources.SourceRefused as error:
+            raise Permanent(str(error)) from error
+        span.tell({"http.request.method": "POST", "http.response.status_code": status})
     if status == HTTPStatus.GONE:
         raise Permanent("the receiver answered 410: it wants no more of this")
     if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         raise sources.SourceUnavailable(sources.Reason.BUSY, f"the receiver answered {status}")
     return {"sent": True, "status": status}
+
+
+def _trace() -> dict[str, str]:
+    place = tracing.current.get()
+    return {"traceparent": place} if place else {}
 
 
 def signature(secret: str, moment: int, body: bytes) -> str:

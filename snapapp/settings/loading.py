@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from snapapp.errors import SettingsError
 from snapapp.jobs.settings import RetrySettings
+from snapapp.settings import traces
 from snapapp.settings.env_file import PREFIX, EnvFile, Given, Origin
 from snapapp.settings.table import TABLE, Environment, Setting, Settings, StorageKind
 from snapapp.settings.types import UnreadableError, quoted, visible
@@ -43,6 +44,7 @@ def load(environ: Mapping[str, str], file: EnvFile | None = None) -> Settings:
     mistakes += _clashes(settings, wrong, given)
     mistakes += _gaps(settings, wrong)
     mistakes += _dangers(settings, wrong, given)
+    mistakes += traces.mistakes({name: its.text for name, its in given.items()})
     if mistakes:
         raise SettingsError(mistakes)
     return settings

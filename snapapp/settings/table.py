@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from snapapp.jobs.settings import JobsSettings, RetrySettings
+from snapapp.settings import traces
 from snapapp.settings.env_file import DEFAULT_ENV_FILE, PREFIX, Given, Origin
 from snapapp.settings.types import (
     Reader,
@@ -337,6 +338,11 @@ class Settings:
     given: Mapping[str, Given] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
     warnings: tuple[str, ...] = field(default=(), compare=False, repr=False)
     looked_in: tuple[str, ...] = field(default=("the environment",), compare=False, repr=False)
+
+    @property
+    def traces(self) -> Mapping[str, str] | None:
+        """OpenTelemetry's variables; None: nobody wants traces."""
+        return traces.wanted({name: its.text for name, its in self.given.items()})
 
     def explain(self) -> list[Explained]:
         return [self._explained(name, entry) for name, entry in TABLE.items()]

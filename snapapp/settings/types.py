@@ -106,6 +106,17 @@ def choice(kind: type[E]) -> Reader[E]:
     return Reader(f"one of {', '.join(kind)}", read)
 
 
+def choice_of(*words: str) -> Reader[str]:
+    """The same for words that are somebody else's."""
+
+    def read(text: str) -> str:
+        if text.lower() not in words:
+            raise UnreadableError
+        return text.lower()
+
+    return Reader(f"one of {', '.join(words)}" if len(words) > 1 else words[0], read)
+
+
 def label(longest: int) -> Reader[str]:
     def read(text: str) -> str:
         if len(text) > longest:

@@ -51,7 +51,7 @@ def room(tmp_path: Path, store: Local) -> MediaWork:
 
 
 def job(payload: dict[str, Any], lease_seq: int = 1) -> Job:
-    return Job(1, "k", "media", "default", 0, json.dumps(payload).encode(), SNAP, 1, 3, lease_seq, None, None, False)
+    return Job(1, "k", "media", "default", 0, json.dumps(payload).encode(), SNAP, 1, 3, lease_seq, None, None)
 
 
 def order(store: Local, recipe: str = "plain", **changes: Any) -> dict[str, Any]:

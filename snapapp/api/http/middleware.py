@@ -18,7 +18,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from snapapp.api.http.access import Access, is_here
 from snapapp.api.http.errors import asked_for, body_of
-from snapapp.api.http.route_counts import Traffic
+from snapapp.api.http.route_counts import Traffic, pattern_of
+from snapapp.jobs import tracing
 from snapapp.jobs.worker.web_priority import WebPriority
 
 _log = logging.getLogger(__name__)
@@ -40,6 +41,8 @@ INTERNAL_TOKEN = APIKeyHeader(
     auto_error=False,
 )
 
+
+_UNTRACED = ("/actuator", "/metrics")  # they are asked every few seconds, and nothing comes of it
 
 _READS = ("GET", "HEAD", "OPTIONS")
 
@@ -104,7 +107,7 @@ class Requests:
             if refusal := self._refusal(scope, headers, most):
                 await exchange.answer(*refusal)
             else:
-                await self._app(scope, exchange.receive, exchange.send)
+                await self._traced(scope, headers, exchange)
         except Exception:
             _log.exception("A request failed: %s", asked_for(scope), extra=exchange.fields)
             if exchange.status is None:
@@ -116,6 +119,21 @@ class Requests:
             if exchange.status == 401 and _shows_a_token(scope, headers):
                 self._access.was_wrong(scope)
             self._traffic.count(scope, exchange.status or 500, exchange.took())
+
+    async def _traced(self, scope: Scope, headers: dict[bytes, bytes], exchange: "_Exchange") -> None:
+        if tracing.tracer is None or scope["path"].startswith(_UNTRACED):
+            await self._app(scope, exchange.receive, exchange.send)
+            return
+        facts = {"http.request.method": scope["method"], "snapapp.request.id": exchange.id}
+        under = headers.get(b"traceparent", b"").decode("latin-1")
+        with tracing.span("request", scope["method"], facts, under=under or None) as span:
+            await self._app(scope, exchange.receive, exchange.send)
+            method, route = pattern_of(scope)
+            span.name(f"{method} {route}")
+            status = exchange.status or 500
+            span.tell({"http.route": route, "http.response.status_code": status})
+            if status >= 500:
+                span.fail(f"it was answered with {status}")
 
     def _refusal(self, scope: Scope, headers: dict[bytes, bytes], most: int) -> _Refusal | None:
         length = headers.get(b"content-length", b"0")

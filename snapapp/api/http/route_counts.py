@@ -50,7 +50,7 @@ class Traffic:
         self._routes: dict[tuple[str, str], RouteCounts] = {}
 
     def count(self, scope: Scope, status: int, seconds: float) -> None:
-        key = _key(scope)
+        key = pattern_of(scope)
         route = self._routes.get(key)
         if route is None:
             route = self._routes[key] = RouteCounts(*key)
@@ -70,7 +70,8 @@ class Traffic:
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 
-def _key(scope: Scope) -> tuple[str, str]:
+def pattern_of(scope: Scope) -> tuple[str, str]:
+    """The method and the route, as few as there are: never what somebody made up."""
     pattern = getattr(scope.get("route"), "path", None) or UNROUTED
     method = scope["method"] if scope["method"] in _METHODS else "OTHER"
     return method, pattern

@@ -100,6 +100,7 @@ class JobWhole(JobLine):
     replay_of: int | None = Field(description="The job that this one repeats.")
     has_children: bool = Field(description="Other jobs wait for it, or did.")
     request_id: str | None = Field(description="The request that caused it.")
+    traceparent: str | None = Field(description="Where in its trace it was enqueued, as W3C Trace Context writes it.")
 
 
 class Parents(Shown):

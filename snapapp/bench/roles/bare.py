@@ -37,7 +37,7 @@ class Loop:
         rows = [row for row in self._execute(_CLAIM, _asked(self._by, self._wanted, look)) if row[0] is not None]
         was_bookmarked, self._after = bool(self._after), {}
         if len(rows) == self._batch:
-            due, job_id = max((row[13], row[0]) for row in rows)
+            due, job_id = max((row[14], row[0]) for row in rows)
             self._after = {Head(rows[0][2], rows[0][1], rows[0][4]): Bookmark(due, job_id)}
         return self.claim() if was_bookmarked and not rows else rows
 

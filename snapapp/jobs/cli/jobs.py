@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from snapapp.jobs import tracing
 from snapapp.jobs.cli.audited import note, witness_of_all, witness_of_each
 from snapapp.jobs.cli.queues import found_queues, show_queues
 from snapapp.jobs.cli.shown import (
@@ -246,6 +247,8 @@ def job_in_words(job: JobDetail, now: datetime) -> Iterator[tuple[str, str]]:
     if job.waits_for is not None:
         yield "waits for", f"{job.waits_for} of its parents"
     yield "request", job.request_id or "none"
+    if ids := tracing.ids(job.traceparent):
+        yield "trace", ids[0]
     yield "lease", f"{job.lease_seq}, raised by every change of status"
     yield "payload", folded_json(job.payload)
     yield "result", folded_json(job.result) if job.result is not None else "none"

@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any, NoReturn
 from uuid import UUID
 
-from snapapp.jobs import payloads, process_hooks
+from snapapp.jobs import payloads, process_hooks, tracing
 from snapapp.jobs.context import Within, found
 from snapapp.jobs.errors import InvalidJob, NoConnection, Permanent, Snooze
 from snapapp.jobs.executors import messages
@@ -72,6 +72,7 @@ def main(arguments: list[str]) -> None:
     pipe.say({"ready": os.getpid(), "has_an_end": process_hooks.has_an_end()})
     while request := messages.read(requests):
         job = _job(request["job"], pipe)
+        tracing.current.set(job.traceparent)
         pipe.say({"begun": True}, job)
         pipe.say(_answer(request, job, pipe) | {"kept": process_hooks.kept()}, job)
     process_hooks.stop(lambda name, error: print(f"{name}: {describe(error)}", file=sys.stderr))  # noqa: T201

@@ -320,6 +320,7 @@ def fields(job: Job) -> dict[str, Any]:
         "lease_seq": job.lease_seq,
         "timeout_ms": job.timeout_ms,
         "request_id": job.request_id,
+        "traceparent": job.traceparent,
         "memory_mb": job.memory_mb,
         "parents_json": (job.parents_json or b"[]").decode(),
     }

@@ -83,7 +83,7 @@ class Command(GroupRunner):
 
     def _attempt(self, job: Job, processor: Processor, wait: wait_base, limit_mb: int) -> Outcome:
         argv = self._argv(job, processor)
-        group = self._start(argv)
+        group = self._start(argv, job)
         try:
             group.allow_data(limit_mb)
             talk = _Talk(group, job)
@@ -124,17 +124,19 @@ class Command(GroupRunner):
             return None
         return shutil.which(program, path=self._environment["PATH"])
 
-    def _start(self, argv: list[str]) -> Group:
+    def _start(self, argv: list[str], job: Job) -> Group:
         folder = self._folder or self._new_folder()
         try:
-            return self._start_in(folder, argv)
+            return self._start_in(folder, argv, job)
         except (FileNotFoundError, PermissionError) as error:
             if error.filename != folder:
                 raise CommandMissing(f"the program {argv[0]!r} cannot be started: {error.strerror}") from error
-        return self._start_in(self._new_folder(), argv)  # somebody has cleared the old one away while it waited
+        return self._start_in(self._new_folder(), argv, job)  # somebody has cleared the old one away while it waited
 
-    def _start_in(self, folder: str, argv: list[str]) -> Group:
+    def _start_in(self, folder: str, argv: list[str], job: Job) -> Group:
         here = {"HOME": folder, "TMPDIR": folder}
+        if job.traceparent:
+            here["TRACEPARENT"] = job.traceparent  # where OpenTelemetry's own programs look for it
         return self._launch(argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=folder, env=self._environment | here)
 
     def _new_folder(self) -> str:

@@ -15,7 +15,7 @@ from math import inf
 from time import monotonic, sleep
 from typing import Any
 
-from snapapp.jobs import events
+from snapapp.jobs import events, tracing
 from snapapp.jobs.fleet import plan
 from snapapp.jobs.os import memory, processes
 from snapapp.jobs.os.signals import ENDING, Signals
@@ -61,6 +61,7 @@ def live(request: Mapping[str, Any], supervisor: int) -> int:
             return MainThread(worker, signals, supervisor).work()
         finally:
             runtime.close()
+            tracing.stop()
             signals.ignore()
 
 

@@ -132,7 +132,7 @@ WITH RECURSIVE known AS MATERIALIZED (
         -- as text, which is what comes; the size on disk first, so that a large one is not read for it
         CASE WHEN waits_for IS NULL AND pg_column_size(payload) <= 65536 AND octet_length(payload::text) <= 65536
              THEN payload END,
-        snap_id, attempt_count, max_attempts, lease_seq, timeout_ms, request_id, memory_mb,
+        snap_id, attempt_count, max_attempts, lease_seq, timeout_ms, request_id, traceparent, memory_mb,
         greatest(next_retry_at, '1900-01-01Z')
 ), spent AS (
     INSERT INTO job_limit_key AS bucket (key, full_at)
@@ -143,7 +143,8 @@ WITH RECURSIVE known AS MATERIALIZED (
 )
 SELECT claimed.*, picked.place, NULL FROM claimed JOIN picked USING (id)
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, now(), NULL, jsonb_build_object(
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, now(), NULL,
+    jsonb_build_object(
     'due_in', (SELECT extract(epoch FROM min(due) - now())
                  FROM (SELECT due FROM head WHERE due > now()
                        UNION ALL  -- what comes next in a head that had something due: it lies behind that
@@ -231,8 +232,8 @@ def claim(db: Db, by: Claimant, wanted: Sequence[Wanted], look: Look | None = No
     """Takes what is due, older before younger, as much as is wanted."""
     rows = run(db, _CLAIM, _asked(by, wanted, look or Look()))
     told = next(row for row in rows if row[0] is None)
-    taken = sorted((row for row in rows if row[0] is not None), key=lambda row: cast(int, row[14]))
-    return _claimed([row[:14] for row in taken], told[13], told[15])
+    taken = sorted((row for row in rows if row[0] is not None), key=lambda row: cast(int, row[15]))
+    return _claimed([row[:15] for row in taken], told[14], told[16])
 
 
 _NEXT = """
@@ -347,7 +348,7 @@ def _claimed(rows: list[tuple[Any, ...]], at: datetime, told: Any) -> Claimed:
 def _ends(rows: list[tuple[Any, ...]]) -> dict[Head, Bookmark]:
     ends: dict[Head, Bookmark] = {}
     for row in rows:
-        head, mark = Head(row[2], row[1], row[4]), Bookmark(row[13], row[0])
+        head, mark = Head(row[2], row[1], row[4]), Bookmark(row[14], row[0])
         if head not in ends or ends[head] < mark:
             ends[head] = mark
     return ends

@@ -93,6 +93,7 @@ class JobDetail(JobSummary):
     replay_of: int | None
     has_children: bool
     request_id: str | None
+    traceparent: str | None
 
     @property
     def spec_hash(self) -> str | None:
@@ -413,7 +414,7 @@ SELECT id, kind, queue, tenant, status, priority, attempt_count, max_attempts, l
        created_at, started_at, finished_at, waits_for,
        payload::text, result::text, errors::text, snap_id, gate, lane, concurrency_key, unique_key, unique_scope,
        timeout_ms, memory_mb, interruptions, losses, lease_seq, locked_at, lock_expires_at, replay_of,
-       has_children, request_id
+       has_children, request_id, traceparent
   FROM snap_processing_job WHERE id = %(id)s
 """
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import psycopg
 from tenacity.wait import wait_base
 
+from snapapp.jobs import tracing
 from snapapp.jobs.context import Within
 from snapapp.jobs.errors import LeaseLost
 from snapapp.jobs.executors.attempt import judge
@@ -93,7 +94,7 @@ def _settle(finished: Finished, processor: Processor, transaction: Transaction, 
         hook = _hook(finished, processor, status)
         if hook:
             try:
-                with within(job, db):
+                with tracing.span("hook", job.kind, under=job.traceparent), within(job, db):
                     hook(db)
             except BaseException as error:
                 raise HookFailed(error) from error

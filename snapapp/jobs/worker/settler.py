@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import NamedTuple
 
-from snapapp.jobs import events
+from snapapp.jobs import events, tracing
 from snapapp.jobs.model import (
     Buried,
     Dropped,
@@ -205,6 +205,9 @@ class Settler:
             self._parts.held_jobs.remove(one.job)
         self._parts.counts.add(status, batch)
         self._parts.ledger.add(batch, status)
+        if tracing.tracer is not None:
+            for one in batch:
+                tracing.tracer.ended(one, status)
         if status is Status.COMPLETED and not self._parts.events.hears(events.JOB_COMPLETED):
             return
         for one in batch:
@@ -217,18 +220,19 @@ class Settler:
         is_interrupted = isinstance(outcome, Interrupted) and status is Status.PENDING
         name, level = _INTERRUPTED if is_interrupted else _EVENTS[status]
         failure = outcome.failure if isinstance(outcome, Retried | Buried) else None
-        self._parts.events.emit(
-            name,
-            level,
-            worker_id=self._parts.id,
-            job_id=job.id,
-            kind=job.kind,
-            attempt=min(job.attempt, job.max_attempts),
-            status=status.value if status else "LEASE_LOST",
-            duration_ms=None if ran_for is None else round(ran_for * 1000, 3),
-            request_id=job.request_id,
-            **({"error": failure.error} if failure else {}),
-        )
+        with tracing.at(job.traceparent):
+            self._parts.events.emit(
+                name,
+                level,
+                worker_id=self._parts.id,
+                job_id=job.id,
+                kind=job.kind,
+                attempt=min(job.attempt, job.max_attempts),
+                status=status.value if status else "LEASE_LOST",
+                duration_ms=None if ran_for is None else round(ran_for * 1000, 3),
+                request_id=job.request_id,
+                **({"error": failure.error} if failure else {}),
+            )
 
 
 _EVENTS: dict[Status | None, tuple[str, int]] = {

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tenacity.wait import wait_base
 
-from snapapp.jobs import events, payloads
+from snapapp.jobs import events, payloads, tracing
 from snapapp.jobs.errors import JobCancelled, JobInterrupted, JobsError, JobTimeout, LeaseLost
 from snapapp.jobs.executors import Executor, Work, attempt, command
 from snapapp.jobs.executors.children import Child
@@ -153,6 +153,8 @@ class Executors:
                     return True
                 processor = processors[job.kind]
                 mark(job.id, job.deadline or 0.0)
+                if tracing.tracer is not None:
+                    tracing.tracer.begins(job, self._parts.id)
                 if hears(events.JOB_ACTIVE):
                     self._tell_active(job)
                 outcome = run(job, processor)
@@ -178,6 +180,8 @@ class Executors:
                 return
             processor = self._processors[job.kind]
             mark(job.id, job.deadline or 0.0)
+            if tracing.tracer is not None:
+                tracing.tracer.begins(job, self._parts.id)
             if self._events.hears(events.JOB_ACTIVE):
                 self._tell_active(job)
             timeout = (job.deadline or 0.0) - (job.started_at or 0.0)

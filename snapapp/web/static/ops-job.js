@@ -212,6 +212,7 @@ function factsOf(job) {
   add("unique key", job.uniqueKey && `${job.uniqueKey} (${job.uniqueScope})`);
   add("concurrency key", job.concurrencyKey);
   add("request", job.requestId);
+  add("trace", job.traceparent && job.traceparent.split("-")[1]);
   add("copy of", job.replayOf && jobLink(job.replayOf));
   return list;
 }

@@ -66,7 +66,7 @@ def side_by_side(one: Callable[[], object], other: Callable[[], object], times: 
 
 
 def job_of(kind: str) -> Job:
-    return Job(1, kind, "default", "", 0, b"{}", None, 1, 1, 1, None, None, False)
+    return Job(1, kind, "default", "", 0, b"{}", None, 1, 1, 1, None, None)
 
 
 def run(runner: Runner, kind: str) -> None:

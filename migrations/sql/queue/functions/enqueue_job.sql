@@ -17,14 +17,16 @@ CREATE FUNCTION enqueue_job(
     replay_of bigint DEFAULT NULL,
     after bigint[] DEFAULT NULL,
     on_parent_failure text DEFAULT 'cancel',
-    unique_by text DEFAULT NULL
+    unique_by text DEFAULT NULL,
+    traceparent text DEFAULT NULL
 ) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (SELECT enqueue_jobs(jsonb_build_array(jsonb_build_object(
         'kind', kind, 'payload', payload, 'queue', queue, 'priority', priority, 'run_at', run_at, 'unique_key', unique_key,
         'max_attempts', max_attempts, 'delay', delay, 'unique_scope', unique_scope, 'on_conflict', on_conflict,
         'concurrency_key', concurrency_key, 'timeout_ms', timeout_ms, 'tenant', tenant, 'snap_id', snap_id,
-        'request_id', request_id, 'replay_of', replay_of, 'after', after, 'on_parent_failure', on_parent_failure, 'unique_by', unique_by))));
+        'request_id', request_id, 'replay_of', replay_of, 'after', after, 'on_parent_failure', on_parent_failure, 'unique_by', unique_by,
+        'traceparent', traceparent))));
 END $$;
 
 COMMENT ON FUNCTION enqueue_job IS 'Adds a job in your transaction and wakes the workers at commit; returns its id.';

@@ -7,7 +7,7 @@ BEGIN
         RETURN QUERY  -- ON CONFLICT would cost a fifth of the speed
         INSERT INTO snap_processing_job (
             kind, payload, queue, priority, next_retry_at, unique_key, unique_scope, max_attempts, concurrency_key,
-            timeout_ms, tenant, snap_id, request_id, replay_of)
+            timeout_ms, tenant, snap_id, request_id, replay_of, traceparent)
         SELECT * FROM job_specs(jobs) RETURNING id;
         RETURN;
     END IF;

@@ -27,7 +27,7 @@ BEGIN
     LOOP
         INSERT INTO snap_processing_job (
             kind, payload, queue, priority, next_retry_at, unique_key, unique_scope, max_attempts, concurrency_key,
-            timeout_ms, tenant, snap_id, request_id, replay_of, gate)
+            timeout_ms, tenant, snap_id, request_id, replay_of, traceparent, gate)
         SELECT its.*, CASE WHEN parents = '{}' THEN 'open' ELSE 'after' END
           FROM job_specs(jsonb_build_array(job)) AS its ON CONFLICT DO NOTHING RETURNING id INTO new_id;
         IF new_id IS NOT NULL AND parents <> '{}' THEN
@@ -59,7 +59,8 @@ BEGIN
            SET payload = its.payload, queue = its.queue, priority = its.priority, next_retry_at = its.next_retry_at,
                max_attempts = its.max_attempts, attempt_count = 0, interruptions = 0,
                losses = 0, memory_mb = NULL, gate = CASE gate WHEN 'after' THEN 'after' ELSE 'open' END, lane = '', concurrency_key = its.concurrency_key,
-               timeout_ms = its.timeout_ms, snap_id = its.snap_id, request_id = its.request_id, last_error = NULL,
+               timeout_ms = its.timeout_ms, snap_id = its.snap_id, request_id = its.request_id,
+               traceparent = its.traceparent, last_error = NULL,
                progress = NULL, started_at = NULL
          WHERE id = holder;
         IF job_has_rules() THEN

@@ -4,7 +4,7 @@
 CREATE FUNCTION job_specs(jobs jsonb) RETURNS TABLE (
     kind text, payload jsonb, queue text, priority integer, next_retry_at timestamptz, unique_key text, unique_scope text,
     max_attempts integer, concurrency_key text, timeout_ms integer, tenant text, snap_id uuid, request_id text,
-    replay_of bigint
+    replay_of bigint, traceparent text
 ) LANGUAGE sql STABLE AS $$
     SELECT job.kind, coalesce(job.payload, '{}'),
            coalesce(job.queue, (SELECT its.queue FROM job_kind AS its WHERE its.name = job.kind), 'default'),
@@ -15,11 +15,11 @@ CREATE FUNCTION job_specs(jobs jsonb) RETURNS TABLE (
            CASE WHEN coalesce(job.unique_key, job.unique_by) IS NOT NULL THEN coalesce(job.unique_scope, 'live') END,
            coalesce(job.max_attempts, (SELECT its.max_attempts FROM job_kind AS its WHERE its.name = job.kind),
                     job.default_attempts, 3), job.concurrency_key, job.timeout_ms, coalesce(job.tenant, ''), job.snap_id,
-           job.request_id, job.replay_of
+           job.request_id, job.replay_of, job.traceparent
       FROM jsonb_to_recordset(jobs) AS job (
            kind text, payload jsonb, queue text, priority integer, run_at timestamptz, delay interval, unique_key text,
            unique_scope text, unique_by text, max_attempts integer, concurrency_key text, timeout_ms integer,
-           tenant text, snap_id uuid, request_id text, replay_of bigint, default_attempts integer)
+           tenant text, snap_id uuid, request_id text, replay_of bigint, default_attempts integer, traceparent text)
 $$;
 
 COMMENT ON FUNCTION job_specs IS 'The columns of new jobs, from what enqueue_jobs was given.';

@@ -33,6 +33,7 @@ CREATE TABLE snap_processing_job (
     waits_for           integer,
     has_children        boolean NOT NULL DEFAULT false,
     request_id          text,
+    traceparent         varchar(55) COLLATE "C",
     created_at          timestamptz NOT NULL DEFAULT now(),
     started_at          timestamptz,
     finished_at         timestamptz,
@@ -149,6 +150,7 @@ COMMENT ON COLUMN snap_processing_job.replay_of IS 'The job that this one repeat
 COMMENT ON COLUMN snap_processing_job.waits_for IS 'How many of its parents (job_parent) are not over; null: it has none.';
 COMMENT ON COLUMN snap_processing_job.has_children IS 'Other jobs wait for it, or did: job_parent names them.';
 COMMENT ON COLUMN snap_processing_job.request_id IS 'The request that caused it, for the logs.';
+COMMENT ON COLUMN snap_processing_job.traceparent IS 'Where in its trace it was enqueued, as W3C Trace Context writes it; null where nobody draws traces.';
 COMMENT ON COLUMN snap_processing_job.created_at IS 'When it was enqueued.';
 COMMENT ON COLUMN snap_processing_job.started_at IS 'When its last attempt began to run (not when it was claimed).';
 COMMENT ON COLUMN snap_processing_job.finished_at IS 'When it ended for good.';
