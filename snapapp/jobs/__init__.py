@@ -16,7 +16,7 @@ Read it in this order, the way of a job: `model` (what a job is), `registry` (wh
 `workflows` (how it comes in), `rows` (every statement on it), `worker/claimer` (how a worker takes it),
 `worker/slots`, `executors` and `executors/attempt` (how it runs), `context` (whose data it may touch),
 `worker/connections` (how it gets at the database), `worker/watchdog` (who minds its time), `worker/finish` and
-`worker/settler` (how its end is written down), `worker/heartbeat`, `worker/recovery`, `worker/worker` (all of it
+`worker/settler` (how its end is written down), `worker/leases` (what keeps it ours), `worker/worker` (all of it
 together). What fires by itself: `schedules/slots` (when), `schedules/ledger` (what became of it),
 `schedules/scheduler` (who looks). `docs/architecture.md` goes this way file by file, `docs/transitions.md` has the
 states.

@@ -14,7 +14,7 @@ from snapapp.jobs.os import processes
 from snapapp.jobs.rows import leases
 from snapapp.jobs.rows.database import Line, Row, connect
 from snapapp.jobs.rows.roster import Counts, Member
-from snapapp.jobs.worker.recovery import Recovery
+from snapapp.jobs.worker.leases.recovery import Recovery
 
 _PATIENCE = timedelta(minutes=10)  # a sweep of a large table takes its time
 

@@ -2,7 +2,7 @@
 
 The way of a job: `wakeup` (the queue has news), `claimer` (how many, and which), `slots` (begin, run, conclude), then
 `finish` (with a hook) or `settler` (in batches). What a claim depends on: `pace`, `admission` (memory), `web_priority`.
-What keeps a job ours: `leases` (which we hold), `heartbeat`, `watchdog` (their time). What a job may use meanwhile:
-`connections`, `engines`, `notes`. For all workers: `recovery`. `parts` is what these share; `duties` calls them on
+What keeps a job ours: `leases`, `watchdog` (its time). What a job may use meanwhile:
+`connections`, `engines`, `notes`. `parts` is what these share; `duties` calls them on
 time, `worker` holds them all.
 """

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from snapapp.jobs.model import Job
 from snapapp.jobs.os import memory
-from snapapp.jobs.worker.leases import HeldJobs
+from snapapp.jobs.worker.leases.held import HeldJobs
 
 _AGAIN = 1.2  # times its need: what was held back comes in again only with so much free, or it would come and go
 _FRESH = 0.1  # seconds for which a look at the memory is good

@@ -16,7 +16,7 @@ from snapapp.jobs.rows.roster import Counts
 from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.worker.connections import JobConnections
 from snapapp.jobs.worker.finish import Transaction
-from snapapp.jobs.worker.leases import HeldJobs
+from snapapp.jobs.worker.leases.held import HeldJobs
 from snapapp.jobs.worker.notes import Notes
 from snapapp.jobs.worker.pace import Pace
 from snapapp.jobs.worker.web_priority import WebPriority

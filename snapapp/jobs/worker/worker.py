@@ -30,11 +30,11 @@ from snapapp.jobs.schedules.slots import Routine
 from snapapp.jobs.worker.admission import Admission
 from snapapp.jobs.worker.claimer import Claimer
 from snapapp.jobs.worker.duties import Duties
-from snapapp.jobs.worker.heartbeat import Heartbeat
-from snapapp.jobs.worker.leases import JobChannel
+from snapapp.jobs.worker.leases.heartbeat import Heartbeat
+from snapapp.jobs.worker.leases.held import JobChannel
+from snapapp.jobs.worker.leases.recovery import Recovery
 from snapapp.jobs.worker.notes import NotesWriter
 from snapapp.jobs.worker.parts import WorkerParts
-from snapapp.jobs.worker.recovery import Recovery
 from snapapp.jobs.worker.settler import Settler
 from snapapp.jobs.worker.slots import Executors
 from snapapp.jobs.worker.wakeup import Listener

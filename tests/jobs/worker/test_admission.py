@@ -12,7 +12,7 @@ from snapapp.jobs.model import Job
 from snapapp.jobs.os import memory
 from snapapp.jobs.rows import views
 from snapapp.jobs.worker.admission import Admission, judge
-from snapapp.jobs.worker.leases import HeldJobs
+from snapapp.jobs.worker.leases.held import HeldJobs
 from tests.factory import Db, make_jobs, row, running_job, scalar
 from tests.jobs.executors.test_executors import put
 from tests.jobs.kinds import spending

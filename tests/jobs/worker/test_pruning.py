@@ -12,7 +12,7 @@ from snapapp.jobs.rows import retention
 from snapapp.jobs.rows.database import Line, connect
 from snapapp.jobs.rows.roster import Counts, Member
 from snapapp.jobs.settings import JobsSettings
-from snapapp.jobs.worker.recovery import Recovery
+from snapapp.jobs.worker.leases.recovery import Recovery
 from tests.factory import Db, ago, make_job, make_jobs, scalar, statuses
 
 Prune = Callable[..., tuple[int, int | None]]

@@ -170,7 +170,11 @@ DEFECTS: dict[str, Mutant] = {
         "Q25 D2 D10",
         "no worker looks whether the processes beside it live",
         "jobs/worker/test_leases::test_a_dead_neighbours_jobs_come_back_at_once_and_only_the_running_one_is_charged",
-        ("snapapp/jobs/worker/recovery.py", "if other.is_here and processes.is_gone", "if False and processes.is_gone"),
+        (
+            "snapapp/jobs/worker/leases/recovery.py",
+            "if other.is_here and processes.is_gone",
+            "if False and processes.is_gone",
+        ),
     ),
     "no-dead-letters": defect(
         "Q26 R28",
@@ -217,7 +221,7 @@ DEFECTS: dict[str, Mutant] = {
         "Q36",
         "what a worker took back from dead ones is not counted",
         "jobs/test_events::test_what_a_worker_did_is_counted_once_and_stands_on_the_roster",
-        ("snapapp/jobs/worker/recovery.py", "            self._counts.recovered += len(taken)\n", ""),
+        ("snapapp/jobs/worker/leases/recovery.py", "            self._counts.recovered += len(taken)\n", ""),
     ),
     "mean-of-all-times": defect(
         "Q37",

@@ -25,7 +25,7 @@ DEFECTS: dict[str, Mutant] = {
         "a worker that is silent stays on the roster for a day",
         "jobs/worker/test_leases::test_a_row_of_the_roster_lasts_as_long_as_a_lease",
         (
-            "snapapp/jobs/worker/heartbeat.py",
+            "snapapp/jobs/worker/leases/heartbeat.py",
             "lives_for=self._parts.settings.lease_for",
             "lives_for=86400 * (its := self._parts.settings.lease_for) / its.total_seconds()",
         ),
@@ -209,7 +209,7 @@ DEFECTS: dict[str, Mutant] = {
         "the roster does not say what a worker runs",
         "jobs/worker/test_leases::test_what_runs_is_seen_with_its_worker_and_since_when",
         (
-            "snapapp/jobs/worker/heartbeat.py",
+            "snapapp/jobs/worker/leases/heartbeat.py",
             "current_jobs=[job.id for job in jobs if job.started_at is not None][:1000]",
             "current_jobs=[]",
         ),

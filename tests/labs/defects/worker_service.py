@@ -3,7 +3,7 @@
 from tests.labs.defects.model import Mutant, defect
 
 _CLAIM, _SETTLE, _LEASES = (f"snapapp/jobs/rows/{name}.py" for name in ("claim", "settle", "leases"))
-_WORKER, _SLOTS, _HEARTBEAT = (f"snapapp/jobs/worker/{name}.py" for name in ("worker", "slots", "heartbeat"))
+_WORKER, _SLOTS, _HEARTBEAT = (f"snapapp/jobs/worker/{name}.py" for name in ("worker", "slots", "leases/heartbeat"))
 _FUNCTIONS = "migrations/sql/queue/functions"
 
 DEFECTS: dict[str, Mutant] = {
@@ -13,7 +13,7 @@ DEFECTS: dict[str, Mutant] = {
         "jobs/worker/test_leases::test_a_job_that_runs_for_longer_than_a_lease_keeps_it"
         " jobs/worker/test_leases::test_a_long_job_keeps_its_lease_by_beats",
         (
-            "snapapp/jobs/worker/heartbeat.py",
+            "snapapp/jobs/worker/leases/heartbeat.py",
             "            for page in _pages(jobs, 1000):",
             "            for page in _pages([job for job in jobs if job.started_at is None], 1000):",
         ),
@@ -23,7 +23,7 @@ DEFECTS: dict[str, Mutant] = {
         "each lease is renewed once and never again",
         "jobs/worker/test_leases::test_a_job_that_runs_for_longer_than_a_lease_keeps_it",
         (
-            "snapapp/jobs/worker/heartbeat.py",
+            "snapapp/jobs/worker/leases/heartbeat.py",
             "        def beaten(some: Sequence[Job]) -> list[leases_rows.Beat]:\n",
             (
                 "        def beaten(some: Sequence[Job]) -> list[leases_rows.Beat]:\n"
@@ -31,13 +31,13 @@ DEFECTS: dict[str, Mutant] = {
                 "            _BEATEN.update(job.lease for job in some)\n"
             ),
         ),
-        ("snapapp/jobs/worker/heartbeat.py", "def _leases(", "_BEATEN = set()\n\n\ndef _leases("),
+        ("snapapp/jobs/worker/leases/heartbeat.py", "def _leases(", "_BEATEN = set()\n\n\ndef _leases("),
     ),
     "renewal-goes-on": defect(
         "W24 R29",
         "the lease of a job that has ended is still asked for",
         "jobs/worker/test_leases::test_at_its_end_a_jobs_lease_is_not_extended_any_more",
-        ("snapapp/jobs/worker/leases.py", "            del self._jobs[job.id]\n", "            pass\n"),
+        ("snapapp/jobs/worker/leases/held.py", "            del self._jobs[job.id]\n", "            pass\n"),
     ),
     "words-after-the-end": defect(
         "W18 W22",
