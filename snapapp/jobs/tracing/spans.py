@@ -74,7 +74,7 @@ class _Exporter:
         self._exporter.shutdown()  # type: ignore[no-untyped-call, unused-ignore]
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        return self._exporter.force_flush(timeout_millis)
+        return bool(self._exporter.force_flush(timeout_millis))
 
 
 class Spans:
