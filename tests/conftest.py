@@ -136,7 +136,7 @@ _TO_HAVE = {
     "age is not installed": "a program that seals backups: apt install age",
     "caddy is not installed": "a proxy: apt install caddy",
     "nginx is not installed": "a proxy: apt install nginx",
-    "promtool is not installed": "a judge of alert rules: apt install prometheus",
+    "promtool is not installed": "a judge of alert rules: promtool, of the package prometheus",
     "OpenTelemetry is not installed": "what sends traces: make telemetry",
     "make peers": "other queues to compare with: make peers",
 }

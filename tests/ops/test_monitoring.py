@@ -16,6 +16,7 @@ from tests.exposition import Exposition, parse
 from tests.factory import Db, enqueue
 from tests.jobs.working import until, until_status
 from tests.monitoring_page import families
+from tests.ops import alert_series
 
 FOLDER = ROOT / "ops" / "monitoring"
 RULES: list[dict[str, Any]] = [
@@ -82,10 +83,33 @@ def test_panels_stand_beside_each_other() -> None:
     assert len({its["id"] for its in PANELS}) == len(PANELS)
 
 
-def test_prometheus_takes_the_rules() -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("promtool is not installed")
-    checked = [promtool, "check", "rules", str(FOLDER / "alerts.yml")]
-    said = subprocess.run(checked, capture_output=True, text=True, check=False)
-    assert (said.returncode, f"{len(RULES)} rules found" in said.stdout) == (0, True), said.stdout + said.stderr
+@pytest.fixture
+def promtool() -> str:
+    return shutil.which("promtool") or pytest.skip("promtool is not installed")
+
+
+def judged(*command: str, given: str = "") -> str:
+    said = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stdout + said.stderr
+    return said.stdout + said.stderr
+
+
+def test_prometheus_takes_the_rules(promtool: str) -> None:
+    assert f"{len(RULES)} rules found" in judged(promtool, "check", "rules", str(FOLDER / "alerts.yml"))
+
+
+def test_each_rule_fires_at_what_it_is_for_and_not_close_by(promtool: str, tmp_path: Path) -> None:
+    assert [case.alert for case in alert_series.CASES] == [rule["alert"] for rule in RULES]
+    asked = tmp_path / "asked.yml"
+    asked.write_text(yaml.safe_dump(alert_series.document(str(FOLDER / "alerts.yml"))))
+    judged(promtool, "test", "rules", str(asked))
+
+
+def test_prometheus_takes_the_names_units_and_helps_of_a_live_server(
+    promtool: str, url: str, tmp_path: Path, db: Db
+) -> None:
+    with served(url, tmp_path, worker_enabled=True) as client:
+        until_status(db, enqueue(db, "demo.hello", {"name": "Ana"}, queue="demo") or 0, "COMPLETED")
+        until(lambda: "snapapp_job_run_seconds_bucket" in client.get("/metrics").text)
+        told = client.get("/metrics").text
+    assert judged(promtool, "check", "metrics", given=told) == ""

@@ -126,7 +126,8 @@ def test_an_attempt_knows_its_place_wherever_it_runs(
     kinds = ("mail.send", "mail.wait", "mail.render", "mail.print", "mail.bounce")
     for kind in kinds:
         enqueued(db, kind)
-    worker = Running(tmp_path, *command, **with_kinds(url, tmp_path, **sink.settings))
+    at_its_end = sink.settings | {"OTEL_BSP_SCHEDULE_DELAY": "600000"}  # spans wait for that
+    worker = Running(tmp_path, *command, **with_kinds(url, tmp_path, **at_its_end))
     until_over(db, len(kinds))
     worker.process.terminate()
     assert worker.end() == 0
