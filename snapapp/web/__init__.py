@@ -17,6 +17,8 @@ _TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
+    ".png": "image/png",
+    ".webmanifest": "application/manifest+json",
 }
 _HEADERS = {
     "Cache-Control": "no-cache",  # ask every time; the answer is mostly 304
@@ -31,6 +33,8 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Robots-Tag": "noindex, nofollow",
 }
+
+_INSTALLABLE = "; worker-src 'self'; manifest-src 'self'"  # the page that stays where there is no line
 
 router = APIRouter(include_in_schema=False)
 
@@ -48,7 +52,11 @@ class Page:
 def _read(path: Path) -> Page:
     content = path.read_bytes()
     etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-    return Page(content, _HEADERS | {"ETag": etag, "Content-Type": _TYPES[path.suffix]})
+    headers = _HEADERS | {"ETag": etag, "Content-Type": _TYPES[path.suffix]}
+    if path.name == "index.html":
+        policy = headers["Content-Security-Policy"].replace("trusted-types 'none'", "trusted-types service-worker")
+        headers["Content-Security-Policy"] = policy + _INSTALLABLE
+    return Page(content, headers)
 
 
 _PAGES = {path.name: _read(path) for path in _HERE.iterdir() if path.suffix in _TYPES}
@@ -79,6 +87,12 @@ async def snap(request: Request, snap_id: UUID) -> Response:  # noqa: ARG001 - t
 async def docs(request: Request) -> Response:
     """The API for people. FastAPI's own page loads scripts from elsewhere: they could read the internal token."""
     return _answer(request, "docs.html")
+
+
+@router.api_route("/service-worker.js", methods=["GET", "HEAD"])
+async def service_worker(request: Request) -> Response:
+    """At the root, because one has what lies below its own address."""
+    return _answer(request, "service-worker.js")
 
 
 @router.api_route("/robots.txt", methods=["GET", "HEAD"])

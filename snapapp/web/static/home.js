@@ -1,30 +1,36 @@
 // The page at /: a video, moments marked in it, and what becomes of them.
 
 import { at, client, put } from "/static/page.js";
+import { showFilmed } from "/static/filmed.js";
 import * as library from "/static/library.js";
 import * as marking from "/static/marking.js";
 import * as moments from "/static/moments.js";
 import { player, press } from "/static/player.js";
 import * as remote from "/static/remote.js";
+import { keepShell } from "/static/shell.js";
 import * as uploads from "/static/uploads.js";
+import * as waiting from "/static/waiting.js";
 import { number, t, told } from "/static/words.js";
 
 const { ask, change } = client();
 const demo = { id: at("film").dataset.demo, pause: Number(at("film").dataset.pause) };
 
 async function begin() {
+  let session;
   try {
-    await ask("/v2/session");
+    session = await ask("/v2/session");
   } catch (error) {
     at("sign-in").hidden = error.status !== 401;
     at("work").hidden = true;
     if (error.status !== 401) put(at("lost"), t("The server does not answer as it should: {reason}", { reason: told(error.message) }));
+    if (!error.status) addEventListener("online", () => location.reload(), { once: true });
     return;
   }
   at("sign-in").hidden = true;
   at("sign-out").hidden = localStorage.getItem("signed-in") === null;
   at("work").hidden = false;
   const [known] = await Promise.all([library.begin(show), marking.begin(hear)]);
+  waiting.begin(session.code, marking.sendWaiting);
   uploads.begin(arrive).catch((error) => put(at("upload-said"), told(error.message)));
   const asked = new URLSearchParams(location.search);
   const video = await wanted(asked.get("video"), known);
@@ -52,11 +58,11 @@ async function show(video, seconds) {
   history.replaceState(null, "", `/?video=${video.videoId}`);
   const ready = player.show(video, seconds ?? (isDemo ? demo.pause : 0));
   moments.showVideo(video).then(moments.listen, (error) => put(at("mark-said"), told(error.message)));
-  marking.showFilmed();
+  showFilmed();
   await ready;
   if (player.video?.videoId !== video.videoId) return;
   library.learn(player.video);
-  marking.showFilmed();
+  showFilmed();
   describeVideo(player.video);
 }
 
@@ -119,10 +125,12 @@ at("sign-in").addEventListener("submit", async (event) => {
 
 /** The next one at this screen is somebody else: the name goes too. */
 at("sign-out").addEventListener("click", async () => {
+  if (waiting.isAnyWaiting()) return put(at("lost"), t("Moments wait for the line: they would be lost. Stay until they are sent, or forget them."));
   await change("/v2/session", undefined, { method: "DELETE" }).catch(() => {});
-  for (const name of ["signed-in", "operator", "uploads", "opened"]) localStorage.removeItem(name);
+  for (const name of ["signed-in", "operator", "uploads", "opened", "tenant"]) localStorage.removeItem(name);
   location.assign("/");
 });
 
 remote.begin((video) => arrive(video, true));
+keepShell();
 begin().catch((error) => put(at("lost"), t("The server does not answer as it should: {reason}", { reason: told(error.message) })));

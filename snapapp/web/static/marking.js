@@ -3,9 +3,13 @@
 // question only while the player still stands at that moment.
 
 import { at, client, local, make, put } from "/static/page.js";
+import { filmedAt } from "/static/filmed.js";
+import { nameOfVideo } from "/static/library.js";
 import { labelOf } from "/static/moment.js";
+import { operator, operatorOrAsk, showOperator } from "/static/operator.js";
 import { player } from "/static/player.js";
-import { asLocal, clock, t, told, when } from "/static/words.js";
+import * as waiting from "/static/waiting.js";
+import { clock, t, told, when } from "/static/words.js";
 
 const MARKED_WITHIN = 610_000; // ms; SNAPAPP_ASYNC_CREATE=false may answer so late
 const RECENT = 8; // subjects to choose from
@@ -40,74 +44,6 @@ export function learnName(name) {
   showRecent();
 }
 
-// --- who marks --------------------------------------------------------------------------------------------------
-
-export function operator() {
-  try {
-    return JSON.parse(localStorage.getItem("operator"));
-  } catch {
-    return null;
-  }
-}
-
-function showOperator() {
-  const known = operator();
-  put(at("operator"), known ? known.nickname : t("Who are you?"));
-  at("operator").title = known ? `${known.nickname}, ${known.email}` : "";
-}
-
-/** Asked once in a browser; null: it was not said. */
-function operatorOrAsk() {
-  return operator() ?? askOperator();
-}
-
-function askOperator() {
-  const known = operator();
-  at("who-name").value = known?.nickname ?? "";
-  at("who-email").value = known?.email ?? "";
-  at("who").returnValue = "";
-  at("who").showModal();
-  return new Promise((done) => at("who").addEventListener("close", () => (showOperator(), done(at("who").returnValue === "ok" ? operator() : null)), { once: true }));
-}
-
-at("operator").addEventListener("click", askOperator);
-at("who-form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  const said = { nickname: at("who-name").value.trim(), email: at("who-email").value.trim().toLowerCase() };
-  if (!said.nickname) return at("who-name").focus();
-  localStorage.setItem("operator", JSON.stringify(said));
-  at("who").close("ok");
-});
-at("who-cancel").addEventListener("click", () => at("who").close(""));
-
-// --- when it was filmed: what the file says, or what somebody says of this video ----------------------------------
-
-const keptFilmed = (video) => localStorage.getItem(`filmed:${video.videoId}`);
-
-export function showFilmed() {
-  const video = player.video;
-  const said = video && keptFilmed(video);
-  const found = video?.videoProbe?.filmedAt;
-  const from = said ?? found;
-  at("filmed").value = from ? asLocal(new Date(from)) : "";
-  const source = said ? t("as you said") : found ? t("as the file says: correct it if the camera's clock was wrong") : t("the file does not say: enter it before you mark");
-  put(at("filmed-source"), source);
-  at("filmed").removeAttribute("aria-invalid");
-}
-
-at("filmed").addEventListener("change", () => {
-  const { video } = player;
-  if (!video) return;
-  if (at("filmed").value) localStorage.setItem(`filmed:${video.videoId}`, new Date(at("filmed").value).toISOString());
-  else localStorage.removeItem(`filmed:${video.videoId}`);
-  showFilmed();
-});
-
-function filmedAt(video, seconds) {
-  const from = keptFilmed(video) ?? video.videoProbe?.filmedAt;
-  return from ? new Date(new Date(from).getTime() + 1000 * seconds).toISOString() : null;
-}
-
 // --- marking ----------------------------------------------------------------------------------------------------
 
 export async function mark() {
@@ -122,6 +58,7 @@ export async function mark() {
   if (!who) return tell(t("Nothing was marked: who marks is part of the evidence."));
   const marked = { ...moment, typed: new Map(), snap: null, etag: null, error: null, sent: null, removed: false };
   marked.wanted = wanted(marked, who);
+  waiting.keep(marked, nameOfVideo(marked.video));
   player.forgetInterval();
   hear(marked);
   describe(marked);
@@ -158,9 +95,11 @@ function wanted({ video, seconds, length, templateId }, { nickname, email }) {
   };
 }
 
-/** Sent again after a failure, it makes no second snap. */
+/** Sent again after a failure, it makes no second snap. What only the line did not carry waits for it. */
 export function submit(marked) {
   marked.error = null;
+  marked.waits = false;
+  onTheirWay.set(marked.key, marked);
   marked.sent = (async () => {
     try {
       const answer = await send("/v2/snaps", {
@@ -171,14 +110,33 @@ export function submit(marked) {
       });
       marked.etag = answer.headers.get("ETag");
       marked.snap = await answer.json();
+      waiting.forget(marked.key);
     } catch (error) {
-      marked.error = error.message;
-      tell(t("The moment at {at} was not marked: {reason}", { at: clock(marked.seconds), reason: told(error.message) }));
+      fail(marked, error);
     }
     hear(marked);
     return marked.snap;
   })();
   return marked.sent;
+}
+
+const onTheirWay = new Map(); // by key: those that were marked since this page was opened
+
+function fail(marked, error) {
+  marked.error = error.message;
+  marked.waits = !waiting.isRefused(error);
+  if (marked.waits) waiting.hold(marked.key);
+  else waiting.forget(marked.key);
+  const said = { at: clock(marked.seconds), reason: told(error.message) };
+  tell(marked.waits ? t("The moment at {at} is kept here until the line is back.", said) : t("The moment at {at} was not marked: {reason}", said));
+}
+
+/** One that waited, of this page or of an earlier one. True: the server has answered. */
+export async function sendWaiting({ key, wanted, seconds, videoId }) {
+  const fresh = () => ({ key, wanted, seconds, video: { videoId }, picture: null, typed: new Map(), snap: null, removed: false });
+  const marked = onTheirWay.get(key) ?? fresh();
+  await submit(marked);
+  return !marked.waits;
 }
 
 function tell(words) {

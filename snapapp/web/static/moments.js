@@ -2,9 +2,11 @@
 // and what can be done.
 
 import { at, client, local, make, pause, put } from "/static/page.js";
-import { describe, describeSnap, forgetTarget, isShown, learnName, operator, submit, unsaved } from "/static/marking.js";
+import { describe, describeSnap, forgetTarget, isShown, learnName, submit, unsaved } from "/static/marking.js";
 import { isNamed, momentOf, nameOf, stateOf } from "/static/moment.js";
+import { operator } from "/static/operator.js";
 import { player } from "/static/player.js";
+import * as waiting from "/static/waiting.js";
 import { clock, t, told } from "/static/words.js";
 
 const AT_ONCE = 50; // moments a page
@@ -186,10 +188,10 @@ function fill(entry) {
   put(parts.name, snap ? nameOf(snap) : t("not described yet"));
   parts.name.classList.toggle("open", !snap || !isNamed(snap));
   put(parts.time, clock(secondsOf(entry)));
-  const { state, words } = snap ? stateOf(snap) : marked.error ? { state: "FAILED", words: t("not sent") } : { state: "PENDING", words: t("sending") };
+  const { state, words } = snap ? stateOf(snap) : marked.waits ? { state: "RETRY_WAIT", words: t("waits for the line") } : marked.error ? { state: "FAILED", words: t("not sent") } : { state: "PENDING", words: t("sending") };
   parts.state.dataset.state = state;
   put(parts.state, words);
-  const failure = snap ? (snap.status === "COMPLETED" ? "" : told(snap.error ?? "")) : told(marked.error ?? "");
+  const failure = snap ? (snap.status === "COMPLETED" ? "" : told(snap.error ?? "")) : marked.waits ? "" : told(marked.error ?? "");
   put(parts.said, [failure, typed && t("typed and not saved: {typed}", { typed })].filter(Boolean).join(" · "));
   const picture = snap?.thumbnailPath ?? snap?.posterPath;
   parts.picture.hidden = !picture;
@@ -219,6 +221,7 @@ function actionsOf(entry, snap) {
 }
 
 function drop(entry) {
+  waiting.forget(entry.marked.key);
   entry.marked.removed = true;
   entries = entries.filter((each) => each !== entry);
   paint();

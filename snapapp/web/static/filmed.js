@@ -1,0 +1,31 @@
+// When a video was filmed: what the file says, or what somebody says of it in this browser.
+
+import { at, put } from "/static/page.js";
+import { player } from "/static/player.js";
+import { asLocal, t } from "/static/words.js";
+
+const keptFilmed = (video) => localStorage.getItem(`filmed:${video.videoId}`);
+
+export function showFilmed() {
+  const video = player.video;
+  const said = video && keptFilmed(video);
+  const found = video?.videoProbe?.filmedAt;
+  const from = said ?? found;
+  at("filmed").value = from ? asLocal(new Date(from)) : "";
+  const source = said ? t("as you said") : found ? t("as the file says: correct it if the camera's clock was wrong") : t("the file does not say: enter it before you mark");
+  put(at("filmed-source"), source);
+  at("filmed").removeAttribute("aria-invalid");
+}
+
+at("filmed").addEventListener("change", () => {
+  const { video } = player;
+  if (!video) return;
+  if (at("filmed").value) localStorage.setItem(`filmed:${video.videoId}`, new Date(at("filmed").value).toISOString());
+  else localStorage.removeItem(`filmed:${video.videoId}`);
+  showFilmed();
+});
+
+export function filmedAt(video, seconds) {
+  const from = keptFilmed(video) ?? video.videoProbe?.filmedAt;
+  return from ? new Date(new Date(from).getTime() + 1000 * seconds).toISOString() : null;
+}

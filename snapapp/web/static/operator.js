@@ -1,0 +1,42 @@
+// Who marks: asked once in a browser, kept there, and changed by whoever sits down at it.
+
+import { at, put } from "/static/page.js";
+import { t } from "/static/words.js";
+
+export function operator() {
+  try {
+    return JSON.parse(localStorage.getItem("operator"));
+  } catch {
+    return null;
+  }
+}
+
+export function showOperator() {
+  const known = operator();
+  put(at("operator"), known ? known.nickname : t("Who are you?"));
+  at("operator").title = known ? `${known.nickname}, ${known.email}` : "";
+}
+
+/** Asked once in a browser; null: it was not said. */
+export function operatorOrAsk() {
+  return operator() ?? askOperator();
+}
+
+function askOperator() {
+  const known = operator();
+  at("who-name").value = known?.nickname ?? "";
+  at("who-email").value = known?.email ?? "";
+  at("who").returnValue = "";
+  at("who").showModal();
+  return new Promise((done) => at("who").addEventListener("close", () => (showOperator(), done(at("who").returnValue === "ok" ? operator() : null)), { once: true }));
+}
+
+at("operator").addEventListener("click", askOperator);
+at("who-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const said = { nickname: at("who-name").value.trim(), email: at("who-email").value.trim().toLowerCase() };
+  if (!said.nickname) return at("who-name").focus();
+  localStorage.setItem("operator", JSON.stringify(said));
+  at("who").close("ok");
+});
+at("who-cancel").addEventListener("click", () => at("who").close(""));

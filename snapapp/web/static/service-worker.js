@@ -1,0 +1,33 @@
+// Keeps the page at / and what it is made of, so that it opens without a line and shows what waits to be sent. The server
+// is always asked first; only where it cannot be reached is the kept one shown. Nothing of anybody's is kept here.
+
+const KEPT = "shell";
+const SHELL = [
+  "/",
+  ...["app.css", "work.css", "favicon.svg"].map((name) => `/static/${name}`),
+  ...["filmed", "home", "library", "marking", "moment", "moments", "operator", "page", "player", "portuguese", "remote", "shell", "tus", "uploads", "waiting", "words"].map((name) => `/static/${name}.js`),
+];
+
+addEventListener("install", (event) => {
+  event.waitUntil(caches.open(KEPT).then((kept) => kept.addAll(SHELL)).then(() => skipWaiting()));
+});
+addEventListener("activate", (event) => event.waitUntil(clients.claim()));
+
+addEventListener("fetch", (event) => {
+  const { pathname, origin } = new URL(event.request.url);
+  const isShell = origin === location.origin && event.request.method === "GET" && SHELL.includes(pathname);
+  if (isShell) event.respondWith(answered(event.request, pathname));
+});
+
+async function answered(request, path) {
+  const kept = await caches.open(KEPT);
+  try {
+    const answer = await fetch(request);
+    if (answer.ok) await kept.put(path, answer.clone());
+    return answer;
+  } catch (error) {
+    const found = await kept.match(path);
+    if (found) return found;
+    throw error;
+  }
+}

@@ -1,0 +1,93 @@
+// Marks that the server has not answered yet, kept in this browser: what a broken line or a reload leaves is sent when the
+// line is back. Each goes under the key that it was marked with, so the server files it once however often it comes.
+
+import { at, make } from "/static/page.js";
+import { clock, t } from "/static/words.js";
+
+const KEPT = "waiting";
+const AGAIN_AFTER = 15_000; // ms, where nothing says that the line is back
+const PASSING = [401, 408, 425, 429]; // refused now, and not for good
+
+let tenant = localStorage.getItem("tenant"); // the one who signed in last: others' marks are not ours to send
+let sendOne = async () => true;
+let sending = false;
+let timer = null;
+const atOnce = new Set(); // keys: sent for the first time just now, and shown only if the line does not carry them
+
+const all = () => JSON.parse(localStorage.getItem(KEPT) ?? "[]");
+const ours = () => all().filter((each) => each.tenant === tenant);
+
+function store(marks) {
+  if (marks.length) localStorage.setItem(KEPT, JSON.stringify(marks));
+  else localStorage.removeItem(KEPT);
+  show();
+}
+
+export const isAnyWaiting = () => ours().length > 0;
+
+export function keep({ key, wanted, seconds, video }, name) {
+  atOnce.add(key);
+  const others = all().filter((each) => each.key !== key);
+  store([...others, { key, tenant, wanted, seconds, videoId: video.videoId, name }]);
+}
+
+export function forget(key) {
+  store(all().filter((each) => each.key !== key));
+}
+
+/** Whether the server has said no for good; anything else may be the line, or the server's bad moment. */
+export function isRefused({ status, isOurs }) {
+  return Boolean(isOurs) && status >= 400 && status < 500 && !PASSING.includes(status);
+}
+
+/** From now on those of this tenant are sent: `send(mark)` says whether the server has answered. */
+export function begin(code, send) {
+  tenant = code;
+  localStorage.setItem("tenant", code);
+  sendOne = send;
+  show();
+  void sendAll();
+}
+
+/** One after the other, in the order of marking; the first that the line does not carry ends it. */
+async function sendAll() {
+  clearTimeout(timer);
+  if (sending) return;
+  sending = true;
+  try {
+    for (const mark of ours()) if (!(await sendOne(mark))) break;
+  } finally {
+    sending = false;
+    later();
+  }
+}
+
+/** The line did not carry it. */
+export function hold(key) {
+  atOnce.delete(key);
+  show();
+  later();
+}
+
+function later() {
+  clearTimeout(timer);
+  if (isAnyWaiting()) timer = setTimeout(sendAll, AGAIN_AFTER);
+}
+
+addEventListener("online", sendAll);
+addEventListener("storage", ({ key }) => key === KEPT && show()); // another window has sent some
+
+function show() {
+  const held = ours().filter(({ key }) => !atOnce.has(key));
+  at("waiting").hidden = !held.length;
+  at("waiting-list").replaceChildren(...held.map(line));
+}
+
+function line({ key, seconds, name, wanted }) {
+  const drop = make("button", { type: "button", className: "link-like", textContent: t("Forget it") });
+  drop.setAttribute("aria-label", t("Forget the moment at {at} of {name}", { at: clock(seconds), name }));
+  drop.addEventListener("click", () => forget(key));
+  return make("li", {}, make("b", { textContent: clock(seconds) }), make("span", { textContent: ` ${name} · ${wanted.nickname} ` }), drop);
+}
+
+show();

@@ -1,0 +1,175 @@
+"""The line breaks while somebody marks: what was marked is kept, shown, and filed once when the line is back."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, Route, expect
+
+from snapapp import web
+from tests.factory import Db, scalar
+from tests.web.conftest import CONTRASTS, Complaints, Server, opened
+from tests.web.test_axe import violations
+from tests.web.test_operator import brete, go, moments, ready, url
+from tests.web.test_share import english_in
+
+__all__ = ["brete", "url"]  # fixtures
+
+STATIC = Path(web.__file__).parent / "static"
+PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+IS_KEPT = "navigator.serviceWorker.ready.then(() => caches.open('shell')).then((kept) => kept.match('/')).then(Boolean)"
+
+
+def others(complaints: Complaints) -> list[str]:
+    """But for what a browser says of a line that is not there."""
+    return [said for said in complaints if "net::ERR" not in said]
+
+
+@pytest.fixture
+def page(browser: Browser, site: Server) -> Iterator[Page]:
+    with opened(browser, site.home) as (page, complaints):
+        yield page
+    assert [said for said in others(complaints) if "400" not in said] == []
+
+
+def waiting(page: Page) -> Any:
+    return page.locator("#waiting-list li")
+
+
+def filed(db: Db) -> list[float]:
+    return [float(row[0]) for row in db.execute("SELECT start_seconds FROM snap ORDER BY start_seconds").fetchall()]
+
+
+def test_what_is_marked_without_a_line_waits_over_a_reload_and_is_filed_once(page: Page, brete: Path, db: Db) -> None:
+    ready(page, brete)
+    assert page.evaluate(IS_KEPT)
+    page.context.set_offline(True)
+    for seconds in (0.4, 1.2):
+        go(page, seconds)
+        page.keyboard.press("s")
+        page.evaluate("document.activeElement.blur()")
+    expect(waiting(page)).to_have_count(2)
+    expect(moments(page).first.locator(".state")).to_have_text("waits for the line")
+    expect(page.locator("#mark-said")).to_contain_text("is kept here until the line is back")
+    assert violations(page) == []
+    assert page.evaluate(CONTRASTS) == []
+
+    page.reload()  # by the service worker alone
+    expect(waiting(page)).to_have_text([re.compile("0:00.40 brete.mp4 · Ana"), re.compile("0:01.20 brete.mp4 · Ana")])
+    expect(page.locator("#lost")).to_contain_text("The server does not answer")
+    assert filed(db) == []
+
+    page.context.set_offline(False)
+    expect(waiting(page)).to_have_count(0)
+    expect(page.locator("#waiting")).to_be_hidden()
+    expect(moments(page)).to_have_count(2)
+    assert filed(db) == [0.4, 1.2]
+    page.reload()
+    expect(moments(page)).to_have_count(2)
+    assert filed(db) == [0.4, 1.2]
+    assert scalar(db, "SELECT count(*) FROM snap_processing_job WHERE kind = 'snap.process'") == 2
+
+
+def test_a_mark_whose_answer_was_lost_is_not_filed_again(page: Page, brete: Path, db: Db) -> None:
+    ready(page, brete)
+    lost: list[int] = []
+
+    def lose(route: Route) -> None:
+        lost.append(route.fetch().status)
+        route.abort()
+
+    page.route("**/v2/snaps", lose)
+    page.keyboard.press("s")
+    expect(waiting(page)).to_have_count(1)
+    assert lost == [202]
+    page.unroute("**/v2/snaps")
+    page.evaluate("dispatchEvent(new Event('online'))")
+    expect(waiting(page)).to_have_count(0)
+    expect(moments(page)).to_have_count(1)
+    assert len(filed(db)) == 1
+
+
+def test_what_the_server_refuses_does_not_wait_and_what_is_forgotten_is_not_sent(
+    page: Page, brete: Path, db: Db
+) -> None:
+    ready(page, brete)
+    page.route("**/v2/snaps", lambda route: route.fulfill(status=400, json={"message": "Validation failed"}))
+    page.keyboard.press("s")
+    expect(moments(page).first.locator(".state")).to_have_text("not sent")
+    expect(page.locator("#waiting")).to_be_hidden()
+    page.unroute("**/v2/snaps")
+    page.context.set_offline(True)
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("s")
+    page.get_by_role("button", name="Forget the moment at").click()
+    expect(page.locator("#waiting")).to_be_hidden()
+    page.context.set_offline(False)
+    page.reload()
+    expect(page.locator("#mark")).to_be_enabled()
+    assert filed(db) == []
+
+
+def test_another_tenants_marks_are_not_sent(page: Page, brete: Path, db: Db) -> None:
+    ready(page, brete)
+    mark = '{"key": "k", "tenant": "other", "seconds": 1, "name": "x", "wanted": {"nickname": "Eva"}}'
+    page.evaluate("(mark) => localStorage.setItem('waiting', `[${mark}]`)", mark)
+    page.reload()
+    expect(page.locator("#mark")).to_be_enabled()
+    expect(page.locator("#waiting")).to_be_hidden()
+    assert page.evaluate("JSON.parse(localStorage.getItem('waiting')).length") == 1
+    assert filed(db) == []
+
+
+def test_with_one_thumb_on_a_phone(browser: Browser, site: Server, brete: Path, db: Db) -> None:
+    """The button is under the thumb whatever is scrolled, large enough, and says what waits in Portuguese."""
+    with opened(browser, site.home, **PHONE, locale="pt-BR", color_scheme="dark") as (page, complaints):
+        ready(page, brete, filmed="")
+        page.locator("#filmed").fill("2026-03-01T08:15:00")
+        page.locator("#filmed").blur()
+        page.context.set_offline(True)
+        for top in (0, 200):
+            page.evaluate("(top) => scrollTo(0, top)", top)
+            box = page.locator("#mark").bounding_box()
+            assert box
+            assert (box["height"] >= 48, box["width"] >= 300, box["y"] + box["height"] <= 844) == (True, True, True)
+        page.locator("#mark").tap()
+        expect(waiting(page)).to_have_count(1)
+        assert english_in(page) == set()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        for button in page.locator(".buttons button:visible").all():
+            small = button.bounding_box()
+            assert small
+            assert min(small["width"], small["height"]) >= 40, "a finger's tip"
+        page.context.set_offline(False)
+        expect(waiting(page)).to_have_count(0)
+        assert len(filed(db)) == 1
+    assert others(complaints) == []
+
+
+def test_it_can_be_installed(page: Page, site: Server) -> None:
+    told = page.context.new_cdp_session(page).send("Page.getAppManifest")
+    assert (told["errors"], told["url"]) == ([], f"{site.home}static/manifest.webmanifest")
+    icons = re.findall(r'"src": "([^"]+)"', told["data"])
+    assert len(icons) == 3
+    for icon in icons:
+        assert page.request.get(f"{site.home}{icon.lstrip('/')}").status == 200
+
+
+def test_the_shell_is_all_that_the_page_is_made_of() -> None:
+    """What is missing there is missing without a line."""
+    kept = (STATIC / "service-worker.js").read_text()
+    named = set(
+        re.findall(
+            r'"([\w-]+)"',
+            re.findall(r'\.\.\.(\["\w.*?\])\.map\(\(name\) => `/static/\$\{name\}\.js`', kept, re.DOTALL)[0],
+        )
+    )
+    needed: set[str] = set()
+    wanted = {"home"}
+    while wanted:
+        needed |= wanted
+        texts = [(STATIC / f"{name}.js").read_text() for name in wanted]
+        wanted = {name for text in texts for name in re.findall(r'"/static/([\w-]+)\.js"', text)} - needed
+    assert named == needed
