@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from snapapp.jobs.rows import overviews
+from snapapp.jobs.rows.people import overviews
 from snapapp.postgres import postmaster
 from tests.commands import WITHIN
 from tests.factory import Db, make_jobs, row

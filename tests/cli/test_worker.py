@@ -9,8 +9,9 @@ import psycopg
 import pytest
 
 from snapapp.jobs.os import processes
-from snapapp.jobs.rows import overviews, roster
+from snapapp.jobs.rows import roster
 from snapapp.jobs.rows.database import connect
+from snapapp.jobs.rows.people import overviews
 from snapapp.jobs.rows.roster import Member, Report
 from tests.commands import NOWHERE, Call, until_status
 from tests.conftest import Postgres

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from snapapp.jobs import Job, Worker, enqueue, lifespan, process_hooks
 from snapapp.jobs.registry import Registry
-from snapapp.jobs.rows import overviews
+from snapapp.jobs.rows.people import overviews
 from tests import ROOT
 from tests.factory import Db
 from tests.jobs.working import QUICK, until, until_status, working

@@ -14,8 +14,9 @@ from snapapp.jobs.enqueue import OnConflict, done_before
 from snapapp.jobs.enqueue import enqueue_many as enqueue_many_plainly
 from snapapp.jobs.errors import DuplicateKey, InvalidJob
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import leases, lifecycle, settle, views
+from snapapp.jobs.rows import leases, lifecycle, settle
 from snapapp.jobs.rows.database import connect
+from snapapp.jobs.rows.people import views
 from tests.factory import (
     MINUTE,
     OOPS,

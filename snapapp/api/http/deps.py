@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
 from snapapp.api.http.middleware import request_id
-from snapapp.jobs.rows.audit import Actor
+from snapapp.jobs.rows.people.audit import Actor
 from snapapp.postgres.database import session
 from snapapp.process.monolith import Monolith
 

@@ -9,7 +9,7 @@ from pydantic import Field
 from snapapp.api.http.schema import Shown
 from snapapp.backup.judgement import Trouble, hours
 from snapapp.jobs.metrics.depth import Depth
-from snapapp.jobs.rows.overviews import LONG_WAIT
+from snapapp.jobs.rows.people.overviews import LONG_WAIT
 from snapapp.process.health import Part
 
 MEAN_AT_MOST_MS = 5000.0

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from snapapp.api.http.deps import Reading
 from snapapp.api.http.schema import Id, PageSize, Shown, Text
-from snapapp.jobs.rows import audit
+from snapapp.jobs.rows.people import audit
 
 router = APIRouter(prefix="/internal/audit", tags=["observability"])
 

@@ -15,7 +15,7 @@ from snapapp.api.http.schema import Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.jobs import doctor
 from snapapp.jobs.doctor import Finding, Severity
-from snapapp.jobs.rows import audit
+from snapapp.jobs.rows.people import audit
 from snapapp.process.monolith import Monolith
 from snapapp.processing import checks
 

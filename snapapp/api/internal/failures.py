@@ -12,7 +12,7 @@ from snapapp.api.http.schema import HIGHEST_ID, Number, Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.internal.jobs import Refusal, WhichFailed, discarded, witnessed
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import bulk, failures
+from snapapp.jobs.rows.people import bulk, failures
 
 router = APIRouter(prefix="/internal/failures", tags=["jobs"], route_class=StrictRoute)
 

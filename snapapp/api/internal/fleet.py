@@ -12,7 +12,7 @@ from snapapp.api.http.schema import HIGHEST_ID, Digits, Id, Json, Name, Number, 
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.jobs.fleet import commands, store
 from snapapp.jobs.fleet.commands import Action, CommandStatus, Source
-from snapapp.jobs.rows import audit
+from snapapp.jobs.rows.people import audit
 
 router = APIRouter(prefix="/internal/fleet", tags=["fleet"], route_class=StrictRoute)
 

@@ -8,8 +8,8 @@ from pydantic import Field
 
 from snapapp.api.http.deps import Reading
 from snapapp.api.http.schema import Name, Shown
-from snapapp.jobs.rows import history
-from snapapp.jobs.rows.history import STEPS, Over
+from snapapp.jobs.rows.people import history
+from snapapp.jobs.rows.people.history import STEPS, Over
 
 router = APIRouter(prefix="/internal/history", tags=["queues"])
 

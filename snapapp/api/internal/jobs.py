@@ -27,10 +27,11 @@ from snapapp.api.http.schema import (
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.jobs.enqueue import OnConflict, OnParentFailure, Scope, UniqueBy, enqueue
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import audit, bulk, costs, lifecycle, overviews, relatives, views
-from snapapp.jobs.rows.audit import Actor
+from snapapp.jobs.rows import costs, lifecycle
 from snapapp.jobs.rows.database import Db
-from snapapp.jobs.rows.views import Arrival, Filter, JobSummary
+from snapapp.jobs.rows.people import audit, bulk, overviews, relatives, views
+from snapapp.jobs.rows.people.audit import Actor
+from snapapp.jobs.rows.people.views import Arrival, Filter, JobSummary
 
 router = APIRouter(prefix="/internal/jobs", tags=["jobs"], route_class=StrictRoute)
 

@@ -21,10 +21,10 @@ from snapapp.api.http.errors import may_be
 from snapapp.api.http.schema import Id, Label, Name, Shown
 from snapapp.api.http.timely import TimelyResponse
 from snapapp.api.internal.jobs import JobLine, LogLine
-from snapapp.jobs.rows import views
-from snapapp.jobs.rows.changes import IDS_MAX, Change, Interest, News, Tail, What
 from snapapp.jobs.rows.database import Db, Line, Row, connect, run
-from snapapp.jobs.rows.views import Filter, LogEntry
+from snapapp.jobs.rows.people import views
+from snapapp.jobs.rows.people.changes import IDS_MAX, Change, Interest, News, Tail, What
+from snapapp.jobs.rows.people.views import Filter, LogEntry
 
 _log = logging.getLogger(__name__)
 

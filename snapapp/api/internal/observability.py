@@ -18,7 +18,7 @@ from snapapp.api.internal.metrics import Counted
 from snapapp.backup.judgement import Expected, troubles
 from snapapp.jobs.metrics.depth import Depth
 from snapapp.jobs.metrics.work import PREFIX
-from snapapp.jobs.rows.overviews import CAP
+from snapapp.jobs.rows.people.overviews import CAP
 from snapapp.process.health import Part
 
 router = APIRouter(prefix="/internal/observability", tags=["observability"])

@@ -10,7 +10,7 @@ from snapapp.api.http.deps import Reading, Who, Writing
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.schema import Seconds, Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
-from snapapp.jobs.rows import audit, overviews
+from snapapp.jobs.rows.people import audit, overviews
 
 router = APIRouter(prefix="/internal/queues", tags=["queues"], route_class=StrictRoute)
 

@@ -7,7 +7,7 @@ from snapapp.api.http.deps import Reading
 from snapapp.api.http.schema import Shown
 from snapapp.api.internal.jobs import JobId
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import relatives
+from snapapp.jobs.rows.people import relatives
 
 router = APIRouter(prefix="/internal/jobs", tags=["jobs"])
 

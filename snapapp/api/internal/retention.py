@@ -11,7 +11,8 @@ from snapapp.api.http.errors import may_be
 from snapapp.api.http.schema import Label, Number, Sent, Shown
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import audit, retention
+from snapapp.jobs.rows import retention
+from snapapp.jobs.rows.people import audit
 from snapapp.jobs.rows.retention import Rule
 
 router = APIRouter(prefix="/internal/retention", tags=["queues"], route_class=StrictRoute)

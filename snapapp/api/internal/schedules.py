@@ -11,7 +11,7 @@ from snapapp.api.http.errors import may_be
 from snapapp.api.http.schema import Digits, Json, Moment, PageSize, Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import audit
+from snapapp.jobs.rows.people import audit
 from snapapp.jobs.schedules import views as board
 from snapapp.jobs.schedules.slots import Missed, Outcome, zone_of
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from snapapp.api.http.deps import Reading
 from snapapp.api.http.schema import Id, PageSize, Seconds, Shown
-from snapapp.jobs.rows import overviews
+from snapapp.jobs.rows.people import overviews
 
 router = APIRouter(prefix="/internal/workers", tags=["workers"])
 

@@ -23,10 +23,10 @@ from snapapp.api.product.snap_views import SnapStatus, told
 from snapapp.domain.kinds import SNAP
 from snapapp.errors import NotFound, Unauthorized
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import views
-from snapapp.jobs.rows.changes import Interest, News, Tail, What
 from snapapp.jobs.rows.database import Db
-from snapapp.jobs.rows.views import JobSummary
+from snapapp.jobs.rows.people import views
+from snapapp.jobs.rows.people.changes import Interest, News, Tail, What
+from snapapp.jobs.rows.people.views import JobSummary
 
 router = APIRouter(prefix="/v2", tags=["events"])
 

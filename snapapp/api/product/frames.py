@@ -41,8 +41,9 @@ from snapapp.domain.subjects import Subject
 from snapapp.jobs import enqueue_many
 from snapapp.jobs.errors import IllegalTransition
 from snapapp.jobs.model import Status as JobStatus
-from snapapp.jobs.rows import lifecycle, views
-from snapapp.jobs.rows.views import JobDetail
+from snapapp.jobs.rows import lifecycle
+from snapapp.jobs.rows.people import views
+from snapapp.jobs.rows.people.views import JobDetail
 from snapapp.process.monolith import Monolith
 from snapapp.storage import keys
 

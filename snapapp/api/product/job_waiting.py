@@ -15,7 +15,7 @@ from fastapi import Depends, HTTPException, Request
 from starlette.concurrency import run_in_threadpool
 
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import overviews, views
+from snapapp.jobs.rows.people import overviews, views
 from snapapp.process.monolith import Away, Monolith
 
 _log = logging.getLogger(__name__)

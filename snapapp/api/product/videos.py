@@ -27,7 +27,7 @@ from snapapp.domain.paging import Window
 from snapapp.domain.tables import Video
 from snapapp.jobs import enqueue
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import views
+from snapapp.jobs.rows.people import views
 from snapapp.postgres.database import scope
 from snapapp.process.monolith import Monolith
 from snapapp.processing.queue import QUEUE

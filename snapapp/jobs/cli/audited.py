@@ -8,10 +8,10 @@ from typing import Any
 from uuid import uuid4
 
 from snapapp.jobs.cli.typed import Db
-from snapapp.jobs.rows import audit
-from snapapp.jobs.rows.audit import Actor
-from snapapp.jobs.rows.bulk import Witness
 from snapapp.jobs.rows.database import together
+from snapapp.jobs.rows.people import audit
+from snapapp.jobs.rows.people.audit import Actor
+from snapapp.jobs.rows.people.bulk import Witness
 
 DOOR = "terminal"
 

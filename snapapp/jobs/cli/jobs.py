@@ -40,11 +40,12 @@ from snapapp.jobs.cli.typed import Add, Db, age, duration, hexadecimal, job_numb
 from snapapp.jobs.enqueue import enqueue
 from snapapp.jobs.errors import InvalidJob
 from snapapp.jobs.model import FINAL, Status
-from snapapp.jobs.rows import audit, bulk, costs, lifecycle, overviews, relatives, views
-from snapapp.jobs.rows.bulk import Answers
+from snapapp.jobs.rows import costs, lifecycle
 from snapapp.jobs.rows.costs import AttemptCost, KindCost
 from snapapp.jobs.rows.database import together
-from snapapp.jobs.rows.views import Filter, JobDetail, JobSummary
+from snapapp.jobs.rows.people import audit, bulk, overviews, relatives, views
+from snapapp.jobs.rows.people.bulk import Answers
+from snapapp.jobs.rows.people.views import Filter, JobDetail, JobSummary
 
 Step = Callable[[Db, Iterable[int], bulk.OnProgress, bulk.Witness], Answers]
 

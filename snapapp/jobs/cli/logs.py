@@ -15,8 +15,8 @@ from snapapp.jobs.cli.shown import plain, visible
 from snapapp.jobs.cli.typed import Add, Db, job_number, whole
 from snapapp.jobs.errors import JobsError
 from snapapp.jobs.model import FINAL, Status
-from snapapp.jobs.rows import views
-from snapapp.jobs.rows.views import LogEntry
+from snapapp.jobs.rows.people import views
+from snapapp.jobs.rows.people.views import LogEntry
 
 _LOOK_EVERY = 0.3  # seconds
 _PAGE = 1000

@@ -5,7 +5,7 @@ from argparse import Namespace
 from snapapp.jobs.cli.audited import noted, person
 from snapapp.jobs.cli.shown import about, ago, answer, local, say, show_json, show_list, show_table
 from snapapp.jobs.cli.typed import Add, Db, text
-from snapapp.jobs.rows import overviews
+from snapapp.jobs.rows.people import overviews
 
 
 def add_commands(add: Add) -> None:

@@ -37,8 +37,8 @@ from snapapp.jobs.cli.typed import Add, Db, duration, moment
 from snapapp.jobs.enqueue import enqueue
 from snapapp.jobs.errors import InvalidJob
 from snapapp.jobs.model import clean
-from snapapp.jobs.rows import audit, overviews
-from snapapp.jobs.rows.audit import Actor
+from snapapp.jobs.rows.people import audit, overviews
+from snapapp.jobs.rows.people.audit import Actor
 
 _LONGEST = 500  # characters of what provenance says
 

@@ -13,8 +13,8 @@ from snapapp.jobs.cli.shown import first_line, in_columns, plain, say, visible, 
 from snapapp.jobs.cli.typed import Add, Db, job_number, text
 from snapapp.jobs.errors import UnknownJob
 from snapapp.jobs.model import FINAL, Status
-from snapapp.jobs.rows.changes import IDS_MAX, Interest, Line, News, Tail
-from snapapp.jobs.rows.views import JobSummary
+from snapapp.jobs.rows.people.changes import IDS_MAX, Interest, Line, News, Tail
+from snapapp.jobs.rows.people.views import JobSummary
 
 _LOOK_EVERY = 0.3  # seconds
 _AT_FIRST = 10  # jobs that are there already

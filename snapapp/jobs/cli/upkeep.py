@@ -10,8 +10,9 @@ from snapapp.jobs.cli.jobs import add_many, agreed, counted_jobs, to_many
 from snapapp.jobs.cli.shown import answer, bar_of, begun
 from snapapp.jobs.cli.typed import Add, Db, age, text
 from snapapp.jobs.model import FINAL, Status
-from snapapp.jobs.rows import audit, bulk, leases, retention, views
+from snapapp.jobs.rows import leases, retention
 from snapapp.jobs.rows.database import together
+from snapapp.jobs.rows.people import audit, bulk, views
 
 _PAGE = 1000  # jobs in a transaction
 _SETTLED_FOR = timedelta(seconds=15)  # after a server was away, its holders get a beat to say that they live

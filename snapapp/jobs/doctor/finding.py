@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 
 from snapapp.jobs.rows.database import Row, Rows, run
-from snapapp.jobs.rows.overviews import LONG_WAIT
+from snapapp.jobs.rows.people.overviews import LONG_WAIT
 from snapapp.jobs.settings import JobsSettings
 
 CHECK_FAILED = "CHECK_FAILED"

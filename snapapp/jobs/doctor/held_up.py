@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterator
 
 from snapapp.jobs.doctor.finding import Finding, Patient, Severity, one_line, span
-from snapapp.jobs.rows.overviews import bend_plans, walks
+from snapapp.jobs.rows.people.overviews import bend_plans, walks
 
 # --- limits -----------------------------------------------------------------------------------------------------
 

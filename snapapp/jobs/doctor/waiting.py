@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from snapapp.jobs.rows.database import Db, run
-from snapapp.jobs.rows.overviews import bend_plans, walks
+from snapapp.jobs.rows.people.overviews import bend_plans, walks
 
 CAP = 1000  # jobs of a kind in a queue that are counted: one more than that means more
 

@@ -14,7 +14,7 @@ from snapapp.jobs.fleet.scaling import Load
 from snapapp.jobs.os import processes, state_file
 from snapapp.jobs.rows import leases, roster
 from snapapp.jobs.rows.database import Db, run, value_of
-from snapapp.jobs.rows.overviews import bend_plans, walks
+from snapapp.jobs.rows.people.overviews import bend_plans, walks
 
 LIVES_FOR = timedelta(seconds=15)  # a supervisor, without a heartbeat
 

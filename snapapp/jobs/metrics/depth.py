@@ -14,9 +14,9 @@ from prometheus_client import Metric
 
 from snapapp.jobs.metrics import crew, fleet
 from snapapp.jobs.metrics.exposition import gauge
-from snapapp.jobs.rows import overviews
 from snapapp.jobs.rows.database import Db, run
-from snapapp.jobs.rows.overviews import CAP, LANES, QueueSummary, walks
+from snapapp.jobs.rows.people import overviews
+from snapapp.jobs.rows.people.overviews import CAP, LANES, QueueSummary, walks
 
 T = TypeVar("T")
 

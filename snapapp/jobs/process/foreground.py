@@ -12,8 +12,8 @@ from snapapp.jobs.model import Job
 from snapapp.jobs.os.signals import Signals
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.retry import pause_after
-from snapapp.jobs.rows import overviews
 from snapapp.jobs.rows.database import Line
+from snapapp.jobs.rows.people import overviews
 from snapapp.jobs.worker.parts import WorkerParts
 from snapapp.jobs.worker.worker import Worker
 

@@ -8,7 +8,8 @@ from uuid import uuid4
 import pytest
 from starlette.testclient import TestClient
 
-from snapapp.jobs.rows import failures, retention
+from snapapp.jobs.rows import retention
+from snapapp.jobs.rows.people import failures
 from tests.factory import Db, ago, make_job, make_jobs, row, scalar, statuses
 
 FAILURES = "/internal/failures"

@@ -7,7 +7,7 @@ import pytest
 
 from snapapp.jobs.cli.jobs import in_line
 from snapapp.jobs.cli.shown import about, folded_json, show_pairs, show_table, span
-from snapapp.jobs.rows import views
+from snapapp.jobs.rows.people import views
 from tests.factory import Db, ago, make_job
 
 HEADERS = ["id", "status", "kind", "queue", "try", "when", "note"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from snapapp.jobs.rows import audit
+from snapapp.jobs.rows.people import audit
 from tests.commands import Call, enqueued
 from tests.factory import Db, row, statuses
 

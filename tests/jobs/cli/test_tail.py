@@ -14,7 +14,7 @@ import pytest
 
 from snapapp.jobs.enqueue import enqueue_many
 from snapapp.jobs.rows import lifecycle
-from snapapp.jobs.rows.changes import IDS_MAX
+from snapapp.jobs.rows.people.changes import IDS_MAX
 from tests.factory import Db, ago, hence, make_job, make_jobs, move
 from tests.jobs.working import until
 

@@ -16,7 +16,8 @@ from snapapp.jobs.context import Within
 from snapapp.jobs.executors import children, process_group
 from snapapp.jobs.executors.reaper import Guard
 from snapapp.jobs.os.processes import started
-from snapapp.jobs.rows import lifecycle, overviews
+from snapapp.jobs.rows import lifecycle
+from snapapp.jobs.rows.people import overviews
 from tests import ROOT
 from tests.factory import Db, hence, row
 from tests.jobs.executors.test_executors import children_of, put, read

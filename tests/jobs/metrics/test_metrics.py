@@ -22,7 +22,7 @@ from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import lifecycle, roster
 from snapapp.jobs.rows.costs import Ledger, Spent
 from snapapp.jobs.rows.database import connect
-from snapapp.jobs.rows.overviews import CAP, QueueSummary
+from snapapp.jobs.rows.people.overviews import CAP, QueueSummary
 from snapapp.jobs.rows.roster import Counts, Report
 from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.worker.settler import Settler

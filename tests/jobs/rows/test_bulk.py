@@ -4,7 +4,7 @@ import pytest
 import sqlalchemy
 
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import bulk
+from snapapp.jobs.rows.people import bulk
 from tests.factory import BY_ITSELF, CARRIERS, Db, at_once, carried, make_job, make_jobs, row, statuses
 
 RETRIED = "only a FAILED or CANCELLED job can be retried"

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from snapapp.jobs.enqueue import enqueue, enqueue_many
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import changes as tail
 from snapapp.jobs.rows import lifecycle
-from snapapp.jobs.rows.changes import Interest, Look, Tail, What
-from snapapp.jobs.rows.views import JobSummary
+from snapapp.jobs.rows.people import changes as tail
+from snapapp.jobs.rows.people.changes import Interest, Look, Tail, What
+from snapapp.jobs.rows.people.views import JobSummary
 from tests.factory import Db, ago, hence, make_job, make_jobs, move
 
 AS_IT_RUNS = {

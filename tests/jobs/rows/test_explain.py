@@ -13,8 +13,9 @@ from psycopg import sql
 from snapapp.jobs.errors import UnknownJob
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
-from snapapp.jobs.rows import lifecycle, overviews, roster, views
+from snapapp.jobs.rows import lifecycle, roster
 from snapapp.jobs.rows.database import sqlalchemy_url
+from snapapp.jobs.rows.people import overviews, views
 from snapapp.jobs.rows.roster import Member, Report
 from snapapp.jobs.testing import run_due
 from snapapp.jobs.worker.web_priority import WebPriority

@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 import pytest
 
 from snapapp.jobs.model import Finished, Retried, Status, Succeeded
-from snapapp.jobs.rows import history
 from snapapp.jobs.rows.costs import Ledger
-from snapapp.jobs.rows.history import Over, Percentiles
+from snapapp.jobs.rows.people import history
+from snapapp.jobs.rows.people.history import Over, Percentiles
 from tests.factory import OOPS, Db, ago, running_job, scalar
 
 NOTHING = Percentiles(None, None, None)

@@ -13,10 +13,11 @@ from psycopg import errors as pg
 
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import claim as claim_rows
-from snapapp.jobs.rows import leases, settle, views
+from snapapp.jobs.rows import leases, settle
 from snapapp.jobs.rows import limits as limits_rows
 from snapapp.jobs.rows.claim import Claimant, Claimed, Look, Wanted
 from snapapp.jobs.rows.database import connect
+from snapapp.jobs.rows.people import views
 from tests.factory import (
     BY,
     OOPS,

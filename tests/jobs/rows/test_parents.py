@@ -13,8 +13,9 @@ from snapapp.jobs import enqueue_many
 from snapapp.jobs.errors import IllegalTransition, UnknownJob
 from snapapp.jobs.model import Buried, Finished, Parent, Retried, Status, Stopped, Succeeded
 from snapapp.jobs.rows import claim as claim_rows
-from snapapp.jobs.rows import leases, lifecycle, overviews, retention, settle, views
+from snapapp.jobs.rows import leases, lifecycle, retention, settle
 from snapapp.jobs.rows.database import connect
+from snapapp.jobs.rows.people import overviews, views
 from tests.factory import (
     OOPS,
     Db,

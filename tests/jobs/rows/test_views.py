@@ -14,9 +14,10 @@ from sqlalchemy.orm import Session
 
 from snapapp.jobs.errors import UnknownJob
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import database, failures, overviews, relatives, roster, views
+from snapapp.jobs.rows import database, roster
+from snapapp.jobs.rows.people import failures, overviews, relatives, views
+from snapapp.jobs.rows.people.views import Filter, JobDetail
 from snapapp.jobs.rows.roster import Counts, Member, Report
-from snapapp.jobs.rows.views import Filter, JobDetail
 from tests.conftest import EMBEDDED, Postgres
 from tests.factory import Db, ago, hence, make_job, make_jobs, move, row
 

@@ -57,7 +57,7 @@ DEFECTS: dict[str, Mutant] = {
         "the file of an attempt has what the others said",
         "jobs/cli/test_logs::test_lines_are_whole_in_order_and_do_not_steer_the_terminal",
         (
-            "snapapp/jobs/rows/views.py",
+            "snapapp/jobs/rows/people/views.py",
             '" AND (%(attempt)s::integer IS NULL OR attempt = %(attempt)s)',
             '" AND (%(attempt)s::integer IS NULL OR true)',
         ),
@@ -245,7 +245,7 @@ DEFECTS: dict[str, Mutant] = {
         "whoever follows a job's log reads what was there, and nothing that comes",
         "jobs/rows/test_changes::test_jobs_that_were_named_are_watched_to_their_end_with_their_log",
         (
-            "snapapp/jobs/rows/changes.py",
+            "snapapp/jobs/rows/people/changes.py",
             "        for line in _lines_since(db, self._said):\n            told.append(line)\n",
             "        for line in _lines_since(db, self._said):\n",
         ),
@@ -254,6 +254,6 @@ DEFECTS: dict[str, Mutant] = {
         "R47",
         "a queue's numbers leave out what waits to be tried again",
         "api/internal/test_queues::test_queues_are_counted",
-        ("snapapp/jobs/rows/overviews.py", "count(*) FILTER (WHERE status = 'RETRY_WAIT')", "0"),
+        ("snapapp/jobs/rows/people/overviews.py", "count(*) FILTER (WHERE status = 'RETRY_WAIT')", "0"),
     ),
 }

@@ -36,7 +36,7 @@ DEFECTS: dict[str, Mutant] = {
         "FC5",
         "two who lock the same rows wait for each other in a circle",
         "jobs/rows/test_bulk::test_two_who_name_the_same_jobs_in_opposite_order_do_not_wait_in_a_circle",
-        ("snapapp/jobs/rows/bulk.py", "sorted(set(ids))", "list(dict.fromkeys(ids))"),
+        ("snapapp/jobs/rows/people/bulk.py", "sorted(set(ids))", "list(dict.fromkeys(ids))"),
     ),
     "children-outlive-their-worker": defect(
         "FD2",

@@ -8,11 +8,12 @@ from snapapp.jobs.cli.audited import note, noted, person, witness_of_all
 from snapapp.jobs.cli.jobs import counted_jobs
 from snapapp.jobs.cli.top.looker import Db, Deed, Say
 from snapapp.jobs.model import FINAL, Status
-from snapapp.jobs.rows import bulk, failures, lifecycle, overviews
+from snapapp.jobs.rows import lifecycle
 from snapapp.jobs.rows.database import together
-from snapapp.jobs.rows.failures import Group
-from snapapp.jobs.rows.overviews import QueueSummary
-from snapapp.jobs.rows.views import Filter, JobSummary
+from snapapp.jobs.rows.people import bulk, failures, overviews
+from snapapp.jobs.rows.people.failures import Group
+from snapapp.jobs.rows.people.overviews import QueueSummary
+from snapapp.jobs.rows.people.views import Filter, JobSummary
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ import psycopg
 from snapapp.jobs.cli.queues import found_queues
 from snapapp.jobs.cli.shown import first_line
 from snapapp.jobs.errors import JobsError
-from snapapp.jobs.rows import overviews, views
 from snapapp.jobs.rows.database import Line, Row
+from snapapp.jobs.rows.people import overviews, views
 
 Db = psycopg.Connection[Row]
 Say = Callable[[str], None]

@@ -13,9 +13,10 @@ from snapapp.jobs.cli.top.deeds import Ask
 from snapapp.jobs.cli.top.looker import Db, House
 from snapapp.jobs.errors import InvalidJob
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import costs, failures, overviews, views
-from snapapp.jobs.rows.overviews import QueueSummary
-from snapapp.jobs.rows.views import Filter, JobSummary
+from snapapp.jobs.rows import costs
+from snapapp.jobs.rows.people import failures, overviews, views
+from snapapp.jobs.rows.people.overviews import QueueSummary
+from snapapp.jobs.rows.people.views import Filter, JobSummary
 
 MOST = 200  # jobs of a list
 _LOG_LINES = 100

@@ -11,9 +11,10 @@ import psycopg
 from snapapp.jobs import events
 from snapapp.jobs.events import Events
 from snapapp.jobs.os import processes, state_file
-from snapapp.jobs.rows import history, limits, retention, roster
 from snapapp.jobs.rows import leases as leases_rows
+from snapapp.jobs.rows import limits, retention, roster
 from snapapp.jobs.rows.database import Line, Row, is_away, waited_in_vain
+from snapapp.jobs.rows.people import history
 from snapapp.jobs.rows.roster import Counts, Member
 from snapapp.jobs.schedules import ledger
 from snapapp.jobs.settings import JobsSettings

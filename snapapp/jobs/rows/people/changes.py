@@ -12,10 +12,10 @@ from enum import StrEnum
 from typing import Any
 
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import views
 from snapapp.jobs.rows.database import Db
 from snapapp.jobs.rows.database import run as _run
-from snapapp.jobs.rows.views import JobSummary, LogEntry
+from snapapp.jobs.rows.people import views
+from snapapp.jobs.rows.people.views import JobSummary, LogEntry
 
 NEWEST = 500  # jobs that a look has in sight, besides the running ones
 RUNNING = 500
