@@ -134,6 +134,7 @@ class Cluster:
         client = self._client
         if client is None or not self._is_there:
             raise NoPlace(f"the cluster at {self.address} is away")
+        client.subscribe_topic(self._topic, self._hear)  # each time: a scheduler that was started anew knows nothing
         place = Place(client)
         self._places[place.ticket] = place
         place.future = client.submit(
@@ -182,9 +183,7 @@ class Cluster:
                 self._close()
             raise JobsError(f"the scheduler at {self.address} is lost")
         told = client.sync(client.scheduler.identity, n_workers=-1, callback_timeout=_ANSWERS_IN)
-        if not self._is_there:
-            client.subscribe_topic(self._topic, self._hear)
-            self._is_there, self._has_complained = True, False
+        self._is_there, self._has_complained = True, False
         self.on_change(sum(each["nthreads"] for each in told["workers"].values()))
 
     def _connected(self) -> Client:

@@ -47,7 +47,13 @@ class Cluster:
         self.scheduler = self._begun("scheduler", within, ("-m", "distributed.cli.dask_scheduler", *place))
 
     def start_node(
-        self, name: str, *, cores: int = 1, memory_mb: int = 3000, within: Sequence[str] = (), **environ: str
+        self,
+        name: str,
+        *,
+        cores: int = 1,
+        memory_mb: int = 3000,
+        within: Sequence[str] = (),
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         sizes = ("--cores", str(cores), "--memory-mb", str(memory_mb), "--name", name)
         self.nodes[name] = self._begun(name, within, (*NODE, self.typed, *sizes), environ)

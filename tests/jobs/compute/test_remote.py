@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from time import sleep
 
 import pytest
 
@@ -152,6 +153,26 @@ def test_jobs_wait_uncharged_while_the_scheduler_is_away(url: str, db: Db, own_c
         own_cluster.start_scheduler()
         own_cluster.start_node("second")
         assert until_status(db, waits, "COMPLETED").attempt_count == 1
+
+
+def test_a_scheduler_that_is_started_anew_at_once_is_told_who_listens(
+    url: str, db: Db, own_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client comes back to it before anybody has seen that it was away."""
+    monkeypatch.setattr("snapapp.jobs.compute.remote._PLACE_IN", 600.0)
+    monkeypatch.setattr("snapapp.jobs.compute.cluster._ANSWERS_IN", 60.0)
+    monkeypatch.setattr("snapapp.jobs.compute.cluster._LOOKS_EVERY", 0.01)
+    with working(url, kinds.registry, compute=own_cluster.typed):
+        until_status(db, put(db, "process.good"), "COMPLETED")
+        monkeypatch.setattr("snapapp.jobs.compute.cluster._LOOKS_EVERY", 600.0)
+        sleep(0.1)  # the last look of those that come so often
+        assert own_cluster.scheduler
+        own_cluster.scheduler.kill()
+        own_cluster.scheduler.wait()
+        own_cluster.start_scheduler()
+        own_cluster.start_node("second")
+        own_cluster.until_nodes(1)
+        until_status(db, put(db, "process.good"), "COMPLETED")
 
 
 def said_to_be_away(heard: Heard) -> bool:
