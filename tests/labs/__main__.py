@@ -8,6 +8,10 @@ from importlib import import_module
 
 LABS = {
     "chaos": ("chaos.command", "workers and PostgreSQL killed, stopped and cut off; nothing may be lost or doubled"),
+    "compute": (
+        "compute.command",
+        "a cluster of three machines beside children: the same snaps, kills, pace",
+    ),
     "console": ("console.command", "/ops with 100,000 dead letters to retry, 10 million rows, or one of ten faults"),
     "departures": ("departures", "the process that serves is told to stop, again and again, under load"),
     "deploys": ("deploys", "the service is restarted behind its proxy, and clients notice nothing"),
