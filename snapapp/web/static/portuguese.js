@@ -223,6 +223,13 @@ export const PORTUGUESE = {
   "The moment at {at} is kept here until the line is back.": "O momento em {at} fica guardado aqui até a conexão voltar.",
   "Forget the moment at {at} of {name}": "Esquecer o momento em {at} de {name}",
   "Moments wait for the line: they would be lost. Stay until they are sent, or forget them.": "Há momentos à espera da conexão: eles se perderiam. Aguarde o envio ou esqueça-os.",
+  "QR code": "Código QR",
+  "QR code of the link": "Código QR do link",
+  "A phone's camera opens the link. Whoever sees this code has the link.": "A câmera do celular abre o link. Quem vê este código tem o link.",
+  "Change when it ends": "Mudar quando termina",
+  "The link ends on another day now.": "O link agora termina em outro dia.",
+  "Enter a day.": "Informe um dia.",
+  "That day is over.": "Esse dia já passou.",
   "There is no such moment.": "Não existe esse momento.",
 };
 

@@ -2,6 +2,7 @@
 
 import { at, client, local, make, pause, put } from "/static/page.js";
 import { isNamed, labelOf, momentOf, nameOf, stateOf } from "/static/moment.js";
+import { pictureOf } from "/static/qr.js";
 import { asLocal, clock, exactly, number, t, told, when } from "/static/words.js";
 
 const LOOK_EVERY = 1000; // ms, while it is not finished
@@ -181,15 +182,31 @@ function showShare({ isPublic, publicUrl, expiresAt }) {
   put(at("share-url"), url);
   at("share-open").href = isPublic ? local(publicUrl) : "/";
   put(at("share-ends"), !isPublic ? "" : expiresAt ? t("It ends {when}.", { when: when(expiresAt) }) : t("It goes on until somebody ends it."));
-  at("share").hidden = isPublic;
+  put(at("share-make"), isPublic ? t("Change when it ends") : t("Make a link"));
+  at("share-make").classList.toggle("primary", !isPublic);
+  const picture = isPublic ? pictureOf(url, t("QR code of the link")) : null;
+  at("share-code").hidden = !picture;
+  at("share-picture").replaceChildren(...(picture ? [picture] : []));
+  isShared = isPublic;
 }
+
+let isShared = false;
 
 at("share").addEventListener("submit", async (event) => {
   event.preventDefault();
   const day = at("expires").value;
-  await shared(change(`${api}/share`, { expiresAt: day ? new Date(`${day}T23:59:59`).toISOString() : null }), t("The link is there."));
+  const flaw = flawOfEnd(day);
+  at("expires").toggleAttribute("aria-invalid", Boolean(flaw));
+  if (flaw) return put(at("share-said"), flaw);
+  const words = isShared ? t("The link ends on another day now.") : t("The link is there.");
+  await shared(change(`${api}/share`, { expiresAt: day ? new Date(`${day}T23:59:59`).toISOString() : null }), words);
 });
 at("revoke").addEventListener("click", () => shared(change(`${api}/revoke`), t("The link is dead, and all that stood below it.")));
+
+function flawOfEnd(day) {
+  if (at("expires").validity.badInput || (isShared && !day)) return t("Enter a day.");
+  return day && new Date(`${day}T23:59:59`) < new Date() ? t("That day is over.") : "";
+}
 
 async function shared(asking, words) {
   try {
