@@ -18,7 +18,7 @@ from snapapp.api.http.deps import House
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.schema import Shown
 from snapapp.api.http.tenancy import Claimed, code_of
-from snapapp.api.internal.live import STREAMS_MAX, EventStream, Reader, Watcher, described, event, refuse
+from snapapp.api.internal.jobs.live import STREAMS_MAX, EventStream, Reader, Watcher, described, event, refuse
 from snapapp.api.product.snap_views import SnapStatus, told
 from snapapp.domain.kinds import SNAP
 from snapapp.errors import NotFound, Unauthorized

@@ -21,7 +21,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from snapapp import postgres
-from snapapp.api.internal import live
+from snapapp.api.internal.jobs import live
 from snapapp.jobs.enqueue import enqueue, enqueue_many
 from snapapp.jobs.rows import lifecycle
 from snapapp.postgres.migrate import migrate

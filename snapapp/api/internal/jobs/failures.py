@@ -10,7 +10,7 @@ from pydantic import Field, StrictBool
 from snapapp.api.http.deps import Reading, Who
 from snapapp.api.http.schema import HIGHEST_ID, Number, Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
-from snapapp.api.internal.jobs import Refusal, WhichFailed, discarded, witnessed
+from snapapp.api.internal.jobs.many import Refusal, WhichFailed, discarded, witnessed
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows.people import bulk, failures
 

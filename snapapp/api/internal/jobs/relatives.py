@@ -5,7 +5,7 @@ from pydantic import Field
 
 from snapapp.api.http.deps import Reading
 from snapapp.api.http.schema import Shown
-from snapapp.api.internal.jobs import JobId
+from snapapp.api.internal.jobs.shown import JobId
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows.people import relatives
 

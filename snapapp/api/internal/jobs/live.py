@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.schema import Id, Label, Name, Shown
 from snapapp.api.http.timely import TimelyResponse
-from snapapp.api.internal.jobs import JobLine, LogLine
+from snapapp.api.internal.jobs.shown import PREFIX, JobLine, LogLine
 from snapapp.jobs.rows.database import Db, Line, Row, connect, run
 from snapapp.jobs.rows.people import views
 from snapapp.jobs.rows.people.changes import IDS_MAX, Change, Interest, News, Tail, What
@@ -41,7 +41,7 @@ _ANSWER_WITHIN = timedelta(seconds=5)
 
 _NAMES = {What.CLAIMED: "job.active"} | {what: f"job.{what}" for what in What if what is not What.CLAIMED}
 
-router = APIRouter(prefix="/internal/jobs", tags=["jobs"])
+router = APIRouter(prefix=PREFIX, tags=["jobs"])
 
 
 # --- what is told -----------------------------------------------------------------------------------------------

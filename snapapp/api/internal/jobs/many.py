@@ -1,0 +1,238 @@
+"""POST /internal/jobs/bulk: what is done to all that match."""
+
+from collections.abc import Collection
+from typing import Annotated, Any, Literal, Self
+from uuid import UUID, uuid4
+
+from fastapi import APIRouter, Body
+from pydantic import ConfigDict, Field, StrictBool, model_validator
+
+from snapapp.api.http.deps import Reading, Who
+from snapapp.api.http.schema import (
+    Label,
+    Moment,
+    Name,
+    Number,
+    Sent,
+    Shown,
+    Text,
+)
+from snapapp.api.http.strict_json import StrictRoute
+from snapapp.api.internal.jobs.shown import LONGEST_AGE, PREFIX, Hash, JobLine, lines, span
+from snapapp.jobs.model import Status
+from snapapp.jobs.rows.database import Db
+from snapapp.jobs.rows.people import audit, bulk, views
+from snapapp.jobs.rows.people.audit import Actor
+from snapapp.jobs.rows.people.views import Filter
+
+router = APIRouter(prefix=PREFIX, tags=["jobs"], route_class=StrictRoute)
+
+_SAMPLE = 10  # jobs that a preview shows
+_COMPLAINTS = 100  # refusals that an answer explains; the others are counted
+Age = Annotated[int, Field(ge=0, le=LONGEST_AGE), Number]
+
+_NARROWING = {
+    "kind": "string",
+    "queue": "string",
+    "tenant": "string",
+    "error": "string",
+    "errorLine": "string",
+    "olderThanMs": "integer",
+    "hash": "string",
+    "finishedFrom": "string",
+    "finishedUntil": "string",
+}
+
+_NARROWED_OR_ALL: dict[str, Any] = {
+    "anyOf": [
+        {
+            "required": ["all"],
+            "properties": {"all": {"const": True}} | {name: {"type": "null"} for name in _NARROWING},
+        },
+        {
+            "anyOf": [{"required": [name], "properties": {name: {"type": kind}}} for name, kind in _NARROWING.items()],
+            "properties": {"all": {"enum": [False, None]}},
+        },
+    ]
+}
+
+
+class _Which(Sent):
+    """Which jobs. A field that is not known here is refused, because without it the filter would be wider."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra=_NARROWED_OR_ALL)
+
+    kind: Name | None = Field(None, examples=["demo.fail"])
+    queue: Name | None = None
+    tenant: Label | None = Field(None, description="Empty: the house's own.")
+    error: Name | None = Field(None, description="Their last error has this in it, in upper or lower case.")
+    error_line: Text | None = Field(None, description="The first line of their last error, exactly.")
+    older_than_ms: Age | None = Field(None, description="Enqueued so long ago, or longer.")
+    hash: Hash | None = Field(None, description="Of their work (`specHash`), or how that begins.")
+    finished_from: Moment | None = Field(None, description="They ended then, or later.")
+    finished_until: Moment | None = Field(None, description="They ended before.")
+    all: StrictBool | None = Field(None, description="True says that nothing narrows it.")
+
+    @model_validator(mode="after")
+    def _says_what_it_means(self) -> Self:
+        is_narrow = not self.narrowed(None).is_open
+        if not self.all and not is_narrow:
+            raise ValueError('name a kind, a queue, a tenant, …; if every job is meant, say "all": true')
+        if self.all and is_narrow:
+            raise ValueError('"all": true and a kind, a queue, a tenant, … do not go together')
+        return self
+
+    def narrowed(self, status: Status | None) -> Filter:
+        age = span(self.older_than_ms)
+        within = (self.finished_from, self.finished_until)
+        return Filter(status, self.kind, self.queue, self.tenant, self.error, age, self.hash, self.error_line, *within)
+
+
+class WhichFailed(_Which):
+    pass
+
+
+class WhichOver(_Which):
+    status: Literal[Status.COMPLETED, Status.FAILED, Status.CANCELLED] | None = Field(
+        None, description="Else COMPLETED."
+    )
+
+
+class WhichEnded(_Which):
+    status: Literal[Status.FAILED, Status.CANCELLED] | None = Field(None, description="Else FAILED.")
+
+
+class WhichLive(_Which):
+    status: Literal[Status.PENDING, Status.RETRY_WAIT, Status.RUNNING] | None = Field(
+        None, description="Else those that wait: PENDING and RETRY_WAIT."
+    )
+
+
+class _Many(Sent):
+    preview: StrictBool | None = Field(None, description="Else true: count, show some, and change nothing.")
+    limit: Annotated[int, Field(ge=1, le=10_000), Number] | None = Field(
+        None, description="How many jobs at most; else 1000.", examples=[1000]
+    )
+
+
+class RetryMany(_Many):
+    """Runs jobs again, counting from zero. Nothing is done unless `preview` is false."""
+
+    action: Literal["retry"]
+    filter: WhichEnded
+
+    @property
+    def which(self) -> Filter:
+        return self.filter.narrowed(self.filter.status or Status.FAILED)
+
+    def step(self, db: Reading, ids: list[int], witness: bulk.Witness) -> bulk.Answers:
+        return bulk.retry(db, ids, witness=witness)
+
+
+class CancelMany(_Many):
+    """Ends jobs that wait, asks those that run to stop. Nothing is done unless `preview` is false."""
+
+    action: Literal["cancel"]
+    filter: WhichLive
+
+    @property
+    def which(self) -> Filter:
+        return self.filter.narrowed(self.filter.status)
+
+    def step(self, db: Reading, ids: list[int], witness: bulk.Witness) -> bulk.Answers:
+        return bulk.cancel(db, ids, witness=witness)
+
+
+class DiscardMany(_Many):
+    """Gives up jobs that FAILED: they are CANCELLED then. Nothing is done unless `preview` is false."""
+
+    action: Literal["discard"]
+    filter: WhichFailed
+    reason: Text = Field(description="For whoever wonders; it becomes their last error.", examples=["of no use"])
+
+    @property
+    def which(self) -> Filter:
+        return self.filter.narrowed(Status.FAILED)
+
+    def step(self, db: Reading, ids: list[int], witness: bulk.Witness) -> bulk.Answers:
+        return bulk.discard(db, ids, discarded(self.reason), witness=witness)
+
+
+class ReplayMany(_Many):
+    """Runs copies of jobs that are over. Nothing is done unless `preview` is false."""
+
+    action: Literal["replay"]
+    filter: WhichOver
+
+    @property
+    def which(self) -> Filter:
+        return self.filter.narrowed(self.filter.status or Status.COMPLETED)
+
+    def step(self, db: Reading, ids: list[int], witness: bulk.Witness) -> bulk.Answers:
+        return bulk.replay(db, ids, witness=witness)
+
+
+_Action = Literal["retry", "cancel", "discard", "replay"]
+_Change = RetryMany | CancelMany | DiscardMany | ReplayMany
+
+
+class Refusal(Shown):
+    id: int
+    why: str = Field(examples=["job 42 is RUNNING: only a FAILED or CANCELLED job can be retried"])
+
+
+class BulkAnswer(Shown):
+    """What was done, or would be."""
+
+    action: _Action
+    preview: bool = Field(description="True: nothing was changed.")
+    matching: int = Field(description="How many jobs match; never above the limit.")
+    more: bool = Field(description="Whether others match, or may match, beyond the limit.")
+    sample: list[JobLine] = Field(description="In a preview, the newest of them.")
+    done: int = Field(description="For how many it was done.")
+    asked_to_stop: int = Field(description="How many of them run, and were asked to stop.")
+    refused: int = Field(description="How many had moved on meanwhile, or are held back by a unique key.")
+    refusals: list[Refusal] = Field(description="The first 100 of these, with the reason.")
+
+
+@router.post("/bulk")
+def change_many(db: Reading, wanted: Annotated[_Change, Body(discriminator="action")], who: Who) -> BulkAnswer:
+    """Retries, cancels, discards or replays all that match, a hundred in a transaction. First as a preview: it counts,
+    shows some, and changes nothing."""
+    found = views.matching(db, wanted.which, wanted.limit or 1000)
+    if wanted.preview is not False:
+        sample = lines(views.lines(db, sorted(found.ids)[-_SAMPLE:]))
+        return _answer(wanted.action, found, None, sample)
+    said = {"reason": getattr(wanted, "reason", None)}
+    witness = witnessed(who, f"jobs.{wanted.action}", wanted.filter, uuid4(), **said)
+    return _answer(wanted.action, found, wanted.step(db, found.ids, witness), [])
+
+
+def witnessed(who: Actor, action: str, which: _Which, run: UUID, **said: str | None) -> bulk.Witness:
+    """Each page of what is done to many counts on in the audit's row of this run."""
+    detail = which.model_dump(mode="json", by_alias=True, exclude_none=True) | said
+
+    def witness(db: Db, jobs: Collection[int]) -> None:
+        audit.write(db, who, action, "jobs", jobs=len(jobs), detail=detail, run=run)
+
+    return witness
+
+
+def discarded(reason: str | None) -> str:
+    """As the job's last error."""
+    return f"discarded: {reason}" if reason else "discarded"
+
+
+def _answer(action: _Action, found: views.Matching, answers: bulk.Answers | None, sample: list[JobLine]) -> BulkAnswer:
+    done, refused = answers or bulk.Answers({}, {})
+    return BulkAnswer(
+        action=action,
+        preview=answers is None,
+        matching=len(found.ids),
+        more=found.more,
+        sample=sample,
+        done=len(done),
+        asked_to_stop=sum(status is Status.RUNNING for status in done.values()),
+        refused=len(refused),
+        refusals=[Refusal(id=job_id, why=why) for job_id, why in list(refused.items())[:_COMPLAINTS]],
+    )
