@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 from snapapp.demo import PREPARE
 from snapapp.demo.animals import HERD, Animal
 from snapapp.domain import kinds, marking, payloads, snaps, templates, tenants, videos
+from snapapp.domain.rules.subjects import Attribute, Subject
 from snapapp.domain.snaps import NewSnap
-from snapapp.domain.subjects import Attribute, Subject
 from snapapp.domain.tables import Snap, Template, Video
 from snapapp.domain.videos import Upload
 from snapapp.errors import VideoNotFound

@@ -9,8 +9,8 @@ from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
 from snapapp.domain import kinds, payloads, sharing, snaps, webhooks
+from snapapp.domain.rules.subjects import Attribute, Subject
 from snapapp.domain.snaps import NewSnap, Removal
-from snapapp.domain.subjects import Attribute, Subject
 from snapapp.domain.tables import Share, Snap, Video
 from snapapp.domain.transactions import Begin, Queue, TenantTransaction
 from snapapp.errors import SnapHasChanged, SnapHasNoJob

@@ -5,8 +5,8 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from snapapp.domain.snap_rules import WANTED
-from snapapp.domain.subjects import Subject
+from snapapp.domain.rules.snaps import WANTED
+from snapapp.domain.rules.subjects import Subject
 from snapapp.domain.tables import Snap, Video
 
 

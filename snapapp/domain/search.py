@@ -11,8 +11,9 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, CompoundSelect, Select, and_, any_, exists, func, select, union_all
 from sqlalchemy.orm import Session
 
-from snapapp.domain import snaps, subjects, validation
+from snapapp.domain import snaps
 from snapapp.domain.paging import FIRST, Order, Page, Window
+from snapapp.domain.rules import subjects, validation
 from snapapp.domain.tables import Ended, Snap, Status, SubjectAttribute, SubjectWord, Video
 from snapapp.errors import Invalid
 

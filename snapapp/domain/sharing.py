@@ -7,7 +7,8 @@ from uuid import UUID
 from sqlalchemy import Update, func, literal, or_, select, update
 from sqlalchemy.orm import Session
 
-from snapapp.domain import snaps, validation
+from snapapp.domain import snaps
+from snapapp.domain.rules import validation
 from snapapp.domain.tables import Share, Snap
 from snapapp.errors import Invalid, PublicSnapNotFound, SnapIsDraft, SnapNotFound
 from snapapp.postgres import database

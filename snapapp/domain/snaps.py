@@ -12,9 +12,11 @@ from sqlalchemy import Text, Update, delete, func, literal, select, true, update
 from sqlalchemy.dialects.postgresql import ARRAY, JSONPATH, insert
 from sqlalchemy.orm import Session, aliased, contains_eager
 
-from snapapp.domain import snap_rules, templates, validation, videos
-from snapapp.domain.snap_rules import EMAIL_LONGEST, INSTANT_SECONDS, NICKNAME_LONGEST
-from snapapp.domain.subjects import Attribute, Subject
+from snapapp.domain import templates, videos
+from snapapp.domain.rules import snaps as snap_rules
+from snapapp.domain.rules import validation
+from snapapp.domain.rules.snaps import EMAIL_LONGEST, INSTANT_SECONDS, NICKNAME_LONGEST
+from snapapp.domain.rules.subjects import Attribute, Subject
 from snapapp.domain.tables import (
     Correction,
     Ended,

@@ -35,7 +35,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, column_property, foreign, mapped_column, relationship
 from sqlalchemy.types import TypeEngine
 
-from snapapp.domain.subjects import Subject
+from snapapp.domain.rules.subjects import Subject
 
 
 class Kind(StrEnum):

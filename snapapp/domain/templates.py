@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from snapapp.domain.subjects import Subject
+from snapapp.domain.rules.subjects import Subject
 from snapapp.domain.tables import Template
 from snapapp.errors import TemplateNotFound
 

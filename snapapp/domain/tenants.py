@@ -10,7 +10,7 @@ from sqlalchemy import func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-from snapapp.domain import validation
+from snapapp.domain.rules import validation
 from snapapp.domain.tables import Tenant
 from snapapp.errors import Conflict, TenantNotFound, TokenRequired, TokenWrong
 

@@ -12,9 +12,10 @@ from sqlalchemy import Select, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-from snapapp.domain import kinds, payloads, storage_use, validation
+from snapapp.domain import kinds, payloads, storage_use
 from snapapp.domain.paging import FIRST, Order, Page, Window
-from snapapp.domain.snap_rules import VIDEO_URL_LONGEST
+from snapapp.domain.rules import validation
+from snapapp.domain.rules.snaps import VIDEO_URL_LONGEST
 from snapapp.domain.tables import Snap, Video
 from snapapp.domain.transactions import Begin, Queue, TenantTransaction
 from snapapp.errors import Invalid, VideoHasSnaps, VideoNotFound

@@ -7,7 +7,8 @@ from uuid import UUID
 from sqlalchemy import Connection, any_, literal, select
 from sqlalchemy.orm import Session
 
-from snapapp.domain import kinds, validation
+from snapapp.domain import kinds
+from snapapp.domain.rules import validation
 from snapapp.domain.tables import Webhook
 from snapapp.errors import Conflict, WebhookNotFound
 from snapapp.postgres.database import scope

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
-from snapapp.domain.snap_rules import DEFAULT_OVERLAY, INSTANT_SECONDS, MODE_ALIASES
-from snapapp.domain.subjects import Attribute, Subject
+from snapapp.domain.rules.snaps import DEFAULT_OVERLAY, INSTANT_SECONDS, MODE_ALIASES
+from snapapp.domain.rules.subjects import Attribute, Subject
 from snapapp.domain.tables import Kind
 from snapapp.errors import Invalid
 from snapapp.legacy.errors import LegacyError

@@ -12,8 +12,8 @@ import sqlalchemy
 from sqlalchemy.orm import Session
 
 from snapapp.domain import sharing, snaps, templates, tenants, videos, webhooks
+from snapapp.domain.rules.subjects import Attribute, Subject
 from snapapp.domain.snaps import Evidence, NewSnap
-from snapapp.domain.subjects import Attribute, Subject
 from snapapp.domain.tables import Share, Snap, Video
 from snapapp.jobs import enqueue
 from snapapp.postgres import database

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as some
 from sqlalchemy.orm import Session
 
-from snapapp.domain import search, snaps, subjects, templates, videos, webhooks
+from snapapp.domain import search, snaps, templates, videos, webhooks
+from snapapp.domain.rules import subjects
+from snapapp.domain.rules.subjects import Attribute, Subject
 from snapapp.domain.search import Criteria
-from snapapp.domain.subjects import Attribute, Subject
 from snapapp.domain.tables import Snap
 from snapapp.errors import Conflict, Invalid, NotFound
 from tests.domain.making import BODY, acting, make_snap, new_snap, subject

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from snapapp.api.product import snap_schema
-from snapapp.domain import snap_rules
+from snapapp.domain.rules import snaps as snap_rules
 from snapapp.errors import Invalid
 from snapapp.jobs import Job, Permanent
 from snapapp.media import Overlay, Unusable, probe

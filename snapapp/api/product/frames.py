@@ -36,8 +36,8 @@ from snapapp.api.product.snap_views import (
 from snapapp.api.product.snaps import refuse_without_room, subject_meant
 from snapapp.api.product.urls import signed
 from snapapp.domain import kinds, payloads
-from snapapp.domain.snap_rules import WANTED
-from snapapp.domain.subjects import Subject
+from snapapp.domain.rules.snaps import WANTED
+from snapapp.domain.rules.subjects import Subject
 from snapapp.jobs import enqueue_many
 from snapapp.jobs.errors import IllegalTransition
 from snapapp.jobs.model import Status as JobStatus

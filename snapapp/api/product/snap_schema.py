@@ -24,8 +24,8 @@ from pydantic import (
 )
 
 from snapapp.api.http.schema import DECIMAL, HIGHEST_ID, Asked, Moment, Number, Real, Said, at_most, whole
-from snapapp.domain import snap_rules as rules
-from snapapp.domain.snap_rules import Range
+from snapapp.domain.rules import snaps as rules
+from snapapp.domain.rules.snaps import Range
 
 
 def _within(limits: Range, **more: Any) -> Any:

@@ -14,7 +14,7 @@ from pydantic import Field, PlainSerializer, WithJsonSchema
 from snapapp.api.http.paging import Listed
 from snapapp.api.http.schema import Shown
 from snapapp.api.product.snap_schema import AttributeType
-from snapapp.domain.subjects import Attribute, Subject
+from snapapp.domain.rules.subjects import Attribute, Subject
 from snapapp.domain.tables import Snap, SnapJob
 
 

@@ -22,10 +22,10 @@ from snapapp.api.product.snap_views import MySnapList, SnapList, SnapStatus, Sna
 from snapapp.api.product.urls import Placed
 from snapapp.domain import kinds, marking, search, snaps
 from snapapp.domain.paging import Window
+from snapapp.domain.rules.subjects import Attribute as Said
+from snapapp.domain.rules.subjects import Subject
 from snapapp.domain.search import Criteria
 from snapapp.domain.snaps import NewSnap, Removal
-from snapapp.domain.subjects import Attribute as Said
-from snapapp.domain.subjects import Subject
 from snapapp.domain.tables import Snap, Status
 from snapapp.domain.transactions import Begin
 from snapapp.jobs.model import Status as JobStatus

@@ -8,8 +8,8 @@ import av
 from PIL import Image
 
 from snapapp import media
-from snapapp.domain import snap_rules
-from snapapp.domain.snap_rules import Mode, Position
+from snapapp.domain.rules import snaps as snap_rules
+from snapapp.domain.rules.snaps import Mode, Position
 from snapapp.media import Extracted, Overlay, Wanted, as_json
 from snapapp.processing.decoder.desk import Desk
 

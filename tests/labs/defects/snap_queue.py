@@ -138,7 +138,7 @@ DEFECTS: dict[str, Mutant] = {
         "S28",
         "a snap may have a hundred frames of a second",
         "api/product/test_snap_schema::test_a_number_keeps_within_its_range",
-        ("snapapp/domain/snap_rules.py", "Range(1, 10), 5", "Range(1, 100), 5"),
+        ("snapapp/domain/rules/snaps.py", "Range(1, 10), 5", "Range(1, 100), 5"),
     ),
     "another-moment": defect(
         "S29",
@@ -155,7 +155,7 @@ DEFECTS: dict[str, Mutant] = {
         "a card that nobody described is drawn larger than the old service drew it",
         "api/product/test_snap_schema::test_the_defaults_are_those_of_the_old_service",
         (
-            "snapapp/domain/snap_rules.py",
+            "snapapp/domain/rules/snaps.py",
             "FONT_SIZE, DEFAULT_FONT_SIZE = Range(8, 200), 18",
             "FONT_SIZE, DEFAULT_FONT_SIZE = Range(8, 200), 28",
         ),
@@ -164,7 +164,7 @@ DEFECTS: dict[str, Mutant] = {
         "S31",
         "a moment of two seconds is an instant",
         "api/product/test_snaps::test_a_longer_moment_is_an_interval",
-        ("snapapp/domain/snap_rules.py", "INSTANT_SECONDS = 1 ", "INSTANT_SECONDS = 2 "),
+        ("snapapp/domain/rules/snaps.py", "INSTANT_SECONDS = 1 ", "INSTANT_SECONDS = 2 "),
     ),
     "one-place-for-all-attempts": defect(
         "S32 FA2",

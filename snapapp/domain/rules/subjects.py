@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from snapapp.domain import validation
-from snapapp.domain.snap_rules import (
+from snapapp.domain.rules import validation
+from snapapp.domain.rules.snaps import (
     ATTRIBUTE_KEY_LONGEST,
     ATTRIBUTE_NUMBER,
     ATTRIBUTE_TEXT_LONGEST,

@@ -9,7 +9,7 @@ from typing import Any
 
 from PIL import ImageColor
 
-from snapapp.domain import validation
+from snapapp.domain.rules import validation
 from snapapp.errors import Invalid
 
 
