@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from pathlib import Path
@@ -237,28 +237,28 @@ def on_cpu(pid: int) -> float:
 def watching(port: int, viewers: int) -> Iterator[list[bytes]]:
     """Each event that any of them is told."""
     told: list[bytes] = []
-    connections = []
+    connections: list[HTTPConnection] = []
+    threads: list[threading.Thread] = []
 
     def listen(connection: HTTPConnection) -> None:
-        connection.request("GET", "/internal/jobs/stream")
-        answer = connection.getresponse()
-        try:
-            while line := answer.readline():
-                if line.startswith(b"event: job."):
-                    told.append(line)
-        except (OSError, ValueError, AttributeError):
-            return  # it was closed from this side
+        with closing(connection), suppress(OSError, ValueError, AttributeError):  # it is shut down from this side
+            connection.request("GET", "/internal/jobs/stream")
+            with connection.getresponse() as answer:
+                while line := answer.readline():
+                    if line.startswith(b"event: job."):
+                        told.append(line)
 
     for _ in range(viewers):
-        connection = HTTPConnection("127.0.0.1", port, timeout=60)
-        connections.append(connection)
-        threading.Thread(target=listen, args=[connection], daemon=True).start()
+        connections.append(HTTPConnection("127.0.0.1", port, timeout=60))
+        threads.append(threading.Thread(target=listen, args=[connections[-1]], daemon=True))
+        threads[-1].start()
     try:
         yield told
     finally:
-        for connection in connections:
+        for connection, thread in zip(connections, threads, strict=True):
             if connection.sock:
                 connection.sock.shutdown(2)
+            thread.join()
 
 
 def room_for(finished: int) -> bool:
