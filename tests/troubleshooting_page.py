@@ -131,6 +131,8 @@ class Scope:
                 return _either([self.text(body, before=before), self.text(orelse, before=before)])
             case ast.Call(func=ast.Attribute(value=value, attr="upper")):
                 return self.text(value, before=before).upper()
+            case ast.Call(func=ast.Name(id="counted"), args=[_, _, ast.Constant(value=str(many))]):
+                return f"… {many}"
             case ast.Name(id=name):
                 return self.given.get(name) or self._named(name, before) or "…"
         return "…"

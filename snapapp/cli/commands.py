@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from snapapp import logs, postgres
 from snapapp.cli.explanation import explanation
 from snapapp.jobs import cli, doctor, registry
+from snapapp.jobs.cli import audited
 from snapapp.jobs.cli.shown import milliseconds, say
 from snapapp.jobs.process import kinds
 from snapapp.postgres import schema
@@ -75,7 +76,7 @@ def diagnose(arguments: Namespace, settings: Settings) -> int:
         with in_use(settings) as url:
             house = checks.house(settings, url)
             findings = doctor.examine(url, house, only=arguments.only)
-            deeds = doctor.mend(url, findings, house) if arguments.fix else []
+            deeds = doctor.mend(url, findings, house, audited.actor()) if arguments.fix else []
             if deeds:  # what is said is how it stands now
                 findings = doctor.examine(url, house, only=arguments.only)
         if arguments.json:

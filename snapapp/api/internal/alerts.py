@@ -81,7 +81,7 @@ def _of_queue(depth: Depth) -> Iterator[Alert]:
         yield Alert(
             id="QUEUE_STUCK_JOBS",
             severity=AlertSeverity.HIGH,
-            message=f"{depth.overdue} running jobs have lost their worker; {len(depth.unknown_kinds)} kinds have none.",
+            message=f"Running jobs without a worker: {depth.overdue}; kinds without one: {len(depth.unknown_kinds)}.",
             metrics={"stuckCount": depth.stuck, "overdue": depth.overdue, "unknownKinds": depth.unknown_kinds},
             suggested_action="SELECT * FROM queue_stuck; then start a worker that knows the kinds, or cancel the jobs.",
             threshold=Threshold(expected="at most 0", actual=str(depth.stuck)),

@@ -10,12 +10,11 @@ import sqlalchemy.exc
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import Field
 
-from snapapp.api.http.deps import House, Reading, Who
+from snapapp.api.http.deps import House, Who
 from snapapp.api.http.schema import Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.jobs import doctor
 from snapapp.jobs.doctor import Finding, Severity
-from snapapp.jobs.rows.people import audit
 from snapapp.process.monolith import Monolith
 from snapapp.processing import checks
 
@@ -114,11 +113,10 @@ class Fixed(Shown):
 
 
 @router.post("/fix")
-def fix(house: House, db: Reading, wanted: Fixing, who: Who) -> Fixed:
+def fix(house: House, wanted: Fixing, who: Who) -> Fixed:
     """Does about one finding what `snapapp doctor --fix` does: nothing but what workers or autovacuum do by themselves,
-    sooner or later. It stands in the audit before it is done, because a sweep runs in no transaction."""
+    sooner or later. It stands in the audit."""
     described = checks.house(house.settings, house.url)
     found = [its for its in doctor.examine(house.url, described, only=[wanted.check]) if its.id == wanted.id]
-    audit.write(db, who, "doctor.fix", f"finding {wanted.id}", detail={"check": wanted.check, "findings": len(found)})
-    deeds = doctor.mend(house.url, found, described)
+    deeds = doctor.mend(house.url, found, described, who)
     return Fixed(items=[CureLine.model_validate(each) for each in deeds])

@@ -159,6 +159,10 @@ def one_line(text: str, longest: int = 200) -> str:
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
+def counted(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
+
+
 def quoted(text: str) -> str:
     """For a statement that is pasted into psql."""
     return "'" + text.replace("'", "''") + "'"

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator
 
-from snapapp.jobs.doctor.finding import Finding, Patient, Severity, ago, one_line, span
+from snapapp.jobs.doctor.finding import Finding, Patient, Severity, ago, counted, one_line, span
 
 _MASTERS = """
 SELECT host, pid, expires_at < now(), extract(epoch FROM clock_timestamp() - beat_at)::float8, note,
@@ -40,7 +40,8 @@ def fleet(patient: Patient) -> Iterator[Finding]:
     wanted, present = (sum(pool[place] for pool in pools) for place in (4, 5))
     yield Finding(
         id="FLEET",
-        saw=f"{len(masters)} supervisors with {len(pools)} pools have {present} of {wanted} worker processes.",
+        saw=f"{counted(len(masters), 'supervisor', 'supervisors')} with {counted(len(pools), 'pool', 'pools')}: "
+        f"{present} of {wanted} worker processes are there.",
         numbers={"supervisors": len(masters), "pools": len(pools), "wanted": wanted, "present": present},
     )
 
@@ -51,8 +52,8 @@ def _silent(host: str, pid: int, is_lost: bool, seconds: float, note: str | None
     yield Finding(
         id="SUPERVISOR_LOST",
         severity=Severity.WARNING,
-        saw=f"The supervisor of {host} (pid {pid}) was last heard of {ago(seconds)}; it had {pools} pools."
-        + (f" {one_line(note)}" if note else ""),
+        saw=f"The supervisor of {host} (pid {pid}) was last heard of {ago(seconds)}; it had "
+        f"{counted(pools, 'pool', 'pools')}." + (f" {one_line(note)}" if note else ""),
         why="Nobody there replaces workers that die. Its workers finish what they run and leave.",
         do=f"Start it again on {host}; while that host is away, its jobs run elsewhere.",
         paste="snapapp supervisor",

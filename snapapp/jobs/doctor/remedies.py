@@ -1,6 +1,7 @@
 """What --fix does: only what a worker or autovacuum would do by itself, sooner or later. Nothing is resumed, dropped
 or ended."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -8,11 +9,13 @@ from datetime import timedelta
 import psycopg
 from psycopg import sql
 
-from snapapp.jobs.doctor.finding import Act, Finding, House, Remedy, one_line
+from snapapp.jobs.doctor.finding import Act, Finding, House, Remedy, counted, one_line
 from snapapp.jobs.events import Events
 from snapapp.jobs.os import processes
 from snapapp.jobs.rows import leases
 from snapapp.jobs.rows.database import Line, Row, connect
+from snapapp.jobs.rows.people import audit
+from snapapp.jobs.rows.people.audit import Actor
 from snapapp.jobs.rows.roster import Counts, Member
 from snapapp.jobs.worker.leases.recovery import Recovery
 
@@ -28,10 +31,14 @@ class Deed:
     has_worked: bool
 
 
-def mend(url: str, findings: Iterable[Finding], house: House) -> list[Deed]:
-    """Does what can be done about these, each remedy once."""
-    wanted = {finding.remedy: finding.check for finding in findings if finding.remedy}
+def mend(url: str, findings: Iterable[Finding], house: House, by: Actor) -> list[Deed]:
+    """Does what can be done about these, each remedy once. Who wants it stands in the audit before: a sweep runs in no
+    transaction."""
+    curable = [finding for finding in findings if finding.remedy]
+    wanted = {finding.remedy: finding.check for finding in curable if finding.remedy}
     with connect(url, name="snapapp doctor", statement_timeout=_PATIENCE, prepared_statements=False) as db:
+        for (name, check), count in Counter((finding.id, finding.check) for finding in curable).items():
+            audit.write(db, by, "doctor.fix", f"finding {name}", detail={"check": check, "findings": count})
         return [_done(db, remedy, check, house) for remedy, check in wanted.items()]
 
 
@@ -62,7 +69,7 @@ def _clear_roster(db: psycopg.Connection[Row], house: House) -> str:
     recovery = Recovery(house.jobs, _visitor(), Line(lambda: db), Counts(), Events())
     taken = recovery.recover_neighbours()
     gone = len(before - {*_roster(db)})
-    return f"Took {gone} workers off the roster and {taken} jobs back that they held."
+    return f"Took {counted(gone, 'worker', 'workers')} off the roster, and {counted(taken, 'job', 'jobs')} back."
 
 
 def _roster(db: psycopg.Connection[Row]) -> Iterator[str]:
@@ -74,7 +81,8 @@ def _recover(db: psycopg.Connection[Row], house: House) -> str:
     taken = leases.recover(db, settled_for=house.jobs.beat_every + timedelta(seconds=1))
     if not taken:
         return "Took no job back: others did so meanwhile, or the server has just started."
-    return f"Took {len(taken)} jobs back whose leases had ended; they run again."
+    said = counted(len(taken), "job back whose lease had ended; it runs", "jobs back whose leases had ended; they run")
+    return f"Took {said} again."
 
 
 def _visitor() -> Member:

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from snapapp.jobs.doctor.finding import Finding, Limits, Patient, Severity, one_line, size, span
+from snapapp.jobs.doctor.finding import Finding, Limits, Patient, Severity, counted, one_line, size, span
 
 OLDEST = 140000  # what we promise to run on, as server_version_num has it
 
@@ -150,14 +150,17 @@ def connections(patient: Patient) -> Iterator[Finding]:
         yield Finding(
             id="CONNECTION_BUDGET",
             severity=Severity.WARNING,
-            saw=f"{workers} workers with settings as these may take {needed} connections; the server allows {allowed}.",
+            saw=f"{counted(workers, 'worker', 'workers')} with settings as these may take {needed} connections; the "
+            f"server allows {allowed}.",
             why="When all of them are busy the last ones are refused.",
             do="Run fewer processes, lower SNAPAPP_WEB_CONNECTIONS or SNAPAPP_WORKER_CONCURRENCY, or raise "
             "max_connections.",
             numbers=numbers,
         )
     else:
-        yield Finding(id="CONNECTIONS", saw=f"{said}; {workers} workers may take {needed}.", numbers=numbers)
+        yield Finding(
+            id="CONNECTIONS", saw=f"{said}; {counted(workers, 'worker', 'workers')} may take {needed}.", numbers=numbers
+        )
 
 
 # --- the clock --------------------------------------------------------------------------------------------------
@@ -314,8 +317,8 @@ def cost(patient: Patient) -> Iterator[Finding]:
     minute = calls / max(seconds / 60, 1e-3)
     yield Finding(
         id="COST",
-        saw=f"{minute:,.0f} statements a minute on average, over {span(seconds)} with {workers} workers alive now. An "
-        "idle worker takes at most 30.",
+        saw=f"{minute:,.0f} statements a minute on average, over {span(seconds)} with "
+        f"{counted(workers, 'worker', 'workers')} alive now. An idle worker takes at most 30.",
         numbers={"statementsPerMinute": round(minute, 1), "overSeconds": round(seconds), "workers": workers},
     )
 

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from snapapp.jobs.doctor.finding import Act, Finding, Patient, Remedy, Severity, ago, one_line, quoted, span
+from snapapp.jobs.doctor.finding import Act, Finding, Patient, Remedy, Severity, ago, counted, one_line, quoted, span
 from snapapp.jobs.doctor.waiting import CAP, WaitingKind, waiting
 from snapapp.jobs.os import processes
 
@@ -27,7 +27,11 @@ def workers(patient: Patient) -> Iterator[Finding]:
     yield from _different(alive)
     if alive:
         names = ", ".join(row[1] for row in alive[:10])
-        yield Finding(id="WORKERS", saw=f"{len(alive)} workers are alive: {names}.", numbers={"alive": len(alive)})
+        yield Finding(
+            id="WORKERS",
+            saw=f"{counted(len(alive), 'worker is', 'workers are')} alive: {names}.",
+            numbers={"alive": len(alive)},
+        )
         return
     is_due = any(each.oldest_due is not None for each in waiting(patient.db))
     yield Finding(
@@ -52,8 +56,7 @@ def _absent(
     yield Finding(
         id="WORKER_OVERDUE",
         severity=Severity.WARNING,
-        saw=f"{name} ({host}, pid {pid}) is on the roster, but {end}; it holds "
-        + ("1 job." if held == 1 else f"{held:,} jobs."),
+        saw=f"{name} ({host}, pid {pid}) is on the roster, but {end}; it holds " + f"{counted(held, 'job', 'jobs')}.",
         why="Its jobs wait until somebody takes them back: a live worker does, within its sweep.",
         do="Is it frozen, cut off or dead? If it is dead, clear it away; its jobs run again.",
         paste="snapapp doctor --fix --only workers",
@@ -97,7 +100,8 @@ def listening(patient: Patient) -> Iterator[Finding]:
         yield Finding(
             id="LISTEN_NOT_PROVEN",
             severity=Severity.NOTICE,
-            saw=f"{len(deaf)} workers poll, because LISTEN is not proven alive: {', '.join(name for name, _ in deaf)}.",
+            saw=f"{counted(len(deaf), 'worker polls', 'workers poll')}, because LISTEN is not proven alive: "
+            f"{', '.join(name for name, _ in deaf)}.",
             why="Jobs start up to a poll delay later, and idle costs more statements. Nothing is lost.",
             do="Behind a pooler in transaction mode that is how it is. Else: was the worker just started, or is its "
             "connection cut?",
@@ -186,8 +190,8 @@ def stuck(patient: Patient) -> Iterator[Finding]:
     yield Finding(
         id="QUEUE_STUCK_JOBS",
         severity=Severity.WARNING,
-        saw=f"The leases of {len(rows):,} running jobs have ended; the oldest, of job {job} ({kind}, worker {worker}), "
-        f"{span(seconds)} ago.",
+        saw=f"{counted(len(rows), 'running job has', 'running jobs have')} lost the lease; the oldest, "
+        f"of job {job} ({kind}, worker {worker}), {span(seconds)} ago.",
         why="Their worker is dead, frozen or cut off. A live one takes them back with its sweep, mostly every 15 s.",
         do="If it stays so, no worker is alive, or it cannot sweep. They can be taken back from here.",
         paste="SELECT * FROM queue_stuck;",
@@ -224,9 +228,7 @@ def queues(patient: Patient) -> Iterator[Finding]:
 
 
 def _wait(jobs: int) -> str:
-    if jobs == 1:
-        return "1 job waits"
-    return f"{jobs:,} jobs wait" if jobs <= CAP else f"more than {CAP:,} jobs wait"
+    return counted(jobs, "job waits", "jobs wait") if jobs <= CAP else f"more than {CAP:,} jobs wait"
 
 
 def _because(reason: str | None) -> str:
@@ -254,7 +256,11 @@ def schedules(patient: Patient) -> Iterator[Finding]:
     wrong = [found for row in rows for found in _schedule(*row)]
     yield from wrong
     if not wrong:
-        saw = f"{len(rows)} schedules, each declared by a worker that is alive." if rows else "There are no schedules."
+        saw = (
+            f"{counted(len(rows), 'schedule', 'schedules')}, each declared by a worker that is alive."
+            if rows
+            else "There are no schedules."
+        )
         yield Finding(id="SCHEDULES", saw=saw, numbers={"schedules": len(rows)})
 
 

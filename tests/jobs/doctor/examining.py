@@ -7,6 +7,7 @@ from snapapp.jobs import Job, doctor
 from snapapp.jobs.doctor import Finding, House, Limits
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import roster
+from snapapp.jobs.rows.people.audit import Actor
 from snapapp.jobs.rows.roster import Member, Report
 from snapapp.jobs.schedules import ledger
 from snapapp.jobs.schedules.ledger import Declaration
@@ -16,6 +17,7 @@ from tests.jobs.working import quick_settings, until
 DAY = timedelta(days=1)
 
 AT_ONCE = timedelta(0)
+BY = Actor("ana", "terminal")
 
 
 def house(url: str, **changes: Any) -> House:

@@ -9,7 +9,9 @@ import psycopg
 import pytest
 
 from snapapp.jobs import doctor
+from snapapp.jobs.cli import audited
 from snapapp.jobs.doctor import CHECKS, Finding, Limits, Severity
+from snapapp.jobs.rows.people import audit
 from snapapp.postgres.migrate import migrate
 from tests import conftest
 from tests.commands import NOWHERE, Call
@@ -89,7 +91,7 @@ def test_what_needs_a_person_exits_with_1_and_says_what_to_do(call: Call, db: Db
     answer = call("doctor", "--only", "stuck,queues")
     assert (answer.code, answer.err) == (1, "")
     first, *_, last = answer.out.splitlines()
-    assert first.startswith("warning   stuck: The leases of 1 running jobs have ended")
+    assert first.startswith("warning   stuck: 1 running job has lost the lease")
     assert "\x1b" not in answer.out
     assert "(--fix does it.)" in answer.out
     assert last == "Something needs a person: 1 warning, 1 ok."
@@ -102,12 +104,16 @@ def test_a_fix_is_told_and_what_it_mended_needs_nobody(call: Call, url: str, db:
     assert answer.json["deeds"] == [
         {
             "check": "workers",
-            "said": "Took 1 workers off the roster and 0 jobs back that they held.",
+            "said": "Took 1 worker off the roster, and 0 jobs back.",
             "has_worked": True,
         }
     ]
     assert [finding["id"] for finding in answer.json["findings"]] == ["NO_WORKER"]
+    [deed] = audit.deeds(db)
+    assert (deed.who, deed.door, deed.action) == (audited.person(), "terminal", "doctor.fix")
+    assert (deed.subject, deed.detail) == ("finding WORKER_OVERDUE", {"check": "workers", "findings": 1})
     assert call("doctor", "--fix", "--only", "workers").code == 0
+    assert audit.deeds(db) == [deed]  # there was nothing left to do
 
 
 def test_a_program_reads_every_finding(call: Call, db: Db) -> None:

@@ -55,7 +55,7 @@ def test_a_supervisor_that_fell_silent_is_a_warning(url: str, db: Db, its: Maste
     fall_silent(db)
     found = examined(url)
     assert found["SUPERVISOR_LOST"].severity is Severity.WARNING
-    assert "was last heard of 3 min ago; it had 1 pools" in found["SUPERVISOR_LOST"].saw
+    assert "was last heard of 3 min ago; it had 1 pool." in found["SUPERVISOR_LOST"].saw
     assert "POOL_SHORT" not in found, "what it said of its pools is old"
 
 

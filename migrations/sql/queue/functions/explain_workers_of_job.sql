@@ -47,7 +47,8 @@ BEGIN
                FROM job_worker WHERE expires_at <= clock AND job.kind = ANY (kinds) ORDER BY beat_at DESC LIMIT 1),
             (SELECT format('The last worker to leave was %s, %s ago: %s.', name, job_span(clock - exited_at), reason)
                FROM job_worker_exit ORDER BY id DESC LIMIT 1),
-            'No worker has been seen yet.');
+            CASE WHEN seen.alive = 0 THEN 'No worker has been seen yet.'
+                 WHEN seen.knowing = 0 THEN 'None that knows it has been seen yet.' END);
     ELSIF job.losses >= 2 OR job.memory_mb IS NOT NULL THEN
         is_held := true;
         said := CASE WHEN job.memory_mb IS NULL THEN format('It ran when its worker died, %s times in a row, so it runs next with nothing beside it: ', job.losses)
@@ -60,7 +61,9 @@ BEGIN
     ELSE
         said := format('Workers that know its kind: %s, with %s of %s slots busy.', seen.taking, seen.busy, seen.slots);
     END IF;
-    RETURN NEXT;
+    IF said IS NOT NULL THEN
+        RETURN NEXT;
+    END IF;
     IF seen.notes IS NOT NULL THEN
         said := seen.notes || '.';
         RETURN NEXT;

@@ -1,5 +1,5 @@
--- One row for each thing that a person did through /internal or from a terminal, written in the transaction that did it; what was done to
--- many jobs in steps is one row, and each step counts on in it.
+-- One row for each thing that a person did through /internal or from a terminal, written in the transaction that did
+-- it; what was done to many jobs in steps is one row, and each step counts on in it.
 CREATE TABLE job_audit (
     id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at         timestamptz NOT NULL DEFAULT now(),
