@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy
 
 from snapapp.jobs import Job, Worker, enqueue, enqueue_many
-from snapapp.jobs.fleet import commands, store
+from snapapp.jobs.fleet import commands, overview
 from snapapp.jobs.fleet.commands import Action
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows.database import connect
@@ -246,10 +246,10 @@ def test_queuemaster_a_plan_is_provisioned_scaled_and_terminated_by_signals(url:
         command = commands.send(db, Action.SCALE, pool="reports-supervisor", amount=2)
         until(lambda: commands.one(db, command).status == "EXECUTED")
         until_workers(db, 2, "reports-supervisor")
-        until(lambda: [pool.present for pool in store.fleet(db)] == [1, 2])
+        until(lambda: [pool.present for pool in overview.fleet(db)] == [1, 2])
 
         master.signal(signal.SIGUSR1)
-        until(lambda: {pool.state for pool in store.fleet(db)} == {"PAUSED"})
+        until(lambda: {pool.state for pool in overview.fleet(db)} == {"PAUSED"})
         may_end = tmp_path / "may end"
         job = enqueue(db, "fleet.hold", {"file": str(may_end)}, queue="reports") or 0
         master.signal(signal.SIGCONT)

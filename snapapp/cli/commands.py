@@ -15,6 +15,7 @@ from snapapp.postgres import schema
 from snapapp.postgres.in_use import in_use
 from snapapp.processing import checks, compute_check, loading
 from snapapp.processing.decoder import check as decoders
+from snapapp.settings.explained import explain
 from snapapp.settings.table import LogLevel, Settings
 
 
@@ -53,7 +54,7 @@ def migrate(arguments: Namespace, settings: Settings) -> int:
 
 
 def config(arguments: Namespace, settings: Settings) -> int:
-    rows = settings.explain()
+    rows = explain(settings)
     if arguments.json:
         cli.show_json(rows)
     elif arguments.explain:

@@ -14,6 +14,7 @@ from snapapp import logs
 from snapapp.cli import start
 from snapapp.errors import SnapError
 from snapapp.jobs.fleet import plan as plans
+from snapapp.jobs.fleet import plan_file
 from snapapp.jobs.fleet.errors import InvalidPlan
 from snapapp.jobs.fleet.launcher import Program
 from snapapp.jobs.fleet.plan import Plan, Pool
@@ -64,7 +65,7 @@ def _plan(arguments: Namespace, settings: Settings) -> Plan:
     if path is None:
         return plans.without_a_file(settings.worker_queues)
     try:
-        return plans.load(path, settings.env)
+        return plan_file.load(path, settings.env)
     except InvalidPlan as error:
         raise SnapError(str(error)) from None  # all of its lines
 

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from snapapp.jobs.settings import JobsSettings, RetrySettings
 from snapapp.settings import traces
-from snapapp.settings.env_file import DEFAULT_ENV_FILE, PREFIX, Given, Origin
+from snapapp.settings.env_file import DEFAULT_ENV_FILE, PREFIX, Given
 from snapapp.settings.types import (
     Reader,
     automatic,
@@ -104,16 +104,6 @@ def setting(reader: Reader[T], default: str, description: str, *, name: str = ""
 
     shows = not its.get("secret")
     return field(default_factory=lambda: reader.read(default), repr=shows, metadata={"entry": entry})
-
-
-@dataclass(frozen=True, slots=True)
-class Explained:
-    """A row of `snapapp config --explain`; the value is safe to show."""
-
-    name: str
-    value: str
-    source: Origin
-    description: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,13 +333,6 @@ class Settings:
     def traces(self) -> Mapping[str, str] | None:
         """OpenTelemetry's variables; None: nobody wants traces."""
         return traces.wanted({name: its.text for name, its in self.given.items()})
-
-    def explain(self) -> list[Explained]:
-        return [self._explained(name, entry) for name, entry in TABLE.items()]
-
-    def _explained(self, name: str, entry: Setting[Any]) -> Explained:
-        origin = self.given[entry.name].origin if entry.name in self.given else Origin.DEFAULT
-        return Explained(entry.name, entry.shown(getattr(self, name)), origin, entry.description)
 
     def retry(self) -> RetrySettings:
         return RetrySettings(

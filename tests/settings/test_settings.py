@@ -11,6 +11,7 @@ from snapapp.errors import SettingsError
 from snapapp.jobs.settings import JobsSettings, RetrySettings
 from snapapp.settings import loading
 from snapapp.settings.env_file import DEFAULT_ENV_FILE, EnvFile, Origin
+from snapapp.settings.explained import explain
 from snapapp.settings.loading import from_environment, load
 from snapapp.settings.table import TABLE, Environment, LogFormat, LogLevel, Settings
 
@@ -414,7 +415,7 @@ def test_prod_sends_nothing_to_s3_in_the_clear() -> None:
 def test_secrets_are_several_and_shown_nowhere() -> None:
     settings = of(SIGNING_SECRET=f"{'new' * 12}, {'old' * 12}", S3_SECRET_ACCESS_KEY="hunter2hunter2")
     assert settings.signing_secret == ("new" * 12, "old" * 12)
-    shown = repr(settings) + repr(settings.explain())
+    shown = repr(settings) + repr(explain(settings))
     assert not any(secret in shown for secret in ("newnew", "oldold", "hunter2"))
     assert "hunter2" not in str(mistakes(S3_SECRET_ACCESS_KEY="hunter2 hunter2"))
 
@@ -430,7 +431,7 @@ TROUBLE = string.printable + "\x00\x1b\u00a0\u2028\udcff٣²…é"
 )
 def test_whatever_the_environment_holds_it_is_settings_or_a_list_of_mistakes(environ: dict[str, str]) -> None:
     try:
-        said = [row.value for row in load(environ).explain()]
+        said = [row.value for row in explain(load(environ))]
         load(environ).jobs("postgresql://db")
     except SettingsError as error:
         said = error.mistakes
@@ -476,7 +477,7 @@ def test_the_defaults_of_the_queue_are_those_that_were_decided() -> None:
 def test_explain_says_where_each_value_comes_from() -> None:
     """R5: defaults are beneath the file, which is beneath the environment."""
     settings = of(env_file("SNAPAPP_PORT=9000", "SNAPAPP_HOST=::1"), PORT="9001")
-    rows = {row.name: (row.value, row.source) for row in settings.explain()}
+    rows = {row.name: (row.value, row.source) for row in explain(settings)}
     assert rows["SNAPAPP_PORT"] == ("9001", Origin.ENVIRONMENT)
     assert rows["SNAPAPP_HOST"] == ("::1", Origin.FILE)
     assert rows["SNAPAPP_WORKER_POLL_DELAY_MS"] == ("auto", Origin.DEFAULT)
@@ -485,7 +486,7 @@ def test_explain_says_where_each_value_comes_from() -> None:
 
 
 def test_explain_says_json_is_the_default_in_prod() -> None:
-    rows = {row.name: (row.value, row.source) for row in of(**PROD).explain()}
+    rows = {row.name: (row.value, row.source) for row in explain(of(**PROD))}
     assert rows["SNAPAPP_LOG_FORMAT"] == ("json", Origin.DEFAULT)
 
 
@@ -500,7 +501,7 @@ def test_explain_says_json_is_the_default_in_prod() -> None:
 )
 def test_passwords_are_shown_nowhere(url: str, masked: str) -> None:
     settings = of(DATABASE_URL=url)
-    assert masked in [row.value for row in settings.explain()]
+    assert masked in [row.value for row in explain(settings)]
     assert "hunter2" not in repr(settings)
 
 

@@ -10,7 +10,7 @@ from snapapp.api.http.deps import Reading, Who, Writing
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.schema import HIGHEST_ID, Digits, Id, Json, Name, Number, PageSize, Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
-from snapapp.jobs.fleet import commands, store
+from snapapp.jobs.fleet import commands, overview
 from snapapp.jobs.fleet.commands import Action, CommandStatus, Source
 from snapapp.jobs.rows.people import audit
 
@@ -118,7 +118,7 @@ Limit = Annotated[PageSize, Query(description="How many at most.")]
 @router.get("")
 def list_pools(db: Reading) -> PoolList:
     """The hosts that have a supervisor, and their pools."""
-    return PoolList(items=[PoolLine.model_validate(each) for each in store.fleet(db)])
+    return PoolList(items=[PoolLine.model_validate(each) for each in overview.fleet(db)])
 
 
 @router.post("/commands", status_code=202, responses=_REFUSED)
@@ -154,5 +154,5 @@ def show_command(db: Reading, command: CommandId) -> CommandLine:
 @router.get("/decisions")
 def list_decisions(db: Reading, before: Before = None, limit: Limit = 50) -> DecisionList:
     """Why pools were scaled, newest first."""
-    items = [DecisionLine.model_validate(each) for each in store.decisions(db, before=before, limit=limit)]
+    items = [DecisionLine.model_validate(each) for each in overview.decisions(db, before=before, limit=limit)]
     return DecisionList(items=items, next=items[-1].id if len(items) == limit else None)

@@ -7,7 +7,7 @@ from time import monotonic, sleep
 from snapapp.jobs.cli.audited import note
 from snapapp.jobs.cli.shown import ago, answer, local, show_list
 from snapapp.jobs.cli.typed import Add, Db, text, whole
-from snapapp.jobs.fleet import commands, store
+from snapapp.jobs.fleet import commands, overview
 from snapapp.jobs.fleet.commands import Action, CommandStatus, Sent, Source
 from snapapp.jobs.rows.database import together
 
@@ -91,10 +91,10 @@ def _in_words(sent: Sent) -> str:
 def list_pools(db: Db, arguments: Namespace) -> int:
     headers = ["host", "pool", "state", "now", "wanted", "most", "busy", "done", "failed", "memory", "beat", "note"]
     empty = "No supervisor has been seen; `snapapp supervisor` starts one."
-    return show_list(arguments, store.fleet(db), headers, _pool_line, numbers={3, 4, 5, 6, 7, 8, 9}, empty=empty)
+    return show_list(arguments, overview.fleet(db), headers, _pool_line, numbers={3, 4, 5, 6, 7, 8, 9}, empty=empty)
 
 
-def _pool_line(one: store.PoolLine) -> list[str]:
+def _pool_line(one: overview.PoolLine) -> list[str]:
     beat = ago(datetime.now(UTC) - one.beat_at)
     if one.pool is None:
         return [one.host, "", one.master, *[""] * 7, beat, one.note or ""]
@@ -123,10 +123,10 @@ def _command_line(one: Sent) -> list[str]:
 
 
 def list_decisions(db: Db, arguments: Namespace) -> int:
-    decided = store.decisions(db, pool=arguments.pool, limit=arguments.limit)
+    decided = overview.decisions(db, pool=arguments.pool, limit=arguments.limit)
     headers, empty = ["at", "host", "pool", "processes", "because"], "No pool has been scaled yet."
     return show_list(arguments, decided, headers, _decision_line, whole={0, 3}, wraps=True, empty=empty)
 
 
-def _decision_line(one: store.Decided) -> list[str]:
+def _decision_line(one: overview.Decided) -> list[str]:
     return [local(one.at), one.host, one.pool, f"{one.present} -> {one.wanted}", one.reason]

@@ -14,7 +14,7 @@ import psycopg
 
 from snapapp.jobs.cli.shown import milliseconds, say, show_json, show_table, span
 from snapapp.jobs.cli.typed import age, duration, whole
-from snapapp.jobs.fleet import plan as plans
+from snapapp.jobs.fleet import plan_file
 from snapapp.jobs.fleet.plan import Balance, Pool
 from snapapp.jobs.simulation.forecast import Forecast, Waits, forecast
 from snapapp.jobs.simulation.load import InvalidLoad, Load, described, is_pattern, recorded
@@ -134,7 +134,7 @@ def _text_of(file: Path) -> str:
 def _variants(arguments: Namespace) -> Iterator[tuple[dict[str, Any], Boxes]]:
     for boxes in arguments.boxes:
         if arguments.plan is not None:
-            plan = plans.load(arguments.plan, arguments.env)
+            plan = plan_file.load(arguments.plan, arguments.env)
             yield {"boxes": boxes, "processes": str(arguments.plan)}, _boxes(plan.pools, boxes, arguments)
             continue
         for processes in arguments.processes:

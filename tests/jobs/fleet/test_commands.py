@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy
 from psycopg import sql
 
-from snapapp.jobs.fleet import commands, store
+from snapapp.jobs.fleet import commands, overview, store
 from snapapp.jobs.fleet.commands import CommandStatus, Source
 from snapapp.jobs.fleet.errors import InvalidCommand, UnknownPool
 from snapapp.jobs.fleet.pool import State
@@ -135,7 +135,7 @@ def test_a_host_that_does_not_answer_shows_as_such(db: Db) -> None:
         CommandStatus.PENDING,
         "the host box does not answer: last heard of 5 min ago",
     )
-    assert [each.master for each in store.fleet(db)] == ["LOST"]
+    assert [each.master for each in overview.fleet(db)] == ["LOST"]
 
 
 def test_what_a_master_took_with_it_is_closed_by_the_next_one(db: Db) -> None:
@@ -174,7 +174,7 @@ def test_what_is_over_is_forgotten_with_the_retention_also_where_no_supervisor_r
     with working(url, Registry(), keep_finished=timedelta(days=7)) as (keeper, _):
         keeper.prune()
     assert [each.id for each in commands.sent(db)] == [kept]
-    assert [each.reason for each in store.decisions(db)] == ["because of w2"]
+    assert [each.reason for each in overview.decisions(db)] == ["because of w2"]
     assert [each for (each,) in db.execute("SELECT worker_id FROM job_worker_exit").fetchall()] == ["w2", keeper.id]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from snapapp.jobs.fleet import commands, store
+from snapapp.jobs.fleet import commands, overview
 from tests.factory import Db, enqueue, row, scalar, statuses
 from tests.jobs.fleet.hosts import Host, two_hosts
 from tests.jobs.fleet.supervised import Supervisor, plan, until_workers, workers
@@ -46,7 +46,7 @@ def test_commands_reach_their_host_and_one_that_is_cut_off_loses_nothing(
     """M26-M34, M57, promises 2, 4 and 7."""
     folder, db, (one, two), supervisors = here
     until_workers(db, 4, within=60)
-    assert {each.host for each in store.fleet(db)} == {"box-1", "box-2"}
+    assert {each.host for each in overview.fleet(db)} == {"box-1", "box-2"}
 
     # each is told apart
     tell(db, one, "pause")
@@ -67,7 +67,7 @@ def test_commands_reach_their_host_and_one_that_is_cut_off_loses_nothing(
     tell(db, two, "resume")
     tell(db, two, "scale", amount=2)
     until(lambda: any(row(db, job).claimed_by in on(db, two) for job in held), within=40)
-    until(lambda: {each.host: each.master for each in store.fleet(db)}["box-1"] == "LOST", within=40)
+    until(lambda: {each.host: each.master for each in overview.fleet(db)}["box-1"] == "LOST", within=40)
     silent = commands.send(db, "pause", host="box-1")
     assert (commands.one(db, silent).output or "").startswith("the host box-1 does not answer")
 
@@ -75,7 +75,7 @@ def test_commands_reach_their_host_and_one_that_is_cut_off_loses_nothing(
     file.touch()
     until(lambda: set(statuses(db).values()) == {"COMPLETED"}, within=60)
     one.mend()
-    until(lambda: {each.master for each in store.fleet(db)} == {"ACTIVE"}, within=60)
+    until(lambda: {each.master for each in overview.fleet(db)} == {"ACTIVE"}, within=60)
     db.execute("UPDATE job_command SET status = 'EXPIRED', finished_at = now() WHERE status = 'PENDING'")
     until(lambda: len(on(db, one)) == 2, within=60)
     assert (scalar(db, "SELECT count(*) FROM effect"), scalar(db, "SELECT count(DISTINCT job_id) FROM effect")) == (

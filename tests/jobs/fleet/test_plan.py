@@ -7,17 +7,8 @@ import pytest
 
 from snapapp.jobs import Job
 from snapapp.jobs.fleet.errors import InvalidPlan
-from snapapp.jobs.fleet.plan import (
-    LARGEST,
-    OPTIONS,
-    Balance,
-    Pool,
-    described,
-    load,
-    parse,
-    pool_of,
-    without_a_file,
-)
+from snapapp.jobs.fleet.plan import OPTIONS, Balance, Pool, described, pool_of, without_a_file
+from snapapp.jobs.fleet.plan_file import LARGEST, load, parse
 from snapapp.jobs.fleet.worker_process import PoolRegistry
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.settings import JobsSettings, RetrySettings

@@ -11,7 +11,7 @@ from subprocess import PIPE
 from typing import Any
 
 from snapapp import postgres
-from snapapp.jobs.fleet import commands, store
+from snapapp.jobs.fleet import commands, overview
 from snapapp.jobs.rows.database import connect
 from snapapp.postgres.migrate import migrate
 from tests import ROOT
@@ -73,7 +73,7 @@ def test_without_a_plan_one_pool_works_all_queues(start: Start, db: Db) -> None:
     jobs = [enqueue(db, "fleet.nothing", queue=queue) for queue in ("one", "two")]
     start()
     until(lambda: set(statuses(db).values()) == {"COMPLETED"}, within=40)
-    [pool] = store.fleet(db)
+    [pool] = overview.fleet(db)
     assert (pool.pool, pool.queues, pool.balance, pool.max_processes) == (
         "default-supervisor",
         [],
@@ -152,7 +152,7 @@ def test_workers_that_never_come_to_work_are_tried_again_ever_more_slowly(start:
     """FD9: and the pool says what is wrong."""
     start(plan(mail=ONE), SNAPAPP_PROCESSORS="tests.jobs.fleet.crashing")
     until(lambda: len(exits(db)) >= 3, within=60)
-    until(lambda: any("in a row did not come to work" in (pool.note or "") for pool in store.fleet(db)))
+    until(lambda: any("in a row did not come to work" in (pool.note or "") for pool in overview.fleet(db)))
     assert set(exits(db)) == {"exited with code 1 before it stood on the roster"}
     ended = db.execute("SELECT exited_at FROM job_worker_exit ORDER BY id").fetchall()
     pauses = [(later - sooner).total_seconds() for (sooner,), (later,) in pairwise(ended[1:])]
@@ -168,7 +168,7 @@ def test_a_supervisor_that_cannot_start_workers_says_why_and_goes_on(start: Star
     seen = until_workers(db, 2)
     shutil.rmtree(folder)
     os.kill(seen[0].pid, signal.SIGKILL)
-    until(lambda: "No such file or directory" in (store.fleet(db)[0].note or ""))
+    until(lambda: "No such file or directory" in (overview.fleet(db)[0].note or ""))
     assert [each.id for each in workers(db)] == [seen[1].id]
     folder.mkdir()
     until_workers(db, 2)
@@ -281,7 +281,7 @@ def test_a_worker_that_is_told_to_go_as_soon_as_it_is_born_goes_in_order(start: 
     for size in (4, 1) * 3:
         tell(db, "scale", "mail-supervisor", amount=size)
         tell(db, "pause" if size == 4 else "resume", "mail-supervisor")
-    until(lambda: (store.fleet(db)[0].present, store.fleet(db)[0].leaving) == (1, 0), within=40)
+    until(lambda: (overview.fleet(db)[0].present, overview.fleet(db)[0].leaving) == (1, 0), within=40)
     assert {*exits(db)} == {"scaled down"}
 
 
@@ -394,7 +394,7 @@ def test_sigusr1_pauses_all_pools_and_sigcont_resumes_them(start: Start, db: Db)
     assert row(db, job).status == "PENDING"
     it.signal(signal.SIGCONT)
     until(lambda: row(db, job).status == "COMPLETED")
-    assert store.fleet(db)[0].state == "ACTIVE"
+    assert overview.fleet(db)[0].state == "ACTIVE"
 
 
 # --- the end of a supervisor ------------------------------------------------------------------------------------
@@ -471,7 +471,7 @@ def test_pools_are_scaled_paused_drained_and_stopped_by_command(start: Start, db
     assert tell(db, "scale", "mail-supervisor", amount=3).startswith("mail-supervisor: 1 -> 3")
     until_workers(db, 3)
     assert tell(db, "pause", "mail-supervisor", reason="lunch").startswith("paused mail-supervisor")
-    until(lambda: store.fleet(db)[0].state_reason == "lunch")
+    until(lambda: overview.fleet(db)[0].state_reason == "lunch")
     tell(db, "resume", "mail-supervisor")
     tell(db, "scale", "mail-supervisor", amount=1)
     [youngest] = until_workers(db, 1)
@@ -494,12 +494,12 @@ def test_what_a_person_made_of_a_pool_outlives_the_supervisor(start: Start, db: 
     tell(db, "scale", "mail-supervisor", amount=1)
     tell(db, "drain", "reports-supervisor")
     until_workers(db, 1)
-    until(lambda: [each.fixed_at for each in store.fleet(db)] == [1, None])
+    until(lambda: [each.fixed_at for each in overview.fleet(db)] == [1, None])
     first.kill_all()
     start(plan(mail=TWO, reports=ONE))
     [worker] = until_workers(db, 1)
-    until(lambda: [each.state for each in store.fleet(db)] == ["PAUSED", "DRAINED"])
-    assert (worker.pool, store.fleet(db)[0].state_reason) == ("mail-supervisor", "the server moves")
+    until(lambda: [each.state for each in overview.fleet(db)] == ["PAUSED", "DRAINED"])
+    assert (worker.pool, overview.fleet(db)[0].state_reason) == ("mail-supervisor", "the server moves")
 
 
 def test_a_command_that_cannot_be_done_fails_with_the_reason(start: Start, db: Db) -> None:
@@ -530,7 +530,7 @@ def test_a_pool_grows_with_what_waits_and_shrinks_when_it_is_calm(start: Start, 
     until_workers(db, 3, within=60)
     until(lambda: set(statuses(db).values()) == {"COMPLETED"}, within=90)
     until_workers(db, 1, within=60)
-    decided = store.decisions(db)
+    decided = overview.decisions(db)
     assert [(each.present, each.wanted) for each in reversed(decided)][:2] == [(1, 2), (2, 3)]
     assert decided[-1].inputs["load"]["due"] > 3
     assert decided[-1].inputs["box"]["free_mb"] > 0
@@ -540,7 +540,7 @@ def test_a_pool_grows_with_what_waits_and_shrinks_when_it_is_calm(start: Start, 
 
 def test_a_pool_without_processes_gets_one_when_a_job_comes(start: Start, db: Db) -> None:
     start(plan(mail={"queues": ["default"], "min_processes": 0, "balance": "auto", "cooldown_s": 0.2}))
-    until(lambda: store.fleet(db) and store.fleet(db)[0].wanted == 0, within=40)
+    until(lambda: overview.fleet(db) and overview.fleet(db)[0].wanted == 0, within=40)
     assert workers(db) == []
     job = enqueue(db, "fleet.nothing")
     assert job

@@ -54,7 +54,7 @@ DEFECTS: dict[str, Mutant] = {
         "jobs/fleet/test_plan::test_a_plan_is_read_whole"
         " jobs/fleet/test_supervisor::test_the_pools_of_the_plan_come_to_work_and_stand_on_the_roster",
         (
-            "snapapp/jobs/fleet/plan.py",
+            "snapapp/jobs/fleet/plan_file.py",
             "plan = Plan(pools=tuple(pools[environment])",
             "plan = Plan(pools=tuple(next(iter(pools.values())))",
         ),
