@@ -13,7 +13,11 @@ __all__ = ["add_arguments", "run", "show_json", "show_table"]
 
 # Modules are imported when one of their commands is typed: the fleet's would cost `jobs list` more than all it does.
 _FAMILIES = {
-    "jobs": ("jobs.add_commands", "upkeep.add_commands", "tail.add_command", "logs.add_command", "spec.add_command"),
+    "jobs": (
+        *("jobs.looking.add_commands", "jobs.adding.add_command", "jobs.many.add_commands"),
+        *("jobs.looking.add_further_commands", "jobs.upkeep.add_commands", "jobs.tail.add_command"),
+        *("jobs.logs.add_command", "jobs.spec.add_command"),
+    ),
     "queues": ("queues.add_commands",),
     "workers": ("queues.add_worker_commands",),
     "schedules": ("schedules.add_commands",),
@@ -45,5 +49,5 @@ def add_arguments(family: str, parser: ArgumentParser) -> None:
         return command
 
     for place in _FAMILIES[family]:
-        module, _, declare = place.partition(".")
+        module, _, declare = place.rpartition(".")
         getattr(import_module(f"{__name__}.{module}"), declare)(add)

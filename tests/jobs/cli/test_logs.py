@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from snapapp.jobs.cli import logs
+from snapapp.jobs.cli.jobs import logs
 from tests.commands import Call, enqueued
 from tests.factory import Db, ago, make_job, move
 from tests.running import Running

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from snapapp.jobs.cli.jobs import in_line
+from snapapp.jobs.cli.jobs.looking import in_line
 from snapapp.jobs.cli.shown import about, folded_json, show_pairs, show_table, span
 from snapapp.jobs.rows.people import views
 from tests.factory import Db, ago, make_job
@@ -128,7 +128,7 @@ def test_json_is_folded_for_people_only(terminal: Terminal, monkeypatch: pytest.
 
 
 def test_a_completed_job_has_nothing_left_to_do(db: Db) -> None:
-    from snapapp.jobs.cli.jobs import job_in_words
+    from snapapp.jobs.cli.jobs.looking import job_in_words
 
     said = {"percent": 10, "note": "sleeping"}
     done = make_job(db, "COMPLETED", progress=said, started_at=ago(seconds=3), finished_at=ago())

@@ -87,7 +87,7 @@ def test_it_may_be_yaml_where_pyyaml_is_installed(
     assert (made.kind, made.payload, made.timeout_ms) == ("demo.hello", {"name": "ação", "at": [1.5, 2]}, 600_000)
     assert made.next_retry_at == datetime(2000, 1, 31, 11, tzinfo=UTC)
     monkeypatch.setitem(sys.modules, "yaml", None)
-    monkeypatch.delitem(sys.modules, "snapapp.jobs.cli.yaml_document")
+    monkeypatch.delitem(sys.modules, "snapapp.jobs.cli.jobs.yaml_document")
     answer = call("jobs", "run", file)
     assert (answer.code, answer.out) == (1, "")
     assert "PyYAML is not installed: pip install snapapp[yaml], or write it in TOML or JSON" in answer.err

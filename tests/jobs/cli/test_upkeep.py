@@ -72,7 +72,7 @@ def test_what_to_delete_must_be_said(call: Call, typed: str) -> None:
 def test_jobs_whose_lease_ended_are_taken_back(call: Call, db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
     dead = make_job(db, "RUNNING", lock_expires_at=ago(minutes=1))
     held = make_job(db, "RUNNING", lock_expires_at=hence(minutes=1))
-    monkeypatch.setattr("snapapp.jobs.cli.upkeep._SETTLED_FOR", timedelta(0))  # the tests' server has just begun
+    monkeypatch.setattr("snapapp.jobs.cli.jobs.upkeep._SETTLED_FOR", timedelta(0))  # the tests' server has just begun
     assert call("jobs", "reclaim") == (0, "1 job reclaimed.\n", "")
     assert statuses(db) == {dead: "RETRY_WAIT", held: "RUNNING"}
     assert call("jobs", "reclaim", "--json").json == {"reclaimed": []}

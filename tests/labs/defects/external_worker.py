@@ -50,7 +50,7 @@ DEFECTS: dict[str, Mutant] = {
         "R24",
         "what a document of a job says and nobody knows is passed over",
         "jobs/cli/test_spec::test_what_is_wrong_with_a_document_is_said_with_its_place",
-        ("snapapp/jobs/cli/spec.py", "if key not in known}", "if not known}"),
+        ("snapapp/jobs/cli/jobs/spec.py", "if key not in known}", "if not known}"),
     ),
     "all-attempts-in-a-file": defect(
         "R25",

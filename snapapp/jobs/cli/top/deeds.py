@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from snapapp.jobs.cli.audited import note, noted, person, witness_of_all
-from snapapp.jobs.cli.jobs import counted_jobs
+from snapapp.jobs.cli.jobs.many import counted_jobs
 from snapapp.jobs.cli.top.looker import Db, Deed, Say
 from snapapp.jobs.model import FINAL, Status
 from snapapp.jobs.rows import lifecycle

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, ClassVar, NamedTuple, cast
 
-from snapapp.jobs.cli.jobs import attempts_in_lines, in_line, job_in_words
+from snapapp.jobs.cli.jobs.looking import attempts_in_lines, in_line, job_in_words
 from snapapp.jobs.cli.queues import worker_line
 from snapapp.jobs.cli.shown import about, ago, pairs_in_lines, rows_in_lines, visible
 from snapapp.jobs.cli.top import deeds

@@ -8,7 +8,7 @@ from datetime import datetime
 from time import sleep
 from typing import Any
 
-from snapapp.jobs.cli.jobs import in_line
+from snapapp.jobs.cli.jobs.looking import in_line
 from snapapp.jobs.cli.shown import first_line, in_columns, plain, say, visible, whisper
 from snapapp.jobs.cli.typed import Add, Db, job_number, text
 from snapapp.jobs.errors import UnknownJob

@@ -6,7 +6,7 @@ from datetime import timedelta
 from uuid import uuid4
 
 from snapapp.jobs.cli.audited import actor, person
-from snapapp.jobs.cli.jobs import add_many, agreed, counted_jobs, to_many
+from snapapp.jobs.cli.jobs.many import add_many, agreed, counted_jobs, to_many
 from snapapp.jobs.cli.shown import answer, bar_of, begun
 from snapapp.jobs.cli.typed import Add, Db, age, text
 from snapapp.jobs.model import FINAL, Status

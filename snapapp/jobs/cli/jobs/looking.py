@@ -1,23 +1,18 @@
-"""`jobs …`: list, show, enqueue, retry, replay, cancel, count."""
+"""`jobs list, show, explain, workflows, stats`: what there is."""
 
-import json
-import sys
-from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from snapapp.jobs import tracing
-from snapapp.jobs.cli.audited import note, witness_of_all, witness_of_each
+from snapapp.jobs.cli.jobs.which import add_filter, filter_of
 from snapapp.jobs.cli.queues import found_queues, show_queues
 from snapapp.jobs.cli.shown import (
     about,
     ago,
     answer,
-    bar_of,
-    begun,
     digits,
     first_line,
     folded_json,
@@ -36,28 +31,18 @@ from snapapp.jobs.cli.shown import (
     whisper,
     write_lines,
 )
-from snapapp.jobs.cli.typed import Add, Db, age, duration, hexadecimal, job_number, moment, text, whole
-from snapapp.jobs.enqueue import enqueue
-from snapapp.jobs.errors import InvalidJob
-from snapapp.jobs.model import FINAL, Status
-from snapapp.jobs.rows import costs, lifecycle
+from snapapp.jobs.cli.typed import Add, Db, job_number, whole
+from snapapp.jobs.model import Status
+from snapapp.jobs.rows import costs
 from snapapp.jobs.rows.costs import AttemptCost, KindCost
-from snapapp.jobs.rows.database import together
-from snapapp.jobs.rows.people import audit, bulk, overviews, relatives, views
-from snapapp.jobs.rows.people.bulk import Answers
-from snapapp.jobs.rows.people.views import Filter, JobDetail, JobSummary
-
-Step = Callable[[Db, Iterable[int], bulk.OnProgress, bulk.Witness], Answers]
-
-_SAMPLE = 10  # jobs that a preview shows
-_MOST_REPLAYED = 10_000  # in one call, so that a slip of the fingers has an end
-_COMPLAINTS = 20  # printed one by one; the others are only counted
+from snapapp.jobs.rows.people import audit, overviews, relatives, views
+from snapapp.jobs.rows.people.views import JobDetail, JobSummary
 
 
 def add_commands(add: Add) -> None:
     listing = add("list", list_jobs, "list jobs, newest first")
     listing.add_argument("--status", type=str.upper, choices=[status.value for status in Status])
-    _add_filter(listing)
+    add_filter(listing)
     listing.add_argument("--limit", type=whole(1, 10_000), default=50, help="how many at most (default: 50)")
     listing.add_argument("--before", type=job_number, metavar="ID", help="only jobs older than this one")
     showing = add("show", show_job, "show all that is known of a job")
@@ -65,67 +50,20 @@ def add_commands(add: Add) -> None:
     showing.add_argument("--logs", type=whole(0, 10_000), default=20, help="how many log lines (default: 20)")
     explaining = add("explain", explain_job, "say why a job is where it is, and what comes next")
     explaining.add_argument("id", type=job_number, metavar="ID")
-    _add_enqueue(add)
-    retrying = add("retry", retry_jobs, "run FAILED or CANCELLED jobs again, counting from zero")
-    add_many(retrying, "--failed", "every FAILED job that matches")
-    replaying = add("replay", replay_jobs, "run copies of jobs")
-    add_many(replaying, "--ended", "every COMPLETED job that matches, or those of --status")
-    replaying.add_argument("--status", type=str.upper, choices=[status.value for status in FINAL])
-    cancelling = add("cancel", cancel_jobs, "end waiting jobs, ask running ones to stop")
-    add_many(cancelling, "--waiting", "every waiting job that matches")
+
+
+def add_further_commands(add: Add) -> None:
     add("workflows", list_workflows, "list the newest jobs that wait for others, and how many of those are done")
     add("stats", show_stats, "count what waits, runs and failed, what the last hour did, and what each kind costs")
 
 
-def _add_enqueue(add: Add) -> None:
-    parser = add("enqueue", enqueue_job, "add a job")
-    parser.set_defaults(needs_kinds=True)
-    parser.add_argument("kind", type=text, metavar="KIND")
-    parser.add_argument(
-        "payload", nargs="?", default="{}", metavar="JSON", help="an object; @FILE reads a file, - reads stdin"
-    )
-    parser.add_argument("--queue", type=text, help="default: the one that its kind declares")
-    parser.add_argument("--priority", type=int, default=0, help="higher first, -1000 to 1000")
-    when = parser.add_mutually_exclusive_group()
-    when.add_argument("--delay", type=duration, help="such as 10s, 5m, 2h, 1d")
-    when.add_argument("--run-at", type=moment, metavar="TIME", help="such as 2030-01-31T08:00:00Z")
-    unique = parser.add_mutually_exclusive_group()
-    unique.add_argument("--unique-key", type=text, help="while a live job of its kind has it, no other is added")
-    unique.add_argument("--unique-by", choices=["spec"], help="its work is its key: the same payload, the same job")
-    parser.add_argument("--max-attempts", type=int)
-    parser.add_argument("--tenant", type=text, default="")
-    parser.add_argument("--concurrency-key", type=text)
-    parser.add_argument("--after", type=job_number, nargs="+", metavar="ID", help="jobs that must end before")
-    parser.add_argument("--on-parent-failure", choices=["cancel", "run"], default="cancel", help="default: cancel")
-
-
-def _add_filter(parser: ArgumentParser) -> None:
-    parser.add_argument("--kind", type=text)
-    parser.add_argument("--queue", type=text)
-    parser.add_argument("--tenant", type=text)
-    parser.add_argument("--error", dest="last_error", type=text, metavar="TEXT", help="their last error has this in it")
-    parser.add_argument("--older-than", type=age, metavar="AGE", help="since they were enqueued: 12h, 30d")
-    parser.add_argument("--hash", type=hexadecimal, help="of their work, or how it begins: jobs show has it")
-
-
-def add_many(parser: ArgumentParser, flag: str, what: str) -> None:
-    parser.add_argument("ids", nargs="*", type=job_number, metavar="ID")
-    parser.add_argument(flag, dest="all", action="store_true", help=what)
-    _add_filter(parser)
-    parser.add_argument("--preview", action="store_true", help="count those that match, show some, change nothing")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-
-
-# --- jobs -------------------------------------------------------------------------------------------------------
-
-
 def list_jobs(db: Db, arguments: Namespace) -> int:
-    page = views.jobs(db, _filter(arguments), before=arguments.before, limit=arguments.limit)
+    page = views.jobs(db, filter_of(arguments), before=arguments.before, limit=arguments.limit)
     if arguments.json:
         show_json({"jobs": page.jobs, "before": page.before})
         return 0
     if page.jobs:
-        _show_lines(page.jobs, page.now)
+        show_lines(page.jobs, page.now)
     elif page.before is None:
         say("No job matches." if arguments.before is None else "No older job matches.")
     if page.before is not None:
@@ -133,7 +71,7 @@ def list_jobs(db: Db, arguments: Namespace) -> int:
     return 0
 
 
-def _show_lines(jobs: Sequence[JobSummary], now: datetime) -> None:
+def show_lines(jobs: Sequence[JobSummary], now: datetime) -> None:
     headers = ["id", "status", "kind", "queue", "try", "when", "note"]
     show_table(headers, [in_line(job, now) for job in jobs], whole={4, 5}, spare=(3, 4))
 
@@ -277,55 +215,6 @@ def _ran(error: dict[str, Any]) -> str:
     return f", after {milliseconds(error['ran_ms'])}," if "ran_ms" in error else ""
 
 
-def enqueue_job(db: Db, arguments: Namespace) -> int:
-    job_id = enqueue(
-        db,
-        arguments.kind,
-        _payload(arguments.payload),
-        queue=arguments.queue,
-        priority=arguments.priority,
-        delay=arguments.delay,
-        run_at=arguments.run_at,
-        unique_key=arguments.unique_key,
-        unique_by=arguments.unique_by,
-        max_attempts=arguments.max_attempts,
-        tenant=arguments.tenant,
-        concurrency_key=arguments.concurrency_key,
-        after=arguments.after,
-        on_parent_failure=arguments.on_parent_failure,
-    )
-    answer(arguments, {"id": job_id}, f"Job {job_id}")
-    if not overviews.is_known(db, arguments.kind):
-        whisper(f"No worker that is alive knows the kind {arguments.kind}: the job waits for one.")
-    return 0
-
-
-def _payload(given: str) -> Any:
-    try:
-        if given == "-":
-            given = sys.stdin.read()
-        elif given.startswith("@"):
-            given = Path(given[1:]).read_text(encoding="utf-8")
-        return json.loads(given)
-    except json.JSONDecodeError as error:
-        raise InvalidJob(f"the payload is not JSON: {error}; it begins with {given[:40]!r}") from None
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise InvalidJob(f"the payload cannot be read: {error}") from None
-
-
-def _filter(arguments: Namespace) -> Filter:
-    status = getattr(arguments, "status", None)
-    return Filter(
-        status=Status(status) if status else None,
-        kind=arguments.kind,
-        queue=arguments.queue,
-        tenant=arguments.tenant,
-        error=arguments.last_error,
-        older_than=arguments.older_than,
-        hash=arguments.hash,
-    )
-
-
 def _progress(job: JobSummary, *, bar: bool = False) -> str:
     progress = job.progress
     if not isinstance(progress, dict) or not isinstance(progress.get("percent"), int | float):
@@ -336,125 +225,6 @@ def _progress(job: JobSummary, *, bar: bool = False) -> str:
     drawn = f"{'█' * filled}{'░' * (20 - filled)} " if bar else ""
     note = "" if is_done else progress.get("note") or ""
     return f"{drawn}{percent:g} % {note}".rstrip()
-
-
-# --- many jobs --------------------------------------------------------------------------------------------------
-
-
-def retry_jobs(db: Db, arguments: Namespace) -> int:
-    return to_many(db, arguments, bulk.retry, views.dead_letters, verb="retry", participle="retried")
-
-
-def cancel_jobs(db: Db, arguments: Namespace) -> int:
-    return to_many(db, arguments, bulk.cancel, views.waiting, verb="cancel", participle="cancelled")
-
-
-def replay_jobs(db: Db, arguments: Namespace) -> int:
-    if len(arguments.ids) == 1 and not arguments.all:
-        return _replay_one(db, arguments.ids[0], arguments)
-    return to_many(db, arguments, bulk.replay, _ended, verb="replay", participle="replayed")
-
-
-def _ended(db: Db, which: Filter) -> list[int]:
-    """No index has those that ended well: as many as one call looks through, the newest first."""
-    which = which if which.status else replace(which, status=Status.COMPLETED)
-    return sorted(views.matching(db, which, _MOST_REPLAYED).ids)
-
-
-def _replay_one(db: Db, job_id: int, arguments: Namespace) -> int:
-    with together(db):
-        copy = lifecycle.replay(db, job_id)
-        note(db, "job.replay", f"job {job_id}", jobs=1, detail={"copy": copy})
-    return answer(arguments, {"id": copy, "replay_of": job_id}, f"Job {copy} repeats job {job_id}")
-
-
-def to_many(
-    db: Db,
-    arguments: Namespace,
-    step: Step,
-    matching: Callable[[Db, Filter], list[int]],
-    *,
-    verb: str,
-    participle: str,
-    **said: str,
-) -> int:
-    """The jobs that were named, each with its answer; or all that match, counted. What was `said` stands in the audit
-    beside the filter."""
-    which = _filter(arguments)
-    if bool(arguments.ids) == arguments.all or ((not which.is_open or arguments.preview) and not arguments.all):
-        arguments.error(f"name the jobs to {verb} by their ids, or all that match by the option for it")
-    if arguments.ids:
-        answers = watched(db, arguments.ids, step, witness_of_each(f"job.{verb}", said))
-        report(answers, arguments)
-        return 1 if answers.refused else 0
-    ids = matching(db, which)
-    if arguments.preview:
-        return _preview(db, ids, arguments, verb)
-    if ids and not (arguments.yes or agreed(f"{verb} {counted_jobs(len(ids))}", arguments)):
-        return 1
-    detail = _narrowed(which, arguments) | said
-    report(watched(db, ids, step, witness_of_all(f"jobs.{verb}", detail)), arguments, counted=participle)
-    return 0
-
-
-def _narrowed(which: Filter, arguments: Namespace) -> dict[str, Any]:
-    """As /internal writes down what narrowed it."""
-    narrowed: dict[str, Any] = {"kind": which.kind, "queue": which.queue, "tenant": which.tenant, "error": which.error}
-    age = None if which.older_than is None else which.older_than // timedelta(milliseconds=1)
-    narrowed |= {"olderThanMs": age, "hash": which.hash, "status": getattr(arguments, "status", None)}
-    return narrowed if not which.is_open else narrowed | {"all": True}
-
-
-def _preview(db: Db, ids: list[int], arguments: Namespace, verb: str) -> int:
-    sample = views.lines(db, ids[-_SAMPLE:])
-    if arguments.json:
-        show_json({"matching": len(ids), "sample": sample})
-        return 0
-    say(f"This would {verb} {counted_jobs(len(ids))}{', the newest of them:' if sample else '.'}")
-    if sample:
-        _show_lines(sample, views.now(db))
-    return 0
-
-
-def agreed(question: str, arguments: Namespace) -> bool:
-    if not sys.stdin.isatty():
-        arguments.error(f"this would {question}: add --yes")
-    sys.stderr.write(f"{begun(question)}? [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
-def watched(db: Db, ids: Sequence[int], step: Step, witness: bulk.Witness) -> Answers:
-    with bar_of(len(ids)) as done:
-        return step(db, ids, done, witness)
-
-
-def report(answers: Answers, arguments: Namespace, *, counted: str | None = None) -> None:
-    done, refused = answers
-    if arguments.json:
-        show_json({"done": list(done), "refused": [{"id": job_id, "why": why} for job_id, why in refused.items()]})
-        return
-    if counted:
-        skipped = f", {len(refused)} refused" if refused else ""
-        say(begun(f"{counted_jobs(len(done))} {counted}{skipped}."))
-    else:
-        for job_id, status in done.items():
-            say(f"Job {job_id} {_NOW[status]}")
-    for why in list(refused.values())[:_COMPLAINTS]:
-        whisper(why)
-    if len(refused) > _COMPLAINTS:
-        whisper(f"… and {len(refused) - _COMPLAINTS} more")
-
-
-_NOW = {
-    Status.PENDING: "runs again",
-    Status.CANCELLED: "is cancelled",
-    Status.RUNNING: "is running and was asked to stop",
-}
-
-
-def counted_jobs(jobs: int) -> str:
-    return "1 job" if jobs == 1 else f"{jobs or 'no'} jobs"
 
 
 # --- numbers --------------------------------------------------------------------------------------------------------

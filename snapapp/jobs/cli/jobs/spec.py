@@ -31,8 +31,8 @@ from typing import Any
 from psycopg import Rollback
 
 from snapapp.jobs.cli.audited import DOOR, person
+from snapapp.jobs.cli.jobs.tail import tail_jobs
 from snapapp.jobs.cli.shown import answer, whisper
-from snapapp.jobs.cli.tail import tail_jobs
 from snapapp.jobs.cli.typed import Add, Db, duration, moment
 from snapapp.jobs.enqueue import enqueue
 from snapapp.jobs.errors import InvalidJob
@@ -169,7 +169,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _yaml(text: str) -> Any:
     try:
-        from snapapp.jobs.cli.yaml_document import parse  # needs PyYAML, which nothing else here does
+        from snapapp.jobs.cli.jobs.yaml_document import parse  # needs PyYAML, which nothing else here does
     except ModuleNotFoundError:
         raise ValueError("PyYAML is not installed: pip install snapapp[yaml], or write it in TOML or JSON") from None
     return parse(text)
