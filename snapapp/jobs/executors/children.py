@@ -135,10 +135,11 @@ class Child(GroupRunner):
             line.ask({"path": order.path, "context": order.context, "job": fields(job)})
             try:
                 answer = line.listen(watch, {"done", "failed", "snooze"}, job)
+                if answer is not None:
+                    self._group.kept = frozenset(int(pid) for pid in answer.get("kept", ()))
             finally:
-                watch.account()
+                watch.account()  # with what it keeps, or the next attempt would pay for what that did in this one
             if answer is not None:
-                self._group.kept = frozenset(int(pid) for pid in answer.get("kept", ()))
                 return answer
             if is_last or line.has_begun or job.stop:
                 raise self._death()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from snapapp.jobs import Failure
+from snapapp.jobs import Failure, Job
 from snapapp.jobs.context import Within
 from snapapp.jobs.executors import children, process_group
 from snapapp.jobs.executors.reaper import Guard
@@ -281,3 +281,19 @@ def direct_children(pid: int) -> list[int]:
 def guards() -> list[int]:
     begins = b"/bin/sh\0-c\0\ntrap"
     return [pid for pid in direct_children(os.getpid()) if read(Path(f"/proc/{pid}/cmdline")).startswith(begins)]
+
+
+def test_what_a_child_keeps_is_accounted_to_the_attempt_that_has_started_it(
+    url: str, db: Db, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[frozenset[int]] = []
+    used = process_group.Group.used
+
+    def noted(group: process_group.Group, job: Job, seen: int) -> None:
+        asked.append(group.kept)
+        used(group, job, seen)
+
+    monkeypatch.setattr(process_group.Group, "used", noted)
+    with working(url, crashing.registry):
+        server = until_status(db, put(db, "child.server"), "COMPLETED").result
+    assert asked[0] == {server}
