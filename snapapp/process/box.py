@@ -5,8 +5,10 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock, Thread
 
 from snapapp.jobs.os import memory
 from snapapp.settings.table import Settings
@@ -14,6 +16,11 @@ from snapapp.storage import room_of
 
 _MB = 2**20
 _PROCESSES = 20
+_ANSWERS_IN = 1.0  # seconds for all disks: one behind a network may hang for ever
+
+_Usage = tuple[Path, int, int, int]  # the folder that is there, its device, bytes in all and free
+_asked: dict[Path, Future[_Usage]] = {}  # a thread each; one that hangs stays the only one for its folder
+_turn = Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +34,8 @@ class Memory:
 class Disk:
     folder: str
     what: str  # that is kept there
-    total_mb: int
-    free_mb: int
+    total_mb: int | None  # None: it did not answer
+    free_mb: int | None
     floor_mb: int | None  # under it new heavy work is refused
 
 
@@ -53,6 +60,7 @@ class Box:
 
 
 def look(settings: Settings) -> Box:
+    """It may take a second, where a disk hangs."""
     return Box(os.uname().nodename, os.cpu_count() or 1, _load(), _memory(), list(_disks(settings)), list(_processes()))
 
 
@@ -71,20 +79,39 @@ def _memory() -> Memory | None:
 def _disks(settings: Settings) -> Iterator[Disk]:
     """Each once, however many of our folders lie on it."""
     room = room_of(settings)
-    seen = set()
-    for folder, what, floor in (
-        (room.folder, "files", room.floor_mb),
-        (settings.data_dir, "data", room.floor_mb),
+    ours = (
+        (room.folder.absolute(), "files", room.floor_mb),
+        (settings.data_dir.absolute(), "data", room.floor_mb),
         (Path(tempfile.gettempdir()), "scratch", None),
-    ):
-        try:
-            there = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
-            device, usage = there.stat().st_dev, shutil.disk_usage(there)
-        except OSError:  # a folder that we may not enter
-            continue
-        if device not in seen:
-            seen.add(device)
-            yield Disk(str(there), what, usage.total // _MB, usage.free // _MB, floor)
+    )
+    asked = [(*each, _ask(each[0])) for each in ours]
+    wait([its for *_, its in asked], timeout=_ANSWERS_IN)
+    seen = set()
+    for folder, what, floor, its in asked:
+        if not its.done():
+            yield Disk(str(folder), what, None, None, floor)
+        elif its.exception() is None:  # else a folder that we may not enter
+            there, device, total, free = its.result()
+            if device not in seen:
+                seen.add(device)
+                yield Disk(str(there), what, total // _MB, free // _MB, floor)
+
+
+def _ask(folder: Path) -> Future[_Usage]:
+    with _turn:
+        if folder not in _asked or _asked[folder].done():
+            its = _asked[folder] = Future()
+            Thread(target=_answer, args=(folder, its), name=f"disk of {folder}", daemon=True).start()
+        return _asked[folder]
+
+
+def _answer(folder: Path, its: Future[_Usage]) -> None:
+    try:
+        there = next(each for each in (folder, *folder.parents) if each.exists())
+        usage = shutil.disk_usage(there)
+        its.set_result((there, there.stat().st_dev, usage.total, usage.free))
+    except OSError as error:
+        its.set_exception(error)
 
 
 def _processes() -> Iterator[Process]:

@@ -1,5 +1,6 @@
 """/internal/box: the machine, which needs no database, and the server with our tables."""
 
+import asyncio
 from dataclasses import asdict
 
 from fastapi import APIRouter
@@ -24,8 +25,8 @@ class DiskLine(Shown):
 
     folder: str
     what: str = Field(description="`files`, `data` or `scratch`.", examples=["files"])
-    total_mb: int
-    free_mb: int
+    total_mb: int | None = Field(description="Null: it did not answer within a second.")
+    free_mb: int | None
     floor_mb: int | None = Field(description="With less free, new heavy work is refused; null: it has no floor.")
 
 
@@ -96,8 +97,8 @@ class ServerPage(Shown):
 @router.get("")
 async def show_machine(house: House) -> Machine:
     """Memory, processor, disks and processes. It is answered while the database is away."""
-    # async: it waits for nobody, and must not stand behind routes that wait for the database
-    return Machine.model_validate(asdict(box.look(house.settings)))
+    # on a thread, because a disk may hang; not as a plain route, whose threads may all wait for the database
+    return Machine.model_validate(asdict(await asyncio.to_thread(box.look, house.settings)))
 
 
 @router.get("/server")

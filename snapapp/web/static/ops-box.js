@@ -45,8 +45,8 @@ export function boxView() {
       tile("Host", its.host, null),
     );
     disks.fill(its.disks.map((disk) => [
-      make("code", { textContent: disk.folder }), disk.what, wrongIf(disk.floorMb !== null && disk.freeMb < disk.floorMb, megabytes(disk.freeMb)),
-      megabytes(disk.totalMb), disk.floorMb === null ? "" : megabytes(disk.floorMb),
+      make("code", { textContent: disk.folder }), disk.what, disk.freeMb === null ? wrongIf(true, "no answer") : wrongIf(disk.floorMb !== null && disk.freeMb < disk.floorMb, megabytes(disk.freeMb)),
+      disk.totalMb === null ? "" : megabytes(disk.totalMb), disk.floorMb === null ? "" : megabytes(disk.floorMb),
     ]));
     processes.fill(its.processes.map((one) => [`${one.isChild ? "child " : ""}${one.name}`, String(one.pid), megabytes(one.memoryMb)]));
   }

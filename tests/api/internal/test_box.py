@@ -1,9 +1,13 @@
 """/internal/box and /internal/costs: the machine, the server, and what kinds cost."""
 
 import os
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pytest
 from starlette.testclient import TestClient
 
 from snapapp.jobs.rows.database import connect
@@ -22,6 +26,29 @@ def test_the_machine_is_told_without_a_question_to_the_database(client: TestClie
     own = its["processes"][0]
     assert (own["pid"], own["isChild"]) == (os.getpid(), False)
     assert own["memoryMb"] > 10
+
+
+def test_a_disk_that_hangs_is_told_as_one_and_stops_nobody(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_back, usage = threading.Event(), shutil.disk_usage
+
+    def hangs(there: Path) -> Any:
+        is_back.wait()
+        return usage(there)
+
+    monkeypatch.setattr(shutil, "disk_usage", hangs)
+    try:
+        with ThreadPoolExecutor(4) as visitors:
+            asked = [visitors.submit(client.get, "/internal/box") for _ in range(4)]
+            assert client.get("/actuator/liveness").status_code == 200
+            assert not any(its.done() for its in asked)  # the loop has answered somebody else meanwhile
+            told = [its.result().json() for its in asked]
+        waiting = [thread for thread in threading.enumerate() if thread.name.startswith("disk of ")]
+    finally:
+        is_back.set()
+    assert {disk["freeMb"] for its in told for disk in its["disks"]} == {None}
+    assert {disk["what"] for disk in told[0]["disks"]} == {"files", "data", "scratch"}
+    assert len(waiting) == len({thread.name for thread in waiting}) <= 3
+    until(lambda: client.get("/internal/box").json()["disks"][0]["freeMb"])
 
 
 def test_the_machine_is_told_while_the_database_is_away(server: Postgres, url: str, tmp_path: Path) -> None:
