@@ -51,6 +51,8 @@ def _addresses(snaps: int) -> Iterator[tuple[str, str]]:
     year = {"from": _ago(days=300), "to": _ago(days=30)}
     yield "/", "/"
     yield "/snaps", "/snaps"
+    yield "/snaps, deep", f"/snaps?offset={deep}"
+    yield "/snaps, filtered", _asked("/snaps", q="sadio", nickname="ana", attrKey="peso", attrMin=310)
     yield "/snaps/{id}", f"/snaps/{newest}"
     yield "/snaps/compare", f"/snaps/compare?a={newest}&b={other}"
     yield "/snaps/subject", "/snaps/subject?id=boi-0"

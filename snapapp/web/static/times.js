@@ -1,5 +1,5 @@
 // On pages that the server makes: it knows no place, and says times in UTC; here they become those of this place.
 
-import { exactly } from "/static/words.js";
+import { exactly, when } from "/static/words.js";
 
-for (const element of document.querySelectorAll("time[datetime]")) element.textContent = exactly(element.dateTime);
+for (const element of document.querySelectorAll("time[datetime]")) element.textContent = ("short" in element.dataset ? when : exactly)(element.dateTime);

@@ -25,7 +25,7 @@ def side_of(t: Language, snap: SnapLine) -> Side:
     name = None if snap.subject.id == str(snap.snap_id) else snap.subject.id
     best = next((frame.path for frame in snap.frames if frame.is_best), None)
     picture = snap.thumbnail_path or snap.poster_path or best
-    facts = [f"{label} {value}" for label, value, _ in said_of(t, snap) if value != name]
+    facts = [f"{label}: {value}" for label, value, _ in said_of(t, snap) if value != name]
     seconds = snap.resolved_start_seconds or snap.start_seconds or 0
     return Side(snap.snap_id, name, snap, " · ".join(facts), picture, t.clock(seconds), _state(t, snap))
 
