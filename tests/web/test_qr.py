@@ -8,11 +8,11 @@ from playwright.sync_api import Browser, expect
 
 from tests.web.conftest import CONTRASTS, Server, opened
 from tests.web.test_axe import violations
-from tests.web.test_gallery import MARKED
+from tests.web.test_gallery import MARKED, full
 from tests.web.test_operator import url
 from tests.web.test_share import english_in
 
-__all__ = ["url"]  # a fixture
+__all__ = ["full", "url"]  # fixtures
 
 # Rows as hex, from the top, of the Python library qrcode 8: bytes, level M, the mask that ours chooses.
 LINK = "https://farm.example/public/snaps/0f8fad5bd9cb469fa16570867728950e"
@@ -50,9 +50,9 @@ def test_a_text_that_is_too_long_has_none(browser: Browser, site: Server) -> Non
     assert sizes == [21, 21, 25, 53, None]
 
 
-def test_a_link_is_shown_as_a_code_ends_when_somebody_says_and_goes(browser: Browser, site: Server) -> None:
-    snap = httpx.post(f"{site.home}v2/snaps", json=MARKED | {"nickname": "Ana", "subject": {"id": "BR-1"}}).json()
-    with opened(browser, f"{site.home}snaps/{snap['snapId']}", locale="pt-BR", color_scheme="dark") as (
+def test_a_link_is_shown_as_a_code_ends_when_somebody_says_and_goes(browser: Browser, full: Server) -> None:
+    snap = httpx.post(f"{full.home}v2/snaps", json=MARKED | {"nickname": "Ana", "subject": {"id": "BR-1"}}).json()
+    with opened(browser, f"{full.home}snaps/{snap['snapId']}", locale="pt-BR", color_scheme="dark") as (
         page,
         complaints,
     ):
