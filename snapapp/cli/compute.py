@@ -5,12 +5,16 @@ import asyncio
 import os
 import signal
 from argparse import Namespace
+from typing import TYPE_CHECKING, Any
 
 from snapapp import logs
 from snapapp.errors import SnapError
 from snapapp.jobs.os import memory
 from snapapp.jobs.settings import cluster_url
 from snapapp.settings.table import Settings
+
+if TYPE_CHECKING:
+    from distributed import Worker
 
 _FOR_THE_REST_MB = 512  # of a machine's memory
 _PRELOAD = "snapapp.process.compute_node"
@@ -27,7 +31,7 @@ def run(arguments: Namespace, settings: Settings) -> int:
 
 
 async def _serve(url: str, cores: int, memory_mb: int, name: str | None, settings: Settings) -> None:
-    from distributed import Worker
+    from distributed import Status, Worker
 
     logs.set_up(settings)
     node = Worker(
@@ -39,8 +43,26 @@ async def _serve(url: str, cores: int, memory_mb: int, name: str | None, setting
         preload=_PRELOAD,
         dashboard=False,
     )
-    loop = asyncio.get_running_loop()
+    told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, lambda: asyncio.ensure_future(node.close(reason="told to end")))
-    async with node:
-        await node.finished()
+        asyncio.get_running_loop().add_signal_handler(number, told.set)
+    ends = [asyncio.ensure_future(_run(node)), asyncio.ensure_future(told.wait())]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    if ends[0].done():
+        _check(ends[0])
+    elif node.status == Status.running:
+        await node.close(reason="told to end")
+    else:  # it has found no scheduler so far, and would look for one for ever
+        ends[0].cancel()
+
+
+def _check(run: "asyncio.Future[Any]") -> None:
+    try:
+        run.result()
+    except RuntimeError as error:
+        raise SnapError(f"The node cannot start: {error.__cause__ or error}") from error
+
+
+async def _run(node: "Worker") -> None:
+    await node
+    await node.finished()

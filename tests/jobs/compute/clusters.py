@@ -11,6 +11,7 @@ from typing import Self
 
 from distributed import Client
 
+from snapapp.jobs.settings import cluster_url
 from tests import ROOT
 from tests.jobs.compute import free_port
 from tests.jobs.working import until
@@ -22,7 +23,8 @@ _UP_WITHIN = 60.0
 class Cluster:
     """`with Cluster(folder) as cluster: …` ends all that it has started. `within`: what each command begins with."""
 
-    def __init__(self, folder: Path, host: str = "127.0.0.1") -> None:
+    def __init__(self, folder: Path, host: str = "127.0.0.1", *, scheme: str = "dask") -> None:
+        self._scheme = scheme
         self.host, self.port = host, free_port()
         self._folder = folder
         self.scheduler: subprocess.Popen[bytes] | None = None
@@ -30,7 +32,7 @@ class Cluster:
 
     @property
     def typed(self) -> str:
-        return f"dask://{self.host}:{self.port}"
+        return f"{self._scheme}://{self.host}:{self.port}"
 
     def __enter__(self) -> Self:
         return self
@@ -43,7 +45,7 @@ class Cluster:
             process.wait()
 
     def start_scheduler(self, within: Sequence[str] = ()) -> None:
-        place = ("--host", self.host, "--port", str(self.port), "--no-dashboard")
+        place = ("--host", str(cluster_url(self.typed)).rpartition(":")[0], "--port", str(self.port), "--no-dashboard")
         self.scheduler = self._begun("scheduler", within, ("-m", "distributed.cli.dask_scheduler", *place))
 
     def start_node(

@@ -1,5 +1,7 @@
 """Children on a cluster: what holds for those of this machine holds there, and what the cluster adds."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from time import sleep
@@ -12,12 +14,13 @@ from snapapp.jobs.events import WORKER_ERROR
 from snapapp.jobs.os.processes import started
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import lifecycle
+from tests import ROOT
 from tests.factory import Db, row, scalar
 from tests.jobs.compute import free_port
-from tests.jobs.compute.clusters import Cluster
+from tests.jobs.compute.clusters import NODE, Cluster
 from tests.jobs.executors.test_executors import put
 from tests.jobs.kinds import crashing
-from tests.jobs.working import Heard, quick_settings, until, until_status, working
+from tests.jobs.working import PATIENCE, Heard, quick_settings, until, until_status, working
 from tests.labs.executors import kinds
 
 
@@ -205,6 +208,23 @@ def test_a_node_without_our_preload_is_never_asked(url: str, db: Db, cluster: Cl
     with working(url, kinds.registry, children=2, compute=cluster.typed):
         pids = {until_status(db, put(db, "process.good"), "COMPLETED").result for _ in range(4)}
         assert {parent_of(pid) for pid in pids} == {cluster.nodes["first"].pid}
+
+
+def test_a_node_of_a_name_that_is_taken_says_so(cluster: Cluster) -> None:
+    twin = [sys.executable, *NODE, cluster.typed, "--name", "first"]
+    answer = subprocess.run(twin, capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE, check=False)
+    assert answer.returncode == 1
+    [said] = [line for line in answer.stderr.splitlines() if line.startswith("snapapp: ")]
+    assert said.startswith("snapapp: The node cannot start: ")
+    assert "name taken, first" in said
+
+
+def test_a_node_that_finds_no_scheduler_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    with Cluster(tmp_path) as cluster:
+        cluster.start_node("early")
+        until(lambda: "Waiting to connect to" in cluster.said("early"))
+        cluster.nodes["early"].terminate()
+        assert cluster.nodes["early"].wait(timeout=PATIENCE) == 0
 
 
 @pytest.mark.parametrize(
