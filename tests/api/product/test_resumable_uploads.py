@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy
 from starlette.testclient import TestClient
 
-from snapapp.api.product import resumable_uploads
+from snapapp.api.product.videos import resumable_uploads
 from snapapp.storage import keys
 from tests.api.conftest import served
 from tests.api.examples import NOBODY, OTHER, add_tenant, count, house
@@ -262,7 +262,7 @@ def test_a_crash_between_the_last_byte_and_its_row_costs_nothing(
     """Whoever asks next finishes it."""
     at = begun(client)
     with monkeypatch.context() as patched:
-        where = "snapapp.api.product.uploads.rowed" if is_before else "snapapp.storage.resumable.Held.kept_as"
+        where = "snapapp.api.product.videos.uploads.rowed" if is_before else "snapapp.storage.resumable.Held.kept_as"
         patched.setattr(where, lambda *_: 1 / 0)
         assert sent(client, at, FILM).status_code == 500
     assert count(db, "video") == (not is_before)

@@ -21,7 +21,7 @@ import pytest
 import sqlalchemy
 from starlette.testclient import TestClient
 
-from snapapp.api.product import remote_playback
+from snapapp.api.product.videos import remote_playback
 from snapapp.domain import videos
 from snapapp.jobs import Job, Permanent, processor, registry
 from snapapp.storage import keys

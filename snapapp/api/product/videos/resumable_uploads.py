@@ -24,7 +24,7 @@ from snapapp.api.http.errors import may_be
 from snapapp.api.http.files.upload_parser import BEGINNING, NO_VIDEO, PIECE, file_name, looks_like_a_video
 from snapapp.api.http.schema import Shown
 from snapapp.api.http.tenancy import Begins, Claimed, code_of
-from snapapp.api.product import uploads
+from snapapp.api.product.videos import uploads
 from snapapp.domain import storage_use
 from snapapp.domain.transactions import Begin
 from snapapp.errors import StorageUsedUp

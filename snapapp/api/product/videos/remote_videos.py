@@ -11,9 +11,9 @@ from snapapp.api.http.files.upload_parser import NO_VIDEO, looks_like_a_video
 from snapapp.api.http.schema import Said
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.http.tenancy import Begins, Claimed, code_of
-from snapapp.api.product.remote_playback import BEGIN_WITHIN, Played, too_many
 from snapapp.api.product.snap_schema import Meant, VideoUrl
-from snapapp.api.product.videos import VideoShown
+from snapapp.api.product.videos.remote_playback import BEGIN_WITHIN, Played, too_many
+from snapapp.api.product.videos.videos import VideoShown
 from snapapp.domain import videos
 from snapapp.process.monolith import Monolith
 from snapapp.processing.queue import QUEUE

@@ -12,7 +12,7 @@ from snapapp.api.http.deps import House, RequestId
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.files.upload_parser import NO_VIDEO, Incoming, looks_like_a_video
 from snapapp.api.http.tenancy import Begins
-from snapapp.api.product.videos import VideoShown
+from snapapp.api.product.videos.videos import VideoShown
 from snapapp.domain import storage_use, videos
 from snapapp.domain.tables import Video
 from snapapp.domain.transactions import Begin
