@@ -174,6 +174,24 @@ def test_what_was_enqueued_later_is_not_looked_through(db: Db, monkeypatch: pyte
     assert [job.id for job in views.jobs(db, Filter(status, finished_until=ago(days=6))).jobs] == newest_first(jobs)
 
 
+def test_a_job_from_a_moment_to_come_hides_none_that_has_ended(db: Db) -> None:
+    make_jobs(db, 3, Status.COMPLETED, created_at=ago(days=8), finished_at=ago(days=8))
+    make_jobs(db, 9, created_at=hence(days=3650))
+    ended = make_jobs(db, 3, Status.COMPLETED, created_at=ago(days=7), finished_at=ago(days=7))
+    make_jobs(db, 3, Status.COMPLETED)
+    found = views.jobs(db, Filter(finished_from=ago(days=7, hours=1), finished_until=ago(days=6)))
+    assert [job.id for job in found.jobs] == newest_first(ended)
+
+
+def test_a_long_transaction_hides_no_job_that_has_ended(db: Db) -> None:
+    """What it enqueued has a later id and the time of its beginning."""
+    make_jobs(db, 9, Status.COMPLETED, created_at=ago(hours=3), finished_at=ago(hours=3))
+    late = make_jobs(db, 3, Status.COMPLETED, created_at=ago(hours=9), finished_at=ago(hours=2))
+    make_jobs(db, 9, Status.COMPLETED, created_at=ago(minutes=5), finished_at=ago(minutes=5))
+    found = views.jobs(db, Filter(finished_from=ago(hours=2, minutes=30), finished_until=ago(hours=1)))
+    assert [job.id for job in found.jobs] == newest_first(late)
+
+
 def _gates(status: Status) -> list[str]:
     return ["open", "held"] if status in (Status.PENDING, Status.RETRY_WAIT) else ["open"]
 

@@ -227,8 +227,10 @@ def jobs(db: Db, which: Filter = Filter(), *, before: int | None = None, limit: 
     return Page(_summaries(db, ids), rest, now(db))
 
 
-# Ids rise as jobs are enqueued, so half of what is left is left out with each look at one row. What a transaction of up
-# to ten minutes enqueued has the time of its beginning and a later id.
+# A row gets its id after its created_at, which is when its transaction began. So whatever has a higher id than a row
+# from after `until` came after `until` as well, however long transactions last, and cannot have ended before: half of
+# what is left is left out with each look at one row. A moment to come proves nothing: somebody has written it there, or
+# a clock was wrong. Ten minutes are for a clock that was set back.
 _YOUNG = """
 WITH RECURSIVE halved (low, high) AS (
     SELECT 0::bigint, 1 + coalesce((SELECT max(id) FROM snap_processing_job), 0)
@@ -236,7 +238,8 @@ WITH RECURSIVE halved (low, high) AS (
     SELECT CASE WHEN its.is_young THEN low ELSE its.id END, CASE WHEN its.is_young THEN (low + high) / 2 ELSE high END
       FROM halved CROSS JOIN LATERAL (
         SELECT coalesce(max(id), 0) AS id,
-               coalesce(bool_and(created_at > %(until)s + interval '10 min'), true) AS is_young
+               coalesce(bool_and(created_at > %(until)s + interval '10 min' AND created_at <= clock_timestamp()),
+                        true) AS is_young
           FROM (SELECT id, created_at FROM snap_processing_job
                  WHERE id >= (low + high) / 2 AND id < high ORDER BY id LIMIT 1) AS middle) AS its
      WHERE low + 1 < high
