@@ -15,6 +15,11 @@ from snapapp.jobs.enqueue import enqueue
 from snapapp.jobs.errors import InvalidJob
 from snapapp.jobs.rows.people import overviews
 
+_OPTIONS = (  # of enqueue, each the option of that name
+    *("queue", "priority", "delay", "run_at", "unique_key", "unique_by", "max_attempts", "tenant", "concurrency_key"),
+    *("after", "on_parent_failure"),
+)
+
 
 def add_command(add: Add) -> None:
     parser = add("enqueue", enqueue_job, "add a job")
@@ -39,22 +44,8 @@ def add_command(add: Add) -> None:
 
 
 def enqueue_job(db: Db, arguments: Namespace) -> int:
-    job_id = enqueue(
-        db,
-        arguments.kind,
-        _payload(arguments.payload),
-        queue=arguments.queue,
-        priority=arguments.priority,
-        delay=arguments.delay,
-        run_at=arguments.run_at,
-        unique_key=arguments.unique_key,
-        unique_by=arguments.unique_by,
-        max_attempts=arguments.max_attempts,
-        tenant=arguments.tenant,
-        concurrency_key=arguments.concurrency_key,
-        after=arguments.after,
-        on_parent_failure=arguments.on_parent_failure,
-    )
+    options = {name: getattr(arguments, name) for name in _OPTIONS}
+    job_id = enqueue(db, arguments.kind, _payload(arguments.payload), **options)
     answer(arguments, {"id": job_id}, f"Job {job_id}")
     if not overviews.is_known(db, arguments.kind):
         whisper(f"No worker that is alive knows the kind {arguments.kind}: the job waits for one.")
