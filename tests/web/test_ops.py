@@ -502,6 +502,26 @@ def test_each_kind_has_its_costs(page: Page, site: Server, db: Db) -> None:
     expect(line).to_contain_text("5 ms5 ms1 s1 s900 ms900 ms128 MB128 MB")
 
 
+def test_times_and_counts_of_a_kind_lead_to_its_plots_and_to_its_jobs(page: Page, site: Server, db: Db) -> None:
+    job_id = make_job(db, "COMPLETED", kind="mail", finished_at=ago(minutes=1))
+    db.execute("INSERT INTO job_cost VALUES (%s, 1, 1, 'mail', 'COMPLETED', now(), 5, 1500, 900, 128)", [job_id])
+    for kind in ("mail", ""):
+        values = [kind, 1, 0, 0, 2, [0, 0, 1], [0] * 20 + [1]]
+        db.execute("INSERT INTO job_history VALUES (now(), 1, %s, %s, %s, %s, %s, %s, %s)", values)
+    for view, title, bare in (
+        ("queues", "The last hour, by kind", 0),
+        ("costs", "What an attempt of each kind costs", 3),
+    ):
+        visit(page, site, f"ops/{view}")
+        line = panel(page, title).locator("tbody tr")
+        expect(line).to_contain_text("mail")
+        numbers = line.locator("td.num:not(:empty)")
+        leading = numbers.filter(has=page.get_by_role("link"))
+        assert numbers.count() - leading.count() == bare, line.inner_html()  # since when, and memory: no rows
+        leading.last.get_by_role("link").click()
+        expect(page).to_have_url(re.compile(r"/ops/history\?kind=mail$"))
+
+
 def test_a_server_that_goes_is_noticed_and_one_that_comes_back_is_found(browser: Browser, site: Server, db: Db) -> None:
     """FD6: an open page does not keep the server from ending."""
     with opened(browser, f"{site.ops}/jobs") as (page, _):

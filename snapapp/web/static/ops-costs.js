@@ -24,10 +24,11 @@ export function costsView() {
 }
 
 function kindRow(its) {
-  const time = (milliseconds) => (milliseconds === null ? "" : span(milliseconds));
+  const plots = `/ops/history${query({ kind: its.kind })}`;
+  const time = (milliseconds) => (milliseconds === null ? "" : link(plots, span(milliseconds)));
   const memory = (megabytes) => (megabytes === null ? "" : `${number(Math.round(megabytes))} MB`);
   return [
-    link(`/ops/history${query({ kind: its.kind })}`, its.kind),
+    link(plots, its.kind),
     link(endedWithin(Date.parse(its.since), now() + 60_000, { kind: its.kind }), number(its.attempts)), moment(its.since),
     ...[its.waitP50Ms, its.waitP99Ms, its.wallP50Ms, its.wallP99Ms, its.cpuP50Ms, its.cpuP99Ms].map(time), memory(its.peakP50Mb), memory(its.peakP99Mb),
   ];

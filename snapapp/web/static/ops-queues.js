@@ -53,10 +53,11 @@ export function queuesView({ again }) {
 
 function kindRow(its) {
   const ended = (status, count) => link(endedSince(3_600_000, { kind: its.kind, status }), number(count));
-  const took = (milliseconds) => (milliseconds === null ? "" : span(milliseconds));
+  const plots = `/ops/history${query({ kind: its.kind })}`;
+  const took = (milliseconds) => (milliseconds === null ? "" : link(plots, span(milliseconds)));
   return [
-    link(`/ops/history${query({ kind: its.kind })}`, its.kind), ended("COMPLETED", its.completed), ended("FAILED", its.failed),
-    ended("CANCELLED", its.cancelled), number(its.retried), took(its.wait.p50), took(its.run.p50),
+    link(plots, its.kind), ended("COMPLETED", its.completed), ended("FAILED", its.failed),
+    ended("CANCELLED", its.cancelled), link(plots, number(its.retried)), took(its.wait.p50), took(its.run.p50),
   ];
 }
 

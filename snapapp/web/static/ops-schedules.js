@@ -102,7 +102,7 @@ function lastOf(its) {
     its.lastJob && its.lastJobStatus ? badge(its.lastJobStatus) : "");
 }
 
-const workersOf = (its) => (its.workers ? number(its.workers) : make("b", { className: "bad", textContent: "none" }));
+const workersOf = (its) => (its.workers ? link("/ops/workers", number(its.workers)) : make("b", { className: "bad", textContent: "none" }));
 
 function actionsOf(its, again, go) {
   const path = pathOf(its.name);

@@ -1,7 +1,7 @@
 // Workers and pools: who works, on what, how large they are, and how others ended.
 
 import { make } from "/static/page.js";
-import { ask, badge, each, jobLink, moment, number, panel, span, table } from "/static/ops-parts.js";
+import { ask, badge, each, jobLink, link, moment, number, panel, query, span, table } from "/static/ops-parts.js";
 
 const EVERY = 3000; // ms
 const SHOWN = 8; // jobs of a worker
@@ -40,7 +40,7 @@ function workerRow(its) {
   const name = make("span", { title: its.id }, make("b", { textContent: its.name }),
     make("span", { className: "quiet", textContent: ` ${its.host}, pid ${its.pid}${its.pool ? `, pool ${its.pool}` : ""}` }));
   const jobs = make("span", { className: "jobs-in-hand" }, ...its.currentJobs.slice(0, SHOWN).map(jobLink));
-  if (its.currentJobs.length > SHOWN) jobs.append(` and ${its.currentJobs.length - SHOWN} more`);
+  if (its.currentJobs.length > SHOWN) jobs.append(" and ", link(`/ops/jobs${query({ status: "RUNNING" })}`, `${its.currentJobs.length - SHOWN} more`));
   if (its.note) jobs.append(make("span", { className: "quiet", textContent: its.note }));
   const state = badge(STATES[its.status], its.status.toLowerCase());
   return [
