@@ -128,3 +128,17 @@ def test_a_command_keeps_its_program_and_its_memory_limit() -> None:
 def test_options_that_do_not_go_with_the_executor_are_refused(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         Registry().processor("test", **options)(run)
+
+
+def on_two_cores(_job: Job) -> None: ...
+
+
+def test_a_schedule_takes_what_a_kind_does() -> None:
+    registry = Registry()
+    registry.scheduled(every=timedelta(hours=1), name="nightly", executor="process", cores=2, memory_mb=64)(
+        on_two_cores
+    )
+    its = registry.get("hourly")
+    assert (its.executor, its.cores, its.memory_mb) == ("process", 2, 64)
+    with pytest.raises(TypeError, match="retries"):
+        registry.processor("any", retries=3)(on_two_cores)  # type: ignore[call-arg]
