@@ -135,9 +135,7 @@ def on_two_cores(_job: Job) -> None: ...
 
 def test_a_schedule_takes_what_a_kind_does() -> None:
     registry = Registry()
-    registry.scheduled(every=timedelta(hours=1), name="hourly", executor="process", cores=2, memory_mb=64)(
-        on_two_cores
-    )
+    registry.scheduled(every=timedelta(hours=1), name="hourly", executor="process", cores=2, memory_mb=64)(on_two_cores)
     its = registry.get("hourly")
     assert (its.executor, its.cores, its.memory_mb) == ("process", 2, 64)
     with pytest.raises(TypeError, match="retries"):
