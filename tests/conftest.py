@@ -138,6 +138,8 @@ _TO_HAVE = {
     "nginx is not installed": "a proxy: apt install nginx",
     "promtool is not installed": "a judge of alert rules: promtool, of the package prometheus",
     "OpenTelemetry is not installed": "what sends traces: make telemetry",
+    "Dask is not installed": "a cluster: make setup, which installs what the lock has",
+    "openssl is not installed": "certificates for a cluster: apt install openssl",
     "make peers": "other queues to compare with: make peers",
 }
 
