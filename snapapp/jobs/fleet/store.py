@@ -60,7 +60,7 @@ INSERT INTO job_master AS held (host, id, machine, pid, pid_started, expires_at)
 VALUES (%(host)s, %(id)s, %(machine)s, %(pid)s, %(pid_started)s, now() + %(lives_for)s)
 ON CONFLICT (host) DO UPDATE
    SET id = excluded.id, machine = excluded.machine, pid = excluded.pid, pid_started = excluded.pid_started,
-       status = 'ACTIVE', note = NULL, started_at = now(), beat_at = now(), expires_at = excluded.expires_at
+       status = 'ACTIVE', started_at = now(), beat_at = now(), expires_at = excluded.expires_at
  WHERE held.id = %(instead)s OR held.expires_at <= now()
 RETURNING id
 """

@@ -5,7 +5,6 @@ CREATE TABLE job_master (
     pid         integer NOT NULL,
     pid_started bigint NOT NULL,
     status      text NOT NULL DEFAULT 'ACTIVE' CHECK (status IN ('ACTIVE', 'STOPPING')),
-    note        text,
     started_at  timestamptz NOT NULL DEFAULT now(),
     beat_at     timestamptz NOT NULL DEFAULT now(),
     expires_at  timestamptz NOT NULL
@@ -16,5 +15,4 @@ COMMENT ON COLUMN job_master.host IS 'The name of its host, by which it is told 
 COMMENT ON COLUMN job_master.id IS 'Fresh at every start.';
 COMMENT ON COLUMN job_master.machine IS 'Boot id and process namespace: on the same one, a dead pid is known to be dead.';
 COMMENT ON COLUMN job_master.pid_started IS 'When its process started, in the kernel''s ticks: a reused pid is not mistaken for it.';
-COMMENT ON COLUMN job_master.note IS 'What a person should know about it.';
 COMMENT ON COLUMN job_master.expires_at IS 'Taken for lost after this, if no heartbeat comes.';

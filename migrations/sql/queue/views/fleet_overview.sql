@@ -2,7 +2,7 @@ CREATE VIEW fleet_overview AS
 SELECT master.host, CASE WHEN master.expires_at < now() THEN 'LOST' ELSE master.status END AS master,
        pool.name AS pool, pool.state, pool.state_reason, pool.queues, pool.balance, pool.fixed_at,
        pool.min_processes, pool.max_processes, pool.wanted, pool.present, pool.leaving, workers.slots, workers.running,
-       workers.memory_mb, workers.jobs_completed, workers.jobs_failed, coalesce(pool.note, master.note) AS note,
+       workers.memory_mb, workers.jobs_completed, workers.jobs_failed, pool.note,
        master.pid, master.started_at, master.beat_at
   FROM job_master AS master
   LEFT JOIN job_pool AS pool USING (host)
