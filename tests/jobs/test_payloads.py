@@ -10,8 +10,9 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 from sqlalchemy import Connection
 
-from snapapp.jobs import Failure, Job, enqueue, enqueue_many, kinds, payloads, registry
+from snapapp.jobs import Failure, Job, enqueue, enqueue_many, payloads, registry
 from snapapp.jobs.errors import InvalidJob
+from snapapp.jobs.process import kinds
 from snapapp.jobs.registry import Registry
 from tests.factory import Db, make_job, row
 from tests.jobs.working import until_status, working
