@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from snapapp.jobs.doctor.finding import Finding, Patient, Severity, ago, counted, one_line, span
 
 _MASTERS = """
-SELECT host, pid, expires_at < now(), extract(epoch FROM clock_timestamp() - beat_at)::float8, note,
+SELECT host, pid, expires_at < now(), extract(epoch FROM clock_timestamp() - beat_at)::float8,
        (SELECT count(*) FROM job_pool AS pool WHERE pool.host = its.host)
   FROM job_master AS its ORDER BY host
 """
@@ -46,14 +46,14 @@ def fleet(patient: Patient) -> Iterator[Finding]:
     )
 
 
-def _silent(host: str, pid: int, is_lost: bool, seconds: float, note: str | None, pools: int) -> Iterator[Finding]:
+def _silent(host: str, pid: int, is_lost: bool, seconds: float, pools: int) -> Iterator[Finding]:
     if not is_lost:
         return
     yield Finding(
         id="SUPERVISOR_LOST",
         severity=Severity.WARNING,
         saw=f"The supervisor of {host} (pid {pid}) was last heard of {ago(seconds)}; it had "
-        f"{counted(pools, 'pool', 'pools')}." + (f" {one_line(note)}" if note else ""),
+        f"{counted(pools, 'pool', 'pools')}.",
         why="Nobody there replaces workers that die. Its workers finish what they run and leave.",
         do=f"Start it again on {host}; while that host is away, its jobs run elsewhere.",
         paste="snapapp supervisor",
