@@ -42,6 +42,7 @@ class Place:
         self.ticket = uuid4().hex
         self.node = ""  # its address; written by the loop, as is the next
         self._comm: Any = None
+        self._is_let_go = False  # written by the slot
         self._client = client
         self._inbox: SimpleQueue[Message] = SimpleQueue()
         self.future: Future | None = None  # written once, by the slot
@@ -74,6 +75,8 @@ class Place:
             return
         self._comm = comm
         try:
+            if self._is_let_go:  # while we connected, when there was nothing to abort
+                return
             await comm.write({"op": node.OPERATION, "ticket": self.ticket})
             while True:
                 message = await comm.read()
@@ -95,6 +98,7 @@ class Place:
 
     def let_go(self) -> None:
         """The task may end; what a node still does for it, it stops."""
+        self._is_let_go = True
         if self._comm is not None:
             self._client.loop.add_callback(self._abort, self._comm)
         if self.future is not None:

@@ -6,7 +6,7 @@ Loaded into each node (`dask worker --preload`), which calls `attach`.
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from queue import Empty, SimpleQueue
@@ -115,9 +115,14 @@ class Node:
         child = self._child(modules, held)
         child.prepare()  # before the attempt begins: its time limit is for the job
         with self._announced(ticket, topic, held):
-            order = self._order(held)
-            if order is not None:
-                held.say(self._run(held, child, order))
+            said: Message = {"leaving": True}  # unless there is more to say: who waits for us must hear something
+            try:
+                order = self._order(held)
+                if order is not None:
+                    said = self._run(held, child, order)
+            finally:
+                held.say(said)
+            if "leaving" not in said:
                 child.prepare()
                 self._order(held)  # the worker has heard it, or has gone
 
@@ -137,7 +142,7 @@ class Node:
             return None
 
     def _run(self, held: Held, child: ChildHere, order: Message) -> Message:
-        told = order["job"]
+        told = _known(order["job"], Job.__dataclass_fields__)
         job = Job(
             **told
             | {
@@ -151,7 +156,7 @@ class Node:
         job.deadline = job.started_at + order["within"]
         held.child, held.job = child, job
         try:
-            return child.answer(job, Order(**order["order"]))
+            return child.answer(job, Order(**_known(order["order"], Order._fields)))
         finally:
             held.job = None
 
@@ -201,6 +206,11 @@ class Node:
             await asyncio.sleep(0.01)
         for held in there:
             held.end()
+
+
+def _known(told: Message, names: Collection[str]) -> Message:
+    """A worker of a newer release may say more than we understand."""
+    return {name: value for name, value in told.items() if name in names}
 
 
 async def _speak(held: Held, comm: Any) -> None:

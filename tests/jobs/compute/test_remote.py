@@ -10,9 +10,14 @@ import pytest
 
 pytest.importorskip("distributed", reason="Dask is not installed: pip install 'snapapp[compute]'")
 
+from snapapp.jobs.compute import node
+from snapapp.jobs.compute.cluster import Place, connected
+from snapapp.jobs.compute.remote import Remote
 from snapapp.jobs.events import WORKER_ERROR
+from snapapp.jobs.executors.children import fields
+from snapapp.jobs.model import Job
 from snapapp.jobs.os.processes import started
-from snapapp.jobs.registry import Registry
+from snapapp.jobs.registry import Processor, Registry
 from snapapp.jobs.rows import lifecycle
 from tests import ROOT
 from tests.factory import Db, row, scalar
@@ -187,6 +192,48 @@ def test_a_worker_starts_without_its_cluster_and_does_all_else(url: str, db: Db)
         until_status(db, put(db, "thread.good"), "COMPLETED")
         until(lambda: said_to_be_away(heard))
         assert row(db, put(db, "process.good")).status == "PENDING"
+
+
+def test_a_node_of_an_older_release_overlooks_what_it_does_not_know(
+    url: str, db: Db, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("snapapp.jobs.compute.remote.fields", lambda job: fields(job) | {"of_next_year": True})
+    with working(url, kinds.registry, compute=cluster.typed):
+        until_status(db, put(db, "process.good"), "COMPLETED")
+
+
+def test_a_job_that_a_node_cannot_read_goes_back_at_once(
+    url: str, db: Db, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unread = iter([{"kind": "process.good"}])
+    monkeypatch.setattr("snapapp.jobs.compute.remote.fields", lambda job: next(unread, None) or fields(job))
+    with working(url, kinds.registry, compute=cluster.typed):
+        done = until_status(db, put(db, "process.good", max_attempts=1), "COMPLETED")
+        assert (done.interruptions, done.attempt_count) == (1, 1)
+
+
+def test_an_order_that_comes_when_the_node_waits_no_longer_goes_back(
+    url: str, db: Db, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, reserve = iter([node._TAKEN_IN + 1]), Remote.reserve
+
+    def dawdling(remote: Remote, job: Job, processor: Processor) -> None:
+        reserve(remote, job, processor)
+        sleep(next(late, 0))
+
+    monkeypatch.setattr(Remote, "reserve", dawdling)
+    with working(url, kinds.registry, compute=cluster.typed):
+        done = until_status(db, put(db, "process.good", max_attempts=1), "COMPLETED")
+        assert (done.interruptions, done.attempt_count) == (1, 1)
+
+
+def test_a_place_that_was_let_go_before_it_was_reached_asks_for_nothing(cluster: Cluster) -> None:
+    with connected(cluster.typed) as client:
+        [address] = client.scheduler_info()["workers"]
+        place = Place(client)
+        place.let_go()
+        client.sync(place.talk, address)
+        assert place.next(0) is None
 
 
 def test_what_no_node_has_room_for_goes_back_uncharged(
