@@ -102,6 +102,7 @@ export function submit(marked) {
   onTheirWay.set(marked.key, marked);
   marked.sent = (async () => {
     try {
+      if (waiting.isOthersTurn()) throw new Error("somebody else is signed in");
       const answer = await send("/v2/snaps", {
         method: "POST",
         body: JSON.stringify(marked.wanted),
@@ -112,7 +113,7 @@ export function submit(marked) {
       marked.snap = await answer.json();
       waiting.forget(marked.key);
     } catch (error) {
-      fail(marked, error);
+      await fail(marked, error);
     }
     hear(marked);
     return marked.snap;
@@ -122,9 +123,9 @@ export function submit(marked) {
 
 const onTheirWay = new Map(); // by key: those that were marked since this page was opened
 
-function fail(marked, error) {
+async function fail(marked, error) {
   marked.error = error.message;
-  marked.waits = !waiting.isRefused(error);
+  marked.waits = !(await waiting.isRefused(error));
   if (marked.waits) waiting.hold(marked.key);
   else waiting.forget(marked.key);
   const said = { at: clock(marked.seconds), reason: told(error.message) };

@@ -1,12 +1,14 @@
 // Marks that the server has not answered yet, kept in this browser: what a broken line or a reload leaves is sent when the
 // line is back. Each goes under the key that it was marked with, so the server files it once however often it comes.
 
-import { at, make } from "/static/page.js";
+import { at, client, make } from "/static/page.js";
 import { clock, t } from "/static/words.js";
 
 const KEPT = "waiting";
 const AGAIN_AFTER = 15_000; // ms, where nothing says that the line is back
 const PASSING = [401, 408, 425, 429]; // refused now, and not for good
+
+const { ask } = client();
 
 let tenant = localStorage.getItem("tenant"); // the one who signed in last: others' marks are not ours to send
 let sendOne = async () => true;
@@ -35,9 +37,13 @@ export function forget(key) {
   store(all().filter((each) => each.key !== key));
 }
 
-/** Whether the server has said no for good; anything else may be the line, or the server's bad moment. */
-export function isRefused({ status, isOurs }) {
-  return Boolean(isOurs) && status >= 400 && status < 500 && !PASSING.includes(status);
+/** Another window has signed in somebody else since: what is sent from here now would be sent for them. */
+export const isOthersTurn = () => (localStorage.getItem("tenant") ?? tenant) !== tenant;
+
+/** Whether the server has said no for good, and to us; anything else may be the line, or the server's bad moment. */
+export async function isRefused({ status, isOurs }) {
+  if (!isOurs || status < 400 || status >= 500 || PASSING.includes(status)) return false;
+  return ask("/v2/session").then(({ code }) => code === tenant, () => false);
 }
 
 /** From now on those of this tenant are sent: `send(mark)` says whether the server has answered. */
