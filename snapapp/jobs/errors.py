@@ -55,6 +55,10 @@ class ChildDied(JobsError):
     """The child process that ran the attempt ended before it answered."""
 
 
+class NoPlace(JobsError):
+    """Nothing takes the attempt now: the cluster is away, or it has no room. The job comes again later, uncharged."""
+
+
 class NoConnection(JobsError):
     """`job.connection()` was called where jobs have none: in a child process, on the event loop, after the attempt."""
 

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from distributed import Client, Future
 from distributed.comm import CommClosedError
 
 from snapapp.jobs.compute import node
-from snapapp.jobs.errors import JobsError
+from snapapp.jobs.errors import JobsError, NoPlace
 from snapapp.jobs.settings import cluster_url
 
 _LOOKS_EVERY = 1.0  # seconds
@@ -30,8 +30,14 @@ _DASKS_OWN = 5  # seconds after which Dask gives up what it closes
 Message = dict[str, Any]
 
 
-class NoPlace(JobsError):
-    """No node takes the attempt now: the cluster is away, or it has no room. The job goes back as it came."""
+class Size(NamedTuple):
+    """Of a node, or of what a job wants of one."""
+
+    memory_mb: int
+    cores: int
+
+    def holds(self, other: "Size") -> bool:
+        return self.memory_mb >= other.memory_mb and self.cores >= other.cores
 
 
 class Place:
@@ -118,7 +124,8 @@ class Cluster:
         self._complain = complain
         self._topic = f"snapapp-{uuid4().hex}"
         self._places: dict[str, Place] = {}  # by ticket; single operations
-        self._client: Client | None = None  # written by our thread, as are the next two
+        self._client: Client | None = None  # written by our thread, as are the next three
+        self.sizes: frozenset[Size] = frozenset()  # of all nodes so far: one that is away may come back
         self._is_there = False
         self._has_complained = False
         self._closed = threading.Event()
@@ -188,6 +195,11 @@ class Cluster:
             raise JobsError(f"the scheduler at {self.address} is lost")
         told = client.sync(client.scheduler.identity, n_workers=-1, callback_timeout=_ANSWERS_IN)
         self._is_there, self._has_complained = True, False
+        self.sizes |= {
+            Size(int(its["MB"]), int(its["cores"]))
+            for its in (each["resources"] for each in told["workers"].values())
+            if {"MB", "cores"} <= its.keys()
+        }
         self.on_change(sum(each["nthreads"] for each in told["workers"].values()))
 
     def _connected(self) -> Client:

@@ -5,9 +5,9 @@ from typing import Any
 
 from tenacity.wait import wait_base
 
-from snapapp.jobs.compute.cluster import Cluster, NoPlace, Place
+from snapapp.jobs.compute.cluster import Cluster, Place, Size
 from snapapp.jobs.context import Within
-from snapapp.jobs.errors import ChildDied, JobTimeout
+from snapapp.jobs.errors import ChildDied, JobTimeout, NoPlace, Permanent
 from snapapp.jobs.executors import attempt
 from snapapp.jobs.executors.children import Order, fields, hear, outcome_of
 from snapapp.jobs.executors.runners import Runner
@@ -31,7 +31,10 @@ class Remote(Runner):
         self._place: Place | None = None
 
     def reserve(self, job: Job, processor: Processor) -> None:
-        place = self._cluster.place(self._modules, self._memory_limit(job, processor), processor.cores)
+        size = Size(self._memory_limit(job, processor), processor.cores)
+        if self._exceeds_all(size):
+            return  # the attempt says so
+        place = self._cluster.place(self._modules, *size)
         with self._lock:
             self._place = place
         with self._holding(job):
@@ -42,10 +45,17 @@ class Remote(Runner):
             raise NoPlace(f"{job.kind} job {job.id} has no place: {message.get('refused') or message.get('lost')}")
 
     def _attempt(self, job: Job, processor: Processor, wait: wait_base, limit_mb: int) -> Outcome:
-        place = self._place
-        assert place
         if job.stop:
             raise job.stop
+        if self._exceeds_all(Size(limit_mb, processor.cores)):
+            sizes = " or ".join(f"{memory} MB and cores: {cores}" for memory, cores in sorted(self._cluster.sizes))
+            raise Permanent(
+                f"{job.kind} job {job.id} wants {limit_mb} MB and cores: {processor.cores}, and no node of the cluster "
+                f"is as large; they have {sizes}"
+            )
+        place = self._place
+        if place is None:  # the lease was in doubt when there was to be one, or the first nodes have just come
+            return Interrupted()
         order = Order(processor.path, self._within.path, limit_mb)
         left = (job.deadline or monotonic()) - monotonic()
         place.say({"job": fields(job), "order": order._asdict(), "within": left})
@@ -60,6 +70,15 @@ class Remote(Runner):
             failure = Failure.told(told["error"], told["trace"], lacked_memory=bool(told["lacked_memory"]))
             return attempt.failed(job, failure, wait)
         return outcome_of(job, end["answer"], wait, limit_mb)
+
+    def _exceeds_all(self, size: Size) -> bool:
+        """Known only once there was a node."""
+        sizes = self._cluster.sizes
+        return bool(sizes) and not any(each.holds(size) for each in sizes)
+
+    @property
+    def most_mb(self) -> int | None:
+        return max((each.memory_mb for each in self._cluster.sizes), default=None)
 
     def _end_of(self, job: Job, place: Place) -> dict[str, Any]:
         until = (job.deadline or monotonic()) + _SAYS_IN

@@ -42,7 +42,7 @@ class Runner(ABC):
             except Exception as error:  # noqa: BLE001 - whatever it says and however it ends is this attempt's end
                 self.close()
                 outcome = attempt.judge(job, job.stop or error, wait)
-        return _with_more_memory(job, outcome, wait, limit)
+        return _with_more_memory(job, outcome, wait, limit, self.most_mb)
 
     @abstractmethod
     def _attempt(self, job: Job, processor: Processor, wait: wait_base, limit_mb: int) -> Outcome: ...
@@ -57,6 +57,11 @@ class Runner(ABC):
     @abstractmethod
     def close(self) -> None:
         """Ends what is left and lets go of it."""
+
+    @property
+    def most_mb(self) -> int | None:
+        """What no job may have more of; None: nobody knows."""
+        return None
 
     @property
     def ends_in(self) -> float:
@@ -124,16 +129,17 @@ class GroupRunner(Runner):
         return group.end() if group else None
 
 
-def _with_more_memory(job: Job, outcome: Outcome, wait: wait_base, limit_mb: int) -> Outcome:
+def _with_more_memory(job: Job, outcome: Outcome, wait: wait_base, limit_mb: int, most_mb: int | None) -> Outcome:
     """Once, with twice the limit and nothing beside it, where memory was what it lacked. A decoder that is refused
     memory takes its video for a damaged one, so no last word is believed that was said close to the limit."""
-    if not limit_mb or job.memory_mb is not None or job.attempt >= job.max_attempts:
+    raised_mb = min(_RAISED * limit_mb, most_mb or _RAISED * limit_mb)
+    if raised_mb <= limit_mb or job.memory_mb is not None or job.attempt >= job.max_attempts:
         return outcome
     match outcome:
         case Retried(failure, delay) if failure.lacked_memory:
-            return Retried(failure, delay, memory_mb=_RAISED * limit_mb)
+            return Retried(failure, delay, memory_mb=raised_mb)
         case Buried(failure) if failure.lacked_memory or (job.peak or 0) >= _CLOSE * limit_mb * MB:
-            return Retried(failure, attempt.delay(job, failure, wait), memory_mb=_RAISED * limit_mb)
+            return Retried(failure, attempt.delay(job, failure, wait), memory_mb=raised_mb)
     return outcome
 
 

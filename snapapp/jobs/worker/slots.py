@@ -5,13 +5,14 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from time import monotonic, thread_time
 from typing import Any, TypeVar
 
 from tenacity.wait import wait_base
 
 from snapapp.jobs import events, payloads, tracing
-from snapapp.jobs.errors import JobCancelled, JobInterrupted, JobsError, JobTimeout, LeaseLost
+from snapapp.jobs.errors import JobCancelled, JobInterrupted, JobsError, JobTimeout, LeaseLost, NoPlace
 from snapapp.jobs.executors import Executor, Work, attempt, command
 from snapapp.jobs.executors.children import Child
 from snapapp.jobs.executors.command import Command
@@ -28,6 +29,7 @@ from snapapp.jobs.model import (
     Job,
     Outcome,
     Retried,
+    Snoozed,
     Stopped,
     Succeeded,
 )
@@ -48,6 +50,7 @@ Run = Callable[[Job, Processor], Outcome | None]  # None: it took so long that s
 
 _BESIDE_THE_LOOP = 4  # threads for hooks of coroutines and for what they need before they begin
 _AGAIN_IN = 1.0  # seconds before a job is handed back that could not begin, or it would be here again at once
+_PLACES_IN = timedelta(seconds=30)  # before a job comes again that found no place to run
 _HOOK_TRIES = 3  # of a hook, or of a row, that fails each time
 _QUICK = 0.001  # seconds: a kind for which two looks at the thread's clock, 1 µs, are much
 _REST = 0.01  # seconds in which a slot then measures no other of that kind
@@ -323,8 +326,14 @@ class Executors:
 
     def _hand_back_unbegun(self, job: Job, error: Exception) -> None:
         self._parts.complain("begin", error)
-        self._closed.wait(_AGAIN_IN)
-        self._settler.put(Finished(job, _unbegun(job) if job.stop else Interrupted(), None))
+        if job.stop:
+            outcome = _unbegun(job)
+        elif isinstance(error, NoPlace):
+            outcome = Snoozed(_PLACES_IN)  # or, as the oldest that is due, it would keep the others from the slots
+        else:
+            self._closed.wait(_AGAIN_IN)
+            outcome = Interrupted()
+        self._settler.put(Finished(job, outcome, None))
 
     def _fetch(self, job: Job) -> bool:
         """False: the lease is lost."""

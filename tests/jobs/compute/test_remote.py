@@ -236,16 +236,44 @@ def test_a_place_that_was_let_go_before_it_was_reached_asks_for_nothing(cluster:
         assert place.next(0) is None
 
 
-def test_what_no_node_has_room_for_goes_back_uncharged(
+def test_what_no_node_has_room_for_now_comes_again_later_and_uncharged(
+    url: str, db: Db, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("snapapp.jobs.compute.remote._PLACE_IN", 2.0)
+    with (
+        working(url, kinds.registry, compute=cluster.typed) as (_, heard),
+        working(url, kinds.registry, compute=cluster.typed) as (_, other),
+    ):
+        brooding(db)
+        waits = put(db, "process.good")
+        said = "no node has taken process.good job"
+        until(lambda: any(said in e.facts["error"] for e in [*heard.all(WORKER_ERROR), *other.all(WORKER_ERROR)]))
+        until(lambda: row(db, waits).status == "PENDING")
+        back = row(db, waits)
+        assert (back.attempt_count, back.interruptions) == (0, 0)
+        assert scalar(db, "SELECT next_retry_at > now() + '20 s' FROM snap_processing_job WHERE id = %s", waits)
+
+
+def test_what_exceeds_every_node_fails_and_says_so(
     url: str, db: Db, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, registry: Registry
 ) -> None:
     monkeypatch.setattr("snapapp.jobs.compute.remote._PLACE_IN", 8.0)
     registry.processor("huge", executor="process", memory_mb=1_000_000)(kinds.compute)
-    with working(url, registry, compute=cluster.typed) as (_, heard):
-        job_id = put(db, "huge")
-        until(lambda: any("no node has taken huge job" in e.facts["error"] for e in heard.all(WORKER_ERROR)))
-        until(lambda: row(db, job_id).status == "PENDING")
-        assert (row(db, job_id).attempt_count, row(db, job_id).interruptions) == (0, 0)
+    with working(url, registry, compute=cluster.typed):
+        dead = until_status(db, put(db, "huge"), "FAILED")
+    assert "wants 1000000 MB and cores: 1, and no node of the cluster is as large" in dead.last_error
+    assert "they have 3000 MB and cores: 1" in dead.last_error
+
+
+def test_memory_is_not_raised_above_the_largest_node(url: str, db: Db, own_cluster: Cluster) -> None:
+    own_cluster.start_node("second", memory_mb=150)
+    own_cluster.nodes["first"].terminate()
+    own_cluster.nodes["first"].wait()
+    own_cluster.until_nodes(1)
+    with working(url, kinds.registry, compute=own_cluster.typed):
+        job_id = put(db, "process.pill", max_attempts=2)
+        until_status(db, job_id, "FAILED")
+    assert row(db, job_id).memory_mb == 150
 
 
 def test_a_node_without_our_preload_is_never_asked(url: str, db: Db, cluster: Cluster) -> None:
