@@ -13,6 +13,7 @@ import * as waiting from "/static/waiting.js";
 import { number, t, told } from "/static/words.js";
 
 const { ask, change } = client();
+const AGAIN_AFTER = 15_000; // ms, where the server did not answer: nothing says when it is back
 const demo = { id: at("film").dataset.demo, pause: Number(at("film").dataset.pause) };
 
 async function begin() {
@@ -22,19 +23,40 @@ async function begin() {
   } catch (error) {
     at("sign-in").hidden = error.status !== 401;
     at("work").hidden = true;
-    if (error.status !== 401) put(at("lost"), t("The server does not answer as it should: {reason}", { reason: told(error.message) }));
-    if (!error.status) addEventListener("online", () => location.reload(), { once: true });
+    if (error.status !== 401) beginAgain(error);
     return;
   }
+  if (openFor && session.code !== openFor) return location.assign("/"); // what is shown is not theirs
+  waiting.begin(session.code, marking.sendWaiting); // whatever else fails
+  put(at("lost"), "");
   at("sign-in").hidden = true;
   at("sign-out").hidden = localStorage.getItem("signed-in") === null;
   at("work").hidden = false;
+  if (openFor) return;
+  openFor = session.code;
   const [known] = await Promise.all([library.begin(show), marking.begin(hear)]);
-  waiting.begin(session.code, marking.sendWaiting);
   uploads.begin(arrive).catch((error) => put(at("upload-said"), told(error.message)));
   const asked = new URLSearchParams(location.search);
   const video = await wanted(asked.get("video"), known);
   if (video) await show(video, asked.has("t") ? Number(asked.get("t")) || 0 : undefined);
+}
+
+let openFor = null; // a tenant's code: a page that has begun goes on as it is when the same one signs in again
+
+function beginAgain(error) {
+  lost(error);
+  const timer = setTimeout(go, AGAIN_AFTER);
+  addEventListener("online", go, { once: true });
+
+  function go() {
+    clearTimeout(timer);
+    removeEventListener("online", go);
+    begin().catch(lost);
+  }
+}
+
+function lost({ message }) {
+  put(at("lost"), t("The server does not answer as it should: {reason}", { reason: told(message) }));
 }
 
 async function wanted(id, known) {
@@ -133,4 +155,4 @@ at("sign-out").addEventListener("click", async () => {
 
 remote.begin((video) => arrive(video, true));
 keepShell();
-begin().catch((error) => put(at("lost"), t("The server does not answer as it should: {reason}", { reason: told(error.message) })));
+begin().catch(lost);

@@ -126,6 +126,7 @@ const onTheirWay = new Map(); // by key: those that were marked since this page 
 async function fail(marked, error) {
   marked.error = error.message;
   marked.waits = !(await waiting.isRefused(error));
+  if (error.status === 401) at("sign-in").hidden = false;
   if (marked.waits) waiting.hold(marked.key);
   else waiting.forget(marked.key);
   const said = { at: clock(marked.seconds), reason: told(error.message) };
