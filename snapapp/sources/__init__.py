@@ -10,7 +10,7 @@ To read: `remote` (the file), `cache` (its blocks on disk), `line` (requests and
 from snapapp.sources.errors import Reason, SourceError, SourceRefused, SourceUnavailable
 from snapapp.sources.limits import Limits
 from snapapp.sources.post import post
-from snapapp.sources.remote import RemoteFile, open_remote
+from snapapp.sources.remote import RemoteFile, beginning, open_remote
 
 __all__ = [
     "Limits",
@@ -19,6 +19,7 @@ __all__ = [
     "SourceError",
     "SourceRefused",
     "SourceUnavailable",
+    "beginning",
     "open_remote",
     "post",
 ]

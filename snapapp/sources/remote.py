@@ -49,6 +49,31 @@ def _opened(line: Line, cache: Cache) -> "RemoteFile":
     return file
 
 
+def beginning(url: str, limits: Limits, size: int) -> bytes:
+    """The first bytes at a URL, or all where there are fewer. Nothing is kept, and no more is fetched of a server
+    without ranges."""
+    line = Line(guard.place(url), limits)
+    try:
+        with line.pace.running():
+            answer = line.ask(0, size)
+            if answer.is_partial and not answer.is_as_asked:
+                answer = line.ask(0, None)  # it does not know how to send a part
+            found = _first(answer, size)
+            line.judge(len(found))
+            return found
+    finally:
+        line.hang_up()
+
+
+def _first(answer: Answer, size: int) -> bytes:
+    found = b""
+    for piece in answer.pieces():
+        found += piece
+        if len(found) >= size:
+            break
+    return found[:size]
+
+
 class RemoteFile(io.RawIOBase):
     """Seekable bytes for one reader on one thread. A read gives all that was asked for or ends the file; one that
     raises leaves the position where it was. Every read may raise `SourceRefused` or `SourceUnavailable`."""

@@ -16,7 +16,16 @@ from hypothesis import strategies as st
 
 from snapapp.errors import SnapError
 from snapapp.settings.loading import load
-from snapapp.sources import Limits, Reason, RemoteFile, SourceError, SourceRefused, SourceUnavailable, open_remote
+from snapapp.sources import (
+    Limits,
+    Reason,
+    RemoteFile,
+    SourceError,
+    SourceRefused,
+    SourceUnavailable,
+    beginning,
+    open_remote,
+)
 from snapapp.sources.cache import BLOCK
 from snapapp.sources.remote import ahead
 from tests.jobs.working import until
@@ -47,6 +56,16 @@ def remote() -> Iterator[RemoteFile]:
         allowed = frozenset({f"127.0.0.1:{server.port}"})
         with open_remote(server.url("/v"), Limits(allowed_hosts=allowed)) as file:
             yield file
+
+
+@pytest.mark.parametrize("honours_ranges", [True, False])
+def test_of_a_beginning_no_more_is_fetched_also_without_ranges(honours_ranges: bool) -> None:
+    film = Film(CONTENT * 20, honours_ranges=honours_ranges)
+    with serving(Server()) as server:
+        server.acts["/v"] = film
+        limits = Limits(allowed_hosts=frozenset({f"127.0.0.1:{server.port}"}), max_bytes=BLOCK)
+        assert beginning(server.url("/v"), limits, 1024) == CONTENT[:1024]
+        assert beginning(server.url("/v"), limits, 10) == CONTENT[:10]
 
 
 STEPS = st.lists(

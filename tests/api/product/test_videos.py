@@ -437,6 +437,14 @@ def test_a_video_is_known_by_its_address_once_somebody_has_seen_one_there(url: s
         assert scalar(db, "SELECT count(*) FROM snap_processing_job") == 2, "its server may be back"
 
 
+def test_a_full_disk_takes_no_address(url: str, tmp_path: Path) -> None:
+    with (
+        remote() as at,
+        served(url, tmp_path, worker_enabled=False, disk_free_min_mb=10**7, fetch_allowed_hosts=(at,)) as client,
+    ):
+        assert name(client, f"http://{at}/film.mp4").status_code == 507
+
+
 @pytest.mark.parametrize(
     ("path", "status", "said"),
     [

@@ -1,5 +1,7 @@
 """POST /v2/videos/remote: a video on somebody else's server is looked at there, and known here from then on."""
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException
@@ -12,16 +14,18 @@ from snapapp.api.http.schema import Said
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.http.tenancy import Begins, Claimed, code_of
 from snapapp.api.product.snap_schema import Meant, VideoUrl
+from snapapp.api.product.snaps import refuse_without_room
 from snapapp.api.product.videos.remote_playback import BEGIN_WITHIN, Played, too_many
 from snapapp.api.product.videos.videos import VideoShown
 from snapapp.domain import videos
 from snapapp.process.monolith import Monolith
 from snapapp.processing.queue import QUEUE
-from snapapp.sources import Limits, SourceRefused, SourceUnavailable, open_remote
+from snapapp.sources import Limits, SourceRefused, SourceUnavailable, beginning
 
 router = APIRouter(prefix="/v2/videos/remote", tags=["videos"], route_class=StrictRoute)
 
 _BEGINNING = 1024  # bytes: they say whether it is a video at all
+_WITHIN = timedelta(seconds=15)  # somebody waits for the answer, and playback for the thread
 
 
 class RemoteVideo(Meant):
@@ -36,6 +40,7 @@ class RemoteVideo(Meant):
         _400="The address cannot be fetched, or what lies there is no video; the message says why.",
         _502="The other server does not answer as it should; the message says how.",
         _503="Too many videos of the tenant are being fetched.",
+        _507="The disk is nearly full: no new work is taken.",
     ),
 )
 async def name_video(
@@ -43,23 +48,24 @@ async def name_video(
 ) -> VideoShown:
     """Takes its address, not its bytes. What it holds is found out by a job; the same address sent twice is known
     once."""
+    refuse_without_room(house)
     # async: the other server sets the pace, and has threads of its own
     threads = playback.of(await run_in_threadpool(code_of, house, claim))
     if threads.is_full:
         raise too_many()
     try:
-        beginning = await threads.run(_beginning, house, wanted.video_url, within=BEGIN_WITHIN)
+        found = await threads.run(_beginning, house, wanted.video_url, within=BEGIN_WITHIN)
     except TimeoutError:
         raise too_many() from None
     except SourceRefused as error:
         raise HTTPException(400, str(error)) from None
     except SourceUnavailable as error:
         raise HTTPException(502, str(error)) from None
-    if not looks_like_a_video(beginning):
+    if not looks_like_a_video(found):
         raise HTTPException(400, NO_VIDEO)
     return VideoShown.of(await run_in_threadpool(videos.name, begin, QUEUE, wanted.video_url, request_id))
 
 
 def _beginning(house: Monolith, url: str) -> bytes:
-    with open_remote(url, Limits.of(house.settings)) as file:
-        return file.read(_BEGINNING)
+    limits = Limits.of(house.settings)
+    return beginning(url, replace(limits, timeout=min(limits.timeout, _WITHIN)), _BEGINNING)
