@@ -71,6 +71,10 @@ def test_every_filter_of_the_form_narrows(client: TestClient, engine: sqlalchemy
         assert found(client, **asked) == wanted, asked
 
 
+def test_where_no_day_is_asked_for_no_time_zone_is_looked_up(client: TestClient) -> None:
+    assert client.get("/snaps?zone=Mars").status_code == 200
+
+
 def test_the_fold_says_how_many_filters_are_in_force_and_leads_on_without_each(client: TestClient) -> None:
     mark(client)
     asked = {"q": "br", "status": "PENDING", "attrKey": "peso", "attrMin": "1", "nickname": "ana"}

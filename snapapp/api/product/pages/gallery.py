@@ -4,7 +4,7 @@ form without scripts puts it there, and plain links lead on."""
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
@@ -128,8 +128,7 @@ def _found(own: TenantTransaction, asked: Mapping[str, str]) -> tuple[Page[Snap]
 
 def _search(own: TenantTransaction, asked: Mapping[str, str]) -> Page[Snap]:
     """Raises Invalid."""
-    zone, nickname = _zone(asked.get("zone", "UTC")), asked.get("nickname")
-    since, until = _day("from", asked, zone), _day("to", asked, zone, days_on=1)
+    nickname, since, until = asked.get("nickname"), _day("from", asked), _day("to", asked, days_on=1)
     when: dict[str, Any] = {"status": _status(asked.get("status")), "since": since, "until": until}
     window = Window(_offset(asked.get("offset", "0")), AT_ONCE)
     if not {"q", "subjectId", *_OF_FIELD} & asked.keys():
@@ -150,17 +149,18 @@ def _search(own: TenantTransaction, asked: Mapping[str, str]) -> Page[Snap]:
     return search.by_subject(own.db, own.code, criteria, window, nickname=nickname)
 
 
-def _zone(name: str) -> ZoneInfo:
+def _zone(name: str | None) -> tzinfo:
     try:
-        return ZoneInfo(name)
+        return ZoneInfo(name) if name else UTC  # which needs no files of the system's
     except (ValueError, OSError, LookupError):
         raise Invalid("zone: is no time zone") from None
 
 
-def _day(name: str, asked: Mapping[str, str], zone: ZoneInfo, *, days_on: int = 0) -> datetime | None:
+def _day(name: str, asked: Mapping[str, str], *, days_on: int = 0) -> datetime | None:
     """When it begins, or one after it, where whoever asks is; where no script says, in UTC."""
     if name not in asked:
         return None
+    zone = _zone(asked.get("zone"))
     try:
         day = date.fromisoformat(asked[name]) + timedelta(days=days_on)
         return datetime.combine(day, time(), zone).astimezone(UTC)
