@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from math import isfinite
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from snapapp.jobs import events, process_hooks
 from snapapp.jobs.errors import JobInterrupted
@@ -38,9 +37,6 @@ from snapapp.jobs.worker.parts import WorkerParts
 from snapapp.jobs.worker.settler import Settler
 from snapapp.jobs.worker.slots import Executors
 from snapapp.jobs.worker.wakeup import Listener
-
-if TYPE_CHECKING:
-    pass
 
 _POLL_DELAY = timedelta(seconds=1)  # where nobody has set it; while LISTEN is proven alive it rests for longer:
 _REST_WHILE_LISTENING = 4.9  # seconds
@@ -392,6 +388,8 @@ class Worker:
         notes = []
         if not self._listener.is_alive:
             notes.append("polling: LISTEN is not proven alive")
+        if self.settings.compute and (children := self._executors.by_name.get("process")) and not children.slots:
+            notes.append(f"the cluster at {self.settings.compute} is away or has no nodes")
         if share := self._parts.web_priority.share():
             notes.append(f"held back by the web: {share:.0%} of the time")
         if stuck := self._executors.stuck:
@@ -421,6 +419,10 @@ class Worker:
         host = platform.node() or "localhost"
         executors = self._executors.by_name
         kinds = {name: self._executors.kinds_of(name) for name in executors}
+        slots = {name: executor.slots for name, executor in executors.items()}
+        if "process" in slots:
+            # those of a cluster come and go with it: the note says when it is away
+            slots["process"] = settings.children
         return Member(
             id=self.id,
             name=settings.worker_name or f"{host}-{pid}",
@@ -433,8 +435,8 @@ class Worker:
             declared=[
                 Declared(its.kind, its.queue, its.max_attempts or settings.max_attempts) for its in self._registry
             ],
-            slots=sum(executor.slots for name, executor in executors.items() if kinds[name]),  # that can run something
+            slots=sum(slots[name] for name in executors if kinds[name]),  # that can run something
             traces=self._executors.state_file.path,
-            rooms={name: {"slots": executor.slots, "kinds": kinds[name]} for name, executor in executors.items()},
+            rooms={name: {"slots": slots[name], "kinds": kinds[name]} for name in executors},
             membership=settings.membership,
         )

@@ -191,7 +191,11 @@ def test_a_worker_starts_without_its_cluster_and_does_all_else(url: str, db: Db)
     with working(url, kinds.registry, compute=f"dask://127.0.0.1:{free_port()}") as (_, heard):
         until_status(db, put(db, "thread.good"), "COMPLETED")
         until(lambda: said_to_be_away(heard))
-        assert row(db, put(db, "process.good")).status == "PENDING"
+        waits = put(db, "process.good")
+        assert row(db, waits).status == "PENDING"
+        said = [line for (line,) in db.execute("SELECT explain_job(%s)", [waits])]
+        assert any("with 0 of 1 slots busy" in line for line in said)
+        assert any("says: the cluster at dask://127.0.0.1:" in line for line in said)
 
 
 def test_a_node_of_an_older_release_overlooks_what_it_does_not_know(
