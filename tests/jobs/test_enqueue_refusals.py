@@ -483,3 +483,13 @@ def test_a_bad_one_among_many_leaves_the_transaction_usable(db: Db) -> None:
             enqueue_many(db, [{"kind": "test"}] * 10 + [{"kind": "test", "payload": {"a": math.nan}}])
         added = enqueue(db, "test")
     assert set(statuses(db)) == {kept, added}
+
+
+@pytest.mark.parametrize("garbage", ["x" * 10_240, f"00-{'A' * 32}-{'b' * 16}-01", "", "-" * 55])
+def test_a_traceparent_that_is_none_costs_no_job(db: Db, garbage: str) -> None:
+    given = json.dumps([{"kind": "mail.send", "traceparent": garbage}])
+    one = db.execute("SELECT enqueue_job('mail.send', traceparent => %s)", [garbage]).fetchone()
+    many = db.execute("SELECT enqueue_jobs(%s::jsonb)", [given]).fetchone()
+    assert one
+    assert many
+    assert [row(db, job_id).traceparent for job_id in (*one, *many)] == [None, None]

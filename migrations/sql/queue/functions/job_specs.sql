@@ -1,6 +1,7 @@
 -- What new jobs are made of: an array of objects with the names of enqueue_job's arguments, with what was not said filled
--- in; a null counts as not said. A single query, so that PostgreSQL puts it into the INSERT that it is called in. Kinds are
--- looked up one by one, and only where something was not said: a join might change the order.
+-- in; a null counts as not said, and so does a traceparent that is none: a trace must not cost its job. A single query, so
+-- that PostgreSQL puts it into the INSERT that it is called in. Kinds are looked up one by one, and only where something was
+-- not said: a join might change the order.
 CREATE FUNCTION job_specs(jobs jsonb) RETURNS TABLE (
     kind text, payload jsonb, queue text, priority integer, next_retry_at timestamptz, unique_key text, unique_scope text,
     max_attempts integer, concurrency_key text, timeout_ms integer, tenant text, snap_id uuid, request_id text,
@@ -15,7 +16,8 @@ CREATE FUNCTION job_specs(jobs jsonb) RETURNS TABLE (
            CASE WHEN coalesce(job.unique_key, job.unique_by) IS NOT NULL THEN coalesce(job.unique_scope, 'live') END,
            coalesce(job.max_attempts, (SELECT its.max_attempts FROM job_kind AS its WHERE its.name = job.kind),
                     job.default_attempts, 3), job.concurrency_key, job.timeout_ms, coalesce(job.tenant, ''), job.snap_id,
-           job.request_id, job.replay_of, job.traceparent
+           job.request_id, job.replay_of,
+           CASE WHEN job.traceparent ~ '^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' THEN job.traceparent END
       FROM jsonb_to_recordset(jobs) AS job (
            kind text, payload jsonb, queue text, priority integer, run_at timestamptz, delay interval, unique_key text,
            unique_scope text, unique_by text, max_attempts integer, concurrency_key text, timeout_ms integer,
