@@ -1,6 +1,7 @@
 """What a process knows of job kinds: the product's, and those that the settings name."""
 
 import logging
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -56,9 +57,10 @@ def _declared() -> int:
 def trace(settings: Settings) -> None:
     """Draws what happens in this process, if the settings want it; `tracing.stop()` ends it."""
     if settings.traces is not None:
+        os.environ |= settings.traces  # where the SDK looks, for some when it is imported; a file's are not there
         from snapapp.jobs.tracing import spans  # an extra
 
-        spans.start(settings.traces, version=__version__)
+        spans.start(version=__version__)
 
 
 def runtime(url: str, adapt: Callable[[JobsSettings], JobsSettings]) -> Runtime:

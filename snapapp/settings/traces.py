@@ -12,6 +12,10 @@ from snapapp.settings.types import Reader, UnreadableError, choice_of, number, q
 _ON = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _RATIO = ("traceidratio", "parentbased_traceidratio")
 _SAMPLERS = ("always_on", "always_off", "parentbased_always_on", "parentbased_always_off", *_RATIO)
+_LIMITED = (
+    *("ATTRIBUTE_COUNT", "ATTRIBUTE_VALUE_LENGTH", "SPAN_ATTRIBUTE_COUNT", "SPAN_ATTRIBUTE_VALUE_LENGTH"),
+    *("SPAN_EVENT_COUNT", "SPAN_LINK_COUNT", "EVENT_ATTRIBUTE_COUNT", "LINK_ATTRIBUTE_COUNT"),
+)
 _PAIR = re.compile(r"\s*[^\s=,]+\s*=[^,]*")
 
 
@@ -35,6 +39,15 @@ def _readable_file() -> Reader[str]:
     return Reader("a file that can be read", read)
 
 
+def _limit() -> Reader[str]:
+    count = whole(0, 1_000_000)
+
+    def read(text: str) -> str:
+        return text if text.lower() == "unset" else str(count.read(text))
+
+    return Reader(f"{count.accepts}, or unset", read)
+
+
 def _of_exporter(name: str, reader: Reader[Any]) -> dict[str, Reader[Any]]:
     return {f"OTEL_EXPORTER_OTLP_{name}": reader, f"OTEL_EXPORTER_OTLP_TRACES_{name}": reader}
 
@@ -43,6 +56,7 @@ _READERS: dict[str, Reader[Any]] = {
     "OTEL_TRACES_EXPORTER": choice_of("otlp", "none"),
     "OTEL_TRACES_SAMPLER": choice_of(*_SAMPLERS),
     "OTEL_RESOURCE_ATTRIBUTES": _pairs(),
+    **{f"OTEL_{what}_LIMIT": _limit() for what in _LIMITED},
     "OTEL_BSP_SCHEDULE_DELAY": whole(1, 3_600_000),
     "OTEL_BSP_EXPORT_TIMEOUT": whole(1, 3_600_000),
     "OTEL_BSP_MAX_QUEUE_SIZE": whole(1, 1_000_000),
@@ -91,8 +105,13 @@ def _mistake(name: str, text: str, read: Callable[[str], object], accepts: str) 
     try:
         read(text)
     except UnreadableError as error:
-        shown = " (value not shown)" if name.endswith(_SECRET) else f"={quoted(text)}"
+        shown = " (value not shown)" if name.endswith(_SECRET) else f"={quoted(_without_user(text))}"
         yield f"{name}{shown} is not {accepts}" + (f": {error}" if str(error) else "")
+
+
+def _without_user(text: str) -> str:
+    """An address may carry a secret before its @."""
+    return re.sub(r"^(\w+://)?.*@", r"\1***@", text, flags=re.DOTALL)
 
 
 def _clash(its: Mapping[str, str]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import logging
 import os
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Thread
 from time import monotonic, time_ns
@@ -28,10 +28,8 @@ _KINDS = {"request": SpanKind.SERVER, "enqueue": SpanKind.PRODUCER, "send": Span
 _FORMAT = TraceContextTextMapPropagator()
 
 
-def start(environment: Mapping[str, str], *, version: str) -> None:
-    """Draws from now on what happens in this process. `environment` are OTEL_… variables, and what is not said there
-    has the SDK's default; they were checked before."""
-    os.environ |= environment  # where the SDK looks, and a file's are not there
+def start(*, version: str) -> None:
+    """Draws from now on what happens in this process, as the OTEL_… variables in its environment say."""
     provider = TracerProvider(resource=_resource(version), shutdown_on_exit=False)
     exporter = _Exporter(OTLPSpanExporter())
     provider.add_span_processor(BatchSpanProcessor(exporter))  # type: ignore[arg-type, unused-ignore]

@@ -239,7 +239,9 @@ def test_nothing_of_it_is_there_when_nobody_wants_it(url: str, db: Db, tmp_path:
 
 WRONG = {
     "OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318",
-    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://ana:s3cret@collector:4318",
+    "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "abc",
+    "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "-1",
     "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
     "OTEL_EXPORTER_OTLP_TIMEOUT": "soon",
     "OTEL_EXPORTER_OTLP_HEADERS": "Bearer s3cret",
@@ -260,6 +262,17 @@ def test_each_wrong_variable_stops_the_start_and_is_named(url: str, tmp_path: Pa
         assert f"- {name}" in worker.said()
     assert "s3cret" not in worker.said()
     assert "Traceback" not in worker.said()
+
+
+def test_a_limit_that_only_the_file_sets_is_kept(url: str, db: Db, tmp_path: Path, sink: Sink) -> None:
+    file = tmp_path / "snapapp.env"
+    file.write_text("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT=2\n")
+    enqueued(db, "mail.send")
+    its = with_kinds(url, tmp_path, SNAPAPP_ENV_FILE=str(file), **sink.settings)
+    worker = Running(tmp_path, "worker", "--once", **its)
+    assert worker.end() == 0, worker.said()
+    [attempt] = [span for span in sink.spans() if span.name.startswith("attempt ")]
+    assert len(attempt.facts) == 2
 
 
 def test_a_batch_that_is_larger_than_its_queue_and_a_ratio_that_is_none_are_named(url: str, tmp_path: Path) -> None:
