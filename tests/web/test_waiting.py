@@ -117,6 +117,63 @@ def test_what_the_server_refuses_does_not_wait_and_what_is_forgotten_is_not_sent
     assert filed(db) == []
 
 
+def test_what_is_forgotten_while_an_earlier_one_hangs_is_not_sent(page: Page, brete: Path, db: Db) -> None:
+    ready(page, brete)
+    page.route("**/v2/snaps", lambda route: route.abort())
+    for seconds in (0.4, 1.2):
+        go(page, seconds)
+        page.keyboard.press("s")
+        page.evaluate("document.activeElement.blur()")
+    expect(waiting(page)).to_have_count(2)
+    page.unroute("**/v2/snaps")
+    hanging: list[Route] = []
+
+    def hold(route: Route) -> None:
+        hanging.append(route)
+        if len(hanging) > 1:
+            route.continue_()
+
+    page.route("**/v2/snaps", hold)
+    with page.expect_request("**/v2/snaps"):
+        page.evaluate("dispatchEvent(new Event('online'))")
+    page.get_by_role("button", name="Forget the moment at 0:01.20").click()
+    expect(moments(page)).to_have_count(1)  # its card has gone as well
+    hanging[0].continue_()
+    expect(page.locator("#waiting")).to_be_hidden()
+    page.evaluate("dispatchEvent(new Event('online'))")
+    expect(moments(page).first).not_to_contain_text("sending")
+    assert filed(db) == [0.4]
+
+
+def test_one_that_is_sent_again_by_hand_is_kept_like_the_first_time(page: Page, brete: Path, db: Db) -> None:
+    ready(page, brete)
+    page.route("**/v2/snaps", lambda route: route.fulfill(status=400, json={"message": "Validation failed"}))
+    page.keyboard.press("s")
+    expect(moments(page).first.locator(".state")).to_have_text("not sent")
+    page.unroute("**/v2/snaps")
+    page.route("**/v2/snaps", lambda route: route.abort())
+    page.get_by_role("button", name="Send again").click()
+    expect(waiting(page)).to_have_count(1)
+    page.unroute("**/v2/snaps")
+
+
+def test_a_browser_without_room_marks_all_the_same(page: Page, brete: Path, db: Db) -> None:
+    ready(page, brete)
+    page.evaluate(
+        """() => { let text = "x".repeat(2 ** 22);
+        for (let n = 0; text; n += 1) {
+            try { localStorage.setItem(`full${n}`, text) } catch { text = text.slice(text.length / 2 + 1) } } }"""
+    )
+    page.route("**/v2/snaps", lambda route: route.abort())
+    page.keyboard.press("s")
+    expect(waiting(page)).to_have_count(1)
+    page.unroute("**/v2/snaps")
+    page.evaluate("dispatchEvent(new Event('online'))")
+    expect(page.locator("#waiting")).to_be_hidden()
+    expect(moments(page)).to_have_count(1)
+    assert len(filed(db)) == 1
+
+
 def test_another_tenants_marks_are_not_sent(page: Page, brete: Path, db: Db) -> None:
     ready(page, brete)
     mark = '{"key": "k", "tenant": "other", "seconds": 1, "name": "x", "wanted": {"nickname": "Eva"}}'

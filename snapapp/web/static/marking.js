@@ -58,13 +58,13 @@ export async function mark() {
   if (!who) return tell(t("Nothing was marked: who marks is part of the evidence."));
   const marked = { ...moment, typed: new Map(), snap: null, etag: null, error: null, sent: null, removed: false };
   marked.wanted = wanted(marked, who);
-  waiting.keep(marked, nameOfVideo(marked.video));
   player.forgetInterval();
+  const sent = submit(marked); // first: it is kept from here on, whatever else fails
   hear(marked);
   describe(marked);
   at("describe").scrollIntoView({ block: "nearest" });
   tell(t("Marked at {at}. D describes it.", { at: clock(marked.seconds) }));
-  await submit(marked);
+  await sent;
 }
 
 /** What the player shows at this very moment: nothing of it changes after. */
@@ -97,6 +97,7 @@ function wanted({ video, seconds, length, templateId }, { nickname, email }) {
 
 /** Sent again after a failure, it makes no second snap. What only the line did not carry waits for it. */
 export function submit(marked) {
+  waiting.keep(marked, nameOfVideo(marked.video));
   marked.error = null;
   marked.waits = false;
   onTheirWay.set(marked.key, marked);

@@ -220,6 +220,11 @@ function actionsOf(entry, snap) {
   return actions;
 }
 
+waiting.onForgotten((key) => {
+  const entry = entries.find((each) => each.marked?.key === key && !snapOf(each));
+  if (entry) drop(entry);
+});
+
 function drop(entry) {
   waiting.forget(entry.marked.key);
   entry.marked.removed = true;

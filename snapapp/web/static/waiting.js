@@ -16,25 +16,44 @@ let sending = false;
 let timer = null;
 const atOnce = new Set(); // keys: sent for the first time just now, and shown only if the line does not carry them
 
-const all = () => JSON.parse(localStorage.getItem(KEPT) ?? "[]");
+let unkept = []; // those that the browser had no room for: they last as long as the page
+let hearForgotten = () => {};
+
+const kept = () => JSON.parse(localStorage.getItem(KEPT) ?? "[]");
+const all = () => [...kept(), ...unkept];
+const isWaiting = (key) => all().some((each) => each.key === key);
 const ours = () => all().filter((each) => each.tenant === tenant);
 
 function store(marks) {
   if (marks.length) localStorage.setItem(KEPT, JSON.stringify(marks));
   else localStorage.removeItem(KEPT);
-  show();
 }
 
 export const isAnyWaiting = () => ours().length > 0;
 
+/** One that waits already stays as it is. */
 export function keep({ key, wanted, seconds, video }, name) {
+  if (isWaiting(key)) return;
   atOnce.add(key);
-  const others = all().filter((each) => each.key !== key);
-  store([...others, { key, tenant, wanted, seconds, videoId: video.videoId, name }]);
+  const mark = { key, tenant, wanted, seconds, videoId: video.videoId, name };
+  try {
+    store([...kept(), mark]);
+  } catch {
+    unkept.push(mark);
+  }
+  show();
 }
 
 export function forget(key) {
-  store(all().filter((each) => each.key !== key));
+  unkept = unkept.filter((each) => each.key !== key);
+  if (isWaiting(key)) store(kept().filter((each) => each.key !== key));
+  atOnce.delete(key);
+  show();
+}
+
+/** `listener(key)` is called when somebody forgets one in the list. */
+export function onForgotten(listener) {
+  hearForgotten = listener;
 }
 
 /** Another window has signed in somebody else since: what is sent from here now would be sent for them. */
@@ -49,7 +68,11 @@ export async function isRefused({ status, isOurs }) {
 /** From now on those of this tenant are sent: `send(mark)` says whether the server has answered. */
 export function begin(code, send) {
   tenant = code;
-  localStorage.setItem("tenant", code);
+  try {
+    localStorage.setItem("tenant", code);
+  } catch {
+    localStorage.removeItem("tenant"); // no room: nobody is better than the one before
+  }
   sendOne = send;
   show();
   void sendAll();
@@ -61,7 +84,7 @@ async function sendAll() {
   if (sending) return;
   sending = true;
   try {
-    for (const mark of ours()) if (!(await sendOne(mark))) break;
+    for (const mark of ours()) if (isWaiting(mark.key) && !(await sendOne(mark))) break; // it may be forgotten by then
   } finally {
     sending = false;
     later();
@@ -92,7 +115,10 @@ function show() {
 function line({ key, seconds, name, wanted }) {
   const drop = make("button", { type: "button", className: "link-like", textContent: t("Forget it") });
   drop.setAttribute("aria-label", t("Forget the moment at {at} of {name}", { at: clock(seconds), name }));
-  drop.addEventListener("click", () => forget(key));
+  drop.addEventListener("click", () => {
+    forget(key);
+    hearForgotten(key);
+  });
   return make("li", {}, make("b", { textContent: clock(seconds) }), make("span", { textContent: ` ${name} · ${wanted.nickname} ` }), drop);
 }
 
