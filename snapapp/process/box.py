@@ -110,7 +110,7 @@ def _answer(folder: Path, its: Future[_Usage]) -> None:
         there = next(each for each in (folder, *folder.parents) if each.exists())
         usage = shutil.disk_usage(there)
         its.set_result((there, there.stat().st_dev, usage.total, usage.free))
-    except OSError as error:
+    except Exception as error:  # noqa: BLE001 - a thread's outermost edge: this folder is asked again only if it ends
         its.set_exception(error)
 
 
