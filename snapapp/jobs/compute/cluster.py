@@ -7,6 +7,7 @@ carries no payload, and may stop answering while attempts run.
 
 import asyncio
 import logging
+import platform
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +25,7 @@ from snapapp.jobs.settings import cluster_url
 
 _LOOKS_EVERY = 1.0  # seconds
 _ANSWERS_IN = 5.0  # seconds that a scheduler may take
+_CLOSES_IN = 0.5  # seconds that the end of a worker waits for it
 _NAMES = ("distributed", "distributed.client", "distributed.gc", "tornado", "tornado.application")
 _DASKS_OWN = 5  # seconds after which Dask gives up what it closes
 
@@ -122,7 +124,7 @@ class Cluster:
         self.address = address
         self.on_change: Callable[[int], None] = lambda _cores: None  # set before the start, by whoever has slots
         self._complain = complain
-        self._topic = f"snapapp-{uuid4().hex}"
+        self._topic = f"snapapp-{platform.node()}"  # not of each start: the scheduler forgets none
         self._places: dict[str, Place] = {}  # by ticket; single operations
         self._client: Client | None = None  # written by our thread, as are the next three
         self.sizes: frozenset[Size] = frozenset()  # of all nodes so far: one that is away may come back
@@ -137,8 +139,7 @@ class Cluster:
     def stop(self) -> None:
         self._closed.set()
         if self._thread.is_alive():
-            self._thread.join(2 * _ANSWERS_IN)
-        self._close()
+            self._thread.join(_CLOSES_IN)  # one that waits for a silent scheduler closes by itself
 
     def place(self, modules: tuple[str, ...], memory_mb: int, cores: int) -> Place:
         """Asks for one; its first message says what became of it."""
@@ -148,16 +149,20 @@ class Cluster:
         client.subscribe_topic(self._topic, self._hear)  # each time: a scheduler that was started anew knows nothing
         place = Place(client)
         self._places[place.ticket] = place
-        place.future = client.submit(
-            node.hold,
-            place.ticket,
-            self._topic,
-            modules,
-            key=f"snapapp-{place.ticket}",
-            pure=False,
-            retries=0,
-            resources={"MB": memory_mb, "cores": cores},
-        )
+        try:
+            place.future = client.submit(
+                node.hold,
+                place.ticket,
+                self._topic,
+                modules,
+                key=f"snapapp-{place.ticket}",
+                pure=False,
+                retries=0,
+                resources={"MB": memory_mb, "cores": cores},
+            )
+        except Exception:
+            del self._places[place.ticket]
+            raise
         place.future.add_done_callback(lambda future: self._over(place, future))
         return place
 
@@ -186,6 +191,7 @@ class Cluster:
             except Exception as error:  # noqa: BLE001 - a thread's outermost edge; Dask raises what it likes
                 self._is_away(error)
             self._closed.wait(_LOOKS_EVERY)
+        self._close()
 
     def look(self) -> None:
         client = self._client or self._connected()

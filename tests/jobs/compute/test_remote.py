@@ -1,15 +1,19 @@
 """Children on a cluster: what holds for those of this machine holds there, and what the cluster adds."""
 
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
 
 import pytest
 
 pytest.importorskip("distributed", reason="Dask is not installed: pip install 'snapapp[compute]'")
 
+from distributed import Client
+
+from snapapp.jobs.compute import cluster as cluster_module
 from snapapp.jobs.compute import node
 from snapapp.jobs.compute.cluster import Place, connected
 from snapapp.jobs.compute.remote import Remote
@@ -238,6 +242,33 @@ def test_a_place_that_was_let_go_before_it_was_reached_asks_for_nothing(cluster:
         place.let_go()
         client.sync(place.talk, address)
         assert place.next(0) is None
+
+
+def test_a_worker_does_not_wait_for_a_silent_scheduler_when_it_stops() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = cluster_module.Cluster(f"dask://127.0.0.1:{silent.getsockname()[1]}", lambda _doing, _error: None)
+        client.start()
+        caller, _ = silent.accept()
+        with caller:
+            began = monotonic()
+            client.stop()
+            assert monotonic() - began < 3  # it gives up on a scheduler after 5
+
+
+def test_a_place_that_cannot_be_asked_for_is_forgotten(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("the client is closing")
+
+    asking = cluster_module.Cluster(cluster.typed, lambda _doing, _error: None)
+    asking.start()
+    try:
+        until(lambda: asking.sizes)
+        monkeypatch.setattr(Client, "submit", refuse)
+        with pytest.raises(RuntimeError, match="closing"):
+            asking.place((), 100, 1)
+        assert asking._places == {}
+    finally:
+        asking.stop()
 
 
 def test_what_no_node_has_room_for_now_comes_again_later_and_uncharged(
