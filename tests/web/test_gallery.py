@@ -96,6 +96,15 @@ def test_a_script_says_where_a_day_begins_and_keeps_what_was_chosen(browser: Bro
         expect(page.locator(".pair h2")).to_have_text([f"BR-{gallery.AT_ONCE}", "BR-0"])
         page.go_back()
         expect(page.get_by_label("Compare BR-0, 0:01.00")).to_be_checked()
+        page.evaluate("localStorage.setItem('tenant', 'other')")  # has signed in in another tab
+        page.reload()
+        expect(page.locator("#chosen")).to_be_hidden()
+        page.goto(full.home)
+        page.wait_for_function("sessionStorage.getItem('chosen') === null")
+        page.goto(f"{full.home}snaps")
+        page.get_by_label(f"Compare BR-{gallery.AT_ONCE}, 0:01.00").check()
+        page.reload()
+        expect(page.locator("#chosen-said")).to_contain_text(f"BR-{gallery.AT_ONCE} is chosen")
         page.get_by_role("button", name="None of them").click()
         expect(page.locator("#chosen")).to_be_hidden()
     assert complaints == []

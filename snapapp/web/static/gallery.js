@@ -18,11 +18,13 @@ at("filters").addEventListener("formdata", ({ formData }) => {
 // --- two of them, side by side ------------------------------------------------------------------------------------
 
 const boxes = document.querySelectorAll("input[data-id]");
-let chosen = JSON.parse(sessionStorage.getItem(KEPT) ?? "[]"); // {id, name}, at most two, the one chosen first first
+const tenant = localStorage.getItem("tenant"); // the one who signed in last: what another one chose is not shown
+const kept = JSON.parse(sessionStorage.getItem(KEPT) ?? "{}");
+let chosen = kept.tenant === tenant ? kept.moments : []; // {id, name}, at most two, the one chosen first first
 
 function choose(wanted) {
   chosen = wanted.slice(-2);
-  sessionStorage.setItem(KEPT, JSON.stringify(chosen));
+  sessionStorage.setItem(KEPT, JSON.stringify({ tenant, moments: chosen }));
   show();
 }
 

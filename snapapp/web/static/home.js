@@ -27,6 +27,7 @@ async function begin() {
     return;
   }
   if (openFor && session.code !== openFor) return location.assign("/"); // what is shown is not theirs
+  if (session.code !== localStorage.getItem("tenant")) sessionStorage.removeItem("chosen"); // another one's names
   waiting.begin(session.code, marking.sendWaiting); // whatever else fails
   put(at("lost"), "");
   at("sign-in").hidden = true;
@@ -150,6 +151,7 @@ at("sign-out").addEventListener("click", async () => {
   if (waiting.isAnyWaiting()) return put(at("lost"), t("Moments wait for the line: they would be lost. Stay until they are sent, or forget them."));
   await change("/v2/session", undefined, { method: "DELETE" }).catch(() => {});
   for (const name of ["signed-in", "operator", "uploads", "opened", "tenant"]) localStorage.removeItem(name);
+  sessionStorage.removeItem("chosen");
   location.assign("/");
 });
 
