@@ -125,6 +125,11 @@ def test_what_is_forgotten_while_an_earlier_one_hangs_is_not_sent(page: Page, br
         page.keyboard.press("s")
         page.evaluate("document.activeElement.blur()")
     expect(waiting(page)).to_have_count(2)
+    page.get_by_role("button", name="Forget the moment at 0:01.20").focus()
+    with page.expect_event("requestfailed"):
+        page.evaluate("dispatchEvent(new Event('online'))")
+    expect(page.locator("#mark-said")).to_contain_text("0:00.40 is kept here")
+    expect(page.get_by_role("button", name="Forget the moment at 0:01.20")).to_be_focused()
     page.unroute("**/v2/snaps")
     hanging: list[Route] = []
 

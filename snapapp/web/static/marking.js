@@ -2,7 +2,7 @@
 // it was typed, and to no other: each moment has a form of its own that begins empty, and a name is saved without a
 // question only while the player still stands at that moment.
 
-import { at, client, local, make, put } from "/static/page.js";
+import { at, client, local, make, markInvalid, put } from "/static/page.js";
 import { filmedAt } from "/static/filmed.js";
 import { nameOfVideo } from "/static/library.js";
 import { labelOf } from "/static/moment.js";
@@ -250,8 +250,7 @@ function judge(input, isSaving = false) {
 
 function complain(input, words) {
   put(at(`${input.id}-said`), words);
-  if (words) input.setAttribute("aria-invalid", "true");
-  else input.removeAttribute("aria-invalid");
+  markInvalid(input, words);
 }
 
 /** With a comma or a point. */

@@ -12,6 +12,12 @@ export function put(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** An attribute without a value would say that nothing is wrong. */
+export function markInvalid(element, isWrong) {
+  if (isWrong) element.setAttribute("aria-invalid", "true");
+  else element.removeAttribute("aria-invalid");
+}
+
 /** Links may begin with a public address; a page asks the server that it came from. */
 export function local(path) {
   const url = new URL(path, location.href);

@@ -1,6 +1,6 @@
 // A video that lies on another server: somebody types its address, and ours looks whether there is one.
 
-import { at, client, pause, put } from "/static/page.js";
+import { at, client, markInvalid, pause, put } from "/static/page.js";
 import { t, told } from "/static/words.js";
 
 const LOOK_EVERY = 1000; // ms, at one that is being examined
@@ -34,7 +34,7 @@ export function begin(arrived) {
 function complain(flaw) {
   put(at("remote-wrong"), flaw);
   put(at("remote-said"), "");
-  at("remote-url").toggleAttribute("aria-invalid", Boolean(flaw));
+  markInvalid(at("remote-url"), flaw);
   if (flaw) at("remote-url").focus();
 }
 

@@ -14,6 +14,7 @@ let tenant = localStorage.getItem("tenant"); // the one who signed in last: othe
 let sendOne = async () => true;
 let sending = false;
 let timer = null;
+const lines = new Map(); // by key: each stays the same element, and keeps the focus that it has
 const atOnce = new Set(); // keys: sent for the first time just now, and shown only if the line does not carry them
 
 let unkept = []; // those that the browser had no room for: they last as long as the page
@@ -109,8 +110,13 @@ addEventListener("storage", ({ key }) => key === KEPT && show()); // another win
 function show() {
   const held = ours().filter(({ key }) => !atOnce.has(key));
   at("waiting").hidden = !held.length;
-  at("waiting-list").replaceChildren(...held.map(line));
+  for (const [key, item] of lines) if (!held.some((each) => each.key === key)) item.remove();
+  for (const mark of held) {
+    if (!lines.has(mark.key)) lines.set(mark.key, line(mark));
+    if (!lines.get(mark.key).isConnected) at("waiting-list").append(lines.get(mark.key));
+  }
 }
+
 
 function line({ key, seconds, name, wanted }) {
   const drop = make("button", { type: "button", className: "link-like", textContent: t("Forget it") });
