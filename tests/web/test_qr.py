@@ -60,6 +60,7 @@ def test_a_link_is_shown_as_a_code_ends_when_somebody_says_and_goes(browser: Bro
         page.get_by_label("O link termina").fill("2020-01-01")
         page.get_by_role("button", name="Criar um link").click()
         expect(page.locator("#share-said")).to_have_text("Esse dia já passou.")
+        expect(page.get_by_label("O link termina")).to_have_attribute("aria-invalid", "true")
         page.get_by_label("O link termina").fill("")
         page.get_by_role("button", name="Criar um link").click()
         expect(page.locator("#share-url")).to_have_text(re.compile("/public/snaps/[0-9a-f]{32}$"))
@@ -74,7 +75,16 @@ def test_a_link_is_shown_as_a_code_ends_when_somebody_says_and_goes(browser: Bro
         page.get_by_label("O link termina").fill("2099-12-31")
         page.get_by_role("button", name="Mudar quando termina").click()
         expect(page.locator("#share-ends")).to_contain_text("2099")
+        page.get_by_label("O link termina").fill("12026-01-01")
+        page.get_by_role("button", name="Mudar quando termina").click()
+        expect(page.locator("#share-said")).to_have_text("Informe um dia.")
+        shown = page.locator("#share-url").inner_text()
+        assert httpx.post(f"{full.home}v2/snaps/{snap['snapId']}/revoke").status_code == 200  # by somebody else
+        page.get_by_label("O link termina").fill("2099-12-31")
+        page.get_by_role("button", name="Mudar quando termina").click()
+        expect(page.locator("#share-said")).to_have_text("O link que era mostrado acabou. Este é um novo.")
         link = page.locator("#share-url").inner_text()
+        assert link != shown
         page.get_by_role("button", name="Encerrar o link agora").click()
         expect(picture).to_have_count(0)
         assert httpx.get(link).status_code == 404

@@ -228,6 +228,7 @@ export const PORTUGUESE = {
   "A phone's camera opens the link. Whoever sees this code has the link.": "A câmera do celular abre o link. Quem vê este código tem o link.",
   "Change when it ends": "Mudar quando termina",
   "The link ends on another day now.": "O link agora termina em outro dia.",
+  "The link that was shown is over. This is a new one.": "O link que era mostrado acabou. Este é um novo.",
   "Enter a day.": "Informe um dia.",
   "That day is over.": "Esse dia já passou.",
   "There is no such moment.": "Não existe esse momento.",

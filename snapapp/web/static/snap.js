@@ -1,6 +1,6 @@
 // The page at /snaps/{id}: a moment's evidence, its record, its link for others.
 
-import { at, client, local, make, pause, put } from "/static/page.js";
+import { at, client, local, make, markInvalid, pause, put } from "/static/page.js";
 import { isNamed, labelOf, momentOf, nameOf, stateOf } from "/static/moment.js";
 import { pictureOf } from "/static/qr.js";
 import { asLocal, clock, exactly, number, t, told, when } from "/static/words.js";
@@ -135,7 +135,7 @@ at("correct-filmed").addEventListener("submit", async (event) => {
   event.preventDefault();
   const flaw = flawOfFilmed();
   put(at("filmed-said"), flaw);
-  at("filmed").toggleAttribute("aria-invalid", Boolean(flaw) && Boolean(at("corrected-by").value.trim()));
+  markInvalid(at("filmed"), flaw && at("corrected-by").value.trim());
   if (flaw) return;
   if (at("filmed").value === unchanged) return closeFilmed(t("Nothing was changed."));
   const body = { dataFilmagem: new Date(at("filmed").value).toISOString(), nickname: at("corrected-by").value.trim() };
@@ -187,31 +187,40 @@ function showShare({ isPublic, publicUrl, expiresAt }) {
   const picture = isPublic ? pictureOf(url, t("QR code of the link")) : null;
   at("share-code").hidden = !picture;
   at("share-picture").replaceChildren(...(picture ? [picture] : []));
-  isShared = isPublic;
+  shownLink = url;
 }
 
-let isShared = false;
+let shownLink = ""; // none
 
 at("share").addEventListener("submit", async (event) => {
   event.preventDefault();
   const day = at("expires").value;
   const flaw = flawOfEnd(day);
-  at("expires").toggleAttribute("aria-invalid", Boolean(flaw));
+  markInvalid(at("expires"), flaw);
   if (flaw) return put(at("share-said"), flaw);
-  const words = isShared ? t("The link ends on another day now.") : t("The link is there.");
-  await shared(change(`${api}/share`, { expiresAt: day ? new Date(`${day}T23:59:59`).toISOString() : null }), words);
+  const before = shownLink;
+  const asking = change(`${api}/share`, { expiresAt: day ? endOf(day).toISOString() : null });
+  await shared(asking, () => saidOfLink(before));
 });
-at("revoke").addEventListener("click", () => shared(change(`${api}/revoke`), t("The link is dead, and all that stood below it.")));
+at("revoke").addEventListener("click", () => shared(change(`${api}/revoke`), () => t("The link is dead, and all that stood below it.")));
+
+const endOf = (day) => new Date(`${day}T23:59:59`);
+
+/** The one that was shown may have ended meanwhile: then the server has made another. */
+function saidOfLink(before) {
+  if (!before) return t("The link is there.");
+  return before === shownLink ? t("The link ends on another day now.") : t("The link that was shown is over. This is a new one.");
+}
 
 function flawOfEnd(day) {
-  if (at("expires").validity.badInput || (isShared && !day)) return t("Enter a day.");
-  return day && new Date(`${day}T23:59:59`) < new Date() ? t("That day is over.") : "";
+  if (at("expires").validity.badInput || (shownLink && !day) || (day && Number.isNaN(endOf(day).getTime()))) return t("Enter a day."); // no year has five digits
+  return day && endOf(day) < new Date() ? t("That day is over.") : "";
 }
 
 async function shared(asking, words) {
   try {
     showShare(await asking);
-    put(at("share-said"), words);
+    put(at("share-said"), words());
   } catch (error) {
     put(at("share-said"), error.status === 409 ? t("Describe it first: a link shows what it is.") : told(error.message));
   }
