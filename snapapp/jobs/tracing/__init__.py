@@ -41,6 +41,10 @@ class Tracer(Protocol):
         """Puts the attempt's own place into `job.traceparent`, for whatever the attempt starts."""
         ...
 
+    def rests(self) -> None:
+        """The slot that it began on has nothing to do."""
+        ...
+
     def ended(self, finished: "Finished", status: "Status | None") -> None:
         """As it was written down; None: the lease was lost."""
         ...

@@ -119,8 +119,12 @@ class Spans:
         attempt = self._tracer.start_span(f"attempt {job.kind}", below, attributes=facts, start_time=now)
         self._attempts[job.lease] = attempt
         job.traceparent = _written(attempt)
-        attach(trace.set_span_in_context(attempt))  # until this slot's next job begins
+        attach(trace.set_span_in_context(attempt))  # until `rests`
         tracing.current.set(job.traceparent)
+
+    def rests(self) -> None:
+        attach(Context())  # an attempt may end in other ways than it began: there is no token to give back
+        tracing.current.set(None)
 
     def ended(self, finished: Finished, status: Status | None) -> None:
         attempt = self._attempts.pop(finished.job.lease, None)

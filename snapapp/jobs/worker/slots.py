@@ -167,6 +167,8 @@ class Executors:
                     return False
             except BaseException as error:  # noqa: BLE001 - a slot's outermost edge: the job ends by its lease
                 self._let_go(job, error)
+            if tracing.tracer is not None:
+                tracing.tracer.rests()
             mark(0, 0.0)
             return True
 

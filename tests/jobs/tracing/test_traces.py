@@ -10,7 +10,6 @@ from time import monotonic
 import pytest
 
 from tests.factory import Db, scalar
-from tests.jobs.working import until
 from tests.media import material
 from tests.running import Running, Served
 from tests.sources.server import Film, Listener, Server, Visit, serving
@@ -18,7 +17,15 @@ from tests.test_flow import MOMENT
 
 pytest.importorskip("opentelemetry.sdk", reason="OpenTelemetry is not installed")
 
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+
+from snapapp.jobs import tracing
+from snapapp.jobs.registry import Registry
+from snapapp.jobs.tracing import spans
+from tests.jobs.executors.test_executors import put
 from tests.jobs.tracing.sink import Sink, Span
+from tests.jobs.working import until, until_status, working
 
 TRACE, CALLER = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TRACEPARENT = f"00-{TRACE}-{CALLER}-01"
@@ -220,6 +227,23 @@ def test_a_collector_that_goes_and_comes_is_told_of_twice(url: str, db: Db, tmp_
         worker.process.terminate()
         assert worker.end() == 0
     assert worker.said().count("Traces do not arrive at") == worker.said().count("Traces arrive again") == 1
+
+
+def test_a_slot_that_rests_belongs_to_no_trace(
+    url: str, db: Db, monkeypatch: pytest.MonkeyPatch, registry: Registry
+) -> None:
+    places: list[tuple[str | None, bool]] = []
+
+    def look(_: object) -> None:
+        places.append((tracing.current.get(), trace.get_current_span().get_span_context().is_valid))
+
+    monkeypatch.setattr(tracing, "tracer", spans.Spans(TracerProvider()))
+    monkeypatch.setattr("snapapp.jobs.worker.web_priority.WebPriority.give_way", look)  # the first that a slot does
+    registry.processor("quick")(lambda _job: None)
+    with working(url, registry, concurrency=1):
+        for _ in range(3):
+            until_status(db, put(db, "quick"), "COMPLETED")
+    assert {*places} == {(None, False)}
 
 
 def test_nothing_of_it_is_there_when_nobody_wants_it(url: str, db: Db, tmp_path: Path) -> None:
