@@ -57,7 +57,8 @@ class Place:
 
     def hear(self, message: Message) -> None:
         """From any thread."""
-        self._inbox.put(message)
+        if self._inbox.qsize() < node.MOST_WAITING or not message.keys() & node.CHATTER:
+            self._inbox.put(message)
 
     def next(self, within: float) -> Message | None:
         """None: nothing came in this time."""

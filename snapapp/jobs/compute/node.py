@@ -27,6 +27,8 @@ from snapapp.jobs.settings import JobsSettings
 
 OPERATION = "snapapp_attempt"
 LAST_WORDS = frozenset({"answer", "failure", "leaving", "refused"})
+CHATTER = frozenset({"log", "progress"})  # of which some may get lost
+MOST_WAITING = 1000  # messages for a reader who does not keep up
 GOOD_BYE = {"bye": True}
 _TAKEN_IN = 10.0  # seconds in which the worker comes for the place that it asked for
 _LEAVES_IN = 1.0  # seconds in which those who wait here are told that the node ends
@@ -45,22 +47,31 @@ class Held:
         self._loop = loop
         self.orders: SimpleQueue[Message | None] = SimpleQueue()  # for the thread; None: nobody is there
         self.words: asyncio.Queue[Message] = asyncio.Queue()  # for the worker
-        self.is_taken = False  # written on the loop
+        self.is_taken = False  # written on the loop, as is the next
+        self.is_over = False
         self.job: Job | None = None  # these two are written by the thread
         self.child: Child | None = None
 
     def say(self, message: Message) -> None:
         """From any thread."""
         with suppress(RuntimeError):  # the node is ending
-            self._loop.call_soon_threadsafe(self.words.put_nowait, message)
+            self._loop.call_soon_threadsafe(self._put, message)
+
+    def _put(self, message: Message) -> None:
+        if self.words.qsize() < MOST_WAITING or not message.keys() & CHATTER:
+            self.words.put_nowait(message)
 
     def end(self) -> None:
-        """Whatever runs, from any thread."""
+        """Whatever runs, or is about to."""
+        self.is_over = True
         self.orders.put(None)
         job, child = self.job, self.child
         if job and child:
-            job.stop = JobInterrupted(f"the worker of job {job.id} wants it to end")
+            self.stop(job)
             child.interrupt(job)
+
+    def stop(self, job: Job) -> None:
+        job.stop = JobInterrupted(f"the worker of job {job.id} wants it to end")
 
 
 class Relay:
@@ -89,6 +100,8 @@ class ChildHere(Child):
         """What the child said in the end, or why it did not."""
         with self._holding(job):
             try:
+                if job.stop:  # before there was a child to kill
+                    raise job.stop
                 said: Message = {"answer": self._answer(job, order)}
                 outcome_of(job, said["answer"], wait_none(), order.limit_mb)  # or it is not what a child sends
             except Exception as error:  # noqa: BLE001 - whatever it is, it is this attempt's end
@@ -155,6 +168,8 @@ class Node:
         job.started_at = monotonic()
         job.deadline = job.started_at + order["within"]
         held.child, held.job = child, job
+        if held.is_over:  # before there was a job to stop
+            held.stop(job)
         try:
             return child.answer(job, Order(**_known(order["order"], Order._fields)))
         finally:

@@ -1,9 +1,11 @@
 """Children on a cluster: what holds for those of this machine holds there, and what the cluster adds."""
 
+import asyncio
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -12,14 +14,17 @@ import pytest
 pytest.importorskip("distributed", reason="Dask is not installed: pip install 'snapapp[compute]'")
 
 from distributed import Client
+from tenacity import wait_none
 
 from snapapp.jobs.compute import cluster as cluster_module
 from snapapp.jobs.compute import node
 from snapapp.jobs.compute.cluster import Place, connected
 from snapapp.jobs.compute.remote import Remote
+from snapapp.jobs.context import Within
 from snapapp.jobs.events import WORKER_ERROR
 from snapapp.jobs.executors.children import fields
-from snapapp.jobs.model import Job
+from snapapp.jobs.executors.reaper import Guard
+from snapapp.jobs.model import Interrupted, Job
 from snapapp.jobs.os.processes import started
 from snapapp.jobs.registry import Processor, Registry
 from snapapp.jobs.rows import lifecycle
@@ -269,6 +274,55 @@ def test_a_place_that_cannot_be_asked_for_is_forgotten(cluster: Cluster, monkeyp
         assert asking._places == {}
     finally:
         asking.stop()
+
+
+def a_job() -> Job:
+    return Job(1, "process.good", "default", "", 0, b"{}", None, 1, 1, 1, None, None, parents_json=b"[]")
+
+
+def test_a_stop_that_comes_just_before_the_job_ends_it() -> None:
+    order = {"path": "nowhere:nothing", "context": None, "limit_mb": 0}
+    with closing(asyncio.new_event_loop()) as loop:
+        held = node.Held(loop)
+        child = node.ChildHere((), quick_settings("postgresql:///none"), Guard(), Within())
+        held.end()
+        told = {"job": fields(a_job()), "order": order, "within": 60}
+        said = node.Node._run(None, held, child, told)  # type: ignore[arg-type]
+    assert said["failure"]["error"].startswith("JobInterrupted: ")
+
+
+def test_chatter_is_dropped_when_too_much_waits_and_a_last_word_never() -> None:
+    async def flooded() -> list[node.Message]:
+        held = node.Held(asyncio.get_running_loop())
+        for _ in range(5000):
+            held.say({"log": ["INFO", "again"]})
+        held.say({"answer": {}})
+        await asyncio.sleep(0)
+        return [held.words.get_nowait() for _ in range(held.words.qsize())]
+
+    said = asyncio.run(flooded())
+    assert len(said) == 1 + node.MOST_WAITING
+    assert said[-1] == {"answer": {}}
+
+
+def test_a_slot_that_does_not_read_is_sent_no_more_chatter(cluster: Cluster) -> None:
+    with connected(cluster.typed) as client:
+        place = Place(client)
+        for _ in range(5000):
+            place.hear({"progress": "{}"})
+        place.hear({"lost": "the worker is stopping"})
+        said = [*iter(lambda: place.next(0), None)]
+    assert len(said) == 1 + node.MOST_WAITING
+    assert said[-1] == {"lost": "the worker is stopping"}
+
+
+def test_a_job_without_a_place_goes_back() -> None:
+    """Its lease was in doubt when there was to be one, and is not any more."""
+    settings = quick_settings("postgresql:///none")
+    cluster = cluster_module.Cluster(f"dask://127.0.0.1:{free_port()}", lambda _doing, _error: None)
+    its = a_job()
+    outcome = Remote(cluster, (), settings, Within()).run(its, kinds.registry.get("process.good"), wait_none())
+    assert outcome == Interrupted()
 
 
 def test_what_no_node_has_room_for_now_comes_again_later_and_uncharged(
