@@ -1,5 +1,6 @@
 """A video on another server is added by its address, and marked."""
 
+import re
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -7,7 +8,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from tests.web.conftest import CONTRASTS, Server, opened
 from tests.web.test_axe import violations
@@ -40,6 +41,28 @@ def site(empty_url: str, tmp_path: Path, camera: str) -> Iterator[Server]:
     server.start()
     yield server
     server.stop()
+
+
+def test_a_video_that_comes_late_takes_nothing_from_whoever_does_something_else(
+    browser: Browser, site: Server, camera: str, brete: Path
+) -> None:
+    with opened(browser, site.home) as (page, _):
+        page.locator("#upload-file").set_input_files([brete])
+        expect(page.locator("#mark")).to_be_enabled()
+        held: list[Route] = []
+        page.route("**/v2/videos/remote", lambda route: held.append(route))
+        for name in ("brete.mp4?again", "gone.mp4"):
+            page.get_by_label("Or the address of a video").fill(f"http://{camera}/{name}")
+            with page.expect_request("**/v2/videos/remote"):
+                page.keyboard.press("Enter")
+            address = page.url
+            page.locator("#filmed").click()
+            held.pop().continue_()
+            expect(
+                page.locator("#remote-said, #remote-wrong").filter(has_text=re.compile("is here|nothing"))
+            ).to_be_visible()
+            expect(page.locator("#filmed")).to_be_focused()
+            assert page.url == address
 
 
 def test_a_video_is_added_by_its_address_and_what_is_wrong_is_said(browser: Browser, site: Server, camera: str) -> None:

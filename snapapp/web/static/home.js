@@ -155,6 +155,6 @@ at("sign-out").addEventListener("click", async () => {
   location.assign("/");
 });
 
-remote.begin((video) => arrive(video, true));
+remote.begin(arrive);
 keepShell();
 begin().catch(lost);

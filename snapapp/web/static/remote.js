@@ -1,6 +1,7 @@
 // A video that lies on another server: somebody types its address, and ours looks whether there is one.
 
 import { at, client, markInvalid, pause, put } from "/static/page.js";
+import { nameOfVideo } from "/static/library.js";
 import { t, told } from "/static/words.js";
 
 const LOOK_EVERY = 1000; // ms, at one that is being examined
@@ -9,33 +10,46 @@ const WITHIN = 60_000; // ms: the other server may be slow
 
 const { ask, change } = client();
 
-/** `arrived(video)` is called for each that is known from now on. */
+/** `arrived(video, isAwaited)` is called for each that is known from now on. The other server may be slow: where somebody
+ *  has turned to something else meanwhile, nothing takes the player or the focus from it. */
 export function begin(arrived) {
   at("remote").addEventListener("submit", async (event) => {
     event.preventDefault();
     const url = at("remote-url").value.trim();
     const flaw = /^https?:\/\/\S+$/i.test(url) ? "" : t("An address begins with http:// or https:// and holds no blanks.");
-    complain(flaw);
+    complain(flaw, true);
     if (flaw) return;
+    const [isAwaited, watched] = watch();
     at("remote-add").disabled = true;
     put(at("remote-said"), t("Looking at what lies there …"));
     try {
-      arrived(await examined(await change("/v2/videos/remote", { videoUrl: url }, { within: WITHIN })));
+      const video = await examined(await change("/v2/videos/remote", { videoUrl: url }, { within: WITHIN }));
+      arrived(video, isAwaited());
       at("remote-url").value = "";
-      put(at("remote-said"), "");
+      put(at("remote-said"), isAwaited() ? "" : t("{name} is here.", { name: nameOfVideo(video) }));
     } catch (error) {
-      complain(told(error.message));
+      complain(told(error.message), isAwaited());
     } finally {
+      watched.abort();
       at("remote-add").disabled = false;
     }
   });
 }
 
-function complain(flaw) {
+/** Whether nobody has touched anything else since, until it is aborted. */
+function watch() {
+  const watched = new AbortController();
+  let isAwaited = true;
+  const note = ({ target }) => (isAwaited &&= at("remote").contains(target));
+  for (const name of ["keydown", "pointerdown"]) document.addEventListener(name, note, { capture: true, signal: watched.signal });
+  return [() => isAwaited, watched];
+}
+
+function complain(flaw, takesFocus) {
   put(at("remote-wrong"), flaw);
   put(at("remote-said"), "");
   markInvalid(at("remote-url"), flaw);
-  if (flaw) at("remote-url").focus();
+  if (flaw && takesFocus) at("remote-url").focus();
 }
 
 async function examined(video) {
