@@ -35,6 +35,7 @@ _LABELS = {
     "nickname": "Marked by",
     "from": "Marked from",
     "to": "Marked until",
+    "zone": "Time zone",
     "attrKey": "Field",
     "attrValue": "is",
     "attrMin": "at least",
@@ -42,6 +43,8 @@ _LABELS = {
 }
 _OF_FIELD = ("attrKey", "attrValue", "attrMin", "attrMax")
 _FOLDED = (("subjectId",), ("status",), ("nickname",), ("from",), ("to",), _OF_FIELD)  # each is one filter
+
+_NUMBER = re.compile(r"-?[0-9][0-9.e+]*")
 
 router = APIRouter(include_in_schema=False)
 
@@ -60,6 +63,8 @@ def gallery(house: House, claim: Claimed, request: Request) -> Response:
             "gallery.html",
             400 if wrong else 200,
             asked=asked,
+            is_narrowed=bool(asked.keys() - {"lang"}),
+            everything=_address({name: asked[name] for name in ("lang",) if name in asked}),
             wrong=[_told(t, each) for each in wrong],
             filters=list(_filters(t, asked)),
             states=_STATES,
@@ -78,8 +83,8 @@ def gallery(house: House, claim: Claimed, request: Request) -> Response:
 
 def _asked(query: Mapping[str, str]) -> dict[str, str]:
     """As it was typed; a field of the form that was left empty is not asked for."""
-    given = {name: query.get(name, "").strip() for name in (*_LABELS, "zone", "offset")}
-    return {name: text for name, text in given.items() if text}
+    given = {name: query.get(name, "").strip() for name in (*_LABELS, "offset", "lang")}
+    return {name: text for name, text in given.items() if text and (name != "lang" or text in ("en", "pt"))}
 
 
 def _address(asked: Mapping[str, str], **changed: object) -> str:
@@ -192,4 +197,12 @@ def _offset(given: str) -> int:
 
 def _told(t: Language, flaw: str) -> str:
     name, _, reason = flaw.partition(": ")
-    return f"{t(_LABELS.get(name, name))}: {t(reason)}" if reason else t(flaw)
+    return f"{t(_LABELS.get(name, name))}: {_reason(t, reason)}" if reason else t(flaw)
+
+
+def _reason(t: Language, reason: str) -> str:
+    """The catalogue has it without its numbers."""
+    said = t(_NUMBER.sub("{}", reason))
+    for number in _NUMBER.findall(reason):
+        said = said.replace("{}", number, 1)
+    return said
