@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from snapapp.api.product.pages import gallery
 from tests.conftest import EMBEDDED, Postgres
+from tests.jobs.working import until
 from tests.web.conftest import CONTRASTS, Server, opened
 from tests.web.test_axe import violations
 
@@ -100,7 +101,7 @@ def test_a_script_says_where_a_day_begins_and_keeps_what_was_chosen(browser: Bro
         page.reload()
         expect(page.locator("#chosen")).to_be_hidden()
         page.goto(full.home)
-        page.wait_for_function("sessionStorage.getItem('chosen') === null")
+        until(lambda: page.evaluate("sessionStorage.getItem('chosen') === null"))
         page.goto(f"{full.home}snaps")
         page.get_by_label(f"Compare BR-{gallery.AT_ONCE}, 0:01.00").check()
         page.reload()

@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from snapapp import web
 from tests.factory import Db, scalar
+from tests.jobs.working import until
 from tests.web.conftest import CONTRASTS, Complaints, Server, opened
 from tests.web.test_axe import violations
 from tests.web.test_operator import brete, go, moments, ready, url
@@ -177,6 +178,28 @@ def test_a_browser_without_room_marks_all_the_same(page: Page, brete: Path, db: 
     expect(page.locator("#waiting")).to_be_hidden()
     expect(moments(page)).to_have_count(1)
     assert len(filed(db)) == 1
+
+
+def test_one_that_waited_longer_than_its_key_is_known_is_looked_for_first(page: Page, brete: Path, db: Db) -> None:
+    ready(page, brete)
+    with page.expect_request("**/v2/snaps") as asked:
+        page.keyboard.press("s")
+    expect(moments(page).first.get_by_role("button", name="Describe")).to_be_visible()
+    wanted: Any = asked.value.post_data_json
+    for seconds in (wanted["startSeconds"], 1.2):  # the first has been filed, under a key that is forgotten
+        mark = {
+            "key": f"k{seconds}",
+            "keptAt": 0,
+            "tenant": "default",
+            "seconds": seconds,
+            "name": "x",
+            "videoId": wanted["videoId"],
+            "wanted": wanted | {"startSeconds": seconds},
+        }
+        page.evaluate("(mark) => localStorage.setItem('waiting', JSON.stringify([mark]))", mark)
+        page.reload()
+        until(lambda: page.evaluate("localStorage.getItem('waiting') === null"))
+    assert filed(db) == [0, 1.2]
 
 
 def test_another_tenants_marks_are_not_sent(page: Page, brete: Path, db: Db) -> None:

@@ -15,6 +15,7 @@ const MARKED_WITHIN = 610_000; // ms; SNAPAPP_ASYNC_CREATE=false may answer so l
 const RECENT = 8; // subjects to choose from
 const FRAMES = 1; // seconds of them, where no interval is said
 const CLIP = 2; // seconds
+const KEY_HOLDS = 23 * 3_600_000; // ms; the server knows a key for 24 hours, and would file the moment again after
 
 const { ask, send } = client();
 
@@ -73,6 +74,7 @@ function captured() {
   const template = Number(at("template").value) || null;
   return {
     key: crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`, // no randomUUID without https
+    keptAt: Date.now(),
     video: player.video,
     seconds: to === null ? player.moment : from,
     length: to === null ? null : Math.round((to - from) * 1000) / 1000,
@@ -104,12 +106,7 @@ export function submit(marked) {
   marked.sent = (async () => {
     try {
       if (waiting.isOthersTurn()) throw new Error("somebody else is signed in");
-      const answer = await send("/v2/snaps", {
-        method: "POST",
-        body: JSON.stringify(marked.wanted),
-        headers: { "Content-Type": "application/json", "Idempotency-Key": marked.key },
-        signal: AbortSignal.timeout(MARKED_WITHIN),
-      });
+      const answer = (await filedBefore(marked)) ?? (await file(marked));
       marked.etag = answer.headers.get("ETag");
       marked.snap = await answer.json();
       waiting.forget(marked.key);
@@ -120,6 +117,27 @@ export function submit(marked) {
     return marked.snap;
   })();
   return marked.sent;
+}
+
+const file = ({ key, wanted }) =>
+  send("/v2/snaps", {
+    method: "POST",
+    body: JSON.stringify(wanted),
+    headers: { "Content-Type": "application/json", "Idempotency-Key": key },
+    signal: AbortSignal.timeout(MARKED_WITHIN),
+  });
+
+/** One whose key the server may have forgotten is looked for among the moments of its video. */
+async function filedBefore({ keptAt, wanted: { videoId, nickname, startSeconds } }) {
+  if (Date.now() - keptAt < KEY_HOLDS) return null;
+  for (let offset = 0, hasMore = true; hasMore; ) {
+    const { items, page } = await ask(`/v2/videos/${videoId}/snaps?sortBy=createdAt&sortDir=desc&limit=50&offset=${offset}`);
+    const found = items.find((each) => each.nickname === nickname && each.startSeconds === startSeconds);
+    if (found) return send(`/v2/snaps/${found.snapId}`);
+    offset += items.length;
+    hasMore = page.hasMore;
+  }
+  return null;
 }
 
 const onTheirWay = new Map(); // by key: those that were marked since this page was opened
@@ -135,8 +153,8 @@ async function fail(marked, error) {
 }
 
 /** One that waited, of this page or of an earlier one. True: the server has answered. */
-export async function sendWaiting({ key, wanted, seconds, videoId }) {
-  const fresh = () => ({ key, wanted, seconds, video: { videoId }, picture: null, typed: new Map(), snap: null, removed: false });
+export async function sendWaiting({ key, keptAt, wanted, seconds, videoId }) {
+  const fresh = () => ({ key, keptAt, wanted, seconds, video: { videoId }, picture: null, typed: new Map(), snap: null, removed: false });
   const marked = onTheirWay.get(key) ?? fresh();
   await submit(marked);
   return !marked.waits;

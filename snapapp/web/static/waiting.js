@@ -33,10 +33,10 @@ function store(marks) {
 export const isAnyWaiting = () => ours().length > 0;
 
 /** One that waits already stays as it is. */
-export function keep({ key, wanted, seconds, video }, name) {
+export function keep({ key, keptAt, wanted, seconds, video }, name) {
   if (isWaiting(key)) return;
   atOnce.add(key);
-  const mark = { key, tenant, wanted, seconds, videoId: video.videoId, name };
+  const mark = { key, keptAt, tenant, wanted, seconds, videoId: video.videoId, name };
   try {
     store([...kept(), mark]);
   } catch {
