@@ -36,9 +36,15 @@ def page(browser: Browser, site: Server) -> Iterator[Page]:
 
 
 def cut(page: Page) -> None:
-    """The browser's network obeys a moment later: a mark that is still let through would be filed, its answer lost."""
+    """A page that is just loading is let through for a moment: what it asks for is stopped here, too."""
     page.context.set_offline(True)
+    page.route("**/v2/**", lambda route: route.abort("internetdisconnected"))
     page.wait_for_function("fetch('/v2/session').then(() => false, () => true)")
+
+
+def restore(page: Page) -> None:
+    page.unroute("**/v2/**")
+    page.context.set_offline(False)
 
 
 def waiting(page: Page) -> Any:
@@ -68,7 +74,7 @@ def test_what_is_marked_without_a_line_waits_over_a_reload_and_is_filed_once(pag
     expect(page.locator("#lost")).to_contain_text("The server does not answer")
     assert filed(db) == []
 
-    page.context.set_offline(False)
+    restore(page)
     expect(waiting(page)).to_have_count(0)
     expect(page.locator("#waiting")).to_be_hidden()
     expect(moments(page)).to_have_count(2)
@@ -112,7 +118,7 @@ def test_what_the_server_refuses_does_not_wait_and_what_is_forgotten_is_not_sent
     page.keyboard.press("s")
     page.get_by_role("button", name="Forget the moment at").click()
     expect(page.locator("#waiting")).to_be_hidden()
-    page.context.set_offline(False)
+    restore(page)
     page.reload()
     expect(page.locator("#mark")).to_be_enabled()
     assert filed(db) == []
@@ -290,7 +296,7 @@ def test_with_one_thumb_on_a_phone(browser: Browser, site: Server, brete: Path, 
             small = button.bounding_box()
             assert small
             assert min(small["width"], small["height"]) >= 40, "a finger's tip"
-        page.context.set_offline(False)
+        restore(page)
         expect(waiting(page)).to_have_count(0)
         assert len(filed(db)) == 1
     assert others(complaints) == []
