@@ -252,6 +252,12 @@ def test_a_dead_link_says_so_to_people_in_their_language(client: TestClient) -> 
     assert "Peça" in client.get("/public/snaps/gone?lang=pt", headers={"Accept": BROWSER}).text
 
 
+OF_THE_RULES = {  # reasons that they have for refusing a field of the search
+    *("must be from {} to {}", "must have at most {} characters", "must hold a letter or a digit"),
+    *("must not be empty", "holds a character that cannot be stored"),
+}
+
+
 def test_every_text_of_the_pages_that_the_server_makes_is_there_in_portuguese() -> None:
     folder = Path(public_page.__file__).parent
     words = json.loads((folder / "pages/portuguese.json").read_text())
@@ -260,7 +266,7 @@ def test_every_text_of_the_pages_that_the_server_makes_is_there_in_portuguese() 
     said = set(re.findall(r"\bt\(['\"](.*?)['\"]\)", code))
     said |= {*NAMES.values(), *gallery._LABELS.values(), *gallery._STATES.values()}
     said |= set(re.findall(r'Invalid\(f?"[^:"]+: ([^"]+)"\)', (folder / "pages/gallery.py").read_text()))
-    assert said | {"must hold a letter or a digit"} == set(words)
+    assert said | OF_THE_RULES == set(words)
 
 
 def test_a_failure_is_not_told_to_strangers(client: TestClient, db: Db) -> None:
