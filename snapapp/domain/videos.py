@@ -147,8 +147,8 @@ def delete(db: Session, tenant: str, video_id: UUID) -> None:
 
 
 def name(begin: Begin, queue: Queue, url: str, request_id: str) -> Video:
-    """Somebody named its URL; what it holds is found out by a job, unless somebody has found
-    one that can be used: a server that was away may be back."""
+    """Somebody named its URL; what it holds is found out by a job, unless that is known and can be used: a server that
+    was away may be back."""
     with begin() as transaction:
         with transaction.as_tenant() as db:
             video = at_url(db, transaction.code, url)

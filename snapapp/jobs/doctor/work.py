@@ -56,7 +56,7 @@ def _absent(
     yield Finding(
         id="WORKER_OVERDUE",
         severity=Severity.WARNING,
-        saw=f"{name} ({host}, pid {pid}) is on the roster, but {end}; it holds " + f"{counted(held, 'job', 'jobs')}.",
+        saw=f"{name} ({host}, pid {pid}) is on the roster, but {end}; it holds {counted(held, 'job', 'jobs')}.",
         why="Its jobs wait until somebody takes them back: a live worker does, within its sweep.",
         do="Is it frozen, cut off or dead? If it is dead, clear it away; its jobs run again.",
         paste="snapapp doctor --fix --only workers",

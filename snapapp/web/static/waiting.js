@@ -117,7 +117,6 @@ function show() {
   }
 }
 
-
 function line({ key, seconds, name, wanted }) {
   const drop = make("button", { type: "button", className: "link-like", textContent: t("Forget it") });
   drop.setAttribute("aria-label", t("Forget the moment at {at} of {name}", { at: clock(seconds), name }));
