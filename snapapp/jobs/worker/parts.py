@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from snapapp.jobs import context as contexts
 from snapapp.jobs import events as names
@@ -59,6 +59,17 @@ class WorkerParts:
 
     def complain(self, doing: str, error: BaseException) -> None:
         self.events.complain(self.id, doing, error)
+
+    def facts(self, job: Job) -> dict[str, Any]:
+        """What the events of an attempt have in common."""
+        return {
+            "worker_id": self.id,
+            "job_id": job.id,
+            "kind": job.kind,
+            "attempt": job.attempt,
+            "status": "RUNNING",
+            "request_id": job.request_id,
+        }
 
     def _tell_context(self, job: Job, step: str) -> None:
         self.counts.add_context(failed=step == contexts.FAILED, entered=step == contexts.VALIDATED)

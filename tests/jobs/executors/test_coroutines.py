@@ -18,7 +18,7 @@ from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import claim, lifecycle
 from snapapp.jobs.rows.database import Db as AnyDb
 from snapapp.jobs.rows.database import sqlalchemy_url
-from snapapp.jobs.worker import finish, slots, watchdog
+from snapapp.jobs.worker import begin, finish, watchdog
 from tests.factory import Db, move, row, scalar
 from tests.jobs.working import put_effect, until, until_status, working
 
@@ -29,7 +29,7 @@ LARGE = {"frames": os.urandom(100_000).hex()}  # so that it is fetched when its 
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog, "_PATIENCE_WITH_COROUTINES", 0.3)
-    monkeypatch.setattr(slots, "_AGAIN_IN", 0.05)
+    monkeypatch.setattr(begin, "_AGAIN_IN", 0.05)
 
 
 @pytest.fixture

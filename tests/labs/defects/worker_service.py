@@ -66,13 +66,13 @@ DEFECTS: dict[str, Mutant] = {
         "W34",
         "nobody is told that a processor has returned",
         "jobs/test_events::test_a_jobs_way_is_told_event_by_event",
-        ("snapapp/jobs/worker/slots.py", "self._events.emit(events.JOB_PROCESSED, **facts)", "pass"),
+        ("snapapp/jobs/worker/conclusion.py", "emit(events.JOB_PROCESSED, **facts)", "pass"),
     ),
     "errored-untold": defect(
         "W35",
         "nor that it has raised",
         "jobs/test_events::test_a_jobs_way_is_told_event_by_event",
-        ("snapapp/jobs/worker/slots.py", "self._events.emit(events.JOB_ERRORED, **facts, error=failure.error)", "pass"),
+        ("snapapp/jobs/worker/conclusion.py", "emit(events.JOB_ERRORED, **facts, error=failure.error)", "pass"),
     ),
     "options-ignored": defect(
         "W7 W14",
@@ -198,8 +198,16 @@ DEFECTS: dict[str, Mutant] = {
         "W33 R51",
         "nobody is told that an attempt begins",
         "jobs/test_events::test_a_jobs_way_is_told_event_by_event",
-        (_SLOTS, "                    self._tell_active(job)\n", "                    pass\n"),
-        (_SLOTS, "                self._tell_active(job)\n", "                pass\n"),
+        (
+            _SLOTS,
+            "                    emit(events.JOB_ACTIVE, **self._parts.facts(job))\n",
+            "                    pass\n",
+        ),
+        (
+            _SLOTS,
+            "                self._events.emit(events.JOB_ACTIVE, **self._parts.facts(job))\n",
+            "                pass\n",
+        ),
     ),
     "pauses-untold": defect(
         "W37",
