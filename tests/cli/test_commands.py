@@ -14,7 +14,7 @@ import pytest
 
 from snapapp.cli import worker
 from snapapp.jobs import schema
-from snapapp.jobs.rows.people import views
+from snapapp.jobs.rows.people import lists
 from tests import ROOT
 from tests.commands import NOWHERE, WITHIN, Answer, Call
 from tests.conftest import Postgres
@@ -162,7 +162,7 @@ def test_a_list_of_jobs_loads_no_more_than_it_needs(url: str) -> None:
     settings = os.environ | {"SNAPAPP_DATABASE_URL": url}
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=settings)
     loaded = set(said.stdout.split())
-    assert "snapapp.jobs.rows.people.views" in loaded
+    assert "snapapp.jobs.rows.people.lists" in loaded
     heavy = {"sqlalchemy", "alembic", "fastapi", "pydantic", "rich", "snapapp.jobs.cli.fleet"}
     product = {f"snapapp.{name}" for name in ("api", "web", "domain", "processing", "media", "storage", "demo")}
     assert loaded & (heavy | product | {"snapapp.jobs.worker", "snapapp.jobs.doctor"}) == set()
@@ -389,7 +389,7 @@ def test_ctrl_c_is_silent(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(views, "jobs", interrupted)
+    monkeypatch.setattr(lists, "jobs", interrupted)
     assert call("jobs", "list") == Answer(130, "", "")
 
 

@@ -16,7 +16,7 @@ from snapapp.jobs.errors import DuplicateKey, InvalidJob
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows import leases, lifecycle, settle
 from snapapp.jobs.rows.database import connect
-from snapapp.jobs.rows.people import views
+from snapapp.jobs.rows.people import lists, views
 from tests.factory import (
     MINUTE,
     OOPS,
@@ -94,7 +94,7 @@ def test_work_that_was_done_before_is_found_with_its_result(db: Db) -> None:
     assert found is not None
     assert (found.id, found.result, found.finished_at) == (done, {"n": 2}, row(db, done).finished_at)
     assert done_before(db, "report", WORK["payload"], tenant="ana") is None
-    assert [job.id for job in views.jobs(db, views.Filter(hash=key[5:21])).jobs] == [done + 1, done, older]
+    assert [job.id for job in lists.jobs(db, lists.Filter(hash=key[5:21])).jobs] == [done + 1, done, older]
     assert views.job(db, done).spec_hash == key[5:]
 
 
@@ -106,7 +106,7 @@ def test_the_runs_of_a_work_are_found_by_their_index(db: Db) -> None:
     db.execute("ANALYZE snap_processing_job")
     with db.transaction():
         db.execute("SET LOCAL plan_cache_mode = force_generic_plan")
-        assert len(views.jobs(db, views.Filter(hash=key[5:])).jobs) == 1
+        assert len(lists.jobs(db, lists.Filter(hash=key[5:])).jobs) == 1
         done_before(db, "other")
         read = "SELECT pg_stat_get_xact_numscans('snap_processing_job_spec'::regclass)"
         scans = "SELECT seq_scan FROM pg_stat_xact_user_tables WHERE relname = 'snap_processing_job'"

@@ -7,7 +7,7 @@ import pytest
 
 from snapapp.jobs.cli.jobs.looking import in_line
 from snapapp.jobs.cli.shown import about, folded_json, show_pairs, show_table, span
-from snapapp.jobs.rows.people import views
+from snapapp.jobs.rows.people import lists, views
 from tests.factory import Db, ago, make_job
 
 HEADERS = ["id", "status", "kind", "queue", "try", "when", "note"]
@@ -134,7 +134,7 @@ def test_a_completed_job_has_nothing_left_to_do(db: Db) -> None:
     done = make_job(db, "COMPLETED", progress=said, started_at=ago(seconds=3), finished_at=ago())
     words = dict(job_in_words(views.job(db, done), ago()))
     assert words["progress"] == "████████████████████ 100 %"
-    [line] = [in_line(one, ago()) for one in views.jobs(db).jobs]
+    [line] = [in_line(one, ago()) for one in lists.jobs(db).jobs]
     assert "10 %" not in line[-1]
 
 

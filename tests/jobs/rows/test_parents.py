@@ -15,7 +15,7 @@ from snapapp.jobs.model import Buried, Finished, Parent, Retried, Status, Stoppe
 from snapapp.jobs.rows import claim as claim_rows
 from snapapp.jobs.rows import leases, lifecycle, retention, settle
 from snapapp.jobs.rows.database import connect
-from snapapp.jobs.rows.people import overviews, views
+from snapapp.jobs.rows.people import lists, overviews
 from tests.factory import (
     OOPS,
     Db,
@@ -419,7 +419,7 @@ def test_a_child_is_counted_as_waiting_and_never_as_due(db: Db) -> None:
         seen = next(one for one in overviews.queues(db) if one.queue == "media")
     assert counted == (seen.pending, seen.due) == (1, 0)
     assert overviews.is_drained(db, "nobody", ["test"], [])
-    assert len(views.waiting(db)) == 1
+    assert len(lists.waiting(db)) == 1
 
 
 def test_a_settle_of_jobs_without_children_reads_what_it_ends_and_nothing_of_parents(db: Db) -> None:

@@ -15,8 +15,9 @@ from sqlalchemy.orm import Session
 from snapapp.jobs.errors import UnknownJob
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows import database, roster
-from snapapp.jobs.rows.people import failures, overviews, relatives, views
-from snapapp.jobs.rows.people.views import Filter, JobDetail
+from snapapp.jobs.rows.people import failures, lists, overviews, relatives, views
+from snapapp.jobs.rows.people.lists import Filter
+from snapapp.jobs.rows.people.views import JobDetail
 from snapapp.jobs.rows.roster import Counts, Member, Report
 from tests.conftest import EMBEDDED, Postgres
 from tests.factory import Db, ago, hence, make_job, make_jobs, move, row
@@ -27,13 +28,13 @@ STATUSES = list(Status)
 
 def every_page(db: database.Db, which: Filter = ALL, limit: int = 3) -> list[int]:
     found: list[int] = []
-    page = views.jobs(db, which, limit=limit)
+    page = lists.jobs(db, which, limit=limit)
     while True:
         assert len(page.jobs) <= limit
         found += [job.id for job in page.jobs]
         if page.before is None:
             return found
-        page = views.jobs(db, which, before=page.before, limit=limit)
+        page = lists.jobs(db, which, before=page.before, limit=limit)
 
 
 def newest_first(ids: list[int]) -> list[int]:
@@ -45,13 +46,13 @@ def newest_first(ids: list[int]) -> list[int]:
 
 def test_an_empty_table_is_an_empty_page(db: Db) -> None:
     for status in (None, *STATUSES):
-        page = views.jobs(db, Filter(status=status))
+        page = lists.jobs(db, Filter(status=status))
         assert (page.jobs, page.before) == ([], None)
 
 
 def test_jobs_come_newest_first_and_page_by_page(db: Db) -> None:
     ids = make_jobs(db, 10)
-    page = views.jobs(db, limit=4)
+    page = lists.jobs(db, limit=4)
     assert [job.id for job in page.jobs] == newest_first(ids)[:4]
     assert page.before == ids[-4]
     assert every_page(db) == newest_first(ids)
@@ -59,8 +60,8 @@ def test_jobs_come_newest_first_and_page_by_page(db: Db) -> None:
 
 def test_the_page_that_ends_exactly_with_the_last_job_leads_to_an_empty_one(db: Db) -> None:
     make_jobs(db, 3)
-    page = views.jobs(db, limit=3)
-    rest = views.jobs(db, before=page.before, limit=3)
+    page = lists.jobs(db, limit=3)
+    rest = lists.jobs(db, before=page.before, limit=3)
     assert (rest.jobs, rest.before) == ([], None)
 
 
@@ -90,9 +91,9 @@ def test_a_list_holds_all_that_match_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """R48."""
-    monkeypatch.setattr(views, "WINDOWS", windows)
-    monkeypatch.setattr(views, "SCATTERED", windows)
-    monkeypatch.setattr(views, "FEW", few)
+    monkeypatch.setattr(lists, "WINDOWS", windows)
+    monkeypatch.setattr(lists, "SCATTERED", windows)
+    monkeypatch.setattr(lists, "FEW", few)
     wanted = others | ({"status": status.value} if status else {})
     everything = mixed.execute("SELECT id FROM snap_processing_job").fetchall()
     matching = [
@@ -105,19 +106,19 @@ def test_a_list_holds_all_that_match_and_nothing_else(
 
 
 def test_a_call_looks_through_so_many_rows_and_says_where_it_stopped(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(views, "WINDOWS", [2, 4])
+    monkeypatch.setattr(lists, "WINDOWS", [2, 4])
     needle = make_job(db, kind="needle")
     hay = make_jobs(db, 10)
-    page = views.jobs(db, Filter(kind="needle"), limit=2)
+    page = lists.jobs(db, Filter(kind="needle"), limit=2)
     assert (page.jobs, page.before) == ([], hay[4])
     assert every_page(db, Filter(kind="needle"), limit=2) == [needle]
 
 
 def test_few_waiting_jobs_below_many_finished_ones_are_found_at_once(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(views, "WINDOWS", [5])
+    monkeypatch.setattr(lists, "WINDOWS", [5])
     waiting = make_jobs(db, 2)
     make_jobs(db, 20, status="COMPLETED")
-    page = views.jobs(db, Filter(status=Status.PENDING))
+    page = lists.jobs(db, Filter(status=Status.PENDING))
     assert [job.id for job in page.jobs] == newest_first(waiting)
     assert page.before is None
 
@@ -143,7 +144,7 @@ def test_jobs_are_found_by_error_age_and_work(db: Db, status: Status | None, by:
     fitting = [job_id for job_id in wanted if status is None or row(db, job_id).status == status]
     assert every_page(db, Filter(status=status, **by)) == newest_first(fitting)
     if status:
-        assert sorted(views.matching(db, Filter(status=status, **by), 100).ids) == fitting
+        assert sorted(lists.matching(db, Filter(status=status, **by), 100).ids) == fitting
 
 
 @pytest.mark.parametrize("status", [None, Status.COMPLETED, Status.FAILED, Status.CANCELLED])
@@ -160,18 +161,18 @@ def test_jobs_are_found_by_when_they_ended(db: Db, status: Status | None) -> Non
     fitting = [job_id for job_id in [*jobs[1], *jobs[2], late] if status is None or row(db, job_id).status == status]
     assert every_page(db, which) == newest_first(fitting)
     if status:
-        assert sorted(views.matching(db, which, 100).ids) == sorted(fitting)
+        assert sorted(lists.matching(db, which, 100).ids) == sorted(fitting)
 
 
 @pytest.mark.parametrize("status", [Status.COMPLETED, Status.FAILED])
 def test_what_was_enqueued_later_is_not_looked_through(db: Db, monkeypatch: pytest.MonkeyPatch, status: Status) -> None:
     """With millions of younger jobs the page of an hour last week would be empty, and so would the next hundred."""
-    monkeypatch.setattr(views, "WINDOWS", [20])
-    monkeypatch.setattr(views, "SCATTERED", [20])
+    monkeypatch.setattr(lists, "WINDOWS", [20])
+    monkeypatch.setattr(lists, "SCATTERED", [20])
     jobs = make_jobs(db, 5, status, created_at=ago(days=7), finished_at=ago(days=7))
     db.execute("SELECT setval('snap_processing_job_id_seq', 100000)")
     make_jobs(db, 70, status)
-    assert [job.id for job in views.jobs(db, Filter(status, finished_until=ago(days=6))).jobs] == newest_first(jobs)
+    assert [job.id for job in lists.jobs(db, Filter(status, finished_until=ago(days=6))).jobs] == newest_first(jobs)
 
 
 def test_a_job_from_a_moment_to_come_hides_none_that_has_ended(db: Db) -> None:
@@ -179,7 +180,7 @@ def test_a_job_from_a_moment_to_come_hides_none_that_has_ended(db: Db) -> None:
     make_jobs(db, 9, created_at=hence(days=3650))
     ended = make_jobs(db, 3, Status.COMPLETED, created_at=ago(days=7), finished_at=ago(days=7))
     make_jobs(db, 3, Status.COMPLETED)
-    found = views.jobs(db, Filter(finished_from=ago(days=7, hours=1), finished_until=ago(days=6)))
+    found = lists.jobs(db, Filter(finished_from=ago(days=7, hours=1), finished_until=ago(days=6)))
     assert [job.id for job in found.jobs] == newest_first(ended)
 
 
@@ -188,7 +189,7 @@ def test_a_long_transaction_hides_no_job_that_has_ended(db: Db) -> None:
     make_jobs(db, 9, Status.COMPLETED, created_at=ago(hours=3), finished_at=ago(hours=3))
     late = make_jobs(db, 3, Status.COMPLETED, created_at=ago(hours=9), finished_at=ago(hours=2))
     make_jobs(db, 9, Status.COMPLETED, created_at=ago(minutes=5), finished_at=ago(minutes=5))
-    found = views.jobs(db, Filter(finished_from=ago(hours=2, minutes=30), finished_until=ago(hours=1)))
+    found = lists.jobs(db, Filter(finished_from=ago(hours=2, minutes=30), finished_until=ago(hours=1)))
     assert [job.id for job in found.jobs] == newest_first(late)
 
 
@@ -200,11 +201,11 @@ def test_what_is_done_to_many_is_found_by_status(mixed: Db) -> None:
     everything = mixed.execute("SELECT id FROM snap_processing_job ORDER BY id").fetchall()
     for status in STATUSES:
         those = [job_id for (job_id,) in everything if row(mixed, job_id).status == status]
-        assert sorted(views.matching(mixed, Filter(status), 100).ids) == those
-        assert not views.matching(mixed, Filter(status), 100).more
-        some = views.matching(mixed, Filter(status), len(those) - 1)
+        assert sorted(lists.matching(mixed, Filter(status), 100).ids) == those
+        assert not lists.matching(mixed, Filter(status), 100).more
+        some = lists.matching(mixed, Filter(status), len(those) - 1)
         assert (len(some.ids), some.more) == (len(those) - 1, True)
-    waiting = views.matching(mixed, Filter(tenant="olho"), 100).ids
+    waiting = lists.matching(mixed, Filter(tenant="olho"), 100).ids
     assert {row(mixed, job_id).status for job_id in waiting} == {"PENDING", "RETRY_WAIT"}
     assert {row(mixed, job_id).tenant for job_id in waiting} == {"olho"}
 
@@ -220,7 +221,7 @@ def test_a_line_says_what_its_columns_say(db: Db) -> None:
         progress={"percent": 4},
         started_at=ago(),
     )
-    [line] = views.jobs(db).jobs
+    [line] = lists.jobs(db).jobs
     it = row(db, job_id)
     assert {field.name: getattr(line, field.name) for field in fields(line)} == {
         field.name: getattr(it, field.name) for field in fields(line) if field.name != "suspect"
@@ -236,12 +237,12 @@ def test_a_suspect_is_who_lost_two_workers_or_ran_short_of_memory(
     db: Db, columns: dict[str, Any], is_suspect: bool
 ) -> None:
     job_id = make_job(db, "RETRY_WAIT", **columns)
-    assert views.job(db, job_id).suspect is views.jobs(db).jobs[0].suspect is is_suspect
+    assert views.job(db, job_id).suspect is lists.jobs(db).jobs[0].suspect is is_suspect
 
 
 def test_a_job_that_waits_for_ever_can_be_listed(db: Db) -> None:
     db.execute("SELECT enqueue_job('test', run_at => 'infinity'), enqueue_job('test', run_at => '-infinity')")
-    assert [job.next_retry_at.year for job in views.jobs(db).jobs] == [1900, 9999]
+    assert [job.next_retry_at.year for job in lists.jobs(db).jobs] == [1900, 9999]
     assert db.execute("SELECT pending, due, oldest_due FROM queue_overview").fetchall() == [(2, 1, None)]
 
 
@@ -265,19 +266,19 @@ def plain(servers: Callable[[str], Postgres]) -> Iterator[Db]:
 
 
 LOOKS: dict[str, Callable[[Db], object]] = {
-    **{f"list {status}": partial(views.jobs, which=Filter(status=status)) for status in (None, *STATUSES)},
-    "list waiting of a kind": lambda db: views.jobs(db, Filter(status=Status.PENDING, kind="new")),
-    "list a kind": lambda db: views.jobs(db, Filter(kind="new")),
+    **{f"list {status}": partial(lists.jobs, which=Filter(status=status)) for status in (None, *STATUSES)},
+    "list waiting of a kind": lambda db: lists.jobs(db, Filter(status=Status.PENDING, kind="new")),
+    "list a kind": lambda db: lists.jobs(db, Filter(kind="new")),
     **{
-        f"list {status} of a tenant": partial(views.jobs, which=Filter(status=status, tenant="olho"))
+        f"list {status} of a tenant": partial(lists.jobs, which=Filter(status=status, tenant="olho"))
         for status in STATUSES
     },
-    "dead letters": views.dead_letters,
-    **{f"matching {status}": partial(views.matching, which=Filter(status), limit=10) for status in STATUSES},
-    "ended within": lambda db: views.jobs(db, Filter(finished_from=ago(hours=2), finished_until=ago(hours=1))),
+    "dead letters": lists.dead_letters,
+    **{f"matching {status}": partial(lists.matching, which=Filter(status), limit=10) for status in STATUSES},
+    "ended within": lambda db: lists.jobs(db, Filter(finished_from=ago(hours=2), finished_until=ago(hours=1))),
     "explain": lambda db: views.explain(db, 30_050),
     "exits": overviews.exits,
-    "waiting": views.waiting,
+    "waiting": lists.waiting,
     "queues": overviews.queues,
     "drained": lambda db: overviews.is_drained(db, "worker", ["new"], []),
     "job": lambda db: views.job(db, 1),
@@ -340,18 +341,18 @@ def test_every_carrier_shows_the_same(db: Db, url: str, engine: sqlalchemy.Engin
     job_id = full_job(db)
     overviews.pause(db, "default", "lunch")
     roster.beat(db, MEMBER, Report(), lives_for=timedelta(minutes=1))
-    expected = (views.job(db, job_id), views.jobs(db).jobs, overviews.queues(db), views.dead_letters(db))
+    expected = (views.job(db, job_id), lists.jobs(db).jobs, overviews.queues(db), lists.dead_letters(db))
     with psycopg.connect(url) as plain, engine.connect() as connection, Session(engine) as session:
         for carrier in (plain, connection, session):
             shown = (
                 views.job(carrier, job_id),
-                views.jobs(carrier).jobs,
+                lists.jobs(carrier).jobs,
                 overviews.queues(carrier),
-                views.dead_letters(carrier),
+                lists.dead_letters(carrier),
             )
             assert shown == expected
             assert [each.id for each in overviews.workers(carrier)] == [MEMBER.id]
-            assert views.jobs(carrier).now.tzinfo is not None
+            assert lists.jobs(carrier).now.tzinfo is not None
 
 
 def test_the_last_log_lines_come_in_the_order_they_were_said(db: Db) -> None:
@@ -371,7 +372,7 @@ def test_the_last_log_lines_come_in_the_order_they_were_said(db: Db) -> None:
 
 
 def test_dead_letters_and_waiting_jobs_are_picked_by_kind_queue_and_tenant(mixed: Db) -> None:
-    for found, statuses in ((views.dead_letters, {"FAILED"}), (views.waiting, {"PENDING", "RETRY_WAIT"})):
+    for found, statuses in ((lists.dead_letters, {"FAILED"}), (lists.waiting, {"PENDING", "RETRY_WAIT"})):
         everything = found(mixed)
         assert everything == sorted(everything)
         assert {row(mixed, job_id).status for job_id in everything} == statuses

@@ -22,9 +22,10 @@ from snapapp.api.http.schema import Id, Label, Name, Shown
 from snapapp.api.http.timely import TimelyResponse
 from snapapp.api.internal.jobs.shown import PREFIX, JobLine, LogLine
 from snapapp.jobs.rows.database import Db, Line, Row, connect, run
-from snapapp.jobs.rows.people import views
+from snapapp.jobs.rows.people import lists, views
 from snapapp.jobs.rows.people.changes import IDS_MAX, Change, Interest, News, Tail, What
-from snapapp.jobs.rows.people.views import Filter, LogEntry
+from snapapp.jobs.rows.people.lists import Filter
+from snapapp.jobs.rows.people.views import LogEntry
 
 _log = logging.getLogger(__name__)
 
@@ -285,7 +286,7 @@ def _snapshot(db: Db, tail: Tail) -> Snapshot:
     if it.ids:
         [(now,)] = run(db, "SELECT clock_timestamp()", {})
         return _shown(tail.jobs, [], None, now)
-    page = views.jobs(db, Filter(kind=it.kind, queue=it.queue, tenant=it.tenant), limit=_PAGE)
+    page = lists.jobs(db, Filter(kind=it.kind, queue=it.queue, tenant=it.tenant), limit=_PAGE)
     listed = {job.id for job in page.jobs}
     return _shown(page.jobs, [job for job in running if job.id not in listed][:_PAGE], page.before, page.now)
 

@@ -35,8 +35,8 @@ from snapapp.api.internal.jobs.shown import (
 )
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows import costs
-from snapapp.jobs.rows.people import relatives, views
-from snapapp.jobs.rows.people.views import Filter
+from snapapp.jobs.rows.people import lists, relatives, views
+from snapapp.jobs.rows.people.lists import Filter
 
 router = APIRouter(prefix=PREFIX, tags=["jobs"], route_class=StrictRoute)
 
@@ -80,7 +80,7 @@ def list_jobs(
     db: Reading, which: Annotated[Filter, Depends(_filter)], before: Before = None, limit: Limit = 50
 ) -> JobList:
     """Jobs page by page, newest first; quick however many there are."""
-    page = views.jobs(db, which, before=before, limit=limit)
+    page = lists.jobs(db, which, before=before, limit=limit)
     return JobList(items=lines(page.jobs), next=page.before, now=page.now)
 
 

@@ -21,9 +21,9 @@ from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.internal.jobs.shown import LONGEST_AGE, PREFIX, Hash, JobLine, lines, span
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows.database import Db
-from snapapp.jobs.rows.people import audit, bulk, views
+from snapapp.jobs.rows.people import audit, bulk, lists, views
 from snapapp.jobs.rows.people.audit import Actor
-from snapapp.jobs.rows.people.views import Filter
+from snapapp.jobs.rows.people.lists import Filter
 
 router = APIRouter(prefix=PREFIX, tags=["jobs"], route_class=StrictRoute)
 
@@ -199,7 +199,7 @@ class BulkAnswer(Shown):
 def change_many(db: Reading, wanted: Annotated[_Change, Body(discriminator="action")], who: Who) -> BulkAnswer:
     """Retries, cancels, discards or replays all that match, a hundred in a transaction. First as a preview: it counts,
     shows some, and changes nothing."""
-    found = views.matching(db, wanted.which, wanted.limit or 1000)
+    found = lists.matching(db, wanted.which, wanted.limit or 1000)
     if wanted.preview is not False:
         sample = lines(views.lines(db, sorted(found.ids)[-_SAMPLE:]))
         return _answer(wanted.action, found, None, sample)
@@ -223,7 +223,7 @@ def discarded(reason: str | None) -> str:
     return f"discarded: {reason}" if reason else "discarded"
 
 
-def _answer(action: _Action, found: views.Matching, answers: bulk.Answers | None, sample: list[JobLine]) -> BulkAnswer:
+def _answer(action: _Action, found: lists.Matching, answers: bulk.Answers | None, sample: list[JobLine]) -> BulkAnswer:
     done, refused = answers or bulk.Answers({}, {})
     return BulkAnswer(
         action=action,

@@ -35,7 +35,7 @@ from snapapp.jobs.cli.typed import Add, Db, job_number, whole
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows import costs
 from snapapp.jobs.rows.costs import AttemptCost, KindCost
-from snapapp.jobs.rows.people import audit, overviews, relatives, views
+from snapapp.jobs.rows.people import audit, lists, overviews, relatives, views
 from snapapp.jobs.rows.people.views import JobDetail, JobSummary
 
 
@@ -58,7 +58,7 @@ def add_further_commands(add: Add) -> None:
 
 
 def list_jobs(db: Db, arguments: Namespace) -> int:
-    page = views.jobs(db, filter_of(arguments), before=arguments.before, limit=arguments.limit)
+    page = lists.jobs(db, filter_of(arguments), before=arguments.before, limit=arguments.limit)
     if arguments.json:
         show_json({"jobs": page.jobs, "before": page.before})
         return 0

@@ -22,9 +22,9 @@ from snapapp.jobs.cli.typed import Add, Db, job_number
 from snapapp.jobs.model import FINAL, Status
 from snapapp.jobs.rows import lifecycle
 from snapapp.jobs.rows.database import together
-from snapapp.jobs.rows.people import bulk, views
+from snapapp.jobs.rows.people import bulk, lists, views
 from snapapp.jobs.rows.people.bulk import Answers
-from snapapp.jobs.rows.people.views import Filter
+from snapapp.jobs.rows.people.lists import Filter
 
 Step = Callable[[Db, Iterable[int], bulk.OnProgress, bulk.Witness], Answers]
 
@@ -52,11 +52,11 @@ def add_many(parser: ArgumentParser, flag: str, what: str) -> None:
 
 
 def retry_jobs(db: Db, arguments: Namespace) -> int:
-    return to_many(db, arguments, bulk.retry, views.dead_letters, verb="retry", participle="retried")
+    return to_many(db, arguments, bulk.retry, lists.dead_letters, verb="retry", participle="retried")
 
 
 def cancel_jobs(db: Db, arguments: Namespace) -> int:
-    return to_many(db, arguments, bulk.cancel, views.waiting, verb="cancel", participle="cancelled")
+    return to_many(db, arguments, bulk.cancel, lists.waiting, verb="cancel", participle="cancelled")
 
 
 def replay_jobs(db: Db, arguments: Namespace) -> int:
@@ -68,7 +68,7 @@ def replay_jobs(db: Db, arguments: Namespace) -> int:
 def _ended(db: Db, which: Filter) -> list[int]:
     """No index has those that ended well: as many as one call looks through, the newest first."""
     which = which if which.status else replace(which, status=Status.COMPLETED)
-    return sorted(views.matching(db, which, _MOST_REPLAYED).ids)
+    return sorted(lists.matching(db, which, _MOST_REPLAYED).ids)
 
 
 def _replay_one(db: Db, job_id: int, arguments: Namespace) -> int:

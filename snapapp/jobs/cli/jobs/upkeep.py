@@ -12,7 +12,7 @@ from snapapp.jobs.cli.typed import Add, Db, age, text
 from snapapp.jobs.model import FINAL, Status
 from snapapp.jobs.rows import leases, retention
 from snapapp.jobs.rows.database import together
-from snapapp.jobs.rows.people import audit, bulk, views
+from snapapp.jobs.rows.people import audit, bulk, lists
 
 _PAGE = 1000  # jobs in a transaction
 _SETTLED_FOR = timedelta(seconds=15)  # after a server was away, its holders get a beat to say that they live
@@ -37,7 +37,7 @@ def discard_jobs(db: Db, arguments: Namespace) -> int:
     def discard(db: Db, ids: Iterable[int], on_progress: bulk.OnProgress, witness: bulk.Witness) -> bulk.Answers:
         return bulk.discard(db, ids, why, on_progress, witness)
 
-    dead = views.dead_letters
+    dead = lists.dead_letters
     return to_many(db, arguments, discard, dead, verb="discard", participle="discarded", reason=arguments.reason)
 
 

@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 
 from snapapp.jobs.cli.typed import age, hexadecimal, text
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows.people.views import Filter
+from snapapp.jobs.rows.people.lists import Filter
 
 
 def add_filter(parser: ArgumentParser) -> None:

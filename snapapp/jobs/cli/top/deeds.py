@@ -12,8 +12,9 @@ from snapapp.jobs.rows import lifecycle
 from snapapp.jobs.rows.database import together
 from snapapp.jobs.rows.people import bulk, failures, overviews
 from snapapp.jobs.rows.people.failures import Group
+from snapapp.jobs.rows.people.lists import Filter
 from snapapp.jobs.rows.people.overviews import QueueSummary
-from snapapp.jobs.rows.people.views import Filter, JobSummary
+from snapapp.jobs.rows.people.views import JobSummary
 
 
 @dataclass(frozen=True, slots=True)

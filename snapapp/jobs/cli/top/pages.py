@@ -14,9 +14,10 @@ from snapapp.jobs.cli.top.looker import Db, House
 from snapapp.jobs.errors import InvalidJob
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows import costs
-from snapapp.jobs.rows.people import failures, overviews, views
+from snapapp.jobs.rows.people import failures, lists, overviews, views
+from snapapp.jobs.rows.people.lists import Filter
 from snapapp.jobs.rows.people.overviews import QueueSummary
-from snapapp.jobs.rows.people.views import Filter, JobSummary
+from snapapp.jobs.rows.people.views import JobSummary
 
 MOST = 200  # jobs of a list
 _LOG_LINES = 100
@@ -130,7 +131,7 @@ class Jobs(Page):
         return " ".join(["jobs", *(f"{name}={value}" for name, value in named if value), self.which.error_line or ""])
 
     def look(self, db: Db, _house: House) -> Table:
-        page = views.jobs(db, _asked_for(self.words, self.which), limit=MOST)
+        page = lists.jobs(db, _asked_for(self.words, self.which), limit=MOST)
         table = self.narrowed(_of_jobs(page.jobs, page.now, "No job matches."))
         return replace(table, note=f"among the newest {MOST}" if page.before is not None else "")
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from snapapp.jobs.rows.database import Db
 from snapapp.jobs.rows.database import run as _run
-from snapapp.jobs.rows.people.views import FITS, Filter, conditions
+from snapapp.jobs.rows.people.lists import FITS, Filter, conditions
 
 NEWEST = 5_000  # dead letters that are grouped; each may lie on a page of its own
 GROUPS = 50
