@@ -12,15 +12,8 @@ from tenacity.wait import wait_base
 from snapapp.jobs.context import found
 from snapapp.jobs.errors import DuplicateProcessor, UnknownKind
 from snapapp.jobs.model import Failure, Job
-from snapapp.jobs.schedules.slots import (
-    DuplicateSchedule,
-    InvalidSchedule,
-    Missed,
-    Routine,
-    Schedule,
-    a_routine,
-    a_schedule,
-)
+from snapapp.jobs.schedules.declared import DuplicateSchedule, Routine, Schedule, a_routine, a_schedule
+from snapapp.jobs.schedules.slots import InvalidSchedule, Missed
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

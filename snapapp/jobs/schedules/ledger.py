@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from snapapp.jobs.schedules.slots import ONE_BY_ONE, Entry, Missed, Outcome, Schedule, decide, newest
+from snapapp.jobs.schedules.declared import Schedule
+from snapapp.jobs.schedules.slots import ONE_BY_ONE, Entry, Missed, Outcome, decide, newest
 
 Db = psycopg.Connection[Any]
 

@@ -12,8 +12,9 @@ from snapapp.jobs.events import Events
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.rows.database import Line, Row
 from snapapp.jobs.schedules import ledger
+from snapapp.jobs.schedules.declared import Schedule
 from snapapp.jobs.schedules.ledger import Declaration, Settled, Standing
-from snapapp.jobs.schedules.slots import Outcome, Schedule, upcoming
+from snapapp.jobs.schedules.slots import Outcome, upcoming
 
 LOOK_EVERY = 50.0  # seconds, so that a slot is IN_TIME even if the database's clock was stepped; others may take over
 _AGAIN_AFTER = 5.0  # seconds, where something is wrong with a schedule

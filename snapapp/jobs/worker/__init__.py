@@ -4,5 +4,5 @@ The way of a job: `wakeup` (the queue has news), `claimer` (how many, and which)
 it?), `conclusion` (its end), then `finish` (with a hook) or `settler` (in batches). What a claim depends on: `pace`,
 `admission` (memory), `web_priority`. What keeps a job ours: `leases`, `watchdog` (its time). What a job may use
 meanwhile: `connections`, `engines`, `notes`. `parts` is what these share; `duties` calls them on time, `worker` holds
-them all.
+them all, `introduction` is what it says of itself.
 """

@@ -7,10 +7,8 @@ who writes it.
 
 import logging
 import os
-import platform
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from math import isfinite
 from time import monotonic
@@ -18,17 +16,16 @@ from time import monotonic
 from snapapp.jobs import events, process_hooks
 from snapapp.jobs.errors import JobInterrupted
 from snapapp.jobs.model import Finished, Interrupted, Job
-from snapapp.jobs.os import processes
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.rows import costs
 from snapapp.jobs.rows.costs import Spent
-from snapapp.jobs.rows.roster import Declared, Member
-from snapapp.jobs.schedules.ledger import Declaration
+from snapapp.jobs.schedules.declared import Routine
 from snapapp.jobs.schedules.scheduler import Watch
-from snapapp.jobs.schedules.slots import Routine
+from snapapp.jobs.worker import introduction
 from snapapp.jobs.worker.admission import Admission
 from snapapp.jobs.worker.claimer import Claimer
 from snapapp.jobs.worker.duties import Duties
+from snapapp.jobs.worker.introduction import Vitals
 from snapapp.jobs.worker.leases.heartbeat import Heartbeat
 from snapapp.jobs.worker.leases.held import JobChannel
 from snapapp.jobs.worker.leases.recovery import Recovery
@@ -44,21 +41,6 @@ _STAYS_FOR = 0.05  # seconds in which the claim waits for a slot while there is 
 _ACCOUNTS_EVERY = timedelta(seconds=1)
 _LONGEST_SLEEP = 3600.0  # seconds: threads cannot wait for the years that a job may
 _LAST_MOMENTS = 2.0  # seconds of the grace kept for handing back and leaving
-
-
-@dataclass(frozen=True, slots=True)
-class Vitals:
-    """What can be said of a worker without asking anybody."""
-
-    held: int  # jobs, running or waiting for a slot
-    claims: bool  # its claiming thread lives
-    beats: bool  # a heartbeat was confirmed within a lease
-    settles: bool  # whatever waited to be written down did not wait for a whole lease
-    last_beat_ms: int | None
-    listens: bool
-    note: str | None
-    stuck: int  # threads that ignore their deadline
-    wants_restart: str | None  # why only a new process helps
 
 
 class Worker:
@@ -92,12 +74,12 @@ class Worker:
         apart = [kind for kind, executor in self._executors.executor_of.items() if executor in here]
         self._admission = Admission(apart, parts.held_jobs, reserve_mb=self.settings.memory_free_min_mb)
         self._claimer = Claimer(parts, self._executors, self._admission, on_claimed=self._on_claimed)
-        member = self._introduce()
+        member = introduction.member(parts, self._executors)
         interrupt = self._executors.interrupt
         self._heartbeat = Heartbeat(parts, member, self._admission, interrupt=interrupt, note=self._note)
         self._recovery = Recovery(self.settings, member, parts.line("keep"), self.counts, self.events)
         self._listener = Listener(parts, on_work=self._on_notify, on_cancel=self._heartbeat.check_cancelled)
-        self._watch = Watch(self.id, parts.line("schedules"), self._declarations(), self.events)
+        self._watch = Watch(self.id, parts.line("schedules"), introduction.declarations(parts), self.events)
 
     # --- life and death ---------------------------------------------------------------------------------------
 
@@ -384,59 +366,10 @@ class Worker:
             self.wake(queue=queue)
 
     def _note(self) -> str | None:
-        """What a person should know about us, on the roster and under /actuator/health."""
-        notes = []
-        if not self._listener.is_alive:
-            notes.append("polling: LISTEN is not proven alive")
-        if self.settings.compute and (children := self._executors.by_name.get("process")) and not children.slots:
-            notes.append(f"the cluster at {self.settings.compute} is away or has no nodes")
-        if share := self._parts.web_priority.share():
-            notes.append(f"held back by the web: {share:.0%} of the time")
-        if stuck := self._executors.stuck:
-            named = ", ".join(f"{job.kind} {job.id}" for job in stuck[:5])
-            notes.append(f"threads that ignore their deadline: {len(stuck)} ({named})")
-        if held := self._admission.held:
-            notes.append(f"memory is short, held back: {', '.join(sorted(held)[:5])}")
-        if self._executors.is_worn_out:
-            notes.append("it wants a restart")
-        return "; ".join(notes) or None
+        return introduction.note(self._parts, self._executors, self._admission, listens=self._listener.is_alive)
 
     def _add_routine(self, routine: Routine) -> None:
         def skipped() -> None:
             self.events.emit(events.ROUTINE_SKIPPED, logging.WARNING, worker_id=self.id, schedule=routine.name)
 
         self._duties.add(f"schedule {routine.name}", routine.function, routine.every, on_skip=skipped)
-
-    def _declarations(self) -> list[Declaration]:
-        return [
-            Declaration(schedule, by.queue, by.max_attempts or self.settings.max_attempts, self.id)
-            for schedule in self._registry.schedules()
-            for by in [self._registry.get(schedule.name)]
-        ]
-
-    def _introduce(self) -> Member:
-        settings, pid = self.settings, os.getpid()
-        host = platform.node() or "localhost"
-        executors = self._executors.by_name
-        kinds = {name: self._executors.kinds_of(name) for name in executors}
-        slots = {name: executor.slots for name, executor in executors.items()}
-        if "process" in slots:
-            # those of a cluster come and go with it: the note says when it is away
-            slots["process"] = settings.children
-        return Member(
-            id=self.id,
-            name=settings.worker_name or f"{host}-{pid}",
-            host=host,
-            machine=processes.machine(),
-            pid=pid,
-            pid_started=processes.started(pid) or 0,
-            queues=settings.queues,
-            kinds=self._registry.kinds(),
-            declared=[
-                Declared(its.kind, its.queue, its.max_attempts or settings.max_attempts) for its in self._registry
-            ],
-            slots=sum(slots[name] for name in executors if kinds[name]),  # that can run something
-            traces=self._executors.state_file.path,
-            rooms={name: {"slots": slots[name], "kinds": kinds[name]} for name in executors},
-            membership=settings.membership,
-        )

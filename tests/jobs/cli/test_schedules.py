@@ -10,8 +10,8 @@ from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import roster
 from snapapp.jobs.rows.roster import Report
 from snapapp.jobs.schedules import ledger, views
+from snapapp.jobs.schedules.declared import a_schedule
 from snapapp.jobs.schedules.ledger import Declaration
-from snapapp.jobs.schedules.slots import a_schedule
 from tests.commands import MEMBER, Call
 from tests.factory import Db, row, statuses
 

@@ -10,7 +10,8 @@ from snapapp.jobs import events
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import roster
 from snapapp.jobs.schedules import scheduler, views
-from snapapp.jobs.schedules.slots import DuplicateSchedule, InvalidSchedule
+from snapapp.jobs.schedules.declared import DuplicateSchedule
+from snapapp.jobs.schedules.slots import InvalidSchedule
 from tests.factory import Db, at_once, statuses
 from tests.jobs.schedules.looking import (
     HOUR,

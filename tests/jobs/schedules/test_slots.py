@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapapp.jobs.registry import Registry
-from snapapp.jobs.schedules.slots import InvalidSchedule, Missed, Outcome, decide, newest, slots, spec_of, upcoming
+from snapapp.jobs.schedules.declared import spec_of
+from snapapp.jobs.schedules.slots import InvalidSchedule, Missed, Outcome, decide, newest, slots, upcoming
 from tests.jobs.schedules.looking import HOUR, MINUTE, SECOND
 
 # Nights on which the clocks change: forward, back, by half an hour, at midnight, by a whole day, twice within weeks.

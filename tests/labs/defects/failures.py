@@ -111,7 +111,7 @@ DEFECTS: dict[str, Mutant] = {
         "FC7 FC8",
         "a worker that hears no NOTIFY says nothing of it",
         "jobs/doctor/test_work::test_a_worker_that_does_not_hear_is_told",
-        ("snapapp/jobs/worker/worker.py", "        if not self._listener.is_alive:\n", "        if False:\n"),
+        ("snapapp/jobs/worker/introduction.py", "    if not listens:\n", "    if False:\n"),
     ),
     "no-word-after-a-restart": defect(
         "FC10",
