@@ -25,7 +25,7 @@ from snapapp.jobs.rows.claim import Claimant, Look, Wanted
 from snapapp.jobs.rows.database import Row
 from snapapp.jobs.rows.database import connect as connect_as_worker
 from snapapp.jobs.settings import JobsSettings
-from snapapp.jobs.worker.admission import Admission
+from snapapp.jobs.worker.capacity.admission import Admission
 from snapapp.jobs.worker.claimer import Claimer
 
 _BATCH = 100

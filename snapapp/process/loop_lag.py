@@ -5,7 +5,7 @@ from collections import deque
 from time import monotonic
 from typing import NamedTuple, Self
 
-from snapapp.jobs.worker.web_priority import WebPriority
+from snapapp.jobs.worker.capacity.web_priority import WebPriority
 
 _EVERY = 0.1  # seconds; a look takes 10 µs
 _REMEMBERED = int(60 / _EVERY)  # looks

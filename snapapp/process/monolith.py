@@ -18,7 +18,7 @@ from snapapp.jobs import Worker, tracing
 from snapapp.jobs.enqueue import Defaults
 from snapapp.jobs.process import foreground
 from snapapp.jobs.retry import pause_after
-from snapapp.jobs.worker.web_priority import WebPriority
+from snapapp.jobs.worker.capacity.web_priority import WebPriority
 from snapapp.postgres import connections, database, migrate, schema
 from snapapp.postgres.in_use import in_use
 from snapapp.processing import loading

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from time import monotonic
 
-from snapapp.jobs.worker.web_priority import WebPriority
+from snapapp.jobs.worker.capacity.web_priority import WebPriority
 from snapapp.process.loop_lag import MARK, Lag
 from tests.jobs.working import until
 

@@ -20,7 +20,7 @@ from snapapp.api.http.access import Access, is_here
 from snapapp.api.http.errors import asked_for, body_of
 from snapapp.api.http.route_counts import Traffic, pattern_of
 from snapapp.jobs import tracing
-from snapapp.jobs.worker.web_priority import WebPriority
+from snapapp.jobs.worker.capacity.web_priority import WebPriority
 
 _log = logging.getLogger(__name__)
 

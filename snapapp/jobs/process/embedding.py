@@ -12,7 +12,7 @@ from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.worker import worker
-from snapapp.jobs.worker.web_priority import WebPriority
+from snapapp.jobs.worker.capacity.web_priority import WebPriority
 
 
 class Worker(worker.Worker):

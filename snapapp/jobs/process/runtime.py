@@ -17,8 +17,8 @@ from snapapp.jobs.model import Job
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows.database import Row, connect
 from snapapp.jobs.settings import JobsSettings
+from snapapp.jobs.worker.capacity.web_priority import WebPriority
 from snapapp.jobs.worker.parts import WorkerParts
-from snapapp.jobs.worker.web_priority import WebPriority
 from snapapp.jobs.worker.worker import Worker
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from snapapp.jobs.model import Job
 from snapapp.jobs.rows import claim, leases, limits
 from snapapp.jobs.rows.claim import FIRST, HEADS_AT_ONCE, LAST, Bookmark, Claimant, Claimed, Head, Look, Wanted
 from snapapp.jobs.rows.database import is_away, waited_in_vain
-from snapapp.jobs.worker.admission import Admission
-from snapapp.jobs.worker.pace import AHEAD
+from snapapp.jobs.worker.capacity.admission import Admission
+from snapapp.jobs.worker.capacity.pace import AHEAD
 from snapapp.jobs.worker.parts import WorkerParts
 
 _BOOKMARKS = 32  # of the heads that jobs came from lately

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from snapapp.jobs.os import processes
 from snapapp.jobs.rows.roster import Declared, Member
 from snapapp.jobs.schedules.ledger import Declaration
-from snapapp.jobs.worker.admission import Admission
+from snapapp.jobs.worker.capacity.admission import Admission
 from snapapp.jobs.worker.parts import WorkerParts
 from snapapp.jobs.worker.slots import Executors
 

@@ -14,12 +14,12 @@ from snapapp.jobs.rows.costs import Ledger
 from snapapp.jobs.rows.database import Connect, Line
 from snapapp.jobs.rows.roster import Counts
 from snapapp.jobs.settings import JobsSettings
+from snapapp.jobs.worker.capacity.pace import Pace
+from snapapp.jobs.worker.capacity.web_priority import WebPriority
 from snapapp.jobs.worker.connections import JobConnections
 from snapapp.jobs.worker.finish import Transaction
 from snapapp.jobs.worker.leases.held import HeldJobs
 from snapapp.jobs.worker.notes import Notes
-from snapapp.jobs.worker.pace import Pace
-from snapapp.jobs.worker.web_priority import WebPriority
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

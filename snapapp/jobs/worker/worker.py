@@ -22,7 +22,7 @@ from snapapp.jobs.rows.costs import Spent
 from snapapp.jobs.schedules.declared import Routine
 from snapapp.jobs.schedules.scheduler import Watch
 from snapapp.jobs.worker import introduction
-from snapapp.jobs.worker.admission import Admission
+from snapapp.jobs.worker.capacity.admission import Admission
 from snapapp.jobs.worker.claimer import Claimer
 from snapapp.jobs.worker.duties import Duties
 from snapapp.jobs.worker.introduction import Vitals

@@ -18,7 +18,7 @@ from snapapp.jobs.rows.database import sqlalchemy_url
 from snapapp.jobs.rows.people import overviews, views
 from snapapp.jobs.rows.roster import Member, Report
 from snapapp.jobs.testing import run_due
-from snapapp.jobs.worker.web_priority import WebPriority
+from snapapp.jobs.worker.capacity.web_priority import WebPriority
 from tests.commands import Call
 from tests.factory import Db, ago, hence, make_job, make_jobs, move, row
 from tests.jobs.executors.test_executors import put

@@ -238,7 +238,9 @@ def test_a_slot_that_rests_belongs_to_no_trace(
         places.append((tracing.current.get(), trace.get_current_span().get_span_context().is_valid))
 
     monkeypatch.setattr(tracing, "tracer", spans.Spans(TracerProvider()))
-    monkeypatch.setattr("snapapp.jobs.worker.web_priority.WebPriority.give_way", look)  # the first that a slot does
+    monkeypatch.setattr(
+        "snapapp.jobs.worker.capacity.web_priority.WebPriority.give_way", look
+    )  # the first that a slot does
     registry.processor("quick")(lambda _job: None)
     with working(url, registry, concurrency=1):
         for _ in range(3):

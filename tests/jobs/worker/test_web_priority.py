@@ -8,8 +8,8 @@ import pytest
 
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
-from snapapp.jobs.worker import web_priority as courtesies
-from snapapp.jobs.worker.web_priority import WebPriority
+from snapapp.jobs.worker.capacity import web_priority as courtesies
+from snapapp.jobs.worker.capacity.web_priority import WebPriority
 from tests.factory import Db, make_jobs
 from tests.jobs.working import quick_settings, until
 

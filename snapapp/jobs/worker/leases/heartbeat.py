@@ -12,7 +12,7 @@ from snapapp.jobs.rows import leases as leases_rows
 from snapapp.jobs.rows import roster
 from snapapp.jobs.rows.database import Db, row_by_row
 from snapapp.jobs.rows.roster import Member, Report
-from snapapp.jobs.worker.admission import Admission
+from snapapp.jobs.worker.capacity.admission import Admission
 from snapapp.jobs.worker.parts import WorkerParts
 
 Interrupt = Callable[[Job, JobsError], None]
