@@ -13,7 +13,8 @@ from tests.factory import Db, scalar
 from tests.jobs.working import until
 from tests.web.conftest import CONTRASTS, Complaints, Server, opened
 from tests.web.test_axe import violations
-from tests.web.test_operator import brete, go, moments, ready, url
+from tests.web.test_first_minute import PATIENCE, SOME_FRAMES
+from tests.web.test_operator import brete, go, moments, ready, send, url
 from tests.web.test_share import english_in
 
 __all__ = ["brete", "url"]  # fixtures
@@ -101,6 +102,74 @@ def test_a_mark_whose_answer_was_lost_is_not_filed_again(page: Page, brete: Path
     page.evaluate("dispatchEvent(new Event('online'))")
     expect(waiting(page)).to_have_count(0)
     expect(moments(page)).to_have_count(1)
+    assert len(filed(db)) == 1
+
+
+COUNT_CARDS = """() => {
+    const list = document.getElementById("moments");
+    window.most = list.children.length;
+    const count = () => (window.most = Math.max(window.most, list.children.length));
+    new MutationObserver(count).observe(list, { childList: true });
+}"""
+OF_ONE = re.compile("/v2/snaps/[0-9a-f-]{36}$")
+
+
+def test_a_moment_that_is_heard_of_before_its_mark_is_answered_is_one_card(page: Page, brete: Path, db: Db) -> None:
+    """An event tells of it, then the line breaks, then the answer comes: all the while there is one card."""
+    ready(page, brete)
+    page.evaluate(COUNT_CARDS)
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+        route.fetch()
+
+    page.route("**/v2/snaps", hold)
+    with page.expect_response(OF_ONE):
+        page.keyboard.press("s")
+    [filing] = held
+    filing.abort()
+    expect(moments(page).first.locator(".state")).to_have_text("waits for the line")
+    page.locator("#videos button").click()  # the same again
+    page.evaluate("document.activeElement.blur()")
+    page.unroute("**/v2/snaps")
+    page.evaluate("dispatchEvent(new Event('online'))")
+    expect(page.locator("#waiting")).to_be_hidden()
+    expect(moments(page).first.locator(".state")).to_have_text(SOME_FRAMES, timeout=PATIENCE)
+    assert page.evaluate("window.most") == 1
+    page.keyboard.press("s")  # the same moment once more: two marks are two moments
+    expect(moments(page)).to_have_count(2)
+    expect(moments(page).first.locator(".state")).to_have_text(SOME_FRAMES, timeout=PATIENCE)
+    assert page.evaluate("window.most") == 2
+    assert filed(db) == [0, 0]
+
+
+def test_a_moment_on_its_way_is_a_card_after_another_video_too(page: Page, brete: Path, tmp_path: Path) -> None:
+    ready(page, brete)
+    page.route("**/v2/snaps", lambda route: route.abort())
+    page.keyboard.press("s")
+    expect(moments(page).first.locator(".state")).to_have_text("waits for the line")
+    other = tmp_path / "curral.mp4"
+    other.write_bytes(brete.read_bytes() + (8).to_bytes(4, "big") + b"free")
+    send(page, other)
+    expect(page.locator("#video-title")).to_have_text("curral.mp4")
+    expect(moments(page)).to_have_count(0)
+    page.locator("#videos button", has_text="brete.mp4").click()
+    expect(moments(page).first.locator(".state")).to_have_text("waits for the line")
+    page.unroute("**/v2/snaps")
+
+
+def test_what_another_window_has_sent_is_one_card_here(page: Page, site: Server, brete: Path, db: Db) -> None:
+    ready(page, brete)
+    page.route("**/v2/snaps", lambda route: route.abort())
+    page.keyboard.press("s")
+    expect(moments(page).first.locator(".state")).to_have_text("waits for the line")
+    other = page.context.new_page()
+    other.goto(site.home)
+    expect(moments(other)).to_have_count(1)
+    expect(waiting(page)).to_have_count(0)
+    expect(moments(page)).to_have_count(1)
+    expect(moments(page).first.locator(".state")).to_have_text(SOME_FRAMES, timeout=PATIENCE)
     assert len(filed(db)) == 1
 
 

@@ -109,6 +109,7 @@ export function submit(marked) {
       const answer = (await filedBefore(marked)) ?? (await file(marked));
       marked.etag = answer.headers.get("ETag");
       marked.snap = await answer.json();
+      onTheirWay.delete(marked.key);
       waiting.forget(marked.key);
     } catch (error) {
       await fail(marked, error);
@@ -140,7 +141,9 @@ async function filedBefore({ keptAt, wanted: { videoId, nickname, startSeconds }
   return null;
 }
 
-const onTheirWay = new Map(); // by key: those that were marked since this page was opened
+const onTheirWay = new Map(); // by key: marked here, or sent from here, and neither answered nor forgotten
+
+export const unanswered = () => [...onTheirWay.values()].filter(({ removed }) => !removed);
 
 async function fail(marked, error) {
   marked.error = error.message;

@@ -2,7 +2,7 @@
 // and what can be done.
 
 import { at, client, local, make, pause, put } from "/static/page.js";
-import { describe, describeSnap, forgetTarget, isShown, learnName, submit, unsaved } from "/static/marking.js";
+import { describe, describeSnap, forgetTarget, isShown, learnName, submit, unanswered, unsaved } from "/static/marking.js";
 import { isNamed, momentOf, nameOf, stateOf } from "/static/moment.js";
 import { operator } from "/static/operator.js";
 import { player } from "/static/player.js";
@@ -31,13 +31,16 @@ export async function showVideo(video) {
   entries = [];
   offset = 0;
   at("moments").replaceChildren();
+  for (const marked of unanswered()) hear(marked);
   paint();
   await more();
 }
 
+const read = (from) => ask(`/v2/videos/${shown}/snaps?sortBy=createdAt&sortDir=desc&limit=${AT_ONCE}&offset=${from}`);
+
 async function more() {
   const mine = shown;
-  const found = await ask(`/v2/videos/${mine}/snaps?sortBy=createdAt&sortDir=desc&limit=${AT_ONCE}&offset=${offset}`);
+  const found = await read(offset);
   if (mine !== shown) return;
   offset += found.items.length;
   for (const snap of found.items) learn(snap);
@@ -54,12 +57,23 @@ function say(words) {
 /** A moment that was marked here, or about which something has changed. */
 export function hear(marked) {
   if (marked.removed || marked.video?.videoId !== shown) return;
-  const known = entries.find((each) => each.marked === marked) ?? (marked.snap && entryOf(marked.snap.snapId));
+  const filed = marked.snap && entries.find(({ snap }) => snap?.snapId === marked.snap.snapId);
+  const known = entries.find((each) => each.marked === marked) ?? filed;
   if (known) known.marked = marked;
-  else entries.unshift({ marked, snap: null });
+  else entries.unshift({ marked, snap: null, others: marked.snap || marked.error ? [] : entries.filter((each) => isOf(marked, each)) });
+  if (filed && filed !== known) {
+    known.snap = filed.snap; // it was heard of before it was answered
+    entries = entries.filter((each) => each !== filed);
+  }
   if (marked.snap) learn(marked.snap);
   paint();
 }
+
+const isOf = ({ wanted }, { snap }) => snap?.nickname === wanted.nickname && snap.startSeconds === wanted.startSeconds;
+
+/** Events or a list may tell of a snap before its mark is answered. Until then the mark's card stands for both; `others`
+    are those that were there when it was marked. */
+const isAnothers = (entry) => !entry.marked && entries.some(({ marked, snap, others }) => marked && !snap && isOf(marked, entry) && !others.includes(entry));
 
 function learn(snap) {
   if (snap.videoId !== shown) return;
@@ -148,12 +162,13 @@ function paint() {
 
 function draw() {
   const list = at("moments");
-  const wanted = entries.map((entry) => (entry.card ??= card(entry)));
+  const visible = entries.filter((entry) => !isAnothers(entry));
+  const wanted = visible.map((entry) => (entry.card ??= card(entry)));
   for (const old of [...list.children]) if (!wanted.some((each) => each.item === old)) old.remove();
   wanted.forEach(({ item }, place) => list.children[place] !== item && list.insertBefore(item, list.children[place] ?? null));
-  for (const entry of entries) fill(entry);
-  at("no-moments").hidden = entries.length > 0 || !shown;
-  drawTimeline();
+  for (const entry of visible) fill(entry);
+  at("no-moments").hidden = visible.length > 0 || !shown;
+  drawTimeline(visible);
 }
 
 function card(entry) {
@@ -220,9 +235,21 @@ function actionsOf(entry, snap) {
   return actions;
 }
 
+const entryWaiting = (key) => entries.find((each) => each.marked?.key === key && !snapOf(each));
+
 waiting.onForgotten((key) => {
-  const entry = entries.find((each) => each.marked?.key === key && !snapOf(each));
+  const entry = entryWaiting(key);
   if (entry) drop(entry);
+});
+
+/** Another window has sent it, or forgotten it. One that is on its way from here is answered here. */
+waiting.onGone(async (key) => {
+  const entry = entryWaiting(key);
+  if (!entry?.marked.waits) return;
+  drop(entry);
+  const mine = shown;
+  const { items } = await read(0).catch(() => ({ items: [] }));
+  if (mine === shown) for (const snap of items) learn(snap);
 });
 
 function drop(entry) {
@@ -274,10 +301,10 @@ at("delete-no").addEventListener("click", () => at("delete").close(""));
 
 // --- on the timeline --------------------------------------------------------------------------------------------
 
-function drawTimeline() {
+function drawTimeline(visible) {
   const { length } = player;
   const marks = length
-    ? entries.map((entry) => {
+    ? visible.map((entry) => {
         const snap = snapOf(entry);
         const words = `${snap ? nameOf(snap) : t("not described yet")}, ${clock(secondsOf(entry))}`;
         const mark = make("button", { type: "button", className: "tick", title: words });

@@ -19,6 +19,7 @@ const atOnce = new Set(); // keys: sent for the first time just now, and shown o
 
 let unkept = []; // those that the browser had no room for: they last as long as the page
 let hearForgotten = () => {};
+let hearGone = () => {};
 
 const kept = () => JSON.parse(localStorage.getItem(KEPT) ?? "[]");
 const all = () => [...kept(), ...unkept];
@@ -55,6 +56,11 @@ export function forget(key) {
 /** `listener(key)` is called when somebody forgets one in the list. */
 export function onForgotten(listener) {
   hearForgotten = listener;
+}
+
+/** `listener(key)` is called when another window has sent one, or forgotten it. */
+export function onGone(listener) {
+  hearGone = listener;
 }
 
 /** Another window has signed in somebody else since: what is sent from here now would be sent for them. */
@@ -105,7 +111,11 @@ function later() {
 }
 
 addEventListener("online", sendAll);
-addEventListener("storage", ({ key }) => key === KEPT && show()); // another window has sent some
+addEventListener("storage", ({ key, oldValue }) => {
+  if (key !== KEPT) return;
+  for (const each of JSON.parse(oldValue ?? "[]")) if (!isWaiting(each.key)) hearGone(each.key);
+  show();
+});
 
 function show() {
   const held = ours().filter(({ key }) => !atOnce.has(key));
