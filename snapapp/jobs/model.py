@@ -198,6 +198,7 @@ class Retried:
     failure: Failure
     delay: timedelta
     memory_mb: int | None = None  # it ran short of memory: with nothing beside it, and this limit
+    ran: bool = True  # False: nowhere is as large as what it wants
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +212,7 @@ class Buried:
 @dataclass(frozen=True, slots=True)
 class Snoozed:
     delay: timedelta
+    ran: bool = True  # False: there was no place to run it
 
 
 @dataclass(frozen=True, slots=True)

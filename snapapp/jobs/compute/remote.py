@@ -1,20 +1,22 @@
 """A slot whose jobs run in a child on a node of the cluster. It watches from here: the lease, a cancel, the time."""
 
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
-from tenacity.wait import wait_base
+from tenacity.wait import wait_base, wait_fixed
 
 from snapapp.jobs.compute.cluster import Cluster, Place, Size
 from snapapp.jobs.context import Within
-from snapapp.jobs.errors import ChildDied, JobTimeout, NoPlace, Permanent
+from snapapp.jobs.errors import ChildDied, JobTimeout, NoPlace
 from snapapp.jobs.executors import attempt
 from snapapp.jobs.executors.children import Order, fields, hear, outcome_of
 from snapapp.jobs.executors.runners import Runner
-from snapapp.jobs.model import Failure, Interrupted, Job, Outcome
+from snapapp.jobs.model import Failure, Interrupted, Job, Outcome, Retried
 from snapapp.jobs.registry import Processor
 from snapapp.jobs.settings import JobsSettings
 
+_LARGER_IN = wait_fixed(300)  # seconds, in which whoever keeps the nodes may start a larger one
 _PLACE_IN = 30.0  # seconds that a job waits for a node; then another one may have its turn
 _SAYS_IN = 10.0  # seconds after its time limit in which a node may still say what came of it
 _STOPS_IN = 5.0  # seconds in which a node may say that a child was killed
@@ -47,12 +49,9 @@ class Remote(Runner):
     def _attempt(self, job: Job, processor: Processor, wait: wait_base, limit_mb: int) -> Outcome:
         if job.stop:
             raise job.stop
-        if self._exceeds_all(Size(limit_mb, processor.cores)):
-            sizes = " or ".join(f"{memory} MB and cores: {cores}" for memory, cores in sorted(self._cluster.sizes))
-            raise Permanent(
-                f"{job.kind} job {job.id} wants {limit_mb} MB and cores: {processor.cores}, and no node of the cluster "
-                f"is as large; they have {sizes}"
-            )
+        size = Size(limit_mb, processor.cores)
+        if self._exceeds_all(size):
+            return self._until_one_is_larger(job, size)
         place = self._place
         if place is None:  # the lease was in doubt when there was to be one, or the first nodes have just come
             return Interrupted()
@@ -70,6 +69,16 @@ class Remote(Runner):
             failure = Failure.told(told["error"], told["trace"], lacked_memory=bool(told["lacked_memory"]))
             return attempt.failed(job, failure, wait)
         return outcome_of(job, end["answer"], wait, limit_mb)
+
+    def _until_one_is_larger(self, job: Job, size: Size) -> Outcome:
+        """Such a node may yet come, so only the last attempt is the end of it."""
+        sizes = " or ".join(f"{memory} MB and cores: {cores}" for memory, cores in sorted(self._cluster.sizes))
+        error = NoPlace(
+            f"{job.kind} job {job.id} wants {size.memory_mb} MB and cores: {size.cores}, and no node of the cluster "
+            f"has been as large yet; they have {sizes}"
+        )
+        outcome = attempt.failed(job, Failure.of(error), _LARGER_IN)
+        return replace(outcome, ran=False) if isinstance(outcome, Retried) else outcome
 
     def _exceeds_all(self, size: Size) -> bool:
         """Known only once there was a node."""

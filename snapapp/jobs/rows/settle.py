@@ -61,20 +61,19 @@ UPDATE snap_processing_job AS job
                             WHEN its.interrupted AND job.interruptions >= %(allowed)s THEN job.attempt_count
                             ELSE job.attempt_count - 1 END,
        interruptions = job.interruptions + its.interrupted::integer,
-       -- only a hand-back says nothing of the job: any other end is one that it came to by itself
-       losses = CASE WHEN cancel_requested_at IS NULL AND its.status = 'PENDING' AND its.delay IS NULL
-                     THEN job.losses ELSE 0 END,
+       -- what was handed back, or had no place to run, has shown nothing: it is as suspect as it was
+       losses = CASE WHEN cancel_requested_at IS NULL AND NOT its.ended THEN job.losses ELSE 0 END,
        gate = CASE WHEN job.gate IN ('held', 'later') THEN CASE WHEN its.delay IS NULL THEN 'held' ELSE 'later' END
                    WHEN num_nonnulls(its.memory_mb, job.memory_mb) > 0 THEN 'alone'
-                   WHEN its.status = 'PENDING' AND its.delay IS NULL THEN job.gate
+                   WHEN NOT its.ended THEN job.gate
                    ELSE 'open' END,
        memory_mb = coalesce(its.memory_mb, job.memory_mb),
        claimed_by = NULL, locked_at = NULL, lock_expires_at = NULL, lease_seq = job.lease_seq + 1
   FROM patience, unnest(
            %(id)s::bigint[], %(lease_seq)s::bigint[], %(status)s::text[], %(interrupted)s::boolean[],
            %(delay)s::interval[], %(error)s::text[], %(entry)s::jsonb[], %(ran_for)s::float8[],
-           %(memory_mb)s::integer[])
-       AS its (id, lease_seq, status, interrupted, delay, error, entry, ran_for, memory_mb)
+           %(memory_mb)s::integer[], %(ended)s::boolean[])
+       AS its (id, lease_seq, status, interrupted, delay, error, entry, ran_for, memory_mb, ended)
  WHERE job.id = its.id AND job.lease_seq = its.lease_seq
 RETURNING job.id, job.status
 """
@@ -93,6 +92,7 @@ class _End(NamedTuple):
     entry: str | None = None
     ran_for: float | None = None
     memory_mb: int | None = None
+    ended: bool = True  # the attempt, by itself
 
 
 class Settled(NamedTuple):
@@ -138,7 +138,7 @@ def complete(db: Db, finished: Iterable[tuple[Lease, str | None, float]], *, pat
 
 def hand_back(db: Db, leases: Iterable[tuple[Lease, bool]], *, interruptions_allowed: int) -> set[int]:
     """Gives jobs back with their attempt, for a shutdown or because they were too many. Each with: had it started?"""
-    ends = [_End(*lease, "PENDING", interrupted=started) for lease, started in leases]
+    ends = [_End(*lease, "PENDING", interrupted=started, ended=False) for lease, started in leases]
     return set(_end(db, ends, interruptions_allowed))
 
 
@@ -179,8 +179,8 @@ def _end(db: Db, ends: Iterable[_End], interruptions_allowed: int, patience: str
 def _ending(finished: Finished) -> _End:
     job, outcome, ran_for = finished
     match outcome:
-        case Retried(failure, delay, memory_mb):
-            again = _End(*job.lease, "RETRY_WAIT", delay=delay, memory_mb=memory_mb, ran_for=ran_for)
+        case Retried(failure, delay, memory_mb, ran):
+            again = _End(*job.lease, "RETRY_WAIT", delay=delay, memory_mb=memory_mb, ran_for=ran_for, ended=ran)
             return again._replace(error=failure.error, entry=_entry(finished, failure))
         case Buried(failure, ran):
             over = _End(*job.lease, "FAILED", error=failure.error, ran_for=ran_for)
@@ -188,10 +188,10 @@ def _ending(finished: Finished) -> _End:
         case Stopped(failure):
             over = _End(*job.lease, "CANCELLED", error=failure.error, ran_for=ran_for)
             return over._replace(entry=_entry(finished, failure))
-        case Snoozed(delay):
-            return _End(*job.lease, "PENDING", False, delay)
+        case Snoozed(delay, ran):
+            return _End(*job.lease, "PENDING", delay=delay, ended=ran)
         case Interrupted():
-            return _End(*job.lease, "PENDING", interrupted=job.started_at is not None)
+            return _End(*job.lease, "PENDING", interrupted=job.started_at is not None, ended=False)
         case _:
             raise TypeError(f"{outcome!r} is not written down by settle")
 

@@ -70,7 +70,8 @@ class Begin:
         if job.stop:
             outcome = _unbegun(job)
         elif isinstance(error, NoPlace):
-            outcome = Snoozed(_PLACES_IN)  # or, as the oldest that is due, it would keep the others from the slots
+            # not at once: as the oldest that is due it would keep the others from the slots
+            outcome = Snoozed(_PLACES_IN, ran=False)
         else:
             self._closed.wait(_AGAIN_IN)
             outcome = Interrupted()

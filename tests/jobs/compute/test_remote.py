@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("distributed", reason="Dask is not installed: pip install 'snapapp[compute]'")
 
 from distributed import Client
-from tenacity import wait_none
+from tenacity import wait_fixed, wait_none
 
 from snapapp.jobs.compute import cluster as cluster_module
 from snapapp.jobs.compute import node
@@ -29,7 +29,7 @@ from snapapp.jobs.os.processes import started
 from snapapp.jobs.registry import Processor, Registry
 from snapapp.jobs.rows import lifecycle
 from tests import ROOT
-from tests.factory import Db, row, scalar
+from tests.factory import Db, ago, make_job, move, row, scalar
 from tests.jobs.compute import free_port
 from tests.jobs.compute.clusters import NODE, Cluster
 from tests.jobs.executors.test_executors import put
@@ -343,15 +343,32 @@ def test_what_no_node_has_room_for_now_comes_again_later_and_uncharged(
         assert scalar(db, "SELECT next_retry_at > now() + '20 s' FROM snap_processing_job WHERE id = %s", waits)
 
 
-def test_what_exceeds_every_node_fails_and_says_so(
-    url: str, db: Db, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, registry: Registry
+def test_what_exceeds_every_node_fails_in_the_end_and_says_so(
+    url: str, db: Db, cluster: Cluster, registry: Registry
 ) -> None:
-    monkeypatch.setattr("snapapp.jobs.compute.remote._PLACE_IN", 8.0)
     registry.processor("huge", executor="process", memory_mb=1_000_000)(kinds.compute)
     with working(url, registry, compute=cluster.typed):
-        dead = until_status(db, put(db, "huge"), "FAILED")
-    assert "wants 1000000 MB and cores: 1, and no node of the cluster is as large" in dead.last_error
+        dead = until_status(db, put(db, "huge", max_attempts=1), "FAILED")
+    assert "NoPlace: huge job" in dead.last_error
+    assert "wants 1000000 MB and cores: 1, and no node of the cluster has been as large yet" in dead.last_error
     assert "they have 3000 MB and cores: 1" in dead.last_error
+
+
+def test_what_exceeds_every_node_so_far_waits_for_a_larger_one(
+    url: str, db: Db, own_cluster: Cluster, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.processor("larger", executor="process", memory_mb=4000)(kinds.compute)
+    with working(url, registry, compute=own_cluster.typed):
+        waits = make_job(db, kind="larger", losses=2, gate="alone", max_attempts=100)
+        until(lambda: row(db, waits).status == "RETRY_WAIT")
+        now = row(db, waits)
+        assert "no node of the cluster has been as large yet" in now.last_error
+        assert (now.losses, now.gate) == (2, "alone")  # it has shown nothing, so it is as suspect as before
+        assert scalar(db, "SELECT next_retry_at > now() + '4 min' FROM snap_processing_job WHERE id = %s", waits)
+        monkeypatch.setattr("snapapp.jobs.compute.remote._LARGER_IN", wait_fixed(1))
+        own_cluster.start_node("larger", memory_mb=5000)
+        move(db, waits, next_retry_at=ago(seconds=1))
+        until_status(db, waits, "COMPLETED")
 
 
 def test_memory_is_not_raised_above_the_largest_node(url: str, db: Db, own_cluster: Cluster) -> None:

@@ -116,6 +116,18 @@ def test_a_snoozed_job_gets_its_attempt_back(db: Db) -> None:
     assert now.next_retry_at > hence(seconds=50)
 
 
+@pytest.mark.parametrize(
+    ("ending", "status"),
+    [(Snoozed(SECOND, ran=False), "PENDING"), (Retried(OOPS, SECOND, ran=False), "RETRY_WAIT")],
+    ids=["no place now", "no place as large"],
+)
+def test_a_suspect_without_a_place_to_run_is_as_suspect_as_it_was(db: Db, ending: Outcome, status: str) -> None:
+    held = running_job(db, losses=2, gate="alone")
+    assert settle.settle(db, Finished(held, ending, None)) == status
+    now = row(db, held.id)
+    assert (now.losses, now.gate, now.next_retry_at > hence(seconds=0)) == (2, "alone", True)
+
+
 def test_the_last_twenty_errors_are_kept(db: Db) -> None:
     """FD13, R8."""
     made = make_job(db, "RUNNING", max_attempts=100, errors=[{"attempt": n} for n in range(1, 20)])

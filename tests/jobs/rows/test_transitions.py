@@ -96,6 +96,14 @@ STEPS = {
         settled(Snoozed(DELAY)),
         {"RUNNING": To("PENDING", attempts=1), "RUNNING, unwanted": To("CANCELLED", attempts=1)},
     ),
+    "snooze, without a place to run": Step(
+        settled(Snoozed(DELAY, ran=False)),
+        {"RUNNING": To("PENDING", attempts=1, losses=1), "RUNNING, unwanted": To("CANCELLED", attempts=1)},
+    ),
+    "retry, where no place is as large": Step(
+        settled(Retried(OOPS, DELAY, ran=False)),
+        {"RUNNING": To("RETRY_WAIT", losses=1), "RUNNING, unwanted": CANCELLED},
+    ),
     "hand_back, not started": Step(
         handed_back(started=False),
         {"RUNNING": To("PENDING", attempts=1, losses=1), "RUNNING, unwanted": To("CANCELLED", attempts=1)},
