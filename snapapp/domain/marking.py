@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
-from snapapp.domain import kinds, payloads, sharing, snaps, webhooks
+from snapapp.domain import idempotency, kinds, payloads, sharing, snaps, webhooks
 from snapapp.domain.rules.subjects import Attribute, Subject
 from snapapp.domain.snaps import NewSnap, Removal
 from snapapp.domain.tables import Share, Snap, Video
@@ -23,7 +23,7 @@ def mark(begin: Begin, queue: Queue, new: NewSnap, key: str | None, body_hash: b
     with begin() as transaction:
         db, tenant = transaction.db, transaction.code
         with transaction.as_tenant():
-            holder = snaps.hold_key(db, tenant, key, body_hash, new.id) if key else new.id
+            holder = idempotency.hold_key(db, tenant, key, body_hash, new.id) if key else new.id
             if holder != new.id:
                 return snaps.read(db, tenant, holder, hidden_too=True), True
             snap, video = snaps.create(db, tenant, new)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 from uuid import UUID, uuid4
@@ -20,7 +20,6 @@ from snapapp.domain.rules.subjects import Attribute, Subject
 from snapapp.domain.tables import (
     Correction,
     Ended,
-    IdempotencyKey,
     Kind,
     Operator,
     Snap,
@@ -29,9 +28,9 @@ from snapapp.domain.tables import (
     SubjectWord,
     Video,
 )
-from snapapp.errors import Invalid, KeyReused, SnapIsShared, SnapNotFound
+from snapapp.errors import Invalid, SnapIsShared, SnapNotFound
 
-ERROR_LONGEST, KEY_LONGEST = 4000, 200
+ERROR_LONGEST = 4000
 _JSON_CAP = 16_384  # of an overlay
 
 
@@ -182,40 +181,6 @@ def _value(attribute: Attribute) -> dict[str, str | float | None]:
     if isinstance(attribute.value, str):
         return {"text_value": attribute.value, "number_value": None}
     return {"text_value": None, "number_value": float(attribute.value)}
-
-
-# --- the same request again -------------------------------------------------------------------------------------
-
-_KEPT_FOR = timedelta(hours=24)
-
-
-def hold_key(db: Session, tenant: str, key: str, body_hash: bytes, snap_id: UUID) -> UUID:
-    """Whose the key is: `snap_id`, which the caller is to create in this transaction, or the snap that an equal
-    request made in the last 24 hours."""
-    validation.insist({"Idempotency-Key": validation.text(key, KEY_LONGEST)})
-    values = {"body_hash": body_hash, "snap_id": snap_id, "created_at": func.now()}
-    # an update where it is too old to be anybody's, so that of two that come at once the second sees the first
-    its = insert(IdempotencyKey).values(tenant=tenant, key=key, **values)
-    its = its.on_conflict_do_update(
-        index_elements=[IdempotencyKey.tenant, IdempotencyKey.key],
-        set_=values,
-        where=IdempotencyKey.created_at < func.now() - _KEPT_FOR,
-    )
-    if db.scalar(its.returning(IdempotencyKey.snap_id)):
-        return snap_id
-    there = select(IdempotencyKey).where(IdempotencyKey.tenant == tenant, IdempotencyKey.key == key)
-    held = db.scalars(there).one()
-    if held.body_hash != body_hash:
-        raise KeyReused(key)
-    return held.snap_id
-
-
-def forget_keys(db: Session, tenant: str) -> int:
-    """Those older than 24 hours; returns how many."""
-    old = delete(IdempotencyKey).where(
-        IdempotencyKey.tenant == tenant, IdempotencyKey.created_at < func.now() - _KEPT_FOR
-    )
-    return len(db.scalars(old.returning(IdempotencyKey.key)).all())
 
 
 # --- reading ----------------------------------------------------------------------------------------------------

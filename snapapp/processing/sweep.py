@@ -11,7 +11,7 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from snapapp import storage
-from snapapp.domain import snaps, tenants, videos
+from snapapp.domain import idempotency, snaps, tenants, videos
 from snapapp.jobs import Job, Permanent
 from snapapp.postgres.database import scope, session
 from snapapp.processing import child_settings
@@ -60,7 +60,7 @@ def _expired(job: Job, code: str, store: Storage, now: datetime) -> int:
     count as objects without a row."""
     kept_for, deleted = child_settings.settings().media_retention, 0
     with job.connection() as db, scope(db, code) as own:
-        snaps.forget_keys(own, code)
+        idempotency.forget_keys(own, code)
     while kept_for:
         with job.connection() as db, scope(db, code) as own:
             prefixes = snaps.expire(own, code, now - kept_for, _EXPIRED_AT_ONCE)

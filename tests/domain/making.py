@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import sqlalchemy
 from sqlalchemy.orm import Session
 
-from snapapp.domain import sharing, snaps, templates, tenants, videos, webhooks
+from snapapp.domain import idempotency, sharing, snaps, templates, tenants, videos, webhooks
 from snapapp.domain.rules.subjects import Attribute, Subject
 from snapapp.domain.snaps import Evidence, NewSnap
 from snapapp.domain.tables import Share, Snap, Video
@@ -100,7 +100,7 @@ def furnish(engine: sqlalchemy.Engine, tenant: str) -> Everything:
             template = templates.resolve(session, tenant, None)
             video = videos.at_url(session, tenant, "https://example.org/same.mp4")
             same: dict[str, Any] = {"video_id": video.id, "template_id": template.id}
-            snap_id = snaps.hold_key(session, tenant, "same-key", BODY, uuid4())
+            snap_id = idempotency.hold_key(session, tenant, "same-key", BODY, uuid4())
             marked = subject("boi-7", brinco="A1", peso_referencia=450.5)
             snap = make_snap(session, tenant, id=snap_id, subject=marked, **same)
             snaps.correct(session, tenant, snap.id, marked, by="Ana")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from sqlalchemy.orm import Session
 
-from snapapp.domain import search, snaps, templates, videos, webhooks
+from snapapp.domain import idempotency, search, snaps, templates, videos, webhooks
 from snapapp.domain.rules import subjects
 from snapapp.domain.rules.subjects import Attribute, Subject
 from snapapp.domain.search import Criteria
@@ -169,7 +169,7 @@ def test_no_function_takes_a_text_that_cannot_be_kept(own: Session, text: str) -
     snap = make_snap(own, OWN)
     for call in (
         lambda: videos.at_url(own, OWN, text),
-        lambda: snaps.hold_key(own, OWN, text, BODY, snap.id),
+        lambda: idempotency.hold_key(own, OWN, text, BODY, snap.id),
         lambda: snaps.correct(own, OWN, snap.id, subject(), by=text),
         lambda: search.mine(own, OWN, text),
         lambda: search.videos_mine(own, OWN, text),

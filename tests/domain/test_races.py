@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 import sqlalchemy
 
-from snapapp.domain import sharing, snaps, videos
+from snapapp.domain import idempotency, sharing, snaps, videos
 from snapapp.domain.snaps import Removal
 from snapapp.errors import KeyReused, SnapIsShared, SnapNotFound, VideoHasSnaps, VideoNotFound
 from snapapp.postgres import database as tenancy
@@ -78,7 +78,7 @@ def post(engine: sqlalchemy.Engine, key: str, body: bytes = BODY) -> UUID:
     snap_id = uuid4()
     with begun(engine) as session:
         with tenancy.scope(session, OWN):
-            held = snaps.hold_key(session, OWN, key, body, snap_id)
+            held = idempotency.hold_key(session, OWN, key, body, snap_id)
             if held != snap_id:
                 return snaps.read(session, OWN, held).id
             make_snap(session, OWN, id=snap_id)

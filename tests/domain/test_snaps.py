@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy
 from sqlalchemy.orm import Session
 
-from snapapp.domain import sharing, snaps, templates
+from snapapp.domain import idempotency, sharing, snaps, templates
 from snapapp.domain.snaps import Removal
 from snapapp.domain.tables import Ended, Kind, Snap, Status, Template
 from snapapp.errors import Invalid, KeyReused, SnapIsShared, SnapNotFound
@@ -134,7 +134,7 @@ def age_keys(engine: sqlalchemy.Engine, by: timedelta) -> None:
 
 def create_with_key(session: Session, key: str = "k", body: bytes = BODY) -> tuple[UUID, bool]:
     snap_id = uuid4()
-    held = snaps.hold_key(session, OWN, key, body, snap_id)
+    held = idempotency.hold_key(session, OWN, key, body, snap_id)
     if held == snap_id:
         make_snap(session, OWN, id=snap_id)
     return held, held == snap_id
@@ -166,7 +166,7 @@ def test_a_key_is_free_again_after_a_day(engine: sqlalchemy.Engine) -> None:
     age_keys(engine, timedelta(hours=23, minutes=59))
     with acting(engine, OWN) as session:
         assert create_with_key(session) == (first, False)
-        assert snaps.forget_keys(session, OWN) == 0
+        assert idempotency.forget_keys(session, OWN) == 0
     age_keys(engine, timedelta(minutes=2))
     with acting(engine, OWN) as session:
         second, is_new = create_with_key(session, body=hashlib.sha256(b"other").digest())
@@ -179,7 +179,7 @@ def test_old_keys_are_forgotten_their_snaps_stay(engine: sqlalchemy.Engine) -> N
         first, _ = create_with_key(session)
     age_keys(engine, timedelta(hours=25))
     with acting(engine, OWN) as session:
-        assert snaps.forget_keys(session, OWN) == 1
+        assert idempotency.forget_keys(session, OWN) == 1
         assert snaps.read(session, OWN, first).id == first
 
 
@@ -410,7 +410,7 @@ def test_a_snap_says_whether_it_was_ever_shared(own: Session) -> None:
 
 
 def test_a_snap_that_was_never_shared_is_deleted_with_all_that_was_its_own(own: Session) -> None:
-    snap_id = snaps.hold_key(own, OWN, "k", BODY, uuid4())
+    snap_id = idempotency.hold_key(own, OWN, "k", BODY, uuid4())
     make_snap(own, OWN, id=snap_id, subject=subject("boi-7", brinco="A1"))
     snaps.correct(own, OWN, snap_id, subject("boi-8", brinco="A1"), by="Ana")
     assert snaps.remove(own, OWN, snap_id) is Removal.DELETED

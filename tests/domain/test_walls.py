@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy
 from sqlalchemy.orm import Session
 
-from snapapp.domain import search, sharing, snaps, storage_use, templates, videos, webhooks
+from snapapp.domain import idempotency, search, sharing, snaps, storage_use, templates, videos, webhooks
 from snapapp.domain.paging import Window
 from snapapp.domain.search import Criteria
 from snapapp.domain.tables import Snap, Status
@@ -302,10 +302,10 @@ def test_what_is_made_without_a_scope_is_made_of_ones_own(
             assert videos.at_url(session, its.tenant, "https://example.org/same.mp4").id == its.snap.video_id
             assert videos.add_upload(session, its.tenant, an_upload()).id == its.upload.id
             assert templates.resolve(session, its.tenant, None).id == its.template_id
-        assert snaps.hold_key(session, "north", north.key, BODY, uuid4()) == north.snap.id
+        assert idempotency.hold_key(session, "north", north.key, BODY, uuid4()) == north.snap.id
         make_snap(session, "north", subject=subject("boi-7"))
         session.connection().exec_driver_sql("UPDATE idempotency SET created_at = created_at - interval '2 days'")
-        assert snaps.forget_keys(session, "north") == 1
+        assert idempotency.forget_keys(session, "north") == 1
     with begun(engine) as session:
         assert tenants_seen(session, "idempotency") == {"south"}
         whose = "SELECT DISTINCT snap.tenant, operator.tenant FROM snap JOIN operator ON operator.id = operator_id"
@@ -324,7 +324,7 @@ def test_lists_that_claim_to_be_another_are_empty_within_a_scope(
         assert webhooks.every(session, "south") == []
         assert templates.every(session, "south") == []
         assert webhooks.wanting(session, "south", "snap.completed") == []
-        assert snaps.forget_keys(session, "south") == 0
+        assert idempotency.forget_keys(session, "south") == 0
 
 
 def test_what_is_made_for_another_tenant_is_refused_by_row_level_security(
@@ -343,7 +343,7 @@ def test_what_is_made_for_another_tenant_is_refused_by_row_level_security(
         with refused(session):
             webhooks.add(session, "south", "https://example.org/", ["snap.failed"])
         with refused(session):
-            snaps.hold_key(session, "south", "new", b"x" * 32, uuid4())
+            idempotency.hold_key(session, "south", "new", b"x" * 32, uuid4())
 
 
 def test_a_snap_cannot_point_at_what_is_anothers(

@@ -1,7 +1,7 @@
 """What clients send about snaps, field by field as their contract has it: names, defaults, ranges, messages. It is
-described as it should be, and read as leniently as the old service read it. Nothing here knows the database."""
+described as it should be, and read as leniently as the old service read it (`lenient`). Nothing here knows the
+database."""
 
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
@@ -9,10 +9,8 @@ from uuid import UUID
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
     ConfigDict,
     Field,
-    StrictBool,
     StringConstraints,
     ValidationError,
     ValidationInfo,
@@ -23,75 +21,14 @@ from pydantic import (
     model_validator,
 )
 
-from snapapp.api.http.schema import DECIMAL, HIGHEST_ID, Asked, Moment, Number, Real, Said, at_most, whole
+from snapapp.api.http.schema import HIGHEST_ID, Number, Real, Said, at_most, whole
+from snapapp.api.product.lenient import Filmed, LowerCase, Meant, Numbers, Switch, Texts, UpperCase, as_switch
 from snapapp.domain.rules import snaps as rules
 from snapapp.domain.rules.snaps import Range
 
 
 def _within(limits: Range, **more: Any) -> Any:
     return Field(ge=limits.least, le=limits.most, **more)
-
-
-# --- as lenient as the old service ------------------------------------------------------------------------------
-
-
-class Meant(Asked):
-    """Blanks around a text do not count, and a blank one was not given: what a form left empty, it sends as well."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _blank_is_nothing(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        stripped = {name: value.strip() if isinstance(value, str) else value for name, value in given.items()}
-        return {name: value for name, value in stripped.items() if value != "" or name in _MAY_BE_EMPTY}
-
-
-_MAY_BE_EMPTY = ("stringValue", "string_value")  # to have no value is something else than to have no text
-
-
-def _as_text(given: object) -> object:
-    return str(given) if isinstance(given, int | float) and not isinstance(given, bool) else given
-
-
-def _as_number(given: object) -> object:
-    """A fraction goes on to where it is judged, also as what should be whole."""
-    if not isinstance(given, str) or not DECIMAL.fullmatch(given):
-        return given
-    return int(given) if given.removeprefix("-").isdecimal() else float(given)
-
-
-def _as_switch(given: object) -> object:
-    return {"true": True, "false": False}.get(given.strip().lower(), given) if isinstance(given, str) else given
-
-
-def _as_moment(given: object) -> object:
-    """Since 1970, in seconds; in milliseconds where those would be later than any that is taken."""
-    number = _as_number(given)
-    if isinstance(number, bool) or not isinstance(number, int | float):
-        return given
-    try:
-        return datetime.fromtimestamp(number / 1000 if abs(number) >= _MILLISECONDS else number, UTC)
-    except (OverflowError, ValueError, OSError):
-        return given
-
-
-def _in_lower_case(given: object) -> object:
-    return given.lower() if isinstance(given, str) else given
-
-
-def _in_upper_case(given: object) -> object:
-    return given.upper() if isinstance(given, str) else given
-
-
-_MILLISECONDS = 300_000_000_000  # in 1979; as seconds, in 11476
-
-Texts = BeforeValidator(_as_text)
-Numbers = BeforeValidator(_as_number)
-LowerCase = BeforeValidator(_in_lower_case)
-UpperCase = BeforeValidator(_in_upper_case)
-Switch = Annotated[StrictBool, BeforeValidator(_as_switch)]
-Filmed = Annotated[Moment, BeforeValidator(_as_moment)]
 
 
 # --- who marks what ---------------------------------------------------------------------------------------------
@@ -229,7 +166,7 @@ class Overlay(Meant):
     @model_validator(mode="before")
     @classmethod
     def _is_judged_only_when_drawn(cls, given: Any) -> Any:
-        if not isinstance(given, dict) or _as_switch(given.get("enabled")) is True:
+        if not isinstance(given, dict) or as_switch(given.get("enabled")) is True:
             return given
         return {"enabled": given.get("enabled")}
 

@@ -13,7 +13,8 @@ from snapapp.api.http.files.upload_parser import NO_VIDEO, looks_like_a_video
 from snapapp.api.http.schema import Said
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.http.tenancy import Begins, Claimed, code_of
-from snapapp.api.product.snap_schema import Meant, VideoUrl
+from snapapp.api.product.lenient import Meant
+from snapapp.api.product.snap_schema import VideoUrl
 from snapapp.api.product.snaps import refuse_without_room
 from snapapp.api.product.videos.remote_playback import BEGIN_WITHIN, Played, too_many
 from snapapp.api.product.videos.videos import VideoShown

@@ -1,10 +1,8 @@
 """/v2/uploads: the tus protocol 1.0 with creation, termination, expiration and checksum. A file comes in as many parts
 as the line breaks it into; when the last byte is there it is a video, as if it had come to /v2/videos in one piece."""
 
-import asyncio
 import base64
 import binascii
-import hashlib
 import re
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -17,14 +15,14 @@ from fastapi import APIRouter, Depends, HTTPException, Path, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect
 
 from snapapp.api.http.deps import House, RequestId
 from snapapp.api.http.errors import may_be
-from snapapp.api.http.files.upload_parser import BEGINNING, NO_VIDEO, PIECE, file_name, looks_like_a_video
+from snapapp.api.http.files.upload_parser import file_name
 from snapapp.api.http.schema import Shown
 from snapapp.api.http.tenancy import Begins, Claimed, code_of
 from snapapp.api.product.videos import uploads
+from snapapp.api.product.videos.upload_pieces import COME_BACK, DIGESTS, Proof, append
 from snapapp.domain import storage_use
 from snapapp.domain.transactions import Begin
 from snapapp.errors import StorageUsedUp
@@ -33,13 +31,9 @@ from snapapp.storage import NoRoom, NotStored, UploadExpired, UploadInUse, Uploa
 from snapapp.storage.resumable import Announced, Held, State
 
 VERSION = "1.0.0"
-SILENT = 20.0  # seconds: a line that broke without a word must not hold the upload against whoever goes on
 _UNFINISHED_MAX = 200  # of one tenant
 _METADATA_MAX = 4096
 _PAIR = re.compile(r"[!-+\-.-~]+( [A-Za-z0-9+/]*={0,2})?")
-_DIGESTS = {"sha1": hashlib.sha1, "sha256": hashlib.sha256}
-_MISMATCH = 460  # of tus: the checksum is another one
-_COME_BACK = {"Retry-After": "2"}
 
 
 class _Tus(APIRoute):
@@ -139,7 +133,7 @@ async def show_protocol(house: House) -> Response:
         "Tus-Version": VERSION,
         "Tus-Extension": "creation,termination,expiration,checksum",
         "Tus-Max-Size": str(house.settings.upload_max_mb * uploads.MB),
-        "Tus-Checksum-Algorithm": ",".join(_DIGESTS),
+        "Tus-Checksum-Algorithm": ",".join(DIGESTS),
     }
     return Response(status_code=204, headers=said)
 
@@ -231,7 +225,7 @@ async def append_to_upload(
         if length.isdigit() and offset + int(length) > state.announced.length:
             raise UploadTooLarge(state.announced.length)
         if not state.is_whole:
-            await _append(house, request, held, proof)
+            await append(house, request, held, proof)
         state = held.state
         if state.is_whole and state.announced.kept_as is None:
             state = await run_in_threadpool(_kept, house, begin, held, upload_id, request_id)
@@ -265,88 +259,12 @@ async def stand_in(
     raise HTTPException(400, "X-HTTP-Method-Override is PATCH or DELETE")
 
 
-# --- its bytes --------------------------------------------------------------------------------------------------
-
-
-class _Proof:
-    """What the client says of the bytes of one body."""
-
-    def __init__(self, said: str) -> None:
-        name, _, digest = said.partition(" ")
-        if name not in _DIGESTS:
-            raise HTTPException(400, f"Upload-Checksum is one of {', '.join(_DIGESTS)}")
-        try:
-            self._wanted = base64.b64decode(digest, validate=True)
-        except ValueError:  # of what is not ASCII, too
-            raise HTTPException(400, "Upload-Checksum is no base64") from None
-        self._digest = _DIGESTS[name]()
-
-    def update(self, data: bytes) -> None:
-        self._digest.update(data)
-
-    @property
-    def holds(self) -> bool:
-        return self._digest.digest() == self._wanted
-
-
-def _meant(request: Request) -> tuple[int, _Proof | None]:
+def _meant(request: Request) -> tuple[int, Proof | None]:
     _same_version(request)
     if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/offset+octet-stream":
         raise HTTPException(415, "The body is to be application/offset+octet-stream", {"Connection": "close"})
     proof = request.headers.get("Upload-Checksum")
-    return _number(request, "Upload-Offset"), _Proof(proof) if proof else None
-
-
-async def _append(house: Monolith, request: Request, held: Held, proof: _Proof | None) -> None:
-    if proof:
-        await run_in_threadpool(held.doubt)
-    await _append_pieces(house, request, held, proof)
-    if proof and not proof.holds:
-        raise HTTPException(_MISMATCH, "The checksum is another one: what came is not kept")
-    if proof:
-        await run_in_threadpool(held.trust)
-
-
-async def _append_pieces(house: Monolith, request: Request, held: Held, proof: _Proof | None) -> None:
-    """To the last byte that arrived, however the line ends."""
-    stream, gathered = request.stream(), bytearray()
-    is_judged = held.state.offset >= BEGINNING
-    why: HTTPException | None = None
-    while why is None:
-        try:
-            async with asyncio.timeout(SILENT):
-                data = await anext(stream, None)
-        except TimeoutError:
-            why = HTTPException(408, f"No byte came for {SILENT:.0f} s; what came is kept")
-        except ClientDisconnect:
-            why = HTTPException(400, "The body ended too early; what came is kept")
-        else:
-            gathered += data or b""
-            if data is None:
-                break
-            if house.is_leaving:
-                why = HTTPException(503, "The server is leaving; what came is kept", _COME_BACK)
-            elif len(gathered) < PIECE:
-                continue
-        is_judged = await run_in_threadpool(_write, held, bytes(gathered), is_judged, proof)
-        gathered.clear()
-    await run_in_threadpool(_write, held, bytes(gathered), is_judged, proof)
-    if why:
-        raise why
-
-
-def _write(held: Held, data: bytes, is_judged: bool, proof: _Proof | None) -> bool:
-    if not data:
-        return is_judged
-    size = held.append(data)
-    if proof:
-        proof.update(data)
-    if not is_judged and (size >= BEGINNING or held.is_full):
-        if not looks_like_a_video(held.beginning(BEGINNING)):
-            held.discard()
-            raise HTTPException(400, NO_VIDEO)
-        return True
-    return is_judged
+    return _number(request, "Upload-Offset"), Proof(proof) if proof else None
 
 
 # --- what it becomes --------------------------------------------------------------------------------------------
@@ -378,7 +296,7 @@ def _held(house: Monolith, code: str, upload_id: UUID) -> Held:
     try:
         return house.storage.resumable.hold(code, upload_id)
     except UploadInUse as error:
-        raise HTTPException(423, str(error), _COME_BACK) from error
+        raise HTTPException(423, str(error), COME_BACK) from error
     except (NotStored, UploadExpired) as error:
         raise _absent(error, upload_id) from error
 
