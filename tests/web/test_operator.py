@@ -176,6 +176,30 @@ def test_no_sequence_of_hands_files_a_name_elsewhere(page: Page, brete: Path, db
     assert len(found) > 1
 
 
+def test_a_film_that_shows_nothing_yet_is_not_marked_and_begins_where_somebody_has_turned(
+    page: Page, brete: Path, db: Db
+) -> None:
+    ready(page, brete)
+    held: list[Route] = []
+    coming = page.expect_request("**/content*")
+    page.route("**/content*", lambda route: held.append(route), times=1)
+    with coming:
+        page.goto(f"{page.url}&t=1.2", wait_until="commit")
+    at(page, "0:01.20")
+    expect(page.locator("#mark")).to_be_disabled()
+    page.keyboard.press("s")
+    go(page, 0.4)
+    [route] = held
+    route.continue_()
+    expect(page.locator("#mark")).to_be_enabled()
+    expect(page.locator("#frame")).to_have_text("frame 10")
+    at(page, "0:00.40")
+    page.locator("#seek").blur()
+    page.keyboard.press("s")
+    expect(moments(page)).to_have_count(1)
+    until(lambda: scalar(db, "SELECT array_agg(start_seconds)::float[] FROM snap") == [0.4])
+
+
 def test_what_the_template_asks_is_judged_as_it_is_typed_and_by_the_server(
     browser: Browser, site: Server, brete: Path, db: Db
 ) -> None:

@@ -17,7 +17,7 @@ let video = null;
 let usable = false; // whether moments of it can be marked
 let isStill = false; // pictures from the server, instead of the browser's player
 let exact = null; // seconds: the time of the frame that is on the screen, where the browser tells
-let position = 0; // seconds, of a still
+let position = 0; // seconds: of a still, or where a film that is still loading will begin
 let backwards = 0; // how fast it runs backwards
 let interval = { from: null, to: null };
 let turn = 0; // counts videos: an answer about another one is not for this one
@@ -27,8 +27,9 @@ export const player = {
   get video() {
     return video;
   },
+  /** A film that shows nothing yet has no moment. */
   get canMark() {
-    return usable;
+    return usable && (isStill || film.readyState > 0);
   },
   get rate() {
     return video?.videoProbe?.sourceFps || 25;
@@ -37,7 +38,7 @@ export const player = {
     return (Number.isFinite(film.duration) && !isStill ? film.duration : video?.videoProbe?.durationSeconds) || 0;
   },
   get seconds() {
-    if (isStill) return position;
+    if (isStill || !film.readyState) return position;
     return Math.min(exact ?? film.currentTime, Math.max(0, this.length - 0.001));
   },
   /** A millisecond is written up: cut off, it would name the frame before. */
@@ -125,8 +126,10 @@ function play(path, seconds) {
   film.hidden = false;
   film.src = local(path);
   say("");
-  film.addEventListener("loadedmetadata", () => goTo(seconds), { once: true });
+  position = seconds;
 }
+
+film.addEventListener("loadedmetadata", () => goTo(position));
 
 film.addEventListener("error", () => {
   if (!video || !film.getAttribute("src")) return;
@@ -179,7 +182,8 @@ function goTo(seconds) {
   const target = Math.max(0, Math.min(seconds, last));
   if (!isStill) {
     exact = null;
-    film.currentTime = target;
+    if (film.readyState) film.currentTime = target;
+    else position = target;
     return tell();
   }
   position = Math.round(target * 1000) / 1000;
