@@ -336,6 +336,8 @@ def test_whoever_is_signed_out_while_marking_signs_in_again_beside_it(page: Page
     page.keyboard.press("s")
     expect(page.locator("#sign-in")).to_be_visible()
     expect(waiting(page)).to_have_count(1)
+    expect(page.locator("#mark-said")).to_contain_text("until you have signed in again")
+    assert violations(page) == []
     page.unroute("**/v2/snaps")
     page.route("**/v2/session", lambda route: route.continue_(method="GET", post_data=None))  # any token will do
     page.locator("#sign-in-token").fill("secret")

@@ -148,11 +148,14 @@ export const unanswered = () => [...onTheirWay.values()].filter(({ removed }) =>
 async function fail(marked, error) {
   marked.error = error.message;
   marked.waits = !(await waiting.isRefused(error));
-  if (error.status === 401) at("sign-in").hidden = false;
   if (marked.waits) waiting.hold(marked.key);
   else waiting.forget(marked.key);
   const said = { at: clock(marked.seconds), reason: told(error.message) };
-  tell(marked.waits ? t("The moment at {at} is kept here until the line is back.", said) : t("The moment at {at} was not marked: {reason}", said));
+  if (error.status === 401) {
+    at("sign-in").hidden = false;
+    tell(t("The moment at {at} is kept here until you have signed in again, at the top of this page.", said));
+  } else if (marked.waits) tell(t("The moment at {at} is kept here until the line is back.", said));
+  else tell(t("The moment at {at} was not marked: {reason}", said));
 }
 
 /** One that waited, of this page or of an earlier one. True: the server has answered. */
