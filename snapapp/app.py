@@ -14,7 +14,7 @@ from snapapp.api.http import errors, openapi
 from snapapp.api.http.access import Access
 from snapapp.api.http.middleware import Keys, Requests, request_id
 from snapapp.api.http.route_counts import Traffic
-from snapapp.api.internal.process_metrics import Numbers
+from snapapp.api.internal.actuator.process_metrics import Numbers
 from snapapp.errors import SettingsError
 from snapapp.process.health import Health
 from snapapp.process.loop_lag import Lag

@@ -12,7 +12,7 @@ from snapapp.jobs.rows.roster import Counts
 from tests import ROOT
 
 PAGE = ROOT / "docs" / "operate" / "monitoring.md"
-_METRICS_OF_THE_PROCESS = ROOT / "snapapp/api/internal/process_metrics.py"
+_METRICS_OF_THE_PROCESS = ROOT / "snapapp/api/internal/actuator/process_metrics.py"
 _VIEWS = ROOT / "migrations/sql/queue/views"
 
 

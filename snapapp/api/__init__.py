@@ -8,22 +8,8 @@ from fastapi.routing import APIRoute
 
 from snapapp.api.http.files import media
 from snapapp.api.http.middleware import INTERNAL_TOKEN
-from snapapp.api.internal import (
-    audit,
-    box,
-    doctor,
-    fleet,
-    health,
-    history,
-    limits,
-    metrics,
-    observability,
-    queues,
-    retention,
-    role,
-    schedules,
-    workers,
-)
+from snapapp.api.internal import audit, box, doctor, fleet, history, limits, queues, retention, role, schedules, workers
+from snapapp.api.internal.actuator import health, metrics, observability
 from snapapp.api.internal.jobs import adding, costs, failures, kinds, live, looking, many, one, relatives
 from snapapp.api.product import events, exports, frames, public, sessions, shares, snaps, templates, webhooks
 from snapapp.api.product.pages import gallery, operator

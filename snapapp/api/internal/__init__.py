@@ -1,1 +1,1 @@
-"""Routes for operators: jobs, queues, workers, fleet, schedules, doctor, metrics, health."""
+"""Routes for operators: jobs, queues, workers, fleet, schedules, doctor; `actuator` has metrics and health."""

@@ -259,6 +259,6 @@ DEFECTS: dict[str, Mutant] = {
         "Q49",
         "jobs that nobody moves are no reason for an alert",
         "api/internal/test_metrics::test_stuck_jobs_and_long_ones_are_alerts",
-        ("snapapp/api/internal/alerts.py", "    if depth.stuck:\n", "    if depth.stuck > 99:\n"),
+        ("snapapp/api/internal/actuator/alerts.py", "    if depth.stuck:\n", "    if depth.stuck > 99:\n"),
     ),
 }

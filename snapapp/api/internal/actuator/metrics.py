@@ -9,8 +9,8 @@ from pydantic import Field
 
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.schema import Shown
-from snapapp.api.internal.health import Asked
-from snapapp.api.internal.process_metrics import Numbers
+from snapapp.api.internal.actuator.health import Asked
+from snapapp.api.internal.actuator.process_metrics import Numbers
 from snapapp.jobs.metrics.exposition import CONTENT_TYPE, render
 
 router = APIRouter(tags=["metrics"])

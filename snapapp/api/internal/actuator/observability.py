@@ -12,9 +12,9 @@ from pydantic.alias_generators import to_camel
 from snapapp.api.http.deps import House
 from snapapp.api.http.route_counts import RouteCounts, Traffic
 from snapapp.api.http.schema import Shown
-from snapapp.api.internal.alerts import Alert, alerts
-from snapapp.api.internal.health import Asked
-from snapapp.api.internal.metrics import Counted
+from snapapp.api.internal.actuator.alerts import Alert, alerts
+from snapapp.api.internal.actuator.health import Asked
+from snapapp.api.internal.actuator.metrics import Counted
 from snapapp.backup.judgement import Expected, troubles
 from snapapp.jobs.metrics.depth import Depth
 from snapapp.jobs.metrics.work import PREFIX
