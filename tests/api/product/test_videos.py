@@ -3,7 +3,9 @@
 import hashlib
 import http.client
 import json
+import resource
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -470,6 +472,34 @@ def test_an_address_that_leads_to_no_video_is_refused_with_the_reason_and_not_ke
         answer = name(client, path.format(at=at) if isinstance(path, str) else path)
         assert (answer.status_code, said.format(at=at) in answer.json()["message"]) == (status, True), answer.text
         assert client.get(VIDEOS).json()["items"] == []
+
+
+@contextmanager
+def files_end_at(size: int) -> Iterator[None]:
+    """The kernel takes no byte beyond that from this process, which to us is the same as a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_that_fills_up_under_a_remote_video_is_507_with_the_reason(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was 502, as if the other server were to blame, and with a part further on a 206 that broke off."""
+    monkeypatch.setattr(sys.modules[__name__], "FILM", FILM + bytes(2**20))
+    with remote() as at, served(url, tmp_path, worker_enabled=False, fetch_allowed_hosts=(at,)) as client:
+        content = f"{VIDEOS}/{mark(client, videoUrl=f'http://{at}/film.mp4')['videoId']}/content"
+        with files_end_at(1000):
+            at_once = client.get(content)
+        assert client.get(content, headers={"Range": "bytes=0-3"}).status_code == 206
+        with files_end_at(300_000):
+            later = client.get(content, headers={"Range": "bytes=900000-900003"})
+        for answer in (at_once, later):
+            assert (answer.status_code, "no room on our disk" in answer.json()["message"]) == (507, True), answer.text
+        assert client.get(content).content == FILM
 
 
 @pytest.mark.parametrize(

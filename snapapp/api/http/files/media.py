@@ -21,6 +21,7 @@ from snapapp.api.http.files import media_links
 from snapapp.api.http.files.ranges import Part, Unsatisfiable, asked, last_modified, unmet
 from snapapp.api.http.timely import TimelyResponse
 from snapapp.process.monolith import Monolith
+from snapapp.sources import SourceError
 from snapapp.storage import InvalidKey, NotStored, Reader, Storage, StorageError
 
 _log = logging.getLogger(__name__)
@@ -152,12 +153,22 @@ class Sending(TimelyResponse):
     def __init__(self, file: Reader, part: Part, status: int, headers: Mapping[str, str], threads: "Threads") -> None:
         what = f"The file {file.stored.key}"
         super().__init__(_blocks(file, part, threads), dict(headers), what=what, send_within=SEND_WITHIN, status=status)
-        self._file = file
+        self._file, self._part, self._threads = file, part, threads
+
+    async def begin(self) -> None:
+        """Reads the first block ahead of the headers: what fails until then can still be an answer."""
+        try:
+            await self._threads.run(self._file.seek, self._part.start)
+            await self._threads.run(self._file.peek)
+        except BaseException:
+            self._file.close()
+            raise
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
-        except StorageError as error:  # what is out is out; the length tells the client that the rest is missing
+        except (StorageError, SourceError) as error:
+            # what is out is out; the length tells the client that the rest is missing
             _log.warning("A file was cut: %s: %s", self._file.stored.key, error)
         finally:
             self._file.close()

@@ -15,7 +15,7 @@ from snapapp.api.http.files import media
 from snapapp.api.http.files.ranges import date_of
 from snapapp.domain.tables import Video
 from snapapp.process.monolith import Monolith
-from snapapp.sources import Limits, RemoteFile, SourceRefused, SourceUnavailable, open_remote
+from snapapp.sources import Limits, Reason, RemoteFile, SourceRefused, SourceUnavailable, open_remote
 from snapapp.storage import Reader, Stored
 
 THREADS = 16
@@ -73,17 +73,20 @@ Played = Annotated[Playback, Depends(_playback)]
 
 
 async def answer(house: Monolith, threads: TenantThreads, video: Video, request: Request, *, kind: str) -> Response:
-    """The part that is asked for; 502 with the reason where the other server does not give it, and 503 where too many
-    of the tenant's requests wait for such servers already."""
+    """The part that is asked for, begun; 502 with the reason where the other server does not give it, 507 where our
+    disk has no room for it, and 503 where too many of the tenant's requests wait for such servers already."""
     if threads.is_full:
         raise too_many()
     try:
         file = await threads.run(_opened, house, video, within=BEGIN_WITHIN)
+        found = media.answer_with(file, request, name=video.file_name or str(video.id), kind=kind, threads=threads)
+        if isinstance(found, media.Sending):
+            await found.begin()
     except TimeoutError:
         raise too_many() from None
     except (SourceRefused, SourceUnavailable) as error:
-        raise HTTPException(502, str(error)) from None
-    return media.answer_with(file, request, name=video.file_name or str(video.id), kind=kind, threads=threads)
+        raise HTTPException(507 if error.reason is Reason.NO_ROOM else 502, str(error)) from None
+    return found
 
 
 def too_many() -> HTTPException:

@@ -202,6 +202,8 @@ _CONTENT = (
     | may_be(
         _400="No copy can be made of it; the message says why.",
         _502="The other server does not give it; the message says why.",
+        _503="Too many videos of the tenant are being fetched.",
+        _507="The disk is full, or nearly, or the tenant's storage is used up; the message says which.",
     )
 )
 
