@@ -1,10 +1,11 @@
-"""ops/linode/install.sh on a blank Debian in a folder: twice, an upgrade, releases that are bad in five ways, a
-backup, a wipe, a restore and a drill.
+"""ops/linode/install.sh on a blank Debian or Ubuntu in a folder: twice, an upgrade, releases that are bad in five ways,
+a backup, a wipe, a restore and a drill.
 
-As root, with debootstrap and a way to Debian's packages and ours; it takes a quarter of an hour the first time, and
-what was downloaded is kept in --kept. The root has a network of its own without a way out. systemd does not run in a
-chroot: a stand-in for systemctl really starts and stops what the units say, as the user that they say, but without
-their sandbox; that is what `systemd-analyze` is for (tests/ops). Exit code 0: every fact below was so."""
+As root, with debootstrap and a way to the system's packages and ours; it takes a quarter of an hour the first time, and
+what was downloaded is kept in --kept. For Ubuntu on a Debian its keyring must be named: --keyring. The root has a
+network of its own without a way out. systemd does not run in a chroot: a stand-in for systemctl really starts and stops
+what the units say, as the user that they say, but without their sandbox; that is what `systemd-analyze` is for
+(tests/ops). Exit code 0: every fact below was so."""
 
 import argparse
 import fcntl
@@ -155,7 +156,7 @@ class Box:
     def changes(self, path: str, old: str, new: str) -> None:
         file = self.root / "lab/source" / path
         text = file.read_text()
-        assert old in text
+        assert old in text, f"{path} has no {old!r} that could be changed"
         file.write_text(text.replace(old, new, 1))
 
 
@@ -199,11 +200,10 @@ def a_release_that_does_not_come_up_is_taken_back(box: Box) -> None:
 
 
 def a_release_that_hangs_is_taken_back(box: Box) -> None:
-    hangs = "    import time; time.sleep(600)\n    house = Monolith(settings)\n"
+    serve = "    house, store = Monolith(settings)"
+    hangs = f"    import time; time.sleep(600)\n{serve}"
     began = time.monotonic()
-    refused(
-        box, "snapapp/cli/service.py", "    house = Monolith(settings)\n", hangs, "was taken back", HEALTHY_WITHIN="10"
-    )
+    refused(box, "snapapp/cli/service.py", serve, hangs, "was taken back", HEALTHY_WITHIN="10")
     assert time.monotonic() - began < 240
 
 
@@ -292,14 +292,23 @@ FACTS: list[Callable[[Box], None]] = [
 # --- the root -----------------------------------------------------------------------------------------------------
 
 
-def blank(kept: Path, suite: str, mirror: str) -> Path:
+UBUNTU = "http://archive.ubuntu.com/ubuntu"
+OF_UBUNTU = "/usr/share/debootstrap/scripts/gutsy"  # what debootstrap's scripts for newer ones are links to
+
+
+def blank(kept: Path, suite: str, mirror: str, keyring: str) -> Path:
     """Made once."""
     root = kept / suite
     if not (root / "lab-is-ready").exists():
         print(f"Making {root}, once", flush=True)
-        subprocess.run(
-            ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", suite, root, mirror], check=True
-        )
+        options = ["--variant=minbase", f"--include={','.join(PACKAGES)}"]
+        where = [mirror]
+        if suite == "noble":
+            options.append("--components=main,universe")
+            where = [mirror or UBUNTU, OF_UBUNTU]
+        if keyring:
+            options.append(f"--keyring={keyring}")
+        subprocess.run(["debootstrap", *options, suite, root, *where], check=True)
         (root / "usr/sbin/policy-rc.d").write_text("#!/bin/sh\nexit 101\n")  # nothing is started by its package
         (root / "usr/sbin/policy-rc.d").chmod(0o755)
         shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
@@ -307,11 +316,18 @@ def blank(kept: Path, suite: str, mirror: str) -> Path:
         subprocess.run(["chroot", root, "apt-get", "update", "-qq"], check=True)
         subprocess.run(["chroot", root, *install], check=True, stdout=subprocess.DEVNULL)
         (root / "lab-is-ready").touch()
-    wheels = kept / "wheels"
-    wheels.mkdir(exist_ok=True)
-    fetch = [sys.executable, "-m", "pip", "download", "--quiet", "--require-hashes", "--only-binary", ":all:"]
-    subprocess.run([*fetch, "-r", str(ROOT / "requirements.lock"), "-d", str(wheels)], check=True)
     return root
+
+
+def wheels_for(base: Path) -> Path:
+    """What the lock pins, for the Python that this system has."""
+    wheels = base.with_name(f"{base.name}-wheels")
+    wheels.mkdir(exist_ok=True)
+    python = (base / "usr/bin/python3").readlink().name.removeprefix("python")
+    fetch = [sys.executable, "-m", "pip", "download", "--quiet", "--require-hashes", "--only-binary", ":all:"]
+    fetch += ["--python-version", python, "-r", str(ROOT / "requirements.lock"), "-d", str(wheels)]
+    subprocess.run(fetch, check=True)
+    return wheels
 
 
 def fresh_source(root: Path) -> None:
@@ -357,8 +373,10 @@ def box_of(base: Path, wheels: Path, root: Path) -> Iterator[Box]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--suite", default="bookworm", help="of Debian: bookworm (12) or trixie (13)")
+    suites = ("bookworm", "trixie", "noble")
+    parser.add_argument("--suite", default="bookworm", choices=suites, help="Debian 12, Debian 13 or Ubuntu 24.04")
     parser.add_argument("--mirror", default="", help="for debootstrap (default: its own)")
+    parser.add_argument("--keyring", default="", help="for debootstrap (default: its own)")
     parser.add_argument("--kept", type=Path, default=Path("/var/tmp/snapapp-install-lab"), help="where downloads stay")
     parser.add_argument("--only", default="", help="facts with these words in their name, after the first")
     arguments = parser.parse_args()
@@ -366,11 +384,11 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was begun in the root is ended
     turn = (arguments.kept / "lock").open("w")
     fcntl.flock(turn, fcntl.LOCK_EX)
-    base = blank(arguments.kept, arguments.suite, arguments.mirror)
+    base = blank(arguments.kept, arguments.suite, arguments.mirror, arguments.keyring)
     root = arguments.kept / "box"
     subprocess.run(["rm", "-rf", "--one-file-system", root], check=True)
     wrong = 0
-    with box_of(base, arguments.kept / "wheels", root) as box:
+    with box_of(base, wheels_for(base), root) as box:
         for fact in FACTS:
             if fact is not FACTS[0] and arguments.only not in fact.__name__:
                 continue
