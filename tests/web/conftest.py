@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 from snapapp.jobs.rows.database import connect
 from tests import ROOT
 from tests.conftest import EMBEDDED, Postgres
-from tests.jobs.working import until
+from tests.jobs.working import PATIENCE, until
 from tests.warm import Forked
 
 HOSTILE = '<img src=x onerror="document.title=1">\u202e</script><b>'
@@ -45,7 +45,7 @@ CONTRASTS = """() => {
 
 # The first has no window, nor what belongs to one: a page takes a third of the time.
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-WITHIN = 60.0
+WITHIN = PATIENCE
 expect.set_options(timeout=WITHIN * 1000)
 
 

@@ -39,7 +39,7 @@ async function begin() {
   uploads.begin(arrive).catch((error) => put(at("upload-said"), told(error.message)));
   const asked = new URLSearchParams(location.search);
   const video = await wanted(asked.get("video"), known);
-  if (video) await show(video, asked.has("t") ? Number(asked.get("t")) || 0 : undefined);
+  if (video && !player.video) await show(video, asked.has("t") ? Number(asked.get("t")) || 0 : undefined);
 }
 
 let openFor = null; // a tenant's code: a page that has begun goes on as it is when the same one signs in again

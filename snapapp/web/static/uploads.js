@@ -7,13 +7,15 @@ import { number, size, t, told } from "/static/words.js";
 const { ask } = client();
 
 const before = tus.unfinished(); // when the page came: what is begun since has a line
-let arrived = () => {};
+const early = []; // videos that arrived while the page was still asking what there is
+let arrived = (video) => early.push(video);
 const lines = []; // of files, the oldest first
 let sending = null;
 
 /** `listener(video, isLast)` is called for each that has arrived. */
 export async function begin(listener) {
   arrived = listener;
+  early.forEach((video, place) => arrived(video, place === early.length - 1));
   for (const { at: place, name, size: bytes } of before) {
     if (lines.some(({ file }) => file && tus.placeOf(file) === place)) continue;
     try {
