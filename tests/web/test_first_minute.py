@@ -39,6 +39,7 @@ def test_the_first_minute(browser: Browser, new_house: Server) -> None:
         finished = page.locator("#moments .state", has_text=SOME_FRAMES)
         expect(finished).to_have_count(3, timeout=PATIENCE)
         assert page.evaluate("document.getElementById('film').paused")
+        expect(page.locator("#mark")).to_be_enabled()
         page.keyboard.press("s")
         introduce(page)
         expect(finished).to_have_count(4, timeout=PATIENCE)

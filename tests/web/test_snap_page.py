@@ -6,6 +6,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.factory import Db, scalar
 from tests.web.conftest import CONTRASTS, HOSTILE, Server, opened
+from tests.web.test_first_minute import PATIENCE, SOME_FRAMES
 from tests.web.test_operator import brete, ready, url
 from tests.web.test_share import english_in
 
@@ -65,7 +66,8 @@ def test_the_filming_date_is_corrected_by_somebody_with_a_name(
         expect(page.locator("#correct-filmed")).to_be_hidden()
         page.get_by_role("button", name="Correct when it was filmed").click()
         page.locator("#filmed").fill("2026-01-01T00:00")
-        # somebody else was quicker: at the last moment, as the page may still be fetching what came of the correction
+        # Somebody else was quicker. Until it is finished the page asks again and again, and would learn of it.
+        expect(page.locator("#state")).to_have_text(SOME_FRAMES, timeout=PATIENCE)
         db.execute("UPDATE snap SET filmed_at = filmed_at - interval '1 day'")
         page.keyboard.press("Enter")
         expect(said).to_contain_text("Somebody else has corrected it meanwhile")
