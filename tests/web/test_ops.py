@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from snapapp.jobs.enqueue import enqueue_many
 from snapapp.jobs.rows.database import connect
-from tests.factory import Db, ago, make_job, make_jobs, row, scalar
+from tests.factory import Db, ago, hence, make_job, make_jobs, row, scalar
 from tests.jobs.working import until
 from tests.web.conftest import CONTRASTS, HOSTILE, Server, get, opened
 
@@ -22,7 +22,7 @@ def url(house: Server) -> str:
     """The server's database, without jobs, and without a trace of what was done to them."""
     with connect(house.url, name="test") as db:
         db.execute(
-            "TRUNCATE snap_processing_job, job_parent, job_audit, job_queue, job_history, job_cost"
+            "TRUNCATE snap_processing_job, job_parent, job_audit, job_queue, job_limit, job_history, job_cost"
             " RESTART IDENTITY CASCADE"
         )
     return house.url
@@ -69,7 +69,65 @@ def test_the_first_look_says_how_much_how_old_and_what_goes_wrong(page: Page, db
     expect(panel(page, "Ended, minute by minute")).to_contain_text("1 completed")
     expect(panel(page, "Ended, minute by minute").locator("rect.completed")).to_have_count(1)
     expect(panel(page, "What the doctor finds")).to_contain_text("checks found nothing wrong")
-    expect(page.locator("#health")).to_contain_text("All is well")
+    expect(page.locator("#health")).to_contain_text(
+        re.compile(r"^ ?The doctor warns of (one thing|\d+ things): database")
+    )
+
+
+def test_what_waits_leads_to_where_it_is(page: Page, db: Db) -> None:
+    waiting = page.locator(".tile").nth(0)
+    later = make_job(db, "RETRY_WAIT", kind="unknown", next_retry_at=hence(hours=1))
+    expect(waiting).to_have_attribute("href", "/ops/jobs?status=RETRY_WAIT")
+    make_job(db, kind="unknown", next_retry_at=hence(hours=1))
+    expect(waiting).to_have_attribute("href", "/ops/queues")
+    db.execute("DELETE FROM snap_processing_job WHERE id = %s", [later])
+    expect(waiting).to_have_attribute("href", "/ops/jobs?status=PENDING")
+
+
+def test_a_finding_says_what_to_do_and_leads_to_what_it_speaks_of(page: Page, db: Db) -> None:
+    *_, newest = make_jobs(db, 3, "FAILED", kind="mail.send", queue="mail", last_error="refused")
+    found = panel(page, "What the doctor finds")
+    found.get_by_role("button", name="Look again").click()
+    item = found.locator("li", has_text="Dead letters of the kind mail.send")
+    expect(item.get_by_text("when the cause is gone, retry them")).to_be_visible()
+    expect(item.get_by_role("link", name=f"job {newest}")).to_have_attribute("href", f"/ops/jobs/{newest}")
+    item.get_by_role("link", name="its jobs").click()
+    expect(panel(page, "Jobs, newest first").locator("tbody tr")).to_have_count(3)
+    assert page.url.endswith("/ops/jobs?kind=mail.send&status=FAILED")
+
+
+def test_of_notices_those_that_speak_of_jobs_come_first(page: Page, db: Db) -> None:
+    db.execute("INSERT INTO job_limit (key_pattern, max_running) VALUES ('queue:media', 1)")
+    make_job(db, "RUNNING", kind="unknown", queue="media", gate="held")
+    make_job(db, kind="unknown", queue="media", gate="held", next_retry_at=ago(minutes=2))
+    found = panel(page, "What the doctor finds")
+    found.get_by_role("button", name="Look again").click()
+    expect(found.locator("li", has_text="The limit queue:media lets 1")).to_be_visible()
+    said = found.locator("li", has=page.locator("[data-severity=notice]")).all_inner_texts()
+    of_jobs = [n for n, its in enumerate(said) if "The limit queue:media" in its]
+    of_the_house = [n for n, its in enumerate(said) if "pg_stat_statements" in its or "no backup" in its]
+    assert of_jobs < of_the_house[:1], said
+
+
+def test_statements_behind_numbers_that_are_no_list_show_their_rows(page: Page, site: Server, db: Db) -> None:
+    due = make_job(db, kind="unknown", queue="mail")
+    db.execute("INSERT INTO job_limit (key_pattern, max_running) VALUES ('queue:media', 3)")
+    make_jobs(db, 2, "RUNNING", kind="unknown", queue="media", gate="held")
+    visit(page, site, "ops/queues")
+    assert shown(page, db, "Queues")[-1] == [(due,)]
+    assert shown(page, db, "Limits")[-1] == [("queue:media",)]
+    visit(page, site, "ops/box")
+    assert len(shown(page, db, "Connections")[-1]) > 1
+    assert shown(page, db, "Tables")[-1]
+
+
+def shown(page: Page, db: Db, title: str) -> list[list[tuple[Any, ...]]]:
+    """The first column of each statement that a panel shows, as the database answers it."""
+    part = panel(page, title)
+    part.get_by_role("button", name="SQL").click()
+    said = part.locator(".code code").first.inner_text()
+    statements = [each for each in said.split(";") if re.sub("--.*", "", each).strip()]
+    return [[row[:1] for row in db.execute(each.encode()).fetchall()] for each in statements]
 
 
 def test_a_week_is_drawn_and_leads_to_a_kind_and_its_jobs(page: Page, site: Server, db: Db) -> None:

@@ -30,7 +30,7 @@ class FindingLine(Shown):
     id: str = Field(examples=["XMIN_HELD"])
     severity: Severity = Field(description="ok, notice, warning (somebody should do something) or critical (now).")
     saw: str = Field(
-        examples=["pid 4711 (psql, role ana) holds it: its transaction is 9 min old, idle in transaction."]
+        examples=["pid 4711 (psql, role ana) holds back vacuum: its transaction is 9 min old, idle in transaction."]
     )
     numbers: dict[str, Any] = Field(examples=[{"pid": 4711}])
     why: str = Field(description="Why it matters.")

@@ -50,6 +50,8 @@ SELECT slot_name, slot_type, active, coalesce(age(xmin), 0),
 _WHY_XMIN = (
     "Vacuum cannot remove what died since then: every claim steps over more and more dead entries, and the tables grow."
 )
+_FORGETS = "A program that forgets its transactions wants idle_in_transaction_session_timeout."
+_TAKES_LONG = "A report that runs for long wants statement_timeout, or a replica of its own."
 
 
 class Holder(NamedTuple):
@@ -94,12 +96,12 @@ def _held_by(holder: Holder, limits: Limits) -> Finding:
         "transactionsBack": holder.back,
     }
     if holder.type == "walsender":
-        who = f"A standby ({holder.name}, pid {holder.pid}) holds it by hot_standby_feedback"
+        who = f"A standby ({holder.name}, pid {holder.pid}) holds back vacuum by hot_standby_feedback"
         do = "End the long statement over there, or turn hot_standby_feedback off on the standby."
     else:
-        who = f"pid {holder.pid} ({holder.name}, role {holder.role or 'unknown'}) holds it"
-        do = "Find out what it is, commit or roll back there, or end it from here. A program that forgets its "
-        do += "transactions wants idle_in_transaction_session_timeout."
+        who = f"pid {holder.pid} ({holder.name}, role {holder.role or 'unknown'}) holds back vacuum"
+        do = "Find out what it is, commit or roll back there, or end it from here. "
+        do += _FORGETS if holder.is_idle else _TAKES_LONG
     return Finding(
         id="XMIN_HELD",
         severity=_how_bad(

@@ -12,7 +12,9 @@ SELECT count(*), current_setting('max_connections') FROM pg_stat_activity WHERE 
 const SWEPT = `SELECT relname, n_live_tup, n_dead_tup, pg_size_pretty(pg_total_relation_size(relid)), last_autovacuum
   FROM pg_stat_user_tables ORDER BY pg_total_relation_size(relid) DESC;`;
 const CONNECTED = `SELECT application_name, state, count(*), min(xact_start)
-  FROM pg_stat_activity WHERE datid IS NOT NULL GROUP BY 1, 2 ORDER BY 3 DESC;`;
+  FROM pg_stat_activity WHERE datid IS NOT NULL GROUP BY 1, 2 ORDER BY 3 DESC;
+SELECT pid, application_name, state, xact_start, wait_event, left(query, 100)
+  FROM pg_stat_activity WHERE datid IS NOT NULL ORDER BY xact_start;`;
 const HOLDERS = `SELECT pid, application_name, state, age(backend_xmin), xact_start, left(query, 100)
   FROM pg_stat_activity WHERE backend_xmin IS NOT NULL OR backend_xid IS NOT NULL ORDER BY 4 DESC NULLS LAST;
 SELECT gid, prepared FROM pg_prepared_xacts;

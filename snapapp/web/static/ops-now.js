@@ -5,7 +5,7 @@ import {
   COUNTED, NOT_YET, ask, button, change, code, counted, deed, each, endedSince, endedWithin, jobsOf, link, literal, moment, number, panel, query,
   saidOf, span, speak, sum, sure, table, tile,
 } from "/static/ops-parts.js";
-import { QUEUE_COLUMNS, queueRow } from "/static/ops-queues.js";
+import { DEPTH_SQL, QUEUE_COLUMNS, queueRow } from "/static/ops-queues.js";
 import { many } from "/static/ops-many.js";
 import { svg } from "/static/ops-plots.js";
 
@@ -14,6 +14,7 @@ const DOCTOR_EVERY = 20_000;
 const RATE_OVER = 5; // minutes
 const ALIKE = 10; // findings of one sort
 const HOUR = 3_600_000; // ms
+const OF_STATUS = { DEAD_LETTERS: "FAILED", MOSTLY_REPEATED: "RETRY_WAIT", QUEUE_PAUSED: "PENDING" }; // a finding's jobs
 
 const GROUPS_SQL = `SELECT kind, job_error_line(last_error) AS error, count(*), max(finished_at) AS last, max(id) AS newest
   FROM (SELECT * FROM snap_processing_job
@@ -47,7 +48,7 @@ export function nowView({ again, go }) {
     QUEUE_COLUMNS,
     "Nothing waits, runs or failed.",
   );
-  const depth = panel("Queues", { sql: "SELECT * FROM queue_overview;" }, queues.element);
+  const depth = panel("Queues", { sql: DEPTH_SQL }, queues.element);
   const groups = table(
     [["What went wrong", "wide"], ["Kind"], ["Jobs", "num"], ["10 min", "num"], ["1 h", "num"], ["Last", "num"], ["", "acts"]],
     "No job has failed for good.",
@@ -60,11 +61,14 @@ export function nowView({ again, go }) {
   failures.id = "failures";
   const depthAndTiles = async () => showQueues((await ask("/internal/queues")).items);
   let lookedAt = -Infinity;
+  let urgent = null; // how many things the doctor warns of; null: it has not looked yet
 
   async function look(isAsked = false) {
     if (!isAsked && performance.now() - lookedAt < DOCTOR_EVERY) return NOT_YET;
     const diagnosis = await ask(`/internal/doctor${isAsked ? "?anew=true" : ""}`);
     lookedAt = performance.now();
+    urgent = new Set(diagnosis.findings.filter(isUrgent).map((its) => its.id)).size;
+    void showHealth(health, urgent);
     const open = new Set([...findings.querySelectorAll("details[open]")].map((fold) => fold.parentElement.textContent));
     findings.replaceChildren(...findingsOf(diagnosis, () => look(true).catch(() => again())));
     for (const item of findings.children) if (open.has(item.textContent)) item.querySelector("details").open = true;
@@ -77,7 +81,7 @@ export function nowView({ again, go }) {
     const running = sum(items, "running");
     const failed = sum(items, "failed");
     tiles.replaceChildren(
-      tile("Waiting", number(waiting) + (isMore ? "+" : ""), `/ops/jobs${query({ status: "PENDING" })}`, `${number(sum(items, "due"))} due now`),
+      tile("Waiting", number(waiting) + (isMore ? "+" : ""), whereTheyWait(items), `${number(sum(items, "due"))} due now`),
       tile("Running", counted(running), `/ops/jobs${query({ status: "RUNNING" })}`),
       tile("Failed", counted(failed), `/ops/jobs${query({ status: "FAILED" })}`, "dead letters", failed ? "bad" : ""),
       tile("Oldest due", oldest ? span(oldest.oldestDueSeconds * 1000) : "none", oldest ? `/ops/jobs/${oldest.oldestId}` : "/ops/queues", oldest ? `job ${oldest.oldestId} in ${oldest.queue}` : "nobody waits in vain"),
@@ -115,14 +119,20 @@ export function nowView({ again, go }) {
       "div", {},
       make("h1", { className: "unseen", textContent: "Now" }),
       health, tiles,
-      make("div", { className: "two" }, pace, doctor),
+      make("div", { className: "two" }, doctor, pace),
       failures, times, depth, tryIt(again),
     ),
     async refresh() {
-      void showHealth(health);
+      void showHealth(health, urgent);
       await each([[depth, depthAndTiles], [pace, showPace], [failures, showFailures], [times, showTimes], [doctor, () => look()]]);
     },
   };
+}
+
+/** A list is of one state. */
+function whereTheyWait(items) {
+  if (!sum(items, "retryWait")) return `/ops/jobs${query({ status: "PENDING" })}`;
+  return sum(items, "pending") ? "/ops/queues" : `/ops/jobs${query({ status: "RETRY_WAIT" })}`;
 }
 
 function timesRow(its) {
@@ -156,11 +166,13 @@ function groupRow(its, again) {
 
 // --- the doctor --------------------------------------------------------------------------------------------------
 
-/** The worst first; what one check finds again and again is one line. */
+/** The worst first, and what speaks of jobs before what speaks of the house; what one check finds again and again is one
+ * line. */
 function findingsOf({ findings, generatedAt }, fixed) {
   const worst = ["critical", "warning", "notice"];
   const wrong = findings.filter((its) => its.severity !== "ok");
-  wrong.sort((one, other) => worst.indexOf(one.severity) - worst.indexOf(other.severity));
+  const rank = (its) => 2 * worst.indexOf(its.severity) + (waysFrom(its).length ? 0 : 1);
+  wrong.sort((one, other) => rank(one) - rank(other));
   const alike = new Map();
   for (const its of wrong) alike.set(its.id, [...(alike.get(its.id) ?? []), its]);
   const well = findings.length - wrong.length;
@@ -168,17 +180,32 @@ function findingsOf({ findings, generatedAt }, fixed) {
   return [...[...alike.values()].map((those) => finding(those, fixed)), rest];
 }
 
+const isUrgent = (its) => its.severity === "critical" || its.severity === "warning";
+
 function finding([its, ...others], fixed) {
   const mark = make("span", { className: "severity", textContent: its.severity });
   mark.dataset.severity = its.severity;
   const item = make("li", {}, make("p", {}, mark, " ", its.saw));
-  const fold = make("details", {}, make("summary", { textContent: others.length ? `why, what to do, and ${others.length} more like it` : "why, and what to do" }));
-  for (const text of [its.why, its.do]) if (text) fold.append(make("p", { textContent: text }));
+  if (isUrgent(its) && its.do) item.append(make("p", { className: "cure", textContent: its.do }));
+  const inside = isUrgent(its) ? "why, and the command" : "why, and what to do";
+  const fold = make("details", {}, make("summary", { textContent: others.length ? `${inside}, and ${others.length} more like it` : inside }));
+  for (const text of [its.why, isUrgent(its) ? "" : its.do]) if (text) fold.append(make("p", { textContent: text }));
   if (its.paste) fold.append(code(its.paste));
   if (its.canFix) fold.append(make("p", { className: "quiet" }, "In a terminal it is ", make("code", { textContent: "snapapp doctor --fix" })));
   for (const other of others.slice(0, ALIKE)) fold.append(make("p", { className: "quiet" }, other.saw, " ", ...fixesOf(other, fixed)));
-  item.append(...fixesOf(its, fixed), fold);
+  item.append(make("p", { className: "ways" }, ...waysFrom(its), ...fixesOf(its, fixed)), fold);
   return item;
+}
+
+/** To what a finding speaks of. */
+function waysFrom({ id, numbers: its }) {
+  const jobs = [its.job, its.oldest, its.newest, ...(Array.isArray(its.jobs) ? its.jobs : [])].filter(Number.isInteger).slice(0, ALIKE);
+  const ways = jobs.map((job) => link(`/ops/jobs/${job}`, `job ${job}`));
+  if (its.kind || its.queue) ways.push(link(`/ops/jobs${query({ kind: its.kind, queue: its.queue, status: OF_STATUS[id] })}`, "its jobs"));
+  if (its.schedule) ways.push(link(`/ops/schedules/${encodeURIComponent(its.schedule)}`, "its schedule"));
+  if (its.worker) ways.push(link("/ops/workers", "workers"));
+  else if (its.pid && !its.host) ways.push(link("/ops/box", "who is connected"));
+  return ways;
 }
 
 /** Buttons for what is safe to do about it; each asks first, and stands in the audit. */
@@ -201,22 +228,28 @@ function fixesOf(its, fixed) {
 
 // --- how it is: answered whatever is broken ------------------------------------------------------------------------
 
-async function showHealth(element) {
+async function showHealth(element, urgent) {
   try {
     const token = sessionStorage.getItem("token");
     const answer = await fetch("/actuator/health", {
       headers: token ? { "X-Internal-Token": token } : {}, cache: "no-store", signal: AbortSignal.timeout(10_000),
     });
     const { status, components = {} } = await answer.json();
-    element.dataset.state = status;
+    element.dataset.state = status === "UP" && urgent ? "WARNED" : status;
     element.replaceChildren(
       make("span", { className: "dot", ariaHidden: "true" }),
-      ` ${status === "UP" ? "All is well" : "Not well"}: ${Object.entries(components).map(([name, part]) => partOf(name, part)).join(" · ")}`,
+      ` ${verdict(status, urgent)}: ${Object.entries(components).map(([name, part]) => partOf(name, part)).join(" · ")}`,
     );
   } catch {
     element.dataset.state = "DOWN";
     element.replaceChildren(make("span", { className: "dot", ariaHidden: "true" }), " The server does not answer.");
   }
+}
+
+function verdict(status, urgent) {
+  if (status !== "UP") return "Not well";
+  if (!urgent) return urgent === null ? "The server is up" : "All is well";
+  return `The doctor warns of ${urgent === 1 ? "one thing" : `${urgent} things`}`;
 }
 
 function partOf(name, part) {

@@ -9,6 +9,15 @@ const HOUR_SQL = `SELECT kind, sum(completed) AS completed, sum(failed) AS faile
   FROM job_history WHERE kind <> '' AND at > now() - interval '1 hour' GROUP BY 1 ORDER BY 1;`;
 const EVERY = 3000; // ms
 
+export const DEPTH_SQL = `SELECT * FROM queue_overview;
+SELECT id, queue, kind, next_retry_at FROM snap_processing_job  -- those that are due
+ WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate <> 'after' AND next_retry_at <= now() ORDER BY next_retry_at LIMIT 50;`;
+const LIMITS_SQL = `SELECT * FROM limit_overview;
+SELECT ruling.key_pattern, its.key, count(*) AS running, ruling.max_running FROM snap_processing_job AS job  -- by key
+ CROSS JOIN LATERAL (VALUES ('queue:' || job.queue), ('kind:' || job.kind), ('key:' || nullif(job.lane, ''))) AS its (key)
+ CROSS JOIN LATERAL job_limit_of(its.key) AS ruling
+ WHERE job.status = 'RUNNING' AND job.gate = 'held' GROUP BY 1, 2, 4 ORDER BY 3 DESC LIMIT 50;`;
+
 export const QUEUE_COLUMNS = [
   ["Queue"], ["Pending", "num"], ["Retry wait", "num"], ["Due", "num"], ["Running", "num"], ["Failed", "num"], ["Oldest due", "num"],
   ["", "acts"],
@@ -27,9 +36,9 @@ export function queuesView({ again }) {
     [["Limit"], ["At once", "num"], ["A second", "num"], ["Burst", "num"], ["Running", "num"], ["Keys", "num"], ["Full", "num"]],
     "There is no limit: snapapp limits set makes one.",
   );
-  const depth = panel("Queues", { sql: "SELECT * FROM queue_overview;" }, queues.element);
+  const depth = panel("Queues", { sql: DEPTH_SQL }, queues.element);
   const pace = panel("The last hour, by kind", { sql: HOUR_SQL }, kinds.element);
-  const rules = panel("Limits", { sql: "SELECT * FROM limit_overview;" }, limits.element);
+  const rules = panel("Limits", { sql: LIMITS_SQL }, limits.element);
 
   const showQueues = async () => {
     const { items } = await ask("/internal/queues");

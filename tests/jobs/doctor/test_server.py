@@ -39,8 +39,9 @@ def test_an_idle_transaction_that_pins_xmin_is_named_at_once(url: str, held_by: 
         young = until_found(url, "xmin", "XMIN_HELD")
         old = the(examine(url, "xmin", limits=Limits(xmin_idle=AT_ONCE)), "XMIN_HELD")
     assert (young.severity, old.severity) == (Severity.NOTICE, Severity.WARNING)
-    assert f"pid {pid} (forgotten, role postgres)" in old.saw
+    assert f"pid {pid} (forgotten, role postgres) holds back vacuum: " in old.saw
     assert "idle in transaction" in old.saw
+    assert "wants idle_in_transaction_session_timeout" in old.do
     assert old.paste == f"SELECT pg_terminate_backend({pid});"
     assert (old.numbers["pid"], old.can_fix) == (pid, False)
     assert ids(examine(url, "xmin")) == ["XMIN"]
@@ -62,6 +63,7 @@ def test_a_statement_that_runs_for_long_is_named_too(url: str, db: Db) -> None:
         running.join()
     assert (found.numbers["pid"], found.severity) == (pid, Severity.WARNING)
     assert "SELECT pg_sleep(60)" in found.saw
+    assert "wants statement_timeout" in found.do
 
 
 @pytest.fixture

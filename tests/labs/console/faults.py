@@ -103,6 +103,7 @@ def a_full_disk(house: House) -> Iterator[None]:
 def a_pinned_xmin(house: House) -> Iterator[None]:
     with connected(house.url) as other:
         other.execute("SET application_name = 'a forgotten console'")
+        other.execute("SET idle_in_transaction_session_timeout = 0")  # else the embedded server ends it after a minute
         other.execute("BEGIN")
         other.execute("SELECT pg_current_xact_id()")
         yield
