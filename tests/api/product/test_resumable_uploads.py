@@ -19,7 +19,7 @@ from snapapp.api.product.videos import resumable_uploads
 from snapapp.storage import keys
 from tests.api.conftest import served
 from tests.api.examples import NOBODY, OTHER, add_tenant, count, house
-from tests.api.product.test_videos import FILM, VIDEOS, nothing_left, stored
+from tests.api.product.films import FILM, VIDEOS, nothing_left, stored
 from tests.factory import Db, scalar
 from tests.jobs.working import until
 from tests.running import Served
