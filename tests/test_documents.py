@@ -168,7 +168,7 @@ RETURNING *
 def test_stage_4_three_terminals_process_a_hundred_jobs_once_each(
     url: str, db: Db, run: Callable[..., Running], call: Call
 ) -> None:
-    """Q12, Q18, Q23, Q24, Q32, Q33, Q36, Q37, Q39, Q42, Q45-Q47, D1.
+    """W29, Q12, Q18, Q23, Q24, Q31-Q33, Q36, Q37, Q39, Q42, Q45-Q47, D1.
 
     Queue_jobs is snap_processing_job, processing RUNNING, lockedBy claimed_by, lastHeartbeatAt locked_at;
     WORKER_ID, JOB_LOCK_TTL_MS and JOB_HEARTBEAT_INTERVAL_MS begin with SNAPAPP_; getMetrics() is `snapapp workers

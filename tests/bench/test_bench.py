@@ -44,6 +44,7 @@ def arguments(*given: str) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
+@pytest.mark.at_length  # the next ones run those with pages and peers, and the command one, in every run
 def test_every_scenario_runs_and_leaves_no_database_behind(server: Postgres) -> None:
     url = server.url_of("postgres")
     found = bench.run(url, bench.Plan(**TINY, scenarios=plan.SCENARIOS), migrate)  # type: ignore[arg-type]

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from snapapp.jobs.rows.people import overviews
 from snapapp.postgres import postmaster
 from tests.commands import WITHIN
@@ -98,6 +100,7 @@ def test_a_port_that_is_taken_is_said_with_the_one_that_is_used_instead(url: str
         assert "port 8000 in use. Set SNAPAPP_PORT" in chosen.said()
 
 
+@pytest.mark.at_length  # process/test_shutdown has a reload in the middle of a job in every run
 def test_with_reload_a_change_is_in_force_a_moment_later(url: str, run: Callable[..., Running], tmp_path: Path) -> None:
     module, kind = tmp_path / "mine.py", "@processor('{}')\ndef {}(job): ...\n"
     module.write_text("from snapapp.jobs import processor\n" + kind.format("mine.one", "one"))

@@ -225,6 +225,7 @@ def read_all(connection: socket.socket) -> bytes:
 # --- uvicorn's other ways to run it -----------------------------------------------------------------------------
 
 
+@pytest.mark.at_length  # the same signals under one worker of uvicorn, and two workers on one queue, in every run
 def test_two_workers_of_uvicorn_share_the_queue_and_leave_together(url: str, db: Db, tmp_path: Path) -> None:
     """FD5: N processes are N embedded workers, which is safe: they share the queue."""
     served = ServedByUvicorn(tmp_path, "--workers", "2", SNAPAPP_DATABASE_URL=url)

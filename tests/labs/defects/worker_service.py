@@ -117,7 +117,7 @@ DEFECTS: dict[str, Mutant] = {
         "which jobs are due is found first, and they are locked later, whoever has them by then",
         "jobs/rows/test_claim::test_two_workers_at_once_never_get_the_same_job"
         " jobs/rows/test_claim::test_a_hundred_jobs_and_three_workers_make_a_hundred_completions"
-        " jobs/worker/test_exactly_once::test_each_of_many_jobs_leaves_one_row_though_three_processes_compete_for_them",
+        " test_documents::test_stage_4_three_terminals_process_a_hundred_jobs_once_each",
         (_CLAIM, "share.jobs\n                   FOR UPDATE SKIP LOCKED) AS job", "share.jobs) AS job"),
     ),
     "a-payload-is-what-comes": defect(

@@ -1,10 +1,11 @@
-"""The lab in small, so that every test run kills a few supervisors for real."""
+"""The lab in small, with a few supervisors that are killed for real."""
 
 import pytest
 
 from tests.labs.fleet import lab
 
 
+@pytest.mark.at_length  # jobs/fleet/test_supervisor kills one of each in every run, labs/chaos workers and the server
 @pytest.mark.timeout(300)
 def test_under_fire_every_job_lands_once_and_nothing_is_left() -> None:
     """M1, M9, M14, M37, M57, D19, FD2, promises 1 to 4."""
