@@ -38,6 +38,12 @@ def page(browser: Browser, site: Server) -> Iterator[Page]:
     assert complaints == []
 
 
+def another(video: Path, place: Path) -> Path:
+    """The same pictures in another file."""
+    place.write_bytes(video.read_bytes() + (8).to_bytes(4, "big") + b"free")
+    return place
+
+
 # What has changed is on the page.
 DRAWN = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))"
 
@@ -344,17 +350,19 @@ def test_an_upload_goes_on_where_a_dead_server_a_person_and_a_reload_stopped_it(
         assert page.evaluate("localStorage.getItem('uploads')") is None
 
 
-def test_a_file_that_is_sent_while_the_page_still_asks_what_there_is_is_shown(page: Page, brete: Path) -> None:
+def test_a_file_that_is_sent_while_the_page_still_asks_what_there_is_is_shown(
+    page: Page, brete: Path, tmp_path: Path
+) -> None:
+    ready(page, brete)
     asking: list[Route] = []
     page.route("**/v2/templates", lambda route: asking.append(route), times=1)
     with page.expect_request("**/v2/templates"):
         page.reload()
-    send(page, brete)
-    expect(page.locator("#upload-said")).to_have_text("brete.mp4 is here.")
-    expect(page.locator("#video-title")).to_have_text("The video")
+    send(page, another(brete, tmp_path / "curral.mp4"))
+    expect(page.locator("#upload-said")).to_have_text("curral.mp4 is here.")
     asking[0].continue_()
-    expect(page.locator("#video-title")).to_have_text("brete.mp4")
-    expect(page.locator("#videos > li")).to_have_count(1)
+    expect(page.locator("#video-title")).to_have_text("curral.mp4")
+    expect(page.locator("#videos > li")).to_have_count(2)
 
 
 def test_a_video_is_found_by_its_name_and_the_last_ones_stand_first(page: Page, brete: Path, db: Db) -> None:

@@ -14,7 +14,7 @@ from tests.jobs.working import until
 from tests.web.conftest import CONTRASTS, Complaints, Server, opened
 from tests.web.test_axe import violations
 from tests.web.test_first_minute import PATIENCE, SOME_FRAMES
-from tests.web.test_operator import brete, go, moments, ready, send, url
+from tests.web.test_operator import another, brete, go, moments, ready, send, url
 from tests.web.test_share import english_in
 
 __all__ = ["brete", "url"]  # fixtures
@@ -149,9 +149,7 @@ def test_a_moment_on_its_way_is_a_card_after_another_video_too(page: Page, brete
     page.route("**/v2/snaps", lambda route: route.abort())
     page.keyboard.press("s")
     expect(moments(page).first.locator(".state")).to_have_text("waits for the line")
-    other = tmp_path / "curral.mp4"
-    other.write_bytes(brete.read_bytes() + (8).to_bytes(4, "big") + b"free")
-    send(page, other)
+    send(page, another(brete, tmp_path / "curral.mp4"))
     expect(page.locator("#video-title")).to_have_text("curral.mp4")
     expect(moments(page)).to_have_count(0)
     page.locator("#videos button", has_text="brete.mp4").click()
