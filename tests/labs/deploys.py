@@ -22,7 +22,7 @@ from snapapp.jobs import enqueue_many
 from tests.jobs.working import until
 from tests.labs import departures
 from tests.labs.ground import ground
-from tests.ops.test_linode import caddy, free_port, running
+from tests.ops.test_linode_proxies import caddy, free_port, running
 from tests.running import Served
 from tests.systemd import Systemd
 
