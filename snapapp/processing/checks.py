@@ -1,6 +1,7 @@
 """What the doctor is told of the application, and what it looks at there besides the queue and its database."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from snapapp.backup import check as backups
 from snapapp.jobs.doctor.finding import Check, House
@@ -10,7 +11,9 @@ from snapapp.processing.decoder import check as decoders
 from snapapp.settings.table import Settings
 
 
+@lru_cache(maxsize=1)
 def house(settings: Settings, url: str) -> House:
+    """One a process, because checks may remember."""
     return House(
         jobs=settings.jobs(url),
         connections=database.connections_needed(settings),
@@ -22,5 +25,5 @@ def house(settings: Settings, url: str) -> House:
 
 def of(settings: Settings) -> Mapping[str, Check]:
     product = {backups.NAME: backups.check_of(settings), decoders.NAME: decoders.check} if settings.has_product else {}
-    cluster = {compute_check.NAME: compute_check.check_of(settings.compute)} if settings.compute else {}
+    cluster = {compute_check.NAME: compute_check.ComputeCheck(settings.compute)} if settings.compute else {}
     return product | cluster

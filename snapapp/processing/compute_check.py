@@ -1,20 +1,35 @@
 """The doctor's check of the cluster on whose nodes children run."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from time import monotonic
 
 from snapapp.jobs.doctor.finding import Finding, Patient, Severity
 from snapapp.jobs.errors import JobsError
 
 NAME = "compute"
+_GOOD_FOR = 60.0  # seconds: each look is a connection to the scheduler, and two lines in its log
 
 
-def check_of(address: str) -> Callable[[Patient], Iterator[Finding]]:
-    return lambda _: _findings(address)
+class ComputeCheck:
+    """What is well is believed for a minute, and what is not is looked at each time."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._well: list[Finding] = []  # written by whoever examines, as is the next
+        self._looked = float("-inf")
+
+    def __call__(self, _: Patient) -> Iterator[Finding]:
+        if not self._well or monotonic() - self._looked > _GOOD_FOR:
+            found = list(_findings(self._address))
+            self._well = [each for each in found if each.severity is Severity.OK]
+            self._looked = monotonic()
+            return iter(found)
+        return iter(self._well)
 
 
 def said(address: str) -> str:
     """The same in a line, for whoever deploys."""
-    return next(iter(_findings(address))).saw.rstrip(".")
+    return next(_findings(address)).saw.rstrip(".")
 
 
 def _findings(address: str) -> Iterator[Finding]:
