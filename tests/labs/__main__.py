@@ -29,6 +29,7 @@ LABS = {
     "sources": ("sources.command", "the bytes and requests that a moment of a long remote video costs"),
     "stack": ("stack", "the memory of PostgreSQL, the API and its children while videos become snaps"),
     "takes": ("takes", "the process that serves is told to stop while films come in"),
+    "traces": ("traces", "what traces cost: no-ops enqueued and run with a collector and without one"),
     "workflows": ("workflows", "chains and batches under workers that are killed; no child too early, twice or never"),
 }
 

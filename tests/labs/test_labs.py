@@ -3,7 +3,7 @@
 import pytest
 
 from tests.conftest import OLDEST, PROGRAMS
-from tests.labs import departures, failover, outage, takes
+from tests.labs import departures, failover, outage, takes, traces
 
 
 @pytest.mark.at_length  # process/test_shutdown has its parts in every run: requests, streams and jobs under way
@@ -32,6 +32,13 @@ def test_an_outage_of_the_database_costs_no_running_job_anything() -> None:
     assert (seen.missing, set(seen.answers), set(seen.alive)) == (0, {503}, {200})
     assert (seen.effects, seen.distinct, seen.most_attempts) == (100, 100, 1)
     assert seen.same_process
+
+
+@pytest.mark.at_length  # jobs/tracing/test_traces has what is traced in every run
+def test_what_traces_cost_is_measured_with_each_of_their_spans() -> None:
+    [(plain, traced)] = traces.run(jobs=500, rounds=1)
+    assert (plain.spans, traced.spans) == (0, 3 * 500 + 2)
+    assert min(plain.enqueued, plain.run, traced.enqueued, traced.run) > 0
 
 
 @pytest.mark.at_length  # jobs/rows/test_database reads the address, jobs/worker/test_outage finds the server again

@@ -103,6 +103,7 @@ def test_of_notices_those_that_speak_of_jobs_come_first(page: Page, db: Db) -> N
     found = panel(page, "What the doctor finds")
     found.get_by_role("button", name="Look again").click()
     expect(found.locator("li", has_text="The limit queue:media lets 1")).to_be_visible()
+    expect(found.get_by_role("link", name="limits")).to_have_attribute("href", "/ops/queues")
     said = found.locator("li", has=page.locator("[data-severity=notice]")).all_inner_texts()
     of_jobs = [n for n, its in enumerate(said) if "The limit queue:media" in its]
     of_the_house = [n for n, its in enumerate(said) if "pg_stat_statements" in its or "no backup" in its]

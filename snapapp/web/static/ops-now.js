@@ -202,6 +202,7 @@ function waysFrom({ id, numbers: its }) {
   const jobs = [its.job, its.oldest, its.newest, ...(Array.isArray(its.jobs) ? its.jobs : [])].filter(Number.isInteger).slice(0, ALIKE);
   const ways = jobs.map((job) => link(`/ops/jobs/${job}`, `job ${job}`));
   if (its.kind || its.queue) ways.push(link(`/ops/jobs${query({ kind: its.kind, queue: its.queue, status: OF_STATUS[id] })}`, "its jobs"));
+  if ("lanes" in its) ways.push(link("/ops/queues", "limits"));
   if (its.schedule) ways.push(link(`/ops/schedules/${encodeURIComponent(its.schedule)}`, "its schedule"));
   if (its.worker) ways.push(link("/ops/workers", "workers"));
   else if (its.pid && !its.host) ways.push(link("/ops/box", "who is connected"));
@@ -256,7 +257,7 @@ function partOf(name, part) {
   if (part.status !== "UP") return `${name} DOWN${part.error ? `, ${part.error}` : ""}`;
   if (Object.keys(part).length === 1) return name; // more is told to those who may know
   if (name === "database") return `database ${part.answeredInMs ?? "?"} ms`;
-  if (name === "worker") return `worker ${part.state}${part.note ? `, ${part.note}` : ""}`;
+  if (name === "worker") return `worker in this process ${part.state}${part.note ? `, ${part.note}` : ""}`;
   if (name === "listener") return part.state;
   if (name === "disk") return `disk ${Math.round(part.freeMb / 1024)} GB free`;
   return name;

@@ -62,9 +62,11 @@ def test_one_trace_goes_from_the_request_to_the_webhook_through_two_processes(
     url: str, tmp_path: Path, sink: Sink
 ) -> None:
     heard: list[str | None] = []
+    states: list[str | None] = []
 
     def receiver(visit: Visit) -> None:
         heard.append(visit.headers.get("traceparent"))
+        states.append(visit.headers.get("tracestate"))
         visit.say(503 if len(heard) == 1 else 200)
 
     with serving(Server()) as others:
@@ -77,7 +79,8 @@ def test_one_trace_goes_from_the_request_to_the_webhook_through_two_processes(
         hook = {"url": others.url("/hook"), "events": ["snap.completed"]}
         assert web.ask("/v2/webhooks", "POST", hook).status == 201
         moment = {**MOMENT, "videoUrl": others.url("/brete.mp4")}
-        assert web.ask("/v2/snaps", "POST", moment, traceparent=TRACEPARENT).status == 202
+        caller = {"traceparent": TRACEPARENT, "tracestate": "vendor=of-the-caller"}
+        assert web.ask("/v2/snaps", "POST", moment, **caller).status == 202
         until(lambda: len(heard) == 2, within=90)
         for process in (worker, web):
             process.process.terminate()
@@ -102,6 +105,7 @@ def test_one_trace_goes_from_the_request_to_the_webhook_through_two_processes(
             "send snap.completed",
         ]
     assert heard == [f"00-{TRACE}-{span.id}-01" for span in sent]
+    assert states == [None, None]  # a stranger reads nothing of what the caller's vendor wrote
     attempts = of_name(spans, "attempt snap.webhook")
     assert [span.facts["snapapp.job.attempt"] for span in attempts] == [1, 2]
     assert [span.facts["snapapp.job.status"] for span in attempts] == ["RETRY_WAIT", "COMPLETED"]
