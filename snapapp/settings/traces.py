@@ -7,7 +7,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from snapapp.settings.types import Reader, UnreadableError, choice_of, number, quoted, switch, web_address, whole
+from snapapp.settings.types import (
+    Reader,
+    UnreadableError,
+    choice_of,
+    number,
+    quoted,
+    switch,
+    text_that,
+    web_address,
+    whole,
+)
 
 _ON = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _RATIO = ("traceidratio", "parentbased_traceidratio")
@@ -20,12 +30,8 @@ _PAIR = re.compile(r"\s*[^\s=,]+\s*=[^,]*")
 
 
 def _pairs() -> Reader[str]:
-    def read(text: str) -> str:
-        if not all(_PAIR.fullmatch(pair) for pair in text.split(",")):
-            raise UnreadableError
-        return text
-
-    return Reader("a list of name=value with commas between", read)
+    accepts = "a list of name=value with commas between"
+    return text_that(accepts, lambda text: all(map(_PAIR.fullmatch, text.split(","))))
 
 
 def _readable_file() -> Reader[str]:

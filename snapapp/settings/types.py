@@ -4,7 +4,7 @@ import ipaddress
 import keyword
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -84,37 +84,39 @@ def _duration(count: Reader[int], unit: str, ending: str) -> Reader[timedelta]:
     return Reader(accepts, lambda text: count.read(text) * one, lambda value: str(value // one), unit=ending)
 
 
-def switch() -> Reader[bool]:
-    words = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
+def _word(accepts: str, words: Mapping[str, T], show: Callable[[T], str] = str) -> Reader[T]:
+    """One of these, in upper or lower case."""
 
-    def read(text: str) -> bool:
+    def read(text: str) -> T:
         if text.lower() not in words:
             raise UnreadableError
         return words[text.lower()]
 
-    return Reader("true or false (also 1/0, yes/no, on/off)", read, lambda value: "true" if value else "false")
+    return Reader(accepts, read, show)
+
+
+def switch() -> Reader[bool]:
+    words = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
+    accepts = "true or false (also 1/0, yes/no, on/off)"
+    return _word(accepts, words, lambda value: "true" if value else "false")
 
 
 def choice(kind: type[E]) -> Reader[E]:
-    members = {member.lower(): member for member in kind}
-
-    def read(text: str) -> E:
-        if text.lower() not in members:
-            raise UnreadableError
-        return members[text.lower()]
-
-    return Reader(f"one of {', '.join(kind)}", read)
+    return _word(f"one of {', '.join(kind)}", {member.lower(): member for member in kind})
 
 
 def choice_of(*words: str) -> Reader[str]:
     """The same for words that are somebody else's."""
+    return _word(f"one of {', '.join(words)}" if len(words) > 1 else words[0], {word: word for word in words})
 
+
+def text_that(accepts: str, fits: Callable[[str], object]) -> Reader[str]:
     def read(text: str) -> str:
-        if text.lower() not in words:
+        if not fits(text):
             raise UnreadableError
-        return text.lower()
+        return text
 
-    return Reader(f"one of {', '.join(words)}" if len(words) > 1 else words[0], read)
+    return Reader(accepts, read)
 
 
 def label(longest: int) -> Reader[str]:
@@ -157,12 +159,9 @@ def path() -> Reader[Path]:
 
 
 def listening_host() -> Reader[str]:
-    def read(text: str) -> str:
-        if not is_address(text) and not re.fullmatch(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})", text):
-            raise UnreadableError
-        return text
-
-    return Reader("a host name or an IP address, without scheme or port", read)
+    is_name = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})").fullmatch
+    accepts = "a host name or an IP address, without scheme or port"
+    return text_that(accepts, lambda text: is_address(text) or is_name(text))
 
 
 def is_address(text: str) -> bool:
@@ -225,12 +224,7 @@ _FETCH_HOST = re.compile(
 
 
 def cluster_address() -> Reader[str]:
-    def read(text: str) -> str:
-        if cluster_url(text) is None:
-            raise UnreadableError
-        return text
-
-    return Reader(CLUSTER, read)
+    return text_that(CLUSTER, cluster_url)
 
 
 def web_address() -> Reader[str]:
@@ -269,12 +263,8 @@ def key_prefix() -> Reader[str]:
 
 
 def bucket_name() -> Reader[str]:
-    def read(text: str) -> str:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]", text):
-            raise UnreadableError
-        return text
-
-    return Reader("a bucket's name, 3 to 63 letters, digits, dots and hyphens", read)
+    accepts = "a bucket's name, 3 to 63 letters, digits, dots and hyphens"
+    return text_that(accepts, re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]").fullmatch)
 
 
 def folder_or_bucket() -> Reader[str]:
