@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from snapapp.errors import PostgresError
+from snapapp.jobs.os import processes
 from snapapp.postgres import account, cluster
 from snapapp.postgres.binaries import program
 from snapapp.postgres.home import Home, disk_hint, open_private
@@ -154,18 +155,8 @@ def _drop_stale(lock_file: Path) -> None:
 
     Its other guard still stands between two servers: shared memory, whose key is the cluster's inode."""
     lines = _lines(lock_file)
-    if not lines or not lines[0].isdigit() or _exists(int(lines[0])):
+    if not lines or not lines[0].isdigit() or processes.answers(int(lines[0])):
         lock_file.unlink(missing_ok=True)
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def _rotate(log: Path) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock, Thread
 
-from snapapp.jobs.os import memory
+from snapapp.jobs.os import memory, processes
 from snapapp.settings.table import Settings
 from snapapp.storage import room_of
 
@@ -123,18 +123,10 @@ def _processes() -> Iterator[Process]:
 
 def _below(pid: int) -> Iterator[int]:
     """What it started, and what those started."""
-    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in _text(listed).split():
-            yield int(child)
-            yield from _below(int(child))
+    for child in processes.children(pid):
+        yield child
+        yield from _below(child)
 
 
 def _name(pid: int) -> str:
-    return _text(Path(f"/proc/{pid}/comm")).strip() or "?"
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="ascii", errors="replace")
-    except OSError:  # it has ended meanwhile
-        return ""
+    return memory.text(Path(f"/proc/{pid}/comm")).strip() or "?"

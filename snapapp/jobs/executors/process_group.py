@@ -17,6 +17,7 @@ from snapapp.jobs.executors import late_report
 from snapapp.jobs.executors.errors import MemoryExceeded
 from snapapp.jobs.executors.reaper import Guard
 from snapapp.jobs.model import Job
+from snapapp.jobs.os import processes
 
 MB = 1024 * 1024
 LOOK_EVERY = 0.1  # seconds between two looks at a program's memory and at whether somebody wants it to end
@@ -111,7 +112,7 @@ class Group:
         """The program and its descendants, but for those whose parent has ended."""
         found = [self.pid]
         for pid in found:  # which grows meanwhile
-            found += _children(pid)
+            found += processes.children(pid)
         return found
 
     def nudge(self, number: signal.Signals, pid: int) -> None:
@@ -274,11 +275,3 @@ def _read(path: str) -> bytes:
         return os.read(handle, 8192)
     finally:
         os.close(handle)
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        lists = [path / "children" for path in Path(f"/proc/{pid}/task").iterdir()]
-        return [int(child) for each in lists for child in each.read_text(encoding="ascii").split()]
-    except OSError:
-        return []

@@ -130,7 +130,7 @@ class Launcher:
     def end_strays(self) -> list[int]:
         """What a dead worker left behind is ours by adoption: whoever is seen twice is ended."""
         known = {*self._children, *(each.pid for each in (self._now, self._next) if each)}
-        seen = {pid for pid in _children_of_us() if pid not in known} if _CAN_ADOPT else set()
+        seen = {pid for pid in processes.children("self") if pid not in known} if _CAN_ADOPT else set()
         old, self._strays = seen & self._strays, seen
         for pid in old:
             with suppress(ProcessLookupError, PermissionError):
@@ -229,14 +229,6 @@ class _ForkServer:
         self._process.returncode = 0  # whoever reaps all children reaps it too; without this, Popen would complain
         os.close(self._requests)
         os.close(self._answers)
-
-
-def _children_of_us() -> list[int]:
-    try:
-        lists = [path / "children" for path in Path("/proc/self/task").iterdir()]
-        return [int(pid) for each in lists for pid in each.read_text(encoding="ascii").split()]
-    except OSError:
-        return []
 
 
 def _named(code: int) -> str:

@@ -36,12 +36,12 @@ def swapped_mb(root: Path = Path("/")) -> int | None:
 
 def resident_mb(pid: int) -> int:
     """Of a process, now; 0 where nobody can tell."""
-    fields = _text(Path(f"/proc/{pid}/statm")).split()
+    fields = text(Path(f"/proc/{pid}/statm")).split()
     return int(fields[1]) * getpagesize() // _MB if fields else 0
 
 
 def _left_in_groups(root: Path) -> Iterator[int]:
-    for line in _text(root / "proc/self/cgroup").splitlines():
+    for line in text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:
             yield from _left_up_from(root / "sys/fs/cgroup", path, _V2)
@@ -65,18 +65,19 @@ def _left_up_from(top: Path, path: str, files: tuple[tuple[str, ...], str, str])
 
 
 def _field(file: Path, name: str) -> int | None:
-    for line in _text(file).splitlines():
+    for line in text(file).splitlines():
         if line.startswith(f"{name} "):
             return int(line.split()[1])
     return None
 
 
 def _number(file: Path) -> int | None:
-    text = _text(file).strip()
-    return int(text) if text.isdigit() else None  # else it is "max", or not there
+    said = text(file).strip()
+    return int(said) if said.isdigit() else None  # else it is "max", or not there
 
 
-def _text(file: Path) -> str:
+def text(file: Path) -> str:
+    """Of a file that the kernel keeps; nothing where it is not there, or its process has ended meanwhile."""
     try:
         return file.read_text(encoding="ascii", errors="replace")
     except OSError:

@@ -27,14 +27,23 @@ def is_gone(pid: int, since: int) -> bool:
     """Is the process that started then no more? One that cannot be seen (hidepid, a sandbox) is not therefore dead."""
     if (found := started(pid)) is not None:
         return found != since
-    return Path(f"/proc/{pid}").exists() or not _answers(pid)
+    return Path(f"/proc/{pid}").exists() or not answers(pid)
 
 
-def _answers(pid: int) -> bool:
+def answers(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass
     return True
+
+
+def children(pid: int | str) -> list[int]:
+    """Of a process, as far as they can be seen; `self` is ours."""
+    try:
+        lists = [path / "children" for path in Path(f"/proc/{pid}/task").iterdir()]
+        return [int(child) for each in lists for child in each.read_text(encoding="ascii").split()]
+    except OSError:
+        return []
