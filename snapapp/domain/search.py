@@ -27,7 +27,7 @@ _AFTER_ALL = chr(0x10FFFF)  # the last character: `cat` and what begins with it 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Criteria:
-    """What a search asks for: all of it must hold. An id, an attribute or free text is needed."""
+    """What a search asks for: all of it must hold."""
 
     subject_id: str | None = None
     attr_key: str | None = None
@@ -44,9 +44,11 @@ class Criteria:
             raise Invalid("attrKey: is needed with attrMin or attrMax")
         if (self.attr_key is None) != (self.attr_value is None) and not self._has_range:
             raise Invalid(message="Provide attrKey and attrValue together")
-        if self.subject_id is None and self.attr_key is None and self.q is None:
-            raise Invalid(message="Provide subjectId or attrKey+attrValue")
         validation.insist(self._flaws())
+
+    @property
+    def names_a_subject(self) -> bool:
+        return not (self.subject_id is None and self.attr_key is None and self.q is None)
 
     @property
     def _has_range(self) -> bool:
@@ -145,7 +147,9 @@ def _page(db: Session, tenant: str, conditions: Iterable[Condition], order: Orde
 def by_subject(
     db: Session, tenant: str, criteria: Criteria, window: Window = FIRST, *, nickname: str | None = None
 ) -> Page[Snap]:
-    """Newest first."""
+    """Newest first. An id, an attribute or free text is needed."""
+    if not criteria.names_a_subject:
+        raise Invalid(message="Provide subjectId or attrKey+attrValue")
     conditions = [*_about(tenant, criteria), *_when(criteria.status, criteria.since, criteria.until), *_by(nickname)]
     conditions += [_among(db, having) for having in _beside(tenant, criteria)]
     return _page(db, tenant, conditions, _BY_CREATION, window)

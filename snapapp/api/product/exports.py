@@ -23,10 +23,11 @@ from snapapp.api.http.schema import Label
 from snapapp.api.http.tenancy import Claimed, begun
 from snapapp.api.product.public import names_of
 from snapapp.api.product.snap_views import Places, SnapLine, line_of
-from snapapp.api.product.snaps import Narrowed, Narrowing
+from snapapp.api.product.snaps import Narrowed
 from snapapp.api.product.urls import Placed
 from snapapp.domain import search
 from snapapp.domain.paging import LONGEST, Page, Window
+from snapapp.domain.search import Criteria
 from snapapp.domain.tables import Snap
 from snapapp.domain.transactions import TenantTransaction
 from snapapp.storage import Storage, StorageError
@@ -92,7 +93,7 @@ def export_snaps(
 
 
 def _pages(
-    own: TenantTransaction, which: Narrowing, video_id: UUID | None, nickname: str | None
+    own: TenantTransaction, which: Criteria, video_id: UUID | None, nickname: str | None
 ) -> Iterator[Page[Snap]]:
     """By offset, of one moment: a snap that somebody deletes meanwhile would move the others up past the next page."""
     for offset in range(0, ROWS_MAX + 1, LONGEST):
@@ -103,14 +104,14 @@ def _pages(
 
 
 def _page(
-    own: TenantTransaction, which: Narrowing, video_id: UUID | None, nickname: str | None, window: Window
+    own: TenantTransaction, which: Criteria, video_id: UUID | None, nickname: str | None, window: Window
 ) -> Page[Snap]:
     db, code = own.db, own.code
     if video_id is None and nickname is None:
-        if not which.is_open:
-            return search.by_subject(db, code, which.criteria(), window)
-        return search.recent(db, code, window, status=which.state, since=which.since, until=which.until)
-    if not which.is_empty:
+        if which.names_a_subject:
+            return search.by_subject(db, code, which, window)
+        return search.recent(db, code, window, status=which.status, since=which.since, until=which.until)
+    if which != Criteria():
         raise HTTPException(400, "A video's snaps, or somebody's, cannot be narrowed further than by both")
     if video_id is not None:
         return search.of_video(db, code, video_id, window, nickname=nickname)

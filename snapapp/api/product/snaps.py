@@ -1,7 +1,6 @@
 """/v2/snaps: a moment is marked, looked at, found again, corrected, hidden; and its job is cancelled or tried again."""
 
 import hashlib
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
@@ -152,48 +151,6 @@ Value = Annotated[str, Query(max_length=1000, pattern=r"^[^\x00]*$")]
 Bound = Annotated[float, Query(allow_inf_nan=False), Decimals]
 
 
-@dataclass(frozen=True, slots=True)
-class Narrowing:
-    """Which snaps are wanted."""
-
-    subject_id: str | None
-    attr_key: str | None
-    attr_value: str | None
-    attr_min: float | None
-    attr_max: float | None
-    q: str | None
-    status: SnapStatus | None
-    since: datetime | None
-    until: datetime | None
-
-    @property
-    def is_open(self) -> bool:
-        """Nothing is said of the subject."""
-        of_subject = (self.subject_id, self.attr_key, self.attr_value, self.attr_min, self.attr_max, self.q)
-        return all(each is None for each in of_subject)
-
-    @property
-    def is_empty(self) -> bool:
-        return self.is_open and all(each is None for each in (self.status, self.since, self.until))
-
-    @property
-    def state(self) -> Status | None:
-        return _status(self.status)
-
-    def criteria(self) -> Criteria:
-        return Criteria(
-            subject_id=self.subject_id,
-            attr_key=self.attr_key,
-            attr_value=self.attr_value,
-            attr_min=self.attr_min,
-            attr_max=self.attr_max,
-            q=self.q,
-            status=self.state,
-            since=self.since,
-            until=self.until,
-        )
-
-
 async def _narrowing(
     subject_id: Annotated[Label | None, Query(alias="subjectId", description="The subject's id.")] = None,
     attr_key: Annotated[
@@ -206,11 +163,21 @@ async def _narrowing(
     status: Wanted = None,
     since: Since = None,
     until: Until = None,
-) -> Narrowing:
-    return Narrowing(subject_id, attr_key, attr_value, attr_min, attr_max, q, status, since, until)
+) -> Criteria:
+    return Criteria(
+        subject_id=subject_id,
+        attr_key=attr_key,
+        attr_value=attr_value,
+        attr_min=attr_min,
+        attr_max=attr_max,
+        q=q,
+        status=_status(status),
+        since=since,
+        until=until,
+    )
 
 
-Narrowed = Annotated[Narrowing, Depends(_narrowing)]
+Narrowed = Annotated[Criteria, Depends(_narrowing)]
 
 
 @router.get("")
@@ -231,7 +198,7 @@ def list_snaps(
 @router.get("/search")
 def search_snaps(own: Own, places: Placed, page: Paged, which: Narrowed, nickname: Marker = None) -> SnapList:
     """Snaps by their subject: its id, an attribute's value or range, or words in it. One of these is required."""
-    found = search.by_subject(own.db, own.code, which.criteria(), page, nickname=nickname)
+    found = search.by_subject(own.db, own.code, which, page, nickname=nickname)
     return SnapList(**listed(found, lines_of(found.items, places)))
 
 
