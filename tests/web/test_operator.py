@@ -38,9 +38,9 @@ def page(browser: Browser, site: Server) -> Iterator[Page]:
     assert complaints == []
 
 
-def another(video: Path, place: Path) -> Path:
+def another(video: Path, place: Path, *, times: int = 1) -> Path:
     """The same pictures in another file."""
-    place.write_bytes(video.read_bytes() + (8).to_bytes(4, "big") + b"free")
+    place.write_bytes(video.read_bytes() + times * ((8).to_bytes(4, "big") + b"free"))
     return place
 
 
@@ -363,6 +363,23 @@ def test_a_file_that_is_sent_while_the_page_still_asks_what_there_is_is_shown(
     asking[0].continue_()
     expect(page.locator("#video-title")).to_have_text("curral.mp4")
     expect(page.locator("#videos > li")).to_have_count(2)
+
+    asked_for = f"**/v2/videos/{page.url.partition('=')[2]}"
+
+    def hold_second(route: Route) -> None:  # the first is for the list of those opened last
+        asking.append(route)
+        if len(asking) == 2:
+            route.continue_()
+
+    page.route(asked_for, hold_second)
+    page.reload()
+    until(lambda: page.evaluate("1") and len(asking) == 3)
+    send(page, another(brete, tmp_path / "lote.mp4", times=2))
+    expect(page.locator("#video-title")).to_have_text("lote.mp4")
+    with page.expect_response(asked_for):
+        asking[2].continue_()
+    page.evaluate(DRAWN)
+    expect(page.locator("#video-title")).to_have_text("lote.mp4")
 
 
 def test_a_video_is_found_by_its_name_and_the_last_ones_stand_first(page: Page, brete: Path, db: Db) -> None:
