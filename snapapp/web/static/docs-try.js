@@ -2,6 +2,7 @@
 
 import { make } from "/static/page.js";
 import { asText, code, description, essence, exampleOf, facts, fold, heading, isNull, mediaExample, optionsOf, paragraph, pre, readable, refName, refOf, resolve, schemaOf, typeOf } from "/static/docs-schema.js";
+import { tab } from "/static/remembered.js";
 
 const LONGEST = 200_000; // characters of an answer that are shown
 
@@ -12,7 +13,7 @@ const VARIABLES = { "X-Internal-Token": "SNAPAPP_INTERNAL_TOKEN" }; // in a shel
 
 export const isHeader = (scheme) => scheme?.type === "apiKey" && scheme.in === "header";
 const keyOf = (header) => KEYS[header] ?? header;
-const kept = (header) => sessionStorage.getItem(keyOf(header));
+const kept = (header) => tab.get(keyOf(header));
 
 const securityOf = (operation) => operation.security ?? description.security ?? [];
 export const isOptional = (operation) => securityOf(operation).some((option) => !Object.keys(option).length);
@@ -43,12 +44,12 @@ export function keeper({ name, description: about }) {
   };
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    sessionStorage.setItem(keyOf(name), input.value.trim());
+    tab.set(keyOf(name), input.value.trim());
     input.value = "";
     show();
   });
   forget.addEventListener("click", () => {
-    sessionStorage.removeItem(keyOf(name));
+    tab.forget(keyOf(name));
     show();
     input.focus();
   });

@@ -2,9 +2,10 @@
 
 import { at, put } from "/static/page.js";
 import { player } from "/static/player.js";
+import { browser } from "/static/remembered.js";
 import { asLocal, t } from "/static/words.js";
 
-const keptFilmed = (video) => localStorage.getItem(`filmed:${video.videoId}`);
+const keptFilmed = (video) => browser.get(`filmed:${video.videoId}`);
 
 export function showFilmed() {
   const video = player.video;
@@ -20,8 +21,8 @@ export function showFilmed() {
 at("filmed").addEventListener("change", () => {
   const { video } = player;
   if (!video) return;
-  if (at("filmed").value) localStorage.setItem(`filmed:${video.videoId}`, new Date(at("filmed").value).toISOString());
-  else localStorage.removeItem(`filmed:${video.videoId}`);
+  if (at("filmed").value) browser.set(`filmed:${video.videoId}`, new Date(at("filmed").value).toISOString());
+  else browser.forget(`filmed:${video.videoId}`);
   showFilmed();
 });
 

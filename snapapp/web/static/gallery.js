@@ -3,6 +3,7 @@
 
 import "/static/times.js";
 import { at, put } from "/static/page.js";
+import { browser, tab } from "/static/remembered.js";
 import { t } from "/static/words.js";
 
 const KEPT = "chosen";
@@ -18,13 +19,13 @@ at("filters").addEventListener("formdata", ({ formData }) => {
 // --- two of them, side by side ------------------------------------------------------------------------------------
 
 const boxes = document.querySelectorAll("input[data-id]");
-const tenant = localStorage.getItem("tenant"); // the one who signed in last: what another one chose is not shown
-const kept = JSON.parse(sessionStorage.getItem(KEPT) ?? "{}");
+const tenant = browser.get("tenant"); // the one who signed in last: what another one chose is not shown
+const kept = JSON.parse(tab.get(KEPT) ?? "{}");
 let chosen = kept.tenant === tenant ? kept.moments : []; // {id, name}, at most two, the one chosen first first
 
 function choose(wanted) {
   chosen = wanted.slice(-2);
-  sessionStorage.setItem(KEPT, JSON.stringify({ tenant, moments: chosen }));
+  tab.set(KEPT, JSON.stringify({ tenant, moments: chosen }));
   show();
 }
 

@@ -6,6 +6,7 @@ import * as library from "/static/library.js";
 import * as marking from "/static/marking.js";
 import * as moments from "/static/moments.js";
 import { player, press } from "/static/player.js";
+import { browser, tab } from "/static/remembered.js";
 import * as remote from "/static/remote.js";
 import { keepShell } from "/static/shell.js";
 import * as uploads from "/static/uploads.js";
@@ -27,11 +28,11 @@ async function begin() {
     return;
   }
   if (openFor && session.code !== openFor) return location.assign("/"); // what is shown is not theirs
-  if (session.code !== localStorage.getItem("tenant")) sessionStorage.removeItem("chosen"); // another one's names
+  if (session.code !== browser.get("tenant")) tab.forget("chosen"); // another one's names
   waiting.begin(session.code, marking.sendWaiting); // whatever else fails
   put(at("lost"), "");
   at("sign-in").hidden = true;
-  at("sign-out").hidden = localStorage.getItem("signed-in") === null;
+  at("sign-out").hidden = browser.get("signed-in") === null;
   at("work").hidden = false;
   if (openFor) return;
   openFor = session.code;
@@ -139,8 +140,9 @@ at("sign-in").addEventListener("submit", async (event) => {
   try {
     await change("/v2/session", { token: at("sign-in-token").value.trim() });
     at("sign-in-token").value = "";
-    localStorage.setItem("signed-in", "yes"); // the cookie is none that a script can see
+    browser.set("signed-in", "yes"); // the cookie is none that a script can see
     await begin();
+    if (!at("sign-in").hidden) put(at("sign-in-said"), t("The token is right, but this browser keeps no cookies. Allow them for this address, and sign in again."));
   } catch (error) {
     put(at("sign-in-said"), told(error.message));
   }
@@ -150,8 +152,8 @@ at("sign-in").addEventListener("submit", async (event) => {
 at("sign-out").addEventListener("click", async () => {
   if (waiting.isAnyWaiting()) return put(at("lost"), t("Moments wait for the line: they would be lost. Stay until they are sent, or forget them."));
   await change("/v2/session", undefined, { method: "DELETE" }).catch(() => {});
-  for (const name of ["signed-in", "operator", "uploads", "opened", "tenant"]) localStorage.removeItem(name);
-  sessionStorage.removeItem("chosen");
+  for (const name of ["signed-in", "operator", "uploads", "opened", "tenant"]) browser.forget(name);
+  tab.forget("chosen");
   location.assign("/");
 });
 

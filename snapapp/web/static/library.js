@@ -1,6 +1,7 @@
 // The videos that are there: found by name, page by page, and those opened last.
 
 import { at, client, make, pause, put } from "/static/page.js";
+import { browser } from "/static/remembered.js";
 import { clock, size, t, told, when } from "/static/words.js";
 
 const AT_ONCE = 20; // videos a page
@@ -54,7 +55,7 @@ at("video-find").addEventListener("input", () => {
 // --- opened last ------------------------------------------------------------------------------------------------
 
 async function remember() {
-  const ids = JSON.parse(localStorage.getItem("opened") ?? "[]");
+  const ids = JSON.parse(browser.get("opened") ?? "[]");
   const found = await Promise.all(ids.map((id) => ask(`/v2/videos/${id}`).catch(() => null)));
   opened = found.filter(Boolean);
 }
@@ -63,7 +64,7 @@ export const lastOpened = () => opened[0] ?? null;
 
 function keepOpened(video) {
   opened = [video, ...opened.filter((each) => each.videoId !== video.videoId)].slice(0, OPENED);
-  localStorage.setItem("opened", JSON.stringify(opened.map((each) => each.videoId)));
+  browser.set("opened", JSON.stringify(opened.map((each) => each.videoId)));
 }
 
 /** The first video of a new installation comes by itself: the demo is being painted. Null: one was sent meanwhile. */
@@ -143,6 +144,6 @@ export async function remove(video) {
   await change(`/v2/videos/${video.videoId}`, undefined, { method: "DELETE" });
   const isOther = (each) => each.videoId !== video.videoId;
   [known, opened] = [known.filter(isOther), opened.filter(isOther)];
-  localStorage.setItem("opened", JSON.stringify(opened.map((each) => each.videoId)));
+  browser.set("opened", JSON.stringify(opened.map((each) => each.videoId)));
   paint();
 }

@@ -8,6 +8,7 @@ import { nameOfVideo } from "/static/library.js";
 import { labelOf } from "/static/moment.js";
 import { operator, operatorOrAsk, showOperator } from "/static/operator.js";
 import { player } from "/static/player.js";
+import { browser } from "/static/remembered.js";
 import * as waiting from "/static/waiting.js";
 import { clock, t, told, when } from "/static/words.js";
 
@@ -30,13 +31,13 @@ export async function begin(listener) {
   hear = listener;
   templates = (await ask("/v2/templates")).items.filter((each) => each.isActive);
   at("template").replaceChildren(...templates.map((each) => make("option", { value: String(each.id), textContent: told(each.name) })));
-  const kept = localStorage.getItem("template");
+  const kept = browser.get("template");
   if (templates.some((each) => String(each.id) === kept)) at("template").value = kept;
   at("template-line").hidden = templates.length < 2;
   showOperator();
 }
 
-at("template").addEventListener("change", () => localStorage.setItem("template", at("template").value));
+at("template").addEventListener("change", () => browser.set("template", at("template").value));
 
 export function learnName(name) {
   if (recent.includes(name)) recent.splice(recent.indexOf(name), 1);

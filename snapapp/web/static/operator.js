@@ -1,11 +1,12 @@
 // Who marks: asked once in a browser, kept there, and changed by whoever sits down at it.
 
 import { at, put } from "/static/page.js";
+import { browser } from "/static/remembered.js";
 import { t } from "/static/words.js";
 
 export function operator() {
   try {
-    return JSON.parse(localStorage.getItem("operator"));
+    return JSON.parse(browser.get("operator"));
   } catch {
     return null;
   }
@@ -36,7 +37,7 @@ at("who-form").addEventListener("submit", (event) => {
   event.preventDefault();
   const said = { nickname: at("who-name").value.trim(), email: at("who-email").value.trim().toLowerCase() };
   if (!said.nickname) return at("who-name").focus();
-  localStorage.setItem("operator", JSON.stringify(said));
+  browser.set("operator", JSON.stringify(said));
   at("who").close("ok");
 });
 at("who-cancel").addEventListener("click", () => at("who").close(""));

@@ -8,6 +8,7 @@ import {
 import { DEPTH_SQL, QUEUE_COLUMNS, queueRow } from "/static/ops-queues.js";
 import { many } from "/static/ops-many.js";
 import { svg } from "/static/ops-plots.js";
+import { tab } from "/static/remembered.js";
 
 const EVERY = 3000; // ms
 const DOCTOR_EVERY = 20_000;
@@ -231,7 +232,7 @@ function fixesOf(its, fixed) {
 
 async function showHealth(element, urgent) {
   try {
-    const token = sessionStorage.getItem("token");
+    const token = tab.get("token");
     const answer = await fetch("/actuator/health", {
       headers: token ? { "X-Internal-Token": token } : {}, cache: "no-store", signal: AbortSignal.timeout(10_000),
     });

@@ -1,6 +1,7 @@
 // What the views of /ops are made of. What jobs say is text and stays text: nothing here is ever parsed as HTML.
 
 import { Refused, at, client, make, put } from "/static/page.js";
+import { browser, tab } from "/static/remembered.js";
 
 const NAME = "ops-name";
 export const COUNTED = 1_000; // jobs of a queue, by the server: one more means more
@@ -17,11 +18,11 @@ export const FINAL = new Set(["COMPLETED", "FAILED", "CANCELLED"]);
 
 // --- asking ------------------------------------------------------------------------------------------------------
 
-export const name = () => localStorage.getItem(NAME) ?? "";
-export const keepName = (said) => localStorage.setItem(NAME, said.trim());
+export const name = () => browser.get(NAME) ?? "";
+export const keepName = (said) => browser.set(NAME, said.trim());
 
 function headers() {
-  const token = sessionStorage.getItem("token");
+  const token = tab.get("token");
   const who = name();
   return { ...(token && { "X-Internal-Token": token }), ...(who && { "X-Operator": encodeURIComponent(who) }) };
 }

@@ -14,6 +14,7 @@ import { nowView } from "/static/ops-now.js";
 import { queuesView } from "/static/ops-queues.js";
 import { scheduleView, schedulesView } from "/static/ops-schedules.js";
 import { workersView } from "/static/ops-workers.js";
+import { tab } from "/static/remembered.js";
 
 const BETWEEN = 1000; // ms at least between two looks, however much is told
 const STREAM_AGAIN = 3000;
@@ -208,8 +209,8 @@ async function learnRole() {
 
 function askForToken() {
   delete document.body.dataset.role;
-  const wasWrong = sessionStorage.getItem("token") !== null;
-  sessionStorage.removeItem("token");
+  const wasWrong = tab.get("token") !== null;
+  tab.forget("token");
   say("waiting", "not allowed in");
   if (wasWrong) put(at("token-said"), "That token is not the one. Try again.");
   if (!at("token").hidden) return;
@@ -247,7 +248,7 @@ function openDoor() {
 
 at("token").addEventListener("submit", (event) => {
   event.preventDefault();
-  sessionStorage.setItem("token", at("token-value").value.trim());
+  tab.set("token", at("token-value").value.trim());
   at("token-value").value = "";
   again();
 });

@@ -2,6 +2,7 @@
 // stills that the server takes, until there is a copy that plays.
 
 import { at, client, local, pause, put } from "/static/page.js";
+import { browser } from "/static/remembered.js";
 import { clock, number, t, told } from "/static/words.js";
 
 const LOOK_EVERY = 1000; // ms, at a video that is not examined yet
@@ -150,12 +151,12 @@ function offerCopy() {
   say("");
   goTo(position);
   at("copy-make").onclick = () => makeCopy(mine);
-  if (localStorage.getItem(`copy:${video.videoId}`)) void makeCopy(mine); // it was asked for before
+  if (browser.get(`copy:${video.videoId}`)) void makeCopy(mine); // it was asked for before
 }
 
 async function makeCopy(mine) {
   const { videoId, contentPath } = video;
-  localStorage.setItem(`copy:${videoId}`, "wanted");
+  browser.set(`copy:${videoId}`, "wanted");
   at("copy-make").hidden = true;
   try {
     while ((await send(`${contentPath}?preview=true`, { headers: { Range: "bytes=0-0" } })).status === 202) {
@@ -168,7 +169,7 @@ async function makeCopy(mine) {
     at("copy").hidden = true;
     play(`${contentPath}?preview=true`, position);
   } catch (error) {
-    localStorage.removeItem(`copy:${videoId}`);
+    browser.forget(`copy:${videoId}`);
     if (mine === turn) put(at("copy-said"), t("No copy could be made: {reason}", { reason: told(error.message) }));
   }
 }

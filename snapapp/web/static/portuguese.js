@@ -220,6 +220,7 @@ export const PORTUGUESE = {
   "Waits for the line": "À espera da conexão",
   "These moments are marked and kept here. They are sent when the line is back.": "Estes momentos estão marcados e guardados aqui. Serão enviados quando a conexão voltar.",
   "waits for the line": "à espera da conexão",
+  "The token is right, but this browser keeps no cookies. Allow them for this address, and sign in again.": "O token está certo, mas este navegador não guarda cookies. Permita-os para este endereço e entre de novo.",
   "The moment at {at} is kept here until you have signed in again, at the top of this page.": "O momento em {at} fica guardado aqui até você entrar de novo, no alto desta página.",
   "The moment at {at} is kept here until the line is back.": "O momento em {at} fica guardado aqui até a conexão voltar.",
   "Forget the moment at {at} of {name}": "Esquecer o momento em {at} de {name}",

@@ -3,6 +3,7 @@
 import { at, client, local, make, markInvalid, pause, put } from "/static/page.js";
 import { isNamed, labelOf, momentOf, nameOf, stateOf } from "/static/moment.js";
 import { pictureOf } from "/static/qr.js";
+import { browser } from "/static/remembered.js";
 import { asLocal, clock, exactly, number, t, told, when } from "/static/words.js";
 
 const LOOK_EVERY = 1000; // ms, while it is not finished
@@ -111,7 +112,7 @@ function openFilmed() {
 
 function operatorName() {
   try {
-    return JSON.parse(localStorage.getItem("operator"))?.nickname ?? "";
+    return JSON.parse(browser.get("operator"))?.nickname ?? "";
   } catch {
     return "";
   }

@@ -2,6 +2,7 @@
 // with from the byte that is missing. An own client, because all that is needed of the protocol fits here.
 
 import { client, pause } from "/static/page.js";
+import { browser } from "/static/remembered.js";
 
 const PART = 8 * 2 ** 20; // bytes: what a proxy holds back is lost with the line, so no part is large
 const SILENT = 30_000; // ms without a byte: the line is dead, whatever it says
@@ -15,7 +16,7 @@ const { ask, change } = client();
 
 // --- what is unfinished, as this browser remembers it -----------------------------------------------------------
 
-const all = () => JSON.parse(localStorage.getItem(KEPT) ?? "[]");
+const all = () => JSON.parse(browser.get(KEPT) ?? "[]");
 const isOf = (file) => ({ name, size, changed }) => name === file.name && size === file.size && changed === file.lastModified;
 const isNot = (place) => (each) => each.at !== place;
 
@@ -24,13 +25,13 @@ export const unfinished = all;
 
 export function forget(place) {
   const left = all().filter(isNot(place));
-  if (left.length) localStorage.setItem(KEPT, JSON.stringify(left));
-  else localStorage.removeItem(KEPT);
+  if (left.length) browser.set(KEPT, JSON.stringify(left));
+  else browser.forget(KEPT);
 }
 
 function keep(file, place) {
   const { name, size, lastModified: changed } = file;
-  localStorage.setItem(KEPT, JSON.stringify([...all(), { at: place, name, size, changed }]));
+  browser.set(KEPT, JSON.stringify([...all(), { at: place, name, size, changed }]));
 }
 
 /** Where a file would go on. */

@@ -2,6 +2,7 @@
 // line is back. Each goes under the key that it was marked with, so the server files it once however often it comes.
 
 import { at, client, make } from "/static/page.js";
+import { browser } from "/static/remembered.js";
 import { clock, t } from "/static/words.js";
 
 const KEPT = "waiting";
@@ -10,7 +11,7 @@ const PASSING = [401, 408, 425, 429]; // refused now, and not for good
 
 const { ask } = client();
 
-let tenant = localStorage.getItem("tenant"); // the one who signed in last: others' marks are not ours to send
+let tenant = browser.get("tenant"); // the one who signed in last: others' marks are not ours to send
 let sendOne = async () => true;
 let sending = false;
 let timer = null;
@@ -21,14 +22,16 @@ let unkept = []; // those that the browser had no room for: they last as long as
 let hearForgotten = () => {};
 let hearGone = () => {};
 
-const kept = () => JSON.parse(localStorage.getItem(KEPT) ?? "[]");
+const kept = () => JSON.parse(browser.get(KEPT) ?? "[]");
 const all = () => [...kept(), ...unkept];
 const isWaiting = (key) => all().some((each) => each.key === key);
 const ours = () => all().filter((each) => each.tenant === tenant);
 
+/** Whether the browser has kept them. */
 function store(marks) {
-  if (marks.length) localStorage.setItem(KEPT, JSON.stringify(marks));
-  else localStorage.removeItem(KEPT);
+  if (marks.length) return browser.keep(KEPT, JSON.stringify(marks));
+  browser.forget(KEPT);
+  return true;
 }
 
 export const isAnyWaiting = () => ours().length > 0;
@@ -38,11 +41,7 @@ export function keep({ key, keptAt, wanted, seconds, video }, name) {
   if (isWaiting(key)) return;
   atOnce.add(key);
   const mark = { key, keptAt, tenant, wanted, seconds, videoId: video.videoId, name };
-  try {
-    store([...kept(), mark]);
-  } catch {
-    unkept.push(mark);
-  }
+  if (!store([...kept(), mark])) unkept.push(mark);
   show();
 }
 
@@ -64,7 +63,7 @@ export function onGone(listener) {
 }
 
 /** Another window has signed in somebody else since: what is sent from here now would be sent for them. */
-export const isOthersTurn = () => (localStorage.getItem("tenant") ?? tenant) !== tenant;
+export const isOthersTurn = () => (browser.get("tenant") ?? tenant) !== tenant;
 
 /** Whether the server has said no for good, and to us; anything else may be the line, or the server's bad moment. */
 export async function isRefused({ status, isOurs }) {
@@ -75,11 +74,7 @@ export async function isRefused({ status, isOurs }) {
 /** From now on those of this tenant are sent: `send(mark)` says whether the server has answered. */
 export function begin(code, send) {
   tenant = code;
-  try {
-    localStorage.setItem("tenant", code);
-  } catch {
-    localStorage.removeItem("tenant"); // no room: nobody is better than the one before
-  }
+  if (!browser.keep("tenant", code)) browser.forget("tenant"); // no room: nobody is better than the one before
   sendOne = send;
   show();
   void sendAll();

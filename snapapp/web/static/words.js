@@ -1,13 +1,14 @@
 // English and Portuguese. A text is looked up by its English words; what has no other ones stays English.
 
 import { OF_THE_SERVER, PORTUGUESE } from "/static/portuguese.js";
+import { browser } from "/static/remembered.js";
 
 const KEPT = "language";
 
-const kept = localStorage.getItem(KEPT);
+const kept = browser.get(KEPT);
 if (kept) tellServer(kept);
-/** As the server has said it, where it has made the page. */
-export const language = document.documentElement.dataset.said ?? kept ?? (preferred().startsWith("pt") ? "pt" : "en");
+/** As the server has said it, where it has made the page; as the address says, where the browser remembers nothing. */
+export const language = document.documentElement.dataset.said ?? kept ?? new URLSearchParams(location.search).get("lang") ?? (preferred().startsWith("pt") ? "pt" : "en");
 export const locale = language === "pt" ? "pt-BR" : "en";
 
 /** Pages that the server makes are in the same one. */
@@ -44,12 +45,16 @@ function translate() {
     const isLink = button.localName === "a"; // which leads to the same page in that language
     if (!isLink) button.setAttribute("aria-pressed", String(button.dataset.language === language));
     button.addEventListener("click", () => {
-      localStorage.setItem(KEPT, button.dataset.language);
+      const isKept = browser.keep(KEPT, button.dataset.language);
       tellServer(button.dataset.language);
-      if (!isLink) location.reload();
+      if (isLink) return;
+      if (isKept) location.reload();
+      else location.search = new URLSearchParams([...others(location.search), ["lang", button.dataset.language]]);
     });
   }
 }
+
+const others = (query) => [...new URLSearchParams(query)].filter(([name]) => name !== "lang");
 
 export const number = (value, digits = 2) => value.toLocaleString(locale, { maximumFractionDigits: digits });
 const point = language === "pt" ? "," : ".";
