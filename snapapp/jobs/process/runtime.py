@@ -101,4 +101,6 @@ class Runtime:
     def close(self) -> None:
         with self._turn:
             for engine in self._engines.values():
-                engine.dispose()
+                from snapapp.jobs.worker import engines  # it is, where there is one
+
+                engines.close(engine)

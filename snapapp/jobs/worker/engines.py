@@ -54,6 +54,12 @@ def job_engine(settings: JobsSettings) -> Engine:
     return engine
 
 
+def close(engine: Engine) -> None:
+    """Also what is out: it is closed as it comes back, which SQLAlchemy would leave to the garbage collector."""
+    event.listen(engine.pool, "checkin", lambda _driver, record: record.invalidate())
+    engine.dispose()
+
+
 def _ask_first(connection: Connection, *_statement: object) -> None:
     if ask := connection.info.get(BEFORE_EACH_STATEMENT):
         ask()
