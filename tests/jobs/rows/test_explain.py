@@ -466,6 +466,14 @@ def test_a_wish_to_stop_and_a_suspect_are_told_while_it_runs(db: Db) -> None:
     ]
 
 
+def test_a_thread_that_hangs_is_told_of_its_own_job_only(db: Db) -> None:
+    hangs, other = make_job(db, "RUNNING", claimed_by=MEMBER["id"]), make_job(db, "RUNNING", claimed_by=MEMBER["id"])
+    worker(db, note=f"polling; threads that ignore their deadline: 1 (mail.send {hangs}); job {other} is large")
+    hangs_says, other_says = said(db, hangs), said(db, other)
+    assert hangs_says[2].startswith("Its thread ignores its deadline: the job, or its hook, waits for something")
+    assert len(other_says) == 2
+
+
 # --- over -------------------------------------------------------------------------------------------------------
 
 

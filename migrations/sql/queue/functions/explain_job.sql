@@ -13,7 +13,7 @@ BEGIN
     IF job.status IN ('PENDING', 'RETRY_WAIT') THEN
         RETURN (SELECT string_agg(line, chr(10)) FROM explain_waiting_job(job) AS line);
     ELSIF job.status = 'RUNNING' THEN
-        SELECT name, host, pid INTO holder FROM job_worker WHERE id = job.claimed_by;
+        SELECT name, host, pid, note INTO holder FROM job_worker WHERE id = job.claimed_by;
         said := said || format('It runs, attempt %s of %s, %s, on worker %s.', job.attempt_count, job.max_attempts,
             coalesce('since ' || job_span(clock - job.started_at), 'claimed but not reported as begun yet'),
             CASE WHEN holder.name IS NULL THEN job.claimed_by || ', which is not on the roster'
@@ -26,6 +26,10 @@ BEGIN
                 job_span(clock - job.locked_at), job_span(clock - job.lock_expires_at),
                 CASE WHEN EXISTS (SELECT FROM job_worker WHERE expires_at > clock)
                      THEN ', which a worker does with its next sweep' ELSE '; but no worker is alive to do so' END);
+        END IF;
+        IF holder.note ~ format('ignore their deadline: [^;]* %s[,)]', job_id) THEN
+            said := said || 'Its thread ignores its deadline: the job, or its hook, waits for something without a time limit. '
+                'It ends with its worker, whose log has the stack.'::text;
         END IF;
         IF job.memory_mb IS NOT NULL THEN
             said := said || format('It ran short of memory, so it may take %s MB, and began with nothing beside it.', job.memory_mb);
