@@ -19,6 +19,7 @@ LABS = {
     "failover": ("failover", "the machine with PostgreSQL dies under load, and a synchronous standby takes its place"),
     "fleet": ("fleet.command", "three pools under a supervisor; workers, supervisors and the server are killed"),
     "hostile": ("hostile", "broken and crafted videos through the API, the queue and the children"),
+    "image": ("image", "the container image, built and run as its user on a read-only root"),
     "install": ("install", "the installer on a blank Debian: twice, upgrades, bad releases, backup, wipe, restore"),
     "limits": ("limits", "four workers share a limit of three while they are killed"),
     "media": ("media.command", "videos broken at random, or our speed beside three commands of FFmpeg"),
