@@ -8,6 +8,7 @@ import * as moments from "/static/moments.js";
 import { player, press } from "/static/player.js";
 import { browser, tab } from "/static/remembered.js";
 import * as remote from "/static/remote.js";
+import { sendWaiting } from "/static/sending.js";
 import { keepShell } from "/static/shell.js";
 import * as uploads from "/static/uploads.js";
 import * as waiting from "/static/waiting.js";
@@ -29,7 +30,7 @@ async function begin() {
   }
   if (openFor && session.code !== openFor) return location.assign("/"); // what is shown is not theirs
   if (session.code !== browser.get("tenant")) tab.forget("chosen"); // another one's names
-  waiting.begin(session.code, marking.sendWaiting); // whatever else fails
+  waiting.begin(session.code, sendWaiting); // whatever else fails
   put(at("lost"), "");
   at("sign-in").hidden = true;
   at("sign-out").hidden = browser.get("signed-in") === null;

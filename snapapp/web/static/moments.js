@@ -2,10 +2,11 @@
 // and what can be done.
 
 import { at, client, local, make, pause, put } from "/static/page.js";
-import { describe, describeSnap, forgetTarget, isShown, learnName, submit, unanswered, unsaved } from "/static/marking.js";
+import { describe, describeSnap, forgetTarget, isShown, learnName, unsaved } from "/static/marking.js";
 import { isNamed, momentOf, nameOf, stateOf } from "/static/moment.js";
 import { operator } from "/static/operator.js";
 import { player } from "/static/player.js";
+import { submit, unanswered } from "/static/sending.js";
 import * as waiting from "/static/waiting.js";
 import { clock, t, told } from "/static/words.js";
 
