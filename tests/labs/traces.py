@@ -1,9 +1,10 @@
 """What traces cost: one job enqueues no-ops, one call each, and its worker then runs them; with traces and without,
-in turns. Prints jobs a second, and of each round the ratio. The collector of this lab takes what it is sent and looks
-into it only afterwards. `python -m tests.labs traces [--jobs N] [--rounds N]`."""
+in turns. Prints jobs a second and processor time a job, and of each round the ratio. The collector of this lab takes
+what it is sent and looks into it only afterwards. `python -m tests.labs traces [--jobs N] [--rounds N]`."""
 
 import argparse
 import gzip
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -51,6 +52,7 @@ def fan(job: Job) -> None:
 class Round:
     enqueued: float  # a second
     run: float  # a second
+    cpu: float  # microseconds a job, enqueued and run, of the worker
     spans: int  # that arrived
 
 
@@ -72,10 +74,10 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     rounds = run(arguments.jobs, arguments.rounds)
-    for what in ("enqueued", "run"):
+    for what, words in (("enqueued", "a second"), ("run", "a second"), ("cpu", "µs a job")):
         off, on = (median(getattr(its[n], what) for its in rounds) for n in range(2))
         ratios = ", ".join(f"{getattr(traced, what) / getattr(plain, what):.2f}" for plain, traced in rounds)
-        print(f"{what:<8} {off:8,.0f} a second without, {on:8,.0f} with traces; of each round {ratios}")
+        print(f"{what:<8} {off:8,.0f} {words} without, {on:8,.0f} with traces; of each round {ratios}")
     print(f"spans that arrived: {', '.join(f'{traced.spans:,}' for _, traced in rounds)}")
     return int(any(plain.spans or not traced.spans for plain, traced in rounds))
 
@@ -99,13 +101,21 @@ def measured(folder: Path, url: str, db: Db, jobs: int, *, traced: bool) -> Roun
     db.execute("TRUNCATE snap_processing_job CASCADE")
     with collecting() as collector:
         settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.port}"} if traced else {}
-        with worker_process(folder, url, SNAPAPP_PROCESSORS="tests.labs.traces", **settings):
+        with worker_process(folder, url, SNAPAPP_PROCESSORS="tests.labs.traces", **settings) as worker:
             until(lambda: asked(db, "SELECT count(*) FROM job_worker WHERE expires_at > now()") == 1, within=60)
+            before = cpu_of(worker.process.pid)
             first = asked(db, "SELECT enqueue_job('lab.fan', jsonb_build_object('jobs', %s::integer))", jobs)
             until(lambda: asked(db, _IS_OVER, first), within=300)
+            took = cpu_of(worker.process.pid) - before
     pace = db.execute(_PACE).fetchone()
     assert pace
-    return Round(float(pace[0]), float(pace[1]), collector.spans())
+    return Round(float(pace[0]), float(pace[1]), took / jobs * 1e6, collector.spans())
+
+
+def cpu_of(pid: int) -> float:
+    """Seconds so far, of all its threads; unlike the pace it hardly depends on what else runs here."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
