@@ -8,15 +8,15 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Text, Update, delete, func, literal, select, true, update
+from sqlalchemy import Text, Update, func, literal, select, true, update
 from sqlalchemy.dialects.postgresql import ARRAY, JSONPATH, insert
 from sqlalchemy.orm import Session, aliased, contains_eager
 
-from snapapp.domain import templates, videos
+from snapapp.domain import subject_index, templates, videos
 from snapapp.domain.rules import snaps as snap_rules
 from snapapp.domain.rules import validation
 from snapapp.domain.rules.snaps import EMAIL_LONGEST, INSTANT_SECONDS, NICKNAME_LONGEST
-from snapapp.domain.rules.subjects import Attribute, Subject
+from snapapp.domain.rules.subjects import Subject
 from snapapp.domain.tables import (
     Correction,
     Ended,
@@ -24,8 +24,6 @@ from snapapp.domain.tables import (
     Operator,
     Snap,
     SnapJob,
-    SubjectAttribute,
-    SubjectWord,
     Video,
 )
 from snapapp.errors import Invalid, SnapIsShared, SnapNotFound
@@ -142,7 +140,7 @@ def create(db: Session, tenant: str, new: NewSnap) -> tuple[Snap, Video]:
     )
     db.add(snap)
     db.flush()
-    index(db, tenant, new.id, subject)
+    subject_index.write(db, tenant, new.id, subject)
     return snap, video
 
 
@@ -161,26 +159,6 @@ def _operator(db: Session, tenant: str, new: NewSnap) -> int:
     changes = {"email": its.excluded.email, "nickname": its.excluded.nickname, "updated_at": func.now()}
     its = its.on_conflict_do_update(index_elements=[Operator.tenant, Operator.email_lower], set_=changes)
     return db.scalars(its.returning(Operator.id)).one()
-
-
-def index(db: Session, tenant: str, snap_id: UUID, subject: Subject) -> None:
-    """Writes the rows by which searches find the snap."""
-    of_snap = {"tenant": tenant, "snap_id": snap_id}
-    attributes = [
-        of_snap | {"position": place, "key": its.key, "type": its.type, **_value(its)}
-        for place, its in enumerate(subject.attributes)
-    ]
-    words = [of_snap | {"word": word} for word in subject.words()]
-    if attributes:
-        db.execute(insert(SubjectAttribute), attributes)
-    if words:
-        db.execute(insert(SubjectWord), words)
-
-
-def _value(attribute: Attribute) -> dict[str, str | float | None]:
-    if isinstance(attribute.value, str):
-        return {"text_value": attribute.value, "number_value": None}
-    return {"text_value": None, "number_value": float(attribute.value)}
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -301,9 +279,7 @@ def _describe(db: Session, tenant: str, snap: Snap, subject: Subject) -> None:
     assert subject.id
     snap.subject_id, snap.subject, snap.is_draft = subject.id, subject, False
     db.flush()
-    for table in (SubjectAttribute, SubjectWord):
-        db.execute(delete(table).where(table.tenant == tenant, table.snap_id == snap.id))
-    index(db, tenant, snap.id, subject)
+    subject_index.write_anew(db, tenant, snap.id, subject)
 
 
 def locked(db: Session, tenant: str, snap_id: UUID) -> Snap:

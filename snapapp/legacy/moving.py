@@ -12,7 +12,7 @@ from uuid import UUID
 import sqlalchemy.exc
 from sqlalchemy.orm import Session
 
-from snapapp.domain import marking, snaps, tenants, videos
+from snapapp.domain import marking, snaps, subject_index, tenants, videos
 from snapapp.jobs import enqueue
 from snapapp.legacy import shapes
 from snapapp.legacy.errors import LegacyError
@@ -313,7 +313,7 @@ class _Tenant:
         }
         is_new = bool(self._run(_ADD_SNAP, **values))
         if is_new:
-            snaps.index(self.ours, self.code, row["id"], subject)
+            subject_index.write(self.ours, self.code, row["id"], subject)
             self.moved.snaps += 1
             self.moved.lost += files.lost
         else:
