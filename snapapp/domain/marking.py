@@ -46,7 +46,7 @@ def enqueue(put: Callable[..., int | None], db: Session | Connection, snap: Snap
 
 
 def read(begin: Begin, snap_id: UUID) -> Snap:
-    """The snap as it is now, in a transaction of its own, for a request that has waited for its job."""
+    """The snap as it is now, and its job."""
     with begin() as transaction:
         return _as_it_is_now(transaction, snap_id)
 

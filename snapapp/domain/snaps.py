@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Text, Update, func, literal, select, true, update
+from sqlalchemy import Boolean, Text, Update, Uuid, any_, bindparam, func, literal, select, true, update
 from sqlalchemy.dialects.postgresql import ARRAY, JSONPATH, insert
 from sqlalchemy.orm import Session, aliased, contains_eager
 
@@ -148,14 +148,21 @@ def _with_id(subject: Subject, snap_id: UUID) -> Subject:
     return Subject(subject.id or str(snap_id), subject.attributes)
 
 
+_KNOWN = select(Operator.id).where(
+    Operator.tenant == bindparam("tenant"),
+    Operator.email_lower == func.lower(bindparam("email")),
+    Operator.nickname == bindparam("nickname"),
+)
+
+
 def _operator(db: Session, tenant: str, new: NewSnap) -> int:
     """Known by e-mail, the last nickname wins. Written only when something changed: else everybody's snaps of one
     moment would wait for each other's commit."""
-    there = select(Operator.id).where(Operator.tenant == tenant, Operator.email_lower == func.lower(new.email))
-    known = db.scalar(there.where(Operator.nickname == new.nickname))
+    who = {"tenant": tenant, "email": new.email, "nickname": new.nickname}
+    known = db.scalar(_KNOWN, who)
     if known is not None:
         return known
-    its = insert(Operator).values(tenant=tenant, email=new.email, nickname=new.nickname)
+    its = insert(Operator).values(**who)
     changes = {"email": its.excluded.email, "nickname": its.excluded.nickname, "updated_at": func.now()}
     its = its.on_conflict_do_update(index_elements=[Operator.tenant, Operator.email_lower], set_=changes)
     return db.scalars(its.returning(Operator.id)).one()
@@ -169,20 +176,23 @@ _READ = (
     .outerjoin(_JOB, true())
     .options(contains_eager(Snap.job.of_type(_JOB)))
     .execution_options(populate_existing=True)  # as it is now: what its job does changes it too
+    .where(Snap.tenant == bindparam("tenant"), Snap.hidden_at.is_(None) | bindparam("hidden_too", type_=Boolean))
 )
+_READ_ONE = _READ.where(Snap.id == bindparam("id"))
+_READ_MANY = _READ.where(Snap.id == any_(bindparam("ids", type_=ARRAY(Uuid))))
 
 
 def read(db: Session, tenant: str, snap_id: UUID, *, hidden_too: bool = False) -> Snap:
-    found = read_many(db, tenant, [snap_id], hidden_too=hidden_too)
-    if not found:
+    found = db.scalar(_READ_ONE, {"tenant": tenant, "id": snap_id, "hidden_too": hidden_too})
+    if found is None:
         raise SnapNotFound(snap_id)
-    return found[0]
+    return found
 
 
 def read_many(db: Session, tenant: str, ids: Sequence[UUID], *, hidden_too: bool = False) -> list[Snap]:
     """In the order of the ids; what is not there, or not theirs, is left out."""
-    its = _READ.where(Snap.tenant == tenant, Snap.id.in_(ids))
-    found = {snap.id: snap for snap in db.scalars(its if hidden_too else its.where(Snap.hidden_at.is_(None)))}
+    its = db.scalars(_READ_MANY, {"tenant": tenant, "ids": list(ids), "hidden_too": hidden_too})
+    found = {snap.id: snap for snap in its}
     return [found[snap_id] for snap_id in ids if snap_id in found]
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from snapapp.domain.rules.subjects import Subject
@@ -10,6 +10,10 @@ from snapapp.domain.tables import Template
 from snapapp.errors import TemplateNotFound
 
 _HIGHEST = 2**63 - 1
+
+_OF_TENANT = select(Template).where(Template.tenant == bindparam("tenant"))
+_BY_ID = _OF_TENANT.where(Template.id == bindparam("id"))
+_DEFAULT = _OF_TENANT.where(Template.is_default)
 
 
 def resolve(db: Session, tenant: str, template_id: int | None) -> Template:
@@ -21,15 +25,14 @@ def resolve(db: Session, tenant: str, template_id: int | None) -> Template:
 
 
 def read(db: Session, tenant: str, template_id: int) -> Template:
-    its = select(Template).where(Template.tenant == tenant, Template.id == template_id)
-    found = db.scalar(its) if 0 < template_id <= _HIGHEST else None
+    found = db.scalar(_BY_ID, {"tenant": tenant, "id": template_id}) if 0 < template_id <= _HIGHEST else None
     if found is None:
         raise TemplateNotFound(template_id)
     return found
 
 
 def _default(db: Session, tenant: str) -> Template:
-    found = db.scalar(select(Template).where(Template.tenant == tenant, Template.is_default))
+    found = db.scalar(_DEFAULT, {"tenant": tenant})
     if found is None:
         raise TemplateNotFound("default")
     return found
@@ -37,8 +40,8 @@ def _default(db: Session, tenant: str) -> Template:
 
 def every(db: Session, tenant: str) -> Sequence[Template]:
     """The default first, then by name; those that are out of use too."""
-    of_tenant = select(Template).where(Template.tenant == tenant)
-    return db.scalars(of_tenant.order_by(Template.is_default.desc(), Template.name, Template.id)).all()
+    in_order = _OF_TENANT.order_by(Template.is_default.desc(), Template.name, Template.id)
+    return db.scalars(in_order, {"tenant": tenant}).all()
 
 
 def violations(template: Template, subject: Subject) -> list[str]:

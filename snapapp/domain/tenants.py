@@ -6,7 +6,7 @@ import hmac
 import secrets
 from collections.abc import Sequence
 
-from sqlalchemy import func, select, update
+from sqlalchemy import bindparam, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -20,6 +20,8 @@ DEVELOPMENT_TOKEN = "dev-default-token"  # noqa: S105 - seeded; everybody knows 
 _CODE_LONGEST, _NAME_LONGEST = 100, 200
 
 _ACTIVE = select(Tenant).where(Tenant.status == "ACTIVE")
+_BY_CODE = _ACTIVE.where(Tenant.code == bindparam("code"))
+_BY_HASH = _ACTIVE.where(Tenant.token_hash == bindparam("token_hash"))
 
 
 def identify(db: Session, *, code: str | None, token: str | None, tokens_required: bool) -> Tenant:
@@ -37,14 +39,14 @@ def identify(db: Session, *, code: str | None, token: str | None, tokens_require
 
 
 def by_code(db: Session, code: str) -> Tenant:
-    if not validation.text(code, _CODE_LONGEST) and (tenant := db.scalar(_ACTIVE.where(Tenant.code == code))):
+    if not validation.text(code, _CODE_LONGEST) and (tenant := db.scalar(_BY_CODE, {"code": code})):
         return tenant
     raise TenantNotFound(code)
 
 
 def by_token(db: Session, token: str) -> Tenant:
     """Looked up by its hash: how long an index takes to find that tells nothing of the token."""
-    tenant = db.scalar(_ACTIVE.where(Tenant.token_hash == _hashed(token)))
+    tenant = db.scalar(_BY_HASH, {"token_hash": _hashed(token)})
     if tenant is None or not _has(tenant, token):
         raise TokenWrong
     return tenant

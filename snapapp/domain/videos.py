@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, func, select, update
+from sqlalchemy import bindparam, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -53,24 +53,24 @@ _ORDER = Order(
     tie=Video.id,
 )
 _IS_OURS_ALONE = Video.storage_key.is_not(None) & Video.url.is_(None)
+_OF_TENANT = select(Video).where(Video.tenant == bindparam("tenant"))
+_BY_ID = _OF_TENANT.where(Video.id == bindparam("id"))
+_KEPT = _BY_ID.with_for_update(read=True, key_share=True)
+_AT_URL = _OF_TENANT.where(Video.url_hash == bindparam("url_hash")).with_for_update(read=True, key_share=True)
 
 
 def resolve(db: Session, tenant: str, *, video_id: UUID | None, video_url: str | None) -> Video:
     """The video that a request means, which nobody deletes in this transaction; one that its URL names for the first
     time is made."""
     if video_id is not None:
-        return _found(video_id, db.scalar(_its(tenant, video_id).with_for_update(read=True, key_share=True)))
+        return _found(video_id, db.scalar(_KEPT, {"tenant": tenant, "id": video_id}))
     if not video_url:
         raise Invalid(message="Provide at least one of videoId or videoUrl")
     return at_url(db, tenant, video_url)
 
 
 def read(db: Session, tenant: str, video_id: UUID) -> Video:
-    return _found(video_id, db.scalar(_its(tenant, video_id)))
-
-
-def _its(tenant: str, video_id: UUID) -> Select[Video]:
-    return select(Video).where(Video.tenant == tenant, Video.id == video_id)
+    return _found(video_id, db.scalar(_BY_ID, {"tenant": tenant, "id": video_id}))
 
 
 def _found(video_id: UUID, video: Video | None) -> Video:
@@ -82,12 +82,10 @@ def _found(video_id: UUID, video: Video | None) -> Video:
 def at_url(db: Session, tenant: str, url: str) -> Video:
     validation.insist({"videoUrl": validation.text(url, VIDEO_URL_LONGEST)})
     url_hash = hashlib.sha256(url.encode()).digest()
-    there = select(Video).where(Video.tenant == tenant, Video.url_hash == url_hash)
-    there = there.with_for_update(read=True, key_share=True)
-    new = insert(Video).values(tenant=tenant, url=url, url_hash=url_hash)
-    new = new.on_conflict_do_nothing(index_elements=[Video.tenant, Video.url_hash])
-    while (found := db.scalar(there)) is None:  # again where it is deleted between the two
-        db.execute(new)
+    there = {"tenant": tenant, "url_hash": url_hash}
+    while (found := db.scalar(_AT_URL, there)) is None:  # again where it is deleted between the two
+        new = insert(Video).values(url=url, **there)
+        db.execute(new.on_conflict_do_nothing(index_elements=[Video.tenant, Video.url_hash]))
     return found  # ours, or that of whoever made it at this moment and was waited for
 
 
@@ -137,7 +135,7 @@ def remove(begin: Begin, queue: Queue, video_id: UUID, request_id: str) -> None:
 
 def delete(db: Session, tenant: str, video_id: UUID) -> None:
     """Locks the row first, so that a snap that is being created is waited for, or does not find the video any more."""
-    video = _found(video_id, db.scalar(_its(tenant, video_id).with_for_update()))
+    video = _found(video_id, db.scalar(_BY_ID.with_for_update(), {"tenant": tenant, "id": video_id}))
     of_it = select(func.count(), func.count(Snap.hidden_at)).where(Snap.tenant == tenant, Snap.video_id == video_id)
     snaps, hidden = db.execute(of_it).one()
     if snaps:
