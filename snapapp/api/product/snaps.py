@@ -222,10 +222,11 @@ def _status(wanted: SnapStatus | None) -> Status | None:
 
 
 @router.get("/{snap_id}", responses=NO_SNAP)
-def show_snap(own: Own, places: Placed, snap_id: SnapId, response: Response) -> SnapWhole:
+async def show_snap(begin: Begins, places: Placed, snap_id: SnapId, response: Response) -> SnapWhole:
     """A snap as it is now, and its job. Ask again while it is PENDING, or listen to `/v2/events`. The ETag is that of
     what can be corrected, for `PATCH …/subject`."""
-    snap = snaps.read(own.db, own.code, snap_id)
+    # async: nothing is asked for more often, and a plain route takes a second thread to check what it returns
+    snap = await run_in_threadpool(marking.read, begin, snap_id)
     response.headers["ETag"] = _tag(snap)
     return whole_of(snap, places)
 
