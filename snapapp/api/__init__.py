@@ -44,11 +44,14 @@ _INTERNAL = (
 
 
 def add_routes(app: FastAPI) -> None:
-    """In this order: a fixed path comes before the one with an id in its place."""
+    """In this order: a fixed path comes before the one with an id in its place, and those that few ask for come last,
+    because each request tries one after the other."""
     nouns = (*_PRODUCT, *_OPEN, *_INTERNAL)
     routes = [route for noun in nouns for route in noun.router.routes if isinstance(route, APIRoute)]
     for path, methods in _taken_for_ids(routes):
         app.add_api_route(path, _refuse, methods=methods, include_in_schema=False)
+    for noun in nouns:
+        app.include_router(noun.router, dependencies=[Security(INTERNAL_TOKEN)] if noun in _INTERNAL else None)
     for route in filter(_answers_json, routes):
         app.router.add_api_route(
             route.path,
@@ -58,8 +61,6 @@ def add_routes(app: FastAPI) -> None:
             response_model=route.response_model,
             route_class_override=type(route),
         )
-    for noun in nouns:
-        app.include_router(noun.router, dependencies=[Security(INTERNAL_TOKEN)] if noun in _INTERNAL else None)
 
 
 def _answers_json(route: APIRoute) -> bool:
