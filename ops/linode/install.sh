@@ -9,6 +9,7 @@
 # is not running (a chroot, an image being built) everything is put in place and nothing is started, which is said.
 set -euo pipefail
 umask 022
+export LC_ALL=C.UTF-8 # one that is not installed, of whoever logged in, would keep the cluster from being made
 
 SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 HOME_OF_RELEASES=/opt/snapapp
@@ -17,7 +18,7 @@ COPIES=/var/lib/postgresql/before-upgrade
 UNITS=/etc/systemd/system
 HEALTHY_WITHIN=${HEALTHY_WITHIN:-60} # seconds
 CHANGES=0
-RELEASE='' PREVIOUS='' COPY='' RUNNING=() # written by the steps below
+RELEASE='' PREVIOUS='' COPY='' RUNNING=() HAS_NEWS=0 # written by the steps below
 
 PACKAGES=(postgresql python3 python3-venv make sudo curl ca-certificates openssl caddy nftables unattended-upgrades age)
 SERVICES=(snapapp-api.service snapapp-worker@.service snapapp-supervisor.service snapapp-migrate.service
@@ -27,7 +28,8 @@ main() {
     local domain=${1:-}
     [[ $EUID -eq 0 ]] || fail "This needs root."
     [[ -n $domain || ! -r /etc/snapapp/domain ]] || domain=$(</etc/snapapp/domain)
-    [[ $domain =~ ^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$ ]] || fail "Usage: install.sh DOMAIN (the name by which the box is reached)"
+    domain=${domain,,}
+    [[ $domain =~ ^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$ ]] || fail "Usage: install.sh DOMAIN (the name by which the box is reached)"
     require_system
     is_running || say "systemd is not running here: everything is put in place, and nothing is started."
     exec 9>/run/snapapp-install.lock
@@ -67,12 +69,20 @@ as() { # a command, as another user, from a folder that it may enter
 }
 ask() { as postgres psql --quiet --tuples-only --no-align -v ON_ERROR_STOP=1 -c "$1" "${2:-postgres}"; }
 
-# A file as it should be; true where that changed something.
+# A file as it should be, whole or not at all; true where that changed something.
 place() {
     local from=$1 to=$2 mode=${3:-0644}
     if cmp -s "$from" "$to" && [[ $(stat -c %a "$to") == "${mode#0}" ]]; then return 1; fi
-    install -D -m "$mode" "$from" "$to"
+    write "$from" "$to" -m "$mode"
     changed "$to"
+}
+
+write() { # with what `install` is told besides
+    local from=$1 to=$2
+    shift 2
+    install -D "$@" "$from" "$to.part" && mv -T "$to.part" "$to" && return
+    rm -f "$to.part"
+    fail "$to cannot be written; what was done until here stays, and this may be typed again."
 }
 
 # Whether a file may be replaced: it is not there, it is ours, or it is as its package brought it.
@@ -103,8 +113,11 @@ packages() {
     ((${#missing[@]})) || return 0
     changed "packages: ${missing[*]}"
     export DEBIAN_FRONTEND=noninteractive
-    apt-get update -qq
-    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+    # what was interrupted the last time; a new machine's own first updates are waited for. Without the lock: a server
+    # that is started by its package would keep it.
+    dpkg --configure -a >/dev/null 9>&-
+    apt-get update -qq && apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=300 "${missing[@]}" \
+        >/dev/null 9>&- || fail "The packages cannot be installed, see above; this may be typed again."
 }
 
 users() {
@@ -148,10 +161,20 @@ swap() {
     is_running && (($(memory_mb) < 4000)) || return 0
     [[ $(swapon --noheadings --show | wc -l) -eq 0 ]] || return 0
     if systemd-detect-virt --quiet --container; then return; fi
+    if ! { { [[ -e /swapfile ]] || make_swap; } && swapon /swapfile; }; then
+        say "There can be no swap in /swapfile, see above; the rest goes on without."
+        return
+    fi
     changed "swap: /swapfile, 1 GB"
-    [[ -e /swapfile ]] || { fallocate -l 1G /swapfile && chmod 600 /swapfile && mkswap -q /swapfile >/dev/null; }
-    swapon /swapfile
     grep -q '^/swapfile ' /etc/fstab || echo '/swapfile none swap sw 0 0' >>/etc/fstab
+}
+
+make_swap() {
+    rm -f /swapfile.part
+    fallocate -l 1G /swapfile.part && chmod 600 /swapfile.part && mkswap -q /swapfile.part >/dev/null &&
+        mv -T /swapfile.part /swapfile && return
+    rm -f /swapfile.part
+    return 1
 }
 
 memory_mb() { awk '/^MemTotal:/ { print int($2 / 1024) }' "${MEMINFO:-/proc/meminfo}"; }
@@ -159,9 +182,10 @@ memory_mb() { awk '/^MemTotal:/ { print int($2 / 1024) }' "${MEMINFO:-/proc/memi
 # --- PostgreSQL ---------------------------------------------------------------------------------------------------
 
 postgresql() {
-    local folder scratch restart=0
-    folder=$(find /etc/postgresql -mindepth 2 -maxdepth 2 -name main | sort -V | tail -1)
-    [[ -n $folder ]] || fail "There is no PostgreSQL cluster in /etc/postgresql: type pg_createcluster, then this again."
+    local cluster folder scratch restart=0
+    cluster=$(cluster_in_use)
+    [[ -n $cluster ]] || fail "No PostgreSQL cluster has port 5432 (pg_lsclusters): type pg_createcluster, then this again."
+    folder=/etc/postgresql/$cluster
     place "$SOURCE/ops/linode/postgresql.conf.d/snapapp.conf" "$folder/conf.d/snapapp.conf" && restart=1
     scratch=$(mktemp)
     memory_conf "$(memory_mb)" >"$scratch"
@@ -169,19 +193,20 @@ postgresql() {
     slice_conf "$(memory_mb)" >"$scratch"
     place "$scratch" "$UNITS/snapapp.slice.d/memory.conf" && systemd daemon-reload
     rm "$scratch"
-    ((!restart)) || restart_postgresql "$folder"
-    wait_for 30 as postgres pg_isready --quiet || restart_postgresql "$folder"
+    ((!restart)) || restart_postgresql "$cluster"
+    wait_for 30 as postgres pg_isready --quiet || restart_postgresql "$cluster"
     wait_for 30 as postgres pg_isready --quiet || fail "PostgreSQL does not answer."
     roles
 }
 
+# As VERSION/NAME. Beside it there may be others: those of another version, before or after an upgrade, have other ports.
+cluster_in_use() { pg_lsclusters --no-header | awk '$3 == 5432 && !found++ { print $1 "/" $2 }'; }
+
 restart_postgresql() {
-    local version
-    version=$(basename "$(dirname "$1")")
     if is_running; then
-        systemctl restart postgresql
+        systemctl restart "postgresql@${1/\//-}"
     else
-        pg_ctlcluster "$version" main restart
+        pg_ctlcluster "${1%/*}" "${1#*/}" restart 9>&- # the server would keep the lock
     fi
 }
 
@@ -223,7 +248,7 @@ roles() {
     fi
     if [[ $(ask "SELECT count(*) FROM pg_database WHERE datname = 'snapapp'") == 0 ]]; then
         changed "database snapapp"
-        as postgres createdb --owner snapapp --encoding UTF8 --template template0 snapapp
+        as postgres createdb --owner snapapp --encoding UTF8 --locale C.UTF-8 --template template0 snapapp
     fi
 }
 
@@ -276,16 +301,26 @@ settings() {
     install -d -m 0700 -o snapapp -g snapapp /var/lib/snapapp
     if [[ ! -e $SETTINGS ]]; then
         changed "$SETTINGS"
-        install -m 0640 -o root -g snapapp "$SOURCE/ops/linode/snapapp.env.example" "$SETTINGS"
+        write "$SOURCE/ops/linode/snapapp.env.example" "$SETTINGS" -m 0640 -o root -g snapapp
     fi
     fill SNAPAPP_INTERNAL_TOKEN "$(openssl rand -hex 24)"
     fill SNAPAPP_SIGNING_SECRET "$(openssl rand -hex 32)"
     fill SNAPAPP_PUBLIC_BASE_URL "https://$domain"
-    if [[ ! -e /etc/snapapp/domain || $(</etc/snapapp/domain) != "$domain" ]]; then
-        changed "domain $domain"
-        printf '%s\n' "$domain" >/etc/snapapp/domain
-    fi
+    follow_domain "$domain"
     as snapapp "$RELEASE/.venv/bin/snapapp" config >/dev/null || fail "The settings in $SETTINGS are wrong; what runs goes on."
+}
+
+# Links go where the box is reached; where a person has written another address, it stays.
+follow_domain() {
+    local domain=$1 before=''
+    [[ ! -r /etc/snapapp/domain ]] || before=$(</etc/snapapp/domain)
+    [[ $before != "$domain" ]] || return 0
+    changed "domain $domain"
+    if [[ -n $before ]] && grep -qxF "SNAPAPP_PUBLIC_BASE_URL=https://$before" "$SETTINGS"; then
+        sed -i "s|^\(SNAPAPP_PUBLIC_BASE_URL=https://\).*|\1$domain|" "$SETTINGS"
+        HAS_NEWS=1
+    fi
+    printf '%s\n' "$domain" >/etc/snapapp/domain
 }
 
 # A gap in the settings, and only a gap. From a here-string: arguments could be read by every user.
@@ -297,7 +332,9 @@ deploy() {
     ln -sfn "$HOME_OF_RELEASES/current/.venv/bin/snapapp" /usr/local/bin/snapapp
     if [[ $(readlink -f "$HOME_OF_RELEASES/current" || true) == "$RELEASE" ]] && is_current; then
         units
+        first_token
         enable
+        start_with_news
         return
     fi
     if [[ -e $HOME_OF_RELEASES/current ]] && has_schema; then
@@ -311,18 +348,31 @@ is_current() { as snapapp "$RELEASE/.venv/bin/snapapp" migrate --check >/dev/nul
 
 has_schema() { [[ $(ask "SELECT count(*) FROM pg_tables WHERE tablename = 'tenant'" snapapp) != 0 ]]; }
 
-# The token is only made with the tenants: a database that was restored has its own.
 first_start() {
-    local is_new=1
-    ! has_schema || is_new=0
     switch_to "$RELEASE"
     units
     migrate
-    if ((is_new)); then
-        as snapapp "$RELEASE/.venv/bin/snapapp" tenants rotate-token default
-        say "  Note it: clients send it as X-Assinatura-Token, a person types it on the page."
-    fi
+    first_token
     if ! { enable && is_healthy; }; then fail "It does not come up: journalctl -u snapapp-api -n 50"; fi
+}
+
+# In place of the one that everybody knows. A database that was restored has its own.
+first_token() {
+    [[ $(ask "SELECT count(*) FROM tenant WHERE code = 'default' AND token_hash = sha256('dev-default-token')" snapapp) != 0 ]] ||
+        return 0
+    as snapapp "$RELEASE/.venv/bin/snapapp" tenants rotate-token default
+    say "  Note it: clients send it as X-Assinatura-Token, a person types it on the page."
+}
+
+# What runs is told of settings that have changed, and what has failed is tried again: what was the matter may be mended.
+start_with_news() {
+    is_running || return 0
+    if ! systemctl is-failed --quiet snapapp-api; then
+        ((HAS_NEWS)) && systemctl is-active --quiet snapapp-api || return 0
+    fi
+    changed "snapapp-api is started again"
+    systemctl reset-failed 'snapapp-*' || true
+    if ! { restart_all && is_healthy; }; then fail "It does not come up: journalctl -u snapapp-api -n 50"; fi
 }
 
 upgrade() {
@@ -451,7 +501,7 @@ bring_copy_back() {
     newer=snapapp_$(date +%Y%m%d_%H%M%S)
     as postgres pg_restore --list "$COPY" >/dev/null &&
         as postgres dropdb --if-exists snapapp_restored &&
-        as postgres createdb --owner snapapp --encoding UTF8 --template template0 snapapp_restored &&
+        as postgres createdb --owner snapapp --encoding UTF8 --locale C.UTF-8 --template template0 snapapp_restored &&
         as postgres pg_restore --exit-on-error --dbname snapapp_restored "$COPY" &&
         as postgres psql --quiet --single-transaction -v ON_ERROR_STOP=1 \
             -c "ALTER DATABASE snapapp RENAME TO $newer" -c 'ALTER DATABASE snapapp_restored RENAME TO snapapp' &&

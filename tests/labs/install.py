@@ -54,7 +54,7 @@ def settings():
 
 
 def start(name):
-    if name == "postgresql":
+    if name.startswith("postgresql@"):
         subprocess.run([*CLUSTER, "start"])
     if not name.startswith("snapapp-") or name.endswith(".timer") or pid(name):
         return
@@ -74,7 +74,7 @@ def start(name):
 
 
 def stop(name):
-    if name == "postgresql":
+    if name.startswith("postgresql@"):
         subprocess.run([*CLUSTER, "stop"])
     if number := pid(name):
         os.kill(number, signal.SIGTERM)
@@ -100,6 +100,8 @@ match verb:
                 start(name)
     case "is-enabled":
         sys.exit(not (RUN / f"{names[0]}.enabled").exists())
+    case "is-active":
+        sys.exit(not pid(names[0]))
     case "is-failed":  # systemd would have given up after ten starts; here, after the first
         sys.exit(not ((RUN / f"{names[0]}.pid").exists() and not pid(names[0])))
     case "list-units":
@@ -164,7 +166,7 @@ class Box:
 
 
 def a_blank_machine_becomes_a_box(box: Box) -> None:
-    done = box.install("box.example.com")
+    done = box.install("box.example.com", LC_ALL="xx_XX.ISO-8859-1")  # of whoever logged in, not installed here
     assert done.returncode == 0
     assert "The token of default" in done.stdout
     assert box.is_up()
@@ -179,6 +181,33 @@ def the_second_time_changes_nothing(box: Box) -> None:
     done = box.install()
     assert (done.returncode, "Nothing was to do" in done.stdout) == (0, True)
     assert (box.state(), box.sh("cat /run/lab/snapapp-api.pid")) == (before, began)
+
+
+def another_domain_is_followed(box: Box) -> None:
+    began = box.sh("cat /run/lab/snapapp-api.pid")
+    assert box.install("Other.example.com").returncode == 0
+    assert box.sh("cat /etc/snapapp/domain") == "other.example.com"
+    assert "other.example.com {" in box.sh("cat /etc/caddy/Caddyfile")
+    box.sh("grep -x SNAPAPP_PUBLIC_BASE_URL=https://other.example.com /etc/snapapp/snapapp.env")
+    assert box.sh("cat /run/lab/snapapp-api.pid") != began, "the service goes on with the old address"
+    assert box.is_up()
+
+
+def what_was_cut_off_before_its_token_is_finished(box: Box) -> None:
+    """Killed between the schema and the token: the API refuses to start on the one that everybody knows."""
+    box.ask("UPDATE tenant SET token_hash = sha256('dev-default-token') WHERE code = 'default'")
+    box.sh("systemctl restart snapapp-api; while systemctl is-active snapapp-api; do sleep 1; done")
+    done = box.install()
+    assert (done.returncode, "The token of default" in done.stdout) == (0, True)
+    assert box.is_up()
+
+
+def a_full_disk_leaves_files_as_they_were(box: Box) -> None:
+    box.sh("mkdir -p /lab/small && mount -t tmpfs -o size=64k tmpfs /lab/small && echo mine >/lab/small/conf")
+    box.sh("head -c 100k /dev/zero >/lab/large")
+    done = box.run("bash", "-c", ". /lab/source/ops/linode/install.sh; if place /lab/large /lab/small/conf; then :; fi")
+    assert (done.returncode, "cannot be written" in done.stderr) == (1, True), done
+    assert box.sh("ls /lab/small; cat /lab/small/conf") == "conf\nmine"
 
 
 def a_new_release_comes_up(box: Box) -> None:
@@ -278,6 +307,9 @@ def without_systemd_it_says_so(box: Box) -> None:
 FACTS: list[Callable[[Box], None]] = [
     a_blank_machine_becomes_a_box,
     the_second_time_changes_nothing,
+    another_domain_is_followed,
+    what_was_cut_off_before_its_token_is_finished,
+    a_full_disk_leaves_files_as_they_were,
     a_new_release_comes_up,
     a_release_that_cannot_be_built_changes_nothing,
     a_release_that_does_not_come_up_is_taken_back,

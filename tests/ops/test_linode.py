@@ -207,7 +207,7 @@ def test_a_box_from_the_example_wants_tokens_and_gives_whole_links(tmp_path: Pat
     assert "\nSNAPAPP_PUBLIC_BASE_URL=https://farm.example\n" in changed
     assert re.search(r"^SNAPAPP_[A-Z_]+=$", changed, re.MULTILINE) is None, "a gap that nobody fills"
     first = text.partition("first_start() {")[2].partition("\n}")[0]
-    assert first.index("rotate-token default") < first.index("enable"), "it does not start on the known token"
+    assert first.index("first_token") < first.index("enable"), "it does not start on the known token"
 
 
 def test_every_setting_that_ops_names_exists() -> None:
