@@ -70,7 +70,7 @@ def test_the_first_look_says_how_much_how_old_and_what_goes_wrong(page: Page, db
     expect(panel(page, "Ended, minute by minute").locator("rect.completed")).to_have_count(1)
     expect(panel(page, "What the doctor finds")).to_contain_text("checks found nothing wrong")
     expect(page.locator("#health")).to_contain_text(
-        re.compile(r"^ ?The doctor warns of (one thing|\d+ things): database")
+        re.compile(r"^ ?The doctor warns of (one thing|\d+ things), below · database")
     )
 
 

@@ -240,7 +240,7 @@ async function showHealth(element, urgent) {
     element.dataset.state = status === "UP" && urgent ? "WARNED" : status;
     element.replaceChildren(
       make("span", { className: "dot", ariaHidden: "true" }),
-      ` ${verdict(status, urgent)}: ${Object.entries(components).map(([name, part]) => partOf(name, part)).join(" · ")}`,
+      ` ${verdict(status, urgent)} ${Object.entries(components).map(([name, part]) => partOf(name, part)).join(" · ")}`,
     );
   } catch {
     element.dataset.state = "DOWN";
@@ -249,9 +249,9 @@ async function showHealth(element, urgent) {
 }
 
 function verdict(status, urgent) {
-  if (status !== "UP") return "Not well";
-  if (!urgent) return urgent === null ? "The server is up" : "All is well";
-  return `The doctor warns of ${urgent === 1 ? "one thing" : `${urgent} things`}`;
+  if (status !== "UP") return "Not well:";
+  if (!urgent) return urgent === null ? "The server is up:" : "All is well:";
+  return `The doctor warns of ${urgent === 1 ? "one thing" : `${urgent} things`}, below ·`;
 }
 
 function partOf(name, part) {
