@@ -122,7 +122,7 @@ def _parser(typed: Sequence[str]) -> ArgumentParser:
     _add_psql(commands)
     _add_config(commands)
     for name, what in _FAMILIES.items():
-        family = commands.add_parser(name, help=what, description=f"{what.capitalize()}.")
+        family = _add(commands, name, what)
         if typed[:1] in ([name], [_ALL]):
             from snapapp.jobs import cli
 
@@ -140,6 +140,11 @@ def _parser(typed: Sequence[str]) -> ArgumentParser:
     _add_completion(commands)
     commands.add_parser("version", help="say which version this is")
     return parser
+
+
+def _add(commands: "_SubParsersAction[Parser]", name: str, what: str, **more: Any) -> Parser:
+    """A command whose own help says no more than its line among the others."""
+    return commands.add_parser(name, help=what, description=f"{what.capitalize()}.", **more)
 
 
 def _add_worker(commands: "_SubParsersAction[Parser]") -> None:
@@ -217,8 +222,7 @@ def _seconds(text: str) -> float:
 
 
 def _add_tenants(commands: "_SubParsersAction[Parser]") -> None:
-    what = "list or add tenants, give one a new token"
-    tenants = commands.add_parser("tenants", help=what, description=f"{what.capitalize()}.")
+    tenants = _add(commands, "tenants", "list or add tenants, give one a new token")
     family = tenants.add_subparsers(dest="act", metavar="COMMAND", required=True)
     shared = Parser(add_help=False)
     shared.add_argument("--json", action="store_true", help="for programs")
@@ -228,7 +232,7 @@ def _add_tenants(commands: "_SubParsersAction[Parser]") -> None:
     adding = family.add_parser("add", help="add a tenant and show its token, once", parents=[code, shared])
     adding.add_argument("--name", metavar="NAME", help="for people (default: its code)")
     what = "give a tenant a new token, shown once; the old one is dead at once"
-    family.add_parser("rotate-token", help=what, description=f"{what.capitalize()}.", parents=[code, shared])
+    _add(family, "rotate-token", what, parents=[code, shared])
 
 
 def _add_import_legacy(commands: "_SubParsersAction[Parser]") -> None:
@@ -251,8 +255,7 @@ def _add_backups(commands: "_SubParsersAction[Parser]") -> None:
     shared.add_argument("--json", action="store_true", help="for programs")
     which = Parser(add_help=False)
     which.add_argument("id", nargs="?", metavar="ID", help="as `snapapp backup --list` has it (default: the newest)")
-    what = "copy the database and the media to SNAPAPP_BACKUP_TO"
-    making = commands.add_parser("backup", help=what, description=f"{what.capitalize()}.", parents=[shared])
+    making = _add(commands, "backup", "copy the database and the media to SNAPAPP_BACKUP_TO", parents=[shared])
     making.add_argument("--list", action="store_true", help="list the whole backups that are there, make none")
     commands.add_parser(
         "restore",
@@ -318,8 +321,7 @@ def _add_check_deploy(commands: "_SubParsersAction[Parser]") -> None:
 
 
 def _add_kinds(commands: "_SubParsersAction[Parser]") -> None:
-    what = "show the kinds of jobs that this code declares, and what their payloads are"
-    kinds = commands.add_parser("kinds", help=what, description=f"{what.capitalize()}.")
+    kinds = _add(commands, "kinds", "show the kinds of jobs that this code declares, and what their payloads are")
     kinds.add_argument("--json", action="store_true", help="for programs: with each payload's JSON schema")
 
 
@@ -337,8 +339,7 @@ def _add_simulate(commands: "_SubParsersAction[Parser]", typed: Sequence[str]) -
 
 
 def _add_bench(commands: "_SubParsersAction[Parser]", typed: Sequence[str]) -> None:
-    what = "measure the queue on this machine"
-    parser = commands.add_parser("bench", help=what, description=f"{what.capitalize()}.")
+    parser = _add(commands, "bench", "measure the queue on this machine")
     if typed[:1] in (["bench"], [_ALL]):
         from snapapp import bench
 
@@ -346,8 +347,7 @@ def _add_bench(commands: "_SubParsersAction[Parser]", typed: Sequence[str]) -> N
 
 
 def _add_completion(commands: "_SubParsersAction[Parser]") -> None:
-    what = "print what a shell needs to complete these commands"
-    completion = commands.add_parser("completion", help=what, description=f"{what.capitalize()}.")
+    completion = _add(commands, "completion", "print what a shell needs to complete these commands")
     completion.add_argument("shell", choices=["bash", "zsh", "fish"])
 
 
