@@ -42,6 +42,15 @@ def hence(**units: float) -> datetime:
     return datetime.now(UTC) + timedelta(**units)
 
 
+def leased() -> dict[str, Any]:
+    return {"claimed_by": "worker", "locked_at": ago(), "lock_expires_at": hence(minutes=1)}
+
+
+def as_it_runs() -> dict[str, Any]:
+    """What a claim makes of a row that waits."""
+    return {"status": "RUNNING", "attempt_count": 1, **leased()}
+
+
 def make_job(db: Db, status: str = "PENDING", **columns: Any) -> int:
     """Inserts a job that is legal in its status; any column can be given."""
     return make_jobs(db, 1, status, **columns)[0]
@@ -51,7 +60,7 @@ def make_jobs(db: Db, count: int, status: str = "PENDING", **columns: Any) -> li
     """So many of the same, in one round trip."""
     values: dict[str, Any] = {"kind": "test", "status": status}
     if status == "RUNNING":
-        values |= {"claimed_by": "worker", "locked_at": ago(), "lock_expires_at": hence(minutes=1)}
+        values |= leased()
         values |= {"attempt_count": 1, "lease_seq": 1}
     if status in FINAL:
         values |= {"finished_at": ago()}

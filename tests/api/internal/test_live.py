@@ -28,18 +28,11 @@ from snapapp.postgres.migrate import migrate
 from snapapp.settings.table import Settings
 from tests import ROOT
 from tests.api.conftest import made
-from tests.factory import Db, ago, hence, make_job, make_jobs, move
+from tests.factory import Db, ago, as_it_runs, make_job, make_jobs, move
 from tests.jobs.working import until
 from tests.warm import Forked
 
 WITHIN = 20.0
-AS_IT_RUNS = {
-    "status": "RUNNING",
-    "attempt_count": 1,
-    "claimed_by": "worker",
-    "locked_at": ago(),
-    "lock_expires_at": hence(minutes=1),
-}
 
 
 class Event(NamedTuple):
@@ -141,7 +134,7 @@ def test_a_stream_begins_with_the_newest_jobs_and_goes_on_with_what_changes(
 
     job_id = make_job(db)
     assert is_told(client.next(), "job.added", job_id, status="PENDING")
-    move(db, job_id, **AS_IT_RUNS)
+    move(db, job_id, **as_it_runs())
     assert is_told(client.next(), "job.active", job_id, status="RUNNING", claimedBy="worker")
     move(db, job_id, progress={"percent": 40, "note": "frames"})
     assert is_told(client.next(), "job.progress", job_id, progress={"percent": 40, "note": "frames"})

@@ -11,8 +11,8 @@ from starlette.testclient import TestClient
 
 from snapapp.api.product import events
 from tests.api.examples import OTHER, add_tenant, fail, job_of, mark
-from tests.api.internal.test_live import AS_IT_RUNS, WITHIN, Client, Serving, serving
-from tests.factory import Db, move
+from tests.api.internal.test_live import WITHIN, Client, Serving, serving
+from tests.factory import Db, as_it_runs, move
 
 
 class Listener(Client):
@@ -54,7 +54,7 @@ def test_a_tenant_hears_what_becomes_of_its_snaps(here: TestClient, listen: Call
     assert (known["snapId"], known["status"], known["jobStatus"]) == (before["snapId"], "PENDING", "PENDING")
     snap = mark(here)
     assert client.until("snap.created")["snapId"] == snap["snapId"]
-    move(db, job_of(snap), **AS_IT_RUNS)
+    move(db, job_of(snap), **as_it_runs())
     assert client.until("snap.started")["status"] == "PENDING"
     move(db, job_of(snap), progress={"percent": 40, "note": "frames"})
     assert client.until("snap.progress")["progress"] == {"percent": 40, "note": "frames"}

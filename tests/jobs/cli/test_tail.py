@@ -15,7 +15,7 @@ import pytest
 from snapapp.jobs.enqueue import enqueue_many
 from snapapp.jobs.rows import lifecycle
 from snapapp.jobs.rows.people.changes import IDS_MAX
-from tests.factory import Db, ago, hence, make_job, make_jobs, move
+from tests.factory import Db, ago, hence, leased, make_job, make_jobs, move
 from tests.jobs.working import until
 
 WITHIN = 20.0
@@ -75,7 +75,7 @@ def tail(url: str, tmp_path: Path) -> Iterator[Callable[..., Tailing]]:
 
 
 def begin_to_run(db: Db, job_id: int) -> None:
-    lease = {"claimed_by": "worker", "locked_at": ago(), "lock_expires_at": hence(minutes=1)}
+    lease = leased()
     move(db, job_id, status="RUNNING", attempt_count=1, **lease)
 
 

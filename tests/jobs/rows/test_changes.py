@@ -17,15 +17,8 @@ from snapapp.jobs.rows import lifecycle
 from snapapp.jobs.rows.people import changes as tail
 from snapapp.jobs.rows.people.changes import Interest, Look, Tail, What
 from snapapp.jobs.rows.people.views import JobSummary
-from tests.factory import Db, ago, hence, make_job, make_jobs, move
+from tests.factory import Db, ago, as_it_runs, hence, make_job, make_jobs, move
 
-AS_IT_RUNS = {
-    "status": "RUNNING",
-    "attempt_count": 1,
-    "claimed_by": "worker",
-    "locked_at": ago(),
-    "lock_expires_at": hence(minutes=1),
-}
 FREE = {"claimed_by": None, "locked_at": None, "lock_expires_at": None}
 
 Told = list[tuple[int, str]]
@@ -58,7 +51,7 @@ def test_a_jobs_way_is_told_step_by_step(db: Db, look: Callable[[], Told]) -> No
     """W37: added, active, progress, delayed, completed."""
     job_id = make_job(db)
     assert look() == [(job_id, "added")]
-    move(db, job_id, **AS_IT_RUNS)
+    move(db, job_id, **as_it_runs())
     assert look() == [(job_id, "claimed")]
     move(db, job_id, progress={"percent": 40, "note": "frames"})
     assert look() == [(job_id, "progress")]
@@ -66,7 +59,7 @@ def test_a_jobs_way_is_told_step_by_step(db: Db, look: Callable[[], Told]) -> No
     assert look() == [(job_id, "stopping")]
     move(db, job_id, status="RETRY_WAIT", last_error="no", cancel_requested_at=None, **FREE)
     assert look() == [(job_id, "retried")]
-    move(db, job_id, **AS_IT_RUNS | {"attempt_count": 2})
+    move(db, job_id, **as_it_runs() | {"attempt_count": 2})
     assert look() == [(job_id, "claimed")]
     move(db, job_id, status="COMPLETED", finished_at=ago(), **FREE)
     assert look() == [(job_id, "completed")]
@@ -139,7 +132,7 @@ def test_an_old_job_is_told_when_it_is_claimed_and_when_it_ends(
     old = make_job(db)
     make_jobs(db, 10)
     look()
-    move(db, old, **AS_IT_RUNS)
+    move(db, old, **as_it_runs())
     assert look() == [(old, "claimed")]
     move(db, old, status="COMPLETED", finished_at=ago(), **FREE)
     assert look() == [(old, "completed")]
@@ -205,7 +198,7 @@ def test_jobs_that_were_named_are_watched_to_their_end_with_their_log(db: Db) ->
     assert [line.entry.message for line in watching.look(db).lines] == ["before"]
     say(db, job_id, "after")
     say(db, other, "of another")
-    move(db, other, **AS_IT_RUNS)
+    move(db, other, **as_it_runs())
     move(db, job_id, status="COMPLETED", finished_at=ago())
     news = watching.look(db)
     assert [line.entry.message for line in news.lines] == ["after"]
