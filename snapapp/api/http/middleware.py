@@ -262,7 +262,7 @@ def _is_internal(scope: Scope) -> bool:
 def _shows_a_token(scope: Scope, headers: dict[bytes, bytes]) -> bool:
     """Is there anything that could be a guess?"""
     named = b"x-internal-token" in headers or b"x-assinatura-token" in headers
-    return named or (scope["method"] == "POST" and _routed(scope) == "/v2/session")
+    return named or (scope["method"] == "POST" and _routed(scope) in ("/v2/session", "/sign-in"))
 
 
 def _is_upload(scope: Scope) -> bool:

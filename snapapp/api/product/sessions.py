@@ -14,6 +14,8 @@ from snapapp.api.http.schema import Asked, Shown
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.http.tenancy import Claimed, Own
 from snapapp.domain import tenants
+from snapapp.domain.tables import Tenant
+from snapapp.process.monolith import Monolith
 
 router = APIRouter(prefix="/v2/session", tags=["session"], route_class=StrictRoute)
 
@@ -37,6 +39,11 @@ def sign_in(
 ) -> Session:
     """Sets the cookie. It lasts a week, or until the token is changed."""
     tenant = tenants.by_token(db, wanted.token)
+    remember(response, request, house, tenant)
+    return Session.model_validate(tenant)
+
+
+def remember(response: Response, request: Request, house: Monolith, tenant: Tenant) -> None:
     cookie = Cookies(house.links.secret_texts).made(tenant.code, tenant.token_changed_at, datetime.now(UTC))
     response.set_cookie(
         cookies.NAME,
@@ -48,7 +55,6 @@ def sign_in(
         path="/",
     )
     response.headers["Cache-Control"] = "no-store"
-    return Session.model_validate(tenant)
 
 
 @router.get("")

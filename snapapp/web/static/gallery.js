@@ -3,7 +3,7 @@
 
 import "/static/times.js";
 import { at, put } from "/static/page.js";
-import { browser, tab } from "/static/remembered.js";
+import { tab } from "/static/remembered.js";
 import { t } from "/static/words.js";
 
 const KEPT = "chosen";
@@ -19,7 +19,7 @@ at("filters").addEventListener("formdata", ({ formData }) => {
 // --- two of them, side by side ------------------------------------------------------------------------------------
 
 const boxes = document.querySelectorAll("input[data-id]");
-const tenant = browser.get("tenant"); // the one who signed in last: what another one chose is not shown
+const { tenant } = document.querySelector("main").dataset; // what another one chose is not shown
 const kept = JSON.parse(tab.get(KEPT) ?? "{}");
 let chosen = kept.tenant === tenant ? kept.moments : []; // {id, name}, at most two, the one chosen first first
 

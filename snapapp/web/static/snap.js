@@ -234,6 +234,6 @@ at("share-copy").addEventListener("click", async () => {
 });
 
 follow().then(() => Promise.all([showCorrections(), ask(`${api}/share`).then(showShare)])).catch((error) => {
-  if (error.status === 401) location.assign("/"); // one signs in there
+  if (error.status === 401) location.assign(`/sign-in?${new URLSearchParams({ next: location.pathname })}`);
   put(at("lost"), error.status === 404 ? t("There is no such moment.") : told(error.message));
 });

@@ -4,6 +4,7 @@ import re
 from html import escape
 from itertools import pairwise
 from pathlib import Path
+from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -115,6 +116,7 @@ def test_what_is_not_there_is_said_in_words(client: TestClient, path: str) -> No
 def test_whoever_is_nobody_signs_in_first(url: str, tmp_path: Path, path: str) -> None:
     with served(url, tmp_path, worker_enabled=False, require_api_token=True) as client:
         answer = client.get(path.format(a=NOBODY, b=NOBODY), follow_redirects=False)
-        assert (answer.status_code, answer.headers["Location"]) == (303, "/")
+        place = path.format(a=NOBODY, b=NOBODY)
+        assert (answer.status_code, answer.headers["Location"]) == (303, f"/sign-in?{urlencode({'next': place})}")
         assert client.post("/v2/session", json={"token": "dev-default-token"}).status_code == 200
         assert client.get(path.format(a=NOBODY, b=NOBODY)).status_code in (200, 404)

@@ -62,6 +62,7 @@ def gallery(house: House, claim: Claimed, request: Request) -> Response:
             t,
             "gallery.html",
             400 if wrong else 200,
+            tenant=own.code,
             asked=asked,
             is_narrowed=bool(asked.keys() - {"lang"}),
             everything=_address({name: asked[name] for name in ("lang",) if name in asked}),

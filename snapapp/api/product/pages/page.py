@@ -34,9 +34,13 @@ def answered(
             own.stay_tenant()
             return page(own, t)
     except Unauthorized:
-        return RedirectResponse("/", 303)
+        return RedirectResponse(f"/sign-in?{urlencode({'next': _address(request)})}", 303)
     except (NotFound, Invalid):
         return shown(request, t, "missing.html", 404)
+
+
+def _address(request: Request) -> str:
+    return f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
 
 
 def here(**query: object) -> str:
@@ -61,7 +65,7 @@ def shown(request: Request, t: Language, template: str, status: int = 200, **val
         "Referrer-Policy": "same-origin",
         "X-Content-Type-Options": "nosniff",
         "Vary": "Accept-Language, Cookie",
-        "Cache-Control": "private, no-cache",
+        "Cache-Control": "private, no-store",  # not even by going back is it shown to whoever signs in next
         "X-Robots-Tag": "noindex, nofollow",
     }
     return HTMLResponse(page, status, headers)

@@ -1,0 +1,7 @@
+// The page at /sign-in, which the server makes and which works without this: the page at / learns that somebody signs in.
+
+import "/static/words.js";
+import { at } from "/static/page.js";
+import { browser } from "/static/remembered.js";
+
+at("token").form.addEventListener("submit", () => browser.set("signed-in", "yes"));
