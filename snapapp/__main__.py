@@ -25,12 +25,12 @@ _FAMILIES = {
 }
 
 _DOERS = {  # the modules of snapapp.cli, by what they do
-    **dict.fromkeys(("serve", "bench"), "service"),
+    "serve": "service",
     **dict.fromkeys(("tenants", "demo", "import-legacy"), "product"),
     **dict.fromkeys(("backup", "restore", "drill"), "backups"),
     **dict.fromkeys(("psql", "migrate", "config", "doctor", "check-deploy", "kinds"), "commands"),
     **dict.fromkeys(_FAMILIES, "queue"),
-    **{name: name for name in ("worker", "supervisor", "compute", "top", "simulate")},
+    **{name: name for name in ("bench", "worker", "supervisor", "compute", "top", "simulate")},
 }
 
 

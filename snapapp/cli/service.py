@@ -1,4 +1,4 @@
-"""The commands serve, which runs until a signal, and bench."""
+"""The command serve, which runs until a signal."""
 
 import asyncio
 import errno
@@ -9,45 +9,34 @@ import signal
 import socket
 import sys
 from argparse import Namespace
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from snapapp import bench as measured
-from snapapp import logs, postgres
+from snapapp import logs
 from snapapp.api.http import errors
 from snapapp.app import create_app
-from snapapp.bench import web
 from snapapp.cli import reload
 from snapapp.errors import SnapError
 from snapapp.jobs.os.signals import Signals
-from snapapp.postgres import migrate as migrations
 from snapapp.process.monolith import Monolith
 from snapapp.process.systemd import SocketStore
-from snapapp.settings.table import LogLevel, Settings
+from snapapp.settings.table import Settings
 
 _log = logging.getLogger(__name__)
 
-_FURTHER = {"web": web.measure}
 _PORTS_TRIED = 20
 _UNREAD_FOR_MS = 10_000
 _LAST_REQUESTS_WITHIN = 0.5  # seconds
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
-    """The command that was typed; its exit code."""
-    logs.begin(settings, at_least=LogLevel.DEBUG if arguments.command == "serve" else LogLevel.WARNING)
-    return _COMMANDS[arguments.command](arguments, settings)
-
-
-def serve(arguments: Namespace, settings: Settings) -> int:
-    """The API and the worker in one process, until a signal."""
+    """The API and the worker in one process, until a signal; its exit code."""
+    logs.begin(settings)
     if arguments.reload:
         return reload.run(settings)
     house, store = Monolith(settings), SocketStore()
@@ -192,14 +181,3 @@ def _as_typed() -> str:
     if called.endswith("__main__.py"):
         return f"{Path(sys.executable).name} -m snapapp"
     return "snapapp" if shutil.which("snapapp") == called else called
-
-
-def bench(arguments: Namespace, settings: Settings) -> int:
-    """On the server that is set, in databases of its own; else on one made for it, which nobody else uses."""
-    if settings.database_url:
-        return measured.command(arguments, settings.database_url, migrations.migrate, _FURTHER)
-    with TemporaryDirectory(prefix="snapapp-bench-") as folder, postgres.start(Path(folder), create=True) as server:
-        return measured.command(arguments, server.url, migrations.migrate, _FURTHER)
-
-
-_COMMANDS: dict[str, Callable[[Namespace, Settings], int]] = {"serve": serve, "bench": bench}
