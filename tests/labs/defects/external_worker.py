@@ -203,7 +203,7 @@ DEFECTS: dict[str, Mutant] = {
     "a-limit-for-each-claim": defect(
         "R40 D14",
         "a limit counts what one claim takes, and not what runs already",
-        "jobs/rows/test_limits::test_a_key_has_as_many_running_as_its_limit",
+        "jobs/rows/limits/test_limits::test_a_key_has_as_many_running_as_its_limit",
         (f"{_FUNCTIONS}/job_limit_room.sql", "greatest(0, max_running - running) END", "max_running END"),
     ),
     "slots-twice": defect(
@@ -217,7 +217,7 @@ DEFECTS: dict[str, Mutant] = {
     "tokens-without-end": defect(
         "R42",
         "what a rate lets start is not taken from its tokens",
-        "jobs/rows/test_rates::test_a_rate_lets_a_burst_start_and_says_when_the_next_may",
+        "jobs/rows/limits/test_rates::test_a_rate_lets_a_burst_start_and_says_when_the_next_may",
         (
             f"{_FUNCTIONS}/job_limit_room.sql",
             "burst - rate * greatest(0, extract(epoch FROM full_at - clock_timestamp())::float8) AS left_over",

@@ -213,7 +213,7 @@ DEFECTS: dict[str, Mutant] = {
     "no-turns": defect(
         "FE1",
         "of a fair queue the tenant that came first is served to its end",
-        "jobs/rows/test_turns::test_tenants_of_a_fair_queue_take_turns_in_a_batch_and_from_one_to_the_next",
+        "jobs/rows/limits/test_turns::test_tenants_of_a_fair_queue_take_turns_in_a_batch_and_from_one_to_the_next",
         (f"{_FUNCTIONS}/job_let_in.sql", "CASE WHEN is_fair THEN nth ELSE 0 END", "0"),
     ),
     "orphans-stay": defect(

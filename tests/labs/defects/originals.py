@@ -39,7 +39,7 @@ DEFECTS: dict[str, Mutant] = {
     "what-is-full-shuts-the-queue": defect(
         "D15",
         "a key that is full stops the others of its queue",
-        "jobs/rows/test_limits::test_what_is_full_blocks_nobody",
+        "jobs/rows/limits/test_limits::test_what_is_full_blocks_nobody",
         (
             "migrations/sql/queue/functions/job_let_in.sql",
             "WHERE coalesce(in_queue.room, 1) > 0 AND coalesce(in_kind.room, 1) > 0 AND coalesce(in_lane.room, 1) > 0",

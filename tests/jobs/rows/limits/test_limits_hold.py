@@ -13,7 +13,7 @@ from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import limits as limits_rows
 from snapapp.jobs.rows.people import views
 from tests.factory import Db, complete, job, make_job, row, scalar, statuses
-from tests.jobs.rows.limiting import both_servers, keyed, limit, take, turn
+from tests.jobs.rows.limits.limiting import both_servers, keyed, limit, take, turn
 from tests.jobs.working import until, working
 from tests.labs import limits
 

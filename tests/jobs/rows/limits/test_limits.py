@@ -24,7 +24,7 @@ from tests.factory import (
     scalar,
     statuses,
 )
-from tests.jobs.rows.limiting import WAITING, Turns, both_servers, keyed, limit, take, turn
+from tests.jobs.rows.limits.limiting import WAITING, Turns, both_servers, keyed, limit, take, turn
 from tests.jobs.working import until
 
 

@@ -2,7 +2,7 @@
 
 from snapapp.jobs.registry import Registry
 from tests.factory import Db, make_job, make_jobs
-from tests.jobs.rows.limiting import Turns, both_servers, turn
+from tests.jobs.rows.limits.limiting import Turns, both_servers, turn
 from tests.jobs.working import until, working
 
 

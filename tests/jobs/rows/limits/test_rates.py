@@ -9,7 +9,7 @@ from snapapp.jobs.rows import claim as claim_rows
 from snapapp.jobs.rows.claim import Wanted
 from snapapp.jobs.rows.database import connect
 from tests.factory import BY, Db, ago, at_once, make_jobs, row, scalar
-from tests.jobs.rows.limiting import WAITING, both_servers, keyed, limit, take, turn
+from tests.jobs.rows.limits.limiting import WAITING, both_servers, keyed, limit, take, turn
 
 
 @both_servers
