@@ -31,8 +31,8 @@ export function boxView() {
   );
   const sessions = table([["Who", "wide"], ["State"], ["Connections", "num"], ["Oldest transaction", "num"]], "Nobody is connected.");
   const horizon = table([["Who", "wide"], ["Transactions since", "num"], ["For", "num"], ["Doing", "wide"]], "Nobody holds it back.");
-  const host = panel("The machine", { note: "told without the database" }, machine, disks.element);
-  const own = panel("This process and its children", {}, processes.element);
+  const host = panel("The machine", { note: "told without the database; in a shell: free -m, uptime, df -m" }, machine, disks.element);
+  const own = panel("This process and its children", { note: "in a shell: ps -eo ppid,pid,rss,args" }, processes.element);
   const postgres = panel("PostgreSQL", { sql: SIZES }, server);
   const sweeping = panel("Tables", { sql: SWEPT, note: "as the server's statistics have them" }, tables.element);
   const connected = panel("Connections", { sql: CONNECTED }, sessions.element);
