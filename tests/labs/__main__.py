@@ -7,6 +7,7 @@ import sys
 from importlib import import_module
 
 LABS = {
+    "box": ("box", "a box of 2 GB under mixed load for half an hour: p99 of reads, memory by part and its slope"),
     "chaos": ("chaos.command", "workers and PostgreSQL killed, stopped and cut off; nothing may be lost or doubled"),
     "compute": (
         "compute.command",

@@ -98,9 +98,17 @@ def memory_of(served: Served) -> Counter[str]:
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
         except OSError:  # it ended just now
             continue
-        part = "postgresql" if b"postgres" in program else "child" if any(b"child" in word for word in words) else "api"
+        part = "postgresql" if b"postgres" in program else part_of(words)
         parts[part] += int(rollup.partition("\nPss:")[2].split()[0]) * 1024 if "\nPss:" in rollup else 0
     return parts
+
+
+def part_of(words: list[bytes]) -> str:
+    """Of what a Python runs; a decoder is forked by its server, and is called as that is."""
+    for part in ("decoder", "child"):
+        if any(part.encode() in word for word in words):
+            return part
+    return "api"
 
 
 def household(served: Served) -> set[int]:
