@@ -3,7 +3,7 @@
     with open_remote(url, Limits.of(settings)) as file:
         ...
 
-To read: `remote` (the file), `cache` (its blocks on disk), `line` (requests and what their answers mean), `connection`
+To read: `remote` (the file), `cache` (its blocks on disk), `http_client` (requests and what their answers mean), `connection`
 (waiting with a limit), `guard` (where we go), `limits`, `errors`. `post` sends, under the same guard.
 """
 

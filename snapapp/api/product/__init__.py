@@ -1,1 +1,1 @@
-"""The contract with clients, by noun: snaps, videos, templates, shares, webhooks, exports."""
+"""The product: a router for each noun of /v2, and the pages that come with it."""

@@ -1,9 +1,7 @@
 """/v2/snaps/export: what a search finds, as a table for Excel, as JSON, or as an archive with the evidence in it."""
 
-import io
 import json
 import tempfile
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,6 +19,7 @@ from snapapp.api.http.errors import may_be
 from snapapp.api.http.lenient_query import LenientRoute
 from snapapp.api.http.schema import Label
 from snapapp.api.http.tenancy import Claimed, begun
+from snapapp.api.product.archive import Evidence, archive
 from snapapp.api.product.public import names_of
 from snapapp.api.product.snap_views import Places, SnapLine, line_of
 from snapapp.api.product.snaps import Narrowed
@@ -30,7 +29,6 @@ from snapapp.domain.paging import LONGEST, Page, Window
 from snapapp.domain.search import Criteria
 from snapapp.domain.tables import Snap
 from snapapp.domain.transactions import TenantTransaction
-from snapapp.storage import Storage, StorageError
 
 router = APIRouter(prefix="/v2/snaps", tags=["snaps"], route_class=LenientRoute)
 
@@ -38,7 +36,6 @@ ROWS_MAX = 10_000
 ARCHIVED_MAX = 200  # snaps: some GB
 _COLUMNS_MAX = 500  # of attributes; the others share one
 _IN_MEMORY = 4 * 1024 * 1024
-_BLOCK = 256 * 1024
 
 
 class ExportFormat(StrEnum):
@@ -80,16 +77,20 @@ def export_snaps(
     with nothing said, all of the tenant's."""
     with begun(house, claim, sees_one_moment=True) as transaction, transaction.as_tenant():
         found = _gathered(_pages(transaction, which, video_id, nickname), places, form, house.settings.data_dir)
-    content = {ExportFormat.CSV: found.csv, ExportFormat.JSON: found.json}.get(
-        form, lambda: _archive(found, house.storage)
-    )
+    match form:
+        case ExportFormat.CSV:
+            content = found.csv()
+        case ExportFormat.JSON:
+            content = found.json()
+        case ExportFormat.ZIP:
+            content = archive(house.storage, {"snaps.csv": found.csv(), "snaps.json": found.json()}, found.files)
     name = f"snaps-{datetime.now(UTC):%Y%m%d-%H%M%S}.{form}"
     headers = {
         "Content-Disposition": f'attachment; filename="{name}"',
         "Cache-Control": "no-store",
         "X-Content-Type-Options": "nosniff",
     }
-    return StreamingResponse(_closing(found, content()), headers=headers, media_type=_TYPES[form])
+    return StreamingResponse(_closing(found, content), headers=headers, media_type=_TYPES[form])
 
 
 def _pages(
@@ -112,7 +113,7 @@ def _page(
             return search.by_subject(db, code, which, window)
         return search.recent(db, code, window, status=which.status, since=which.since, until=which.until)
     if which != Criteria():
-        raise HTTPException(400, "A video's snaps, or somebody's, cannot be narrowed further than by both")
+        raise HTTPException(400, "videoId and nickname go with each other, and with no other filter")
     if video_id is not None:
         return search.of_video(db, code, video_id, window, nickname=nickname)
     return search.mine(db, code, nickname or "", window)
@@ -129,13 +130,13 @@ class _Found:
     lines: IO[bytes]
     with_files: bool
     keys: dict[str, None] = field(default_factory=dict)  # of attributes, in the order in which they were met
-    files: list[tuple[UUID, str, tuple[str, ...]]] = field(default_factory=list)  # snap, prefix, names
+    files: list[Evidence] = field(default_factory=list)
 
     def add(self, snap: Snap, line: SnapLine) -> None:
         self.lines.write(line.model_dump_json(by_alias=True).encode() + b"\n")
         self.keys |= dict.fromkeys(attribute.key for attribute in snap.subject.attributes)
         if self.with_files and snap.media_prefix:
-            self.files.append((snap.id, snap.media_prefix, tuple(sorted(names_of(snap)))))
+            self.files.append(Evidence(snap.id, snap.media_prefix, tuple(sorted(names_of(snap)))))
 
     def rows(self) -> Iterator[SnapLine]:
         self.lines.seek(0)
@@ -209,59 +210,3 @@ def _cells(row: SnapLine, keys: Mapping[str, None]) -> list[Any]:
 
 def _value(text: str | None, number: float | None) -> str | float | None:
     return text if number is None else number
-
-
-# --- an archive -------------------------------------------------------------------------------------------------
-
-
-class _Outgoing(io.RawIOBase):
-    """What the archive has written and the client has not been sent yet."""
-
-    def __init__(self) -> None:
-        self._written: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any, /) -> int:
-        self._written.append(bytes(data))
-        return len(self._written[-1])
-
-    def take(self) -> bytes:
-        taken, self._written = b"".join(self._written), []
-        return taken
-
-
-def _archive(found: _Found, storage: Storage) -> Iterator[bytes]:
-    """Written as it is sent, so it needs no room. Pictures are not made smaller by packing them."""
-    outgoing = _Outgoing()
-    missing: list[str] = []
-    with zipfile.ZipFile(outgoing, "w", zipfile.ZIP_STORED) as archive:
-        yield from _packed(archive, outgoing, "snaps.csv", found.csv())
-        yield from _packed(archive, outgoing, "snaps.json", found.json())
-        for snap_id, prefix, names in found.files:
-            for name in names:
-                try:
-                    yield from _packed(archive, outgoing, f"{snap_id}/{name}", _blocks(storage, prefix + name))
-                except StorageError:  # one lost file must not cost all the others
-                    missing.append(f"{snap_id}/{name}\n")
-        if missing:
-            yield from _packed(archive, outgoing, "missing.txt", iter([line.encode() for line in missing]))
-    yield outgoing.take()
-
-
-def _packed(archive: zipfile.ZipFile, outgoing: _Outgoing, name: str, content: Iterator[bytes]) -> Iterator[bytes]:
-    first = next(content, b"")  # what cannot be opened at all gets no entry
-    with archive.open(name, "w", force_zip64=True) as entry:
-        entry.write(first)
-        for block in content:
-            entry.write(block)
-            if data := outgoing.take():
-                yield data
-    yield outgoing.take()
-
-
-def _blocks(storage: Storage, key: str) -> Iterator[bytes]:
-    with storage.open(key) as file:
-        while block := file.read(_BLOCK):
-            yield block

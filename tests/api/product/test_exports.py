@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 from snapapp.api.http import spreadsheet
 from snapapp.api.product import exports
 from snapapp.domain import search
+from snapapp.storage import StorageError
 from tests.api.examples import FILES, SNAPS, body, complete, fail, house, mark, number, text
 from tests.factory import Db
 
@@ -105,6 +106,26 @@ def test_a_lost_file_costs_no_other(client: TestClient, engine: sqlalchemy.Engin
     with zipfile.ZipFile(io.BytesIO(client.get(EXPORT, params={"format": "zip"}).content)) as archive:
         assert archive.read("missing.txt").decode() == f"{snap['snapId']}/poster.jpg\n"
         assert f"{snap['snapId']}/snapshot.mp4" in archive.namelist()
+
+
+def test_a_file_that_breaks_off_breaks_the_archive_off(
+    client: TestClient, engine: sqlalchemy.Engine, db: Db, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of a picture in a whole archive would pass for evidence: its checksum would be right."""
+    complete(client, engine, db, mark(client))
+    storage = house(client).storage
+
+    class Breaking(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            if self.tell():
+                raise StorageError("the bucket has gone away")
+            return super().read(10)
+
+    monkeypatch.setattr(storage, "open", lambda key: Breaking(b"the bytes of a picture"))
+    got = client.get(EXPORT, params={"format": "zip"}).content
+    assert got.startswith(b"PK")
+    with pytest.raises(zipfile.BadZipFile):
+        zipfile.ZipFile(io.BytesIO(got))
 
 
 def test_an_export_is_narrowed_as_a_search_is(client: TestClient, db: Db) -> None:
