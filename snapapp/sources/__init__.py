@@ -3,8 +3,8 @@
     with open_remote(url, Limits.of(settings)) as file:
         ...
 
-To read: `remote` (the file), `cache` (its blocks on disk), `http_client` (requests and what their answers mean), `connection`
-(waiting with a limit), `guard` (where we go), `limits`, `errors`. `post` sends, under the same guard.
+To read: `remote` (the file), `cache` (its blocks on disk), `http_client` (requests and what their answers mean),
+`connection` (waiting with a limit), `guard` (where we go), `limits`, `errors`. `post` sends, under the same guard.
 """
 
 from snapapp.sources.errors import Reason, SourceError, SourceRefused, SourceUnavailable

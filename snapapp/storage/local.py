@@ -18,7 +18,7 @@ from snapapp.storage.uploads import Upload
 
 _INCOMING, _RESUMABLE = ".incoming", ".resumable"  # no key begins with a dot
 _BLOCK = 128 * 1024  # bytes read ahead
-_TRIES = 10  # to enter a folder that somebody who deletes finds empty at the same moment
+_TRIES = 10  # to enter a folder that somebody else, deleting, removes at the same moment
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe that somebody left there keeps nobody
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.EISDIR}

@@ -1,8 +1,7 @@
 """What attempts cost: measured where they run, gathered here, written down once a second, read as percentiles.
 
-An attempt whose memory was measured has a row, as in a process of its own all have but programs that end at once, and
-so has one of a second and more. Of the quicker ones of a kind a few have, each of which stands for many: what is done
-for every job here costs 0.1 µs, a row would cost it 5.
+Each attempt of a second or more has a row, and each whose memory was measured. Of the others a few have one, whose
+`stands_for` says of how many: what is done for every job here costs 0.1 µs, a row would cost it 5.
 """
 
 import threading

@@ -57,9 +57,15 @@ def lost(db: Db, leases: Sequence[Lease]) -> set[int]:
     return {lease.id for lease in leases if lease.id not in held}
 
 
-# Recovery never buries: it may not know the kind. An exhausted job goes to RETRY_WAIT, and the next claim settles it.
-# The attempt that was lost stays counted, and is one loss more. A last attempt is pardoned once: it gets one more, with
-# nothing beside it, where the job was no suspect yet. A neighbour may be the culprit, and nobody is buried for one.
+# Recovery never ends a job as FAILED: the kind's `failed` hook may be known to other workers only. A job without
+# attempts left goes to RETRY_WAIT, and the next worker that claims it ends it.
+# `ran`: the lost attempt stays counted and is one loss more. Where nobody knows whether it had begun, it counts as
+# begun: a job that kills its worker must come to an end.
+# `is_pardoned`: a last attempt is given once more, with nothing beside it: what killed the worker may have been a
+# neighbour. Not where the job was a suspect already (two losses), nor where it has had a try with more memory
+# (`memory_mb`), which had nothing beside it either.
+# `gate`: what a limit lets in ('held') waits for it again, when it is due ('later'); two losses make a suspect, which
+# runs 'alone'.
 _LOST = """
     SELECT id, coalesce(id = ANY (%(running)s::bigint[]), true) AS ran,
            losses < 2 AND memory_mb IS NULL AND attempt_count >= max_attempts AND max_attempts > 1 AS is_pardoned

@@ -253,7 +253,8 @@ class Worker:
         return again_in
 
     def beat_if_due(self) -> None:
-        """Called more often than beats are due, so that a beat that failed is tried again soon."""
+        """Called more often than beats are due: jobs whose lease is over are stopped within a second, after a freeze,
+        too, and a beat that failed is tried again soon."""
         self._heartbeat.expire()
         if monotonic() - self._beaten_at >= self.settings.beat_every.total_seconds() * 0.95:
             self.beat()

@@ -138,6 +138,7 @@ def test_every_route_answers_for_a_foreign_id_as_for_one_that_never_was(
         names = re.findall(r"{(\w+)}", path)
         if not names or path.startswith("/public"):
             continue
+        assert set(names) <= set(foreign), f"{path} has an id that is new: say above whose it is"
         told = []
         for values in (foreign, never):
             headers = OF_TUS if "upload_id" in names else None

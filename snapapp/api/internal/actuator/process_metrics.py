@@ -1,5 +1,5 @@
-"""All that this process can say of itself in numbers, by name and as Prometheus's families. Only `depth` asks anybody
-else, and seldom."""
+"""All that this process can say of itself in numbers, by name and as Prometheus's families. Only `depth` and `backups`
+ask the database, and seldom."""
 
 import resource
 import sys
@@ -125,7 +125,7 @@ class Numbers:
             "snapapp_loop_lag_pauses_total", "How often the worker was asked to pause for it.", (self._lag.presses, {})
         )
 
-    # --- small change -----------------------------------------------------------------------------------------
+    # --- single values ---------------------------------------------------------------------------------------
 
     def _counts(self) -> Counts:
         return self._house.worker.counts if self._house.worker else Counts()

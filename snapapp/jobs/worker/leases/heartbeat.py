@@ -72,7 +72,7 @@ class Heartbeat:
         now = monotonic()
         for job in self._held_jobs.all():
             if job.stop is None and self._held_jobs.is_over(job, now):
-                self._interrupt(job, LeaseLost(f"the lease of job {job.id} ended while the database was away"))
+                self._interrupt(job, LeaseLost(f"no beat for job {job.id} reached the database within its lease"))
 
     def leave(self, reason: str) -> None:
         """The last beat carries the final counts."""

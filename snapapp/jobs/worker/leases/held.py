@@ -59,7 +59,7 @@ class HeldJobs:
         return now < max(job.claimed_at, self._confirmed_at) + self._sure_for
 
     def is_over(self, job: Job, now: float) -> bool:
-        """Has the lease certainly ended, unless the database was away for everybody?"""
+        """No beat was confirmed for a whole lease: others may be running the job."""
         return now >= max(job.claimed_at, self._confirmed_at) + self._kill_after
 
 

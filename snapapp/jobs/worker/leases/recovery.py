@@ -45,10 +45,11 @@ class Recovery:
         overdue = 10 * self._settings.lease_for
         with self._line.connection() as db:
             others = roster.others(db, self._member.machine, besides=self._member.id, overdue=overdue)
-            return sum(self._bury(db, other) for other in others)
+            return sum(self._take_from(db, other) for other in others)
 
     def recover(self) -> int:
-        """Jobs whose lease ended. Not before we ourselves have been back for a beat: then nobody has."""
+        """Jobs whose lease ended. After an absence of the database every lease looks old, so for the time of one beat
+        nobody's jobs are taken: whoever lives will beat."""
         recovered = self.recover_neighbours()
         if monotonic() - self._here_since < self._settings.beat_every.total_seconds():
             return recovered
@@ -129,7 +130,7 @@ class Recovery:
         history.merge(db)
         self._prune_history_at = monotonic() + _PRUNE_HISTORY_EVERY
 
-    def _bury(self, db: psycopg.Connection[Row], other: roster.Other) -> int:
+    def _take_from(self, db: psycopg.Connection[Row], other: roster.Other) -> int:
         if other.is_here and processes.is_gone(other.pid, other.pid_started):
             ran = state_file.running(other.traces)
             taken = leases_rows.release(db, other.id, ran, refused=self._refused)
