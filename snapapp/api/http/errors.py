@@ -143,6 +143,9 @@ async def _database(request: Request, error: sqlalchemy.exc.DBAPIError) -> JSONR
             return answer(503, "Somebody changed the same rows, try again", headers=_COME_BACK)
         case psycopg.errors.QueryCanceled() | psycopg.errors.LockNotAvailable():
             return answer(503, "The database took too long, try again", headers=_COME_BACK)
+        case psycopg.errors.DiskFull() as full:  # it may last: no Retry-After
+            _log.error("A request met a full disk: %s: %s", asked_for(request.scope), full.diag.message_primary)
+            return answer(507, "The disk of the database is full: nothing can be written until there is room")
         case psycopg.OperationalError() | psycopg.InterfaceError():
             _log.warning("A request met no database: %s", asked_for(request.scope))
             return answer(503, "The database is away, try again", headers=_COME_BACK)

@@ -350,3 +350,15 @@ def test_no_answer_of_a_tenant_is_kept_by_a_cache(client: TestClient) -> None:
         assert client.get(path).headers.get_list("Cache-Control") == ["no-store"], path
     made = client.post("/v2/webhooks", json={"url": "https://hooks.example/", "events": ["snap.completed"]})
     assert made.headers.get_list("Cache-Control") == ["no-store"]
+
+
+def test_a_full_disk_of_the_database_is_507_with_the_reason_and_reads_go_on(client: TestClient, db: Db) -> None:
+    """As PostgreSQL tells it: an INSERT fails with 53100. The database is not away, and trying again is no help."""
+    db.execute("""CREATE FUNCTION no_space() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        RAISE 'could not extend file "base/5/16384": No space left on device' USING ERRCODE = 'disk_full'; END $$""")
+    db.execute("CREATE TRIGGER no_space BEFORE INSERT ON snap_processing_job EXECUTE FUNCTION no_space()")
+    refused = client.post(JOBS, json={"kind": "test"})
+    assert (refused.status_code, refused.json()["error"]) == (507, "Insufficient Storage")
+    assert "disk of the database is full" in refused.json()["message"]
+    assert ("base/5" in refused.text, "Retry-After" in refused.headers) == (False, False)
+    assert client.get(JOBS).status_code == 200
