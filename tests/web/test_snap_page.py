@@ -1,5 +1,6 @@
 """A moment's own page: what was said of it is corrected there."""
 
+from fnmatch import fnmatch
 from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect
@@ -85,4 +86,21 @@ def test_it_is_corrected_in_portuguese(browser: Browser, site: Server, brete: Pa
         expect(page.locator("#done")).to_have_text("Corrigido. O que era antes está abaixo.")
         expect(page.locator("#record")).to_contain_text("28 de fev. de 2026, 08:15:30")
         assert english_in(page) == set()
+    assert complaints == []
+
+
+def test_whoever_waits_for_the_evidence_keeps_the_focus(browser: Browser, site: Server, brete: Path) -> None:
+    """The page asks each second until the moment is finished, and draws what is new."""
+    with opened(browser, site.home) as (page, complaints):
+        open_marked(page, site, brete)
+        expect(page.locator("#state")).to_have_text(SOME_FRAMES, timeout=PATIENCE)
+        api = f"**/v2/snaps/{page.url.rpartition('/')[2]}"
+        waiting = page.evaluate("async () => (await fetch(`/v2${location.pathname}`)).json()") | {"status": "PENDING"}
+        page.route(api, lambda asked: asked.fulfill(json=waiting))
+        page.reload()
+        correct = page.get_by_role("button", name="Correct when it was filmed")
+        correct.focus()
+        for _ in range(2):
+            page.wait_for_event("response", lambda answer: fnmatch(answer.url, api))
+        expect(correct).to_be_focused()
     assert complaints == []

@@ -14,10 +14,14 @@ const api = `/v2/snaps/${id}`;
 
 let shown = null;
 let tag = ""; // of the version that is shown
+let drawn = ""; // the answer that the page shows
 
 async function show() {
   const answer = await send(api, { signal: AbortSignal.timeout(10_000) });
-  const snap = (shown = await answer.json());
+  const text = await answer.text();
+  if (text === drawn) return shown; // a page that is drawn anew takes the focus from whoever stands on its buttons
+  drawn = text;
+  const snap = (shown = JSON.parse(text));
   tag = answer.headers.get("ETag");
   const { state, words } = stateOf(snap);
   document.title = `${nameOf(snap)} · snapapp`;
