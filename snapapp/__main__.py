@@ -364,6 +364,8 @@ def _as(setting: str) -> Callable[[str], Any]:
         from snapapp.settings.table import TABLE
         from snapapp.settings.types import UnreadableError
 
+        if not text.strip():
+            raise ArgumentTypeError("it is empty; without the option its setting or default counts")
         reader = TABLE[setting].reader
         try:
             return reader.read(text.strip())

@@ -144,7 +144,7 @@ def tokens(shortest: int) -> Reader[tuple[str, ...]]:
     each = token(shortest)
 
     def read(text: str) -> tuple[str, ...]:
-        return tuple(each.read(item.strip()) for item in text.split(",") if item.strip())
+        return tuple(each.read(item) for item in _items(text))
 
     return Reader(f"{each.accepts}, or several separated by commas", read, mask=lambda value: "***" if value else "")
 
@@ -184,13 +184,20 @@ def names(what: str, is_name: Callable[[str], bool]) -> Reader[tuple[str, ...]]:
     """A comma list: blanks around items, empty items and repetitions do not matter, the order does."""
 
     def read(text: str) -> tuple[str, ...]:
-        items = dict.fromkeys(item.strip() for item in text.split(",") if item.strip())
+        items = dict.fromkeys(_items(text))
         wrong = [quoted(item) for item in items if not is_name(item)]
         if wrong:
             raise UnreadableError(f"{', '.join(wrong)} cannot be one")
         return tuple(items)
 
     return Reader(f"a list of {what} separated by commas", read, ",".join)
+
+
+def _items(text: str) -> list[str]:
+    items = [item.strip() for item in text.split(",") if item.strip()]
+    if text and not items:  # or a list whose items got lost would mean what no list means, such as every queue
+        raise UnreadableError("it names nothing")
+    return items
 
 
 def is_queue(name: str) -> bool:

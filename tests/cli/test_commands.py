@@ -88,6 +88,8 @@ def test_the_documentation_names_every_command_in_the_order_of_help(call: Call) 
         "worker --concurrency 0",
         "worker --concurrency many",
         "worker --queues a,b\tc",
+        "worker --queues ",  # $QUEUES, which nobody has set, is not every queue
+        "worker --queues ,",
         "jobs list --status DONE",
         "jobs list --limit 0",
         "jobs list --limit 10001",

@@ -244,7 +244,7 @@ WRONG = {
     "MEDIA_RETENTION_DAYS": ["0", "-1", "36501", "1.5"],
     "UPLOAD_MAX_MB": ["0", "1048577", "1GB"],
     "TENANT_STORAGE_MAX_MB": ["0", "1000000001", "1GB", "-1"],
-    "SIGNING_SECRET": ["x" * 31, f"{'x' * 32},short", "x" * 201, "a secret with blanks in it, which is long enough"],
+    "SIGNING_SECRET": [",", "x" * 31, f"{'x' * 32},short", "x" * 201, "a secret with blanks, which is long enough"],
     "MEDIA_URL_TTL_S": ["1", "59", "-1", "31536001", "1d"],
     "PUBLIC_BASE_URL": ["snaps.example.com", "https://", "https://u@h", "https://h/#x", "javascript://h/%0aalert(1)"],
     "CORS_ALLOWED_ORIGINS": [
@@ -255,10 +255,10 @@ WRONG = {
         "null",
     ],
     "REQUIRE_API_TOKEN": ["2", "maybe"],
-    "INTERNAL_ALLOW": ["10.0.0.0/33", "localhost", "10.0.0", "::/129"],
+    "INTERNAL_ALLOW": [",", "10.0.0.0/33", "localhost", "10.0.0", "::/129"],
     "WORKER_ENABLED": ["2", "ja", "tru", "y", "none", "-1"],
     "WORKER_ID": ["x" * 101, "a\tb", "a\x1bb", "\udcff"],
-    "WORKER_QUEUES": ["a b", "ok,not ok", "q" * 201, "a\x00"],
+    "WORKER_QUEUES": [",", " , ,", "a b", "ok,not ok", "q" * 201, "a\x00"],
     "WORKER_CONCURRENCY": ["0", "-4", "1001", "4.5"],
     "WORKER_CHILDREN": ["0", "-1", "257"],
     "WORKER_BATCH_SIZE": ["0", "10001"],
@@ -274,7 +274,7 @@ WRONG = {
     "RETRY_MAX_MS": ["0", "-1"],
     "RETRY_JITTER": ["-0.1", "1.1", "NaN", "20%", "1e-9999"],
     "SHUTDOWN_GRACE_MS": ["-1", "20s"],
-    "PROCESSORS": ["my-module", "a..b", ".a", "a.", "a b", "class", "a.import", "1a", "a/b", "a:b", "a;b"],
+    "PROCESSORS": [",,", "my-module", "a..b", ".a", "a.", "a b", "class", "a.import", "1a", "a/b", "a:b", "a;b"],
     "FETCH_MAX_MB": ["0", "1000001", "1 GB"],
     "FETCH_TIMEOUT_MS": ["99", "86400001", "2m"],
     "FETCH_ALLOWED_HOSTS": [
@@ -316,6 +316,9 @@ def test_a_mistake_shows_what_was_given() -> None:
     assert mistakes(PORT="80000") == ["SNAPAPP_PORT='80000' is not a whole number from 0 to 65535"]
     assert "it holds characters that cannot be printed" in mistakes(WORKER_ID="a\x00b")[0]
     assert "'not a module'" in mistakes(PROCESSORS="fine.module, not a module")[0]
+    assert mistakes(WORKER_QUEUES=",,") == [
+        "SNAPAPP_WORKER_QUEUES=',,' is not a list of queue names separated by commas: it names nothing"
+    ]
     assert "its scheme is mysql" in mistakes(DATABASE_URL="mysql://h/d")[0]
 
 
