@@ -1,5 +1,5 @@
-"""The `snapapp` command: what can be typed. Only the parser of the command that was typed is built whole, and what
-it does is imported when it is run, so that `--help` answers at once."""
+"""The `snapapp` command and its arguments. Only the parser of the typed command is built whole, and the code of a
+command is imported when it runs, so that `--help` answers at once."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ from typing import Any
 from snapapp import __version__
 from snapapp.cli.parser import Parser, nearest
 
-_ALL = "*"  # typed by nobody: every parser is built whole
+_ALL = "*"  # in place of a typed command: every parser is built whole
 _FAMILIES = {
     "jobs": "list, show, follow, enqueue, retry, replay, cancel, discard or prune jobs",
     "queues": "list, pause or resume queues",
@@ -24,7 +24,7 @@ _FAMILIES = {
     "fleet": "list, scale, restart, pause, resume, drain or stop pools of worker processes",
 }
 
-_DOERS = {  # the modules of snapapp.cli, by what they do
+_MODULES = {  # the module in snapapp.cli of each command
     "serve": "service",
     **dict.fromkeys(("tenants", "demo", "import-legacy"), "product"),
     **dict.fromkeys(("backup", "restore", "drill"), "backups"),
@@ -35,13 +35,15 @@ _DOERS = {  # the modules of snapapp.cli, by what they do
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    typed = _whole(list(sys.argv[1:] if arguments is None else arguments))
+    words = _with_list(list(sys.argv[1:] if arguments is None else arguments))
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that lacks a character is no reason to fail
+        sys.stdout.reconfigure(
+            errors="backslashreplace"
+        )  # a command must not fail because the terminal lacks a character
     try:
-        code = _run(_parsed(typed))
-        sys.stdout.flush()  # here, where a reader that has gone away is no error
-        if arguments is None and typed[:1] in (["serve"], ["worker"]):
+        code = _run(_parsed(words))
+        sys.stdout.flush()  # flushed here, where a reader that has gone away is caught below
+        if arguments is None and words[:1] in (["serve"], ["worker"]):
             from snapapp.jobs.os import exits
 
             exits.leave(code)
@@ -49,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        _hush()
+        _discard_stdout()
         return 0
 
 
@@ -60,12 +62,13 @@ def _parsed(typed: list[str]) -> Namespace:
     try:
         return _parser(typed).parse_args(typed)
     except SystemExit:
-        sys.stdout.flush()  # the help; at the interpreter's end it would be too late to answer a reader that is gone
+        sys.stdout.flush()  # the help text; after this nothing would catch a reader that has gone away
         raise
 
 
-def _whole(typed: list[str]) -> list[str]:
-    """`snapapp jobs` alone lists them, and so does it with options of the list."""
+def _with_list(typed: list[str]) -> list[str]:
+    """The arguments with `list` added where a family is typed alone, or with options only: `snapapp jobs` lists
+    jobs."""
     is_family = typed[:1] == ["tenants"] or typed[:1] in ([name] for name in _FAMILIES)
     is_bare = len(typed) == 1 or (typed[1:2] and typed[1].startswith("-") and typed[1] not in ("-h", "--help"))
     return [typed[0], "list", *typed[1:]] if is_family and is_bare else typed
@@ -88,20 +91,20 @@ def _run(arguments: Namespace) -> int:
     try:
         settings = from_environment()
         level = settings.log_level
-        code: int = import_module(f"snapapp.cli.{_DOERS[arguments.command]}").run(arguments, settings)
+        code: int = import_module(f"snapapp.cli.{_MODULES[arguments.command]}").run(arguments, settings)
         return code
     except BrokenPipeError:
         raise
     except Exception as error:
-        said = explanation(error)
-        if said is None or level is LogLevel.DEBUG:
+        message = explanation(error)
+        if message is None or level is LogLevel.DEBUG:
             raise
-        sys.stderr.write(f"snapapp: {said}\n")
+        sys.stderr.write(f"snapapp: {message}\n")
         return 1
 
 
-def _hush() -> None:
-    """Python flushes stdout once more at its end, and would complain."""
+def _discard_stdout() -> None:
+    """Points stdout to /dev/null: Python flushes stdout once more when it exits, and would report the broken pipe."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -143,7 +146,7 @@ def _parser(typed: Sequence[str]) -> ArgumentParser:
 
 
 def _add(commands: "_SubParsersAction[Parser]", name: str, what: str, **more: Any) -> Parser:
-    """A command whose own help says no more than its line among the others."""
+    """Adds a command whose own help text is the same as its line in the list of commands."""
     return commands.add_parser(name, help=what, description=f"{what.capitalize()}.", **more)
 
 
@@ -274,7 +277,7 @@ def _add_backups(commands: "_SubParsersAction[Parser]") -> None:
 
 
 def _add_psql(commands: "_SubParsersAction[Parser]") -> None:
-    # whatever follows is psql's, its options too: ours would have to begin with a character that nobody can type
+    # every argument is psql's, options too: with this prefix no typed word is an option of ours
     psql = commands.add_parser(
         "psql", help="open psql on the database in use; takes psql's arguments", prefix_chars="\0", add_help=False
     )
@@ -303,8 +306,8 @@ def _among(names: Collection[str]) -> Callable[[str], tuple[str, ...]]:
         chosen = tuple(name.strip() for name in text.split(",") if name.strip())
         unknown = [name for name in chosen if name not in names]
         if unknown or not chosen:
-            meant = nearest(unknown[0], names) if unknown else ""
-            raise ArgumentTypeError(f"{text!r} is not among {', '.join(names)}{meant}")
+            suggestion = nearest(unknown[0], names) if unknown else ""
+            raise ArgumentTypeError(f"{text!r} is not among {', '.join(names)}{suggestion}")
         return chosen
 
     return read
@@ -358,7 +361,7 @@ def _add_config(commands: "_SubParsersAction[Parser]") -> None:
 
 
 def _as(setting: str) -> Callable[[str], Any]:
-    """Reads an option as the setting that it replaces is read."""
+    """A reader that reads an option as the setting of this name is read."""
 
     def read(text: str) -> Any:
         from snapapp.settings.table import TABLE

@@ -27,12 +27,14 @@ from snapapp.settings.table import Settings
 _READABLE = ("X-Request-Id", "Content-Range", "Content-Disposition", "Content-Location", "ETag", "Retry-After")
 _OF_UPLOADS = ("Location", "Upload-Offset", "Upload-Length", "Upload-Metadata", "Upload-Expires")
 _OF_TUS = ("Tus-Resumable", "Tus-Version", "Tus-Extension", "Tus-Max-Size", "Tus-Checksum-Algorithm")
-_SWITCH_INTERVAL = 0.0005  # seconds a busy thread keeps the others waiting; the default, 5 ms, is what a request takes
+_SWITCH_INTERVAL = (
+    0.0005  # seconds that a busy thread keeps others waiting; the default of 5 ms is as long as a whole request
+)
 
 
 def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequence[int] = ()) -> FastAPI:
-    """The application around a monolith, which it starts unless that has been done. `noted` are the signals that
-    whoever calls us heard so far, and goes on to hear until the application listens itself."""
+    """The application around a monolith, which it starts if that is not done yet. `noted` are the signals that the
+    caller has received. The caller goes on to append to it until the application has its own signal handlers."""
     house = monolith or Monolith(settings)
 
     @asynccontextmanager
@@ -56,10 +58,10 @@ def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequ
         version=__version__,
         summary="Marks moments in videos, and works the queue that turns them into evidence.",
         lifespan=lifespan,
-        docs_url=None,  # ours is in web/
+        docs_url=None,  # web/ has our own page
         redoc_url=None,
         responses=errors.RESPONSES,
-        # Ours is in the middleware: this one would write whole paths down, with the tokens of shared links.
+        # Our middleware does the tracing: this one would record whole paths, with the tokens of shared links.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.monolith = house
@@ -82,7 +84,8 @@ def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequ
         is_leaving=lambda: house.is_leaving,
     )
     if settings.cors_allowed_origins:
-        # around everything, so that a page can read refusals too; no credentials: a cookie is for our own pages
+        # the outermost middleware, so that a page can read refusals too; without credentials, because cookies are only
+        # for our own pages
         app.add_middleware(
             CORSMiddleware,
             allow_origins=settings.cors_allowed_origins,
@@ -94,7 +97,7 @@ def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequ
 
 
 def __getattr__(name: str) -> Any:
-    """`app` is made when a server asks for it: importing this module reads no environment."""
+    """Makes `app` when a server asks for it, so that importing this module does not read the environment."""
     if name != "app":
         raise AttributeError(name)
     try:

@@ -1,14 +1,14 @@
-"""What can go wrong in snapapp itself, as people read it. The queue's own errors are in jobs/errors.py."""
+"""The errors of the application; their messages are for people. The queue's own errors are in jobs/errors.py."""
 
 from collections.abc import Iterable
 
 
 class SnapError(Exception):
-    """The root of the application's errors: the message is meant for a person and names the thing and its value."""
+    """The root of the application's errors. A message is for a person, and names the thing and its value."""
 
 
 class SettingsError(SnapError):
-    """The environment holds settings that cannot be used; every mistake is named at once."""
+    """The environment holds settings that cannot be used; the message names all mistakes."""
 
     def __init__(self, mistakes: list[str]) -> None:
         self.mistakes = mistakes
@@ -27,7 +27,7 @@ class MigrationError(SnapError):
 
 
 class NotFound(SnapError):
-    """There is no such thing, or it is another tenant's: the two look alike."""
+    """There is no such thing, or it is another tenant's. Both look alike, so that nobody can learn what others have."""
 
 
 class TenantNotFound(NotFound):
@@ -46,7 +46,7 @@ class SnapNotFound(NotFound):
 
 
 class PublicSnapNotFound(NotFound):
-    """No link has this token, or it is revoked or has expired."""
+    """No link has this token, or the link was revoked or has expired."""
 
     def __init__(self, token: str) -> None:
         super().__init__(f"Public snap not found: {token}")
@@ -63,7 +63,7 @@ class WebhookNotFound(NotFound):
 
 
 class Invalid(SnapError):
-    """What was given cannot be meant; `details` has a line for each field, `field: reason`."""
+    """A value is not allowed. `details` has one line for each field: `field: reason`."""
 
     def __init__(self, *details: str, message: str = "Validation failed") -> None:
         self.details = details
@@ -83,7 +83,7 @@ class UnsupportedSort(Invalid):
 
 
 class Unauthorized(SnapError):
-    """Who asks did not say who they are, or not truly."""
+    """The request has no token, or a wrong one."""
 
 
 class TokenRequired(Unauthorized):
@@ -97,18 +97,18 @@ class TokenWrong(Unauthorized):
 
 
 class Conflict(SnapError):
-    """It cannot be done to this thing as it is now."""
+    """The request conflicts with the present state of the thing."""
 
 
 class KeyReused(Conflict):
-    """An idempotency key came again with another request."""
+    """An Idempotency-Key was used again for a different request."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"Idempotency-Key was used for another request: {key}")
 
 
 class VideoHasSnaps(Conflict):
-    """Snaps show moments of it, and would be of nothing."""
+    """A video with snaps cannot be deleted, because the snaps refer to it."""
 
     def __init__(self, video_id: object, seen: int, hidden: int) -> None:
         if seen:
@@ -119,28 +119,28 @@ class VideoHasSnaps(Conflict):
 
 
 class StorageUsedUp(SnapError):
-    """The tenant has as much in the storage as it may have."""
+    """The tenant uses all of the storage that it may use."""
 
     def __init__(self, max_mb: int) -> None:
         super().__init__(f"The tenant's {max_mb} MB of storage are used up: delete videos or snaps first")
 
 
 class SnapHasChanged(SnapError):
-    """Whoever corrects it has not seen what somebody else made of it meanwhile."""
+    """Somebody else corrected the snap after the version that this correction is based on."""
 
     def __init__(self, snap_id: object) -> None:
         super().__init__(f"Snap was corrected by somebody else meanwhile, look at it again: {snap_id}")
 
 
 class SnapIsShared(Conflict):
-    """What was ever shared is evidence: it is not changed any more."""
+    """A snap that was ever shared is evidence, and cannot be changed."""
 
     def __init__(self, snap_id: object) -> None:
         super().__init__(f"Snap was shared and cannot be changed: {snap_id}")
 
 
 class SnapHasNoJob(Conflict):
-    """It ended long ago, or came from the old service."""
+    """The snap's job was removed by the retention, or the snap came from the old service."""
 
     def __init__(self, snap_id: object) -> None:
         super().__init__(f"Snap has no job any more: {snap_id}")

@@ -13,12 +13,21 @@ from snapapp.settings.table import LogFormat, LogLevel, Settings
 
 _log = logging.getLogger(__name__)
 
-_HANDLED_BEFORE = ("uvicorn", "uvicorn.error", "uvicorn.access")  # `uvicorn …` gives these handlers, then imports us
-_TALKATIVE = ("alembic", "apscheduler", "snapapp.scheduler")  # a line for every beat and every migration's context
+_HANDLED_BEFORE = (
+    "uvicorn",
+    "uvicorn.error",
+    "uvicorn.access",
+)  # the `uvicorn` command adds handlers to these before it imports snapapp
+_TALKATIVE = (
+    "alembic",
+    "apscheduler",
+    "snapapp.scheduler",
+)  # they would log every heartbeat, and the context of every migration
 
 
 def set_up(settings: Settings, *, at_least: LogLevel = LogLevel.DEBUG) -> None:
-    """For the whole process. `at_least` is for commands whose output is their own, and not their log."""
+    """Sets up logging for the whole process. `at_least` raises the level, for commands whose output is not their
+    log."""
     wanted = _number(settings.log_level)
     level = wanted if wanted == logging.DEBUG else max(wanted, _number(at_least))
     handler = logging.StreamHandler(sys.stderr)
@@ -34,38 +43,39 @@ def set_up(settings: Settings, *, at_least: LogLevel = LogLevel.DEBUG) -> None:
 
 
 def begin(settings: Settings, *, at_least: LogLevel = LogLevel.DEBUG) -> None:
-    """For a command."""
+    """Sets up logging for a command, and logs the warnings of the settings."""
     set_up(settings, at_least=at_least)
     for warning in settings.warnings:
         _log.warning("%s", warning)
 
 
-_told: dict[str, ContextVar[str]] = {}
+_variables: dict[str, ContextVar[str]] = {}
 
 
 def tell(name: str, known: ContextVar[str]) -> None:
-    """From now on every line that is written where `known` is set says so, under this name."""
-    _told[name] = known
+    """Adds a context variable to the log: each line that is written while the variable is set has its value, under this
+    name."""
+    _variables[name] = known
 
 
 def _with_context(record: logging.LogRecord) -> bool:
-    told = {name: value for name, known in _told.items() if (value := known.get(None)) is not None}
+    values = {name: value for name, variable in _variables.items() if (value := variable.get(None)) is not None}
     if ids := tracing.ids(tracing.current.get()):
-        told["traceId"], told["spanId"] = ids
-    if told:
+        values["traceId"], values["spanId"] = ids
+    if values:
         own = getattr(record, "fields", {})
-        record.fields = told | {name: value for name, value in own.items() if value is not None or name not in told}
+        record.fields = values | {name: value for name, value in own.items() if value is not None or name not in values}
     return True
 
 
 class JsonLines(JsonFormatter):
-    """One JSON object a line, whatever was logged: what cannot be written as it is, is described."""
+    """Writes each record as one line of JSON. A value that JSON cannot hold is replaced by its repr."""
 
     def format(self, record: logging.LogRecord) -> str:
         try:
             line = super().format(record)
             if "NaN" in line or "Infinity" in line:
-                json.loads(line, parse_constant=_refuse)  # Python writes them as numbers; nobody else reads that
+                json.loads(line, parse_constant=_refuse)  # Python writes NaN and Infinity as numbers, which is not JSON
         except Exception:  # noqa: BLE001 - arguments that do not fit the message, an object whose str() raises
             return super().format(_described(record))
         return line
@@ -88,7 +98,7 @@ def _described(record: logging.LogRecord) -> logging.LogRecord:
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception:  # noqa: BLE001 - the two do not fit together, or one of them cannot be read
+    except Exception:  # noqa: BLE001 - the arguments do not fit the message, or a str() raises
         return f"{_repr(record.msg)} with {_repr(record.args)}"
 
 
@@ -100,7 +110,7 @@ def _repr(value: object) -> str:
 
 
 def events_to_log(settings: Settings) -> Events:
-    """Events whose happenings become log lines; with DEBUG also a line or two for every job."""
+    """The events of a process, with a listener that logs them; at DEBUG also one or two lines for every job."""
     events = Events()
     LogLines(logging.getLogger("snapapp.jobs"), verbose=settings.log_level is LogLevel.DEBUG).subscribe(events)
     return events

@@ -1,5 +1,5 @@
-"""What we hand out and want back unchanged: media links, and whatever else needs a seal. HMAC-SHA256 with a key of its
-own for each purpose, so that a seal for one thing is none for another."""
+"""Signs what clients get and send back unchanged, such as media links. HMAC-SHA256 with a separate key for each
+purpose, so that a signature made for one purpose is not valid for another."""
 
 import hashlib
 import os
@@ -20,51 +20,52 @@ _NEVER, _LAST = 0, datetime.max.replace(tzinfo=UTC)
 
 
 class ForgedLink(SnapError):
-    """It was not made here, or with a secret that is no longer among ours."""
+    """The link was not signed here, or with a secret that is no longer in use."""
 
     def __init__(self) -> None:
         super().__init__("This link was not made here")
 
 
 class ExpiredLink(SnapError):
-    """It was made here, and its time is over."""
+    """The link was signed here, and has expired."""
 
     def __init__(self) -> None:
         super().__init__("This link has expired; whoever gave it can give a new one")
 
 
 class NoSecret(SnapError):
-    """There is nothing to sign with, and nothing can be made."""
+    """There is no secret to sign with, and none can be created."""
 
 
 class _OneSpelling(Signer):
-    """base64 skips what it does not know, so a seal could be written in many ways: one link were many to a cache."""
+    """Accepts only one spelling of each signature. base64 skips unknown characters, so that one signature could be
+    written in many ways, and a cache would take one link for many."""
 
     def verify_signature(self, value: str | bytes, sig: str | bytes) -> bool:
         return super().verify_signature(value, sig) and base64_encode(base64_decode(sig)) == want_bytes(sig)
 
 
 def sealer(secret_texts: Sequence[str], purpose: str) -> URLSafeSerializer:
-    """The first secret seals, all of them open: a new one is put before the old, which goes when what it sealed has
-    expired. A seal takes as long to be refused as to be accepted."""
+    """Signs with the first secret and accepts signatures of all. To rotate, put a new secret first, and remove the old
+    one when everything that it signed has expired. Checking takes the same time for right and wrong signatures."""
     if not secret_texts:
         raise ValueError("there is no secret to sign with")
-    newest_last = [*reversed(secret_texts)]  # as itsdangerous has them
+    newest_last = [*reversed(secret_texts)]  # the order that itsdangerous expects
     how = {"key_derivation": "hmac", "digest_method": hashlib.sha256}
     return URLSafeSerializer(newest_last, salt=purpose, signer=_OneSpelling, signer_kwargs=how)
 
 
 @dataclass(frozen=True, slots=True)
 class MediaLinks:
-    """`/media/{token}/{name}`: the token names a prefix of the storage and when it ends, so all files of a snap share
-    one. It is the same for a while, because browsers cache by URL; so it lasts `ttl`, and up to an eighth longer.
-    With a `ttl` of 0 it does not end."""
+    """Links `/media/{token}/{name}`. The token holds a prefix of the storage and the time when it expires, so all files
+    of a snap share one token. Tokens made within an eighth of `ttl` are equal, because browsers cache by URL; so a
+    token lasts `ttl` and up to an eighth longer. With a `ttl` of 0 it never expires."""
 
     secret_texts: Sequence[str] = field(repr=False)
     ttl: timedelta
 
     def base(self, prefix: str, now: datetime) -> str:
-        """To be followed by a file's name."""
+        """The beginning of a link, to which a file's name is added."""
         return f"/media/{self.token(prefix, now)}/"
 
     def token(self, prefix: str, now: datetime) -> str:
@@ -75,7 +76,7 @@ class MediaLinks:
         return -(-int((now + self.ttl).timestamp()) // step) * step
 
     def opened(self, token: str, now: datetime) -> tuple[str, datetime]:
-        """Its prefix, and when it ends. Raises ForgedLink or ExpiredLink."""
+        """The prefix of a token, and when it expires. Raises ForgedLink or ExpiredLink."""
         try:
             prefix, expires = self._sealer().loads(token)
         except BadData:
@@ -90,7 +91,8 @@ class MediaLinks:
 
 
 def secret_kept_in(folder: Path) -> str:
-    """For development: made when it is first asked for, the same for all processes that share the folder."""
+    """The secret for development. It is created when it is first needed, and is the same for all processes that share
+    the folder."""
     path = folder / _FILE
     try:
         if not path.exists():
@@ -105,13 +107,13 @@ def secret_kept_in(folder: Path) -> str:
 
 def _make_secret(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    written = path.with_name(f".{_FILE}.{secrets.token_hex(8)}")
+    draft = path.with_name(f".{_FILE}.{secrets.token_hex(8)}")
     try:
-        with os.fdopen(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(secrets.token_urlsafe(48) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        with suppress(FileExistsError):  # somebody was quicker: theirs counts
-            os.link(written, path)
+        with suppress(FileExistsError):  # another process was quicker; its secret counts
+            os.link(draft, path)
     finally:
-        written.unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)

@@ -1,1 +1,1 @@
-"""The commands that people type, besides those of the queue (`snapapp.jobs.cli`)."""
+"""The commands of `snapapp`. The queue's own commands are in `snapapp.jobs.cli`."""

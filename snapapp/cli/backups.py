@@ -26,12 +26,12 @@ from snapapp.settings.table import LogLevel, Settings
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
-    """The command that was typed; its exit code."""
+    """Runs one of the three commands; returns its exit code."""
     logs.begin(settings, at_least=LogLevel.WARNING)
     if not settings.has_product:
         raise BackupError("Backups are of the product: the queue alone is one database, which pg_dump copies.")
     settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _ended_by_signals():
+    with _interrupted_by_signals():
         return _COMMANDS[arguments.command](arguments, settings)
 
 
@@ -41,13 +41,13 @@ def make(arguments: Namespace, settings: Settings) -> int:
         return _list(arguments, place.whole(), place.manifest)
     with in_use(settings) as url, _recorded(url, What.BACKUP) as run:
         media = storage.from_settings(settings)
-        made = backup.make(url, media, place, keep=settings.backup_keep, keep_for=settings.backup_keep_for)
-        run.said = f"{_told(made.manifest)}; {made.copied} objects were new"
+        backed_up = backup.make(url, media, place, keep=settings.backup_keep, keep_for=settings.backup_keep_for)
+        run.said = f"{_in_words(backed_up.manifest)}; {backed_up.copied} objects were new"
     if arguments.json:
-        cli.show_json(made.manifest.as_json() | {"copied": made.copied, "removed": made.removed})
+        cli.show_json(backed_up.manifest.as_json() | {"copied": backed_up.copied, "removed": backed_up.removed})
     else:
-        say(f"Backup {made.manifest.id} is whole: {run.said}.")
-        for id_ in made.removed:
+        say(f"Backup {backed_up.manifest.id} is whole: {run.said}.")
+        for id_ in backed_up.removed:
             say(f"Backup {id_} was removed: its time was over.")
     return 0
 
@@ -59,16 +59,16 @@ def restore(arguments: Namespace, settings: Settings) -> int:
     if arguments.json:
         cli.show_json(restored.manifest.as_json())
     else:
-        say(f"Backup {restored.manifest.id} is back, rows and hashes as they were: {_told(restored.manifest)}.")
+        say(f"Backup {restored.manifest.id} is back, rows and hashes as they were: {_in_words(restored.manifest)}.")
     return 0
 
 
 def drill(arguments: Namespace, settings: Settings) -> int:
     with in_use(settings) as url, _recorded(url, What.DRILL) as run:
-        drilled = backup.drill(backup.place_of(settings), arguments.id, settings.data_dir)
-        run.said = f"backup {drilled.manifest.id}: {_told(drilled.manifest)}"
+        restored = backup.drill(backup.place_of(settings), arguments.id, settings.data_dir)
+        run.said = f"backup {restored.manifest.id}: {_in_words(restored.manifest)}"
     if arguments.json:
-        cli.show_json(drilled.manifest.as_json())
+        cli.show_json(restored.manifest.as_json())
     else:
         say(f"Restored on trial, rows and hashes as they were, and removed: {run.said}.")
     return 0
@@ -78,26 +78,28 @@ _COMMANDS: dict[str, Callable[[Namespace, Settings], int]] = {"backup": make, "r
 
 
 def _list(arguments: Namespace, ids: list[str], read: Callable[[str], Manifest]) -> int:
-    found = [read(id_) for id_ in ids]
+    manifests = [read(id_) for id_ in ids]
     if arguments.json:
-        cli.show_json([manifest.as_json() for manifest in found])
-    elif found:
-        cli.show_table(["backup", "rows", "objects", "media"], [_line(each) for each in found], numbers={1, 2, 3})
+        cli.show_json([manifest.as_json() for manifest in manifests])
+    elif manifests:
+        cli.show_table(["backup", "rows", "objects", "media"], [_line(each) for each in manifests], numbers={1, 2, 3})
     else:
         say("There is no whole backup.")
     return 0
 
 
-def _line(its: Manifest) -> list[str]:
-    return [its.id, str(sum(its.tables.values())), str(its.objects), size(its.object_bytes)]
+def _line(manifest: Manifest) -> list[str]:
+    return [manifest.id, str(sum(manifest.tables.values())), str(manifest.objects), size(manifest.object_bytes)]
 
 
-def _told(its: Manifest) -> str:
-    rows = sum(its.tables.values())
-    return f"{rows:,} rows ({size(its.database.size)}), {its.objects:,} objects ({size(its.object_bytes)})"
+def _in_words(manifest: Manifest) -> str:
+    rows = sum(manifest.tables.values())
+    return (
+        f"{rows:,} rows ({size(manifest.database.size)}), {manifest.objects:,} objects ({size(manifest.object_bytes)})"
+    )
 
 
-# --- what is noted of it ----------------------------------------------------------------------------------------
+# --- the record of a run ----------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -107,24 +109,26 @@ class _Run:
 
 @contextmanager
 def _recorded(url: str, what: What) -> Iterator[_Run]:
-    """How it ended is noted in the database, where the doctor finds it; what keeps that from being noted is not."""
-    began, its = monotonic(), _Run()
+    """Records in the database how the run ended, for the doctor. A run that failed because the database cannot be
+    reached, or has no schema, is not recorded."""
+    began, run = monotonic(), _Run()
 
     def note(said: str, *, is_good: bool) -> None:
         records.add(url, what, took=timedelta(seconds=monotonic() - began), is_good=is_good, said=said)
 
     try:
-        yield its
+        yield run
     except BaseException as error:
-        with suppress(psycopg.OperationalError, psycopg.errors.UndefinedTable):  # it is away, or not ours yet
+        with suppress(psycopg.OperationalError, psycopg.errors.UndefinedTable):  # no connection, or no schema
             note(explanation(error) or f"{type(error).__name__}: {error}", is_good=False)
         raise
-    note(its.said, is_good=True)
+    note(run.said, is_good=True)
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """As Ctrl-C ends it: what is half made is cleared away, and the scratch server of a drill is stopped."""
+def _interrupted_by_signals() -> Iterator[None]:
+    """Makes SIGTERM and SIGHUP end the command as Ctrl-C does, so that half-made files are removed and the temporary
+    server of a drill is stopped."""
 
     def end(_number: int, _frame: FrameType | None) -> Any:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""The command bench. In a module of its own, because serve has no use for what it takes."""
+"""The command bench. It has a module of its own, so that serve need not import the benchmarks."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -13,7 +13,8 @@ _FURTHER = {"web": web.measure}
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
-    """On the server that is set, in databases of its own; else on one made for it, which nobody else uses."""
+    """Measures on the server of SNAPAPP_DATABASE_URL, in databases of its own; without that setting, on a temporary
+    server that is started for the command."""
     logs.begin(settings, at_least=LogLevel.WARNING)
     if settings.database_url:
         return bench.command(arguments, settings.database_url, migrate, _FURTHER)

@@ -1,5 +1,5 @@
-"""The commands around the queue and its database: psql, migrate, config, doctor, check-deploy, kinds. They work without
-the product."""
+"""The commands around the queue and its database: psql, migrate, config, doctor, check-deploy, kinds. They also work
+with the queue alone, without the product."""
 
 import sys
 from argparse import Namespace
@@ -20,7 +20,7 @@ from snapapp.settings.table import LogLevel, Settings
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
-    """The command that was typed; its exit code."""
+    """Runs one of these commands; returns its exit code."""
     logs.begin(settings, at_least=LogLevel.WARNING)
     return _COMMANDS[arguments.command](arguments, settings)
 
@@ -35,7 +35,7 @@ def psql(arguments: Namespace, settings: Settings) -> int:
 
 
 def migrate(arguments: Namespace, settings: Settings) -> int:
-    # Alembic, which no other command should wait for
+    # imported here, because Alembic is slow to import
     from snapapp.jobs import migrations as queue
     from snapapp.postgres import migrate as migrations
 
@@ -69,7 +69,7 @@ def config(arguments: Namespace, settings: Settings) -> int:
     return 0
 
 
-# Both exit with 2 where they cannot look, so that a script can tell "ill" from "nobody knows".
+# doctor and check-deploy exit with 2 where they cannot examine, so that a script can tell "ill" from "unknown".
 
 
 def diagnose(arguments: Namespace, settings: Settings) -> int:
@@ -78,7 +78,7 @@ def diagnose(arguments: Namespace, settings: Settings) -> int:
             house = checks.house(settings, url)
             findings = doctor.examine(url, house, only=arguments.only)
             deeds = doctor.mend(url, findings, house, audited.actor()) if arguments.fix else []
-            if deeds:  # what is said is how it stands now
+            if deeds:  # shows the state after the repairs
                 findings = doctor.examine(url, house, only=arguments.only)
         if arguments.json:
             cli.show_json(doctor.as_json(findings, deeds))
@@ -108,12 +108,12 @@ def check_deploy(arguments: Namespace, settings: Settings) -> int:
 
 def show_kinds(arguments: Namespace, settings: Settings) -> int:
     loading.load(settings)
-    found = kinds.known(registry.default)
+    declared = kinds.known(registry.default)
     if arguments.json:
-        cli.show_json(found)
+        cli.show_json(declared)
     else:
         headers = ("kind", "queue", "executor", "attempts", "timeout", "payload")
-        cli.show_table(headers, [_kind_line(one) for one in found], numbers={3}, whole={4}, wraps=True)
+        cli.show_table(headers, [_kind_line(one) for one in declared], numbers={3}, whole={4}, wraps=True)
     return 0
 
 
@@ -129,10 +129,10 @@ def _or_two(look: Callable[[], int]) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:
-        said = explanation(error)
-        if said is None:
+        message = explanation(error)
+        if message is None:
             raise
-        sys.stderr.write(f"snapapp: {said}\n")
+        sys.stderr.write(f"snapapp: {message}\n")
         return 2
 
 

@@ -1,4 +1,4 @@
-"""`snapapp completion`: what a shell needs to complete our commands, options and choices, made from the parsers."""
+"""`snapapp completion`: writes a shell's completion script for our commands, options and choices, from the parsers."""
 
 from argparse import SUPPRESS, Action, ArgumentParser, _SubParsersAction
 from collections.abc import Callable, Iterator
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What can be typed at a place, and what it is for; `choices` are its values, None: it takes none."""
+    """A command or option that can be typed at a place, and what it is for. `choices` are an option's values: None if
+    the option takes no value, empty if any value may be typed."""
 
     text: str
     what: str
@@ -16,7 +17,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """After which commands, and what can be typed there."""
+    """A place in the command line, after the commands of `path`, and the words that can be typed there."""
 
     path: tuple[str, ...]
     commands: tuple[Word, ...]
@@ -56,7 +57,8 @@ def _option(action: Action) -> Word:
 
 
 def _values(places: list[Place]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Patterns of options with a value, and their choices; nobody here knows what the others may be."""
+    """The patterns of options that take a value, with their choices. One last pattern has all options that take any
+    value."""
     free = []
     for place in places:
         for one in place.options:
@@ -89,7 +91,7 @@ def _bash(places: list[Place]) -> Iterator[str]:
 
 
 def _paths(places: list[Place]) -> str:
-    """Each command as it stands after those before it, such as `jobs list`; the first ones after nothing."""
+    """A shell pattern of every command with the commands before it, such as `jobs list`."""
     return "|".join(f'"{" ".join(place.path[:-1])} {place.path[-1]}"' for place in places if place.path)
 
 
@@ -136,7 +138,7 @@ def _fish(places: list[Place]) -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
-    quoted = text.replace("'", "’")  # the three shells agree on nothing else
+    quoted = text.replace("'", "’")  # the three shells escape a straight quote in three ways
     return f"'{quoted}'"
 
 

@@ -1,5 +1,5 @@
-"""`snapapp compute node`: a node of a cluster that runs children for workers, until a signal, or until its scheduler
-is gone: whoever keeps services running starts it anew."""
+"""`snapapp compute node`: a node of a cluster, which runs child processes for workers. It ends at a signal, or when its
+scheduler is gone; the service manager then starts it again."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from snapapp.settings.table import Settings
 if TYPE_CHECKING:
     from distributed import Worker
 
-_FOR_THE_REST_MB = 512  # of a machine's memory
+_FOR_THE_REST_MB = 512  # of a machine's memory that jobs do not get
 _PRELOAD = "snapapp.process.compute_node"
 
 
@@ -38,21 +38,21 @@ async def _serve(url: str, cores: int, memory_mb: int, name: str | None, setting
         url,
         nthreads=cores,
         resources={"MB": memory_mb, "cores": cores},
-        memory_limit=0,  # it holds no data of its own, and each child has its limit
+        memory_limit=0,  # no limit: the node holds no data, and each child process has its own limit
         name=name,
         preload=_PRELOAD,
         dashboard=False,
     )
-    told = asyncio.Event()
+    signalled = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, told.set)
-    ends = [asyncio.ensure_future(_run(node)), asyncio.ensure_future(told.wait())]
+        asyncio.get_running_loop().add_signal_handler(number, signalled.set)
+    ends = [asyncio.ensure_future(_run(node)), asyncio.ensure_future(signalled.wait())]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     if ends[0].done():
         _check(ends[0])
     elif node.status == Status.running:
         await node.close(reason="told to end")
-    else:  # it has found no scheduler so far, and would look for one for ever
+    else:  # the node has found no scheduler, and would go on looking for ever
         ends[0].cancel()
 
 

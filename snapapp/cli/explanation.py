@@ -1,4 +1,4 @@
-"""What a person is told when a command fails."""
+"""The messages of failed commands."""
 
 import psycopg
 
@@ -13,8 +13,9 @@ _TO_TYPE = "type `pip install 'snapapp[product,server]'`."
 
 
 def explanation(error: BaseException) -> str | None:
-    """What a person is told of an error that people can answer; None: it is a bug, and wants its traceback."""
-    error = getattr(error, "orig", None) or error  # SQLAlchemy wraps those of the driver
+    """The message for an error that a person can do something about; None for a bug, which is shown with its
+    traceback."""
+    error = getattr(error, "orig", None) or error  # SQLAlchemy wraps the driver's errors
     match error:
         case SnapError():
             return str(error)

@@ -1,4 +1,4 @@
-"""What argparse does, and what was meant by what was mistyped."""
+"""argparse's parser, with suggestions for mistyped options and choices."""
 
 from argparse import Action, ArgumentError, ArgumentParser, Namespace
 from collections.abc import Iterable, Sequence
@@ -6,7 +6,8 @@ from typing import Any
 
 
 class Parser(ArgumentParser):
-    """Its subcommands are parsers of this kind too, and each complains of what it does not know itself."""
+    """A parser that suggests the nearest name. Its subcommands are parsers of this class too, and each reports the
+    arguments that are unknown to it itself."""
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Namespace | None = None
@@ -14,21 +15,21 @@ class Parser(ArgumentParser):
         read, unknown = super().parse_known_args(args, namespace)
         if unknown:
             options = [each for each in unknown if each.startswith("-")]
-            meant = nearest(options[0], self._option_string_actions) if options else ""
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
+            suggestion = nearest(options[0], self._option_string_actions) if options else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{suggestion}")
         return read, unknown
 
     def _check_value(self, action: Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             names = [str(choice) for choice in action.choices]
-            meant = nearest(str(value), names) or f" (choose from {', '.join(names)})"
-            raise ArgumentError(action, f"invalid choice: {value!r}{meant}")
+            suggestion = nearest(str(value), names) or f" (choose from {', '.join(names)})"
+            raise ArgumentError(action, f"invalid choice: {value!r}{suggestion}")
 
 
 def nearest(typed: str, names: Iterable[str]) -> str:
-    """What to add to a complaint; empty where nothing is near."""
-    from difflib import get_close_matches  # only whoever mistyped something waits for it
+    """The suggestion to add to an error message; empty where no name is near."""
+    from difflib import get_close_matches  # imported here: only a mistyped command needs it
 
-    known = {name.lower(): name for name in names}
-    found = get_close_matches(typed.lower(), known, n=1, cutoff=0.6)
-    return f"; did you mean {known[found[0]]}?" if found else ""
+    by_lower_case = {name.lower(): name for name in names}
+    matches = get_close_matches(typed.lower(), by_lower_case, n=1, cutoff=0.6)
+    return f"; did you mean {by_lower_case[matches[0]]}?" if matches else ""

@@ -20,7 +20,7 @@ from snapapp.settings.table import Environment, LogLevel, Settings
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
-    """The command that was typed; its exit code."""
+    """Runs one of these commands; returns its exit code."""
     logs.begin(settings, at_least=LogLevel.WARNING)
     return _COMMANDS[arguments.command](arguments, settings)
 
@@ -30,15 +30,15 @@ def tenant_command(arguments: Namespace, settings: Settings) -> int:
         return _TENANT_COMMANDS[arguments.act](db, arguments)
 
 
-_TOLD = ("code", "name", "status", "has_token", "created_at", "token_changed_at")
+_SHOWN_FIELDS = ("code", "name", "status", "has_token", "created_at", "token_changed_at")
 
 
 def list_tenants(db: Session, arguments: Namespace) -> int:
-    found = tenants.every(db)
+    all_tenants = tenants.every(db)
     if arguments.json:
-        cli.show_json([{name: getattr(tenant, name) for name in _TOLD} for tenant in found])
-    elif found:
-        cli.show_table(["code", "status", "token", "added", "name"], [_line(tenant) for tenant in found])
+        cli.show_json([{name: getattr(tenant, name) for name in _SHOWN_FIELDS} for tenant in all_tenants])
+    elif all_tenants:
+        cli.show_table(["code", "status", "token", "added", "name"], [_line(tenant) for tenant in all_tenants])
     else:
         say("There is no tenant.")
     return 0
@@ -59,8 +59,8 @@ def rotate_token(db: Session, arguments: Namespace) -> int:
 
 
 def _show_token(arguments: Namespace, code: str, token: str) -> int:
-    told = f"The token of {code}, which is kept nowhere and not shown again:\n{token}"
-    return answer(arguments, {"code": code, "token": token}, told)
+    message = f"The token of {code}, which is kept nowhere and not shown again:\n{token}"
+    return answer(arguments, {"code": code, "token": token}, message)
 
 
 _TENANT_COMMANDS: dict[str, Callable[[Session, Namespace], int]] = {
@@ -92,11 +92,11 @@ def import_legacy(arguments: Namespace, settings: Settings) -> int:
     console = Console(stderr=True)
     with (
         in_use(settings) as url,
-        old.opened(arguments.dsn) as theirs,
+        old.opened(arguments.dsn) as old_database,
         Progress(console=console, transient=True, disable=not console.is_terminal) as bar,
     ):
-        steps = bar.add_task("Snaps", total=theirs.count() * (2 if archive else 1))
-        moved = legacy.move(theirs, url, archive, lambda: bar.advance(steps))
+        steps = bar.add_task("Snaps", total=old_database.count() * (2 if archive else 1))
+        moved = legacy.move(old_database, url, archive, lambda: bar.advance(steps))
     if arguments.json:
         cli.show_json(moved)
     else:

@@ -1,5 +1,5 @@
-"""The queue's own commands, on the database in use: jobs, queues, workers, schedules, limits, retention,
-fleet. Somebody waits for each of them, so it imports what it needs and nothing more."""
+"""The queue's own commands, on the database in use: jobs, queues, workers, schedules, limits, retention, fleet. A
+person waits for each command, so it imports only what it needs."""
 
 from argparse import Namespace
 
@@ -10,11 +10,11 @@ from snapapp.settings.table import LogLevel, Settings
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
-    """The command that was typed; its exit code."""
+    """Runs one of these commands; returns its exit code."""
     logs.begin(settings, at_least=LogLevel.WARNING)
     if arguments.needs_kinds:
         from snapapp.jobs.enqueue import Defaults
-        from snapapp.processing import loading  # with all that a worker needs
+        from snapapp.processing import loading  # imports as much as a worker does
 
         loading.load(settings)
         Defaults.max_attempts = settings.job_max_attempts

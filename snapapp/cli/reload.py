@@ -1,5 +1,5 @@
-"""`snapapp serve --reload`, for whoever changes the code: serves in a process that is started anew when a file changes.
-The embedded PostgreSQL is held here meanwhile, because starting it takes longer than all the rest."""
+"""`snapapp serve --reload`, for developers: serves in a child process that is started again when a file changes. This
+process keeps the embedded PostgreSQL running meanwhile, because its start takes longest."""
 
 import logging
 import os
@@ -16,8 +16,10 @@ from snapapp.settings.table import Settings
 
 _log = logging.getLogger(__name__)
 
-_LOOK_EVERY = 0.5  # seconds; a look at all files takes some milliseconds
-_GRACE = {"SNAPAPP_SHUTDOWN_GRACE_MS": "1000"}  # whoever waits for a reload does not want to wait for jobs as well
+_LOOK_EVERY = 0.5  # seconds; one look at all files takes a few milliseconds
+_GRACE = {
+    "SNAPAPP_SHUTDOWN_GRACE_MS": "1000"
+}  # a developer who waits for a reload does not want to wait for running jobs
 
 _State = dict[Path, int]  # when each file was changed
 
@@ -27,20 +29,22 @@ def run(settings: Settings) -> int:
         while True:
             before = _state(settings)
             with subprocess.Popen([sys.executable, "-m", "snapapp", "serve"], env=_GRACE | os.environ) as serving:
-                changed = _changed(before, settings, serving, signals)
+                changed = _wait_for_change(before, settings, serving, signals)
                 if changed is None:
-                    return _ended(serving, signals)
+                    return _wait_for_end(serving, signals)
                 _log.info("%s was changed: starting anew.", changed)
                 serving.terminate()
 
 
-def _changed(before: _State, settings: Settings, serving: subprocess.Popen[bytes], signals: Signals) -> Path | None:
-    """The first file that was changed; None where a signal came first."""
-    told = False
+def _wait_for_change(
+    before: _State, settings: Settings, serving: subprocess.Popen[bytes], signals: Signals
+) -> Path | None:
+    """Waits for a change, and returns the first file that changed; None if a signal came first."""
+    is_reported = False
     while not signals.noted:
-        if serving.poll() is not None and not told:
+        if serving.poll() is not None and not is_reported:
             _log.error("It ended with exit code %d. Waiting for a file to be changed.", serving.returncode)
-            told = True
+            is_reported = True
         signals.wait(_LOOK_EVERY)
         now = _state(settings)
         if changed := sorted({path for path, _ in now.items() ^ before.items()}):
@@ -48,8 +52,9 @@ def _changed(before: _State, settings: Settings, serving: subprocess.Popen[bytes
     return None
 
 
-def _ended(serving: subprocess.Popen[bytes], signals: Signals) -> int:
-    """Passes signals on until the serving process has ended. One from a terminal reaches it twice and counts once."""
+def _wait_for_end(serving: subprocess.Popen[bytes], signals: Signals) -> int:
+    """Passes signals on until the serving process has ended; returns its exit code. Ctrl-C in a terminal reaches that
+    process twice, and it counts the signal once."""
     while serving.poll() is None:
         for number in signals.take():
             serving.send_signal(number)
@@ -62,13 +67,14 @@ def _state(settings: Settings) -> _State:
     for path in _files(settings):
         try:
             state[path] = path.stat().st_mtime_ns
-        except FileNotFoundError:  # an editor that replaces it
+        except FileNotFoundError:  # an editor is replacing the file
             continue
     return state
 
 
 def _files(settings: Settings) -> Iterator[Path]:
-    """Ours, those beside which we were started, and the modules that the settings name."""
+    """The files to watch: snapapp's own, the *.py files of the current folder, and the modules that the settings
+    name."""
     package, here = Path(snapapp.__file__).parent, Path.cwd()
     yield from (path for path in package.rglob("*.*") if path.suffix != ".pyc")
     yield from here.glob("*.py")

@@ -1,4 +1,4 @@
-"""The command serve, which runs until a signal."""
+"""The command serve: the API and the worker in one process, until a signal."""
 
 import asyncio
 import errno
@@ -35,7 +35,7 @@ _LAST_REQUESTS_WITHIN = 0.5  # seconds
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
-    """The API and the worker in one process, until a signal; its exit code."""
+    """Serves until a signal; returns the exit code."""
     logs.begin(settings)
     if arguments.reload:
         return reload.run(settings)
@@ -45,7 +45,7 @@ def run(arguments: Namespace, settings: Settings) -> int:
         try:
             with signals.interrupting():
                 house.start()
-            if not signals.noted:  # Python drops an exception that a signal raises in a destructor
+            if not signals.noted:  # Python may drop the KeyboardInterrupt, if a destructor is running
                 _greet(settings, house, _url(listening))
                 Server(create_app(settings, house, noted=signals.noted), signals.noted).run(sockets=[listening])
         except KeyboardInterrupt:
@@ -57,7 +57,8 @@ def run(arguments: Namespace, settings: Settings) -> int:
 
 class _Protocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP never reaches the application; it is refused in the same shape as all else."""
+        """Answers a request that is not valid HTTP. Such a request never reaches the application, so its error body is
+        built here, in the same shape as all others."""
         body = json.dumps(errors.body_of(400, msg)).encode()
         head = (
             "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
@@ -68,32 +69,33 @@ class _Protocol(HttpToolsProtocol):
 
 
 class Server(uvicorn.Server):
-    """Until the application listens, the first signal is noted for it: it knows what else has to end, and passes the
-    signal on to us."""
+    """uvicorn's server. Until the application has its own signal handlers, the first signal is noted for the
+    application, which knows what else has to stop and then passes the signal on to this server."""
 
     def __init__(self, app: FastAPI, noted: list[signal.Signals]) -> None:
         config = uvicorn.Config(
             app,
             http=_Protocol,
             log_config=None,
-            access_log=False,  # a line for every request would cost more than most of them
+            access_log=False,  # writing a log line would cost more than most requests do
             server_header=False,
             limit_concurrency=1000,
-            timeout_keep_alive=75,  # longer than a reverse proxy keeps its side open, or its next request is lost
+            timeout_keep_alive=75,  # longer than proxies keep one: a request on a closed connection is lost
         )
         super().__init__(config)
         self._noted = noted
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        is_ours_to_hear = signal.getsignal(sig) == self.handle_exit  # the application has not taken over yet
-        if is_ours_to_hear and not (self.should_exit or self._noted):
+        is_first_handler = signal.getsignal(sig) == self.handle_exit  # the application has no handler yet
+        if is_first_handler and not (self.should_exit or self._noted):
             self._noted.append(signal.Signals(sig))
         else:
             super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Nobody is let in any more, but who is there may still ask: a proxy hears no answer to a request that meets a
-        connection just closed, and may not send it again. Each answer says that it is the connection's last."""
+        """Accepts no new connections, but serves open ones for half a second more: a proxy that sends a request on a
+        connection which was just closed gets no answer, and may not send the request again. Each answer says that it is
+        the last on its connection."""
         for server in self.servers:
             server.close()
         if self.server_state.connections:
@@ -104,14 +106,16 @@ class Server(uvicorn.Server):
 
 
 def _give_up_when_unread(connection: socket.socket | None) -> None:
-    """A client that stopped reading must not outlast a stop. Only then: a player that pauses looks just the same."""
+    """Limits how long a client that has stopped reading can delay the shutdown. Set only at the shutdown, because a
+    paused player looks the same."""
     if connection is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
-        with suppress(OSError):  # it was closed at this moment
+        with suppress(OSError):  # the connection was closed at this moment
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_FOR_MS)
 
 
 def bound_socket(settings: Settings) -> socket.socket:
-    """Before anything is started, so that a port that is taken is said at once. A port nobody chose may be the next."""
+    """The listening socket. It is bound before anything is started, so that a port in use is reported at once. Where
+    SNAPAPP_PORT is not set, the next free port is taken."""
     family = _family(settings)
     is_chosen = "SNAPAPP_PORT" in settings.given
     ports = [settings.port] if is_chosen else range(settings.port, settings.port + _PORTS_TRIED)
@@ -136,10 +140,11 @@ def _family(settings: Settings) -> socket.AddressFamily:
 
 
 def _place(settings: Settings) -> tuple[str, int]:
-    """Where we listen, as a socket says it. A name that nobody knows is said by who binds to it."""
+    """The address to listen on, as a socket would report it. A host that cannot be resolved is reported later, when
+    `bound_socket` binds."""
     with suppress(OSError):
-        found = socket.getaddrinfo(settings.host, settings.port, _family(settings), socket.SOCK_STREAM)
-        host, port = found[0][4][:2]
+        resolved = socket.getaddrinfo(settings.host, settings.port, _family(settings), socket.SOCK_STREAM)
+        host, port = resolved[0][4][:2]
         return str(host), int(port)
     return settings.host, settings.port
 
@@ -176,7 +181,7 @@ _BANNER = """
 
 
 def _as_typed() -> str:
-    """How this command was called, so that what we suggest can be pasted."""
+    """The command as the user typed it, so that the suggested commands can be pasted."""
     called = sys.argv[0]
     if called.endswith("__main__.py"):
         return f"{Path(sys.executable).name} -m snapapp"

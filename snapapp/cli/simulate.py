@@ -1,4 +1,5 @@
-"""`snapapp simulate`: the queue's forecast; only what is recorded needs the database."""
+"""`snapapp simulate`: forecasts the queue's waiting times. The database is only opened for a forecast from recorded
+jobs."""
 
 from argparse import Namespace
 from collections.abc import Iterator

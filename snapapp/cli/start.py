@@ -1,4 +1,4 @@
-"""How a command that works the queue comes to its database."""
+"""Waits for the database of a command that works the queue."""
 
 import logging
 from contextlib import ExitStack
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 def reached(settings: Settings, signals: Signals, stack: ExitStack, *, within: timedelta | None = None) -> str | None:
-    """Its URL, as soon as it can be reached and has the schema; None where a signal came first."""
+    """The URL of the database, once it can be reached and has the schema; None if a signal came first."""
     try:
         with signals.interrupting():
             url = stack.enter_context(in_use(settings))

@@ -67,22 +67,23 @@ def _plan(arguments: Namespace, settings: Settings) -> Plan:
     try:
         return plan_file.load(path, settings.env)
     except InvalidPlan as error:
-        raise SnapError(str(error)) from None  # all of its lines
+        raise SnapError(str(error)) from None  # a message of several lines
 
 
 def _program() -> Program:
-    """`/opt/snapapp/current/.venv/bin/snapapp` was typed: workers have the code to which `current` leads when
-    their fork server is started."""
-    typed = Path(sys.argv[0])
-    python, folder = typed.with_name("python"), typed.parent.parent.parent
-    if typed.name != "snapapp" or not typed.is_absolute() or not python.exists():
+    """The program of the worker processes. Where `/opt/snapapp/current/.venv/bin/snapapp` was typed, workers use the
+    code to which the link `current` points when their fork server starts."""
+    command = Path(sys.argv[0])
+    python, folder = command.with_name("python"), command.parent.parent.parent
+    if command.name != "snapapp" or not command.is_absolute() or not python.exists():
         return Program(_ENTRY)
-    is_here = folder.resolve() == Path.cwd()  # which Python knows by its real name only
+    is_here = folder.resolve() == Path.cwd()  # Path.cwd() has links resolved
     return Program(_ENTRY, str(python), folder if is_here else None)
 
 
 def _check_budget(plan: Plan, jobs: JobsSettings) -> None:
-    """Found out at the start, not when the pools are at their largest and the web finds no connection."""
+    """Refuses a plan that may need more connections than the server allows. Otherwise the web would find no connection
+    when the pools are at their largest."""
     each = [_adapted(pool, jobs).connections for pool in plan.pools]
     needed = 2 + (max(each) * plan.most_processes if plan.max_processes else _together(plan, each))
     with psycopg.connect(jobs.database_url, connect_timeout=5, application_name="snapapp start") as connection:

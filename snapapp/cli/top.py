@@ -1,4 +1,4 @@
-"""`snapapp top`: the queue's console in a terminal, with the doctor of the whole house."""
+"""`snapapp top`: the queue's console in a terminal, with the doctor's findings about the queue and the product."""
 
 from argparse import Namespace
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from snapapp.settings.table import LogLevel, Settings
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
-    logs.begin(settings, at_least=LogLevel.ERROR)  # a line of ours would tear the screen
+    logs.begin(settings, at_least=LogLevel.ERROR)  # a log line would garble the screen
     with in_use(settings) as url:
 
         def examine() -> Sequence[Any]:
-            from snapapp.jobs import doctor  # with all that it needs, which no other page does
+            from snapapp.jobs import doctor  # imported here: only this page needs these modules
             from snapapp.processing import checks
 
             return doctor.examine(url, checks.house(settings, url))

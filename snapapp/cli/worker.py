@@ -1,6 +1,5 @@
-"""`snapapp worker`: works the queue in a process of its own, until a signal, until nothing is due, or once.
-
-It imports what it needs for jobs of any kind and nothing more: not the product, not the web, not SQLAlchemy."""
+"""`snapapp worker`: works the queue in a process of its own: until a signal, until nothing is due, or once. It imports
+only what jobs of any kind need: not the product, not the web, not SQLAlchemy."""
 
 import dataclasses
 import logging
@@ -21,8 +20,8 @@ from snapapp.settings.table import Settings
 
 _log = logging.getLogger(__name__)
 
-_RESTART = 75  # sysexits' "try again": whoever keeps services running starts us anew
-_PATIENCE = timedelta(seconds=5)  # of a command that somebody waits for, with a database that does not answer
+_RESTART = 75  # sysexits' "try again": the service manager starts the worker again
+_PATIENCE = timedelta(seconds=5)  # how long a command that a person waits for tries to reach the database
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
@@ -70,5 +69,5 @@ def _runtime(jobs: JobsSettings, settings: Settings) -> Iterator[Runtime]:
 
 
 def _code(signals: Signals) -> int:
-    """0 for a graceful stop; a second signal cut it short, and the shell's convention tells which."""
+    """The exit code: 0 after a graceful stop; after a second signal 128 plus its number, as shells have it."""
     return 0 if len(signals.noted) < 2 else 128 + signals.noted[1]

@@ -1,3 +1,3 @@
-"""What a new installation shows in its first minute: a small film, three snaps, and kinds of jobs to try."""
+"""The demo of a new installation: a small video, three snaps of it, and kinds of jobs to try."""
 
-PREPARE = "demo.prepare"  # the kind of the job that makes it
+PREPARE = "demo.prepare"  # the kind of the job that makes the video and the snaps

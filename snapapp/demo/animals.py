@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Animal:
-    """An ear tag, and how it looks."""
+    """An animal's ear tag and looks."""
 
     tag: str
     breed: str
     sex: str
     weight: float  # kg
     hide: str
-    passes: float  # the second in which its middle is in the gate
+    passes: float  # the second at which its middle is in the gate
 
 
 HERD = tuple(

@@ -1,4 +1,5 @@
-"""The first minute: a video that a child paints, and three moments of it, marked and processed as everybody's are."""
+"""Prepares the demo: a child process paints a video, and three moments of it are marked and processed like any
+others."""
 
 import hashlib
 from collections.abc import Iterator
@@ -22,8 +23,8 @@ from snapapp.postgres.database import scope
 from snapapp.processing import scratch
 from snapapp.storage import keys
 
-VIDEO = UUID("5eed0000-0000-4000-8000-000000000001")  # the page knows it
-WAITING = HERD[4]  # the page pauses where this one is in the gate
+VIDEO = UUID("5eed0000-0000-4000-8000-000000000001")  # home.js has the same id
+WAITING = HERD[4]  # the page pauses the video when this animal is in the gate
 
 _KEY = keys.of_video(tenants.DEFAULT, VIDEO) + "source"
 _MARKED = (HERD[1], HERD[3], HERD[6])
@@ -41,17 +42,17 @@ _OVERLAY = {
 
 
 def order(db: Session) -> int | None:
-    """The job that prepares it; it waits for a worker, as all do."""
+    """Enqueues the job that prepares the demo; returns its id."""
     tenants.by_code(db, tenants.DEFAULT)
     return enqueue(db, PREPARE, tenant=tenants.DEFAULT, unique_key="demo", unique_scope="live")
 
 
 def publish(db: Connection, job: Job, painted: dict[str, Any]) -> None:
-    """Adds what is missing: nothing, the second time."""
-    with scope(db, job.tenant) as own:
-        video = _video(own, job.tenant, painted)
-        marked = list(_marked(own, job.tenant))
-    for snap in marked:
+    """Adds the demo's video and snaps as far as they are missing, and the jobs of new snaps."""
+    with scope(db, job.tenant) as as_tenant:
+        video = _video(as_tenant, job.tenant, painted)
+        new_snaps = list(_marked(as_tenant, job.tenant))
+    for snap in new_snaps:
         marking.enqueue(enqueue, db, snap, video)
     if video.probe is None:
         enqueue(db, kinds.PROBE, payloads.of_video(video), tenant=job.tenant, unique_key=str(video.id))
@@ -59,15 +60,15 @@ def publish(db: Connection, job: Job, painted: dict[str, Any]) -> None:
 
 def prepare(job: Job) -> dict[str, Any]:
     """Paints the demo's video, unless it is there."""
-    from snapapp.demo import video as scene  # in the child alone, as in kinds
+    from snapapp.demo import video as scene  # imported in the child process only, as in kinds
     from snapapp.processing import media_work
 
-    room = media_work.here()
-    if not room.storage.exists(_KEY):
-        with scratch.folder(room.scratch) as folder:
+    work = media_work.here()
+    if not work.storage.exists(_KEY):
+        with scratch.folder(work.scratch) as folder:
             scene.film(folder / "herd.mp4", job.update_progress)
-            room.storage.put(_KEY, folder / "herd.mp4")
-    with room.storage.open(_KEY) as stored:
+            work.storage.put(_KEY, folder / "herd.mp4")
+    with work.storage.open(_KEY) as stored:
         return {"size_bytes": stored.stored.size, "sha256": hashlib.file_digest(stored, "sha256").hexdigest()}
 
 
@@ -80,18 +81,18 @@ def _video(db: Session, tenant: str, painted: dict[str, Any]) -> Video:
 
 
 def _marked(db: Session, tenant: str) -> Iterator[Snap]:
-    """The new ones among them. One that somebody deleted comes back, one that is only hidden does not."""
+    """Marks the demo's snaps that are missing, and yields them. A deleted snap comes back; a hidden one does not."""
     template = next((each for each in templates.every(db, tenant) if each.slug == "gado" and each.is_active), None)
-    wanted = {uuid5(VIDEO, animal.tag): animal for animal in _MARKED}
-    known = {snap.id for snap in snaps.read_many(db, tenant, list(wanted), hidden_too=True)}
-    for snap_id, animal in wanted.items():
-        if snap_id not in known:
+    animals = {uuid5(VIDEO, animal.tag): animal for animal in _MARKED}
+    existing = {snap.id for snap in snaps.read_many(db, tenant, list(animals), hidden_too=True)}
+    for snap_id, animal in animals.items():
+        if snap_id not in existing:
             snap, _ = snaps.create(db, tenant, _snap(snap_id, animal, template))
             yield snap
 
 
 def _snap(snap_id: UUID, animal: Animal, template: Template | None) -> NewSnap:
-    said: dict[str, str | float] = {
+    values: dict[str, str | float] = {
         "brinco": animal.tag,
         "raca": animal.breed,
         "sexo": animal.sex,
@@ -103,7 +104,7 @@ def _snap(snap_id: UUID, animal: Animal, template: Template | None) -> NewSnap:
         template_id=template.id if template else None,
         nickname="demo",
         email="demo@snapapp.example",
-        subject=Subject(animal.tag, tuple(Attribute(key, value) for key, value in said.items())),
+        subject=Subject(animal.tag, tuple(Attribute(key, value) for key, value in values.items())),
         filmed_at=_FILMED + timedelta(seconds=animal.passes),
         start_seconds=animal.passes - 0.5,
         duration_seconds=1.0,

@@ -1,5 +1,6 @@
-"""Four small jobs to try the queue with: one in a thread, one on the event loop, one in a child, one that fails. And
-the one that prepares the demo, whose work is elsewhere: every worker imports this module."""
+"""Four small kinds of jobs to try the queue with: one in a thread, one on the event loop, one in a child process, one
+that fails. And the kind that prepares the demo; its work is in another module, because every worker imports this
+one."""
 
 import asyncio
 import time

@@ -1,6 +1,6 @@
 """The demo's video: eight animals walk through a gate, each with its number on its flank, and a board beside the gate
-says whose turn it is. Painted and encoded here, so the first minute needs no download and no camera. The same bytes
-every time: one thread, no clock, no chance."""
+shows the animal that passes. The video is painted and encoded here, so the demo needs no download. Its bytes are the
+same every time, because it uses one thread, no clock and no random numbers."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -15,17 +15,17 @@ from snapapp.demo.animals import HERD, Animal
 SIZE = WIDTH, HEIGHT = 640, 360
 RATE, SECONDS = 25, 20
 GATE = WIDTH // 2
-FILMED = datetime(2026, 3, 1, 11, 15, tzinfo=UTC)  # as a camera writes it into the file
+FILMED = datetime(2026, 3, 1, 11, 15, tzinfo=UTC)  # written into the file as a camera does
 
 _SPEED = 96  # pixels a second
 _GROUND = 306
-_FINE = 3  # painted so much larger, for smooth edges
+_FINE = 3  # animals are painted so many times larger, for smooth edges
 _FONT = Path(media.__file__).parent / "fonts" / "DejaVuSans-Bold.ttf"
 _ENCODING = {"preset": "veryfast", "crf": "21", "g": "50", "threads": "1"}
 
 
 def film(target: Path, progress: Callable[[int, str], None]) -> None:
-    """About three seconds of a core."""
+    """Writes the video; takes a core about three seconds."""
     with av.open(str(target), "w", options={"movflags": "+faststart"}) as file:
         file.metadata["creation_time"] = FILMED.isoformat()
         stream = file.add_stream("libx264", rate=RATE, options=_ENCODING)
@@ -40,7 +40,7 @@ def film(target: Path, progress: Callable[[int, str], None]) -> None:
 
 
 class _Painter:
-    """Keeps what is the same in every frame."""
+    """Paints the frames; keeps the parts that are the same in every frame."""
 
     def __init__(self) -> None:
         self._small, self._large = _font(13), _font(22)
@@ -95,7 +95,7 @@ def _yard() -> Image.Image:
 
 
 def _gate() -> Image.Image:
-    """What stands nearer than the herd."""
+    """The foreground, which covers the herd."""
     picture = Image.new("RGBA", SIZE)
     draw = ImageDraw.Draw(picture)
     for side in (-104, 96):
@@ -107,7 +107,7 @@ def _gate() -> Image.Image:
 
 
 def _animal(animal: Animal, step: int) -> Image.Image:
-    """From the side, at one of four moments of its walk."""
+    """The animal from the side, at one of the four steps of its walk."""
     picture = Image.new("RGBA", (190 * _FINE, 128 * _FINE))
     draw = ImageDraw.Draw(picture)
     dark = _darker(animal.hide)

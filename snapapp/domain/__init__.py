@@ -1,2 +1,3 @@
-"""The nouns of the product and their rules: videos, subjects, templates, snaps; whose they are (`tenants`), who may see
-them (`sharing`), how they are found (`search`) and who is told (`webhooks`). None of them knows HTTP or the queue."""
+"""The nouns of the product and their rules: videos, subjects, templates and snaps, the tenants that own them, public
+links (`sharing`), lists and searches (`search`) and calls to other services (`webhooks`). The domain knows neither HTTP
+nor the queue."""

@@ -1,4 +1,5 @@
-"""The same request again: whoever sends one twice with one Idempotency-Key gets the snap of the first."""
+"""Idempotency keys: a client that sends the same request twice with one Idempotency-Key gets the snap of the first
+request both times."""
 
 from datetime import timedelta
 from uuid import UUID
@@ -16,29 +17,30 @@ _KEPT_FOR = timedelta(hours=24)
 
 
 def hold_key(db: Session, tenant: str, key: str, body_hash: bytes, snap_id: UUID) -> UUID:
-    """Whose the key is: `snap_id`, which the caller is to create in this transaction, or the snap that an equal
-    request made in the last 24 hours."""
+    """Takes the key for `snap_id`, and returns the id of the snap that holds the key. That is `snap_id` itself, which
+    the caller then creates in this transaction, or a snap that an equal request created in the last 24 hours."""
     validation.insist({"Idempotency-Key": validation.text(key, _LONGEST)})
     values = {"body_hash": body_hash, "snap_id": snap_id, "created_at": func.now()}
-    # an update where it is too old to be anybody's, so that of two that come at once the second sees the first
-    its = insert(IdempotencyKey).values(tenant=tenant, key=key, **values)
-    its = its.on_conflict_do_update(
+    # A key older than 24 hours is free: the upsert takes it over. Of two requests at once the second waits here for
+    # the first, and then sees its key.
+    claim = insert(IdempotencyKey).values(tenant=tenant, key=key, **values)
+    claim = claim.on_conflict_do_update(
         index_elements=[IdempotencyKey.tenant, IdempotencyKey.key],
         set_=values,
         where=IdempotencyKey.created_at < func.now() - _KEPT_FOR,
     )
-    if db.scalar(its.returning(IdempotencyKey.snap_id)):
+    if db.scalar(claim.returning(IdempotencyKey.snap_id)):
         return snap_id
-    there = select(IdempotencyKey).where(IdempotencyKey.tenant == tenant, IdempotencyKey.key == key)
-    held = db.scalars(there).one()
-    if held.body_hash != body_hash:
+    by_key = select(IdempotencyKey).where(IdempotencyKey.tenant == tenant, IdempotencyKey.key == key)
+    holder = db.scalars(by_key).one()
+    if holder.body_hash != body_hash:
         raise KeyReused(key)
-    return held.snap_id
+    return holder.snap_id
 
 
 def forget_keys(db: Session, tenant: str) -> int:
-    """Those older than 24 hours; returns how many."""
-    old = delete(IdempotencyKey).where(
+    """Deletes keys older than 24 hours; returns how many."""
+    expired = delete(IdempotencyKey).where(
         IdempotencyKey.tenant == tenant, IdempotencyKey.created_at < func.now() - _KEPT_FOR
     )
-    return len(db.scalars(old.returning(IdempotencyKey.key)).all())
+    return len(db.scalars(expired.returning(IdempotencyKey.key)).all())

@@ -1,5 +1,5 @@
-"""What people do with a moment: they mark it, correct what is said of it, share it, cancel or retry its job, remove it.
-Each is one transaction, begun here and committed when it returns."""
+"""The use cases of a snap: mark a moment, correct its description, share it, cancel or retry its job, remove it. Each
+function is one transaction, which begins here and is committed when the function returns."""
 
 from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
@@ -15,11 +15,12 @@ from snapapp.domain.tables import Share, Snap, Video
 from snapapp.domain.transactions import Begin, Queue, TenantTransaction
 from snapapp.errors import SnapHasChanged, SnapHasNoJob
 
-_LAST_WRITES = timedelta(minutes=1)  # an attempt that is told to stop may still be storing what it has made
+_LAST_WRITES = timedelta(minutes=1)  # a cancelled attempt may still be writing files
 
 
 def mark(begin: Begin, queue: Queue, new: NewSnap, key: str | None, body_hash: bytes) -> tuple[Snap, bool]:
-    """The snap and its job; or the snap that an equal request with this key made before, and True."""
+    """Creates a snap and its job. Returns the snap, and whether an equal request with this key had already created
+    it."""
     with begin() as transaction:
         db, tenant = transaction.db, transaction.code
         with transaction.as_tenant():
@@ -28,11 +29,11 @@ def mark(begin: Begin, queue: Queue, new: NewSnap, key: str | None, body_hash: b
                 return snaps.read(db, tenant, holder, hidden_too=True), True
             snap, video = snaps.create(db, tenant, new)
         enqueue(queue.enqueue, db, snap, video)
-        return _as_it_is_now(transaction, new.id), False
+        return _read_current(transaction, new.id), False
 
 
 def enqueue(put: Callable[..., int | None], db: Session | Connection, snap: Snap, video: Video) -> None:
-    """Adds the job that makes the evidence. A snap has one."""
+    """Adds the job that makes the snap's evidence; a snap has one such job."""
     put(
         db,
         kinds.SNAP,
@@ -46,9 +47,9 @@ def enqueue(put: Callable[..., int | None], db: Session | Connection, snap: Snap
 
 
 def read(begin: Begin, snap_id: UUID) -> Snap:
-    """The snap as it is now, and its job."""
+    """The snap with its job."""
     with begin() as transaction:
-        return _as_it_is_now(transaction, snap_id)
+        return _read_current(transaction, snap_id)
 
 
 def correct(
@@ -61,21 +62,22 @@ def correct(
     by: str,
     versions: Collection[str] | None = None,
 ) -> Snap:
-    """Mends what was typed, and describes a draft. What is left out stays as it is now, whoever else corrects it.
-    With versions: only while the snap is one of these."""
+    """Corrects the subject or the filming date, and describes a draft. An argument that is None keeps what the row has
+    at that moment, also where somebody else corrects the snap meanwhile. Where `versions` are given, the snap must have
+    one of them."""
     with begin() as transaction, transaction.as_tenant() as db:
-        there = snaps.locked(db, transaction.code, snap_id)
-        if versions is not None and there.version not in versions:
+        snap = snaps.locked(db, transaction.code, snap_id)
+        if versions is not None and snap.version not in versions:
             raise SnapHasChanged(snap_id)
-        meant = None
+        subject = None
         if subject_id is not None or attributes is not None:
-            kept = there.subject
-            meant = Subject(subject_id or kept.id, kept.attributes if attributes is None else attributes)
-        return snaps.correct(db, transaction.code, snap_id, meant, filmed_at, by=by)
+            current = snap.subject
+            subject = Subject(subject_id or current.id, current.attributes if attributes is None else attributes)
+        return snaps.correct(db, transaction.code, snap_id, subject, filmed_at, by=by)
 
 
 def remove(begin: Begin, queue: Queue, snap_id: UUID, request_id: str) -> Removal:
-    """Deletes it, and soon its files; hides it where it was ever shared."""
+    """Deletes the snap at once, and its files a minute later. A snap that was ever shared is hidden instead."""
     with begin() as transaction:
         db, tenant = transaction.db, transaction.code
         job_id = queue.lock(db, tenant, snap_id)
@@ -90,42 +92,42 @@ def remove(begin: Begin, queue: Queue, snap_id: UUID, request_id: str) -> Remova
 
 
 def cancel(begin: Begin, queue: Queue, snap_id: UUID, by: str | None) -> Snap:
-    """Cancels the snap's job: at once while it waits; a running one is asked to stop."""
+    """Cancels the snap's job: a waiting job ends at once, a running job is asked to stop."""
     with begin() as transaction:
         job_id = queue.lock(transaction.db, transaction.code, snap_id)
         with transaction.as_tenant() as db:
             snaps.read(db, transaction.code, snap_id)
             snaps.note_cancel(db, transaction.code, snap_id, by or transaction.tenant.name)
-        queue.cancel(transaction.db, _there(job_id, snap_id))
-        return _as_it_is_now(transaction, snap_id)
+        queue.cancel(transaction.db, _require_job(job_id, snap_id))
+        return _read_current(transaction, snap_id)
 
 
 def retry(begin: Begin, queue: Queue, snap_id: UUID) -> Snap:
-    """Tries a failed or cancelled one again, counting attempts from zero."""
+    """Runs a failed or cancelled job of the snap again, counting its attempts from zero."""
     with begin() as transaction:
         job_id = queue.lock(transaction.db, transaction.code, snap_id)
         with transaction.as_tenant() as db:
             snaps.read(db, transaction.code, snap_id)
-        queue.retry(transaction.db, _there(job_id, snap_id))
-        return _as_it_is_now(transaction, snap_id)
+        queue.retry(transaction.db, _require_job(job_id, snap_id))
+        return _read_current(transaction, snap_id)
 
 
-def _there(job_id: int | None, snap_id: UUID) -> int:
+def _require_job(job_id: int | None, snap_id: UUID) -> int:
     if job_id is None:
         raise SnapHasNoJob(snap_id)
     return job_id
 
 
-def _as_it_is_now(transaction: TenantTransaction, snap_id: UUID) -> Snap:
+def _read_current(transaction: TenantTransaction, snap_id: UUID) -> Snap:
     transaction.stay_tenant()
     return snaps.read(transaction.db, transaction.code, snap_id)
 
 
 def share(begin: Begin, queue: Queue, snap_id: UUID, expires_at: datetime | None, request_id: str) -> Share:
-    """The link in force, made if there is none. Webhooks are told of a new one."""
+    """The link in force, created if there is none. Webhooks hear of a new link."""
     with begin() as transaction:
         with transaction.as_tenant() as db:
-            snaps.lock(db, transaction.code, snap_id)  # of two at once one makes the link and tells of it
+            snaps.lock(db, transaction.code, snap_id)  # of two requests at once only one makes and announces the link
             is_new = sharing.in_force(db, transaction.code, snap_id) is None
             link = sharing.share(db, transaction.code, snap_id, expires_at=expires_at)
         if is_new:
@@ -134,7 +136,7 @@ def share(begin: Begin, queue: Queue, snap_id: UUID, expires_at: datetime | None
 
 
 def revoke(begin: Begin, snap_id: UUID) -> None:
-    """The link stops working. The next share makes another one."""
+    """Ends the link in force. Sharing the snap again creates a different link."""
     with begin() as transaction, transaction.as_tenant() as db:
         snaps.read(db, transaction.code, snap_id)
         sharing.revoke(db, transaction.code, snap_id)

@@ -1,5 +1,5 @@
-"""Lists page by page: which part of one is wanted, in which order, and what came of it. Nothing is ever counted: a page
-asks for one row more than it shows, and so knows whether there are more."""
+"""Lists page by page: the part of a list that is asked for, its order, and the page that results. Rows are never
+counted: each query asks for one row more than the page shows, which tells whether there are more."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _FURTHEST = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The part that is wanted; without a sort, the list's own."""
+    """The part of a list that is asked for; without `sort_by` the list's own order applies."""
 
     offset: int = 0
     limit: int = 50
@@ -59,8 +59,8 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """By what a list can be sorted: the names that people send and the columns they mean. The first is the default, in
-    the direction given. Ties are ordered by `tie`, so a page never repeats what another one had."""
+    """The sort orders of a list: the names that clients send, and the column of each. The first is the default, in the
+    direction `default_dir`. Rows that are equal are ordered by `tie`, so no row appears on two pages."""
 
     columns: Mapping[str, ColumnElement[Any] | InstrumentedAttribute[Any]]
     default_dir: Direction
@@ -70,16 +70,16 @@ class Order:
         by = window.sort_by or next(iter(self.columns))
         if by not in self.columns:
             raise UnsupportedSort(by, self.columns)
-        wanted = (window.sort_dir or self.default_dir).lower()
-        return by, "desc" if wanted == "desc" else "asc"
+        direction = (window.sort_dir or self.default_dir).lower()
+        return by, "desc" if direction == "desc" else "asc"
 
     def sorted(self, wanted: S, window: Window) -> S:
         by, direction = self.of(window)
-        turned = asc if direction == "asc" else desc
-        return wanted.order_by(turned(self.columns[by]), turned(self.tie))
+        in_direction = asc if direction == "asc" else desc
+        return wanted.order_by(in_direction(self.columns[by]), in_direction(self.tie))
 
     def cut(self, wanted: S, window: Window) -> S:
-        """The part that the window shows, and one row more."""
+        """The query with the window's rows and one row more, which tells `page` whether there are more."""
         return self.sorted(wanted, window).offset(window.offset).limit(window.limit + 1)
 
     def page(self, rows: Sequence[T], window: Window) -> Page[T]:

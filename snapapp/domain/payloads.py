@@ -1,4 +1,5 @@
-"""The payloads of jobs. They hold all that a job needs, because a child process has no connection to the database."""
+"""The payloads of jobs. A payload holds everything that its job needs, because the child process that runs the job has
+no connection to the database."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +19,8 @@ def of_snap(snap: Snap, video: Video) -> dict[str, Any]:
 def of_frames(
     url: str, wanted: Mapping[str, Any], overlay: Mapping[str, Any] | None, subject: Subject, folder: str
 ) -> dict[str, Any]:
-    """The same without a snap; `folder` is where attempts have their prefixes."""
+    """The payload of a job that takes frames for a request without a snap. Each attempt writes below a prefix of its
+    own in `folder`."""
     return {"video": {"url": url}, "folder": folder} | _developed(wanted, overlay, subject)
 
 
@@ -45,17 +47,17 @@ def of_still(video: Video, at: float, key: str) -> dict[str, Any]:
 
 
 def place_of(video: Video) -> dict[str, Any]:
-    """Where its bytes are: an upload by its storage key, any other video by its URL."""
+    """Where the video's bytes are: the storage key of an upload, the URL of any other video."""
     return {"key": video.storage_key} if video.storage_key else {"url": video.url}
 
 
 def host_of(video: Video) -> str | None:
-    """None for an upload, which is read from the storage."""
+    """The key for the limit on jobs for each remote server; None for an upload, which is read from our storage."""
     return None if video.storage_key else host_at(video.url or "")
 
 
 def host_at(url: str) -> str | None:
-    """The key that a limit on jobs for each remote server goes by; None where nobody can say whose it is."""
+    """The key for the limit on jobs for each remote server; None where the URL cannot be parsed."""
     try:
         return f"host:{urlsplit(url).hostname or ''}"[:200]
     except ValueError:

@@ -1,5 +1,5 @@
-"""Finding snaps: by video, by subject, by who marked them. A list picks its ids through an index, then reads those rows
-whole."""
+"""Finds snaps by video, by subject and by the person who marked them. A first query picks the ids of a page through an
+index, a second reads those rows whole."""
 
 import math
 import re
@@ -20,18 +20,18 @@ from snapapp.errors import Invalid
 Condition = ColumnElement[bool]
 Having = Select[UUID] | CompoundSelect[UUID]
 
-_MOST_WORDS = 8  # of a free text search
-_FEW = 5000
-_AFTER_ALL = chr(0x10FFFF)  # the last character: `cat` and what begins with it lies before `cat` + this
+_MOST_WORDS = 8  # of a free text search; further words are ignored
+_FEW = 5000  # matches up to which ids are looked up first and sorted then
+_AFTER_ALL = chr(0x10FFFF)  # Unicode's last character: every word that begins with `cat` sorts before `cat` + this
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Criteria:
-    """What a search asks for: all of it must hold."""
+    """The conditions of a search, all of which a snap must meet."""
 
     subject_id: str | None = None
     attr_key: str | None = None
-    attr_value: str | None = None  # as it stands in the URL: a text, and a number too where it reads as one
+    attr_value: str | None = None  # the URL's text, compared as a number too where it is one
     attr_min: float | None = None
     attr_max: float | None = None
     q: str | None = None
@@ -108,18 +108,18 @@ _BY_MOMENT = Order(
     tie=Snap.id,
 )
 
-# --- of a video, of a person ------------------------------------------------------------------------------------
+# --- by video, by person ------------------------------------------------------------------------------------
 
 
 def of_video(
     db: Session, tenant: str, video_id: UUID, window: Window = FIRST, *, nickname: str | None = None
 ) -> Page[Snap]:
-    """By moment. A video that is not there has no snaps."""
+    """The snaps of a video, ordered by moment; empty where there is no such video."""
     return _page(db, tenant, [Snap.video_id == video_id, *_by(nickname)], _BY_MOMENT, window)
 
 
 def mine(db: Session, tenant: str, nickname: str, window: Window = FIRST) -> Page[Snap]:
-    """Newest first."""
+    """The snaps of one person, newest first."""
     return _page(db, tenant, _by(nickname), _BY_CREATION, window)
 
 
@@ -135,7 +135,8 @@ def _is_of(nickname: str) -> Condition:
 
 
 def _page(db: Session, tenant: str, conditions: Iterable[Condition], order: Order, window: Window) -> Page[Snap]:
-    """Put together of those conditions that are asked for: one that a null switches off keeps every index out."""
+    """One page of the snaps that meet the conditions. Only conditions that were asked for are in the statement: with a
+    condition that a null switches off, PostgreSQL would use no index."""
     wanted = select(Snap.id).where(Snap.tenant == tenant, Snap.hidden_at.is_(None), *conditions)
     ids = order.page(db.scalars(order.cut(wanted, window)).all(), window)
     return ids.turned(lambda items: snaps.read_many(db, tenant, items))
@@ -147,7 +148,7 @@ def _page(db: Session, tenant: str, conditions: Iterable[Condition], order: Orde
 def by_subject(
     db: Session, tenant: str, criteria: Criteria, window: Window = FIRST, *, nickname: str | None = None
 ) -> Page[Snap]:
-    """Newest first. An id, an attribute or free text is needed."""
+    """The snaps of a subject, newest first. The criteria must have an id, an attribute or free text."""
     if not criteria.names_a_subject:
         raise Invalid(message="Provide subjectId or attrKey+attrValue")
     conditions = [*_about(tenant, criteria), *_when(criteria.status, criteria.since, criteria.until), *_by(nickname)]
@@ -165,16 +166,17 @@ def recent(
     until: datetime | None = None,
     nickname: str | None = None,
 ) -> Page[Snap]:
-    """All of a tenant's, newest first."""
+    """The snaps of a tenant, newest first."""
     validation.insist(_flaws_of_times(since, until))
     return _page(db, tenant, [*_when(status, since, until), *_by(nickname)], _BY_CREATION, window)
 
 
 def _among(db: Session, having: Having) -> Condition:
-    """A few matches are looked up and then sorted; many are found soon by walking through the newest snaps. Left to
-    itself, PostgreSQL walks for a few as well, and past all others where those few are old."""
-    found = db.scalar(select(func.count()).select_from(having.limit(_FEW).subquery())) or 0
-    return Snap.id == any_(func.array(having.scalar_subquery())) if found < _FEW else Snap.id.in_(having)
+    """The condition that a snap is among the rows of `having`. Few matches are looked up by id and then sorted. For
+    many matches a walk through the newest snaps fills a page sooner. PostgreSQL by itself would also walk for few
+    matches, and through all snaps where the few are old."""
+    matches = db.scalar(select(func.count()).select_from(having.limit(_FEW).subquery())) or 0
+    return Snap.id == any_(func.array(having.scalar_subquery())) if matches < _FEW else Snap.id.in_(having)
 
 
 def _about(tenant: str, criteria: Criteria) -> Iterator[Condition]:
@@ -185,7 +187,7 @@ def _about(tenant: str, criteria: Criteria) -> Iterator[Condition]:
 
 
 def _beside(tenant: str, criteria: Criteria) -> Iterator[Having]:
-    """What is looked for in the tables beside: the snaps that have it."""
+    """Queries on the tables of attributes and words; each yields the ids of the snaps that match."""
     attribute = select(SubjectAttribute.snap_id).where(
         SubjectAttribute.tenant == tenant, SubjectAttribute.key_lower == func.lower(criteria.attr_key)
     )
@@ -200,15 +202,17 @@ def _beside(tenant: str, criteria: Criteria) -> Iterator[Having]:
 
 
 def _is_text(value: str) -> Condition:
-    """By its head, which is what the index holds, and then the whole."""
-    its = SubjectAttribute
-    return and_(its.text_value.is_not(None), its.text_head == func.left(value, 200), its.text_value == value)
+    """Compares the first 200 characters, which the index holds, and then the whole text."""
+    attribute = SubjectAttribute
+    return and_(
+        attribute.text_value.is_not(None), attribute.text_head == func.left(value, 200), attribute.text_value == value
+    )
 
 
 def _lies(low: float | None, high: float | None) -> Condition:
-    its = SubjectAttribute.number_value
+    number = SubjectAttribute.number_value
     bounds = (-math.inf if low is None else float(low), math.inf if high is None else float(high))
-    return and_(its.is_not(None), its.between(*bounds))
+    return and_(number.is_not(None), number.between(*bounds))
 
 
 def _begins(tenant: str, word: str) -> tuple[Condition, ...]:
@@ -232,7 +236,7 @@ def _when(status: Status | None, since: datetime | None, until: datetime | None)
 
 
 def _as_number(text: str) -> float | None:
-    """Only as numbers are written: float() would take "nan", "1_000" and "٣"."""
+    """The number that the text is, in plain notation; float() alone would accept "nan", "1_000" and "٣"."""
     if not re.fullmatch(r"[+-]?[0-9]{1,300}(\.[0-9]{1,300})?([eE][+-]?[0-9]{1,3})?", text.strip()):
         return None
     number = float(text)
@@ -240,15 +244,15 @@ def _as_number(text: str) -> float | None:
 
 
 def _words(q: str | None) -> list[str]:
-    """The longest first: few have it."""
+    """The words of a free text, the longest first, because the fewest snaps have it."""
     return sorted(subjects.words(q or ""), key=len, reverse=True)[:_MOST_WORDS]
 
 
-# --- the videos somebody marked ---------------------------------------------------------------------------------
+# --- the videos that a person marked ---------------------------------------------------------------------------------
 
 
 def videos_mine(db: Session, tenant: str, nickname: str, window: Window = FIRST) -> Page[VideoSummary]:
-    """The one marked last comes first."""
+    """The videos in which a person marked snaps; the video that was marked last comes first."""
     validation.insist({"nickname": validation.text(nickname, 1000)})
     is_mine = and_(Snap.tenant == tenant, _is_of(nickname), Snap.hidden_at.is_(None))
     marked = (
@@ -257,10 +261,10 @@ def videos_mine(db: Session, tenant: str, nickname: str, window: Window = FIRST)
         .group_by(Snap.video_id)
         .subquery("marked")
     )
-    # looked up for what is shown only: a column that costs much is computed after the sort
+    # PostgreSQL computes this subquery after sort and limit, so only for the videos on the page
     latest = select(Snap.id).where(is_mine, Snap.video_id == marked.c.video_id)
     latest = latest.order_by(Snap.created_at.desc(), Snap.id.desc()).limit(1)
-    its = (
+    summaries = (
         select(
             marked.c.video_id,
             Video.url.label("video_url"),
@@ -276,5 +280,5 @@ def videos_mine(db: Session, tenant: str, nickname: str, window: Window = FIRST)
         default_dir="desc",
         tie=marked.c.video_id,
     )
-    rows = db.execute(order.cut(its, window)).all()
+    rows = db.execute(order.cut(summaries, window)).all()
     return order.page([VideoSummary(**row._mapping) for row in rows], window)

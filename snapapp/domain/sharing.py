@@ -1,4 +1,5 @@
-"""Public links to snaps: one in force at a time, revocable, and the snap's evidence immutable from the first one on."""
+"""Public links to snaps. A snap has at most one link in force, which can be revoked. From its first link on the snap's
+evidence never changes."""
 
 import secrets
 from datetime import datetime
@@ -20,10 +21,10 @@ _IS_IN_FORCE = Share.revoked_at.is_(None) & or_(Share.expires_at.is_(None), Shar
 
 
 def share(db: Session, tenant: str, snap_id: UUID, *, expires_at: datetime | None = None) -> Share:
-    """The link in force, made if there is none; also of a snap that is still being processed. A time given is from now
-    on when it ends."""
+    """The link in force, created if there is none, also for a snap that is still being processed. A given `expires_at`
+    replaces the link's own."""
     _insist_on_future(db, expires_at)
-    if snaps.locked(db, tenant, snap_id).is_draft:  # two at once: the second finds what the first one made
+    if snaps.locked(db, tenant, snap_id).is_draft:  # of two at once the second waits here, then finds the first's link
         raise SnapIsDraft(snap_id)
     _end_expired(db, tenant, snap_id)
     link = in_force(db, tenant, snap_id)
@@ -45,7 +46,7 @@ def _insist_on_future(db: Session, expires_at: datetime | None) -> None:
 
 
 def _end_expired(db: Session, tenant: str, snap_id: UUID) -> None:
-    """One that has expired is over for good, so that another can take its place."""
+    """Marks an expired link as revoked, so that the snap can get another one."""
     expired = _not_revoked(tenant, snap_id).where(Share.expires_at <= func.now())
     db.execute(expired.values(revoked_at=Share.expires_at))
 
@@ -55,24 +56,25 @@ def _not_revoked(tenant: str, snap_id: UUID) -> Update:
 
 
 def in_force(db: Session, tenant: str, snap_id: UUID) -> Share | None:
-    its = select(Share).where(Share.tenant == tenant, Share.snap_id == snap_id, _IS_IN_FORCE)
-    return db.scalar(its.execution_options(populate_existing=True))
+    link = select(Share).where(Share.tenant == tenant, Share.snap_id == snap_id, _IS_IN_FORCE)
+    return db.scalar(link.execution_options(populate_existing=True))
 
 
 def revoke(db: Session, tenant: str, snap_id: UUID) -> bool:
-    """The link is dead for ever; also a hidden snap's. False: there was none in force."""
+    """Ends the link for ever, also that of a hidden snap. Returns whether there was a link in force."""
     was_in_force = in_force(db, tenant, snap_id) is not None
     revoked = db.scalars(_not_revoked(tenant, snap_id).values(revoked_at=func.now()).returning(Share.token)).all()
     if not revoked:
-        snaps.read(db, tenant, snap_id, hidden_too=True)  # a snap that is not there is an error
+        snaps.read(db, tenant, snap_id, hidden_too=True)  # raises where there is no such snap
     return was_in_force and bool(revoked)
 
 
-# --- for whoever holds a link: outside of any scope -------------------------------------------------------------
+# --- for anonymous readers of a link: outside of any tenant's scope
+# -------------------------------------------------------------
 
 
 def find(db: Session, token: str) -> Share:
-    """By its token alone, which is how it is found out whose it is."""
+    """The link with this token; its row tells which tenant it belongs to."""
     if validation.text(token, _TOKEN_LONGEST):
         raise PublicSnapNotFound(token)
     link = db.scalar(select(Share).where(Share.token == token, _IS_IN_FORCE))
@@ -82,7 +84,7 @@ def find(db: Session, token: str) -> Share:
 
 
 def read_public(db: Session, token: str) -> Snap:
-    """The snap behind a link, hidden or not. What of it may be shown is for the public answer to choose."""
+    """The snap behind a link, hidden or not. The API's public answer chooses which of its fields are shown."""
     link = find(db, token)
     try:
         with database.scope(db, link.tenant):

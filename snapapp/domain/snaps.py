@@ -1,4 +1,4 @@
-"""Snaps: marked moments, the evidence made of them, and what may still be done to one."""
+"""Snaps: marked moments, the evidence made of them, their corrections and their removal."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -34,16 +34,16 @@ _JSON_CAP = 16_384  # of an overlay
 
 class Removal(StrEnum):
     DELETED = "DELETED"
-    HIDDEN = "HIDDEN"  # it was shared: its links go on
+    HIDDEN = "HIDDEN"  # the snap was shared, so its links keep working
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSnap:
-    """A moment as it was marked, with everything that was left out filled in."""
+    """A moment as a client marked it, with every default filled in."""
 
     video_id: UUID | None = None
     video_url: str | None = None
-    template_id: int | None = None  # else the tenant's default
+    template_id: int | None = None  # None: the tenant's default
     nickname: str
     email: str
     subject: Subject
@@ -99,7 +99,7 @@ def _flaw_of_json(value: Mapping[str, Any] | None) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What processing made: JSON-able values, and below which prefix the files lie."""
+    """What processing made of a snap: values for JSON columns, and the prefix of the files in the storage."""
 
     probe: Mapping[str, Any]
     resolved_start_seconds: float
@@ -123,7 +123,8 @@ _AS_THEY_ARE = (
 
 
 def create(db: Session, tenant: str, new: NewSnap) -> tuple[Snap, Video]:
-    """The snap and what it shows a moment of. It waits for the job that the caller enqueues in the same transaction."""
+    """Creates a snap, and the video where its URL is new. The caller enqueues the snap's job in the same
+    transaction."""
     video = videos.resolve(db, tenant, video_id=new.video_id, video_url=new.video_url)
     template = templates.resolve(db, tenant, new.template_id)
     if not new.is_draft:
@@ -156,16 +157,16 @@ _KNOWN = select(Operator.id).where(
 
 
 def _operator(db: Session, tenant: str, new: NewSnap) -> int:
-    """Known by e-mail, the last nickname wins. Written only when something changed: else everybody's snaps of one
-    moment would wait for each other's commit."""
+    """The id of the operator with this e-mail; the last nickname wins. The row is written only when something changed:
+    otherwise snaps that one operator marks at the same time would wait for each other's commit."""
     who = {"tenant": tenant, "email": new.email, "nickname": new.nickname}
-    known = db.scalar(_KNOWN, who)
-    if known is not None:
-        return known
-    its = insert(Operator).values(**who)
-    changes = {"email": its.excluded.email, "nickname": its.excluded.nickname, "updated_at": func.now()}
-    its = its.on_conflict_do_update(index_elements=[Operator.tenant, Operator.email_lower], set_=changes)
-    return db.scalars(its.returning(Operator.id)).one()
+    operator_id = db.scalar(_KNOWN, who)
+    if operator_id is not None:
+        return operator_id
+    upsert = insert(Operator).values(**who)
+    changes = {"email": upsert.excluded.email, "nickname": upsert.excluded.nickname, "updated_at": func.now()}
+    upsert = upsert.on_conflict_do_update(index_elements=[Operator.tenant, Operator.email_lower], set_=changes)
+    return db.scalars(upsert.returning(Operator.id)).one()
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -175,7 +176,7 @@ _READ = (
     select(Snap)
     .outerjoin(_JOB, true())
     .options(contains_eager(Snap.job.of_type(_JOB)))
-    .execution_options(populate_existing=True)  # as it is now: what its job does changes it too
+    .execution_options(populate_existing=True)  # reads the row anew: the snap's job changes it too
     .where(Snap.tenant == bindparam("tenant"), Snap.hidden_at.is_(None) | bindparam("hidden_too", type_=Boolean))
 )
 _READ_ONE = _READ.where(Snap.id == bindparam("id"))
@@ -183,31 +184,31 @@ _READ_MANY = _READ.where(Snap.id == any_(bindparam("ids", type_=ARRAY(Uuid))))
 
 
 def read(db: Session, tenant: str, snap_id: UUID, *, hidden_too: bool = False) -> Snap:
-    found = db.scalar(_READ_ONE, {"tenant": tenant, "id": snap_id, "hidden_too": hidden_too})
-    if found is None:
+    snap = db.scalar(_READ_ONE, {"tenant": tenant, "id": snap_id, "hidden_too": hidden_too})
+    if snap is None:
         raise SnapNotFound(snap_id)
-    return found
+    return snap
 
 
 def read_many(db: Session, tenant: str, ids: Sequence[UUID], *, hidden_too: bool = False) -> list[Snap]:
-    """In the order of the ids; what is not there, or not theirs, is left out."""
-    its = db.scalars(_READ_MANY, {"tenant": tenant, "ids": list(ids), "hidden_too": hidden_too})
-    found = {snap.id: snap for snap in its}
-    return [found[snap_id] for snap_id in ids if snap_id in found]
+    """The snaps in the order of `ids`, without those that do not exist or are another tenant's."""
+    rows = db.scalars(_READ_MANY, {"tenant": tenant, "ids": list(ids), "hidden_too": hidden_too})
+    by_id = {snap.id: snap for snap in rows}
+    return [by_id[snap_id] for snap_id in ids if snap_id in by_id]
 
 
-# --- what became of it ------------------------------------------------------------------------------------------
+# --- how processing ended ------------------------------------------------------------------------------------------
 
 
 def lock(db: Session, tenant: str, snap_id: UUID) -> None:
-    """Before it is looked at whether a snap was shared, in a statement of its own: one that waits for the lock still
-    sees what was there before it waited."""
+    """Locks the snap's row. Callers do so in a statement of its own before they ask whether the snap was shared,
+    because a statement that waits for a lock still sees the other tables as they were before the wait."""
     db.execute(select(Snap.id).where(Snap.tenant == tenant, Snap.id == snap_id).with_for_update())
 
 
 def complete(db: Session, tenant: str, snap_id: UUID, evidence: Evidence) -> bool:
-    """Publishes what was made. False: the snap is gone, or shared and final, and nothing was published: evidence that
-    was shared stays as it is, whoever processes the snap again."""
+    """Publishes the evidence. Returns False, and publishes nothing, where the snap is gone, or complete and shared:
+    shared evidence never changes, even if the snap is processed again."""
     lock(db, tenant, snap_id)
     is_final = Snap.ended.is_not_distinct_from(Ended.COMPLETED) & Snap.is_shared
     return _changed(
@@ -224,7 +225,8 @@ def complete(db: Session, tenant: str, snap_id: UUID, evidence: Evidence) -> boo
 
 
 def fail(db: Session, tenant: str, snap_id: UUID, error: str) -> bool:
-    """With a reason that a person can act on, instead of the job's own. Evidence that is there stays."""
+    """Ends the snap as failed, with a reason for people instead of the job's error. A completed snap keeps its
+    evidence."""
     return _changed(
         db,
         _of(tenant, snap_id).where(Snap.ended.is_distinct_from(Ended.COMPLETED)),
@@ -235,7 +237,7 @@ def fail(db: Session, tenant: str, snap_id: UUID, error: str) -> bool:
 
 
 def note_cancel(db: Session, tenant: str, snap_id: UUID, by: str) -> None:
-    """Keeps who cancels it, before the job is cancelled: the snap's error will name them."""
+    """Notes who cancels the snap, before its job is cancelled: the snap's error will name them."""
     waiting = _of(tenant, snap_id).where(Snap.hidden_at.is_(None), Snap.ended.is_(None))
     _changed(db, waiting, cancelled_by=_storable(by)[:NICKNAME_LONGEST])
 
@@ -245,7 +247,7 @@ def _of(tenant: str, snap_id: UUID) -> Update:
 
 
 def _changed(db: Session, which: Update, **values: Any) -> bool:
-    """In one statement, because the database decides whether there is anything to change."""
+    """Changes the snap in one statement, whose conditions decide whether it may change; returns whether it did."""
     return db.scalar(which.values(**values).returning(Snap.id)) is not None
 
 
@@ -259,10 +261,10 @@ def _storable(text: str) -> str:
 def correct(
     db: Session, tenant: str, snap_id: UUID, subject: Subject | None, filmed_at: datetime | None = None, *, by: str
 ) -> Snap:
-    """Another subject or filming date, until the snap is shared; what it was is written down. A draft is described by
-    its subject, and not by its date. None: it stays."""
-    flaw = None if filmed_at is None else validation.moment(filmed_at)
-    validation.insist({"by": validation.text(by, EMAIL_LONGEST), "dataFilmagem": flaw})
+    """Changes the subject or the filming date of a snap that was never shared, and records the old values. None keeps a
+    value. A new subject ends a snap's being a draft, a new date does not."""
+    flaw_of_date = None if filmed_at is None else validation.moment(filmed_at)
+    validation.insist({"by": validation.text(by, EMAIL_LONGEST), "dataFilmagem": flaw_of_date})
     snap = locked(db, tenant, snap_id)
     if snap.is_shared:
         raise SnapIsShared(snap_id)
@@ -278,7 +280,7 @@ def correct(
 
 
 def _correctable(snap: Snap, *, with_date: bool) -> dict[str, Any]:
-    """As a correction remembers it: the subject, and the filming date where that is corrected."""
+    """What a correction records: the subject, and the filming date where it is corrected."""
     filmed = snap.filmed_at.astimezone(UTC).isoformat() if snap.filmed_at else None
     return snap.subject.as_json() | ({"dataFilmagem": filmed} if with_date else {})
 
@@ -293,22 +295,22 @@ def _describe(db: Session, tenant: str, snap: Snap, subject: Subject) -> None:
 
 
 def locked(db: Session, tenant: str, snap_id: UUID) -> Snap:
-    """To be changed: nobody else changes or shares it until the transaction ends."""
+    """The snap, to be changed: no other transaction changes or shares it until this one ends."""
     lock(db, tenant, snap_id)
     return read(db, tenant, snap_id)
 
 
 def corrections(db: Session, tenant: str, snap_id: UUID) -> Sequence[Correction]:
-    """Oldest first."""
-    its = select(Correction).where(Correction.tenant == tenant, Correction.snap_id == snap_id)
-    return db.scalars(its.order_by(Correction.id)).all()
+    """The corrections of a snap, oldest first."""
+    of_snap = select(Correction).where(Correction.tenant == tenant, Correction.snap_id == snap_id)
+    return db.scalars(of_snap.order_by(Correction.id)).all()
 
 
 # --- removing ---------------------------------------------------------------------------------------------------
 
 
 def remove(db: Session, tenant: str, snap_id: UUID) -> Removal:
-    """Deletes it; what was ever shared is only hidden. Files are the caller's to remove."""
+    """Deletes the snap, or only hides it where it was ever shared. The caller removes the files of a deleted snap."""
     snap = locked(db, tenant, snap_id)
     if snap.is_shared:
         snap.hidden_at = func.now()
@@ -324,7 +326,8 @@ def remove(db: Session, tenant: str, snap_id: UUID) -> Removal:
 
 
 def published(db: Session, tenant: str, after: UUID, at_most: int) -> list[tuple[UUID, str, frozenset[str]]]:
-    """Snaps with files, in the order of ids from `after` on: their prefix, and the names that must be below it."""
+    """Snaps with files, ordered by id, beginning after `after`: each one's id, its prefix, and the file names that must
+    be below the prefix."""
     names = func.jsonb_path_query_array(Snap.extras, literal("$.artefacts[*].file_name", JSONPATH))
     with_files = select(Snap.id, Snap.media_prefix, names.label("names")).where(
         Snap.tenant == tenant, Snap.media_prefix.is_not(None), Snap.id > after
@@ -334,22 +337,24 @@ def published(db: Session, tenant: str, after: UUID, at_most: int) -> list[tuple
 
 
 def named(db: Session, tenant: str, prefixes: Collection[str]) -> set[str]:
-    """Which of the prefixes are those of snaps."""
-    its = select(Snap.media_prefix).where(Snap.tenant == tenant, Snap.media_prefix.in_(prefixes))
-    return {prefix for prefix in db.scalars(its) if prefix}
+    """Those of the prefixes that belong to snaps."""
+    known = select(Snap.media_prefix).where(Snap.tenant == tenant, Snap.media_prefix.in_(prefixes))
+    return {prefix for prefix in db.scalars(known) if prefix}
 
 
 def expire(db: Session, tenant: str, before: datetime, at_most: int) -> list[str]:
-    """Parts with the files of snaps that were processed before and never shared: the prefixes, for whoever deletes
-    what is below them once this is committed. The record stays, with the hash of each file: what was kept elsewhere
-    can still be proven."""
-    old = select(Snap.id, Snap.media_prefix).where(
+    """Takes the files from the rows of snaps that were processed before `before` and never shared. Returns their
+    prefixes; the caller deletes the objects below them after the commit. The hash of each file stays in the row, so
+    that a copy kept elsewhere can still be proven."""
+    expired = select(Snap.id, Snap.media_prefix).where(
         Snap.tenant == tenant, Snap.media_prefix.is_not(None), Snap.processed_at < before, ~Snap.is_shared
     )
-    too_old = {row.id: row.media_prefix for row in db.execute(old.limit(at_most).with_for_update(skip_locked=True))}
-    # Asked again whether it was shared, in a statement that begins when the row is locked: the one that locks may not
-    # see a link of that moment.
-    its = update(Snap).where(Snap.tenant == tenant, Snap.id.in_(list(too_old)), ~Snap.is_shared)
+    too_old = {row.id: row.media_prefix for row in db.execute(expired.limit(at_most).with_for_update(skip_locked=True))}
+    # Asks again whether the snap was shared, in a statement that begins after the rows are locked: the statement that
+    # locks them may not see a link that was committed while it waited.
+    without_files = update(Snap).where(Snap.tenant == tenant, Snap.id.in_(list(too_old)), ~Snap.is_shared)
     without_pictures = Snap.extras.op("-")(literal(["poster", "thumbnail"], ARRAY(Text)))
-    its = its.values(media_prefix=None, media_bytes=0, frames=[], frame_count=0, clip=None, extras=without_pictures)
-    return [too_old[snap_id] for snap_id in db.scalars(its.returning(Snap.id))]
+    without_files = without_files.values(
+        media_prefix=None, media_bytes=0, frames=[], frame_count=0, clip=None, extras=without_pictures
+    )
+    return [too_old[snap_id] for snap_id in db.scalars(without_files.returning(Snap.id))]

@@ -1,5 +1,5 @@
-"""How much of the storage a tenant uses, and how much it may: its uploads and the evidence of its snaps. Stills and
-copies for browsers do not count, because they go after a month and are made again when somebody asks."""
+"""How much storage a tenant uses, and how much it may use. Uploads and the evidence of snaps count. Stills and copies
+for browsers do not, because they are removed after a month and made again on request."""
 
 from dataclasses import dataclass
 
@@ -34,7 +34,7 @@ def require(db: Session, tenant: str, max_mb: int | None, wanted_bytes: int = 0)
 
 
 def take_turns(db: Session, tenant: str, max_mb: int | None) -> None:
-    """Locks out other uploads of the tenant until the transaction ends: of two that fit one by one, but not together,
-    the second must see the first."""
+    """Makes other uploads of the tenant wait until this transaction ends. Two uploads may fit one by one but not
+    together, so the second must see the first."""
     if max_mb is not None:
         db.execute(select(func.pg_advisory_xact_lock(func.hashtext("tenant storage"), func.hashtext(tenant))))

@@ -1,4 +1,4 @@
-"""The rows by which searches find a snap: its subject's attributes and words."""
+"""Writes the rows by which searches find a snap: its subject's attributes and words."""
 
 from typing import Any, cast
 from uuid import UUID
@@ -13,10 +13,10 @@ from snapapp.domain.tables import SubjectAttribute, SubjectWord
 
 
 def _rows_in(table: type[SubjectAttribute | SubjectWord], **columns: TypeEngine[Any]) -> Insert:
-    """Their values come as a list for each column. As rows they would go through psycopg's pipeline, which takes twice
-    as long for the few that a snap has."""
+    """An INSERT that takes its values as one list for each column. Passed as rows they would go through psycopg's
+    pipeline, which takes twice as long for the few rows of a snap."""
     of_snap = [bindparam("tenant", type_=Text), bindparam("snap_id", type_=Uuid)]
-    lists = [func.unnest(bindparam(name, type_=ARRAY(its))) for name, its in columns.items()]
+    lists = [func.unnest(bindparam(name, type_=ARRAY(column_type))) for name, column_type in columns.items()]
     return insert(cast("Table", table.__table__)).from_select(["tenant", "snap_id", *columns], select(*of_snap, *lists))
 
 
@@ -27,13 +27,13 @@ _ALL = _rows_in(SubjectWord, word=Text()).add_cte(_ATTRIBUTES.cte("attributes"))
 
 
 def write(db: Session, tenant: str, snap_id: UUID, subject: Subject) -> None:
-    its = subject.attributes
+    attributes = subject.attributes
     columns = {
-        "position": [*range(len(its))],
-        "key": [each.key for each in its],
-        "type": [each.type for each in its],
-        "text_value": [each.value if isinstance(each.value, str) else None for each in its],
-        "number_value": [None if isinstance(each.value, str) else float(each.value) for each in its],
+        "position": [*range(len(attributes))],
+        "key": [each.key for each in attributes],
+        "type": [each.type for each in attributes],
+        "text_value": [each.value if isinstance(each.value, str) else None for each in attributes],
+        "number_value": [None if isinstance(each.value, str) else float(each.value) for each in attributes],
         "word": subject.words(),
     }
     db.execute(_ALL, {"tenant": tenant, "snap_id": snap_id} | columns)

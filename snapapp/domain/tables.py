@@ -1,7 +1,7 @@
-"""The product's tables as classes. Their checks, indexes, walls and comments are in migrations/ alone; a test holds the
-columns here against the migrated schema.
+"""The product's tables as classes. Their checks, indexes, row policies and comments are in migrations/ alone; a test
+compares the columns here with the migrated schema.
 
-A row that has left its session is only read: what it refers to was loaded with it, or raises."""
+A row that has left its session is only read: a reference that was not loaded with the row raises."""
 
 import hashlib
 from collections.abc import Callable
@@ -44,7 +44,7 @@ class Kind(StrEnum):
 
 
 class Status(StrEnum):
-    """As people see it; the finer state is the job's."""
+    """A snap's state as people see it; its job's state is finer."""
 
     PENDING = "PENDING"
     COMPLETED = "COMPLETED"
@@ -58,7 +58,8 @@ class Ended(StrEnum):
 
 
 class _As(TypeDecorator[Any]):
-    """A column that Python knows by a type of its own: `read` makes the value, `write` what is stored of it."""
+    """A column whose Python values have a type of their own: `read` makes the value from the stored one, `write` the
+    stored one from the value."""
 
     impl: TypeEngine[Any] | type[TypeEngine[Any]] = Text
     cache_ok = True
@@ -78,7 +79,7 @@ _EARLIEST, _LATEST = datetime(1900, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzin
 
 
 class _Moment(TypeDecorator[datetime]):
-    """`infinity` may stand there, which Python cannot read: as the farthest moment that it can."""
+    """A timestamp that may be `infinity`, which Python cannot represent: reads it as the year 9999."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -124,7 +125,7 @@ _Tenant = Annotated[str, mapped_column(ForeignKey("tenant.code"))]
 
 
 def _of_snap(**rules: Any) -> ForeignKeyConstraint:
-    """A row of one tenant can only belong to a snap of the same."""
+    """The reference of a row to a snap of the same tenant."""
     return ForeignKeyConstraint(["tenant", "snap_id"], ["snap.tenant", "snap.id"], **rules)
 
 
@@ -144,7 +145,7 @@ class Tenant(Base):
 
 
 class Operator(Base):
-    """Whoever marks moments, known by e-mail."""
+    """A person who marks moments, known by e-mail."""
 
     __tablename__ = "operator"
 
@@ -214,7 +215,7 @@ class Share(Base):
 
 
 class SnapJob(Base):
-    """What works for a snap, as far as its tenant may see it: a view of the queue's table."""
+    """The job of a snap, as far as the snap's tenant may see it: a view of the queue's table."""
 
     __tablename__ = "snap_job"
     __table_args__ = ({"info": {"is_view": True}},)
@@ -265,7 +266,7 @@ class Snap(Base):
     quality: Mapped[int | None]
     overlay: Mapped[dict[str, Any] | None]
     subject_id: Mapped[str]
-    subject: Mapped[Subject]  # with its id
+    subject: Mapped[Subject]  # its id is filled in
     ended: Mapped[Ended | None] = mapped_column(_As(Text(), Ended, str))
     ended_error: Mapped[str | None] = mapped_column("error")
     cancelled_by: Mapped[str | None]
@@ -282,7 +283,7 @@ class Snap(Base):
     processed_at: Mapped[datetime | None]
     hidden_at: Mapped[datetime | None]
 
-    is_shared: Mapped[bool] = column_property(  # now or once
+    is_shared: Mapped[bool] = column_property(  # has, or ever had, a link
         exists().where(Share.tenant == tenant, Share.snap_id == id)  # noqa: A003 - the column above
     )
     video_url: Mapped[str | None] = column_property(
@@ -300,18 +301,18 @@ class Snap(Base):
 
     @property
     def version(self) -> str:
-        """A hash of what can be corrected: it changes with each correction that changes something."""
+        """A hash of the subject and the filming date, so it changes with each correction that changes something."""
         filmed = self.filmed_at.astimezone(UTC).isoformat() if self.filmed_at else ""
         return hashlib.sha256(f"{self.subject.version} {filmed}".encode()).hexdigest()[:32]
 
     @property
     def error(self) -> str | None:
-        """Why it failed; while it waits, why it did last."""
+        """Why the snap failed; while its job waits to try again, the error of the last attempt."""
         return self.job.last_error if self.ended is None and self.job else self.ended_error
 
 
 class SubjectAttribute(Base):
-    """One attribute of a snap's subject, where a search looks."""
+    """One attribute of a snap's subject, in the form in which searches look for it."""
 
     __tablename__ = "subject_attribute"
     __table_args__ = (_of_snap(ondelete="CASCADE"),)
@@ -328,7 +329,7 @@ class SubjectAttribute(Base):
 
 
 class SubjectWord(Base):
-    """A word of a snap's subject, in lower case without accents."""
+    """A word of a snap's subject, in lower case and without accents, for searches."""
 
     __tablename__ = "subject_word"
     __table_args__ = (_of_snap(ondelete="CASCADE"),)
@@ -339,7 +340,7 @@ class SubjectWord(Base):
 
 
 class Correction(Base):
-    """How a subject was corrected; never changed."""
+    """A correction of a snap, with the values before and after. Rows are never changed."""
 
     __tablename__ = "correction"
     __table_args__ = (_of_snap(ondelete="CASCADE"),)
@@ -354,7 +355,7 @@ class Correction(Base):
 
 
 class IdempotencyKey(Base):
-    """A request that was sent, and the snap that it made."""
+    """The Idempotency-Key of a request, and the snap that the request created."""
 
     __tablename__ = "idempotency"
     __table_args__ = (_of_snap(ondelete="CASCADE", deferrable=True, initially="DEFERRED"),)
@@ -367,7 +368,7 @@ class IdempotencyKey(Base):
 
 
 class Webhook(Base):
-    """Whom to tell of what; the secret signs what is sent."""
+    """A URL that is called for the events of a tenant. Its secret signs what is sent."""
 
     __tablename__ = "webhook"
 

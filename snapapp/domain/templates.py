@@ -1,4 +1,4 @@
-"""Subject templates: which attributes a tenant wants of a subject, and whether it has them."""
+"""Subject templates: the attributes that a tenant wants of a subject, and whether a subject has them."""
 
 from collections.abc import Iterator, Sequence
 
@@ -17,7 +17,7 @@ _DEFAULT = _OF_TENANT.where(Template.is_default)
 
 
 def resolve(db: Session, tenant: str, template_id: int | None) -> Template:
-    """The template that is named, which must be in use; else the tenant's default."""
+    """The template with this id, which must be active; without an id, the tenant's default."""
     template = _default(db, tenant) if template_id is None else read(db, tenant, template_id)
     if not template.is_active:
         raise TemplateNotFound(template.id)
@@ -25,36 +25,36 @@ def resolve(db: Session, tenant: str, template_id: int | None) -> Template:
 
 
 def read(db: Session, tenant: str, template_id: int) -> Template:
-    found = db.scalar(_BY_ID, {"tenant": tenant, "id": template_id}) if 0 < template_id <= _HIGHEST else None
-    if found is None:
+    template = db.scalar(_BY_ID, {"tenant": tenant, "id": template_id}) if 0 < template_id <= _HIGHEST else None
+    if template is None:
         raise TemplateNotFound(template_id)
-    return found
+    return template
 
 
 def _default(db: Session, tenant: str) -> Template:
-    found = db.scalar(_DEFAULT, {"tenant": tenant})
-    if found is None:
+    template = db.scalar(_DEFAULT, {"tenant": tenant})
+    if template is None:
         raise TemplateNotFound("default")
-    return found
+    return template
 
 
 def every(db: Session, tenant: str) -> Sequence[Template]:
-    """The default first, then by name; those that are out of use too."""
+    """All templates of a tenant, inactive ones too: the default first, the others by name."""
     in_order = _OF_TENANT.order_by(Template.is_default.desc(), Template.name, Template.id)
     return db.scalars(in_order, {"tenant": tenant}).all()
 
 
 def violations(template: Template, subject: Subject) -> list[str]:
-    """What the template wants and the subject does not have; attributes it does not know are welcome."""
+    """What the template wants and the subject lacks. A subject may have attributes that the template does not name."""
     return list(_violations(template, subject))
 
 
 def _violations(template: Template, subject: Subject) -> Iterator[str]:
-    given = {attribute.key: attribute for attribute in subject.attributes}
+    by_key = {attribute.key: attribute for attribute in subject.attributes}
     for field in template.fields:
-        attribute = given.get(field.key)
+        attribute = by_key.get(field.key)
         if field.key == "id" and attribute is None and subject.id:
-            continue  # an id is a subject's own, not among its attributes
+            continue  # the field "id" is met by the subject's own id
         if attribute is None or attribute.value == "":
             if field.required:
                 yield f"subject.attributes.{field.key}: is required"

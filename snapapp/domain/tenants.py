@@ -1,5 +1,5 @@
-"""Tenants: who they are, and the tokens they prove it with. Asked outside of any scope: it is here that it is found out
-whose scope it will be."""
+"""Tenants, and the tokens by which they prove who they are. These functions run outside of any tenant's scope, because
+their answer decides which scope a request gets."""
 
 import hashlib
 import hmac
@@ -15,7 +15,7 @@ from snapapp.domain.tables import Tenant
 from snapapp.errors import Conflict, TenantNotFound, TokenRequired, TokenWrong
 
 DEFAULT = "default"
-DEVELOPMENT_TOKEN = "dev-default-token"  # noqa: S105 - seeded; everybody knows it
+DEVELOPMENT_TOKEN = "dev-default-token"  # noqa: S105 - seeded for development and documented, so no secret
 
 _CODE_LONGEST, _NAME_LONGEST = 100, 200
 
@@ -25,7 +25,8 @@ _BY_HASH = _ACTIVE.where(Tenant.token_hash == bindparam("token_hash"))
 
 
 def identify(db: Session, *, code: str | None, token: str | None, tokens_required: bool) -> Tenant:
-    """Who asks, by what they sent. Where tokens are required, a token alone says it all, and a code alone nothing."""
+    """The tenant of a request, by the code and the token that it sent. Where tokens are required, a token is enough by
+    itself and a code is not."""
     if not tokens_required:
         return by_code(db, code or DEFAULT)
     if not token:
@@ -45,15 +46,16 @@ def by_code(db: Session, code: str) -> Tenant:
 
 
 def by_token(db: Session, token: str) -> Tenant:
-    """Looked up by its hash: how long an index takes to find that tells nothing of the token."""
-    tenant = db.scalar(_BY_HASH, {"token_hash": _hashed(token)})
+    """The tenant with this token. The row is looked up by the token's hash, so the time of the lookup tells nothing
+    about the token."""
+    tenant = db.scalar(_BY_HASH, {"token_hash": _hash_of(token)})
     if tenant is None or not _has(tenant, token):
         raise TokenWrong
     return tenant
 
 
 def _has(tenant: Tenant, token: str) -> bool:
-    return tenant.token_hash is not None and hmac.compare_digest(tenant.token_hash, _hashed(token))
+    return tenant.token_hash is not None and hmac.compare_digest(tenant.token_hash, _hash_of(token))
 
 
 def every(db: Session) -> Sequence[Tenant]:
@@ -61,32 +63,32 @@ def every(db: Session) -> Sequence[Tenant]:
 
 
 def add(db: Session, code: str, name: str) -> tuple[Tenant, str]:
-    """A new tenant, with its templates, and its token, which is kept nowhere."""
+    """Adds a tenant with its templates. Returns it with its token, of which only the hash is stored."""
     validation.insist({"code": _flaw_of_code(code), "name": validation.text(name, _NAME_LONGEST)})
     token = _new_token()
-    new = insert(Tenant).values(code=code, name=name, token_hash=_hashed(token))
-    added = db.scalar(new.on_conflict_do_nothing(index_elements=[Tenant.code]).returning(Tenant))
+    statement = insert(Tenant).values(code=code, name=name, token_hash=_hash_of(token))
+    added = db.scalar(statement.on_conflict_do_nothing(index_elements=[Tenant.code]).returning(Tenant))
     if added is None:
         raise Conflict(f"There is an assinatura {code} already")
     return added, token
 
 
 def rotate_token(db: Session, code: str) -> str:
-    """A new token; the old one is dead at once."""
+    """Gives the tenant a new token; the old token is refused from then on."""
     token = _new_token()
-    if validation.text(code, _CODE_LONGEST) or not _rotated(db, code, token):
+    if validation.text(code, _CODE_LONGEST) or not _replace_token(db, code, token):
         raise TenantNotFound(code)
     return token
 
 
-def _rotated(db: Session, code: str, token: str) -> bool:
+def _replace_token(db: Session, code: str, token: str) -> bool:
     change = update(Tenant).where(Tenant.code == code)
-    change = change.values(token_hash=_hashed(token), token_changed_at=func.now())
+    change = change.values(token_hash=_hash_of(token), token_changed_at=func.now())
     return db.scalar(change.returning(Tenant.code)) is not None
 
 
 def with_development_token(db: Session) -> str | None:
-    """The code of the tenant whose token everybody knows, if there is one."""
+    """The code of the tenant that has the documented development token, or None."""
     try:
         return by_token(db, DEVELOPMENT_TOKEN).code
     except TokenWrong:
@@ -106,5 +108,5 @@ def _new_token() -> str:
     return secrets.token_urlsafe(32)
 
 
-def _hashed(token: str) -> bytes:
+def _hash_of(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

@@ -1,4 +1,4 @@
-"""What a use case begins with: a transaction on behalf of a tenant, and what it may ask of the queue in it."""
+"""What a use case works with: a transaction on behalf of a tenant, and the queue's functions that it may call in it."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,8 +13,8 @@ from snapapp.postgres import database
 
 @dataclass(frozen=True, slots=True)
 class TenantTransaction:
-    """The product's rows are read in the tenant's role; the queue is used in the owner's, because the tenant's role has
-    no right on it."""
+    """One transaction with two database roles: the product's rows are used in the tenant's role, the queue in the
+    owner's, because the tenant's role has no rights on the queue."""
 
     db: Session
     tenant: Tenant
@@ -27,19 +27,20 @@ class TenantTransaction:
         return database.scope(self.db, self.code)
 
     def stay_tenant(self) -> None:
-        """The same until the transaction ends."""
+        """Keeps the tenant's role until the transaction ends."""
         database.enter(self.db, self.code)
 
 
-Begin = Callable[[], AbstractContextManager[TenantTransaction]]  # committed when it is left, rolled back by an error
+Begin = Callable[[], AbstractContextManager[TenantTransaction]]  # its `with` commits, or rolls back after an error
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Functions of the queue, each in the transaction that it is given. The domain does not know whose they are."""
+    """The queue's functions, each of which works in the transaction that it is given. They are handed in, so that the
+    domain imports nothing of the queue."""
 
     enqueue: Callable[..., int | None]
-    lock: Callable[[Session, str, UUID], int | None]  # the job of a tenant's snap, by its id
-    cancel: Callable[[Session, int], object]  # an error where the job has ended
-    give_up: Callable[[Session, int], object]  # the same, without an error
+    lock: Callable[[Session, str, UUID], int | None]  # locks the job of a tenant's snap; returns its id
+    cancel: Callable[[Session, int], object]  # raises where the job has ended
+    give_up: Callable[[Session, int], object]  # cancels the job, or does nothing where it has ended
     retry: Callable[[Session, int], object]

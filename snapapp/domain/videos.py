@@ -1,4 +1,5 @@
-"""Videos: the sources of snaps, known by URL or uploaded. A tenant has one for each URL and for the same bytes."""
+"""Videos: the sources of snaps, named by a URL or uploaded. A tenant has one video for each URL, and one for equal
+uploaded bytes."""
 
 import hashlib
 import re
@@ -21,12 +22,12 @@ from snapapp.domain.transactions import Begin, Queue, TenantTransaction
 from snapapp.errors import Invalid, VideoHasSnaps, VideoNotFound
 
 _LARGEST = 2**63 - 1
-_LAST_WRITES = timedelta(minutes=1)  # a job may still be storing what it makes of it
+_LAST_WRITES = timedelta(minutes=1)  # a running job may still be writing files of the video
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upload:
-    """Bytes that lie in storage and belong to no video yet."""
+    """Bytes that are in the storage and belong to no video yet."""
 
     id: UUID
     storage_key: str
@@ -60,20 +61,20 @@ _AT_URL = _OF_TENANT.where(Video.url_hash == bindparam("url_hash")).with_for_upd
 
 
 def resolve(db: Session, tenant: str, *, video_id: UUID | None, video_url: str | None) -> Video:
-    """The video that a request means, which nobody deletes in this transaction; one that its URL names for the first
-    time is made."""
+    """The video that a request names, created where its URL is new. Nobody can delete it until this transaction
+    ends."""
     if video_id is not None:
-        return _found(video_id, db.scalar(_KEPT, {"tenant": tenant, "id": video_id}))
+        return _require(video_id, db.scalar(_KEPT, {"tenant": tenant, "id": video_id}))
     if not video_url:
         raise Invalid(message="Provide at least one of videoId or videoUrl")
     return at_url(db, tenant, video_url)
 
 
 def read(db: Session, tenant: str, video_id: UUID) -> Video:
-    return _found(video_id, db.scalar(_BY_ID, {"tenant": tenant, "id": video_id}))
+    return _require(video_id, db.scalar(_BY_ID, {"tenant": tenant, "id": video_id}))
 
 
-def _found(video_id: UUID, video: Video | None) -> Video:
+def _require(video_id: UUID, video: Video | None) -> Video:
     if video is None:
         raise VideoNotFound(video_id)
     return video
@@ -82,30 +83,30 @@ def _found(video_id: UUID, video: Video | None) -> Video:
 def at_url(db: Session, tenant: str, url: str) -> Video:
     validation.insist({"videoUrl": validation.text(url, VIDEO_URL_LONGEST)})
     url_hash = hashlib.sha256(url.encode()).digest()
-    there = {"tenant": tenant, "url_hash": url_hash}
-    while (found := db.scalar(_AT_URL, there)) is None:  # again where it is deleted between the two
-        new = insert(Video).values(url=url, **there)
+    by_url = {"tenant": tenant, "url_hash": url_hash}
+    while (video := db.scalar(_AT_URL, by_url)) is None:  # again where another one deletes the video in between
+        new = insert(Video).values(url=url, **by_url)
         db.execute(new.on_conflict_do_nothing(index_elements=[Video.tenant, Video.url_hash]))
-    return found  # ours, or that of whoever made it at this moment and was waited for
+    return video  # inserted here, or by another transaction for which the INSERT waited
 
 
 def add_upload(db: Session, tenant: str, upload: Upload) -> Video:
-    """The video of these bytes. Where the tenant has them already it is the older one, which has another id; then the
-    new ones are not needed."""
+    """The video of these bytes. Where the tenant already has a video of equal bytes, that one is returned, which has
+    another id; the new bytes are then not needed."""
     new = insert(Video).values(tenant=tenant, **asdict(upload))
     same = [Video.tenant, Video.sha256]
     new = new.on_conflict_do_nothing(index_elements=same, index_where=_IS_OURS_ALONE)
-    there = select(Video).where(Video.tenant == tenant, Video.sha256 == upload.sha256, _IS_OURS_ALONE)
-    there = there.with_for_update(read=True, key_share=True)
+    same_bytes = select(Video).where(Video.tenant == tenant, Video.sha256 == upload.sha256, _IS_OURS_ALONE)
+    same_bytes = same_bytes.with_for_update(read=True, key_share=True)
     db.execute(new)
-    while (found := db.scalar(there)) is None:  # the older one was deleted between the two
+    while (video := db.scalar(same_bytes)) is None:  # another transaction deleted the older video in between
         db.execute(new)
-    return found
+    return video
 
 
 def keep(begin: Begin, queue: Queue, upload: Upload, request_id: str, *, max_mb: int | None = None) -> Video:
-    """Somebody sent these bytes; what they hold is found out by a job, where they are new. Refused where the tenant
-    has, with them, more than `max_mb` in the storage."""
+    """Makes a video of uploaded bytes, with a job that probes them where they are new. Refuses bytes with which the
+    tenant would have more than `max_mb` in the storage."""
     with begin() as transaction:
         with transaction.as_tenant() as db:
             storage_use.take_turns(db, transaction.code, max_mb)
@@ -118,7 +119,7 @@ def keep(begin: Begin, queue: Queue, upload: Upload, request_id: str, *, max_mb:
 
 
 def remove(begin: Begin, queue: Queue, video_id: UUID, request_id: str) -> None:
-    """Deletes the video, and its files a minute later. Refused while there are snaps of it."""
+    """Deletes the video, and its files a minute later. Refused while the video has snaps."""
     with begin() as transaction:
         with transaction.as_tenant() as db:
             delete(db, transaction.code, video_id)
@@ -134,10 +135,11 @@ def remove(begin: Begin, queue: Queue, video_id: UUID, request_id: str) -> None:
 
 
 def delete(db: Session, tenant: str, video_id: UUID) -> None:
-    """Locks the row first, so that a snap that is being created is waited for, or does not find the video any more."""
-    video = _found(video_id, db.scalar(_BY_ID.with_for_update(), {"tenant": tenant, "id": video_id}))
-    of_it = select(func.count(), func.count(Snap.hidden_at)).where(Snap.tenant == tenant, Snap.video_id == video_id)
-    snaps, hidden = db.execute(of_it).one()
+    """Deletes the row. It is locked first: a snap that is being created is then either waited for, or finds no
+    video."""
+    video = _require(video_id, db.scalar(_BY_ID.with_for_update(), {"tenant": tenant, "id": video_id}))
+    counts = select(func.count(), func.count(Snap.hidden_at)).where(Snap.tenant == tenant, Snap.video_id == video_id)
+    snaps, hidden = db.execute(counts).one()
     if snaps:
         raise VideoHasSnaps(video_id, snaps - hidden, hidden)
     db.delete(video)
@@ -145,8 +147,8 @@ def delete(db: Session, tenant: str, video_id: UUID) -> None:
 
 
 def name(begin: Begin, queue: Queue, url: str, request_id: str) -> Video:
-    """Somebody named its URL; what it holds is found out by a job, unless that is known and can be used: a server that
-    was away may be back."""
+    """The video at a URL, created where it is new. A job probes it unless an earlier probe found it usable: a server
+    that could not be reached then may answer now."""
     with begin() as transaction:
         with transaction.as_tenant() as db:
             video = at_url(db, transaction.code, url)
@@ -173,22 +175,24 @@ def _order_probe(transaction: TenantTransaction, queue: Queue, video: Video, req
 
 
 def set_probe(db: Session, tenant: str, video_id: UUID, probe: Mapping[str, Any]) -> None:
-    its = update(Video).where(Video.tenant == tenant, Video.id == video_id).values(probe=dict(probe))
-    if db.scalar(its.returning(Video.id)) is None:
+    change = update(Video).where(Video.tenant == tenant, Video.id == video_id).values(probe=dict(probe))
+    if db.scalar(change.returning(Video.id)) is None:
         raise VideoNotFound(video_id)
 
 
 def page(db: Session, tenant: str, window: Window = FIRST, *, q: str | None = None) -> Page[Video]:
-    """Those whose name or URL holds `q`, in any case. Where few do, all of the tenant's are read."""
-    its = select(Video).where(Video.tenant == tenant)
+    """A page of videos, of those whose file name or URL holds `q` in any case. No index serves `q`: where few videos
+    match, all of the tenant's are read."""
+    videos = select(Video).where(Video.tenant == tenant)
     if q:
-        its = its.where(func.coalesce(Video.file_name, Video.url).icontains(q, autoescape=True))
-    cut = _ORDER.cut(its, window)
+        videos = videos.where(func.coalesce(Video.file_name, Video.url).icontains(q, autoescape=True))
+    cut = _ORDER.cut(videos, window)
     return _ORDER.page(db.scalars(cut).all(), window)
 
 
 def published(db: Session, tenant: str, after: UUID, at_most: int) -> list[tuple[UUID, str, frozenset[str]]]:
-    """Those whose bytes are ours, in the order of ids from `after` on: in which folder the bytes lie, by which name."""
+    """Videos whose bytes are in our storage, ordered by id, beginning after `after`: each one's id, the prefix of its
+    bytes and their file name."""
     stored = select(Video.id, Video.storage_key).where(Video.tenant == tenant, Video.storage_key.is_not(None))
     rows = db.execute(stored.where(Video.id > after).order_by(Video.id).limit(at_most))
     split = [(row.id, *row.storage_key.rpartition("/")) for row in rows]
@@ -196,6 +200,6 @@ def published(db: Session, tenant: str, after: UUID, at_most: int) -> list[tuple
 
 
 def named(db: Session, tenant: str, keys: Collection[str]) -> set[str]:
-    """Which of the keys are those of videos."""
-    its = select(Video.storage_key).where(Video.tenant == tenant, Video.storage_key.in_(keys))
-    return {key for key in db.scalars(its) if key}
+    """Those of the keys that belong to videos."""
+    known = select(Video.storage_key).where(Video.tenant == tenant, Video.storage_key.in_(keys))
+    return {key for key in db.scalars(known) if key}

@@ -1,4 +1,4 @@
-"""Webhooks: which URLs a tenant wants called for which events. Each call is a job."""
+"""Webhooks: the URLs that a tenant wants called, and for which events. Each call is a job."""
 
 import secrets
 from collections.abc import Callable, Sequence
@@ -24,16 +24,16 @@ def every(db: Session, tenant: str) -> Sequence[Webhook]:
 
 
 def read(db: Session, tenant: str, webhook_id: int, *, lock: bool = False) -> Webhook:
-    its = select(Webhook).where(Webhook.tenant == tenant, Webhook.id == webhook_id)
-    its = its.with_for_update() if lock else its
-    found = db.scalar(its) if 0 < webhook_id <= _HIGHEST else None
-    if found is None:
+    by_id = select(Webhook).where(Webhook.tenant == tenant, Webhook.id == webhook_id)
+    by_id = by_id.with_for_update() if lock else by_id
+    webhook = db.scalar(by_id) if 0 < webhook_id <= _HIGHEST else None
+    if webhook is None:
         raise WebhookNotFound(webhook_id)
-    return found
+    return webhook
 
 
 def add(db: Session, tenant: str, url: str, events: Sequence[str]) -> Webhook:
-    """With a secret that signs what it is sent: to be shown this once."""
+    """Adds a webhook, with a new secret that signs what is sent to it. The API shows the secret in this answer only."""
     validation.insist({"url": validation.text(url, _URL_LONGEST), "events": _flaw_of_events(events)})
     if len(every(db, tenant)) >= MOST:
         raise Conflict(f"There are {MOST} webhooks already, remove one first")
@@ -52,7 +52,7 @@ def change(
     events: Sequence[str] | None = None,
     is_active: bool | None = None,
 ) -> Webhook:
-    """Changes what is given and keeps the rest, the secret included."""
+    """Changes the given values and keeps the others, the secret included."""
     flaws = {"url": None if url is None else validation.text(url, _URL_LONGEST)}
     validation.insist(flaws | {"events": None if events is None else _flaw_of_events(events)})
     hook = read(db, tenant, webhook_id, lock=True)
@@ -72,9 +72,9 @@ def remove(db: Session, tenant: str, webhook_id: int) -> None:
 
 
 def wanting(db: Session, tenant: str, event: str) -> Sequence[Webhook]:
-    """The active webhooks of this event."""
-    its = select(Webhook).where(Webhook.tenant == tenant, Webhook.is_active, literal(event) == any_(Webhook.events))
-    return db.scalars(its.order_by(Webhook.id)).all()
+    """The active webhooks that want this event."""
+    active = select(Webhook).where(Webhook.tenant == tenant, Webhook.is_active, literal(event) == any_(Webhook.events))
+    return db.scalars(active.order_by(Webhook.id)).all()
 
 
 def announce(
@@ -85,10 +85,10 @@ def announce(
     event: str,
     request_id: str | None,
 ) -> None:
-    """A job for each who wants to know. In the transaction in which it happened, so nobody is told of what was rolled
-    back."""
-    with scope(db, tenant) as own:
-        hooks = wanting(own, tenant, event)
+    """Adds a job for each webhook that wants the event, in the transaction in which the event happened: an event that
+    is rolled back calls nobody."""
+    with scope(db, tenant) as as_tenant:
+        hooks = wanting(as_tenant, tenant, event)
     for hook in hooks:
         payload = {"webhook_id": hook.id, "event": event, "snap_id": str(snap_id)}
         enqueue(db, kinds.WEBHOOK, payload, tenant=tenant, request_id=request_id)

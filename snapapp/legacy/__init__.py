@@ -1,7 +1,8 @@
-"""Moving in: what the old service, snap-player-api, kept in its database is brought over; ids and links keep working.
+"""The import from the old service, snap-player-api: its database and its files are brought over; ids and links keep
+working.
 
-Read `errors`, `old` (its rows, and nothing but reading), `shapes` (a row of its as one of ours), `files` (what lies
-beside the rows), `moving` (all of it together).
+Read `errors`, `old` (reads the old rows), `shapes` (turns an old row into one of ours), `files` (the media files),
+`moving` (the whole import).
 """
 
 from snapapp.legacy.errors import LegacyError

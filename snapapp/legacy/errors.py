@@ -1,7 +1,7 @@
-"""What can go wrong while moving in."""
+"""The error of the import from the old service."""
 
 from snapapp.errors import SnapError
 
 
 class LegacyError(SnapError):
-    """The old database, or a row in it, is not what it should be. Nothing was brought over."""
+    """The old database, or a row in it, is not as expected. Nothing was brought over."""

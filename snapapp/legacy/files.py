@@ -1,5 +1,5 @@
-"""Frames and clips of the old service: copied from its folder or bucket into our storage, or left where their URLs
-point."""
+"""The frames and clips of the old service: copied from its folder or bucket into our storage, or kept as their old
+URLs."""
 
 import hashlib
 from collections.abc import Iterator
@@ -24,19 +24,19 @@ Artefact = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """A snap's files as its row has them."""
+    """A snap's files as our row has them."""
 
     frames: list[dict[str, Any]]
     clip: dict[str, Any] | None
     artefacts: list[Artefact]
     media_prefix: str | None
-    lost: int  # neither here nor anywhere that a URL would lead to
+    lost: int  # files that were not copied and have no URL
 
 
 def files_of(snap: shapes.Row, artefacts: list[Artefact]) -> Files:
-    """Those that were copied have a name below the prefix, the others the URL that they had."""
+    """The files of an old snap: a copied file has a name below the prefix, any other keeps its old URL."""
     frames, clip = shapes.frames_of(snap), shapes.clip_of(snap)
-    copied, lost = {each["file_name"] for each in artefacts}, 0
+    copied, lost_count = {each["file_name"] for each in artefacts}, 0
     for file in _every(frames, clip):
         path = file.pop("path")
         if file["file_name"] in copied:
@@ -44,8 +44,8 @@ def files_of(snap: shapes.Row, artefacts: list[Artefact]) -> Files:
         if _is_url(path):
             file["url"] = path
         else:
-            lost += 1
-    return Files(frames, clip, artefacts, _prefix(snap["id"]) if artefacts else None, lost)
+            lost_count += 1
+    return Files(frames, clip, artefacts, _prefix(snap["id"]) if artefacts else None, lost_count)
 
 
 def _every(frames: list[dict[str, Any]], clip: dict[str, Any] | None) -> list[dict[str, Any]]:
@@ -58,15 +58,16 @@ def _prefix(snap_id: UUID) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """Where the old files lie, and where they go."""
+    """The storage that holds the old files, and the storage that they are copied to."""
 
     old: Storage
     ours: Storage
 
     def copied(self, snap: shapes.Row) -> list[Artefact]:
-        """Those that are there. What was copied before is not copied again."""
+        """Copies a snap's files as far as the old storage has them. A file that an earlier run copied is not copied
+        again."""
         every = _every(shapes.frames_of(snap), shapes.clip_of(snap))
-        return [made for file in every if (made := self._copied(file, snap["id"]))]
+        return [artefact for file in every if (artefact := self._copied(file, snap["id"]))]
 
     def _copied(self, file: dict[str, Any], snap_id: UUID) -> Artefact | None:
         if not keys.is_segment(file["file_name"]):
@@ -97,23 +98,23 @@ def archive_of(media: str, settings: Settings) -> Archive:
 
 
 def _bucket(media: str, settings: Settings) -> S3:
-    """With the credentials of the settings: there is one provider, mostly."""
+    """The old bucket, opened with the credentials of our own settings: both buckets are mostly at one provider."""
     bucket, _, prefix = media.removeprefix("s3://").partition("/")
     if not bucket or not settings.s3_access_key_id or not settings.s3_secret_access_key:
         raise LegacyError(
             "--media s3://BUCKET/PREFIX needs SNAPAPP_S3_ACCESS_KEY_ID and SNAPAPP_S3_SECRET_ACCESS_KEY, and perhaps "
             "SNAPAPP_S3_ENDPOINT. Nothing was brought over."
         )
-    found = storage.from_settings(
+    old_storage = storage.from_settings(
         replace(settings, storage=StorageKind.S3, s3_bucket=bucket, s3_prefix=prefix.strip("/"))
     )
-    assert isinstance(found, S3)
-    return found
+    assert isinstance(old_storage, S3)
+    return old_storage
 
 
 def _candidates(path: str, snap_id: UUID) -> Iterator[str]:
-    """Keys below the old root, whose own name nobody tells us: the longest end of the path first. Each has the snap's
-    id in it, so that no snap ever gets the files of another."""
+    """Keys that may be the file's in the old storage. Its root within the path is unknown, so every end of the path is
+    tried, the longest first. Each key must contain the snap's id, so that no snap gets another's files."""
     steps = [step for step in unquote(urlsplit(path).path if _is_url(path) else path).split("/") if step]
     if all(keys.is_segment(step) for step in steps):
         for start in range(len(steps)):

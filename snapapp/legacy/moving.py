@@ -1,4 +1,4 @@
-"""All of it together: the files first, which a second run finds copied; then every row in one transaction."""
+"""The whole import: first the files, which a second run need not copy again; then every row in one transaction."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,17 +28,17 @@ _REMARKS = 20
 
 @dataclass(slots=True)
 class Moved:
-    """How many came over now; what was here already is not among them."""
+    """How much this run brought over, without what was here already."""
 
     tenants: int = 0
     templates: int = 0
     users: int = 0
     videos: int = 0
     snaps: int = 0
-    waiting: int = 0  # of the snaps: those that get a job here
+    waiting: int = 0  # snaps that the old service had not processed: each gets a job here
     links: int = 0
     files: int = 0
-    lost: int = 0  # files that are neither here nor at a URL
+    lost: int = 0  # files that were not copied and have no URL
     remarks: list[str] = field(default_factory=list)
 
     def in_words(self) -> Iterator[str]:
@@ -56,7 +56,8 @@ class Moved:
 
 
 def move(old: Old, url: str, archive: Archive | None, step: Step = lambda: None) -> Moved:
-    """Files first: what was copied for nothing is swept. `step` is called for each snap, with files twice."""
+    """Imports everything. The files come first: if the rows then fail, the sweep removes the copies. `step` is called
+    once for each snap, and once more for each if there are files to copy."""
     copied = _copied(old, archive, step) if archive else {}
     moved = Moved(files=sum(map(len, copied.values())))
     with connections.transaction(url) as ours:
@@ -70,13 +71,13 @@ def move(old: Old, url: str, archive: Archive | None, step: Step = lambda: None)
 
 
 def _copied(old: Old, archive: Archive, step: Step) -> dict[UUID, list[Artefact]]:
-    found = {}
+    by_snap = {}
     for tenant in old.tenants():
         for snap in old.snaps(tenant["id"]):
             if artefacts := archive.copied(snap):
-                found[snap["id"]] = artefacts
+                by_snap[snap["id"]] = artefacts
             step()
-    return found
+    return by_snap
 
 
 # --- tenants ----------------------------------------------------------------------------------------------------
@@ -110,11 +111,12 @@ def _add_tenant(ours: Session, row: Row, moved: Moved) -> None:
 
 
 def _agree_on_token(ours: Session, values: Mapping[str, Any], moved: Moved) -> None:
-    """One that was here before keeps a token that somebody gave it here: what everybody knows is no token."""
-    [(here,)] = ours.connection().exec_driver_sql(_HASH, values).fetchall()
-    if here == values["token_hash"]:
+    """Gives a tenant that exists here the old service's token, unless it was given a token of its own here. The
+    documented development token counts as none."""
+    [(current_hash,)] = ours.connection().exec_driver_sql(_HASH, values).fetchall()
+    if current_hash == values["token_hash"]:
         return
-    if here in (None, shapes.token_hash(tenants.DEVELOPMENT_TOKEN)):
+    if current_hash in (None, shapes.token_hash(tenants.DEVELOPMENT_TOKEN)):
         ours.connection().exec_driver_sql(_SET_HASH, values)
     else:
         moved.remarks.append(f"{values['code']} has another token here, which was kept")
@@ -137,8 +139,9 @@ RETURNING id
 
 
 def _make_way(old: Old, ours: Session) -> None:
-    """The templates that every tenant begins with here may have the ids of old ones, or their names. They get other
-    ids, unless a snap names them: then two houses were lived in, and nobody can tell which of the two is meant."""
+    """Renumbers the templates that every tenant begins with here, where their ids or slugs are also those of old
+    templates. A template that a snap here already names cannot be renumbered: both services were in use, and it would
+    be unclear which template a snap means."""
     wanted = {
         (tenant["codigo"], template["slug"]): template["id"]
         for tenant in old.tenants()
@@ -151,8 +154,8 @@ def _make_way(old: Old, ours: Session) -> None:
             for template_id, slug in (
                 ours.connection().exec_driver_sql(_TEMPLATES_HERE, {"tenant": tenant.code}).fetchall()
             ):
-                its_own = wanted.get((tenant.code, slug))
-                if its_own != template_id and (its_own is not None or template_id in taken):
+                old_id = wanted.get((tenant.code, slug))
+                if old_id != template_id and (old_id is not None or template_id in taken):
                     _renumber(ours, tenant.code, template_id, slug)
 
 
@@ -213,7 +216,8 @@ VALUES (
 ON CONFLICT DO NOTHING RETURNING id
 """
 
-# For whoever came without the files first. What was made here, or has been parted with since, stays as it is.
+# For a second import, with the files, of snaps that came without them. Snaps with files made here, and snaps whose
+# files were removed by the retention, stay as they are.
 _ADD_FILES = """
 UPDATE snap
    SET frames = %(frames)s::jsonb, clip = %(clip)s::jsonb, extras = %(extras)s::jsonb, media_prefix = %(media_prefix)s,
@@ -230,7 +234,7 @@ ON CONFLICT DO NOTHING RETURNING token
 
 @dataclass(slots=True)
 class _Tenant:
-    """One of them, and where its old rows are here."""
+    """The import of one tenant's rows, and the ids that its old rows have here."""
 
     ours: Session
     code: str
@@ -280,7 +284,7 @@ class _Tenant:
         self.moved.users += len(added)
 
     def _add_video(self, row: Row) -> None:
-        """One whose URL was known here before keeps the id that it has here."""
+        """Adds an old video. Where its URL is already known here, the video keeps the id that it has here."""
         url = row["original_url"]
         with _kept(f"video {row['id']}"):
             added = self._run(
@@ -292,11 +296,11 @@ class _Tenant:
                 created_by=self.operators.get(row["created_by_usuario_id"]),
                 created_at=row["created_at"],
             )
-            found = row["id"] if added else videos.at_url(self.ours, self.code, url).id
-        self.videos[row["id"]] = found
+            video_id = row["id"] if added else videos.at_url(self.ours, self.code, url).id
+        self.videos[row["id"]] = video_id
         self.moved.videos += len(added)
-        if found != row["id"]:
-            self.moved.remarks.append(f"video {row['id']} of {self.code} is {found} here: its URL was known before")
+        if video_id != row["id"]:
+            self.moved.remarks.append(f"video {row['id']} of {self.code} is {video_id} here: its URL was known before")
 
     def _add_snap(self, row: Row, artefacts: list[Artefact]) -> bool:
         subject, files = shapes.subject_of(row), files_of(row, artefacts)
@@ -324,7 +328,7 @@ class _Tenant:
         return is_new
 
     def _enqueue(self, waiting: Iterable[UUID]) -> None:
-        """What the old service had not done yet is done here."""
+        """Adds a job for each snap that the old service had not processed."""
         for snap_id in waiting:
             with database.scope(self.ours, self.code):
                 snap = snaps.read(self.ours, self.code, snap_id)
@@ -339,7 +343,7 @@ class _Tenant:
 
 @contextmanager
 def _kept(what: str) -> Iterator[None]:
-    """What our tables refuse is told by the old row's name."""
+    """Turns an error of our tables into a LegacyError that names the old row."""
     try:
         yield
     except (sqlalchemy.exc.IntegrityError, sqlalchemy.exc.DataError) as error:

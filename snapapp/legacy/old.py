@@ -1,4 +1,4 @@
-"""The old service's rows, all as of one moment, in a transaction that cannot write."""
+"""Reads the old service's rows, all as of one moment, in one read-only transaction."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -78,7 +78,7 @@ class Old:
         return self.connection.execute(_TEMPLATES, {"tenant": tenant}).fetchall()
 
     def people(self, tenant: int) -> list[Row]:
-        """Whoever marked something for this tenant; there they belong to no tenant."""
+        """The people who marked something for this tenant. In the old database people belong to no tenant."""
         return self.connection.execute(_PEOPLE, {"tenant": tenant}).fetchall()
 
     def videos(self, tenant: int) -> Iterator[Row]:
@@ -88,9 +88,9 @@ class Old:
         return self._streamed("snaps", _SNAPS, tenant)
 
     def count(self) -> int:
-        """Of snaps."""
-        [found] = self.connection.execute("SELECT count(*) AS snaps FROM snap").fetchall()
-        return int(found["snaps"])
+        """How many snaps there are."""
+        [row] = self.connection.execute("SELECT count(*) AS snaps FROM snap").fetchall()
+        return int(row["snaps"])
 
     def _streamed(self, name: str, statement: str, tenant: int) -> Iterator[Row]:
         with self.connection.cursor(name=name) as cursor:
@@ -101,7 +101,7 @@ class Old:
 
 @contextmanager
 def opened(dsn: str) -> Iterator[Old]:
-    """Nothing is written there, whatever happens."""
+    """Connects to the old database in a read-only transaction."""
     try:
         connection = psycopg.connect(
             dsn.removeprefix("jdbc:"),
@@ -123,17 +123,17 @@ def opened(dsn: str) -> Iterator[Old]:
 
 def _insist_on_shape(connection: psycopg.Connection[Row]) -> None:
     rows = connection.execute(_SHAPE, [list(_COLUMNS)]).fetchall()
-    found = {row["table_name"]: set(row["array_agg"]) for row in rows}
-    missing = [table for table in _COLUMNS if table not in found]
+    columns = {row["table_name"]: set(row["array_agg"]) for row in rows}
+    missing = [table for table in _COLUMNS if table not in columns]
     if missing:
         raise LegacyError(
             f"This is no database of snap-player-api: it has no table {', '.join(missing)}. Nothing was brought over."
         )
-    lacking = [
-        f"{table}.{name}" for table, names in _COLUMNS.items() for name in names.split() if name not in found[table]
+    missing_columns = [
+        f"{table}.{name}" for table, names in _COLUMNS.items() for name in names.split() if name not in columns[table]
     ]
-    if lacking:
+    if missing_columns:
         raise LegacyError(
-            f"This is no database of snap-player-api as of its migration V3: {', '.join(lacking)} is missing. "
+            f"This is no database of snap-player-api as of its migration V3: {', '.join(missing_columns)} is missing. "
             "Nothing was brought over."
         )

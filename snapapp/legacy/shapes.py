@@ -1,4 +1,5 @@
-"""A row of the old service as one of ours. Pure; what cannot be understood is a LegacyError that names the row."""
+"""Turns a row of the old service into one of ours. Pure functions; a row that cannot be understood raises a LegacyError
+that names it."""
 
 import json
 import re
@@ -20,9 +21,9 @@ def token_hash(token: str | None) -> bytes | None:
 
 
 def fields_of(template: Row) -> str:
-    """As ours has them, in the order in which they stand there."""
-    given = _decoded(template["schema_json"], f"template {template['id']}") or {}
-    fields = given.get("fields") or [] if isinstance(given, dict) else []
+    """A template's fields in our form, in their old order."""
+    schema = _decoded(template["schema_json"], f"template {template['id']}") or {}
+    fields = schema.get("fields") or [] if isinstance(schema, dict) else []
     return json.dumps([_field(each, place) for place, each in enumerate(fields, 1) if isinstance(each, dict)])
 
 
@@ -37,17 +38,17 @@ def _field(given: Row, place: int) -> dict[str, Any]:
 
 
 def probe_of(row: Row, whose: str) -> str | None:
-    found = _decoded(row["video_probe_json"], whose)
-    return json.dumps(_snake(found)) if isinstance(found, dict) else None
+    old_probe = _decoded(row["video_probe_json"], whose)
+    return json.dumps(_snake(old_probe)) if isinstance(old_probe, dict) else None
 
 
 def subject_of(snap: Row) -> Subject:
-    """From what was sent; where that is not kept, from its indexed attributes."""
+    """The subject of an old snap: from the JSON that was sent, or from the indexed attributes where that is missing."""
     sent = _decoded(snap["subject_json"], f"snap {snap['id']}")
     listed = sent.get("attributes") if isinstance(sent, dict) else None
-    given = listed if isinstance(listed, list) else snap["attributes"]
+    attributes_given = listed if isinstance(listed, list) else snap["attributes"]
     try:
-        attributes = tuple(made for each in given if (made := _attribute(each)))
+        attributes = tuple(attribute for each in attributes_given if (attribute := _attribute(each)))
         return Subject(snap["subject_id"] or str(snap["id"]), attributes)
     except (Invalid, KeyError, TypeError, AttributeError) as error:
         raise LegacyError(
@@ -56,7 +57,7 @@ def subject_of(snap: Row) -> Subject:
 
 
 def _attribute(given: Row) -> Attribute | None:
-    """None: it was left empty."""
+    """The attribute in our form; None if its value was left empty."""
     is_number = str(given.get("type")).lower() == "number"
     value = given.get("numberValue" if is_number else "stringValue", given.get("value"))
     if value is None:
@@ -70,7 +71,7 @@ def ended(snap: Row) -> str | None:
 
 
 def columns_of(snap: Row, subject: Subject) -> dict[str, Any]:
-    """What the row says by itself."""
+    """The columns of our row that follow from the old row alone."""
     whose, end = f"snap {snap['id']}", ended(snap)
     has_start = snap["start_seconds"] is not None or snap["start_frame"] is not None
     overlay = _decoded(snap["overlay_json"], whose)
@@ -102,10 +103,12 @@ def columns_of(snap: Row, subject: Subject) -> dict[str, Any]:
 
 
 def _overlay(given: Row) -> dict[str, Any]:
-    """With every default in it, as the darkroom wants it."""
-    known = {name: value for name, value in _snake(given).items() if name in DEFAULT_OVERLAY and value is not None}
-    drawn = dict(DEFAULT_OVERLAY) | known
-    return drawn | {"mode": MODE_ALIASES.get(drawn["mode"], drawn["mode"])}
+    """The overlay in our form, with every default filled in, as the processing needs it."""
+    known_fields = {
+        name: value for name, value in _snake(given).items() if name in DEFAULT_OVERLAY and value is not None
+    }
+    overlay = dict(DEFAULT_OVERLAY) | known_fields
+    return overlay | {"mode": MODE_ALIASES.get(overlay["mode"], overlay["mode"])}
 
 
 def _kind(snap: Row) -> str:
@@ -116,21 +119,21 @@ def _kind(snap: Row) -> str:
 
 
 def frames_of(snap: Row) -> list[dict[str, Any]]:
-    found = _decoded(snap["frames_json"], f"snap {snap['id']}")
-    given = found if isinstance(found, list) else []
-    return [_file(each, f"frame_{place:05}.jpg") | {"index": place} for place, each in enumerate(given, 1)]
+    decoded = _decoded(snap["frames_json"], f"snap {snap['id']}")
+    old_frames = decoded if isinstance(decoded, list) else []
+    return [_file(each, f"frame_{place:05}.jpg") | {"index": place} for place, each in enumerate(old_frames, 1)]
 
 
 def clip_of(snap: Row) -> dict[str, Any] | None:
-    found = _decoded(snap["snapshot_video_json"], f"snap {snap['id']}")
-    return _file(found, "snapshot.mp4") if isinstance(found, dict) else None
+    old_clip = _decoded(snap["snapshot_video_json"], f"snap {snap['id']}")
+    return _file(old_clip, "snapshot.mp4") if isinstance(old_clip, dict) else None
 
 
 def _file(given: Any, name: str) -> dict[str, Any]:
-    """With its old `path`, which is replaced when it is known where the file will be."""
-    told = _snake(given) if isinstance(given, dict) else {"path": str(given)}
-    path = str(told.get("path") or "")
-    return told | {"file_name": told.get("file_name") or path.rpartition("/")[2] or name, "path": path}
+    """A file in our form. It keeps its old `path` until `files_of` knows where the file is now."""
+    fields = _snake(given) if isinstance(given, dict) else {"path": str(given)}
+    path = str(fields.get("path") or "")
+    return fields | {"file_name": fields.get("file_name") or path.rpartition("/")[2] or name, "path": path}
 
 
 def _snake(given: Row) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Bytes by key, in a folder or in a bucket, behind one interface.
+"""Stores bytes by key, in a folder or in a bucket, behind one interface.
 
-To be read in this order: `keys` (what a key may be), `model` (the interface), `uploads` (how bytes come in),
-`resumable` (the same in parts), `room` (when they may not), `local` and `s3` (the two storages), `sweep` (rows and
-objects compared)."""
+Read in this order: `keys` (what a key may be), `model` (the interface), `uploads` (bytes that come in one request),
+`resumable` (uploads in several parts), `room` (whether the disk has space), `local` and `s3` (the two storages),
+`sweep` (compares rows with objects)."""
 
 from snapapp.settings.table import Settings, StorageKind
 from snapapp.storage.errors import (
@@ -47,7 +47,8 @@ __all__ = [
 
 
 def from_settings(settings: Settings) -> Storage:
-    """Opens nothing and makes no folder: a storage that is away is met by whoever uses it."""
+    """The storage that the settings name. This opens nothing and creates no folder: a storage that cannot be reached
+    raises when it is used."""
     room = room_of(settings)
     if settings.storage is StorageKind.LOCAL:
         return Local(settings.data_dir / "media", room)
@@ -64,5 +65,5 @@ def from_settings(settings: Settings) -> Storage:
 
 
 def room_of(settings: Settings) -> Room:
-    """Whether new heavy work is taken: `room_of(settings).refusal()` says why not."""
+    """The disk space that decides whether new heavy work is accepted: `room_of(settings).refusal()` says why not."""
     return Room(settings.data_dir, settings.disk_free_min_mb)

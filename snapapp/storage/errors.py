@@ -1,4 +1,4 @@
-"""What can go wrong with stored bytes, as people read it."""
+"""The errors of the storage; their messages are for people."""
 
 from snapapp.errors import SnapError
 
@@ -8,7 +8,7 @@ class StorageError(SnapError):
 
 
 class InvalidKey(StorageError):
-    """A text that cannot be a key: it would leave the storage, or no storage could keep it."""
+    """A text that cannot be a key: its path would lead out of the storage, or a file system or S3 could not hold it."""
 
     def __init__(self, key: object, reason: str) -> None:
         shown = repr(key)
@@ -24,39 +24,39 @@ class NotStored(StorageError):
 
 
 class Changed(StorageError):
-    """The object was replaced while it was being read; what was read so far belongs to the one before."""
+    """The object was replaced while it was being read; the bytes read so far belong to the old object."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"{key} was replaced while it was read")
 
 
 class UploadTooLarge(StorageError):
-    """More bytes came, or were announced, than an upload may have."""
+    """The client sent, or announced, more bytes than an upload may have."""
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__(f"The upload is larger than {max_bytes} bytes")
 
 
 class NoRoom(StorageError):
-    """The disk is under its floor, or would be; nothing new is taken until there is room again."""
+    """The disk has less free space than its floor, or would have; new bytes are refused until there is space again."""
 
 
 class StorageAway(StorageError):
-    """The storage does not do what it must, for reasons that may pass: network, permissions, a broken disk."""
+    """The storage failed for a reason that may pass: the network, permissions, a broken disk."""
 
     def __init__(self, key: str, reason: object) -> None:
         super().__init__(f"The storage cannot be used for {key or 'its list'}: {' '.join(str(reason).split())[:300]}")
 
 
 class UploadInUse(StorageError):
-    """Somebody else sends bytes of it at this moment."""
+    """Another request is sending bytes of the same upload at this moment."""
 
     def __init__(self, upload_id: object) -> None:
         super().__init__(f"Somebody else is sending this upload: {upload_id}")
 
 
 class UploadExpired(StorageError):
-    """No byte of it came for a day."""
+    """No byte of the upload came for a day."""
 
     def __init__(self, upload_id: object) -> None:
         super().__init__(f"No byte of this upload came for a day, begin anew: {upload_id}")

@@ -1,5 +1,5 @@
-"""What a key may be, and the keys that snapapp uses. The alphabet is the one that file systems, S3 and URLs all take
-as it is; a first character that is no dot leaves hidden names, `.` and `..` to others."""
+"""What a key may be, and the keys that snapapp uses. Keys use only characters that file systems, S3 and URLs all take
+without escaping. No segment begins with a dot, so no key is a hidden name, `.` or `..`."""
 
 import re
 from hashlib import sha256
@@ -7,9 +7,9 @@ from uuid import UUID
 
 from snapapp.storage.errors import InvalidKey
 
-LONGEST = 800  # of the 1,024 that S3 takes; a prefix of the bucket comes before it
+LONGEST = 800  # S3 takes 1,024; the rest is for a prefix within the bucket
 LONGEST_SEGMENT = 200
-FRAMES, SNAPS, VIDEOS = FOLDERS = ("frames/", "snaps/", "videos/")  # all that is ours, in the order of a list
+FRAMES, SNAPS, VIDEOS = FOLDERS = ("frames/", "snaps/", "videos/")  # all that snapapp writes, in alphabetical order
 
 _SEGMENT = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9._=-]*")
 _ID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -27,7 +27,7 @@ def checked(key: str) -> str:
 
 
 def checked_prefix(prefix: str) -> str:
-    """It ends with a slash, so `snaps/1/` never means what is in `snaps/12/`."""
+    """The prefix, which must end with a slash, so that `snaps/1` never names objects below `snaps/12/`."""
     if not prefix.endswith("/"):
         raise InvalidKey(prefix, "a prefix ends with a slash")
     checked(prefix[:-1])
@@ -39,9 +39,9 @@ def is_segment(text: str) -> bool:
 
 
 def segment(text: str) -> str:
-    """Any text as one segment, different ones for different texts: what is not of the alphabet becomes =XX."""
+    """Any text as one segment of a key, different segments for different texts: other characters become =XX."""
     escaped = re.sub(
-        rb"[^A-Za-z0-9_-]", lambda found: b"=" + found[0].hex().upper().encode(), text.encode("utf-8", "surrogatepass")
+        rb"[^A-Za-z0-9_-]", lambda match: b"=" + match[0].hex().upper().encode(), text.encode("utf-8", "surrogatepass")
     )
     if not escaped or len(escaped) > LONGEST_SEGMENT:
         return f"=={sha256(escaped).hexdigest()}"
@@ -49,7 +49,8 @@ def segment(text: str) -> str:
 
 
 def of_video(tenant: str, video_id: UUID) -> str:
-    """The prefix of a video: `source` where it was uploaded, a preview and stills where somebody asked for them."""
+    """The prefix of a video's files: `source` if the video was uploaded, and the preview and stills that somebody asked
+    for."""
     return f"{VIDEOS}{segment(tenant)}/{video_id}/"
 
 
@@ -62,25 +63,27 @@ def of_still(tenant: str, video_id: UUID, milliseconds: int) -> str:
 
 
 def is_repeatable(key: str) -> bool:
-    """A preview or a still: made again when somebody asks for it."""
+    """Whether the key is of a preview or a still, which are made again on request."""
     return _REPEATABLE.fullmatch(key) is not None
 
 
 def of_snap(snap_id: UUID) -> str:
-    """The prefix of all that was ever made of it."""
+    """The prefix of everything that was ever made of the snap."""
     return f"{SNAPS}{snap_id}/"
 
 
 def of_attempt(snap_id: UUID, lease_seq: int) -> str:
-    """The prefix of what one attempt makes of a snap; no other attempt ever writes there."""
+    """The prefix below which one attempt at a snap writes; no other attempt ever writes there."""
     return f"{of_snap(snap_id)}{lease_seq}/"
 
 
 def of_request(request_id: UUID) -> str:
-    """The prefix of frames that belong to no snap: nothing refers to them, so the sweep removes them after a day."""
+    """The prefix of frames that were made for a request without a snap. No row refers to them; the sweep removes them
+    after a day."""
     return f"{FRAMES}{request_id}/"
 
 
 def is_of_request(key: str) -> bool:
-    """What an attempt made for one; another's folder of that name has another shape."""
+    """Whether the key is of a file made for such a request. The whole shape is compared, because another program may
+    use a folder `frames/` in the same bucket."""
     return _OF_REQUEST.fullmatch(key) is not None

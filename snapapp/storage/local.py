@@ -1,5 +1,6 @@
-"""Objects as files below one folder. Every step down is taken from an open folder and through no symbolic link, so no
-key and nobody who may write there leads us out of it. A file appears whole, by a rename, and survives a power cut."""
+"""Objects as files below one folder. Each step of a path is opened relative to the folder above and never through a
+symbolic link, so that neither a key nor a link that somebody puts there leads out of the folder. A file appears whole,
+by a rename, and survives a power cut."""
 
 import errno
 import io
@@ -16,16 +17,16 @@ from snapapp.storage.model import Reader, Source, Storage, Stored
 from snapapp.storage.room import MB, Room
 from snapapp.storage.uploads import Upload
 
-_INCOMING, _RESUMABLE = ".incoming", ".resumable"  # no key begins with a dot
+_INCOMING, _RESUMABLE = ".incoming", ".resumable"  # cannot collide with a key: no key begins with a dot
 _BLOCK = 128 * 1024  # bytes read ahead
-_TRIES = 10  # to enter a folder that somebody else, deleting, removes at the same moment
+_TRIES = 10  # at a folder that a delete in another thread or process removes at the same moment
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe that somebody left there keeps nobody
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # O_NONBLOCK: a named pipe must not block
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.EISDIR}
 
 
 class Local(Storage):
-    """`root` may be a link of the operator's; below it none is followed."""
+    """`root` itself may be a symbolic link; below it no link is followed."""
 
     def __init__(self, root: Path, room: Room) -> None:
         super().__init__(root / _INCOMING, root / _RESUMABLE, room)
@@ -41,19 +42,19 @@ class Local(Storage):
         *folders, name = keys.checked(key).split("/")
         with _absent_is_not_stored(key), self._folder(folders) as folder:
             file = io.FileIO(os.open(name, _FILE, dir_fd=folder))
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
                 file.close()
                 raise NotStored(key)
-            return Reader(file, _stored(key, found), block=_BLOCK)
+            return Reader(file, _stored(key, status), block=_BLOCK)
 
     def stat(self, key: str) -> Stored:
         *folders, name = keys.checked(key).split("/")
         with _absent_is_not_stored(key), self._folder(folders) as folder:
-            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if not stat.S_ISREG(found.st_mode):
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode):
             raise NotStored(key)
-        return _stored(key, found)
+        return _stored(key, status)
 
     def listed(self, prefix: str = "") -> Iterator[Stored]:
         folders = keys.checked_prefix(prefix).split("/")[:-1] if prefix else []
@@ -67,19 +68,19 @@ class Local(Storage):
         self._prune(folders)
 
     def delete_prefix(self, prefix: str) -> int:
-        found = [stored.key for stored in self.listed(keys.checked_prefix(prefix))]
-        for key in found:
+        below = [stored.key for stored in self.listed(keys.checked_prefix(prefix))]
+        for key in below:
             self.delete(key)
-        return len(found)
+        return len(below)
 
     # --- folders ----------------------------------------------------------------------------------------------
 
-    def _publish(self, written: Path, key: str) -> None:
+    def _publish(self, whole_file: Path, key: str) -> None:
         *folders, name = key.split("/")
         for attempt in range(_TRIES):
             try:
                 with self._folder(folders, make=True) as folder:
-                    os.replace(written, name, dst_dir_fd=folder)
+                    os.replace(whole_file, name, dst_dir_fd=folder)
                     os.fsync(folder)
                     return
             except FileNotFoundError as error:
@@ -95,7 +96,7 @@ class Local(Storage):
         folder = os.open(self._root, _FOLDER & ~os.O_NOFOLLOW)
         try:
             for name in names:
-                inner = _entered(folder, name, make=make)
+                inner = _enter(folder, name, make=make)
                 os.close(folder)
                 folder = inner
             yield folder
@@ -103,15 +104,14 @@ class Local(Storage):
             os.close(folder)
 
     def _prune(self, folders: list[str]) -> None:
-        """Removes folders that became empty, the deepest first."""
-        with suppress(OSError):  # it is not empty, or gone already
-            while folders:
-                *folders, name = folders
-                with self._folder(folders) as folder:
-                    os.rmdir(name, dir_fd=folder)
+        """Removes the folders of a path as far as they are empty, the deepest first."""
+        with suppress(OSError):  # a folder is not empty, or was removed already
+            for depth in range(len(folders), 0, -1):
+                with self._folder(folders[: depth - 1]) as parent:
+                    os.rmdir(folders[depth - 1], dir_fd=parent)
 
 
-def _entered(folder: int, name: str, *, make: bool) -> int:
+def _enter(folder: int, name: str, *, make: bool) -> int:
     try:
         return os.open(name, _FOLDER, dir_fd=folder)
     except FileNotFoundError:
@@ -119,12 +119,13 @@ def _entered(folder: int, name: str, *, make: bool) -> int:
             raise
     with suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=folder)
-    os.fsync(folder)  # also where another made it: our file must not be lost with it
+    os.fsync(folder)  # also if another process made the folder: a power cut would lose our file with it
     return os.open(name, _FOLDER, dir_fd=folder)
 
 
 def _walk(folder: int, prefix: str) -> Iterator[Stored]:
-    """Files and folders in one order: that of whole keys, in which a folder's name ends with its slash."""
+    """All objects below a folder, in the order of their whole keys; so a folder is sorted by its name with the
+    slash."""
     with os.scandir(folder) as entries:
         names = sorted(
             f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name
@@ -132,11 +133,11 @@ def _walk(folder: int, prefix: str) -> Iterator[Stored]:
             if keys.is_segment(entry.name)
         )
     for name in names:
-        with suppress(NotStored), _absent_is_not_stored(prefix + name):  # it went away, or is a link
+        with suppress(NotStored), _absent_is_not_stored(prefix + name):  # it was removed meanwhile, or is a link
             if not name.endswith("/"):
-                found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                if stat.S_ISREG(found.st_mode):
-                    yield _stored(prefix + name, found)
+                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode):
+                    yield _stored(prefix + name, status)
                 continue
             inner = os.open(name[:-1], _FOLDER, dir_fd=folder)
             try:
@@ -155,10 +156,10 @@ def _absent_is_not_stored(key: str) -> Iterator[None]:
         raise StorageAway(key, error.strerror) from error
 
 
-def _stored(key: str, found: os.stat_result) -> Stored:
-    # a new content is a new file; its number tells apart what was written within one tick of the clock
-    etag = f'"{found.st_ino:x}-{found.st_size:x}-{found.st_mtime_ns:x}"'
-    return Stored(key, found.st_size, etag, datetime.fromtimestamp(found.st_mtime, UTC))
+def _stored(key: str, status: os.stat_result) -> Stored:
+    # new content is always a new file, so the inode tells apart contents written within one tick of the clock
+    etag = f'"{status.st_ino:x}-{status.st_size:x}-{status.st_mtime_ns:x}"'
+    return Stored(key, status.st_size, etag, datetime.fromtimestamp(status.st_mtime, UTC))
 
 
 def _blocks(source: Source) -> Iterator[bytes]:

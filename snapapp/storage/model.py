@@ -1,4 +1,4 @@
-"""The one interface of both storages, and its values."""
+"""The interface that both storages implement, and its values."""
 
 import io
 from abc import ABC, abstractmethod
@@ -23,13 +23,13 @@ class Stored:
 
     key: str
     size: int
-    etag: str  # with its quotes, as HTTP has it; two contents of one key never share it
+    etag: str  # in quotes, as in HTTP; differs between any two contents of one key
     modified: datetime
 
 
 class Reader(io.BufferedReader):
-    """An object opened for reading: seekable, so that PyAV and ranges read only what they need. Deleting the object
-    meanwhile does not end a local one; replacing it never mixes two contents."""
+    """An object opened for reading. It is seekable, so that PyAV and HTTP ranges read only what they need. If the
+    object is deleted meanwhile, a local reader goes on; if it is replaced, no reader mixes the two contents."""
 
     def __init__(self, raw: io.RawIOBase, stored: Stored, *, block: int) -> None:
         super().__init__(raw, block)
@@ -37,33 +37,33 @@ class Reader(io.BufferedReader):
 
 
 class Storage(ABC):
-    """Bytes by key. An object appears whole or not at all, and is there after a power cut once `put` or `finish`
-    returned. A key of ours is written once; writing it again replaces the object."""
+    """Stores bytes by key. An object appears whole or not at all, and survives a power cut once `put` or `finish` has
+    returned. snapapp writes each key once; writing a key again replaces its object."""
 
     def __init__(self, incoming: Path, resumable: Path, room: Room) -> None:
-        """`incoming` and `resumable` are local folders in which uploads stay until they are whole."""
+        """`incoming` and `resumable` are local folders in which uploads stay until they are complete."""
         self._incoming = incoming
         self._room = room
-        self.resumable = ResumableUploads(resumable, room, self._publish)  # uploads that come in parts
+        self.resumable = ResumableUploads(resumable, room, self._publish)  # uploads that come in several parts
 
     @abstractmethod
     def put(self, key: str, source: Source) -> None: ...
 
     def upload(self, key: str, *, max_bytes: int | None = None, announced: int | None = None) -> Upload:
-        """A writer for bytes as they arrive; `announced` is what the client says there will be."""
+        """A writer for bytes as they arrive; `announced` is the length that the client announced."""
         keys.checked(key)
         return Upload(key, self._incoming, self._publish, room=self._room, max_bytes=max_bytes, announced=announced)
 
     @abstractmethod
     def _publish(self, written: Path, key: str) -> None:
-        """What came in whole gets its key."""
+        """Moves a complete local file to its key."""
 
     @abstractmethod
     def open(self, key: str) -> Reader:
         """Raises NotStored."""
 
     def read(self, key: str, start: int, length: int) -> bytes:
-        """Fewer bytes where the object ends before."""
+        """`length` bytes from `start`, or fewer if the object ends earlier."""
         with self.open(key) as file:
             file.seek(start)
             return file.read(length)
@@ -81,16 +81,16 @@ class Storage(ABC):
 
     @abstractmethod
     def listed(self, prefix: str = "") -> Iterator[Stored]:
-        """Whatever is below a prefix that ends with a slash, in the order of the keys' bytes."""
+        """All objects below a prefix, which ends with a slash, in the order of the keys' bytes."""
 
     @abstractmethod
     def delete(self, key: str) -> None:
-        """What is not there is deleted already."""
+        """Deletes the object; a missing object is no error."""
 
     @abstractmethod
     def delete_prefix(self, prefix: str) -> int:
-        """How many objects that were. Never the whole storage."""
+        """Deletes all objects below the prefix, which cannot be empty; returns how many there were."""
 
     def forget_uploads(self, before: datetime) -> int:
-        """Removes what uploads left behind whose process was killed, unless it was written to since."""
+        """Removes the files that killed processes left of uploads, if nothing was written to them since `before`."""
         return uploads.forget(self._incoming, before) + self.resumable.forget(before)

@@ -1,5 +1,6 @@
-"""Uploads that come in parts, over lines that break: each is a folder on the local disk, whose bytes are the truth of
-how far it is. So nothing has to agree with anything else after a kill -9, and no row is written a hundred times."""
+"""Uploads that come in several parts over connections that break. Each upload is a folder on the local disk, and the
+length of its file says how far the upload is. No second record of the offset could disagree after a kill -9, and no row
+is written for each part."""
 
 import fcntl
 import hashlib
@@ -16,29 +17,29 @@ from uuid import UUID
 
 from snapapp.storage import keys
 from snapapp.storage.errors import NotStored, UploadExpired, UploadInUse, UploadTooLarge
-from snapapp.storage.room import MB, Room, told_when_full
+from snapapp.storage.room import MB, Room, full_disk_as_no_room
 from snapapp.storage.uploads import Received
 
-LASTS = timedelta(days=1)  # after its last byte
-_BYTES, _ABOUT, _UNPROVEN = "bytes", "about", "unproven"  # files in the folder of one
-_LOOK_EVERY = 16 * MB  # bytes between two looks at the disk's floor
+LASTS = timedelta(days=1)  # an upload expires so long after its last byte
+_BYTES, _ABOUT, _UNPROVEN = "bytes", "about", "unproven"  # the files in an upload's folder
+_LOOK_EVERY = 16 * MB  # bytes between two checks of the disk's free space
 _READ = 4 * MB
 
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """What is known of one beside its bytes."""
+    """What is known of an upload beside its bytes."""
 
     length: int
     file_name: str | None = None
-    metadata: str = ""  # as the client sent it, who may ask for it again
-    sha256: str | None = None  # in hex, once all of it is there
-    kept_as: str | None = None  # the id of what it became
+    metadata: str = ""  # as the client sent it, and may ask for it again
+    sha256: str | None = None  # in hex, once all bytes are there
+    kept_as: str | None = None  # the id of the video that it became
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Of one, as it is seen without holding it."""
+    """The state of an upload, which can be read without holding it."""
 
     announced: Announced
     offset: int
@@ -50,7 +51,7 @@ class State:
 
 
 class ResumableUploads:
-    """All of a storage. Who asks for another tenant's finds nothing, because it looks in its own folder."""
+    """All resumable uploads of a storage. Each tenant's are in a folder of its own, so no tenant finds another's."""
 
     def __init__(self, folder: Path, room: Room, publish: Callable[[Path, str], None]) -> None:
         self._folder = folder
@@ -59,7 +60,7 @@ class ResumableUploads:
 
     def begin(self, tenant: str, upload_id: UUID, announced: Announced) -> State:
         self._room.require(announced.length)
-        with told_when_full():
+        with full_disk_as_no_room():
             place = self._place(tenant, upload_id)
             place.mkdir(mode=0o700, parents=True)
             (place / _BYTES).touch(mode=0o600)
@@ -67,18 +68,18 @@ class ResumableUploads:
         return _state(place)
 
     def find(self, tenant: str, upload_id: UUID) -> State:
-        """Raises NotStored, and UploadExpired until the sweep has been there."""
+        """The state of an upload. Raises UploadExpired for an expired one, and NotStored once the sweep removed it."""
         state = _state(self._place(tenant, upload_id))
         if state.expires < datetime.now(UTC):
             raise UploadExpired(upload_id)
         return state
 
     def hold(self, tenant: str, upload_id: UUID) -> "Held":
-        """To change it: nobody else may until it is released. Raises UploadInUse where somebody does."""
+        """Locks the upload for changes until `release`. Raises UploadInUse while another request holds it."""
         self.find(tenant, upload_id)
         held = Held(self._place(tenant, upload_id), self._room, self._publish)
         try:
-            self.find(tenant, upload_id)  # whoever held it may have removed it
+            self.find(tenant, upload_id)  # the last holder may have removed it
             held.recover()
         except BaseException:
             held.release()
@@ -86,19 +87,19 @@ class ResumableUploads:
         return held
 
     def unfinished(self, tenant: str) -> list[State]:
-        found = []
+        states = []
         for place in _folders(self._folder / keys.segment(tenant)):
             with suppress(NotStored):
-                found.append(_state(place))
-        return [each for each in found if each.announced.kept_as is None]
+                states.append(_state(place))
+        return [each for each in states if each.announced.kept_as is None]
 
     def forget(self, before: datetime) -> int:
-        """Removes those whose last byte came before then, and that nobody holds."""
+        """Removes uploads whose last byte came before `before` and that no request holds; returns how many."""
         removed = 0
         for tenant in _folders(self._folder):
             for place in _folders(tenant):
                 with suppress(UploadInUse, NotStored):
-                    if _touched(place) < before.timestamp():
+                    if _last_change(place) < before.timestamp():
                         with Held(place, self._room, self._publish) as held:
                             held.discard()
                         removed += 1
@@ -109,7 +110,8 @@ class ResumableUploads:
 
 
 class Held:
-    """One that nobody else changes meanwhile, in this process or in another: the kernel forgets the dead."""
+    """An upload that is locked for this request, against other threads and processes. The kernel releases the lock of a
+    process that dies."""
 
     def __init__(self, place: Path, room: Room, publish: Callable[[Path, str], None]) -> None:
         self._place = place
@@ -133,17 +135,17 @@ class Held:
 
     @property
     def is_full(self) -> bool:
-        """Whether as many bytes came as were announced, be they proven or not."""
+        """Whether as many bytes came as were announced, including bytes whose checksum is not checked yet."""
         return (self._place / _BYTES).stat().st_size == _about(self._place).length
 
     def recover(self) -> None:
-        """What a client wanted to prove with a checksum, and did not, counts as not sent."""
+        """Drops bytes that were sent under a checksum which was never checked."""
         if (self._place / _UNPROVEN).exists():
             os.truncate(self._place / _BYTES, self.state.offset)
             (self._place / _UNPROVEN).unlink()
 
     def append(self, data: bytes) -> int:
-        """The offset after it. Whatever fails, what is on disk is the beginning of what was sent."""
+        """Appends bytes and returns the new offset. After any failure the file holds the beginning of what was sent."""
         if self._file is None:
             flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
             self._file = os.open(self._place / _BYTES, flags)
@@ -155,7 +157,7 @@ class Held:
             self._room.require()
             self._looks_at = size + _LOOK_EVERY
         left = memoryview(data)
-        with told_when_full():
+        with full_disk_as_no_room():
             while left:
                 left = left[os.write(self._file, left) :]
         return size + len(data)
@@ -165,7 +167,7 @@ class Held:
             return file.read(length)
 
     def doubt(self) -> None:
-        """From here on nothing counts until `trust`."""
+        """Marks the bytes that follow as unproven: until `trust` they do not count."""
         _write(self._place / _UNPROVEN, str(self.state.offset))
 
     def trust(self) -> None:
@@ -173,20 +175,20 @@ class Held:
         (self._place / _UNPROVEN).unlink()
 
     def finish(self, key: str) -> Received:
-        """All of it is stored under the key when this returns. After a crash in between it is called again."""
+        """Stores the complete upload under the key. After a crash in between it can be called again."""
         file, about = self._place / _BYTES, _about(self._place)
         if file.exists():
             self._sync()
             about = replace(about, sha256=_sha256(file))
             _note(self._place, about)
-            os.utime(file)  # the sweep counts from when it is stored: its row may come later
+            os.utime(file)  # the sweep counts from now on: the row that names the object may come later
             self._publish(file, key)
         if about.sha256 is None:
             raise NotStored(self._place.name)
         return Received(key, about.length, about.sha256)
 
     def kept_as(self, name: str) -> None:
-        """It is remembered what became of it, for a client that did not hear the last answer."""
+        """Notes the id of the video that the upload became, for a client that missed the last answer."""
         _note(self._place, replace(_about(self._place), kept_as=name))
 
     def discard(self) -> None:
@@ -208,7 +210,7 @@ class Held:
         if self._file is not None:
             file, self._file = self._file, None
             try:
-                with told_when_full():
+                with full_disk_as_no_room():
                     os.fsync(file)
             finally:
                 os.close(file)
@@ -216,7 +218,7 @@ class Held:
 
 def _state(place: Path) -> State:
     about = _about(place)
-    expires = datetime.fromtimestamp(_touched(place), UTC) + LASTS
+    expires = datetime.fromtimestamp(_last_change(place), UTC) + LASTS
     if about.sha256 is not None:
         return State(about, about.length, expires)
     try:
@@ -231,7 +233,7 @@ def _state(place: Path) -> State:
 def _about(place: Path) -> Announced:
     try:
         return Announced(**json.loads((place / _ABOUT).read_text()))
-    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError) as error:  # a power cut came in between
+    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError) as error:  # a power cut during `begin`
         raise NotStored(place.name) from error
 
 
@@ -240,18 +242,18 @@ def _note(place: Path, about: Announced) -> None:
 
 
 def _write(file: Path, text: str) -> None:
-    """Whole or not at all."""
-    new = file.with_suffix(".new")
-    with told_when_full(), new.open("w") as written:
-        written.write(text)
-        written.flush()
-        os.fsync(written.fileno())
-    new.replace(file)
+    """Writes the file whole or not at all."""
+    replacement = file.with_suffix(".new")
+    with full_disk_as_no_room(), replacement.open("w") as file_opened:
+        file_opened.write(text)
+        file_opened.flush()
+        os.fsync(file_opened.fileno())
+    replacement.replace(file)
 
 
-def _touched(place: Path) -> float:
+def _last_change(place: Path) -> float:
     times = [0.0]
-    for file in (place, place / _BYTES, place / _ABOUT):  # the folder itself: it may be in the making
+    for file in (place, place / _BYTES, place / _ABOUT):  # the folder counts too, while its files are created
         with suppress(FileNotFoundError):
             times.append(file.stat().st_mtime)
     return max(times)
@@ -266,7 +268,7 @@ def _folders(folder: Path) -> Iterator[Path]:
 
 def _sha256(file: Path) -> str:
     digest = hashlib.sha256()
-    with file.open("rb") as opened:
-        while piece := opened.read(_READ):
+    with file.open("rb") as stream:
+        while piece := stream.read(_READ):
             digest.update(piece)
     return digest.hexdigest()

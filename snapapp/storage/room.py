@@ -1,4 +1,4 @@
-"""Whether the disk has room for more. Under the floor everything goes on but new heavy work."""
+"""Whether the disk has room for more. Below the floor of free space only new heavy work is refused."""
 
 import errno
 import shutil
@@ -15,18 +15,18 @@ MB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The disk that holds `folder`, which need not be there yet."""
+    """The disk that holds `folder`, which need not exist yet."""
 
     folder: Path
     floor_mb: int
 
     def free_mb(self) -> int:
-        """Raises OSError where nobody may look."""
-        there = next(each for each in (self.folder, *self.folder.parents) if each.exists())
-        return shutil.disk_usage(there).free // MB
+        """The free space of the disk. Raises OSError where this process may not read it."""
+        existing = next(each for each in (self.folder, *self.folder.parents) if each.exists())
+        return shutil.disk_usage(existing).free // MB
 
     def refusal(self, wanted_bytes: int = 0) -> str | None:
-        """Why new heavy work is refused; None while it is welcome."""
+        """Why new heavy work is refused; None while it is accepted."""
         try:
             free = self.free_mb()
         except OSError as error:
@@ -42,8 +42,8 @@ class Room:
 
 
 @contextmanager
-def told_when_full() -> Iterator[None]:
-    """A full disk is the same answer, whoever notices it."""
+def full_disk_as_no_room() -> Iterator[None]:
+    """Turns the system's errors of a full disk into NoRoom, the same error as below the floor."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,5 @@
-"""Objects in a bucket of whatever speaks S3. Reading is by ranges, each of them of the same content or none."""
+"""Objects in a bucket of any server that speaks S3. Objects are read in ranges; each range is of the same content, or
+its read raises Changed."""
 
 import io
 from collections.abc import Iterator
@@ -16,9 +17,9 @@ from snapapp.storage.errors import Changed, NotStored, StorageAway
 from snapapp.storage.model import Reader, Source, Storage, Stored
 from snapapp.storage.room import MB, Room
 
-_BLOCK = MB // 2  # bytes asked for at once; a request is a round trip, and costs
-_PART = 8 * MB  # of a multipart upload; 10,000 of them are 78 GB
-_PARTS_AT_ONCE = 2  # all that is in memory of a large object
+_BLOCK = MB // 2  # bytes of one ranged read; each request is a round trip, and costs money
+_PART = 8 * MB  # of a multipart upload; S3's 10,000 parts are 78 GB
+_PARTS_AT_ONCE = 2  # so much of a large object is in memory
 _PAGE = 1000  # what S3 lists and deletes with one request
 _ANSWER_WITHIN = timedelta(seconds=30)
 _TRY_FOR = timedelta(seconds=20)
@@ -26,7 +27,7 @@ _RETRIES = 4
 
 
 class S3(Storage):
-    """`spool` is a local folder where uploads stay until they are whole."""
+    """`spool` is a local folder in which uploads stay until they are complete."""
 
     def __init__(
         self,
@@ -41,7 +42,7 @@ class S3(Storage):
         room: Room,
     ) -> None:
         super().__init__(spool, spool.with_name("resumable"), room)
-        named: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
+        endpoint_option: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
         self._store = S3Store(
             bucket,
             prefix=prefix or None,
@@ -54,7 +55,7 @@ class S3(Storage):
                 "timeout": _ANSWER_WITHIN,
             },
             retry_config={"max_retries": _RETRIES, "retry_timeout": _TRY_FOR},
-            **named,
+            **endpoint_option,
         )
 
     def put(self, key: str, source: Source) -> None:
@@ -86,19 +87,19 @@ class S3(Storage):
             obstore.delete(self._store, key)
 
     def delete_prefix(self, prefix: str) -> int:
-        found = [stored.key for stored in self.listed(keys.checked_prefix(prefix))]
+        below = [stored.key for stored in self.listed(keys.checked_prefix(prefix))]
         with _translated(prefix):
-            for start in range(0, len(found), _PAGE):
-                obstore.delete(self._store, found[start : start + _PAGE])
-        return len(found)
+            for start in range(0, len(below), _PAGE):
+                obstore.delete(self._store, below[start : start + _PAGE])
+        return len(below)
 
-    def _publish(self, written: Path, key: str) -> None:
-        self.put(key, written)
-        written.unlink()
+    def _publish(self, whole_file: Path, key: str) -> None:
+        self.put(key, whole_file)
+        whole_file.unlink()
 
 
 class _Ranges(io.RawIOBase):
-    """An object as a file, for the buffer around it."""
+    """An object as an unbuffered file; `Reader` is the buffer around it."""
 
     def __init__(self, store: S3Store, stored: Stored) -> None:
         self._store = store
@@ -148,5 +149,5 @@ def _translated(key: str) -> Iterator[None]:
         raise StorageAway(key, error) from error
 
 
-def _stored(found: Any) -> Stored:
-    return Stored(found["path"], found["size"], found["e_tag"], found["last_modified"])
+def _stored(meta: Any) -> Stored:
+    return Stored(meta["path"], meta["size"], meta["e_tag"], meta["last_modified"])

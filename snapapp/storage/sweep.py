@@ -1,5 +1,5 @@
-"""Rows and objects compared, both ways. Bytes are durable before the row that publishes them commits, so a crash
-between the two leaves objects without a row; the other way round nothing should ever be found."""
+"""Compares rows with objects, both ways. Bytes are durable before the row that publishes them commits. So a crash in
+between leaves objects without a row; a row without its objects should never be found."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ T = TypeVar("T")
 
 
 class OutOfOrder(StorageError):
-    """What should ascend does not. Comparing on would take published objects for orphans."""
+    """Rows or objects are not in ascending order. To go on would take published objects for orphans."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a row says there is: a prefix, and the files that must be below it; none named: any."""
+    """What a row publishes: a prefix, and the files that must be below it. With no names, any one file is enough."""
 
     prefix: str
     names: frozenset[str] = frozenset()
@@ -34,7 +34,7 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A row whose objects are not all there; with no names, none is."""
+    """A row some of whose objects are missing: those in `names`, or all of them if `names` is empty."""
 
     prefix: str
     names: tuple[str, ...] = ()
@@ -43,10 +43,10 @@ class Missing:
 def compared(
     published: Iterable[Published], stored: Iterable[Stored], *, before: datetime
 ) -> Iterator[Orphan | Missing]:
-    """Both ascend by the bytes of prefix and key (in SQL: COLLATE "C"), so however many there are, one of each is held.
-
-    Both are read while the house goes on, so what is found is a suspicion: ask the row again before acting on it. And
-    `before` lies further back than an attempt may last, else what is still being made would be an orphan."""
+    """Finds orphans and missing objects. Both inputs ascend by the bytes of prefix and key (in SQL: COLLATE "C"), so
+    only one of each is in memory. Rows and objects change while they are read: ask the row again before you act on a
+    result. `before` must lie further back than an attempt may last; otherwise files that are still being made would be
+    orphans."""
     rows = _merged(_ascending(published, lambda row: row.prefix))
     row = next(rows, None)
     seen: set[str] = set()
@@ -71,7 +71,7 @@ def _lacking(row: Published, seen: set[str]) -> Iterator[Missing]:
 
 
 def _merged(rows: Iterable[Published]) -> Iterator[Published]:
-    """Two rows may publish one prefix."""
+    """Merges rows that publish the same prefix."""
     for prefix, same in groupby(rows, key=lambda row: row.prefix):
         yield Published(prefix, frozenset().union(*(row.names for row in same)))
 

@@ -1,6 +1,7 @@
-"""Bytes on their way in. Both storages take them the same way: into a nameless file on the local disk, counted and
-hashed, which gets its key when all of it is there. So memory does not grow with the size, and a client that goes away
-leaves nothing behind, not even the unfinished multipart upload of a bucket, which nobody sees and somebody pays."""
+"""Takes bytes as they arrive. Both storages write them to a temporary file on the local disk, where they are counted
+and hashed; the complete file gets its key. So memory does not grow with the size of an upload, and a client that goes
+away leaves nothing behind: above all no unfinished multipart upload in a bucket, which no listing shows and which costs
+money."""
 
 import hashlib
 import os
@@ -13,14 +14,14 @@ from pathlib import Path
 from typing import Self
 
 from snapapp.storage.errors import UploadTooLarge
-from snapapp.storage.room import MB, Room, told_when_full
+from snapapp.storage.room import MB, Room, full_disk_as_no_room
 
-_LOOK_EVERY = 16 * MB  # bytes between two looks at the disk's floor
+_LOOK_EVERY = 16 * MB  # bytes between two checks of the disk's free space
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What came in whole."""
+    """A complete upload that has its key."""
 
     key: str
     size: int
@@ -28,8 +29,9 @@ class Received:
 
 
 class Upload:
-    """`write` as often as there is something, then `finish`; leaving the `with` before that leaves nothing behind.
-    One thread at a time. Without `room` the disk's floor does not matter: running work may still land."""
+    """An upload: `write` as often as needed, then `finish`. Leaving the `with` before `finish` removes the file. For
+    one thread at a time. Without `room` the disk's floor is not checked, so that running jobs can still store their
+    results."""
 
     def __init__(
         self,
@@ -53,7 +55,7 @@ class Upload:
         self._digest = hashlib.sha256()
         self._looks_at = _LOOK_EVERY
         self._path = folder / uuid.uuid4().hex
-        with told_when_full():
+        with full_disk_as_no_room():
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             self._file = os.fdopen(os.open(self._path, flags, 0o600), "wb")
@@ -63,21 +65,21 @@ class Upload:
             self.abort()
             raise UploadTooLarge(self._max)
         try:
-            with told_when_full():
+            with full_disk_as_no_room():
                 self._file.write(data)
             self.size += len(data)
             if self._room and self.size >= self._looks_at:
                 self._looks_at = self.size + _LOOK_EVERY
                 self._room.require()
         except BaseException:
-            self.abort()  # else what is missing here would be missing in the middle
+            self.abort()  # otherwise later writes would leave a gap in the file
             raise
         self._digest.update(data)
 
     def finish(self) -> Received:
-        """All of it is on disk under its key when this returns."""
+        """Gives the file its key; it survives a power cut when this returns."""
         try:
-            with told_when_full():
+            with full_disk_as_no_room():
                 self._file.flush()
                 os.fsync(self._file.fileno())
                 self._file.close()
@@ -88,8 +90,8 @@ class Upload:
         return Received(self._key, self.size, self._digest.hexdigest())
 
     def abort(self) -> None:
-        """Twice is fine; after `finish` there is nothing left to remove."""
-        with suppress(OSError):  # a full disk refuses what is still buffered
+        """Removes the file. Calling it again, or after `finish`, does nothing."""
+        with suppress(OSError):  # on a full disk the last buffer cannot be written
             self._file.close()
         with suppress(FileNotFoundError):
             self._path.unlink()
@@ -102,11 +104,12 @@ class Upload:
 
 
 def forget(folder: Path, before: datetime) -> int:
-    """Removes files of uploads that were last written to before then: their processes are dead."""
+    """Removes upload files that were last written to before `before`, whose processes must be dead; returns how
+    many."""
     removed = 0
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
-            with suppress(FileNotFoundError):  # it was finished just now
+            with suppress(FileNotFoundError):  # the upload was finished at this moment
                 if entry.stat(follow_symlinks=False).st_mtime < before.timestamp():
                     Path(entry.path).unlink()
                     removed += 1

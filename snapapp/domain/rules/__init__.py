@@ -1,2 +1,2 @@
-"""What may be said and asked, decided without any row: `validation` (of any value), `subjects`, and `snaps`, where each
-limit, name and default stands once."""
+"""Rules that are checked without the database: `validation` (of single values), `subjects`, and `snaps`, the only place
+for the limits, names and defaults of a snap."""

@@ -1,5 +1,5 @@
-"""What may be asked of a snap, and what is meant where nothing is asked: each limit, each name and each default once.
-The API's schema, the domain and the processing read them here. They are those of the HTTP contract."""
+"""The limits, names and defaults of a snap, as the HTTP contract has them. The API's schema, the domain and the
+processing all read them here, so that each stands once."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from snapapp.errors import Invalid
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """From the least to the most, both included; of whole numbers where these are."""
+    """The numbers from `least` to `most`, both included. Where both are ints, only whole numbers are allowed."""
 
     least: int | float
     most: int | float
@@ -32,7 +32,7 @@ NICKNAME_LONGEST, EMAIL_LONGEST = 120, 320
 VIDEO_URL_LONGEST = 4096
 SUBJECT_ID_LONGEST, ATTRIBUTE_KEY_LONGEST, ATTRIBUTE_TEXT_LONGEST = 200, 120, 1000
 MOST_ATTRIBUTES = 100
-ATTRIBUTE_NUMBER = Range(-99_999_999_999_999.0, 99_999_999_999_999.0)  # what the old service's numeric(20,6) holds
+ATTRIBUTE_NUMBER = Range(-99_999_999_999_999.0, 99_999_999_999_999.0)  # the range of the old service's numeric(20,6)
 
 
 # --- a moment, and what is made of it ---------------------------------------------------------------------------
@@ -45,12 +45,12 @@ class Format(StrEnum):
 
 START_SECONDS = Range(0.0, 10_000_000.0)  # four months, longer than any file
 START_FRAME = Range(0, 1_000_000_000)
-DURATION_SECONDS = Range(0.001, 5.0)  # of the frames, and of the clip
+DURATION_SECONDS = Range(0.001, 5.0)  # for the frames, and for the clip
 INSTANT_SECONDS = 1  # a snap with a longer part is an interval
 FPS, DEFAULT_FPS = Range(1, 10), 5
 MAX_WIDTH, DEFAULT_MAX_WIDTH = Range(320, 1280), 1280
 DEFAULT_FORMAT = Format.JPG
-QUALITY, DEFAULT_QUALITY = Range(2, 10), 3  # FFmpeg's scale: 2 is the best, 10 the smallest; of jpg only
+QUALITY, DEFAULT_QUALITY = Range(2, 10), 3  # FFmpeg's scale, for jpg only: 2 looks best, 10 is smallest
 
 
 WANTED = (
@@ -67,7 +67,7 @@ def insist(wanted: Mapping[str, Any], overlay: Mapping[str, Any] | None) -> None
 
 
 def flaws(wanted: Mapping[str, Any]) -> dict[str, str | None]:
-    """What is wrong with a moment, by the contract's names; its keys are `WANTED`."""
+    """What is wrong with the values of a moment, by the contract's field names. `wanted` has the keys of `WANTED`."""
     start, frame = wanted["start_seconds"], wanted["start_frame"]
     return {
         "startSeconds": None if start is None else START_SECONDS.flaw(start),
@@ -95,7 +95,7 @@ def _flaw_of_quality(form: object, quality: object) -> str | None:
 
 
 class Mode(StrEnum):
-    """What stands on the cards beside the subject's values."""
+    """What the overlay shows beside the subject's values."""
 
     SUBJECT = "SUBJECT"
     SUBJECT_AND_FRAME = "SUBJECT_AND_FRAME"
@@ -126,7 +126,7 @@ FONT_SIZE, DEFAULT_FONT_SIZE = Range(8, 200), 18
 MARGIN, DEFAULT_MARGIN = Range(0, 500), 20
 PADDING, DEFAULT_PADDING = Range(0, 200), 10
 DEFAULT_BOX_COLOR, DEFAULT_FONT_COLOR = "black@0.7", "white"
-COLOR = re.compile(  # as FFmpeg writes them
+COLOR = re.compile(  # FFmpeg's notation
     rf"(?P<name>{'|'.join(ImageColor.colormap)}|(#|0x)[0-9a-f]{{6}})(?P<opacity>@(0(\.[0-9]{{1,3}})?|1(\.0{{1,3}})?))?",
     re.IGNORECASE,
 )
@@ -143,7 +143,8 @@ DEFAULT_OVERLAY: Mapping[str, Any] = {
 
 
 def flaws_of_overlay(drawn: Mapping[str, Any]) -> dict[str, str | None]:
-    """Of one with every default in it. Whether a colour is one, the drawing says: the old service kept other ones."""
+    """What is wrong with an overlay in which every default is filled in. Colours are checked when they are drawn,
+    because rows of the old service hold colours that this contract refuses."""
     return {
         "overlay.mode": _flaw_of_name(Mode, drawn["mode"]),
         "overlay.position": _flaw_of_name(Position, drawn["position"]),

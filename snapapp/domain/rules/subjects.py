@@ -1,4 +1,5 @@
-"""What is on a snap: an id and typed attributes. Pure: what may be said of a subject, and how it is found again."""
+"""The subject of a snap: an id and typed attributes. What they may hold, and by which words a search finds them; all
+functions are pure."""
 
 import hashlib
 import json
@@ -17,7 +18,7 @@ from snapapp.domain.rules.snaps import (
     SUBJECT_ID_LONGEST,
 )
 
-MOST_WORDS = 400  # of a subject; whoever writes more is found by the first ones
+MOST_WORDS = 400  # of a subject that a search can find; further words are not indexed
 WORD_LONGEST = 60
 
 
@@ -46,7 +47,7 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Without an id it takes its snap's."""
+    """A subject without an id gets the id of its snap."""
 
     id: str | None = None
     attributes: tuple[Attribute, ...] = ()
@@ -70,7 +71,7 @@ class Subject:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Subject":
-        """Reads a stored subject, without checking it again."""
+        """Reads a stored subject without checking it: rows were checked when they were written."""
         subject = object.__new__(cls)
         object.__setattr__(subject, "id", value.get("id"))
         object.__setattr__(subject, "attributes", tuple(map(_attribute, value.get("attributes") or ())))
@@ -78,24 +79,26 @@ class Subject:
 
     @property
     def version(self) -> str:
-        """A hash of the content: it changes with each change of the subject."""
+        """A hash of the content, which changes with each change of the subject."""
         return hashlib.sha256(json.dumps(self.as_json()).encode()).hexdigest()[:32]
 
     def words(self) -> list[str]:
-        said = [self.id or "", *(_as_said(attribute.value) for attribute in self.attributes)]
-        return words(" ".join(said))[:MOST_WORDS]
+        texts = [self.id or "", *(_searchable_text(attribute.value) for attribute in self.attributes)]
+        return words(" ".join(texts))[:MOST_WORDS]
 
 
 def _attribute(value: Mapping[str, Any]) -> Attribute:
-    of_type = value.get("numberValue") if value.get("type") == "number" else value.get("stringValue")
-    return Attribute(value["key"], "" if of_type is None else of_type)
+    typed_value = value.get("numberValue") if value.get("type") == "number" else value.get("stringValue")
+    return Attribute(value["key"], "" if typed_value is None else typed_value)
 
 
-def _as_said(value: str | float) -> str:
+def _searchable_text(value: str | float) -> str:
     return value if isinstance(value, str) else f"{value:g}"
 
 
 def words(text: str) -> list[str]:
     """The distinct words of a text, in lower case without accents: `Maçã` is found by `maca`."""
-    bare = "".join(letter for letter in unicodedata.normalize("NFKD", text) if not unicodedata.combining(letter))
-    return list(dict.fromkeys(word[:WORD_LONGEST] for word in re.findall(r"[^\W_]+", bare.casefold())))
+    without_accents = "".join(
+        letter for letter in unicodedata.normalize("NFKD", text) if not unicodedata.combining(letter)
+    )
+    return list(dict.fromkeys(word[:WORD_LONGEST] for word in re.findall(r"[^\W_]+", without_accents.casefold())))

@@ -1,4 +1,4 @@
-"""What a value must be so that a row can hold it, said before the database is asked: an error there would end the
+"""Checks that a column can hold a value, made before the statement runs: an error of the database would end the
 caller's transaction. Each check returns what is wrong, or None."""
 
 import math
@@ -19,7 +19,7 @@ def text(value: object, longest: int, *, shortest: int = 1) -> str | None:
 
 
 def is_storable(value: str) -> bool:
-    """PostgreSQL keeps no NUL, and UTF-8 no lone surrogate."""
+    """PostgreSQL's text cannot hold NUL, and UTF-8 cannot encode a lone surrogate."""
     if "\0" in value:
         return False
     try:
@@ -36,7 +36,7 @@ def number(value: object, low: float, high: float) -> str | None:
 
 
 def _is_finite(value: float) -> bool:
-    return isinstance(value, int) or math.isfinite(value)  # of an int beyond all floats it cannot tell
+    return isinstance(value, int) or math.isfinite(value)  # math.isfinite raises for an int that no float can hold
 
 
 def whole(value: object, low: int, high: int) -> str | None:
@@ -48,7 +48,7 @@ def whole(value: object, low: int, high: int) -> str | None:
 def moment(value: datetime) -> str | None:
     if value.utcoffset() is None:
         return "must have an offset"
-    # near year 1 and 9999 an offset leads out of what Python can hold
+    # near the years 1 and 9999 the offset would lead to a moment that Python cannot represent
     return None if _EARLIEST <= value <= _LATEST else f"must be from {_EARLIEST.year} to {_LATEST.year}"
 
 
