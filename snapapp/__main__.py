@@ -37,9 +37,8 @@ _MODULES = {  # the module in snapapp.cli of each command
 def main(arguments: Sequence[str] | None = None) -> int:
     words = _with_list(list(sys.argv[1:] if arguments is None else arguments))
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(
-            errors="backslashreplace"
-        )  # a command must not fail because the terminal lacks a character
+        # a command must not fail because the terminal lacks a character
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = _run(_parsed(words))
         sys.stdout.flush()  # flushed here, where a reader that has gone away is caught below

@@ -13,16 +13,10 @@ from snapapp.settings.table import LogFormat, LogLevel, Settings
 
 _log = logging.getLogger(__name__)
 
-_HANDLED_BEFORE = (
-    "uvicorn",
-    "uvicorn.error",
-    "uvicorn.access",
-)  # the `uvicorn` command adds handlers to these before it imports snapapp
-_TALKATIVE = (
-    "alembic",
-    "apscheduler",
-    "snapapp.scheduler",
-)  # they would log every heartbeat, and the context of every migration
+# the `uvicorn` command adds handlers to these before it imports snapapp
+_HANDLED_BEFORE = ("uvicorn", "uvicorn.error", "uvicorn.access")
+# they would log every heartbeat, and the context of every migration
+_TALKATIVE = ("alembic", "apscheduler", "snapapp.scheduler")
 
 
 def set_up(settings: Settings, *, at_least: LogLevel = LogLevel.DEBUG) -> None:

@@ -94,9 +94,8 @@ def _line(manifest: Manifest) -> list[str]:
 
 def _in_words(manifest: Manifest) -> str:
     rows = sum(manifest.tables.values())
-    return (
-        f"{rows:,} rows ({size(manifest.database.size)}), {manifest.objects:,} objects ({size(manifest.object_bytes)})"
-    )
+    database, media = size(manifest.database.size), size(manifest.object_bytes)
+    return f"{rows:,} rows ({database}), {manifest.objects:,} objects ({media})"
 
 
 # --- the record of a run ----------------------------------------------------------------------------------------

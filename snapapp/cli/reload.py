@@ -17,9 +17,8 @@ from snapapp.settings.table import Settings
 _log = logging.getLogger(__name__)
 
 _LOOK_EVERY = 0.5  # seconds; one look at all files takes a few milliseconds
-_GRACE = {
-    "SNAPAPP_SHUTDOWN_GRACE_MS": "1000"
-}  # a developer who waits for a reload does not want to wait for running jobs
+# a developer who waits for a reload does not want to wait for running jobs
+_GRACE = {"SNAPAPP_SHUTDOWN_GRACE_MS": "1000"}
 
 _State = dict[Path, int]  # when each file was changed
 

@@ -104,10 +104,8 @@ def columns_of(snap: Row, subject: Subject) -> dict[str, Any]:
 
 def _overlay(given: Row) -> dict[str, Any]:
     """The overlay in our form, with every default filled in, as the processing needs it."""
-    known_fields = {
-        name: value for name, value in _snake(given).items() if name in DEFAULT_OVERLAY and value is not None
-    }
-    overlay = dict(DEFAULT_OVERLAY) | known_fields
+    known = {name: value for name, value in _snake(given).items() if name in DEFAULT_OVERLAY and value is not None}
+    overlay = dict(DEFAULT_OVERLAY) | known
     return overlay | {"mode": MODE_ALIASES.get(overlay["mode"], overlay["mode"])}
 
 

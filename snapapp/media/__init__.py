@@ -1,6 +1,5 @@
-"""Pictures and clips out of videos: pure functions over a seekable binary file, PyAV and Pillow; no network, no rows.
-
-A moment is counted in whole microseconds from the file's second 0, and the frame of a moment is the one shown then.
+"""Makes pictures and clips of videos, with PyAV and Pillow: functions over a seekable binary file, without network and
+database. A moment is counted in whole microseconds from the file's second 0; its frame is the one shown at that moment.
 Read `options` (what can be asked for), `container` (a file opened safely), `moments` (which frame), `extract` (the one
 pass that makes everything), then what it uses: `scaling` (size and upright), `clip`, `pictures`, `overlay`, `quality`.
 """

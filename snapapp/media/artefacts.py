@@ -1,4 +1,4 @@
-"""The files of a moment, made from its frames as they come by."""
+"""Makes the files of a moment from its frames, as they are decoded."""
 
 import hashlib
 from contextlib import suppress
@@ -21,13 +21,13 @@ from snapapp.media.scaling import Studio
 CLIP = "snapshot.mp4"
 POSTER = "poster.jpg"
 THUMBNAIL = "thumbnail.jpg"
-_BRIEF = SECOND // 25  # of a moment at the very end, which has no length of its own
+_BRIEF = SECOND // 25  # length of a clip frame at the video's very end, where the frame would have none
 _TYPES = {".jpg": "image/jpeg", ".png": "image/png", ".mp4": "video/mp4"}
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The moment in microseconds since second 0: when each frame is due, and where frames and clip end."""
+    """When a moment's frames are due, and when frames and clip end, in microseconds since second 0."""
 
     start: int
     times: tuple[int, ...]
@@ -51,10 +51,10 @@ class Artefact:
 class Frame:
     index: int
     timestamp_seconds: float
-    """When the video shows it, not when it was asked for."""
+    """When the video shows the frame; not the time that was asked for."""
     file_name: str
     clean_file_name: str | None
-    """Without the overlay, where there is one."""
+    """The same frame without the overlay; None where there is no overlay."""
     quality: Quality
     is_best: bool = False
 
@@ -70,7 +70,7 @@ class Clip:
 
 @dataclass(frozen=True, slots=True)
 class _Still:
-    """A frame of the video as picture, perhaps for several frames of ours: a slow video shows one for long."""
+    """A frame of the video as a picture. It may stand for several of our frames, if the video shows it for long."""
 
     begins: int
     image: Image.Image
@@ -80,7 +80,8 @@ class _Still:
 
 
 class Making:
-    """`take` is called by one thread, everything else before and after it by another."""
+    """The files of one moment in the making. One thread calls `take`; another calls everything else, before and
+    after."""
 
     def __init__(self, video: Video, studio: Studio, schedule: Schedule, wanted: Wanted, output: Output) -> None:
         self.schedule = schedule
@@ -104,7 +105,7 @@ class Making:
         picture = self.studio.picture(shown.frame)
         still = self._still(shown, self.studio.image(picture)) if due else None
         if in_clip:
-            # what is shown at the moment began before it, or, where the video begins later, after it
+            # the first frame began before the moment, or after it if the video begins later: in the clip it begins at 0
             begins = shown.begins - self.schedule.start if self._clip.frame_count else 0
             ends = min(shown.ends, self.schedule.clip_end) - self.schedule.start
             self._clip.add(picture, begins, ends if ends > begins else begins + _BRIEF)
@@ -112,8 +113,8 @@ class Making:
             self._frame(still)
 
     def complete(self, *, repeat_last: bool) -> None:
-        """After the last frame: where the end is near enough, it stands for those that are still due; at the very end
-        it is the only one."""
+        """Finishes the files after the last frame. With `repeat_last` the last frame stands for all frames that are
+        still due; if there is no frame at all, it becomes the only one."""
         due = len(self.schedule.times) - len(self.frames) if repeat_last else int(not self.frames)
         if due and self._seen:
             still = self._still(self._seen, self.studio.image(self.studio.picture(self._seen.frame)))
@@ -127,7 +128,7 @@ class Making:
         self.frames[best] = replace(self.frames[best], is_best=True)
 
     def close(self) -> None:
-        """Nothing is left open; whatever went wrong before is the thing to tell."""
+        """Closes the film. Errors here are ignored, because an earlier error is the one to report."""
         with suppress(OSError):
             self._clip.abandon()
         self._film.close()
@@ -150,7 +151,7 @@ class Making:
         return pictures.thumbhash(self._best[1].image)
 
     def _due(self, ends: int) -> int:
-        """How many of the frames wanted fall into what is shown until then."""
+        """How many of the remaining frames are due before `ends`."""
         return sum(time < ends for time in self.schedule.times[len(self.frames) :])
 
     def _still(self, shown: Shown, image: Image.Image) -> _Still:
@@ -191,7 +192,7 @@ class Making:
 
 
 def as_json(value: object) -> Any:
-    """Results as plain JSON values, with the names that they have in Python."""
+    """Results as plain JSON values, with their Python names."""
     if is_dataclass(value):
         return {field.name: as_json(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple | list):

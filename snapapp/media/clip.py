@@ -1,4 +1,4 @@
-"""A film that every browser plays: H.264, yuv420p, its index in front."""
+"""Writes clips that every browser plays: MP4 with H.264, yuv420p, and the index in front."""
 
 import math
 import os
@@ -18,8 +18,8 @@ from snapapp.media.container import SECOND
 _TICKS = 90_000  # a second
 _BUFFER = 256 * 1024
 _OPTIONS = {
-    # As close to the original (SSIM) as veryfast at 23, on footage with and without grain, in half the time; the price
-    # is a film up to twice as large, 150 to 300 KB a second. Without the two parameters it takes a tenth longer.
+    # As close to the original (SSIM) as veryfast at 23, on footage with and without grain, in half the time. The clip
+    # is up to twice as large, 150 to 300 KB a second. Without the two x264-params encoding takes a tenth longer.
     "preset": "superfast",
     "crf": "26",
     "x264-params": "partitions=none:weightp=0",
@@ -29,10 +29,10 @@ _OPTIONS = {
 
 
 class ClipWriter:
-    """One film, from its first frame to `close`."""
+    """Writes one clip, from its first frame to `close`."""
 
     def __init__(self, file: BinaryIO, size: tuple[int, int], rate: Fraction | None, threads: int) -> None:
-        self._film = _started(file)
+        self._film = _open_output(file)
         rate = rate if rate and 1 <= rate <= 240 else Fraction(25)
         self._stream = self._film.add_stream("libx264", rate=rate, options=_OPTIONS | {"threads": str(threads)})
         self._stream.width, self._stream.height = size
@@ -51,7 +51,7 @@ class ClipWriter:
         if not self.frame_count:
             self._tell_colors(picture)
         picture.pts, picture.time_base = tick, Fraction(1, _TICKS)
-        picture.pict_type = 0  # else the encoder copies the source's choice of keyframes
+        picture.pict_type = 0  # otherwise the encoder would copy the source's choice of keyframes
         self._tick, self._lasts[tick] = tick, _tick(ends) - tick
         self.frame_count += 1
         self.ends = ends
@@ -62,14 +62,15 @@ class ClipWriter:
         self.abandon()
 
     def abandon(self) -> None:
-        """Whatever is there is left as it is; twice is fine."""
+        """Closes the file as it is. Calling it twice does no harm."""
         if not self._closed:
             self._closed = True
             with writing():
                 self._film.close()
 
     def _tell_colors(self, picture: VideoFrame) -> None:
-        """Else a player guesses them by the size, and wrongly where a large video became a small film."""
+        """Writes the colour space into the clip. Without it a player guesses by the size, wrongly if a large video
+        became a small clip."""
         context = self._stream.codec_context
         context.colorspace, context.color_range = picture.colorspace, picture.color_range
         context.color_primaries, context.color_trc = picture.color_primaries, picture.color_trc
@@ -80,7 +81,7 @@ class ClipWriter:
                 self._film.mux(self._timed(packet))
 
     def _timed(self, packet: "Packet[Stream]") -> "Packet[Stream]":
-        """The encoder forgets how long frames last; of the last one nobody else would know."""
+        """Sets how long a frame lasts, which the encoder forgets; the length of the last frame would be lost."""
         if packet.pts is not None:
             packet.duration = self._lasts.pop(packet.pts)
         return packet
@@ -88,33 +89,34 @@ class ClipWriter:
 
 @contextmanager
 def film(file: BinaryIO) -> Iterator[OutputContainer]:
-    with writing(), _started(file) as container:
+    with writing(), _open_output(file) as container:
         yield container
 
 
 @contextmanager
 def writing() -> Iterator[None]:
-    """What fails here is our disk or our encoder, not the video: it may pass the next time."""
+    """Turns errors of FFmpeg into OSError: what fails while writing is our disk or encoder, not the video, and may work
+    the next time."""
     try:
         yield
     except (av.FFmpegError, OSError) as error:
         raise OSError(error.errno, f"the film cannot be written: {error.strerror}") from error
 
 
-def _started(file: BinaryIO) -> OutputContainer:
-    # to bring the index to the front FFmpeg opens the file once more, by its name if it is not told otherwise
+def _open_output(file: BinaryIO) -> OutputContainer:
+    # to move the index to the front FFmpeg opens the file again, by name unless io_open is given
     return av.open(
-        _Place(file),
+        _SharedFile(file),
         "w",
         format="mp4",
         options={"movflags": "+faststart"},
-        io_open=lambda *_: _Place(file),
+        io_open=lambda *_: _SharedFile(file),
         buffer_size=_BUFFER,
     )
 
 
-class _Place:
-    """A place in a file in which others have theirs."""
+class _SharedFile:
+    """A file object with a position of its own in a file that several objects share."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -129,7 +131,7 @@ class _Place:
     def write(self, data: bytes) -> int:
         self._file.seek(self._at)
         written = 0
-        while written < len(data):  # a disk that fills up takes a part first
+        while written < len(data):  # a disk that fills up takes only a part of the last write
             written += self._file.write(data[written:])
         self._at += written
         return written

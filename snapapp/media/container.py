@@ -1,6 +1,5 @@
-"""A video opened so that a hostile one can do no harm: few formats, few codecs, bounded memory, errors in words.
-
-FFmpeg gets a file object and never a name: a name may be an address or a playlist, and it would follow it.
+"""Opens videos so that a hostile one can do no harm: few formats, few codecs, bounded memory, errors for people. FFmpeg
+gets a file object and never a name: a name may be a URL or a playlist, which FFmpeg would open.
 """
 
 import os
@@ -32,7 +31,7 @@ SECOND = 1_000_000  # microseconds; all times here are whole numbers of them
 
 _CODECS = {"h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mjpeg", "prores"}
 _DECODERS = ",".join(sorted(_CODECS | {"libdav1d"}))
-_DAMAGED_PACKETS = 300  # in one pass; a cut or a lost block damages a few
+_DAMAGED_PACKETS = 300  # the most in one pass; a cut or a lost block damages only a few
 _BUFFER = 64 * 1024
 
 _MP4_BOXES = {
@@ -49,10 +48,11 @@ _MP4_BOXES = {
     b"uuid",
     b"pdin",
 }
-_IN_ORDER = {"mjpeg", "mpeg4"}  # or they say that they are not
-_WITHOUT_INDEX = {"ts", "flv", "avi"}  # or with one that nobody need keep true
+_IN_ORDER = {"mjpeg", "mpeg4"}  # codecs of AVI whose frames are stored in the order in which they are shown
+_WITHOUT_INDEX = {"ts", "flv", "avi"}  # formats without an index, or with one that may be wrong
 _DEMUXERS = {"mkv": "matroska", "webm": "matroska", "ts": "mpegts", "flv": "flv", "avi": "avi"}
-_SYNC, _TS_PACKETS = 0x47, ((0, 188), (4, 192))  # each packet of a stream begins with it; of a camera's, after a time
+# every packet of an MPEG-TS begins with this byte; a camera's packets have 4 bytes of time before it
+_SYNC, _TS_PACKETS = 0x47, ((0, 188), (4, 192))
 _OTHERS = {
     b"RIFF": "a WAV file",
     b"OggS": "an Ogg file",
@@ -71,8 +71,8 @@ _OTHERS = {
 
 
 class Reading:
-    """The source as FFmpeg may have it. Nothing raised may cross its C code: a failure waits here, and what FFmpeg sees
-    is the end of the file."""
+    """The source as FFmpeg reads it. No exception may cross FFmpeg's C code: a failure is kept for `check`, and FFmpeg
+    sees the end of the file."""
 
     def __init__(self, source: BinaryIO, allowance: int) -> None:
         self._source = source
@@ -83,7 +83,7 @@ class Reading:
         self.failure: BaseException | None = None
 
     def allow(self, allowance: int) -> None:
-        """As much may be read from here on until the next call."""
+        """Sets how many bytes may be read until the next call."""
         self._allowance = self._left = allowance
 
     def read(self, size: int) -> bytes:
@@ -92,7 +92,7 @@ class Reading:
         try:
             self._source.seek(self._place)
             data = bytes(self._source.read(size))
-            # PyAV copies what it gets, however long, into a buffer of the size it asked for
+            # PyAV copies the data, however long, into a buffer of the size it asked for
             assert len(data) <= size, f"the source returned {len(data)} bytes when asked for {size}"
             self._place += len(data)
             self._take(len(data))
@@ -121,7 +121,7 @@ class Reading:
 
 @dataclass(slots=True)
 class Video:
-    """An open file and its one video stream. Frames are counted, so that the work stays within its limit."""
+    """An open file and its video stream. Decoded pixels are counted, so that the work stays within its limit."""
 
     container: InputContainer
     stream: VideoStream
@@ -135,11 +135,12 @@ class Video:
 
     @property
     def has_no_index(self) -> bool:
-        """Its frames are found by reading from the beginning."""
+        """Whether frames can only be found by reading from the beginning."""
         return self.kind in _WITHOUT_INDEX
 
     def begin_anew(self) -> None:
-        """At the first packet. Demuxers without an index disagree about what seeking to the beginning means."""
+        """Opens the file again, at its first packet. Demuxers without an index differ in what seeking to the beginning
+        does."""
         self.container.close()
         self.reading.seek(0)
         self.container = _container(self.reading, self.kind, self.limits)
@@ -149,7 +150,7 @@ class Video:
         _restrain(stream.codec_context, self.limits)
 
     def time(self, pts: int) -> int:
-        """Since second 0."""
+        """The time of a timestamp of the stream, since second 0."""
         base = self.stream.time_base
         assert base
         return round(pts * SECOND * base) - self.begins
@@ -161,14 +162,14 @@ class Video:
         return int((time + self.begins) // (SECOND * base))
 
     def seek(self, time: int | None) -> None:
-        """To a keyframe at or before this time, as far as the container knows; None is the beginning."""
+        """Seeks to a keyframe at or before this time, as far as the container knows; None is the beginning."""
         self.reading.allow(self.limits.max_header_bytes)
         target = self.pts(time) if time is not None else min(0, self.stream.start_time or 0)
         self.container.seek(target, stream=self.stream)
         self.reading.check()
 
     def packets(self) -> "Iterator[Packet[VideoStream]]":
-        """From here to the end. Where the file breaks off is its end."""
+        """The packets from here to the end, or to where the file breaks off."""
         packets = self.container.demux()
         while True:
             self.reading.allow(self.limits.max_packet_bytes)
@@ -185,7 +186,7 @@ class Video:
                 yield cast("Packet[VideoStream]", packet)
 
     def decode(self, packet: "Packet[VideoStream] | None") -> list[VideoFrame]:
-        """What the decoder has ready after this packet; without one, all that is left in it."""
+        """The frames that the decoder has ready after this packet; None flushes the decoder."""
         try:
             frames = self.stream.codec_context.decode(packet)
         except av.MemoryError as error:
@@ -222,11 +223,11 @@ class Video:
 
 @contextmanager
 def opened(source: BinaryIO, limits: Limits) -> Iterator[Video]:
-    """The video stream, checked against the lists and limits: what comes out of here can be decoded."""
+    """The video of a file, after its format, codec and size were checked: it can be decoded."""
     with opened_unchecked(source, limits) as (container, kind, reading):
         stream = video_stream(container)
         if stream is None:
-            raise NoVideo("the file has no video stream, only " + _what_is_in(container))
+            raise NoVideo("the file has no video stream, only " + _stream_types(container))
         if problem := why_not(stream, kind, limits):
             raise problem
         with in_words(reading), closing(made_ready(container, stream, kind, reading, limits)) as video:
@@ -235,7 +236,7 @@ def opened(source: BinaryIO, limits: Limits) -> Iterator[Video]:
 
 @contextmanager
 def opened_unchecked(source: BinaryIO, limits: Limits) -> Iterator[tuple[InputContainer, str, Reading]]:
-    """The container, whatever is in it; only for looking at."""
+    """The container, whatever is in it; only to look at its description."""
     reading = Reading(source, limits.max_header_bytes)
     kind = _kind(reading)
     with in_words(reading):
@@ -255,7 +256,7 @@ def _container(reading: Reading, kind: str, limits: Limits) -> InputContainer:
         metadata_errors="replace",
         buffer_size=_BUFFER,
     )
-    # to invent missing timestamps FFmpeg would keep packets until it knows, perhaps all
+    # to invent missing timestamps FFmpeg would keep packets in memory, perhaps all of them
     container.flags &= ~cast(int, Flags.gen_pts.value)
     return container
 
@@ -273,24 +274,24 @@ def _restrain(context: VideoCodecContext, limits: Limits) -> None:
 
 
 def video_stream(container: InputContainer) -> VideoStream | None:
-    """The first that moves: a cover picture is a stream as well."""
+    """The first stream of moving pictures; a cover picture is a video stream too."""
     moving = (stream for stream in container.streams.video if not stream.disposition & Disposition.attached_pic)
     return next(moving, None)
 
 
 def why_not(stream: VideoStream, kind: str, limits: Limits) -> MediaError | None:
-    """What stands against decoding this stream, if anything."""
+    """Why this stream cannot be decoded; None if it can."""
     context, most = stream.codec_context, f"{limits.max_pixels / 1e6:.1f} million pixels"
     if codec_name(stream) not in _CODECS:
         name = codec_name(stream) or "something we do not know"
         return UnsupportedCodec(f"the video is coded as {name}; we read {', '.join(sorted(_CODECS))}")
     if not context.width or not context.height:
-        # FFmpeg forgets a size beyond the limit, for some codecs
+        # for some codecs FFmpeg drops a size beyond the limit
         return Unreadable(f"its picture has no size that can be read: it is damaged, or larger than {most}")
     if context.width * context.height > limits.max_pixels:
         return TooLarge(f"the picture has {context.width}×{context.height} pixels; we read up to {most}")
     if kind == "avi" and (context.has_b_frames or codec_name(stream) not in _IN_ORDER):
-        # it keeps the order of decoding only; FFmpeg guesses the times, and is a frame off for H.264 without B-frames
+        # AVI keeps only the order of decoding; FFmpeg guesses the times, one frame off for H.264 without B-frames
         return UnsupportedContainer(
             f"an AVI file does not say when frames coded as {codec_name(stream)} are shown; make an MP4 or MKV of it"
         )
@@ -298,13 +299,13 @@ def why_not(stream: VideoStream, kind: str, limits: Limits) -> MediaError | None
 
 
 def codec_name(stream: VideoStream) -> str | None:
-    context: VideoCodecContext | None = stream.codec_context  # none where FFmpeg has no decoder
+    context: VideoCodecContext | None = stream.codec_context  # None if FFmpeg has no decoder
     return context.codec.canonical_name if context else None
 
 
 @contextmanager
 def in_words(reading: Reading) -> Iterator[None]:
-    """FFmpeg's errors as ours. What the source itself raised comes first: it is the cause."""
+    """Turns FFmpeg's errors into ours. An error that the source raised comes first, because it is the cause."""
     try:
         yield
     except av.FFmpegError as error:
@@ -318,7 +319,7 @@ def in_words(reading: Reading) -> Iterator[None]:
 
 
 def _kind(reading: Reading) -> str:
-    """By the first bytes; a name or a Content-Type proves nothing."""
+    """The format, by the first bytes; a name or a Content-Type proves nothing."""
     head = reading.read(600)
     reading.check()
     reading.seek(0)
@@ -338,7 +339,7 @@ def _kind(reading: Reading) -> str:
     raise UnsupportedContainer(f"this is {what}; we read MP4, MOV, MKV, WebM, MPEG-TS, FLV and AVI")
 
 
-def _what_is_in(container: InputContainer) -> str:
+def _stream_types(container: InputContainer) -> str:
     return " and ".join(sorted({stream.type for stream in container.streams})) or "nothing"
 
 

@@ -1,22 +1,22 @@
-"""What can be wrong with a video, or with what is wanted of it. The messages are for the person who sent it."""
+"""What can be wrong with a video, or with what was asked of it. Messages are for the person who sent it."""
 
 from snapapp.errors import SnapError
 
 
 class MediaError(SnapError):
-    """The root of what this package raises; what the source itself raises while it is read passes through as it is."""
+    """The root of this package's errors. An error that the source raises while it is read passes through unchanged."""
 
 
 class OutOfMemory(MediaError):
-    """Memory was refused. Not a verdict on the video: the same one may pass where there is more of it."""
+    """Memory was refused. This is no verdict on the video: with more memory it may pass."""
 
 
 class Unusable(MediaError):
-    """Permanent: this video, or this wish, will fail the same way every time."""
+    """Permanent: this video, or what was asked of it, will fail in the same way every time."""
 
 
 class InvalidWish(Unusable, ValueError):
-    """What is wanted contradicts itself or is out of bounds."""
+    """What was asked contradicts itself or is out of bounds."""
 
 
 class Unreadable(Unusable):
@@ -36,7 +36,7 @@ class NoVideo(Unusable):
 
 
 class TooLarge(Unusable):
-    """The video, or what would have to be decoded of it, is beyond our limits."""
+    """The video, or the part that would have to be decoded, is beyond our limits."""
 
 
 class PastTheEnd(Unusable):

@@ -1,4 +1,4 @@
-"""Frames, clip, poster, thumbnail and verdicts of a moment, in one decoding pass; or one frame, for stepping."""
+"""Makes frames, clip, poster, thumbnail and quality verdicts of a moment in one decoding pass; or one frame only."""
 
 import math
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ from snapapp.media.probe import Probe, clockwise, described
 from snapapp.media.scaling import studio
 
 _STILL_WIDTH = 1280
-_AHEAD = 2  # decoded frames that wait; at 4K each takes 12 MB
-_TOLERATED = SECOND // 4  # an end so little past the video's counts as complete
+_AHEAD = 2  # decoded frames that may wait for the second thread; at 4K each takes 12 MB
+_TOLERATED = SECOND // 4  # a moment that ends so little after the video counts as complete
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Extracted:
     frozen: bool
     blurred: bool
     missing_seconds: float
-    """How much of what was wanted lies past the end; 0 when all of it was made."""
+    """How much of the moment lies past the video's end; 0 if all of it was made."""
     damaged_packets: int
     artefacts: tuple[Artefact, ...]
     settings: Wanted
@@ -51,7 +51,7 @@ def extract(
     progress: Progress = unheard,
     limits: Limits | None = None,
 ) -> Extracted:
-    """Writes the files, and tells what they are."""
+    """Writes the files of a moment, and describes them."""
     with opened(source, limits or Limits()) as video:
         progress(1, "finding the moment")
         schedule = scheduled(wanted, _start(video, wanted))
@@ -92,15 +92,16 @@ def _start(video: Video, wanted: Wanted) -> int:
 
 
 def _pass_on(first: Shown, rest: Iterator[Shown], making: Making, progress: Progress) -> int:
-    """Decodes here and makes there, until all is there or the video ends; returns where that was."""
+    """Decodes in this thread and passes frames to a second one, until the moment or the video ends; returns that
+    time."""
     until, begin = making.schedule.until, making.schedule.start
     with Conveyor(making.take, _AHEAD) as conveyor:
-        shown, told = first, 0
+        shown, reported = first, 0
         while True:
             conveyor.put(shown)
             done = 5 + min(85, 85 * (shown.ends - begin) // (until - begin))
-            if done >= told + 10:
-                told = done
+            if done >= reported + 10:
+                reported = done
                 progress(done, "frames and clip")
             if shown.ends >= until or (following := next(rest, None)) is None:
                 break
@@ -111,7 +112,7 @@ def _pass_on(first: Shown, rest: Iterator[Shown], making: Making, progress: Prog
 
 def _extracted(video: Video, first: Shown, making: Making, missing: int) -> Extracted:
     frames = tuple(making.frames)
-    seen = [frame.quality for frame in frames]
+    qualities = [frame.quality for frame in frames]
     width, height = making.studio.size
     return Extracted(
         probe=described(video, clockwise(first.frame.rotation)),
@@ -125,9 +126,9 @@ def _extracted(video: Video, first: Shown, making: Making, missing: int) -> Extr
         thumbnail=making.thumbnail(),
         thumbhash=making.thumbhash(),
         best_index=next(frame.index for frame in frames if frame.is_best),
-        black=all(quality.black for quality in seen),
-        frozen=len(seen) > 1 and all(quality.frozen for quality in seen[1:]),
-        blurred=all(quality.blurred for quality in seen),
+        black=all(quality.black for quality in qualities),
+        frozen=len(qualities) > 1 and all(quality.frozen for quality in qualities[1:]),
+        blurred=all(quality.blurred for quality in qualities),
         missing_seconds=missing / SECOND,
         damaged_packets=video.packets_damaged,
         artefacts=tuple(making.artefacts),

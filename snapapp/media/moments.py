@@ -1,5 +1,5 @@
-"""Which frame a moment is. Variable rates, edit lists, negative starts and B-frames are ordinary phone footage, so a
-frame is found by the times in the file, never by counting at a rate."""
+"""Finds the frame of a moment. Ordinary phone footage has variable rates, edit lists, negative starts and B-frames, so
+a frame is found by the times in the file, never by counting at a rate."""
 
 import math
 from bisect import bisect_left
@@ -15,15 +15,15 @@ from av.video.stream import VideoStream
 from snapapp.media.container import SECOND, Video, codec_name
 from snapapp.media.errors import PastTheEnd, Unreadable
 
-# How far before the moment decoding begins, in turn: an MP4 seeks by decoding time, which with B-frames and a variable
-# rate leads behind the moment in 20 of 1,000 cases.
+# How far before the moment decoding begins, tried in turn: an MP4 seeks by decoding time, which with B-frames and a
+# variable rate leads past the moment in 20 of 1,000 cases.
 _FURTHER_BACK = (0, 1 * SECOND, 4 * SECOND, 16 * SECOND, 64 * SECOND)
 
-# Frames that no other frame needs are not decoded until so many frames' time before the moment.
+# Frames that no other frame refers to are skipped until so many frames before the moment.
 _SURE = 3
 _CAN_SKIP = {"h264", "hevc"}
 _NOTHING = "the file contains no picture that can be decoded: it is damaged, or was cut off"
-_ORDINARY_RATE = 240  # frames a second; what a file claims beyond is rather a lie than a camera
+_ORDINARY_RATE = 240  # frames a second; a file that claims more is probably wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,12 @@ def of_frame(video: Video, number: int) -> int:
     elif video.has_no_index:
         video.begin_anew()
     times: list[int] = []
-    before = 0  # frames shown before those that are read
+    before = 0  # how many frames are shown before the first that is read
     for packet in _in_step(video):
         if listed and not times and packet.dts is not None:
             before = bisect_left(listed, packet.dts)
         if packet.is_keyframe and before + len(times) > number:
-            break  # what comes later in the file is shown later, except within a group of frames
+            break  # frames after this keyframe are shown later than those before it
         if packet.pts is not None and not packet.is_discard and _is_shown(video, packet):
             times.append(video.time(packet.pts))
     if not before <= number < before + len(times):
@@ -63,7 +63,7 @@ def of_frame(video: Video, number: int) -> int:
 
 
 def frames_from(video: Video, moment: int, until: int) -> Iterator[Shown]:
-    """From the frame shown at the moment on; whoever has enough at `until` stops."""
+    """The frames from the one shown at the moment on. They go on after `until`; the caller stops."""
     video.afford(_expected_frames(video, moment, until))
     first, rest = _first(video, moment)
     yield first
@@ -71,12 +71,12 @@ def frames_from(video: Video, moment: int, until: int) -> Iterator[Shown]:
 
 
 def all_frames(video: Video) -> Iterator[Shown]:
-    """Of a file that was just opened, from its first to its last."""
+    """All frames of a file that was just opened."""
     return _shown(video, None)
 
 
 def duration(video: Video) -> int | None:
-    """As the file says: until the end of its longest stream."""
+    """The duration that the file states, to the end of its longest stream."""
     if video.container.duration:
         return int(video.container.duration)
     if video.stream.duration and video.stream.time_base:
@@ -95,9 +95,9 @@ def _first(video: Video, moment: int) -> tuple[Shown, Iterator[Shown]]:
             frames = _shown(video, skip_before)
             first, last = _up_to(frames, moment)
             if first is None or last is None or (first.begins > moment and start is not None):
-                break  # too late: further back
+                break  # decoding began too late; the next start is further back
             if skip_before is not None and (last.begins < skip_before or moment >= last.ends):
-                continue  # one that was skipped may have been it
+                continue  # the moment's frame may have been skipped
             if moment > last.ends:
                 raise PastTheEnd(_past(video, moment, last))
             return last, frames
@@ -105,7 +105,8 @@ def _first(video: Video, moment: int) -> tuple[Shown, Iterator[Shown]]:
 
 
 def _first_without_index(video: Video, moment: int) -> tuple[Shown, Iterator[Shown]]:
-    """Reads on to the moment to learn where decoding begins, and then again: reading costs a hundredth of decoding."""
+    """Reads the packets up to the moment to find where decoding must begin, then opens the file again and decodes from
+    there. Reading takes a hundredth of the time of decoding."""
     video.begin_anew()
     passed = _packets_before(video, moment)
     for skipped in sorted({passed, 0}, reverse=True):
@@ -121,7 +122,8 @@ def _first_without_index(video: Video, moment: int) -> tuple[Shown, Iterator[Sho
 
 
 def _packets_before(video: Video, moment: int) -> int:
-    """Before the last keyframe but one: what follows a keyframe may be shown before it."""
+    """How many packets come before the last keyframe but one. The last keyframe would be too late, because frames that
+    follow it may be shown before it."""
     keyframes = [0]
     for place, packet in enumerate(_in_step(video)):
         stamp = packet.dts if packet.dts is not None else packet.pts
@@ -133,7 +135,8 @@ def _packets_before(video: Video, moment: int) -> int:
 
 
 def _in_step(video: Video) -> "Iterator[Packet[VideoStream]]":
-    """A recorder may write one recording after another into one stream, and each begins its clock anew."""
+    """The packets, as long as their clock runs forwards. A recorder may write several recordings into one stream, each
+    of which starts its clock again."""
     last: int | None = None
     for packet in video.packets():
         if video.has_no_index and packet.dts is not None:
@@ -144,7 +147,7 @@ def _in_step(video: Video) -> "Iterator[Packet[VideoStream]]":
 
 
 def _up_to(frames: Iterator[Shown], moment: int) -> tuple[Shown | None, Shown | None]:
-    """The first frame, and the one that is shown at the moment or is the last."""
+    """The first frame, and the frame shown at the moment, or the last frame if the moment is past it."""
     first = last = None
     for last in frames:
         first = first or last
@@ -154,7 +157,8 @@ def _up_to(frames: Iterator[Shown], moment: int) -> tuple[Shown | None, Shown | 
 
 
 def _skipping(video: Video, moment: int) -> list[int | None]:
-    """Until when frames are skipped that no other needs, in turn; None decodes all."""
+    """The times until which frames that no other frame refers to may be skipped, to be tried in turn; None skips
+    none."""
     if codec_name(video.stream) not in _CAN_SKIP:
         return [None]
     return [moment - round(_SURE * SECOND / (video.stream.average_rate or 25)), None]
@@ -164,12 +168,13 @@ def _seek(video: Video, start: int | None) -> None:
     try:
         video.seek(start)
     except av.FFmpegError:
-        # Matroska cannot seek before its first or without an index; from where it stands everything may still come
+        # Matroska cannot seek before its first entry or without an index; the frame may still come from the present
+        # position
         video.reading.check()
 
 
 def _shown(video: Video, skip_before: int | None, packets_skipped: int = 0) -> Iterator[Shown]:
-    """Each frame with its end, which is the beginning of the next."""
+    """Each frame with the time of its end, which is the beginning of the next."""
     held: tuple[VideoFrame, int] | None = None
     for frame in _decoded(video, skip_before, packets_skipped):
         stamp = frame.pts if frame.pts is not None else frame.dts
@@ -196,7 +201,7 @@ def _decoded(video: Video, skip_before: int | None, packets_skipped: int) -> Ite
 
 
 def _lasts(video: Video, frame: VideoFrame) -> int:
-    """The last frame has no next one: as long as it says, else as long as an average one."""
+    """How long the last frame lasts, as it has no next one: its own duration, or that of an average frame."""
     if frame.duration and video.stream.time_base:
         return max(1, round(frame.duration * video.stream.time_base * SECOND))
     return round(SECOND / (video.stream.average_rate or 25))
@@ -206,19 +211,20 @@ def _lasts(video: Video, frame: VideoFrame) -> int:
 
 
 def _listed(video: Video) -> list[int] | None:
-    """The decoding times of all frames that are shown, where the index has them all."""
+    """The decoding times of all frames that are shown, if the index has them all."""
     if not _lists_all_frames(video):
         return None
     return [entry.timestamp for entry in video.stream.index_entries if not entry.is_discard]
 
 
 def _lists_all_frames(video: Video) -> bool:
-    """An MP4 or MOV that is not fragmented; Matroska's index has some keyframes only."""
+    """Whether the index lists every frame: in an MP4 or MOV that is not fragmented. Matroska's has only some
+    keyframes."""
     return video.kind in ("mp4", "mov") and video.stream.frames > 0 and len(video.stream.index_entries) > 0
 
 
 def _is_shown(video: Video, packet: "Packet[VideoStream]") -> bool:
-    """VP8 has packets that only prepare later frames."""
+    """Whether a packet's frame is shown; VP8 has packets that only prepare later frames."""
     return codec_name(video.stream) != "vp8" or bool(memoryview(packet)[0] & 0x10)
 
 
@@ -226,7 +232,8 @@ def _is_shown(video: Video, packet: "Packet[VideoStream]") -> bool:
 
 
 def _expected_frames(video: Video, moment: int, until: int) -> float:
-    """From the keyframe before the moment, where the index says which; else of the moment alone."""
+    """An estimate of the frames to decode: from the keyframe before the moment, if the index has it; otherwise of the
+    moment alone."""
     entries = video.stream.index_entries
     if _lists_all_frames(video):
         begin = entries.search_timestamp(video.pts(moment))

@@ -1,4 +1,4 @@
-"""What can be wanted of a video, how much of a machine it may take, and how whoever wants it hears how far it is."""
+"""What can be asked of a video, how much of a machine it may take, and how progress is reported."""
 
 import re
 import unicodedata
@@ -9,7 +9,7 @@ from PIL import ImageColor
 
 from snapapp.media.errors import InvalidWish
 
-Progress = Callable[[int, str], None]  # a percentage and a step; what it raises ends the work
+Progress = Callable[[int, str], None]  # called with a percentage and a step; an exception that it raises ends the work
 
 MB = 1024 * 1024
 CARD_LENGTH = 48  # characters
@@ -21,10 +21,10 @@ class Limits:
     """How much of a machine one video may take."""
 
     max_pixels: int = 4096 * 4096
-    """Of one frame. The decoder keeps up to 20 of them: 8 bits at this size are 24 MB each."""
+    """Of one frame. The decoder keeps up to 20 frames, each of 24 MB at this size and 8 bits."""
 
     max_decoded_pixels: int = 20_000_000_000
-    """Of all frames that one moment costs: 2,400 at 4K, about half a minute on two cores."""
+    """Of all frames decoded for one moment: 2,400 at 4K, about half a minute on two cores."""
 
     max_preview_pixels: int = 500_000_000_000
     """Of a whole video that is made playable: more than two hours of 1080p at 30 frames a second."""
@@ -33,14 +33,14 @@ class Limits:
     """Read before the first packet; the index of a day at 60 frames a second has about 100 MB."""
 
     max_packet_bytes: int = 64 * MB
-    """Read from one packet to the next, so that a packet that claims the whole file does not fill the memory."""
+    """Read from one packet to the next, so that a packet that claims the whole file cannot fill the memory."""
 
     threads: int = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlay:
-    """Cards in a corner. Colours are names or #rrggbb, with an opacity after @ where it is not 1."""
+    """Text cards in a corner of the picture. A colour is a name or #rrggbb, with an opacity after @ if it is not 1."""
 
     cards: tuple[str, ...]
     shows_frame: bool
@@ -60,8 +60,8 @@ class Overlay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A moment, what is to be made of it, and how. `start_frame` wins over `start_seconds`. How much may be asked for
-    is not decided here: that is a rule of the product."""
+    """A moment, what is to be made of it, and how. `start_frame` wins over `start_seconds`. How long a moment may be is
+    a rule of the product, and not checked here."""
 
     start_seconds: float | None
     start_frame: int | None
@@ -70,7 +70,7 @@ class Wanted:
     fps: float
     max_width: int
     quality: int | None
-    """Of JPEGs on FFmpeg's scale, 2 is best and 10 smallest; None: PNGs, which lose nothing."""
+    """Of JPEGs on FFmpeg's scale, where 2 is best and 10 smallest; None makes PNGs, which are lossless."""
     overlay: Overlay | None
 
     @property
@@ -79,11 +79,11 @@ class Wanted:
 
 
 def unheard(*_: object) -> None:
-    """A Progress, for whoever does not want to know."""
+    """A Progress that does nothing."""
 
 
 def cards(subject_id: str, values: Iterable[str | float | None]) -> tuple[str, ...]:
-    """One card per attribute value that says something, the id when none does."""
+    """One card for each value that is not empty; the id if all are empty."""
     texts = [_card(value) for value in values]
     return tuple(text for text in texts if text) or (_card(subject_id),)
 
@@ -100,6 +100,6 @@ def color(text: str) -> tuple[int, int, int, int]:
 def _card(value: str | float | None) -> str:
     if isinstance(value, float | int):
         return f"{value:.10g}"
-    kept = "".join(" " if unicodedata.category(letter) in ("Cc", "Zl", "Zp") else letter for letter in value or "")
-    text = unicodedata.normalize("NFC", " ".join(kept.split()))
+    printable = "".join(" " if unicodedata.category(letter) in ("Cc", "Zl", "Zp") else letter for letter in value or "")
+    text = unicodedata.normalize("NFC", " ".join(printable.split()))
     return text if len(text) <= CARD_LENGTH else text[: CARD_LENGTH - 1].rstrip() + "…"

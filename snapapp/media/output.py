@@ -1,4 +1,4 @@
-"""Where the files of a moment go."""
+"""The interface by which the files of a moment are written."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,7 @@ class Output(Protocol):
     def write(self, name: str, data: bytes) -> None: ...
 
     def film(self, name: str) -> BinaryIO:
-        """Empty and without a buffer, to be written and read anywhere; closed by whoever asked for it."""
+        """An empty unbuffered file, seekable, for writing and reading. The caller closes it."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Cards with the subject's values, in a corner of a copy of the picture."""
+"""Draws cards with the subject's values in a corner of a copy of the picture."""
 
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -12,20 +12,20 @@ from snapapp.media.options import Overlay, color
 
 # Pillow's own font draws boxes instead of accents.
 _FONT = (Path(__file__).parent / "fonts" / "DejaVuSans-Bold.ttf").read_bytes()
-_SMALLEST = 8  # pixels: below, nobody reads it
+_SMALLEST = 8  # pixels: smaller text cannot be read
 _GAP = 4  # between cards
 
 
 @dataclass(slots=True)
 class Signboard:
-    """Draws the cards; keeps the last ones drawn, which are mostly the next ones as well."""
+    """Draws the cards. Keeps the cards drawn last, because the next frame mostly has the same."""
 
     overlay: Overlay
     _texts: tuple[str, ...] = ()
     _cards: Image.Image = field(default_factory=lambda: Image.new("RGBA", (1, 1)))
 
     def on(self, image: Image.Image, index: int, time: int) -> Image.Image:
-        """A copy with the cards on it. The index and the time are those of the frame."""
+        """A copy of the image with the cards on it. `index` and `time` are the frame's."""
         texts = (*self.overlay.cards, *self._about(index, time))
         if texts != self._texts:
             self._texts, self._cards = texts, _column(self.overlay, texts, image.size)
@@ -60,7 +60,7 @@ def _column(overlay: Overlay, texts: tuple[str, ...], size: tuple[int, int]) -> 
 
 
 def _fitting(font_size: int, texts: tuple[str, ...], width: int) -> tuple[ImageFont.FreeTypeFont, tuple[str, ...]]:
-    """The font made smaller until the longest text fits, and texts cut where even the smallest does not help."""
+    """A font in which the longest text fits, and the texts, cut if they do not fit even in the smallest font."""
     font = _font(font_size)
     longest = max(font.getlength(text) for text in texts)
     if longest > width:
@@ -76,7 +76,7 @@ def _cut(text: str, font: ImageFont.FreeTypeFont, width: int) -> str:
 
 @lru_cache(maxsize=8)
 def _font(size: int) -> ImageFont.FreeTypeFont:
-    # the plain layout: the other one depends on libraries that a machine may lack
+    # the basic layout, because the other needs libraries that a machine may lack
     return ImageFont.truetype(BytesIO(_FONT), size, layout_engine=ImageFont.Layout.BASIC)
 
 

@@ -1,4 +1,4 @@
-"""Stills as bytes."""
+"""Encodes pictures: JPEG, PNG, thumbnails and ThumbHash."""
 
 import base64
 import io
@@ -7,20 +7,20 @@ from PIL import Image
 from thumbhash import rgba_to_thumb_hash
 
 THUMBNAIL_WIDTH = 320
-_HASHED_WIDTH = 40  # a hash keeps 7 waves across: 100 pixels give the same one and take six times as long
+_HASHED_WIDTH = 40  # 100 pixels give the same hash and take six times as long, because a hash keeps only 7 waves across
 
-# FFmpeg's scale to Pillow's by the size of what comes out, the median of five pictures: footage with and without grain,
-# blurred footage, a fractal and a test card.
+# FFmpeg's scale to Pillow's, so that the files have equal sizes; the median of five pictures: footage with and without
+# grain, blurred footage, a fractal and a test card.
 _QUALITY = {2: 87, 3: 79, 4: 69, 5: 60, 6: 49, 7: 40, 8: 34, 9: 31, 10: 28}
 
 
 def jpeg(image: Image.Image, quality: int = 3) -> bytes:
-    """On FFmpeg's scale: 2 is best, 10 smallest."""
+    """The image as JPEG. `quality` is on FFmpeg's scale: 2 is best, 10 smallest."""
     return _saved(image, "JPEG", quality=_QUALITY[quality])
 
 
 def png(image: Image.Image) -> bytes:
-    return _saved(image, "PNG", compress_level=1)  # 6 is a fifth smaller and takes five times as long
+    return _saved(image, "PNG", compress_level=1)  # level 6 makes files a fifth smaller and takes five times as long
 
 
 def thumbnail(image: Image.Image) -> Image.Image:
@@ -34,7 +34,7 @@ def thumbhash(image: Image.Image) -> str:
 
 
 def _within(image: Image.Image, width: int) -> Image.Image:
-    """By the longer side, so that a tall picture is no larger than a wide one."""
+    """Scales the picture so that its longer side is at most `width`."""
     shrink = min(1.0, width / max(image.size))
     size = (max(1, round(image.width * shrink)), max(1, round(image.height * shrink)))
     return image.resize(size, Image.Resampling.BILINEAR, reducing_gap=2.0)

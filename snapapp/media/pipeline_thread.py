@@ -1,4 +1,4 @@
-"""A second thread for what follows decoding: FFmpeg and Pillow let go of the interpreter, so both cores work."""
+"""A second thread for the work after decoding. FFmpeg and Pillow release the interpreter's lock, so two cores work."""
 
 import threading
 from collections.abc import Callable
@@ -9,11 +9,11 @@ T = TypeVar("T")
 
 
 class Conveyor(Generic[T]):
-    """What is put on it is worked on in order. It is short, because each item is a whole frame."""
+    """A queue whose items a thread works on in order. It holds few items, because each is a whole frame."""
 
     def __init__(self, work: Callable[[T], None], length: int) -> None:
         self._work = work
-        self._items: Queue[list[T]] = Queue(length)  # an empty list is the end
+        self._items: Queue[list[T]] = Queue(length)  # an empty list marks the end
         self._failure: BaseException | None = None  # written by the thread, once
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="conveyor", daemon=True)
@@ -23,7 +23,7 @@ class Conveyor(Generic[T]):
         self._items.put([item])
 
     def finish(self) -> None:
-        """Waits for the last item."""
+        """Waits until the last item is done; raises what the thread raised."""
         self._items.put([])
         self._thread.join()
         self._check()
@@ -45,8 +45,8 @@ class Conveyor(Generic[T]):
     def _run(self) -> None:
         while item := self._items.get():
             if self._failure or self._stopping:
-                continue  # emptied, so that nobody waits for room
+                continue  # goes on taking items, so that `put` does not block
             try:
                 self._work(item[0])
-            except BaseException as failure:  # noqa: BLE001 - raised where the next item is put
+            except BaseException as failure:  # noqa: BLE001 - `put` and `finish` raise it
                 self._failure = failure

@@ -1,4 +1,5 @@
-"""A copy that every browser plays, whose times are those of the original: what is marked on it holds there."""
+"""Makes a copy that every browser plays, with the times of the original: a moment marked on the copy is valid for the
+original."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -32,30 +33,31 @@ def preview(
     progress: Progress = unheard,
     limits: Limits | None = None,
 ) -> Preview:
-    """Without sound. Writes one MP4 into an empty file without a buffer; a failure leaves it empty."""
+    """Writes the copy as one MP4, without sound, into an empty unbuffered file; a failure leaves the file empty."""
     limits = limits or Limits()
     try:
         with opened(source, limits) as video:
-            if not _fits(video):
-                return _coded(video, target, progress)
-            moved = _moved(video, target, progress)
-        if moved and _plays(target, limits):
-            return moved
+            if not _needs_no_coding(video):
+                return _encode(video, target, progress)
+            remuxed = _remux(video, target, progress)
+        if remuxed and _plays(target, limits):
+            return remuxed
         _empty(target)
         with opened(source, limits) as video:
-            return _coded(video, target, progress)
+            return _encode(video, target, progress)
     except BaseException:
         _empty(target)
         raise
 
 
-def _fits(video: Video) -> bool:
-    """Browsers play what is inside; only the Matroska around it is too much for them."""
+def _needs_no_coding(video: Video) -> bool:
+    """Whether browsers play the video stream as it is, and only its container, Matroska, must be replaced."""
     return video.kind == "mkv" and codec_name(video.stream) == "h264" and video.stream.pix_fmt == "yuv420p"
 
 
 def _plays(target: BinaryIO, limits: Limits) -> bool:
-    """What was damaged may be decoded on, and yet be worth nothing when only moved."""
+    """Whether the copied stream plays. A damaged video may be useless when its packets are only copied, although it can
+    be decoded."""
     return probe(target, limits).plays_in_browsers
 
 
@@ -64,15 +66,16 @@ def _empty(target: BinaryIO) -> None:
     target.truncate()
 
 
-def _moved(video: Video, target: BinaryIO, progress: Progress) -> Preview | None:
-    """Packet by packet into an MP4: seconds instead of minutes."""
-    told, ends, count = _Told(video, progress), 0, 0
+def _remux(video: Video, target: BinaryIO, progress: Progress) -> Preview | None:
+    """Copies the packets into an MP4 without coding them again, in seconds instead of minutes. None if there were
+    none."""
+    report, ends, count = _ProgressReport(video, progress), 0, 0
     with film(target) as file:
         stream = file.add_stream_from_template(video.stream, opaque=True)
-        for packet in _ordered(video.packets()):
+        for packet in _with_decoding_times(video.packets()):
             assert packet.pts is not None
             assert packet.dts is not None
-            told.reached(begins := video.time(packet.pts))
+            report.reached(begins := video.time(packet.pts))
             ends, count = max(ends, begins + round((packet.duration or 0) * packet.time_base * SECOND)), count + 1
             packet.pts, packet.dts = packet.pts - video.pts(0), packet.dts - video.pts(0)
             packet.stream = stream
@@ -80,9 +83,9 @@ def _moved(video: Video, target: BinaryIO, progress: Progress) -> Preview | None
     return Preview(ends / SECOND, count) if count else None
 
 
-def _ordered(packets: "Iterator[Packet[VideoStream]]") -> "Iterator[Packet[VideoStream]]":
-    """Matroska has no decoding times; FFmpeg finds them, but not for the first packets. There any do that rise and are
-    early enough."""
+def _with_decoding_times(packets: "Iterator[Packet[VideoStream]]") -> "Iterator[Packet[VideoStream]]":
+    """Packets with decoding times. Matroska has none; FFmpeg derives them, but not for the first packets, for which any
+    rising times that are early enough will do."""
     waiting: list[Packet[VideoStream]] = []
     for packet in packets:
         if packet.pts is None:
@@ -97,13 +100,13 @@ def _ordered(packets: "Iterator[Packet[VideoStream]]") -> "Iterator[Packet[Video
         waiting.clear()
 
 
-def _coded(video: Video, target: BinaryIO, progress: Progress) -> Preview:
+def _encode(video: Video, target: BinaryIO, progress: Progress) -> Preview:
     video.pixels_left = video.limits.max_preview_pixels
     video.afford(video.stream.frames)
-    told, place, writer = _Told(video, progress), None, None
+    report, place, writer = _ProgressReport(video, progress), None, None
     try:
         for shown in all_frames(video):
-            told.reached(shown.begins)
+            report.reached(shown.begins)
             place = place or studio(video, shown.frame, _MAX_WIDTH)
             writer = writer or ClipWriter(target, place.size, video.stream.average_rate, video.limits.threads)
             writer.add(place.picture(shown.frame), shown.begins, shown.ends)
@@ -111,15 +114,15 @@ def _coded(video: Video, target: BinaryIO, progress: Progress) -> Preview:
             writer.close()
     finally:
         if writer:
-            with suppress(OSError):  # whatever went wrong before is the thing to tell
+            with suppress(OSError):  # an earlier error is the one to report
                 writer.abandon()
     if not writer:
         raise Unreadable("the file contains no picture that can be decoded: it is damaged, or was cut off")
     return Preview(writer.ends / SECOND, writer.frame_count)
 
 
-class _Told:
-    """Progress by the percent, not by the frame."""
+class _ProgressReport:
+    """Reports progress once for each percent, not for each frame."""
 
     def __init__(self, video: Video, progress: Progress) -> None:
         self._lasts = duration(video)

@@ -1,4 +1,4 @@
-"""What a video is, without making anything of it."""
+"""Describes a video without making anything of it."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,7 +28,7 @@ _BROWSERS = {
     "webm": {"vp8", "vp9", "av1"},
 }
 _EIGHT_BITS = {"yuv420p", "yuvj420p"}
-_FASTEST = 1000  # frames a second; more is a file that does not know
+_FASTEST = 1000  # frames a second; a higher rate in a file means that it is unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,28 +37,29 @@ class Probe:
     container_format: str
     codec_name: str | None
     width: int | None
-    """As coded; see `rotation`."""
+    """Of the coded picture, before `rotation`."""
     height: int | None
     duration_seconds: float | None
     source_fps: float | None
     pixel_format: str | None
     reason: str | None
-    """Why it is not compatible, for a person."""
+    """Why the video cannot be used, for a person."""
 
     rotation: int
-    """Degrees clockwise by which a player turns it; what we make of it is upright."""
+    """Degrees clockwise by which a player turns the picture. Our frames and clips are upright already."""
     frame_count: int | None
-    """As the file says, where it does."""
+    """As the file states it, if it does."""
     has_audio: bool
     is_hdr: bool
-    """High dynamic range is not mapped to the ordinary one: the pictures will look pale."""
+    """High dynamic range. It is not converted, so the pictures will look pale."""
     plays_in_browsers: bool
     filmed_at: str | None
-    """As the camera wrote into the file, in ISO 8601 with an offset. Clocks of cameras may be wrong."""
+    """The time that the camera wrote into the file, in ISO 8601 with an offset. Cameras' clocks may be wrong."""
 
 
 def probe(source: BinaryIO, limits: Limits | None = None) -> Probe:
-    """Raises when the file cannot be opened; what can be opened and not used is described, with the reason."""
+    """Describes a video. A video that can be opened but not used is described with the reason; raises if it cannot be
+    opened."""
     limits = limits or Limits()
     with opened_unchecked(source, limits) as (container, kind, reading):
         stream = video_stream(container)
@@ -66,7 +67,7 @@ def probe(source: BinaryIO, limits: Limits | None = None) -> Probe:
             return _description(container, kind, None, problem=NoVideo("the file has no video stream"))
         if problem := why_not(stream, kind, limits):
             return _description(container, kind, stream, problem=problem)
-        return _decoded(made_ready(container, stream, kind, reading, limits))
+        return _describe_decoded(made_ready(container, stream, kind, reading, limits))
 
 
 def described(video: Video, rotation: int) -> Probe:
@@ -74,12 +75,12 @@ def described(video: Video, rotation: int) -> Probe:
 
 
 def clockwise(counterclockwise: float) -> int:
-    """In quarter turns: players make nothing of the rest either."""
+    """The rotation in degrees, rounded to quarter turns: players ignore the rest too."""
     return round(-counterclockwise / 90) % 4 * 90
 
 
-def _decoded(video: Video) -> Probe:
-    """With one frame decoded: only that proves it can be, and tells how it is turned."""
+def _describe_decoded(video: Video) -> Probe:
+    """Describes the video after decoding one frame, which proves that it can be decoded and has the rotation."""
     try:
         with in_words(video.reading):
             first = next(frames_from(video, 0, 0))
@@ -118,11 +119,12 @@ def _description(
     )
 
 
-def _filmed_at(said: dict[str, str]) -> str | None:
-    """Apple's key has the offset of the place, the other is in UTC. A camera without a clock writes 1904 or 1970."""
+def _filmed_at(metadata: dict[str, str]) -> str | None:
+    """When the video was filmed. Apple's key has the local offset, the other key is in UTC. A camera whose clock is not
+    set writes 1904 or 1970."""
     for key in ("com.apple.quicktime.creationdate", "creation_time"):
         try:
-            moment = datetime.fromisoformat(said.get(key, "").strip())
+            moment = datetime.fromisoformat(metadata.get(key, "").strip())
         except ValueError:
             continue
         if moment.tzinfo and 1980 <= moment.year < 9000:

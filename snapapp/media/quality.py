@@ -1,4 +1,4 @@
-"""What a frame is worth as evidence: black, frozen or blurred, measured on a small grey copy."""
+"""Measures whether a frame is black, frozen or blurred, on a small grey copy."""
 
 from dataclasses import dataclass
 
@@ -6,9 +6,9 @@ from PIL import Image, ImageChops, ImageFilter, ImageStat
 
 _WIDTH = 320
 _EDGES = ImageFilter.Kernel((3, 3), (0, 1, 0, 1, -4, 1, 0, 1, 0), scale=1, offset=128)
-_DARK = 32  # of 255
+_DARK = 32  # of 255; a darker pixel counts as black
 _BLACK_SHARE = 0.98
-_FROZEN_BELOW = 0.255  # mean difference of 255: one in a thousand, as FFmpeg's freezedetect has it
+_FROZEN_BELOW = 0.255  # mean difference, of 255: a thousandth, as in FFmpeg's freezedetect
 _BLURRED_BELOW = 40.0
 
 
@@ -19,7 +19,7 @@ class Quality:
     sharpness: float
     """Variance of the Laplacian: how much of the picture is edges."""
     change: float | None
-    """Mean difference to the frame before, of 255; none for the first."""
+    """Mean difference to the frame before, of 255; None for the first frame."""
     black: bool
     frozen: bool
     blurred: bool
@@ -31,7 +31,7 @@ def grey(image: Image.Image) -> Image.Image:
 
 
 def measured(picture: Image.Image, before: Image.Image | None) -> Quality:
-    """Of grey copies."""
+    """Measures a frame, given the grey copies of it and of the frame before."""
     histogram = picture.histogram()
     dark = sum(histogram[:_DARK]) / (picture.width * picture.height)
     sharpness = ImageStat.Stat(picture.filter(_EDGES)).var[0]

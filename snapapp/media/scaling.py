@@ -1,4 +1,4 @@
-"""Frames as they leave: upright, square pixels, even sizes, never larger than they came."""
+"""Scales and turns frames: the result is upright, has square pixels and even sizes, and is never enlarged."""
 
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -17,15 +17,15 @@ _TURNS: dict[int, list[tuple[str, str | None]]] = {
     270: [("transpose", "cclock")],
 }
 _UNSPECIFIED = 2
-_TALLEST = 4  # widths; a strip of 16 × 65,000 pixels is coded easily, and no JPEG
-_HD = 720  # lines; from there on a video that does not say has the colours of BT.709, as players take it
+_TALLEST = 4  # height at most, in widths: a video may have 16 × 65,000 pixels, which no JPEG can
+_HD = 720  # lines; a video without a stated colour space is taken as BT.709 from this height on, as players do
 
 
 @dataclass(slots=True)
 class Studio:
     rotation: int
     coded_size: tuple[int, int]
-    """What the decoded frame is scaled to, before it is turned."""
+    """The size to which a decoded frame is scaled, before it is turned."""
     _scaler: VideoReformatter = field(default_factory=VideoReformatter)
     _painter: VideoReformatter = field(default_factory=VideoReformatter)
     _turner: Graph | None = None
@@ -36,7 +36,7 @@ class Studio:
         return (height, width) if self.rotation in (90, 270) else (width, height)
 
     def picture(self, frame: VideoFrame) -> VideoFrame:
-        """Scaled and turned, as a clip wants it: yuv420p."""
+        """The frame scaled and turned, in yuv420p as a clip needs it."""
         colors = _colors(frame)
         scaled = self._scaler.reformat(
             frame,
@@ -64,7 +64,7 @@ class Studio:
 
 
 def studio(video: Video, frame: VideoFrame, max_width: int) -> Studio:
-    """For the frames of this video, by its first."""
+    """The Studio for a video, from its first frame."""
     rotation = clockwise(frame.rotation)
     ratio = video.stream.sample_aspect_ratio or 1
     width, height = float(frame.width), float(frame.height)
@@ -90,7 +90,7 @@ def _colors(frame: VideoFrame) -> Colorspace | None:
 
 def _turner(frame: VideoFrame, rotation: int) -> Graph:
     graph = Graph()
-    ticks = Fraction(1, SECOND)  # of no meaning here: times are given later
+    ticks = Fraction(1, SECOND)  # has no effect: times are set later
     nodes = [graph.add_buffer(width=frame.width, height=frame.height, format=frame.format, time_base=ticks)]
     nodes += [graph.add(name, argument) for name, argument in _TURNS[rotation]]
     graph.link_nodes(*nodes, graph.add("buffersink")).configure()

@@ -1,4 +1,4 @@
-"""What the doctor is told of the application, and what it looks at there besides the queue and its database."""
+"""The doctor's view of the application: its settings, and its checks besides those of the queue and its database."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -13,7 +13,7 @@ from snapapp.settings.table import Settings
 
 @lru_cache(maxsize=1)
 def house(settings: Settings, url: str) -> House:
-    """One a process, because checks may remember."""
+    """The same object in the whole process, because checks may remember what they found."""
     return House(
         jobs=settings.jobs(url),
         connections=database.connections_needed(settings),

@@ -1,4 +1,5 @@
-"""The settings of the process in which a job runs, read from its environment: a processor is handed none."""
+"""The settings of the process in which a job runs. They are read from its environment, because processors are called
+with the job alone."""
 
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""The doctor's check of the cluster on whose nodes children run."""
+"""The doctor's check of the cluster whose nodes run child processes."""
 
 from collections.abc import Iterator
 from time import monotonic
@@ -7,34 +7,34 @@ from snapapp.jobs.doctor.finding import Finding, Patient, Severity
 from snapapp.jobs.errors import JobsError
 
 NAME = "compute"
-_GOOD_FOR = 60.0  # seconds: each look is a connection to the scheduler, and two lines in its log
+_GOOD_FOR = 60.0  # seconds: each look opens a connection to the scheduler, which logs two lines
 
 
 class ComputeCheck:
-    """What is well is believed for a minute, and what is not is looked at each time."""
+    """The check. A good result is kept for a minute; after a bad one each examination looks again."""
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._well: list[Finding] = []  # written by whoever examines, as is the next
+        self._well: list[Finding] = []  # both are written by the thread that examines
         self._looked = float("-inf")
 
     def __call__(self, _: Patient) -> Iterator[Finding]:
         if not self._well or monotonic() - self._looked > _GOOD_FOR:
-            found = list(_findings(self._address))
-            self._well = [each for each in found if each.severity is Severity.OK]
+            findings = list(_findings(self._address))
+            self._well = [each for each in findings if each.severity is Severity.OK]
             self._looked = monotonic()
-            return iter(found)
+            return iter(findings)
         return iter(self._well)
 
 
 def said(address: str) -> str:
-    """The same in a line, for whoever deploys."""
+    """What the check saw, in one line, for `check-deploy`."""
     return next(_findings(address)).saw.rstrip(".")
 
 
 def _findings(address: str) -> Iterator[Finding]:
     try:
-        from snapapp.jobs.compute.look import look  # Dask, which is an extra
+        from snapapp.jobs.compute.look import look  # needs Dask, which is an extra
 
         seen = look(address)
     except ModuleNotFoundError as error:

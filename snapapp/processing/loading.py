@@ -1,4 +1,4 @@
-"""What a process knows of job kinds: the product's, and those that the settings name."""
+"""Loads the job kinds into a process: the product's, and those that the settings name."""
 
 import logging
 import os
@@ -22,7 +22,7 @@ _PRODUCT = ("snapapp.processing.processors", "snapapp.demo.kinds")
 
 def load(settings: Settings) -> None:
     """Imports the modules that declare processors and schedules: those that the settings name, and the product's."""
-    here = str(Path.cwd())  # where people keep the modules they name; children look there as well
+    here = str(Path.cwd())  # the settings may name modules in the current folder; children look there too
     if here not in sys.path:
         sys.path.append(here)
     for module in settings.processors:
@@ -43,8 +43,8 @@ def _load_named(module: str) -> None:
         registry.load((module,))
     except ImportError as error:
         raise SnapError(f"SNAPAPP_PROCESSORS names {module}, which cannot be imported: {error}") from error
-    its = {processor.function.__module__ for processor in registry.default}
-    if _declared() == before and not any(f"{name}.".startswith(f"{module}.") for name in its):
+    modules = {processor.function.__module__ for processor in registry.default}
+    if _declared() == before and not any(f"{name}.".startswith(f"{module}.") for name in modules):
         place = getattr(sys.modules[module], "__file__", None) or "a folder"
         _log.warning("SNAPAPP_PROCESSORS names %s, which declares no processor and no schedule: %s", module, place)
 
@@ -55,16 +55,18 @@ def _declared() -> int:
 
 
 def trace(settings: Settings) -> None:
-    """Draws what happens in this process, if the settings want it; `tracing.stop()` ends it."""
+    """Starts tracing in this process if the settings ask for it; `tracing.stop()` ends it."""
     if settings.traces is not None:
-        os.environ |= settings.traces  # where the SDK looks, for some when it is imported; a file's are not there
-        from snapapp.jobs.tracing import spans  # an extra
+        # the SDK reads the environment, partly on import; values of the env file are not in it yet
+        os.environ |= settings.traces
+        from snapapp.jobs.tracing import spans  # needs an extra
 
         spans.start(version=__version__)
 
 
 def runtime(url: str, adapt: Callable[[JobsSettings], JobsSettings]) -> Runtime:
-    """For a worker process that a supervisor started: it reads the environment itself, so that a restart renews it."""
+    """The runtime of a worker process that a supervisor started. The process reads the settings itself, so that a
+    restart applies changed ones."""
     settings = from_environment()
     logs.set_up(settings)
     load(settings)

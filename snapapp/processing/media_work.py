@@ -1,6 +1,6 @@
-"""What a child does with a video: opens it, has it decoded by a process that can do nothing else, and puts what was
-made into storage. Failures that another attempt cannot mend are told from those that it may (D8): the first are
-`Permanent`, in words for the person who marked the moment."""
+"""What a child process does with a video: it opens the video, has a decoder process decode it, and stores the results.
+A failure that another attempt cannot mend (D8) becomes `Permanent`, in words for the person who marked the moment; any
+other failure is tried again."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from snapapp.processing.decoder.wire import Garbled
 from snapapp.settings.table import Settings
 from snapapp.storage import NotStored, Storage, keys
 
-DECODERS = Decoders(WORK)  # of this process
+DECODERS = Decoders(WORK)  # shared by all jobs of this process
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +33,18 @@ class MediaWork:
         return cls(storage.from_settings(settings), sources.Limits.of(settings), settings.data_dir / "scratch")
 
     def snap(self, job: Job) -> dict[str, Any]:
-        """The evidence of a moment, under a prefix that no other attempt writes to."""
+        """Makes the evidence of a snap, under a prefix that no other attempt writes to."""
         assert job.snap_id is not None
         return self._evidence(job, keys.of_attempt(job.snap_id, job.lease_seq))
 
     def frames(self, job: Job) -> dict[str, Any]:
-        """The same of a moment that is no snap."""
+        """Makes the evidence of a moment for a request without a snap."""
         return self._evidence(job, f"{job.payload['folder']}{job.lease_seq}/")
 
     def probe(self, job: Job) -> dict[str, Any]:
         with self._decoded("probe", job) as made:
-            found: dict[str, Any] = made.told
-            return found
+            description: dict[str, Any] = made.told
+            return description
 
     def preview(self, job: Job) -> None:
         with self._decoded("preview", job) as made:
@@ -64,7 +64,7 @@ class MediaWork:
     @contextmanager
     def _decoded(self, what: str, job: Job) -> Iterator[Made]:
         with judged():
-            self.decoders.start()  # it gets ready while the video is opened
+            self.decoders.start()  # the fork server starts while the video is opened
             with (
                 self._video(job.payload["video"]) as video,
                 self.decoders.run(f"{WORK}:{what}", job.payload, video, self.scratch, job.update_progress) as made,
@@ -78,12 +78,12 @@ class MediaWork:
                 yield stored
         else:
             with sources.open_remote(place["url"], self.fetching) as remote:
-                yield remote  # type: ignore[misc]  # it reads, seeks and tells, which is all that is asked of it
+                yield remote  # type: ignore[misc]  # it can read, seek and tell, and no more is needed
 
 
 @cache
 def here() -> MediaWork:
-    """One for each process."""
+    """The one MediaWork of this process."""
     return MediaWork.of(child_settings.settings())
 
 
@@ -98,11 +98,11 @@ def judged() -> Iterator[None]:
 
 
 def evidence_of(made: Made, prefix: str) -> dict[str, Any]:
-    """As `snaps.Evidence` takes it. Whatever names a file names one of this attempt's own."""
-    told, extras = made.told, made.told["extras"]
-    named = {told["clip"]["file_name"], extras["poster"], extras["thumbnail"]}
-    named |= {each["file_name"] for each in (*told["frames"], *extras["artefacts"])}
-    named |= {each["clean_file_name"] for each in told["frames"] if each["clean_file_name"] is not None}
-    if unknown := named - {*made.names}:
+    """The result as `snaps.Evidence` takes it. Every file name in it must be of a file that this attempt made."""
+    answer, extras = made.told, made.told["extras"]
+    named_files = {answer["clip"]["file_name"], extras["poster"], extras["thumbnail"]}
+    named_files |= {each["file_name"] for each in (*answer["frames"], *extras["artefacts"])}
+    named_files |= {each["clean_file_name"] for each in answer["frames"] if each["clean_file_name"] is not None}
+    if unknown := named_files - {*made.names}:
         raise Garbled(f"files that were not made are named: {sorted(map(str, unknown))[:3]}")
-    return {**told, "media_prefix": prefix}
+    return {**answer, "media_prefix": prefix}

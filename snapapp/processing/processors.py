@@ -1,8 +1,8 @@
-"""The product's kinds, declared. Whatever touches a video runs in a child: it may be anybody's, and decoders have been
-broken into before.
+"""Declares the product's job kinds. Whatever reads a video runs in a child process, because a hostile video may take
+its decoder over.
 
-Every worker imports this module, and every child; so what does the work is imported with the first job that needs it
-(PyAV, Pillow, SQLAlchemy and the domain take 60 MB)."""
+Every worker and every child imports this module. So the modules that do the work are imported with the first job that
+needs them (PyAV, Pillow, SQLAlchemy and the domain take 60 MB)."""
 
 from datetime import timedelta
 from typing import Any
@@ -14,7 +14,7 @@ from snapapp.jobs import Job, processor, scheduled
 from snapapp.jobs.registry import later
 from snapapp.processing import child_settings, scratch
 
-_HEAVY, _LIGHT = "media", "light"  # a long clip never keeps a probe waiting
+_HEAVY, _LIGHT = "media", "light"  # two queues, so that a long clip never makes a probe wait
 
 
 @processor(
@@ -78,7 +78,7 @@ processor(
     queue=_LIGHT,
     timeout=timedelta(seconds=30),
     max_attempts=10,
-    wait=wait_random_exponential(multiplier=5, max=timedelta(hours=1)),  # ten attempts: some two hours
+    wait=wait_random_exponential(multiplier=5, max=timedelta(hours=1)),  # ten attempts take about two hours
 )(later("snapapp.processing.webhook_delivery:send"))
 
 processor(kinds.FORGET, queue=_LIGHT)(later("snapapp.processing.sweep:forget"))
@@ -90,5 +90,6 @@ scheduled(cron="30 3 * * *", name=kinds.SWEEP, timeout=timedelta(hours=1))(
 
 @scheduled(every=timedelta(minutes=1), scope="process")
 def sweep_scratch() -> None:
-    """A child that is killed leaves its folder; the next job removes it too, but there may be none for long."""
+    """Removes the folders of killed child processes. The next job would remove them too, but it may be a long time
+    until there is one."""
     scratch.sweep(child_settings.settings().data_dir / "scratch")

@@ -1,4 +1,4 @@
-"""The queue as the domain's use cases know it: functions in a frozen value."""
+"""The queue's functions that the domain's use cases call, as one frozen value."""
 
 from contextlib import suppress
 from uuid import UUID
@@ -14,16 +14,16 @@ from snapapp.jobs.rows import lifecycle
 
 
 def _lock(db: Session, tenant: str, snap_id: UUID) -> int | None:
-    """Before the snap's own row is locked: a worker that settles goes in that order, and in the other one the two could
-    wait for each other."""
-    its = select(ProcessingJob.id).where(
+    """Locks the job of a snap. Callers do so before they lock the snap's row, in the same order as a worker that
+    settles the job: in the other order the two could deadlock."""
+    jobs_of_snap = select(ProcessingJob.id).where(
         ProcessingJob.snap_id == snap_id, ProcessingJob.tenant == tenant, ProcessingJob.kind == kinds.SNAP
     )
-    return db.scalar(its.order_by(ProcessingJob.id.desc()).limit(1).with_for_update())
+    return db.scalar(jobs_of_snap.order_by(ProcessingJob.id.desc()).limit(1).with_for_update())
 
 
 def _give_up(db: Session, job_id: int) -> None:
-    with suppress(IllegalTransition):  # it has ended
+    with suppress(IllegalTransition):  # the job has ended
         lifecycle.cancel(db, job_id)
 
 

@@ -1,5 +1,5 @@
-"""Folders for work in progress. Each is locked by whoever works in it, so what a killed child left is told from what
-a living one still needs, whatever process ids say."""
+"""Folders for work in progress. The process that works in a folder holds a lock on it, so a folder that a killed
+process left can be told from one in use. Process ids would not do, because the system reuses them."""
 
 import fcntl
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @contextmanager
 def folder(under: Path) -> Iterator[Path]:
-    """An empty folder, removed in the end. Folders that killed processes left are removed first."""
+    """An empty folder, which is removed at the end. Folders that killed processes left are removed first."""
     under.mkdir(parents=True, exist_ok=True, mode=0o700)
     sweep(under)
     path, lock = _locked(under)
@@ -24,7 +24,7 @@ def folder(under: Path) -> Iterator[Path]:
 
 
 def sweep(under: Path) -> int:
-    """Removes what nobody holds any more; returns how many."""
+    """Removes the folders that no process holds; returns how many."""
     return sum(_is_removed(path) for path in under.iterdir()) if under.is_dir() else 0
 
 
@@ -33,7 +33,7 @@ def _locked(under: Path) -> tuple[Path, int]:
         path = Path(tempfile.mkdtemp(dir=under))
         lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if path.exists():  # a sweep may have come between the making and the locking
+        if path.exists():  # a sweep may have removed the folder before it was locked
             return path, lock
         os.close(lock)
 

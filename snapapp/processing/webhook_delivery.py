@@ -1,4 +1,4 @@
-"""Telling others what became of a snap: a job for each webhook, so a receiver that is away is told when it is back."""
+"""Calls webhooks, one job for each call, so a receiver that cannot be reached is called again later."""
 
 import hashlib
 import hmac
@@ -20,11 +20,12 @@ _WITHIN = timedelta(seconds=15)  # for an answer
 
 
 def send(job: Job) -> dict[str, Any]:
-    """Signed over its time and its body: `X-Snapapp-Signature: t=…,v1=HMAC-SHA256("t.body")`."""
-    told = _told(job)
-    if told is None:
+    """Sends one call. Its signature covers the time and the body: `X-Snapapp-Signature:
+    t=…,v1=HMAC-SHA256("t.body")`."""
+    call = _call_of(job)
+    if call is None:
         return {"sent": False}
-    url, secret, body = told
+    url, secret, body = call
     moment = int(time())
     headers = {
         "Content-Type": "application/json",
@@ -55,17 +56,18 @@ def signature(secret: str, moment: int, body: bytes) -> str:
     return hmac.new(secret.encode(), f"{moment}.".encode() + body, hashlib.sha256).hexdigest()
 
 
-def _told(job: Job) -> tuple[str, str, bytes] | None:
-    """The URL, the secret and the body, as they are now. None: the webhook or the snap is gone."""
+def _call_of(job: Job) -> tuple[str, str, bytes] | None:
+    """The URL, the secret and the body of the call, from the rows as they are now. None if the webhook or the snap is
+    gone."""
     event, snap_id = job.payload["event"], UUID(job.payload["snap_id"])
-    with job.connection() as db, scope(db, job.tenant) as own:
-        wanting = webhooks.wanting(own, job.tenant, event)
-        found = [hook for hook in wanting if hook.id == job.payload["webhook_id"]]
+    with job.connection() as db, scope(db, job.tenant) as as_tenant:
+        wanting = webhooks.wanting(as_tenant, job.tenant, event)
+        hooks = [hook for hook in wanting if hook.id == job.payload["webhook_id"]]
         try:
-            snap = snaps.read(own, job.tenant, snap_id)
+            snap = snaps.read(as_tenant, job.tenant, snap_id)
         except SnapNotFound:
             return None
-    if not found:
+    if not hooks:
         return None
     body = {
         "event": event,
@@ -76,7 +78,7 @@ def _told(job: Job) -> tuple[str, str, bytes] | None:
         "error": snap.error,
         "processedAt": snap.processed_at.isoformat() if snap.processed_at else None,
     }
-    [hook] = found
+    [hook] = hooks
     return hook.url, hook.secret, json.dumps(body, ensure_ascii=False).encode()
 
 

@@ -1,10 +1,11 @@
-"""Remote videos as seekable binary files: guarded, fetched in ranges, cached on local disk.
+"""Opens remote videos as seekable binary files, which are fetched in ranges from guarded addresses and cached on disk.
 
     with open_remote(url, Limits.of(settings)) as file:
         ...
 
-To read: `remote` (the file), `cache` (its blocks on disk), `http_client` (requests and what their answers mean),
-`connection` (waiting with a limit), `guard` (where we go), `limits`, `errors`. `post` sends, under the same guard.
+Read `remote` (the file), `cache` (its blocks on disk), `http_client` (requests and their answers), `connection`
+(connections with time limits), `guard` (which addresses are allowed), `limits`, `errors`. `post` sends a message under
+the same guard.
 """
 
 from snapapp.sources.errors import Reason, SourceError, SourceRefused, SourceUnavailable

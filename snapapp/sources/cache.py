@@ -1,8 +1,7 @@
-"""The bytes of remote videos on local disk, block by block, shared by every process that reads the same video.
-
-An entry is one sparse file for one version of one URL. Each block stands beside its checksum and counts only while
-that is right: a torn write, a power cut or two writers at once cost a fetch and can never show wrong bytes, so there
-are no temporary files, no journal and no fsync. Without a cache the same file has no name, and the kernel removes it.
+"""Caches remote videos on local disk, block by block, for all processes that read the same video. An entry is one
+sparse file for one version of one URL. Each block is stored with its checksum and used only if that is right. So a torn
+write, a power cut or two writers at once cost another fetch but never yield wrong bytes, and no temporary files,
+journal or fsync are needed. Without a cache the blocks are in a file without a name, which the kernel removes.
 """
 
 import errno
@@ -28,15 +27,16 @@ _PAUSE = 0.01  # seconds
 
 
 class Blocks:
-    """The blocks of one version, as far as they are here. Close it; an entry stays, a file without a name goes."""
+    """The blocks of one version that are on disk. `close` keeps an entry of the cache, and removes a file without a
+    name."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._is_open = True
-        self._is_patient = True  # until it has waited in vain
+        self._is_patient = True  # False once waiting for another process took too long
 
     def has(self, index: int) -> bool:
-        """Whether it was put; only `get` knows whether it is sound."""
+        """Whether the block was written; only `get` checks it."""
         return any(os.pread(self._descriptor, _CHECKSUM, index * _RECORD))
 
     def get(self, index: int, length: int) -> bytes | None:
@@ -50,8 +50,8 @@ class Blocks:
 
     @contextmanager
     def turn(self, within: float) -> Iterator[bool]:
-        """One process at a time fetches; the others find what it brought, and hear that they have waited. Whoever
-        has waited long enough fetches as well, since the same bytes twice do no harm."""
+        """Lets one process at a time fetch. Yields whether this one waited for another, whose blocks may then be there.
+        After `within` seconds it fetches as well, since fetching the same bytes twice does no harm."""
         until = time.monotonic() + within
         has_waited = False
         while not self._is_free() and self._is_patient:
@@ -64,7 +64,7 @@ class Blocks:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Twice is fine."""
+        """Closes the file. Calling it twice does no harm."""
         if self._is_open:
             self._is_open = False
             os.close(self._descriptor)
@@ -78,8 +78,8 @@ class Blocks:
 
 
 class Cache:
-    """The folder of entries, kept under its bound by removing what was opened longest ago. Removing what somebody
-    reads is fine: the file loses its name and lives until it is closed."""
+    """The folder of entries. It is kept below its limit by removing the entries that were opened longest ago. An entry
+    in use may be removed too: its file lives until it is closed."""
 
     def __init__(self, limits: Limits) -> None:
         self._folder = limits.folder
@@ -89,12 +89,12 @@ class Cache:
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def has_begun(self, origin: Place) -> bool:
-        """Whether some version's first block is here, so that opening need not fetch it."""
+        """Whether the first block of some version is cached, so that opening need not fetch it."""
         return any(_begins(path) for path in self._entries(f"{_digest(origin.url)}-*"))
 
     def blocks(self, origin: Place, version: Version) -> Blocks:
-        """Those of this version. Where no cache is wanted, or the server gives nothing to tell versions by, they are
-        nobody else's."""
+        """The blocks of this version. They are not shared if there is no cache, or if the server sends nothing to tell
+        versions apart."""
         self.make_room()
         with _needing_room():
             if self._bound == 0 or self._folder is None or not version.is_known:
@@ -102,8 +102,8 @@ class Cache:
             return _named(self._folder / f"{_digest(origin.url)}-{_digest(repr(version))}{_SUFFIX}")
 
     def make_room(self) -> None:
-        """Safe at any time, from any number of processes."""
-        used = [found for path in self._entries("*") if (found := _stat(path))]
+        """Removes entries until the folder is below its limit. Safe at any time, in any number of processes."""
+        used = [entry for path in self._entries("*") if (entry := _stat(path))]
         total = sum(stat.st_blocks * 512 for _, stat in used)
         for path, stat in sorted(used, key=lambda each: each[1].st_mtime_ns):
             if total <= self._bound:
@@ -139,7 +139,7 @@ def _needing_room() -> Iterator[None]:
 
 def _write(descriptor: int, record: bytes, offset: int) -> None:
     written = os.pwrite(descriptor, record, offset)
-    if written < len(record):  # a disk that fills up takes a part first
+    if written < len(record):  # a disk that fills up takes only a part of the last write
         _write(descriptor, record[written:], offset + written)
 
 

@@ -1,4 +1,5 @@
-"""A connection to an address that the guard has judged, whose every wait for a byte is counted."""
+"""Connections to addresses that the guard has approved. All time spent waiting for the network counts towards a
+limit."""
 
 import http.client
 import socket
@@ -11,12 +12,12 @@ from typing import Any
 
 from snapapp.sources.guard import Address, Place
 
-_CONNECT_WITHIN = 5.0  # seconds; then the next address, as IPv6 leads nowhere in more places than it should
+_CONNECT_WITHIN = 5.0  # seconds; then the next address is tried, because IPv6 is broken in many networks
 
 
 class Pace:
-    """How long the network may still keep us waiting, in all and at a time. Only what happens while it is `running`
-    counts. One thread uses it."""
+    """How long we may still wait for the network, in all and at a time. Only time spent in `running` counts. Used by
+    one thread."""
 
     def __init__(self, total: timedelta, stall: timedelta) -> None:
         self._left = total.total_seconds()
@@ -36,7 +37,7 @@ class Pace:
         return self._left if self._until is None else max(0.0, self._until - monotonic())
 
     def allowance(self) -> float:
-        """Seconds that the next wait may take; TimeoutError when there are none."""
+        """The seconds that the next wait may take; raises TimeoutError if there are none left."""
         left = self.left
         if left <= 0:
             raise TimeoutError("the time for this source is over")
@@ -44,7 +45,8 @@ class Pace:
 
 
 class _PacedSocket(socket.socket):
-    """A plain timeout starts anew with each byte, so a server that sends one now and then could hold us for ever."""
+    """A socket that counts its waits. A plain timeout starts again with each byte, so a server that sends a byte now
+    and then could hold us for ever."""
 
     pace: Pace
 
@@ -62,7 +64,7 @@ class _PacedTLSSocket(ssl.SSLSocket):
 
 
 def trusted() -> ssl.SSLContext:
-    """The system's authorities, or those that SSL_CERT_FILE names."""
+    """A TLS context with the system's certificate authorities, or those of SSL_CERT_FILE."""
     context = ssl.create_default_context()
     context.sslsocket_class = _PacedTLSSocket
     return context
@@ -70,69 +72,70 @@ def trusted() -> ssl.SSLContext:
 
 class _Response(http.client.HTTPResponse):
     def _read_next_chunk_size(self) -> int:
-        """The library takes -1 for a size, and then everything that comes into memory."""
-        size = int(super()._read_next_chunk_size())  # type: ignore[misc]  # not among what is typed
+        """Refuses a negative chunk size, with which http.client would read everything that comes into memory."""
+        size = int(super()._read_next_chunk_size())  # type: ignore[misc]  # a private method, without types
         if size < 0:
             raise ValueError(f"a chunk of {size} bytes")
         return size
 
 
 class Connection(http.client.HTTPConnection):
-    """To one of the given addresses. The host's name is left to TLS, which checks it, and to the Host header."""
+    """A connection to one of the given addresses. The host's name is used by TLS, which checks it, and in the Host
+    header."""
 
     response_class = _Response
 
     def __init__(self, place: Place, addresses: Sequence[Address], pace: Pace) -> None:
         super().__init__(place.host, place.port)
-        self.default_port = 443 if place.scheme == "https" else 80  # else Host would say :443
+        self.default_port = 443 if place.scheme == "https" else 80  # otherwise the Host header would have :443
         self._is_secure = place.scheme == "https"
         self._addresses = addresses
         self._pace = pace
 
     def connect(self) -> None:
-        plain = self._reached()
-        self.sock = self._secured(plain) if self._is_secure else plain
+        plain = self._connect_to_any()
+        self.sock = self._with_tls(plain) if self._is_secure else plain
 
     def leads_to(self, place: Place) -> bool:
-        """False as well where the server has asked to close it."""
+        """Whether the connection is open and leads to this place."""
         is_secure = place.scheme == "https"
         return self.sock is not None and (self.host, self.port, self._is_secure) == (place.host, place.port, is_secure)
 
     def hurry(self) -> None:
-        """Before each request: sending has a deadline too."""
+        """Sets the timeout before a request, because sending must end in time too."""
         if self.sock is not None:
             self.sock.settimeout(self._pace.allowance())
 
-    def _reached(self) -> _PacedSocket:
+    def _connect_to_any(self) -> _PacedSocket:
         failure = OSError("it has no address")
         for address in self._addresses:
             within = min(self._pace.allowance(), _CONNECT_WITHIN)
             try:
-                return self._reach(address, within)
+                return self._connect_to(address, within)
             except TimeoutError:
                 failure = OSError(f"it did not answer within {within:.0f} s")
             except OSError as error:
                 failure = error
         raise failure
 
-    def _reach(self, address: Address, within: float) -> _PacedSocket:
-        reached = _PacedSocket(socket.AF_INET if address.version == 4 else socket.AF_INET6, socket.SOCK_STREAM)
+    def _connect_to(self, address: Address, within: float) -> _PacedSocket:
+        connection = _PacedSocket(socket.AF_INET if address.version == 4 else socket.AF_INET6, socket.SOCK_STREAM)
         try:
-            reached.pace = self._pace
-            reached.settimeout(within)
-            reached.connect((str(address), self.port))
-            reached.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.pace = self._pace
+            connection.settimeout(within)
+            connection.connect((str(address), self.port))
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except BaseException:
-            reached.close()
+            connection.close()
             raise
-        return reached
+        return connection
 
-    def _secured(self, plain: _PacedSocket) -> ssl.SSLSocket:
+    def _with_tls(self, plain: _PacedSocket) -> ssl.SSLSocket:
         try:
             plain.settimeout(self._pace.allowance())
-            secured = trusted().wrap_socket(plain, server_hostname=self.host)
+            tls_socket = trusted().wrap_socket(plain, server_hostname=self.host)
         except BaseException:
             plain.close()
             raise
-        secured.pace = self._pace  # type: ignore[attr-defined]  # it is a _PacedTLSSocket
-        return secured
+        tls_socket.pace = self._pace  # type: ignore[attr-defined]  # the context makes _PacedTLSSockets
+        return tls_socket

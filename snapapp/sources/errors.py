@@ -1,5 +1,5 @@
-"""Why a remote video cannot be read, in words for the person who gave its URL. What the job does next depends on the
-class alone: `SourceRefused` will be the same tomorrow, `SourceUnavailable` is worth another attempt."""
+"""Why a remote video cannot be read, in words for the person who gave its URL. The class alone decides what the job
+does next: after `SourceUnavailable` it tries again, after `SourceRefused` it does not."""
 
 from enum import StrEnum
 
@@ -23,12 +23,13 @@ class Reason(StrEnum):
 
 
 class SourceError(SnapError):
-    """A remote video cannot be read. The message shows no query of a URL and no address: both may be secrets."""
+    """A remote video cannot be read. The message has neither a URL's query nor an IP address, because both may be
+    secrets."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         self.reason = reason
         self.message = message
-        super().__init__(reason, message)  # both, so that it can be pickled on its way out of a child
+        super().__init__(reason, message)  # both arguments, so that the error can be pickled in a child process
 
     def __str__(self) -> str:
         return self.message
@@ -43,4 +44,4 @@ class SourceUnavailable(SourceError):
 
 
 class Dropped(SourceUnavailable):
-    """The connection ended before its answer did. What is missing may be asked for again at once."""
+    """The connection ended before the answer did. The rest may be requested again at once."""

@@ -1,5 +1,5 @@
-"""Where a URL leads and whether we go there. A name is looked up once for each connection, every address it has is
-judged, and the connection goes to one of those very addresses: a second lookup could answer differently."""
+"""Decides whether a URL may be fetched. A name is looked up once for each connection, all its addresses are judged, and
+the connection goes to one of these addresses: a second lookup could answer differently."""
 
 import ipaddress
 import re
@@ -24,12 +24,12 @@ _HOST = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _UNQUOTED = "!$%&'()*+,/:;=?@[]~"
 
-# What browsers refuse above the reserved ports: NFS, SIP, X11, IRC and their kin.
+# Ports above 1023 that browsers refuse: NFS, SIP, X11, IRC and the like.
 _NOT_FOR_HTTP = frozenset(
     [1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6566, *range(6665, 6670), 6679, 6697, 10080]
 )
 
-# Written out, because what Python calls global has changed between its releases.
+# Written out, because Python's `is_global` has changed between releases.
 _FORBIDDEN = tuple(
     map(
         ipaddress.ip_network,
@@ -57,14 +57,14 @@ _FORBIDDEN = tuple(
         ],
     )
 )
-# All that is public in IPv6 lies in here; mapped IPv4, NAT64, unique local, link-local and multicast do not.
+# All public IPv6 addresses are in here; mapped IPv4, NAT64, unique local, link-local and multicast are not.
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
 _ISATAP = (0x00005EFE, 0x02005EFE)  # wraps IPv4 under any prefix
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A URL taken apart: the host in ASCII and lower case, the path with its query as a request line takes it."""
+    """A URL in parts: the host in ASCII and lower case, the path with its query as in a request line."""
 
     scheme: str
     host: str
@@ -82,12 +82,12 @@ class Place:
 
     @property
     def shown(self) -> str:
-        """For messages: without the query, where signatures are."""
+        """The URL for messages, without the query, which may hold signatures."""
         text = self.url.partition("?")[0]
         return text if len(text) <= 200 else f"{text[:200]}…"
 
     def beyond(self, location: str) -> "Place":
-        """Where a redirect from here leads. Headers are bytes, whatever they mean: those beyond ASCII are quoted."""
+        """Where a redirect from here leads. Bytes of the header beyond ASCII are percent-encoded."""
         try:
             return place(urljoin(self.url, quote(location.encode("latin-1"), safe=_UNQUOTED + "#")))
         except ValueError:
@@ -95,7 +95,7 @@ class Place:
 
 
 def place(url: str) -> Place:
-    """Takes a URL apart, or says what is wrong with it."""
+    """Parses a URL, or raises what is wrong with it."""
     url = url.strip(" ")
     if len(url) > LONGEST_URL:
         raise _refused_url(f"The URL has {len(url)} characters, more than {LONGEST_URL}")
@@ -115,11 +115,11 @@ def place(url: str) -> Place:
 
 
 def _host_and_port(text: str) -> tuple[str, int | None]:
-    found = _HOST_AND_PORT.fullmatch(text)  # urlsplit reads [::1]x as ::1
-    if not found or not 1 <= int(found["port"] or 1) <= 65_535:
+    match = _HOST_AND_PORT.fullmatch(text)  # checked here, because urlsplit reads [::1]x as ::1
+    if not match or not 1 <= int(match["port"] or 1) <= 65_535:
         raise _refused_url(f"The URL's host or port cannot be read in {_cut(text)!r}")
-    host = str(_literal(IPv6Address, found["ipv6"])) if found["ipv6"] is not None else _host(found["name"])
-    return host, int(found["port"]) if found["port"] else None
+    host = str(_literal(IPv6Address, match["ipv6"])) if match["ipv6"] is not None else _host(match["name"])
+    return host, int(match["port"]) if match["port"] else None
 
 
 def _host(text: str) -> str:
@@ -132,7 +132,8 @@ def _host(text: str) -> str:
 
 
 def _literal(kind: type[IPv4Address] | type[IPv6Address], text: str) -> Address:
-    """Only the plain spelling: 2130706433, 0x7f.1 and 0177.0.0.1 are loopback to some and nothing to others."""
+    """An IP address in its plain spelling only: 2130706433, 0x7f.1 and 0177.0.0.1 are loopback addresses to some
+    programs and invalid to others."""
     try:
         address = kind(text)
     except ValueError:
@@ -143,8 +144,8 @@ def _literal(kind: type[IPv4Address] | type[IPv6Address], text: str) -> Address:
 
 
 def _ascii(text: str) -> str:
-    """A name in other letters as DNS knows it. One that becomes another name on the way (full-width digits, ß) is
-    refused: what a person reads would not be where we go."""
+    """The ASCII form of an international name. A name that the conversion changes (full-width digits, ß) is refused,
+    because we would go to another host than a person reads."""
     if text.isascii():
         return text.lower()
     name = unicodedata.normalize("NFC", text).lower()
@@ -169,19 +170,19 @@ def _refused_url(message: str) -> SourceRefused:
 
 
 def addresses(place: Place, allowed_hosts: Collection[str], within: float) -> list[Address]:
-    """The addresses that a connection may go to. One that is forbidden condemns its host: a name that is public and
+    """The addresses that a connection may go to. One forbidden address condemns the host: a name that is public and
     private at once is a trap."""
     is_allowed = is_among(place, allowed_hosts)
     if not is_allowed and not is_usual(place.port):
         raise _forbidden(f"Port {place.port} of {place.host} is not one that videos are fetched from.")
-    found = _looked_up(place, within)
-    if not is_allowed and not all(is_public(address) and not _is_ours(address) for address in found):
+    resolved = _addresses_of(place, within)
+    if not is_allowed and not all(is_public(address) and not _is_ours(address) for address in resolved):
         raise _forbidden(f"{place.host} is not a public address; videos are fetched from public addresses only.")
-    return found
+    return resolved
 
 
 def is_among(place: Place, hosts: Collection[str]) -> bool:
-    """`host` stands for its usual ports, `host:port` for that one."""
+    """Whether the place is in the list. `host` stands for all usual ports, `host:port` for one port."""
     exempt = [_host_and_port(host) for host in hosts]
     return (place.host, place.port) in exempt or ((place.host, None) in exempt and is_usual(place.port))
 
@@ -202,42 +203,42 @@ def _is_plain_ipv6(address: IPv6Address) -> bool:
 
 
 def _is_ours(address: Address) -> bool:
-    """Whether this machine itself has the address: behind it are doors that the firewall keeps shut to others.
-    The kernel, asked for a way to an own address, names that address as the sender's. No packet is sent."""
+    """Whether this machine itself has the address: a connection from here could reach ports that the firewall closes to
+    others. For a route to an own address the kernel chooses the same address as the sender's. No packet is sent."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
-        with socket.socket(family, socket.SOCK_DGRAM) as way:
-            way.connect((str(address), 9))
-            return bool(way.getsockname()[0] == str(address))
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((str(address), 9))
+            return bool(probe.getsockname()[0] == str(address))
     except OSError:
-        return False  # there is no way to it at all, as connecting will tell
+        return False  # there is no route; connecting will fail
 
 
-def _looked_up(place: Place, within: float) -> list[Address]:
+def _addresses_of(place: Place, within: float) -> list[Address]:
     try:
         return [ipaddress.ip_address(place.host)]
     except ValueError:
         pass
-    answers = _resolved(place, within)
+    answers = _resolve(place, within)
     if isinstance(answers, OSError):
-        # whether a name does not exist or the resolver is away looks the same on some systems: both may pass
+        # some systems report a missing name and an unreachable resolver alike, so both are tried again
         raise _unreachable(place, f"its name cannot be resolved ({answers.strerror})") from answers
     if not answers:
         raise _unreachable(place, f"its name was not resolved within {within:.0f} s")
     return list(dict.fromkeys(answers))
 
 
-def _resolved(place: Place, within: float) -> list[Address] | OSError:
-    """In a thread, as the system's resolver knows no deadline."""
+def _resolve(place: Place, within: float) -> list[Address] | OSError:
+    """Looks the name up in a thread, because the system's resolver has no timeout."""
     answers: list[list[Address] | OSError] = []
 
     def look_up() -> None:
         try:
-            found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+            entries = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
         except OSError as error:
             answers.append(error)
         else:
-            answers.append([ipaddress.ip_address(each[4][0]) for each in found])
+            answers.append([ipaddress.ip_address(each[4][0]) for each in entries])
 
     thread = threading.Thread(target=look_up, name="resolve", daemon=True)
     thread.start()

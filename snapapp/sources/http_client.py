@@ -1,5 +1,5 @@
-"""Requests to one source over one connection that is kept: redirects followed and judged hop by hop, statuses and
-headers turned into an `Answer` or into an error for a person."""
+"""Sends requests to one source over one kept connection. Each redirect is judged before it is followed; statuses and
+headers become an `Answer`, or an error for a person."""
 
 import http.client
 import re
@@ -16,10 +16,10 @@ from snapapp.sources.errors import Dropped, Reason, SourceRefused, SourceUnavail
 from snapapp.sources.guard import Place
 from snapapp.sources.limits import MIB, Limits
 
-_LARGEST = 1 << 40  # no video is; sparse files and loops over blocks have their limits too
+_LARGEST = 1 << 40  # bytes; no video is so large, and sparse files and loops over blocks have limits too
 _HOPS = 5
 _REDIRECTS = (301, 302, 303, 307, 308)
-_MAY_HAVE_EXPIRED = (400, 401, 403, 404, 410)  # what stores answer when the signature in a URL is too old
+_MAY_HAVE_EXPIRED = (400, 401, 403, 404, 410)  # how object stores answer when a URL's signature has expired
 _BROKEN_OFF = (ConnectionError, http.client.IncompleteRead, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 _PIECE = 65_536
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)", re.IGNORECASE)
@@ -28,7 +28,7 @@ _LENGTH = re.compile(r"[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What tells one state of a file from the next, as far as its server says."""
+    """What tells one version of a file from another, as far as the server says."""
 
     size: int | None
     etag: str | None
@@ -36,12 +36,12 @@ class Version:
 
     @property
     def is_known(self) -> bool:
-        """Whether there is enough to tell it from another."""
+        """Whether there is enough to tell this version from another."""
         return self.size is not None and bool(self.etag or self.last_modified)
 
     @property
     def validator(self) -> str | None:
-        """For If-Range, which takes no weak ETag."""
+        """The value for If-Range, which does not allow a weak ETag."""
         is_strong = self.etag is not None and not self.etag.startswith("W/")
         return self.etag if is_strong else self.last_modified
 
@@ -54,7 +54,8 @@ class Version:
 
 
 class Answer:
-    """The beginning of an answer; its bytes come with `pieces`. What is left over costs the connection."""
+    """An answer whose headers have come; `pieces` yields its bytes. If some are left unread, the connection is
+    closed."""
 
     def __init__(self, line: "Line", response: HTTPResponse, start: int, stop: int | None) -> None:
         self._line = line
@@ -64,12 +65,12 @@ class Answer:
         self.is_as_asked = span is not None and span.start == start
         size = _total(response) if self.is_partial else _length(response)
         self.version = Version(size, response.getheader("ETag"), response.getheader("Last-Modified"))
-        self.length = size  # None: only the end will tell
+        self.length = size  # None: unknown until the end
         if span and stop is not None:
             self.length = min(len(span), stop - start)
 
     def pieces(self) -> Iterator[bytes]:
-        """Every byte there is, or `Dropped` where fewer come than were announced."""
+        """The bytes of the answer; raises `Dropped` if fewer come than were announced."""
         count = 0
         while self.length is None or count < self.length:
             wanted = _PIECE if self.length is None else min(_PIECE, self.length - count)
@@ -84,7 +85,7 @@ class Answer:
 
 
 class Line:
-    """Lives as long as its source is read, on one thread. Ask for one thing at a time."""
+    """The connection to a source, as long as it is read, for one thread and one request at a time."""
 
     def __init__(self, origin: Place, limits: Limits) -> None:
         self.origin = origin
@@ -92,21 +93,22 @@ class Line:
         self.requests = 0
         self.bytes = 0
         self._limits = limits
-        self._place = origin  # behind the redirects
+        self._place = origin  # where the redirects led
         self._connection: Connection | None = None
         self._response: HTTPResponse | None = None
 
     def ask(self, start: int, stop: int | None, version: Version | None = None) -> Answer:
-        """The bytes from start to before stop. With a version, only if the source still is that; a server may send
-        the whole instead, and one without ranges always does. Without a stop: the whole, without Range."""
+        """Requests the bytes from `start` to before `stop`, or the whole without Range if `stop` is None. With a
+        version, the range is asked for only if the source still has it; otherwise, and from servers without ranges, the
+        whole file comes."""
         self.let_go()
-        response = self._at_last(_headers(start, stop, version))
+        response = self._answer_after_redirects(_headers(start, stop, version))
         with self._or_hang_up():
             self._check(response, start, stop)
             return Answer(self, response, start, stop)
 
     def read(self, response: HTTPResponse, size: int) -> bytes:
-        with self._plainly(), self._or_hang_up():
+        with self._errors_as_ours(), self._or_hang_up():
             piece = response.read(size)
         self.bytes += len(piece)
         if self.bytes > self._limits.max_bytes:
@@ -115,21 +117,22 @@ class Line:
         return piece
 
     def hang_up(self) -> None:
-        """Twice is fine."""
+        """Closes the connection. Calling it twice does no harm."""
         connection, self._connection = self._connection, None
         response, self._response = self._response, None
         if response:
-            response.close()  # it outlives a connection that the server wanted closed
+            response.close()  # http.client keeps the response open when the server asked to close the connection
         if connection:
             connection.close()
 
     def let_go(self) -> None:
-        """An answer that was read to its end leaves a connection for the next; any other stands in its way."""
+        """Finishes with the last answer. If it was read to its end, the connection is kept for the next request;
+        otherwise it is closed."""
         if self._response and not self._response.isclosed():
             self.hang_up()
 
     def afford(self, length: int | None) -> None:
-        """Before a download whose length is known."""
+        """Refuses a download whose known length is beyond the limit."""
         if length is not None and self.bytes + length > self._limits.max_bytes:
             raise self._too_large()
 
@@ -155,49 +158,50 @@ class Line:
 
     # --- one request ----------------------------------------------------------------------------------------
 
-    def _at_last(self, headers: dict[str, str]) -> HTTPResponse:
-        """The answer behind all redirects. Where they led before is tried first; that may have expired."""
+    def _answer_after_redirects(self, headers: dict[str, str]) -> HTTPResponse:
+        """The answer after all redirects. The last request's target is tried first; if that has expired, the original
+        URL is."""
         was_elsewhere = self._place != self.origin
-        response = self._followed(self._place, headers)
+        response = self._follow(self._place, headers)
         if was_elsewhere and response.status in _MAY_HAVE_EXPIRED:
             self.hang_up()
-            response = self._followed(self.origin, headers)
+            response = self._follow(self.origin, headers)
         return response
 
-    def _followed(self, place: Place, headers: dict[str, str]) -> HTTPResponse:
+    def _follow(self, place: Place, headers: dict[str, str]) -> HTTPResponse:
         for _ in range(_HOPS + 1):
-            response = self._sent(place, headers)
+            response = self._send_with_retry(place, headers)
             location = response.getheader("Location")
             if response.status not in _REDIRECTS or location is None:
                 self._place = place
                 return response
-            self.hang_up()  # cheaper than to read what a redirect says besides
+            self.hang_up()  # cheaper than to read the redirect's body
             place = place.beyond(location)
         raise SourceRefused(Reason.BROKEN, f"{self.origin.shown} redirects more than {_HOPS} times.")
 
-    def _sent(self, place: Place, headers: dict[str, str]) -> HTTPResponse:
+    def _send_with_retry(self, place: Place, headers: dict[str, str]) -> HTTPResponse:
         is_kept = self._connection is not None and self._connection.leads_to(place)
         try:
             return self._send(place, headers)
         except Dropped:
             if not is_kept:
                 raise
-            return self._send(place, headers)  # servers close kept connections when they like
+            return self._send(place, headers)  # the server may have closed the kept connection
 
     def _send(self, place: Place, headers: dict[str, str]) -> HTTPResponse:
         if self.requests >= self._limits.max_requests:
             raise SourceRefused(
                 Reason.BROKEN, f"{place.host} sends the video in pieces too small to read it ({self.requests} so far)."
             )
-        with self._plainly(place), self._or_hang_up():
-            connection = self._connected(place)
+        with self._errors_as_ours(place), self._or_hang_up():
+            connection = self._connect(place)
             self.requests += 1
             connection.hurry()
             connection.request("GET", place.path, headers=headers)
             self._response = connection.getresponse()
         return self._response
 
-    def _connected(self, place: Place) -> Connection:
+    def _connect(self, place: Place) -> Connection:
         if self._connection and self._connection.leads_to(place):
             return self._connection
         self.hang_up()
@@ -240,8 +244,8 @@ class Line:
             raise
 
     @contextmanager
-    def _plainly(self, place: Place | None = None) -> Iterator[None]:
-        """Whatever the network can raise, as one of our errors."""
+    def _errors_as_ours(self, place: Place | None = None) -> Iterator[None]:
+        """Turns all errors of the network into ours."""
         host = (place or self._place).host
         try:
             yield
@@ -277,22 +281,22 @@ def _headers(start: int, stop: int | None, version: Version | None) -> dict[str,
 
 
 def _span(response: HTTPResponse) -> range | None:
-    found = _CONTENT_RANGE.fullmatch(response.getheader("Content-Range", "").strip())
-    if not found:
+    match = _CONTENT_RANGE.fullmatch(response.getheader("Content-Range", "").strip())
+    if not match:
         return None
-    start, last = int(found[1]), int(found[2])
-    is_sound = start <= last and (found[3] == "*" or last < int(found[3]))
+    start, last = int(match[1]), int(match[2])
+    is_sound = start <= last and (match[3] == "*" or last < int(match[3]))
     return range(start, last + 1) if is_sound else None
 
 
 def _total(response: HTTPResponse) -> int | None:
-    found = _CONTENT_RANGE.fullmatch(response.getheader("Content-Range", "").strip())
-    return int(found[3]) if found and found[3] != "*" else None
+    match = _CONTENT_RANGE.fullmatch(response.getheader("Content-Range", "").strip())
+    return int(match[3]) if match and match[3] != "*" else None
 
 
 def _length(response: HTTPResponse) -> int | None:
-    found = _LENGTH.fullmatch(response.getheader("Content-Length", "").strip())
-    return int(found[0]) if found and not response.chunked else None
+    match = _LENGTH.fullmatch(response.getheader("Content-Length", "").strip())
+    return int(match[0]) if match and not response.chunked else None
 
 
 def _unreachable(host: str, why: str) -> SourceUnavailable:

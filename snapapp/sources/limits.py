@@ -1,4 +1,4 @@
-"""What fetching one video may cost: bytes, time, disk; and which hosts may be fetched although they are not public."""
+"""Limits on fetching one video: bytes, time and disk; and the hosts that are allowed although they are not public."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,15 +11,15 @@ MIB = 1_048_576
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The defaults are those of the settings, without a cache."""
+    """Limits on fetching one video. The defaults are those of the settings, without a cache."""
 
-    max_bytes: int = 1024 * MIB  # over the network, for one open; a larger video is fine if less of it is needed
+    max_bytes: int = 1024 * MIB  # downloaded for one open file; the video may be larger if less of it is needed
     max_requests: int = 5_000
-    timeout: timedelta = timedelta(minutes=2)  # of waiting for the network, for one open; decoding does not count
+    timeout: timedelta = timedelta(minutes=2)  # of waiting for the network, for one open file; decoding does not count
     stall: timedelta = timedelta(seconds=15)  # without a single byte
     allowed_hosts: frozenset[str] = frozenset()  # host or host:port
-    folder: Path | None = None  # for the cache and for temporary files: the system's may be in memory
-    cache_bytes: int = 0  # none is shared
+    folder: Path | None = None  # for the cache and temporary files; the system's temporary folder may be in memory
+    cache_bytes: int = 0  # 0: no shared cache
 
     def __post_init__(self) -> None:
         if self.max_bytes < 1 or self.max_requests < 1 or self.cache_bytes < 0:

@@ -1,4 +1,4 @@
-"""A message to somebody's server, guarded like the videos that come from one: its URL is a stranger's too."""
+"""Sends a message to a webhook's server. The guard applies as for videos, because the URL comes from outside too."""
 
 import http.client
 from collections.abc import Mapping
@@ -8,11 +8,12 @@ from snapapp.sources.connection import Connection, Pace
 from snapapp.sources.errors import Reason, SourceUnavailable
 from snapapp.sources.limits import Limits
 
-_ENOUGH = 4096  # bytes of an answer that nobody reads
+_ENOUGH = 4096  # bytes that are read of the answer, whose body is not used
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], limits: Limits) -> int:
-    """The status of the answer. A redirect is an answer, not followed: what is signed is for the one who was named."""
+    """Sends the message and returns the answer's status. Redirects are not followed, because the signed message is for
+    the named receiver only."""
     place = guard.place(url)
     pace = Pace(limits.timeout, limits.stall)
     with pace.running():

@@ -1,4 +1,5 @@
-"""A remote video as a file: what is read is fetched, in blocks, with as much ahead as the reading so far promises."""
+"""A remote video as a file. Reads fetch blocks, and blocks ahead: the more, the longer the video was read in
+sequence."""
 
 import io
 from collections import OrderedDict
@@ -17,28 +18,28 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 _IN_MEMORY = 16  # blocks
-_RUNS = 8  # places where reading may go on: a container's index, its pictures, its sound
+_RUNS = 8  # sequences that are read in turn: a container's index, its pictures, its sound
 _MOST_AHEAD = 64  # blocks
-_TRIES = 3  # of a request that brings nothing but broken connections
+_TRIES = 3  # of a request whose connections break without bringing a byte
 _ROOM_EVERY = 64  # blocks written
 
 
 def open_remote(url: str, limits: Limits) -> "RemoteFile":
-    """The video at a URL, ready to be read; `SourceRefused` or `SourceUnavailable` say why not. One request, or two
-    where the video is known already and has changed; servers without ranges send the whole of it here."""
+    """Opens the video at a URL; raises `SourceRefused` or `SourceUnavailable`. This takes one request, or two if the
+    video is cached and has changed. From a server without ranges the whole video is fetched here."""
     line = Line(guard.place(url), limits)
     try:
         with line.pace.running():
-            return _opened(line, Cache(limits))
+            return _open(line, Cache(limits))
     except BaseException:
         line.hang_up()
         raise
 
 
-def _opened(line: Line, cache: Cache) -> "RemoteFile":
+def _open(line: Line, cache: Cache) -> "RemoteFile":
     answer = line.ask(0, 1 if cache.has_begun(line.origin) else BLOCK)
     if answer.is_partial and (not answer.is_as_asked or answer.version.size is None):
-        answer = line.ask(0, None)  # it does not know how to send a part
+        answer = line.ask(0, None)  # this server cannot send parts
     line.judge(answer.version.size)
     file = RemoteFile(line, cache, cache.blocks(line.origin, answer.version), answer.version)
     try:
@@ -50,33 +51,33 @@ def _opened(line: Line, cache: Cache) -> "RemoteFile":
 
 
 def beginning(url: str, limits: Limits, size: int) -> bytes:
-    """The first bytes at a URL, or all where there are fewer. Nothing is kept, and no more is fetched of a server
-    without ranges."""
+    """The first `size` bytes at a URL, or all if there are fewer. Nothing is cached, and no more is fetched, even from
+    a server without ranges."""
     line = Line(guard.place(url), limits)
     try:
         with line.pace.running():
             answer = line.ask(0, size)
             if answer.is_partial and not answer.is_as_asked:
-                answer = line.ask(0, None)  # it does not know how to send a part
-            found = _first(answer, size)
-            line.judge(len(found))
-            return found
+                answer = line.ask(0, None)  # this server cannot send parts
+            first_bytes = _read_first(answer, size)
+            line.judge(len(first_bytes))
+            return first_bytes
     finally:
         line.hang_up()
 
 
-def _first(answer: Answer, size: int) -> bytes:
-    found = b""
+def _read_first(answer: Answer, size: int) -> bytes:
+    collected = b""
     for piece in answer.pieces():
-        found += piece
-        if len(found) >= size:
+        collected += piece
+        if len(collected) >= size:
             break
-    return found[:size]
+    return collected[:size]
 
 
 class RemoteFile(io.RawIOBase):
-    """Seekable bytes for one reader on one thread. A read gives all that was asked for or ends the file; one that
-    raises leaves the position where it was. Every read may raise `SourceRefused` or `SourceUnavailable`."""
+    """A seekable file for one reader on one thread. A read returns all bytes that were asked for, up to the end of the
+    file; a read that raises does not move the position. Every read may raise `SourceRefused` or `SourceUnavailable`."""
 
     def __init__(self, line: Line, cache: Cache, blocks: Blocks, version: Version) -> None:
         super().__init__()
@@ -86,7 +87,8 @@ class RemoteFile(io.RawIOBase):
         self._version = version
         self._position = 0
         self._recent: OrderedDict[int, bytes] = OrderedDict()
-        self._runs: OrderedDict[int, int] = OrderedDict()  # the block where each would go on, and its length
+        # the block at which each sequence would go on -> its length so far
+        self._runs: OrderedDict[int, int] = OrderedDict()
         self._written = 0
 
     @property
@@ -104,7 +106,7 @@ class RemoteFile(io.RawIOBase):
 
     @property
     def bytes_fetched(self) -> int:
-        """Of the video, over the network, since it was opened."""
+        """How many bytes of the video were downloaded since it was opened."""
         return self._line.bytes
 
     @property
@@ -154,7 +156,7 @@ class RemoteFile(io.RawIOBase):
         return count
 
     def close(self) -> None:
-        """Twice is fine."""
+        """Closes the file. Calling it twice does no harm."""
         if not self.closed:
             self._line.hang_up()
             self._blocks.close()
@@ -190,7 +192,7 @@ class RemoteFile(io.RawIOBase):
         return min(BLOCK, self.size - index * BLOCK)
 
     def _block(self, index: int, needed: int) -> bytes:
-        """This block; the blocks before `needed` are going to be asked for next."""
+        """The block with this index. The blocks up to `needed` will be read next."""
         block = self._recent.pop(index, None) or self._blocks.get(index, self._length(index))
         if block is None:
             block = self._fetched(index, needed)
@@ -210,7 +212,7 @@ class RemoteFile(io.RawIOBase):
         return block
 
     def _until(self, index: int, needed: int) -> int:
-        """Where a fetch that begins here ends: before the first block that is already here."""
+        """Where a fetch that begins at this block ends, at the latest before the next block that is on disk."""
         wanted = max(min(needed - index, _MOST_AHEAD), ahead(self._runs.get(index, 0)))
         until = min(index + wanted, self._count)
         return next((each for each in range(index + 1, until) if self._blocks.has(each)), until)
@@ -223,20 +225,20 @@ class RemoteFile(io.RawIOBase):
             self._runs.popitem(last=False)
 
     def _request(self, index: int, until: int) -> None:
-        """Goes on where a broken connection left off, as long as each try brings something."""
+        """Fetches blocks. After a broken connection it goes on where that ended, as long as some try brings bytes."""
         end = min(until * BLOCK, self.size)
-        taken = _Intake(index * BLOCK, end)
+        intake = _Intake(index * BLOCK, end)
         fruitless = 0
-        while not taken.is_done:
-            before = taken.position
+        while not intake.is_done:
+            before = intake.position
             try:
-                answer = self._line.ask(taken.position, end, self._version)
+                answer = self._line.ask(intake.position, end, self._version)
                 if not answer.is_partial:
                     self._take_whole(answer)
                     break
-                self._take(self._judged(answer), taken)
+                self._take(self._judged(answer), intake)
             except Dropped:
-                fruitless = 0 if taken.position > before else fruitless + 1
+                fruitless = 0 if intake.position > before else fruitless + 1
                 if fruitless >= _TRIES:
                     raise
 
@@ -247,9 +249,9 @@ class RemoteFile(io.RawIOBase):
             raise self._line.dropped("it sent another part than was asked for")
         return answer
 
-    def _take(self, answer: Answer, taken: "_Intake") -> None:
+    def _take(self, answer: Answer, intake: "_Intake") -> None:
         for piece in answer.pieces():
-            for index, block in taken.add(piece):
+            for index, block in intake.add(piece):
                 self._put(index, block)
 
     def _put(self, index: int, block: bytes) -> None:
@@ -261,10 +263,10 @@ class RemoteFile(io.RawIOBase):
     # --- whole, from servers without ranges -----------------------------------------------------------------
 
     def begin(self, answer: Answer) -> None:
-        """The first answer told the version. Its bytes are the first block, one byte of a block that is here, or
-        everything; others who read the same do not fetch everything as well."""
+        """Stores the bytes of the first answer: the first block, one byte of a block that is cached, or everything. If
+        another process is fetching everything, its blocks are used."""
         if answer.is_partial:
-            with suppress(Dropped):  # whoever reads will ask again
+            with suppress(Dropped):  # the next read fetches it again
                 self._take(answer, _Intake(0, self._length(0)))
             self._runs[1] = 1
         elif not self._is_complete():
@@ -282,21 +284,21 @@ class RemoteFile(io.RawIOBase):
         if not self._version.is_still(answer.version):
             raise self._line.changed()
         self._line.afford(answer.length)
-        taken = _Intake(0, answer.length)
-        self._take(answer, taken)
+        intake = _Intake(0, answer.length)
+        self._take(answer, intake)
         if self._version.size is None:
-            self._version = replace(self._version, size=taken.position)
-            for index, block in taken.rest():
+            self._version = replace(self._version, size=intake.position)
+            for index, block in intake.rest():
                 self._put(index, block)
         self._line.judge(self.size)
 
 
 class _Intake:
-    """Pieces as they come, blocks as they fill up."""
+    """Collects pieces of any size into blocks."""
 
     def __init__(self, position: int, end: int | None) -> None:
         self.position = position
-        self.end = end  # None: nobody knows
+        self.end = end  # None: unknown
         self._index = position // BLOCK
         self._open = bytearray()
 
@@ -324,6 +326,6 @@ class _Intake:
 
 
 def ahead(run: int) -> int:
-    """How many blocks to fetch where as many as `run` were fetched end to end before: twice as many in all up to
-    2 MiB at a time, so that a moment wastes at most its own size, then a quarter of the run up to 16 MiB."""
+    """How many blocks to fetch at once after `run` blocks were fetched in sequence: as many again up to 2 MiB, so that
+    a short read wastes at most its own size; then a quarter of the run up to 16 MiB."""
     return max(1, min(run, 8), min(run // 4, _MOST_AHEAD))

@@ -98,7 +98,5 @@ def _searchable_text(value: str | float) -> str:
 
 def words(text: str) -> list[str]:
     """The distinct words of a text, in lower case without accents: `Maçã` is found by `maca`."""
-    without_accents = "".join(
-        letter for letter in unicodedata.normalize("NFKD", text) if not unicodedata.combining(letter)
-    )
-    return list(dict.fromkeys(word[:WORD_LONGEST] for word in re.findall(r"[^\W_]+", without_accents.casefold())))
+    plain = "".join(letter for letter in unicodedata.normalize("NFKD", text) if not unicodedata.combining(letter))
+    return list(dict.fromkeys(word[:WORD_LONGEST] for word in re.findall(r"[^\W_]+", plain.casefold())))

@@ -1,11 +1,11 @@
-"""Decoding, apart from everything: a stranger's video is read by a process that can do nothing but read it.
+"""Decoding in a sandbox: a video from outside is read by a process that can do nothing but read it.
 
-A child of the worker opens the video and keeps what is made of it; it may have the bucket's key and the network, and
-never decodes. It starts a fork server, which knows how to decode, has no secret in its memory and never sees a video.
-For each job that forks a decoder, which shuts itself in before it reads the first byte: it has the video, two files to
-write into and a line to the child, which fetches for it what lies elsewhere. It serves one job, so that a video which
-takes it over finds nothing of anybody else.
+A child process of the worker opens the video and stores the results; it may have the bucket's key and the network, and
+never decodes. It starts a fork server, which has the decoding libraries loaded, has no secret in its memory and never
+sees a video. For each job the fork server forks a decoder, which shuts itself in before it reads the first byte. A
+decoder has the video, two files to write into and a connection to the child, which reads remote videos for it. It
+serves one job, so that a video which takes the decoder over finds nothing of another job.
 
-To be read: `client` (the child's side), `fork_server`, `desk` (a decoder's life), `work` (what it can make), `wire`
-(how they speak), `walls` (what shuts a decoder in). Importing this package imports none of them.
+Read `client` (the child's side), `fork_server`, `desk` (a decoder's life), `work` (what a decoder can make), `wire`
+(the protocol), `walls` (what shuts a decoder in). Importing this package imports none of them.
 """

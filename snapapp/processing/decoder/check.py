@@ -1,4 +1,4 @@
-"""The doctor's check of what shuts decoders in on this machine."""
+"""The doctor's check that this machine can shut decoders in."""
 
 from collections.abc import Iterator
 
@@ -31,7 +31,7 @@ def check(_: Patient) -> Iterator[Finding]:
 
 
 def said() -> str | None:
-    """The same for a log and for whoever deploys; nothing where nothing is missing."""
+    """What is missing, in one line for the log and for `check-deploy`; None if nothing is missing."""
     missing = walls.missing()
     if "seccomp" in missing:
         return f"nothing shuts decoders in: this machine has no {' and no '.join(missing)}"

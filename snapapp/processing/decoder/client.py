@@ -1,4 +1,5 @@
-"""The child's side: it has one decoder after the other made, serves each, and believes none more than it must."""
+"""The child's side: it starts one decoder after another, serves each, and checks whatever a decoder says, because its
+video may have taken it over."""
 
 import os
 import re
@@ -25,36 +26,36 @@ from snapapp.processing.decoder import wire
 WORK = "snapapp.processing.decoder.work"
 _NAME = re.compile(r"[a-z]+(_[0-9]{5})?\.(jpg|png|mp4)")
 _MOST_FILES = 1000
-_LARGEST_PICTURE = 64 << 20  # bytes: it is read into memory
-_LAST_WORDS = 2000  # bytes
+_LARGEST_PICTURE = 64 << 20  # bytes: a picture is read into memory
+_LAST_WORDS = 2000  # bytes of a dead decoder's stderr in the error
 _TEXT, _STEP = 4000, 100  # characters
 
 Progress = Callable[[int, str], None]
 
 
 class Refused(SnapError):
-    """This video, or this wish, will fail the same way every time."""
+    """This video, or this order, will fail in the same way every time."""
 
 
 class DecoderFailed(SnapError):
-    """What it was doing raised an error that says nothing against the video."""
+    """The decoder raised an error that is not the video's fault."""
 
 
 class OutOfMemory(DecoderFailed):
-    """It was refused memory."""
+    """The decoder was refused memory."""
 
 
 class DecoderDied(SnapError):
-    """It ended without an answer: its video made it crash, or memory ran out."""
+    """The decoder ended without an answer: its video made it crash, or memory ran out."""
 
 
 class _Inside(Exception):
-    """Where in the decoder it happened."""
+    """The decoder's traceback, as the cause of a DecoderFailed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What a decoder told, and the files that it wrote. It has ended: nothing of this changes any more."""
+    """A decoder's answer and the files that it wrote. The decoder has ended, so nothing of this changes any more."""
 
     told: Any
     pictures: BinaryIO
@@ -74,7 +75,8 @@ class Made:
 
 
 class Decoders:
-    """The fork server is started with the first job, or by `start`, and again if it has died."""
+    """Runs decoders, through a fork server that is started with the first job, or by `start`, and again after it
+    died."""
 
     def __init__(self, *modules: str) -> None:
         self._modules = modules
@@ -84,7 +86,7 @@ class Decoders:
 
     @property
     def pid(self) -> int | None:
-        """Of the fork server."""
+        """The process id of the fork server."""
         return self._server.pid if self._server else None
 
     def start(self) -> socket.socket:
@@ -105,9 +107,9 @@ class Decoders:
         return ours
 
     def stop(self) -> None:
-        """Twice is fine."""
+        """Ends the fork server. Calling it twice does no harm."""
         if self._control:
-            self._control.close()  # by which it ends
+            self._control.close()  # the fork server ends when this socket closes
         if self._server:
             process_hooks.forget(self._server.pid)
             self._server.wait()
@@ -115,7 +117,8 @@ class Decoders:
 
     @contextmanager
     def run(self, do: str, order: dict[str, Any], video: BinaryIO, scratch: Path, progress: Progress) -> Iterator[Made]:
-        """`do` is `module:function`, of a module that the fork server has imported."""
+        """Has a decoder carry out an order. `do` is `module:function`, of a module that the fork server has
+        imported."""
         scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
         with ExitStack() as stack:
             words, pictures, film = (stack.enter_context(tempfile.TemporaryFile(dir=scratch)) for _ in range(3))
@@ -124,35 +127,40 @@ class Decoders:
             files = [words.fileno(), stacks, pictures.fileno(), film.fileno()]
             files += [] if descriptor is None else [descriptor]
             size = video.seek(0, os.SEEK_END) if descriptor is None else None
-            said = {"do": do, "order": order, "size": size, "data_bytes": resource.getrlimit(resource.RLIMIT_DATA)[0]}
+            task = {
+                "do": do,
+                "order": order,
+                "size": size,
+                "data_bytes": resource.getrlimit(resource.RLIMIT_DATA)[0],
+            }
             with self._turn, self._decoder(files) as (line, end):
-                with suppress(BrokenPipeError):  # it is dead: listening will tell
-                    wire.say(line, said)
-                answer = _served(line, video, progress)
+                with suppress(BrokenPipeError):  # the decoder is dead; _served finds out
+                    wire.say(line, task)
+                answer = _serve_until_answer(line, video, progress)
             if answer is None:
                 raise _death(end[0], words)
             yield _made(answer, pictures, film)
 
     @contextmanager
     def _decoder(self, files: list[int]) -> Iterator[tuple[int, list[int]]]:
-        """A line to a new one; behind this it has ended, and how it did stands in the list."""
+        """A connection to a new decoder. After the `with` the decoder has ended, and the list holds its wait status."""
         ours, theirs = socket.socketpair()
         with ours:
             with theirs:
-                control = self._forked([theirs.fileno(), *files])
+                control = self._fork([theirs.fileno(), *files])
             end: list[int] = []
             try:
                 yield ours.fileno(), end
             finally:
                 with suppress(OSError):
-                    control.sendall(wire.KILL)  # it has nothing more to say
-                    end.append(_ended(control))
-                if not end:  # the fork server has died, and its decoder with it
+                    control.sendall(wire.KILL)  # its answer has been read
+                    end.append(_wait_status(control))
+                if not end:  # the fork server died, and its decoder with it
                     self.stop()
                     end.append(signal.SIGKILL)
 
-    def _forked(self, files: list[int]) -> socket.socket:
-        with suppress(OSError):  # it died meanwhile
+    def _fork(self, files: list[int]) -> socket.socket:
+        with suppress(OSError):  # the fork server died meanwhile
             control = self.start()
             socket.send_fds(control, [wire.FORK], files)
             return control
@@ -162,14 +170,14 @@ class Decoders:
         return control
 
 
-def _ended(control: socket.socket) -> int:
-    said = b""
-    while len(said) < wire.ENDED.size:
-        part = control.recv(wire.ENDED.size - len(said))
+def _wait_status(control: socket.socket) -> int:
+    data = b""
+    while len(data) < wire.ENDED.size:
+        part = control.recv(wire.ENDED.size - len(data))
         if not part:
             raise ConnectionResetError
-        said += part
-    status: int = wire.ENDED.unpack(said)[0]
+        data += part
+    status: int = wire.ENDED.unpack(data)[0]
     return status
 
 
@@ -177,18 +185,19 @@ def _descriptor(video: BinaryIO) -> int | None:
     try:
         return video.fileno()
     except (AttributeError, UnsupportedOperation):
-        return None  # it lies elsewhere
+        return None  # a remote video has no descriptor
 
 
-# --- what a decoder says, which may have been taken over --------------------------------------------------------
+# --- messages of a decoder, which its video may have taken over
+# --------------------------------------------------------
 
 
-def _served(line: int, video: BinaryIO, progress: Progress) -> dict[str, Any] | None:
-    """Its last word, or None if it ended without one."""
-    while message := _heard(line):
+def _serve_until_answer(line: int, video: BinaryIO, progress: Progress) -> dict[str, Any] | None:
+    """Serves the decoder until its answer; None if it ended without one."""
+    while message := _next_message(line):
         if "read" in message:
             piece = _piece(video, message["read"])
-            with suppress(BrokenPipeError):  # it is dead: listening will tell
+            with suppress(BrokenPipeError):  # it is dead; _heard finds out
                 wire.hand(line, piece)
         elif "progress" in message:
             percent, step = message["progress"]
@@ -198,7 +207,7 @@ def _served(line: int, video: BinaryIO, progress: Progress) -> dict[str, Any] | 
     return None
 
 
-def _heard(line: int) -> dict[str, Any] | None:
+def _next_message(line: int) -> dict[str, Any] | None:
     try:
         return wire.heard(line)
     except ConnectionResetError:
@@ -249,5 +258,5 @@ def _death(status: int, words: BinaryIO) -> DecoderDied:
     code = os.waitstatus_to_exitcode(status)
     how = f"was killed by {signal_name(code)}" if code < 0 else f"exited with code {code}"
     words.seek(max(0, words.seek(0, os.SEEK_END) - _LAST_WORDS))
-    said = words.read(_LAST_WORDS).decode(errors="replace").strip()
-    return DecoderDied(f"the decoder {how}" + (f"\n{said}" if said else ""))
+    last_words = words.read(_LAST_WORDS).decode(errors="replace").strip()
+    return DecoderDied(f"the decoder {how}" + (f"\n{last_words}" if last_words else ""))

@@ -1,4 +1,4 @@
-"""The life of a decoder: it takes what it was handed, shuts itself in, does one thing and ends."""
+"""The life of a decoder: it takes the files that it was handed, shuts itself in, carries out one order and ends."""
 
 import ctypes
 import faulthandler
@@ -15,12 +15,12 @@ from snapapp.processing.decoder import walls, wire
 
 _BLOCK = 128 * 1024
 _PR_SET_PDEATHSIG = 1
-_LONGEST = 4000  # characters of what is told
+_LONGEST = 4000  # characters of an error or a traceback
 
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """All that a decoder has."""
+    """Everything that a decoder has."""
 
     source: BinaryIO
     output: "Handed"
@@ -31,13 +31,13 @@ class Desk:
 
 
 class Handed:
-    """The output: pictures one after the other in one file, the film in another."""
+    """A decoder's output: all pictures one after the other in one file, the film in another."""
 
     def __init__(self, pictures: int, film: int) -> None:
         self._pictures = pictures
         self._film = film
         self._length = 0
-        self.files: dict[str, list[int] | None] = {}  # where each begins, and its length; None: it is the film
+        self.files: dict[str, list[int] | None] = {}  # where a picture begins, and its length; None for the film
 
     def write(self, name: str, data: bytes) -> None:
         left = memoryview(data)
@@ -48,11 +48,11 @@ class Handed:
 
     def film(self, name: str) -> BinaryIO:
         self.files[name] = None
-        return cast(BinaryIO, _Bare(self._film))
+        return cast(BinaryIO, _OpenFile(self._film))
 
 
-class _Bare:
-    """An open file as FFmpeg's readers and writers need one. io.FileIO asks the system about it, which is refused."""
+class _OpenFile:
+    """An open file as FFmpeg reads and writes it. io.FileIO makes system calls that the walls refuse."""
 
     def __init__(self, file: int) -> None:
         self._file = file
@@ -79,11 +79,11 @@ class _Bare:
         return length
 
     def close(self) -> None:
-        """It is open as long as we are."""
+        """Does nothing: the file stays open until the decoder ends."""
 
 
-class _Fetched:
-    """A video that lies elsewhere: the child reads it for us."""
+class _RemoteVideo:
+    """A remote video, which the child reads for the decoder."""
 
     def __init__(self, line: int, size: int) -> None:
         self._line = line
@@ -94,7 +94,7 @@ class _Fetched:
         wire.say(self._line, {"read": [self._place, min(size, wire.PIECE)]})
         data = wire.handed(self._line)
         if data is None:
-            os._exit(1)  # nobody is left to decode for
+            os._exit(1)  # the child is gone
         self._place += len(data)
         return data
 
@@ -107,18 +107,19 @@ class _Fetched:
 
 
 def live(files: list[int]) -> NoReturn:
-    """Of a process that was just forked: the line, a file for last words, one for where it is when somebody asks, one
-    for pictures, one for the film, and the video, if it can be handed over."""
+    """Runs a decoder in a process that was just forked. The files are: the connection to the child, a file for stderr,
+    one for stack traces on request, one for pictures, one for the film, and the video if it is a local file."""
     code = 1
     try:
         _die_with_the_server()
         line, words, stacks, pictures, film, *video = files
-        faulthandler.register(signal.SIGURG, file=stacks)  # as the child does
+        # the signal by which stack traces are asked for, as in the child
+        faulthandler.register(signal.SIGURG, file=stacks)
         os.dup2(words, sys.stderr.fileno())
         os.dup2(words, sys.stdout.fileno())
         order = wire.heard(line)
         if order is not None:
-            source = _Bare(video[0]) if video else _Fetched(line, order["size"])
+            source = _OpenFile(video[0]) if video else _RemoteVideo(line, order["size"])
             desk = Desk(cast(BinaryIO, source), Handed(pictures, film), line)
             walls.stand_behind(order["data_bytes"])
             wire.say(line, _answer(order, desk))

@@ -1,7 +1,7 @@
-"""Where decoders come from. Started as `python -m snapapp.processing.decoder.fork_server CONTROL MODULE...`: a socket
-to whoever started it, and the modules whose functions a decoder may be asked for: nothing is imported behind the walls.
-
-Nothing of a job passes through here, only open files: what is never in this memory no decoder can find in its own.
+"""Forks decoders. Started as `python -m snapapp.processing.decoder.fork_server CONTROL MODULE...`: CONTROL is a socket
+to the child that started it, the modules are those whose functions a decoder may run, because nothing can be imported
+behind the walls. Only open files of a job pass through this process: what was never in its memory, no decoder can find
+in its own.
 """
 
 import faulthandler
@@ -20,7 +20,7 @@ from snapapp.processing.decoder import desk
 from snapapp.processing.decoder.wire import ENDED, FORK
 
 _FILES = 8
-_LOOK_EVERY = 0.01  # seconds, where a process has no descriptor
+_LOOK_EVERY = 0.01  # seconds, where the system has no descriptors of processes
 
 
 def main(arguments: list[str]) -> None:
@@ -29,13 +29,13 @@ def main(arguments: list[str]) -> None:
     control = socket.socket(fileno=int(arguments[0]))
     for module in arguments[1:]:
         importlib.import_module(module)
-    time.tzset()  # reads a file
+    time.tzset()  # reads a file, which the walls would refuse
     gc.collect()
-    gc.freeze()  # a collection in a decoder would write into every page that it shares with us
+    gc.freeze()  # a garbage collection in a decoder would write to every shared page, and so copy it
     while True:
         word, files, _, _ = socket.recv_fds(control, 1, _FILES)
         if not word:
-            return  # whoever wanted decoders is gone
+            return  # the child is gone
         if word == FORK:
             _serve(control, files)
 
@@ -51,10 +51,12 @@ def _serve(control: socket.socket, files: list[int]) -> None:
 
 
 def _end_of(decoder: int, control: socket.socket) -> int:
-    """Killed if somebody says so, or if there is nobody any more."""
+    """Waits for the decoder's end and returns its wait status. Kills it when the child says so, or is gone."""
     while True:
-        with _ear_on(decoder) as ears:
-            if select.select([control.fileno(), *ears], [], [], None if ears else _LOOK_EVERY)[0] == [control.fileno()]:
+        with _end_descriptor(decoder) as descriptors:
+            if select.select([control.fileno(), *descriptors], [], [], None if descriptors else _LOOK_EVERY)[0] == [
+                control.fileno()
+            ]:
                 os.kill(decoder, signal.SIGKILL)
                 return os.waitpid(decoder, 0)[1]
         ended, status = os.waitpid(decoder, os.WNOHANG)
@@ -63,16 +65,16 @@ def _end_of(decoder: int, control: socket.socket) -> int:
 
 
 @contextmanager
-def _ear_on(decoder: int) -> Iterator[list[int]]:
-    """A descriptor that tells when it has ended, where the system has such."""
+def _end_descriptor(decoder: int) -> Iterator[list[int]]:
+    """A descriptor that becomes readable when the decoder ends; none where the system has no such descriptors."""
     if sys.platform != "linux":
         yield []
         return
-    ear = os.pidfd_open(decoder)
+    descriptor = os.pidfd_open(decoder)
     try:
-        yield [ear]
+        yield [descriptor]
     finally:
-        os.close(ear)
+        os.close(descriptor)
 
 
 if __name__ == "__main__":

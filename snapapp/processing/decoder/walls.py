@@ -1,9 +1,9 @@
-"""What a process may no longer do, once and for all: whoever decodes a stranger's video needs memory, threads and the
-files that it was handed, and nothing else that a kernel offers. What is not on the list below is refused: opening and
-looking at files, sockets, other programs and processes, signals to anybody else.
+"""Restricts a process for ever. A process that decodes a video from outside needs memory, threads and the files that it
+was handed, and nothing else of the kernel. Every system call that is not on the list below is refused: opening or
+examining files, sockets, other programs and processes, signals to other processes.
 
-seccomp is the wall. Behind it stands Landlock, where the kernel has it: no file system, no TCP, nobody else to trace or
-to signal, should the list ever let too much through.
+seccomp does this. Behind it, where the kernel has it, Landlock forbids the file system, TCP, and tracing or signalling
+other processes, should the list ever let too much through.
 """
 
 import ctypes
@@ -55,28 +55,28 @@ _ALLOWED = {
     "getrusage": (98, 165),
 }
 _CONDITIONAL = {"mmap": (9, 222), "mprotect": (10, 226), "clone": (56, 220), "clone3": (435, 435), "tgkill": (234, 131)}
-_MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column above, AUDIT_ARCH
+_MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # the column of the numbers above, AUDIT_ARCH
 
-LARGEST_FILE = 2 << 30  # bytes: pictures, or a film; the preview of nine hours is smaller
+LARGEST_FILE = 2 << 30  # bytes of one output file; the preview of nine hours of video is smaller
 
 _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 22, 38
 _SECCOMP_MODE_FILTER = 2
 _ALLOW, _REFUSE, _UNKNOWN, _KILL = 0x7FFF0000, 0x00050000 | 1, 0x00050000 | 38, 0x80000000  # EPERM, ENOSYS
 _PROT_EXEC, _CLONE_THREAD = 4, 0x10000
-_NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16  # where they are in what a filter is shown
+_NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16  # offsets in the kernel's struct seccomp_data
 
 _LANDLOCK_CREATE, _LANDLOCK_RESTRICT = 444, 446
-_LANDLOCK_VERSION = 1  # asks for it
-_FILES = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # ABI -> rights about files that it knows
-_NETWORK, _SCOPES = 0b11, 0b11  # bind and connect, since ABI 4; sockets without a name and signals, since 6
+_LANDLOCK_VERSION = 1  # the flag that asks for the ABI's version
+_FILES = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # ABI -> how many rights about files it has
+_NETWORK, _SCOPES = 0b11, 0b11  # bind and connect, since ABI 4; abstract sockets and signals, since 6
 
 
 class NoWall(Exception):
-    """The kernel has what is needed and refused it all the same: then nothing may be decoded."""
+    """The kernel has seccomp or Landlock but refused to apply it: then nothing may be decoded."""
 
 
 def missing() -> tuple[str, ...]:
-    """Which walls this machine cannot build."""
+    """Those of seccomp and Landlock that this machine does not have."""
     if sys.platform != "linux":
         return ("seccomp", "Landlock")
     absent = [] if platform.machine() in _MACHINES and _knows_filters() else ["seccomp"]
@@ -84,11 +84,12 @@ def missing() -> tuple[str, ...]:
 
 
 def stand_behind(data_bytes: int = resource.RLIM_INFINITY) -> None:
-    """For the one thread of a process that has just been forked. Files stay open, and are all that it can reach."""
+    """Restricts the calling process, which was just forked and has one thread. Its open files stay open, and are all
+    that it can reach."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _lower(resource.RLIMIT_DATA, data_bytes)
     _lower(resource.RLIMIT_NOFILE, 64)
-    _lower(resource.RLIMIT_FSIZE, LARGEST_FILE)  # Python ignores the signal: a write is refused instead
+    _lower(resource.RLIMIT_FSIZE, LARGEST_FILE)  # Python ignores SIGXFSZ, so a longer write fails instead
     if sys.platform != "linux":
         return
     absent = missing()
@@ -101,9 +102,9 @@ def stand_behind(data_bytes: int = resource.RLIM_INFINITY) -> None:
 
 def _lower(which: int, most: int) -> None:
     _, hard = resource.getrlimit(which)
-    given = [each for each in (most, hard) if each != resource.RLIM_INFINITY]
-    if given:
-        resource.setrlimit(which, (min(given), min(given)))
+    limits = [each for each in (most, hard) if each != resource.RLIM_INFINITY]
+    if limits:
+        resource.setrlimit(which, (min(limits), min(limits)))
 
 
 def _prctl(option: int, value: int, pointer: object) -> None:
@@ -124,7 +125,8 @@ class _Program(ctypes.Structure):
 
 
 def _knows_filters() -> bool:
-    """Without memory for a filter to be read from, a kernel that has them says so, and another that it has none."""
+    """Whether the kernel has seccomp filters. Asked to read a filter at a null address, a kernel that has them answers
+    EFAULT."""
     _libc().prctl(_PR_SET_SECCOMP, ctypes.c_ulong(_SECCOMP_MODE_FILTER), None, 0, 0)
     return ctypes.get_errno() == 14  # EFAULT
 
@@ -134,20 +136,23 @@ def _filter(program: bytes) -> None:
 
 
 def _program() -> bytes:
-    """In the kernel's little language: each line is an instruction, where to go on if so and if not, and a number."""
+    """The filter as BPF code. Each instruction has an operation, two jump distances (condition met or not) and a
+    number."""
     column, arch = _MACHINES[platform.machine()]
     special = {name: numbers[column] for name, numbers in _CONDITIONAL.items()}
     lines = [_load(_ARCH), _if_equal(arch, 1, 0), _answer(_KILL), _load(_NUMBER)]
     for numbers in _ALLOWED.values():
         lines += [_if_equal(numbers[column], 0, 1), _answer(_ALLOW)]
-    for name in ("mmap", "mprotect"):  # no memory becomes code
+    for name in ("mmap", "mprotect"):  # memory must not become executable
         lines += [_if_equal(special[name], 0, 4), _argument(2), _if_any(_PROT_EXEC, 0, 1)]
         lines += [_answer(_REFUSE), _answer(_ALLOW)]
-    lines += [_if_equal(special["clone"], 0, 4), _argument(0), _if_any(_CLONE_THREAD, 0, 1)]  # no other process
+    # threads only, no new process
+    lines += [_if_equal(special["clone"], 0, 4), _argument(0), _if_any(_CLONE_THREAD, 0, 1)]
     lines += [_answer(_ALLOW), _answer(_REFUSE)]
-    lines += [_if_equal(special["tgkill"], 0, 4), _argument(0), _if_equal(os.getpid(), 0, 1)]  # abort() does
+    # a signal to this process itself, as abort() sends
+    lines += [_if_equal(special["tgkill"], 0, 4), _argument(0), _if_equal(os.getpid(), 0, 1)]
     lines += [_answer(_ALLOW), _answer(_REFUSE)]
-    # its flags lie in memory, where no filter looks: the library then takes clone
+    # clone3's flags are in memory, which a filter cannot read; after ENOSYS the C library uses clone
     lines += [_if_equal(special["clone3"], 0, 1), _answer(_UNKNOWN), _answer(_REFUSE)]
     return b"".join(lines)
 
@@ -157,7 +162,7 @@ def _load(offset: int) -> bytes:
 
 
 def _argument(number: int) -> bytes:
-    return _load(_ARGUMENTS + 8 * number)  # its lower half
+    return _load(_ARGUMENTS + 8 * number)  # the lower half of a 64-bit argument
 
 
 def _if_equal(value: int, then: int, otherwise: int) -> bytes:
@@ -180,7 +185,7 @@ def _landlock_abi() -> int:
 
 
 def _forbid_everything(abi: int) -> None:
-    """A set of rules that names every right which this kernel knows, and has no rule that gives any."""
+    """Applies a Landlock rule set that handles every right this kernel knows, and grants none."""
     files = (1 << _FILES[min(abi, max(_FILES))]) - 1
     rights = struct.pack("=QQQ", files, _NETWORK if abi >= 4 else 0, _SCOPES if abi >= 6 else 0)
     libc = _libc()

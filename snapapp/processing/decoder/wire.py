@@ -1,4 +1,4 @@
-"""How a decoder and the child that it works for speak: JSON or bytes, with a kind and their length in front."""
+"""The protocol between a decoder and its child: messages of JSON or bytes, each after its kind and its length."""
 
 import json
 import os
@@ -7,14 +7,14 @@ from typing import Any
 
 CAP = 4 * 1024 * 1024  # bytes of one message
 PIECE = 1024 * 1024  # bytes of the video that are sent at once
-FORK, KILL = b"f", b"k"  # what is said to the fork server: with the decoder's files, and of the decoder that works
-ENDED = struct.Struct(">i")  # what it says: how a decoder ended, as waitpid has it
+FORK, KILL = b"f", b"k"  # commands to the fork server: fork a decoder with these files; kill the present one
+ENDED = struct.Struct(">i")  # its answer: the wait status of the decoder, as of waitpid
 _HEAD = struct.Struct(">cI")
 _JSON, _BYTES = b"j", b"b"
 
 
 class Garbled(Exception):
-    """What came is not what we send."""
+    """A message does not follow this protocol."""
 
 
 def say(line: int, message: dict[str, Any]) -> None:
@@ -26,7 +26,7 @@ def hand(line: int, data: bytes) -> None:
 
 
 def heard(line: int) -> dict[str, Any] | None:
-    """None when the other side is gone."""
+    """The next message, which is JSON; None when the other side is gone."""
     body = _received(line, _JSON)
     if body is None:
         return None

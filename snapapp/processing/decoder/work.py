@@ -1,4 +1,4 @@
-"""What a decoder can be asked for, by the names of these functions. They get the job's payload and a desk."""
+"""The orders that a decoder can carry out, one function each. They get the job's payload and a desk."""
 
 import importlib
 import pkgutil
@@ -21,7 +21,7 @@ _EXTRAS = (
 
 
 def _import_the_rest() -> None:
-    """Both libraries import parts of themselves when a video needs them: behind the walls that is too late."""
+    """PyAV and Pillow import some of their modules only when a video needs them, which the walls would refuse."""
     for module in pkgutil.walk_packages(av.__path__, "av."):
         if module.name != "av.__main__":
             importlib.import_module(module.name)
@@ -36,8 +36,8 @@ def extract(order: dict[str, Any], desk: Desk) -> dict[str, Any]:
 
 
 def probe(_order: dict[str, Any], desk: Desk) -> dict[str, Any]:
-    found: dict[str, Any] = as_json(media.probe(desk.source))
-    return found
+    description: dict[str, Any] = as_json(media.probe(desk.source))
+    return description
 
 
 def preview(_order: dict[str, Any], desk: Desk) -> None:
@@ -49,7 +49,7 @@ def still(order: dict[str, Any], desk: Desk) -> None:
 
 
 def wanted_of(order: dict[str, Any]) -> Wanted:
-    """Checked once more, because a job may also be written by hand, in SQL."""
+    """The options in an order. They are checked again, because a job may also be enqueued by hand, in SQL."""
     snap_rules.insist(order["wanted"], order["overlay"])
     wanted = {name: value for name, value in order["wanted"].items() if name != "format"}
     return Wanted(**wanted, overlay=_overlay_of(order))
@@ -58,20 +58,20 @@ def wanted_of(order: dict[str, Any]) -> Wanted:
 def _overlay_of(order: dict[str, Any]) -> Overlay | None:
     if order["overlay"] is None:
         return None
-    drawn = {**order["overlay"]}
-    mode, position = Mode(drawn.pop("mode")), Position(drawn.pop("position"))
+    options = {**order["overlay"]}
+    mode, position = Mode(options.pop("mode")), Position(options.pop("position"))
     return Overlay(
         cards=media.cards(order["subject_id"], order["values"]),
         shows_frame=mode in (Mode.SUBJECT_AND_FRAME, Mode.SUBJECT_AND_BOTH),
         shows_time=mode in (Mode.SUBJECT_AND_TIMESTAMP, Mode.SUBJECT_AND_BOTH),
         is_left=position in (Position.TOP_LEFT, Position.BOTTOM_LEFT),
         is_top=position in (Position.TOP_LEFT, Position.TOP_RIGHT),
-        **drawn,
+        **options,
     )
 
 
 def told_of(made: Extracted) -> dict[str, Any]:
-    """As `snaps.Evidence` takes it, but for where the files are, which a decoder does not know."""
+    """The result as `snaps.Evidence` takes it, without the prefix of the files, which a decoder does not know."""
     return {
         "probe": as_json(made.probe),
         "resolved_start_seconds": made.resolved_start_seconds,
