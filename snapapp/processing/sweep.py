@@ -149,9 +149,9 @@ def _refuse_if_strange(comparison: _Comparison) -> None:
     is_much = len(comparison.orphans) > _FEW and len(comparison.orphans) * 5 > comparison.objects
     if is_much or (comparison.objects > _FEW and not comparison.rows):
         raise Permanent(
-            f"Nothing was deleted: no row names {len(comparison.orphans)} of the {comparison.objects} objects that lie "
-            f"there, and {comparison.rows} prefixes are named. Perhaps another database uses this storage, or a restore "
-            """is not done. If they may go: snapapp jobs enqueue storage.sweep '{"anyway": true}'"""
+            f"Nothing was deleted: no row names {len(comparison.orphans)} of the {comparison.objects} objects that "
+            f"lie there, and {comparison.rows} prefixes are named. Perhaps another database uses this storage, or a "
+            """restore is not done. If they may go: snapapp jobs enqueue storage.sweep '{"anyway": true}'"""
         )
 
 
