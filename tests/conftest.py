@@ -124,7 +124,7 @@ def _forget_modules_of_the_test() -> None:
         if module.partition(".")[0] not in ("snapapp", "tests"):
             del known._processors[kind]
             known._schedules.pop(kind, None)
-            known._taken.pop(kind, None)
+            known._declared.pop(kind, None)
             sys.modules.pop(module, None)
 
 

@@ -1,4 +1,5 @@
-"""A job queue in a PostgreSQL table, and the workers that run it. It knows nothing of the application around it.
+"""A job queue in a PostgreSQL table, and the workers that run its jobs. This package imports nothing of the application
+around it.
 
 Declare a processor, enqueue in your transaction, start a worker:
 
@@ -12,14 +13,14 @@ Declare a processor, enqueue in your transaction, start a worker:
 
     with Worker(url): ...                    # or FastAPI(lifespan=lifespan(url)), or `snapapp worker`
 
-Read it in this order, the way of a job: `model` (what a job is), `registry` (which kinds there are), `enqueue` and
-`workflows` (how it comes in), `rows` (every statement on it), `worker/claimer` (how a worker takes it),
-`worker/slots`, `executors` and `executors/attempt` (how it runs), `context` (whose data it may touch),
-`worker/connections` (how it gets at the database), `worker/watchdog` (who minds its time), `worker/finish` and
-`worker/settler` (how its end is written down), `worker/leases` (what keeps it ours), `worker/worker` (all of it
-together). What fires by itself: `schedules/slots` (when), `schedules/ledger` (what became of it),
-`schedules/scheduler` (who looks). `docs/architecture.md` goes this way file by file, `docs/transitions.md` has the
-states.
+To follow one job, read the modules in this order: `model` (what a job is), `registry` (which kinds are declared),
+`enqueue` and `workflows` (how a job is added), `rows` (every SQL statement on jobs), `worker/claimer` (how a worker
+claims a job), `worker/slots`, `executors` and `executors/attempt` (how the job runs), `context` (which tenant's data it
+may touch), `worker/connections` (how it borrows a database connection), `worker/watchdog` (who enforces its timeout),
+`worker/finish` and `worker/settler` (how its outcome is written down), `worker/leases` (how a worker keeps its lease),
+`worker/worker` (how these parts make a worker). For schedules: `schedules/slots` (when a schedule is due),
+`schedules/ledger` (the record of each slot), `schedules/scheduler` (the thread that looks for due slots).
+`docs/architecture.md` follows the same order file by file, `docs/transitions.md` describes the states.
 """
 
 from importlib import import_module
@@ -62,8 +63,9 @@ __all__ = [
     "scheduled",
 ]
 
-# Imported when somebody asks for it: whoever only declares or enqueues needs no worker, and a worker maps no table.
-_WHEN_ASKED_FOR = {
+# These names are imported on first use: a program that only declares or enqueues needs no worker, and a worker needs no
+# mapped class.
+_IMPORTED_ON_FIRST_USE = {
     "ProcessingJob": "snapapp.jobs.mapped",
     "Worker": "snapapp.jobs.process.embedding",
     "lifespan": "snapapp.jobs.process.embedding",
@@ -72,6 +74,6 @@ _WHEN_ASKED_FOR = {
 
 
 def __getattr__(name: str) -> Any:
-    if module := _WHEN_ASKED_FOR.get(name):
+    if module := _IMPORTED_ON_FIRST_USE.get(name):
         return getattr(import_module(module), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

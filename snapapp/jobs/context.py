@@ -1,5 +1,6 @@
-"""The application's one hook around the jobs: whose data they may touch. It is entered before each attempt, before each
-hook and in each connection that a job borrows, asked whom it serves now, and left again whatever happens."""
+"""The context hook: with it the application sets which tenant's data a job may touch. The worker enters the hook before
+each attempt, before each commit or failed hook and on each connection that a job borrows. It checks that the hook names
+the job's tenant, and leaves the hook again even after an error."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -13,10 +14,11 @@ from snapapp.jobs.model import Job, describe
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-# Entered, it says for which tenant everything is now set, as it reads it back; that must be `job.tenant`. Without a
-# connection it is about the code that runs (contextvars); with one, about that transaction (SET LOCAL).
+# The hook's `__enter__` returns the tenant that is now set, read back from where it was set; it must be `job.tenant`.
+# Called without a connection, the hook sets contextvars for the code that runs; called with a connection, it sets the
+# tenant of that transaction (SET LOCAL).
 Hook = Callable[[Job, "Connection | None"], AbstractContextManager[str]]
-Tell = Callable[[Job, str], None]  # one of the steps below
+Tell = Callable[[Job, str], None]  # the text is one of the STEPS below
 T = TypeVar("T")
 
 ENTERED, VALIDATED, FAILED = "entered", "validated", "failed"
@@ -35,15 +37,15 @@ class Within:
 
     @property
     def path(self) -> str | None:
-        """Where a child process finds the hook."""
+        """The `module:name` under which a child process imports the hook."""
         return f"{self.hook.__module__}:{self.hook.__qualname__}" if self.hook else None
 
     def run(self, job: Job, function: Callable[[Job], T]) -> T:
-        """Calls the function in a copy of the thread's contextvars, so that nothing that was set meets the next job."""
+        """Calls the function in a copy of the thread's contextvars, so that the next job does not see what it set."""
         return copy_context().run(self._run, job, function)
 
     async def wait(self, job: Job, function: Callable[[Job], Awaitable[T]]) -> T:
-        """The same on an event loop, where each task has contextvars of its own."""
+        """Like `run`, on an event loop: each task has contextvars of its own there."""
         with self(job):
             return await function(job)
 
@@ -56,7 +58,7 @@ class Within:
         if self.hook is None:
             yield
             return
-        manager = self._entered(self.hook, job, db)
+        manager = self._enter(self.hook, job, db)
         raised: BaseException | None = None
         try:
             yield
@@ -64,9 +66,9 @@ class Within:
             raised = error
             raise
         finally:
-            self._left(manager, job, raised)
+            self._leave(manager, job, raised)
 
-    def _entered(self, hook: Hook, job: Job, db: "Connection | None") -> AbstractContextManager[str]:
+    def _enter(self, hook: Hook, job: Job, db: "Connection | None") -> AbstractContextManager[str]:
         try:
             manager = hook(job, db)
             served = manager.__enter__()
@@ -79,14 +81,14 @@ class Within:
         if served != job.tenant:
             mismatch = ContextFailed(f"job {job.id} is for {job.tenant!r}, and its context says {served!r:.100}")
             self.tell(job, FAILED)
-            self._left(manager, job, mismatch)
+            self._leave(manager, job, mismatch)
             raise mismatch
         self.tell(job, VALIDATED)
         return manager
 
-    def _left(self, manager: AbstractContextManager[str], job: Job, raised: BaseException | None) -> None:
-        """A hook may neither swallow what the job has raised, which would make a failure a success, nor hide it behind
-        an error of its own: what stands in a transaction that is broken cannot be reset, and need not be."""
+    def _leave(self, manager: AbstractContextManager[str], job: Job, raised: BaseException | None) -> None:
+        """Leaves the hook. An error that the job raised goes on, even if the hook's `__exit__` suppresses it or raises
+        another: a hook that resets its setting in a broken transaction must fail, and the transaction ends anyway."""
         trace = raised.__traceback__ if raised else None
         try:
             manager.__exit__(type(raised) if raised else None, raised, trace)
@@ -99,23 +101,23 @@ class Within:
             ) from error
 
 
-def found(path: str) -> Any:
-    """What stands under `module:name`."""
+def imported(path: str) -> Any:
+    """The object that `module:name` names; its module is imported if need be."""
     module, _, name = path.partition(":")
-    it: Any = import_module(module)
+    value: Any = import_module(module)
     for part in name.split("."):
-        it = getattr(it, part)
-    return it
+        value = getattr(value, part)
+    return value
 
 
 def check_importable(hook: Hook) -> None:
-    """Child processes import it by name."""
+    """Raises ValueError where a child process could not import the hook by its name."""
     path = f"{getattr(hook, '__module__', '?')}:{getattr(hook, '__qualname__', '?')}"
     try:
-        is_there = found(path) is hook
+        is_importable = imported(path) is hook
     except (ImportError, AttributeError, ValueError):
-        is_there = False
-    if not is_there:
+        is_importable = False
+    if not is_importable:
         raise ValueError(
             f"a child process cannot import the context {path}: it must be a function at the top of a module"
         )

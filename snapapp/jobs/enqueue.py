@@ -1,4 +1,5 @@
-"""`enqueue`: checks what comes in, fills in what the kind's processor declares, and leaves the rest to the queue."""
+"""`enqueue`: checks a job's arguments, fills in what the kind's processor declares, and calls the database's
+enqueue_jobs."""
 
 import json
 import re
@@ -16,13 +17,13 @@ from snapapp.jobs.errors import InvalidJob
 from snapapp.jobs.model import JSON_CAP, encode, to_json
 from snapapp.jobs.rows import database, lifecycle
 
-if TYPE_CHECKING:  # a worker has no use for it
+if TYPE_CHECKING:  # a worker does not need SQLAlchemy's asyncio part
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
     AsyncDb = AsyncConnection | AsyncSession | psycopg.AsyncConnection[Any]
 
 _Spec = dict[str, Any]  # enqueue's arguments as the database takes them
-_Placed = tuple[int, _Spec]  # with its place among what was given
+_NumberedSpec = tuple[int, _Spec]  # a spec with its position in the list that the caller gave
 
 Scope = Literal["waiting", "live", "ever"]
 UniqueBy = Literal["spec"]
@@ -30,18 +31,19 @@ OnConflict = Literal["existing", "ignore", "replace"]
 OnParentFailure = Literal["cancel", "run"]
 
 _BULK = 1000  # jobs in one statement
-_TOGETHER = 50  # jobs made JSON in one call
-_MOST_PARENTS = 10_000  # a child process is sent all of them
+_ENCODED_AT_ONCE = 50  # jobs that one call of the JSON encoder gets
+_MOST_PARENTS = 10_000  # a child process is sent the results of all parents
 _BULK_BYTES = 8 * 1024 * 1024  # of payload in one statement: a jsonb array cannot hold more than 256 MB
 _LONGEST = timedelta(days=3650)
 _LONGEST_TIMEOUT = timedelta(days=7)  # timeout_ms is an integer, and the setting has the same limit
 _EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9900, 1, 1, tzinfo=UTC)  # Python ends in 9999
-# Bytes as UTF-8, not characters: an entry of an index may have 2,700 of them, and holds three of these names.
+# In bytes of UTF-8: an entry of an index may have 2,700 bytes, and it holds up to three of these texts.
 _LIMITS = {"kind": 200, "queue": 200, "tenant": 200, "unique_key": 500, "concurrency_key": 500, "request_id": 200}
 
 
 class Options(TypedDict, total=False):
-    """What can be said of a job beside its kind and payload, by name. None counts as not said where it is allowed."""
+    """The options of `enqueue` beside kind and payload. None, where it is allowed, means that an option is not
+    given."""
 
     queue: str | None
     priority: int
@@ -62,75 +64,76 @@ class Options(TypedDict, total=False):
 
 
 def enqueue(db: lifecycle.Db, kind: str, payload: object = None, **options: Unpack[Options]) -> int | None:
-    """Adds a job in the transaction of `db` (a SQLAlchemy connection or session, or psycopg's): committed means it
-    will run, rolled back means it never was. Returns its id; None where on_conflict="ignore" met a holder. The payload
-    is a mapping, or a dataclass or model of the type that the kind's processor wants.
+    """Adds a job in the transaction of `db` (a SQLAlchemy connection or session, or psycopg's): the job runs once the
+    caller commits, and is gone if the caller rolls back. Returns the job's id, or None if on_conflict="ignore" and
+    another job holds the unique key. The payload is a mapping, or a dataclass or model of the type that the kind's
+    processor declares.
 
-    `unique_by="spec"`: the work itself (kind, payload, tenant and snap) is the unique key; `done_before` finds what it
-    came to.
+    `unique_by="spec"`: kind, payload, tenant and snap together are the unique key; `done_before` returns the result of
+    the same work done earlier.
 
-    `after`: ids of jobs that must complete before. If one fails or is cancelled, this one is cancelled, unless
-    on_parent_failure="run". See docs/workflows.md.
+    `after`: ids of jobs that must complete first. If one of them fails or is cancelled, the new job is cancelled,
+    unless on_parent_failure="run". See docs/workflows.md.
 
-    InvalidJob leaves that transaction as it is. DuplicateKey (on_conflict="replace" met a holder that waits no more)
-    and UnknownJob (`after` names one that is not there) come from the database, which has aborted it: roll back, or
-    enqueue in a savepoint."""
+    InvalidJob is raised before the database is asked, so the transaction can go on. DuplicateKey (on_conflict="replace"
+    and the holder of the key no longer waits) and UnknownJob (`after` names a job that does not exist) come from the
+    database, which has aborted the transaction by then: roll back, or enqueue in a savepoint."""
     with tracing.span("enqueue", kind):
-        return lifecycle.enqueue(db, _one(kind, payload, options))[0]
+        return lifecycle.enqueue(db, _single_job_json(kind, payload, options))[0]
 
 
-def _one(kind: str, payload: object, options: Options) -> str:
-    spec = _spec({"kind": kind, "payload": payload} | options)
-    [(_, text)] = _texts([spec | _traced()])
+def _single_job_json(kind: str, payload: object, options: Options) -> str:
+    spec = _checked_spec({"kind": kind, "payload": payload} | options)
+    [(_, text)] = _encode_specs([spec | _trace_field()])
     return f"[{text}]"
 
 
-def _traced() -> _Spec:
+def _trace_field() -> _Spec:
     place = tracing.current.get()
     return {"traceparent": place} if place else {}
 
 
 async def enqueue_async(db: "AsyncDb", kind: str, payload: object = None, **options: Unpack[Options]) -> int | None:
-    """The same for asyncio: SQLAlchemy's AsyncConnection or AsyncSession (on psycopg), or psycopg's AsyncConnection.
-    Many at once: `await session.run_sync(enqueue_many, jobs)`."""
+    """Like `enqueue`, for asyncio: SQLAlchemy's AsyncConnection or AsyncSession (on psycopg), or psycopg's
+    AsyncConnection. To add many jobs: `await session.run_sync(enqueue_many, jobs)`."""
     if not isinstance(db, psycopg.AsyncConnection):
         return await db.run_sync(enqueue, kind, payload, **options)
     with tracing.span("enqueue", kind):
-        return (await lifecycle.enqueue_async(db, _one(kind, payload, options)))[0]
+        return (await lifecycle.enqueue_async(db, _single_job_json(kind, payload, options)))[0]
 
 
 def enqueue_many(db: lifecycle.Db, jobs: Iterable[Mapping[str, Any]]) -> list[int | None]:
-    """Adds many, each a mapping of enqueue's arguments (`kind`, `payload`, …); returns their ids in order. All or
-    nothing: when one is refused, or `jobs` itself raises, none of them was added."""
+    """Adds many jobs, each a mapping of enqueue's arguments (`kind`, `payload`, …); returns their ids in order. If one
+    job is refused, or `jobs` itself raises, none of them is added."""
     with tracing.span("enqueue", "many"):
-        pages = _pages(_in_order(db, jobs))
+        pages = _pages(_by_unique_key(db, jobs))
         first_two = list(islice(pages, 2))
-        if len(first_two) < 2:  # one statement needs no savepoint to be all or nothing
-            return _added(db, first_two)
+        if len(first_two) < 2:  # a single statement adds all or nothing without a savepoint
+            return _insert_pages(db, first_two)
         with database.together(db):
-            return _added(db, chain(first_two, pages))
+            return _insert_pages(db, chain(first_two, pages))
 
 
 class _Page(NamedTuple):
-    """What goes in one statement."""
+    """The jobs that one statement adds."""
 
-    places: list[int]  # among what was given
-    texts: list[str]  # JSON
+    places: list[int]  # their positions in the list that the caller gave
+    texts: list[str]  # their specs as JSON
 
 
-def _added(db: lifecycle.Db, pages: Iterable[_Page]) -> list[int | None]:
+def _insert_pages(db: lifecycle.Db, pages: Iterable[_Page]) -> list[int | None]:
     ids: dict[int, int | None] = {}
     for page in pages:
         ids |= zip(page.places, lifecycle.enqueue(db, f"[{','.join(page.texts)}]"), strict=True)
     return [ids[place] for place in range(len(ids))]
 
 
-def _in_order(db: lifecycle.Db, jobs: Iterable[Mapping[str, Any]]) -> Iterator[_Placed]:
-    """Those with unique keys last, in the order of the keys: two callers with the same ones, in any order and in
-    several statements, then never wait for each other in a circle."""
+def _by_unique_key(db: lifecycle.Db, jobs: Iterable[Mapping[str, Any]]) -> Iterator[_NumberedSpec]:
+    """Yields the jobs with unique keys last, sorted by key: two callers that add the same keys then lock them in the
+    same order, and cannot deadlock."""
     keyed = []
-    specs: Iterator[_Spec] = map(_spec, jobs)
-    if traced := _traced():
+    specs: Iterator[_Spec] = map(_checked_spec, jobs)
+    if traced := _trace_field():
         specs = (spec | traced for spec in specs)
     for placed in enumerate(specs):
         if "unique_key" in placed[1] or "unique_by" in placed[1]:
@@ -138,25 +141,26 @@ def _in_order(db: lifecycle.Db, jobs: Iterable[Mapping[str, Any]]) -> Iterator[_
         else:
             yield placed
     if len(keyed) > 1:
-        _name_the_keys(db, [spec for _, spec in keyed if "unique_by" in spec])
-    yield from sorted(keyed, key=lambda placed: _key(*placed))
+        _hash_spec_keys(db, [spec for _, spec in keyed if "unique_by" in spec])
+    yield from sorted(keyed, key=lambda placed: _unique_key_order(*placed))
 
 
-def _name_the_keys(db: lifecycle.Db, specs: list[_Spec]) -> None:
-    """Of work, which the database alone can hash: else nobody could put them in order before they go in."""
+def _hash_spec_keys(db: lifecycle.Db, specs: list[_Spec]) -> None:
+    """Replaces `unique_by` by the key that the database computes: the jobs are sorted by their keys, and only the
+    database can hash a spec."""
     for page in _pages(iter(enumerate(specs))):
         for place, key in zip(page.places, lifecycle.spec_keys(db, f"[{','.join(page.texts)}]"), strict=True):
             del specs[place]["unique_by"]
             specs[place]["unique_key"] = key
 
 
-def _key(place: int, spec: _Spec) -> tuple[str, str, str, int]:
+def _unique_key_order(place: int, spec: _Spec) -> tuple[str, str, str, int]:
     return spec["kind"], spec.get("tenant", ""), spec.get("unique_key", ""), place
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A job that did the work before."""
+    """A job that completed the same work earlier."""
 
     id: int
     result: Any
@@ -166,19 +170,19 @@ class Done:
 def done_before(
     db: lifecycle.Db, kind: str, payload: object = None, *, tenant: str = "", snap_id: UUID | str | None = None
 ) -> Done | None:
-    """The newest job with unique_by="spec" that COMPLETED this very work, and its result; None: none that is kept."""
+    """The newest kept job with unique_by="spec" that completed the same work, and its result; None: there is none."""
     given = {"kind": kind, "payload": payload, "tenant": tenant, "snap_id": snap_id, "unique_by": "spec"}
-    [(_, text)] = _texts([_spec(given)])
-    found = lifecycle.done_before(db, text)
-    return Done(found[0], json.loads(found[1] or "null"), found[2]) if found else None
+    [(_, text)] = _encode_specs([_checked_spec(given)])
+    row = lifecycle.done_before(db, text)
+    return Done(row[0], json.loads(row[1] or "null"), row[2]) if row else None
 
 
-def _pages(jobs: Iterator[_Placed]) -> Iterator[_Page]:
+def _pages(jobs: Iterator[_NumberedSpec]) -> Iterator[_Page]:
     page = _Page([], [])
     size = 0
-    while together := list(islice(jobs, _TOGETHER)):
-        places, specs = zip(*together, strict=True)
-        for count, text in _texts(specs):
+    while group := list(islice(jobs, _ENCODED_AT_ONCE)):
+        places, specs = zip(*group, strict=True)
+        for count, text in _encode_specs(specs):
             if page.places and (len(page.places) + count > _BULK or size + len(text) > _BULK_BYTES):
                 yield page
                 page, size = _Page([], []), 0
@@ -190,14 +194,14 @@ def _pages(jobs: Iterator[_Placed]) -> Iterator[_Page]:
 
 
 class Defaults:
-    """What a kind gets whose processor says nothing. The runtime sets it from the settings, once, at start."""
+    """The defaults of a kind whose processor declares none. The runtime sets them from the settings once, at start."""
 
     max_attempts = 3
 
 
-def _spec(given: object) -> _Spec:
-    """What was given, checked and in the queue's terms. Here and not in the database, because an error there would
-    end the caller's transaction."""
+def _checked_spec(given: object) -> _Spec:
+    """Checks a job's arguments and converts them to what enqueue_jobs takes. This happens before the database is asked,
+    because an error there would abort the caller's transaction."""
     if not isinstance(given, Mapping):
         raise InvalidJob(f"each job must be a mapping of enqueue's arguments, not {given!r:.100}")
     spec: _Spec = {}
@@ -216,7 +220,7 @@ def _spec(given: object) -> _Spec:
     if "unique_scope" in spec and "unique_key" not in spec and "unique_by" not in spec:
         raise InvalidJob("unique_scope needs a unique_key or unique_by")
     declared = registry.default.get(kind) if kind in registry.default else None
-    if declared is None:  # the workers that know it have told the database
+    if declared is None:  # the database knows queue and attempts from the workers that declared the kind
         spec["default_attempts"] = Defaults.max_attempts
     else:
         spec.setdefault("queue", declared.queue)
@@ -239,9 +243,9 @@ def _spec(given: object) -> _Spec:
     return spec
 
 
-def _texts(specs: Sequence[_Spec]) -> Iterator[tuple[int, str]]:
-    """How many, and their JSON without brackets: all of them in one where nothing wants a closer look, which takes half
-    the time."""
+def _encode_specs(specs: Sequence[_Spec]) -> Iterator[tuple[int, str]]:
+    """Yields JSON without brackets, each with the number of specs in it. All specs are encoded in one call, which takes
+    half the time, unless one of them needs the checks of `_encode_one`."""
     try:
         text = encode(specs)[1:-1]
         is_plain = len(text.encode()) <= JSON_CAP and not _is_doubtful(text)
@@ -250,16 +254,17 @@ def _texts(specs: Sequence[_Spec]) -> Iterator[tuple[int, str]]:
     if is_plain:
         yield len(specs), text
     else:
-        yield from ((1, _text(spec)) for spec in specs)
+        yield from ((1, _encode_one(spec)) for spec in specs)
 
 
 def _is_doubtful(text: str) -> bool:
-    """For the cheap question first: a regular expression over all of it takes longer than making it."""
+    """Whether the text may hold a NUL or a number with an exponent. The substring tests come first, because the regular
+    expression over the whole text takes longer than encoding it."""
     return "\\u0000" in text or (("e+" in text or "e-" in text) and _WITH_EXPONENT.search(text) is not None)
 
 
-def _text(spec: _Spec) -> str:
-    """One by itself, or what is wrong with it."""
+def _encode_one(spec: _Spec) -> str:
+    """The JSON of one spec; InvalidJob says why PostgreSQL could not keep its payload."""
     text = to_json(spec.get("payload", {}))
     if _WITH_EXPONENT.search(text):
         zeros: list[int] = []
@@ -269,7 +274,7 @@ def _text(spec: _Spec) -> str:
     return encode(spec)
 
 
-# PostgreSQL writes numbers out: 1e300 has 301 digits in jsonb's text, which the table limits.
+# jsonb writes numbers without exponents: 1e300 becomes 301 digits, and the table limits the payload's length as text.
 _WITH_EXPONENT = re.compile(r"[0-9]e[+-][0-9]{2}")
 
 

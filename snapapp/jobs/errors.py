@@ -1,4 +1,4 @@
-"""What can go wrong with jobs. The docstring says when it happens, the message names the thing and its value."""
+"""The errors of the queue. Each docstring says when the error happens; each message names the thing and its value."""
 
 from datetime import timedelta
 
@@ -8,7 +8,7 @@ class JobsError(Exception):
 
 
 class MigrationFailed(JobsError):
-    """The database was not brought to the schema that this code needs; nothing was changed."""
+    """The database could not be migrated to the schema that this code needs; nothing was changed."""
 
 
 class InvalidJob(JobsError, ValueError):
@@ -20,7 +20,7 @@ class UnknownJob(JobsError, LookupError):
 
 
 class IllegalTransition(JobsError):
-    """The job is in a state from which this step does not exist."""
+    """The job's state does not allow this step."""
 
 
 class DuplicateKey(JobsError):
@@ -36,15 +36,16 @@ class DuplicateProcessor(JobsError):
 
 
 class LeaseLost(JobsError):
-    """The row no longer carries our lease: somebody recovered, cancelled or finished it. Our result must not land."""
+    """The row carries another lease by now, because somebody recovered, cancelled or finished the job. The result of
+    this attempt must not be written."""
 
 
 class JobCancelled(JobsError):
-    """A person asked for this job to stop; raised by `job.raise_if_cancelled()`."""
+    """A person cancelled this job; raised by `job.raise_if_cancelled()`."""
 
 
 class JobInterrupted(JobsError):
-    """The worker is stopping and the grace is over: the job goes back with its attempt."""
+    """The worker is stopping and its shutdown grace is over: the job waits again, and the attempt does not count."""
 
 
 class JobTimeout(JobsError):
@@ -56,27 +57,29 @@ class ChildDied(JobsError):
 
 
 class NoPlace(JobsError):
-    """Nothing takes the attempt now: the cluster is away, or it has no room. The job comes again later, uncharged."""
+    """No node can run the attempt now: the cluster is unreachable or full. The job runs later, and the attempt does not
+    count."""
 
 
 class NoConnection(JobsError):
-    """`job.connection()` was called where jobs have none: in a child process, on the event loop, after the attempt."""
+    """`job.connection()` was called where a job cannot borrow one: in a child process, on the event loop, or after the
+    attempt."""
 
 
 class ContextFailed(JobsError):
-    """The application's context could not be entered or left, or is not that of the job's tenant."""
+    """The application's context hook raised, or set another tenant than the job's."""
 
 
 class ReadOnly(JobsError):
-    """Somebody writes the queue's rows through ProcessingJob, past its functions."""
+    """Somebody tried to write the queue's rows through ProcessingJob instead of the queue's functions."""
 
 
 class Permanent(JobsError):
-    """Raise it in a processor: this will never succeed, do not try again."""
+    """Raise it in a processor when the job can never succeed: the job is not retried."""
 
 
 class Snooze(JobsError):
-    """Raise it in a processor: not now, come back after `delay`. The attempt is given back."""
+    """Raise it in a processor to run the job again after `delay`. The attempt does not count."""
 
     def __init__(self, delay: timedelta) -> None:
         self.delay = delay

@@ -1,5 +1,5 @@
-"""The queue's table as a mapped class, for applications that select and join it. Its rows are written by the queue's
-own functions alone: here a write is refused."""
+"""The queue's table as a mapped class, for applications that select and join it. Only the queue's own functions write
+its rows: a write through the class is refused."""
 
 from datetime import UTC, datetime
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ _EARLIEST, _LATEST = datetime(1900, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzin
 
 
 class _Moment(TypeDecorator[datetime]):
-    """`infinity` may stand there, which Python cannot read: it comes as the farthest moment that it can."""
+    """A timestamp that may be `infinity`. Python has no such value, so it is read as the latest one that Python has."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -35,7 +35,7 @@ class _Base(DeclarativeBase):
 
 
 class ProcessingJob(_Base):
-    """One job. What each column means, `\\d+ snap_processing_job` says in psql."""
+    """One job. `\\d+ snap_processing_job` in psql explains each column."""
 
     __tablename__ = "snap_processing_job"
 
@@ -74,7 +74,7 @@ class ProcessingJob(_Base):
 
 @event.listens_for(Engine, "before_execute")
 def _refuse_writes(_connection: Any, statement: Any, *_given: Any) -> None:
-    """Whoever would write: a session that flushes, `update(ProcessingJob)` in a session or on a connection."""
+    """Refuses the flush of a session and `update(ProcessingJob)` in a session or on a connection."""
     if isinstance(statement, UpdateBase) and statement.entity_description["table"] is ProcessingJob.__table__:
         raise ReadOnly(
             "ProcessingJob is for reading: jobs are added by enqueue() and changed by cancel_job, retry_job, "

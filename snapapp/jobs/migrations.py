@@ -1,4 +1,4 @@
-"""Brings a database to the schema that this code needs: Alembic, one transaction, an advisory lock around it."""
+"""Migrates a database to the schema that this code needs: by Alembic, in one transaction, under an advisory lock."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,20 +15,20 @@ from snapapp.jobs.errors import MigrationFailed
 from snapapp.jobs.rows.database import sqlalchemy_url
 from snapapp.jobs.schema import QUEUE, History, check_server, migrations_folder
 
-_LOCK = 7_266_823_110_001  # any constant will do; two starters take turns on it
+_LOCK = 7_266_823_110_001  # an arbitrary constant; two processes that migrate at once take turns by it
 
 
 def migrate(url: str, *, schema: str | None = None) -> str:
-    """Makes the queue's tables, functions and views, or brings them up to date; returns their revision. Nothing else of
-    the database is touched, and how far it has come stands in a table of the queue's own, `job_version`.
+    """Creates the queue's tables, functions and views, or brings them up to date; returns their revision. It touches
+    nothing else in the database, and keeps the revision in a table of its own, `job_version`.
 
-    They go where the URL's search_path leads, usually `public`, or into a `schema` of their own, made if need be. Then
-    every connection that enqueues or works needs that schema on its search_path: its URL may say so with
-    `?options=-csearch_path%3Djobs,public`.
+    The objects are created in the first schema of the URL's search_path, usually `public`, or in `schema`, which is
+    created if need be. With a `schema`, every connection that enqueues or works needs it on its search_path; a URL sets
+    that with `?options=-csearch_path%3Djobs,public`.
     """
     with transaction(url) as db:
         if schema is not None:
-            _use(db, schema)
+            _enter_schema(db, schema)
         revision = upgrade(db, QUEUE)
         if schema is not None:
             db.execution_options(no_parameters=True).exec_driver_sql(_BIND_NEW_FUNCTIONS)
@@ -37,14 +37,14 @@ def migrate(url: str, *, schema: str | None = None) -> str:
 
 @contextmanager
 def transaction(url: str) -> Iterator[sqlalchemy.Connection]:
-    """All or nothing; two at once take turns, and the second finds it done."""
-    encoding = {"client_encoding": "utf8"}  # in SQL_ASCII even the server's version would be bytes
+    """The transaction of a migration. Two migrations at once take turns; the second one has nothing left to do."""
+    encoding = {"client_encoding": "utf8"}  # with SQL_ASCII psycopg returns bytes, even for the server's version
     engine = sqlalchemy.create_engine(sqlalchemy_url(url), poolclass=sqlalchemy.NullPool, connect_args=encoding)
     with engine.connect() as db, db.begin():
         check_server(cast("psycopg.Connection[Any]", db.connection.driver_connection))
         db.exec_driver_sql("SET LOCAL statement_timeout = '10min'")
         db.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
-        # DDL that waits behind a long query makes everybody else wait behind it: give up soon, try again later
+        # While DDL waits for a long query, every other query waits behind the DDL: give up soon, try again later.
         db.exec_driver_sql("SET LOCAL lock_timeout = '5s'")
         try:
             yield db
@@ -81,7 +81,7 @@ def scripts(history: History) -> ScriptDirectory:
 
 def _config(db: sqlalchemy.Connection | None, history: History) -> Config:
     config = Config(attributes={"connection": db, "version_table": history.version_table})
-    config.set_main_option("path_separator", "newline")  # a folder's name may hold any other
+    config.set_main_option("path_separator", "newline")  # a folder's name may hold the other separators
     config.set_main_option("script_location", _escaped(migrations_folder()))
     config.set_main_option("version_locations", _escaped(history.folder))
     return config
@@ -106,15 +106,15 @@ def _refuse_unknown(db: sqlalchemy.Connection, history: History) -> None:
         )
 
 
-def _use(db: sqlalchemy.Connection, schema: str) -> None:
+def _enter_schema(db: sqlalchemy.Connection, schema: str) -> None:
     name = db.dialect.identifier_preparer.quote_identifier(schema)
     if not db.exec_driver_sql("SELECT to_regnamespace(%(name)s)", {"name": name}).scalar():
         db.exec_driver_sql(f"CREATE SCHEMA {name}")
     db.exec_driver_sql("SELECT set_config('search_path', %(name)s, true)", {"name": name})
 
 
-# A function finds the queue's tables whatever the caller's search_path says. Those of this transaction only: the schema
-# may hold functions of others.
+# Sets the search_path of the queue's functions, so that they find its tables whatever the caller's search_path is. Only
+# functions created in this transaction are changed, because the schema may hold functions of others.
 _BIND_NEW_FUNCTIONS = """
 DO $$
 DECLARE it regprocedure;

@@ -23,7 +23,8 @@ PROGRESS_CAP = 64 * 1024
 TEXT_CAP = 4000
 TRACEBACK_CAP = 2000
 
-# jsonb has no NUL; the escape counts only where its backslash is not itself escaped
+# jsonb cannot hold NUL. The text \\u0000 with two backslashes is no NUL, hence the even number of backslashes before
+# it.
 _NUL_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
@@ -40,14 +41,14 @@ FINAL = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
 
 
 class Lease(NamedTuple):
-    """The right to write for a job: every write names both numbers, and lands only while both still hold."""
+    """The right to write for a job: every write names both numbers, and changes nothing once the row has other ones."""
 
     id: int
     lease_seq: int
 
 
 class Channel(Protocol):
-    """What connects a running job to its worker: in this process, or over a pipe from a child."""
+    """The connection of a running job to its worker: within one process, or over a pipe from a child."""
 
     def progress(self, job: "Job", value: str) -> None: ...
 
@@ -67,7 +68,7 @@ class Parent(NamedTuple):
     kind: str
     status: Status
     result: Any
-    left_out: bool  # it has a result, but those of all parents together have more than 1 MiB
+    left_out: bool  # its result is left out, because the results of all parents together exceed 1 MiB
 
 
 P = TypeVar("P", default=Any)
@@ -76,23 +77,23 @@ R = TypeVar("R", default=Any)
 
 @dataclass(slots=True, eq=False)
 class Job(Generic[P, R]):
-    """A claimed job; `Job[Mail, Receipt]` where its payload has a type, and what its processor returns. The fields
-    stand in the order of the claim's RETURNING, so a row becomes a job as it is."""
+    """A claimed job. `Job[Mail, Receipt]` gives the types of its payload and of its processor's result. The fields
+    stand in the order of the claim's RETURNING, so that a row becomes a job without conversion."""
 
     id: int
     kind: str
     queue: str
     tenant: str
     priority: int
-    payload_json: bytes | None  # None: above 64 KiB, or it has parents; fetched when the attempt starts
+    payload_json: bytes | None  # None: larger than 64 KiB, or the job has parents; then the attempt fetches it first
     snap_id: UUID | None
     attempt: int
     max_attempts: int
     lease_seq: int
     timeout_ms: int | None
     request_id: str | None
-    traceparent: str | None = field(default=None, repr=False)  # where it was enqueued; then, of its attempt
-    memory_mb: int | None = field(default=None, repr=False)  # its own limit, after an attempt that ran short of memory
+    traceparent: str | None = field(default=None, repr=False)  # of the span that enqueued it, later of its attempt's
+    memory_mb: int | None = field(default=None, repr=False)  # the job's own limit, after an attempt ran short of memory
     due_at: datetime | None = field(default=None, repr=False)  # by the database's clock
     parents_json: bytes | None = field(default=None, repr=False)  # fetched with the payload
     channel: Channel | None = field(default=None, repr=False)
@@ -101,12 +102,13 @@ class Job(Generic[P, R]):
     deadline: float | None = field(default=None, repr=False)  # monotonic; written by the slot that runs it
     stop: JobsError | None = field(default=None, repr=False)  # why it should end; written by the beat
     lines_left: int = field(default=1000, repr=False)  # a flood of log lines must not fill the disk
-    cpu: float | None = field(default=None, repr=False)  # seconds, when it has run; written by the slot that runs it
-    peak: int | None = field(default=None, repr=False)  # bytes, so far; None in a thread or on a loop; likewise
-    is_measured: bool = field(default=True, repr=False)  # False: so quick that only some of its kind are; likewise
+    # The slot that runs the job writes these three when it has ended.
+    cpu: float | None = field(default=None, repr=False)  # seconds
+    peak: int | None = field(default=None, repr=False)  # bytes of memory; None in a thread or on an event loop
+    is_measured: bool = field(default=True, repr=False)  # False: of a quick kind only some attempts are measured
     backends: tuple[int, ...] = field(default=(), repr=False)  # server processes that run its statements
-    data: P = field(default=cast(Any, None), repr=False, init=False)  # the payload as its type; None: it has none
-    _payload: Any = field(default=None, repr=False, init=False)  # decoded, as soon as somebody has asked for it
+    data: P = field(default=cast(Any, None), repr=False, init=False)  # the typed payload; None: the kind has no type
+    _payload: Any = field(default=None, repr=False, init=False)  # the payload decoded, from its first use on
 
     @property
     def lease(self) -> Lease:
@@ -119,8 +121,8 @@ class Job(Generic[P, R]):
 
     @property
     def payload(self) -> dict[str, Any]:
-        """What was enqueued. Decoded once an attempt: what a processor changes in it, its hooks see, and no later
-        attempt does."""
+        """The payload as it was enqueued, decoded once for each attempt: the hooks of this attempt see what its
+        processor changes in it, a later attempt does not."""
         if self._payload is None:
             self._payload = json.loads(self.payload_json or b"{}")
         decoded: dict[str, Any] = self._payload
@@ -128,23 +130,23 @@ class Job(Generic[P, R]):
 
     @property
     def parents(self) -> list[Parent]:
-        """The jobs that this one has waited for, with their results, in the order in which they were added. Without
-        those that were pruned."""
-        told = json.loads(self.parents_json or b"[]")
-        return [Parent(**one | {"status": Status(one["status"])}) for one in told]
+        """The jobs that this one has waited for, with their results, in the order in which they were added. Parents
+        that were pruned are missing."""
+        parents = json.loads(self.parents_json or b"[]")
+        return [Parent(**parent | {"status": Status(parent["status"])}) for parent in parents]
 
     def update_progress(self, percent: float | Mapping[str, Any], note: str | None = None) -> None:
-        """Shown on the row at once: a number from 0 to 100 with a word, or any JSON object."""
+        """Writes progress to the job's row at once: a number from 0 to 100 with a note, or any JSON object."""
         value = dict(percent) if isinstance(percent, Mapping) else {"percent": percent, "note": note}
         if self.channel is None:
             return
         try:
             self.channel.progress(self, to_json(value, cap=PROGRESS_CAP, what="progress"))
-        except InvalidJob as error:  # what cannot be shown is no reason to fail the work
+        except InvalidJob as error:  # progress that cannot be stored must not fail the job
             self.log(str(error), level="WARNING")
 
     def log(self, message: str, level: str = "INFO") -> None:
-        """Kept with the job (table job_log)."""
+        """Adds a line to the job's log (table job_log)."""
         if level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
             raise ValueError(f"unknown log level {level!r}")
         self.lines_left -= 1
@@ -154,17 +156,17 @@ class Job(Generic[P, R]):
             self.channel.log(self, "WARNING", "too many log lines: the rest of this attempt's are dropped")
 
     def raise_if_cancelled(self) -> None:
-        """Call it where stopping is safe: raises when somebody cancelled the job or its lease is gone."""
+        """Raises if somebody cancelled the job or its lease is lost. Call it where the job can stop safely."""
         if self.channel:
             self.channel.check(self)
 
     def connection(self) -> "AbstractContextManager[Connection]":
         """`with job.connection() as db:` is a transaction, committed at the end of the block, rolled back by an error.
 
-        A statement that runs when the job is cancelled, out of time, taken away or stopped ends at once with that
-        reason. For functions on threads; one connection at a time, or two jobs may wait for each other's second. What
-        must be written exactly once belongs into the commit hook, for this block may run again.
-        """
+        When the job is cancelled, times out, loses its lease or its worker stops, a running statement ends at once with
+        that reason. Only for functions on threads. Borrow one connection at a time: two jobs that each hold one and
+        wait for a second would wait for ever. What must be written exactly once belongs in the commit hook, because a
+        retry runs this block again."""
         if self.channel is None:
             raise NoConnection(f"{self.kind} job {self.id} does not run")
         return self.channel.connection(self)
@@ -172,11 +174,11 @@ class Job(Generic[P, R]):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong in an attempt, as text that PostgreSQL can keep."""
+    """The error of an attempt, as text that PostgreSQL can keep."""
 
     error: str
     trace: str = ""
-    lacked_memory: bool = False  # that was the cause, or the cause of the cause
+    lacked_memory: bool = False  # a MemoryError is the error or somewhere in its chain of causes
 
     @classmethod
     def of(cls, error: BaseException) -> "Failure":
@@ -184,7 +186,7 @@ class Failure:
 
     @classmethod
     def told(cls, error: str, trace: str, *, lacked_memory: bool = False) -> "Failure":
-        """As somebody else describes it: a child, a program."""
+        """A failure as a child process or a program describes it."""
         return cls(clean(error, TEXT_CAP), clean(trace, TRACEBACK_CAP, keep="end"), lacked_memory)
 
 
@@ -197,39 +199,39 @@ class Succeeded:
 class Retried:
     failure: Failure
     delay: timedelta
-    memory_mb: int | None = None  # it ran short of memory: with nothing beside it, and this limit
-    ran: bool = True  # False: nowhere is as large as what it wants
+    memory_mb: int | None = None  # after it ran short of memory: run it alone next time, with this limit
+    ran: bool = True  # False: no node of the cluster is large enough for it
 
 
 @dataclass(frozen=True, slots=True)
 class Buried:
-    """Attempts used up, or Permanent: the job goes to the dead letters."""
+    """The attempts are used up, or the processor raised Permanent: the job becomes a dead letter."""
 
     failure: Failure
-    ran: bool = True  # False: its attempts were used up elsewhere, and are on the row already
+    ran: bool = True  # False: other workers used up its attempts, and the row counts them already
 
 
 @dataclass(frozen=True, slots=True)
 class Snoozed:
     delay: timedelta
-    ran: bool = True  # False: there was no place to run it
+    ran: bool = True  # False: the cluster had no free place for it
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """Ended because somebody cancelled the job."""
+    """The attempt ended because somebody cancelled the job."""
 
     failure: Failure
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """Ended by our own shutdown: the job goes back, the attempt is given back."""
+    """The attempt ended because this worker stops: the job waits again, and the attempt does not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """The lease is gone: whatever came out must not land."""
+    """The lease is lost: the result of the attempt must not be written."""
 
 
 Outcome = Succeeded | Retried | Buried | Snoozed | Stopped | Interrupted | Dropped
@@ -255,7 +257,7 @@ def to_json(value: Any, *, cap: int = JSON_CAP, what: str = "payload") -> str:
         raise InvalidJob(f"the {what} is not JSON that PostgreSQL can keep: {describe(error)}") from error
     if size > cap:
         raise InvalidJob(f"the {what} has {size} bytes as JSON, more than the {cap} allowed")
-    if "\\u0000" in text and _NUL_ESCAPE.search(text):  # the search alone costs more than all the rest
+    if "\\u0000" in text and _NUL_ESCAPE.search(text):  # the search alone would cost more than all the rest
         raise InvalidJob(f"the {what} holds a NUL character, which PostgreSQL cannot keep")
     return text
 
@@ -279,18 +281,18 @@ def describe(error: BaseException) -> str:
 def _name(error: BaseException) -> str:
     try:
         return str(type(error).__name__)
-    except BaseException:  # noqa: BLE001 - and so may a metaclass
+    except BaseException:  # noqa: BLE001 - a hostile metaclass may raise anything
         return "an error without a name"
 
 
 def _lacked_memory(error: BaseException) -> bool:
     cause: BaseException | None = error
     try:
-        for _ in range(10):  # a chain can be a circle
+        for _ in range(10):  # a chain of causes can be circular
             if cause is None or isinstance(cause, MemoryError):
                 return cause is not None
             cause = cause.__cause__
-    except BaseException:  # noqa: BLE001 - as above
+    except BaseException:  # noqa: BLE001 - a hostile __cause__ may raise anything
         return False
     return False
 
@@ -299,5 +301,5 @@ def _trace(error: BaseException) -> str:
     try:
         cause = f"caused by {describe(error.__cause__)}\n" if error.__cause__ else ""
         return "".join(traceback.format_tb(error.__traceback__, limit=-20)) + cause
-    except BaseException:  # noqa: BLE001 - or a property in the place of either
+    except BaseException:  # noqa: BLE001 - a hostile __cause__ or __traceback__ may raise anything
         return "its traceback cannot be read\n"

@@ -1,8 +1,8 @@
-"""Payloads with a type. A processor that says `job: Job[Mail]` gets `job.data`, a Mail; what is no Mail is refused
-where it is enqueued, and fails the job before the processor begins where it came in another way.
+"""Typed payloads. A processor with the parameter `job: Job[Mail]` reads `job.data`, a Mail. `enqueue` refuses a payload
+that does not fit Mail; if such a payload came in another way, the job fails before the processor begins.
 
-A Mail is a dataclass or a model of pydantic's. With pydantic installed values are checked and converted, as from JSON;
-without it a dataclass looks at the names alone."""
+Mail is a dataclass or a pydantic model. With pydantic installed, values are checked and converted as from JSON; without
+it, only the names of a dataclass's fields are checked."""
 
 import dataclasses
 import inspect
@@ -24,40 +24,42 @@ _SHOWN_MISTAKES = 5
 
 @lru_cache(maxsize=4096)
 def wanted_by(function: Callable[..., Any]) -> Any:
-    """The type that its annotation gives the payload; None: it takes what comes."""
-    function = inspect.unwrap(function)  # a decorator's module does not know the names of its annotations
-    said = next(iter(getattr(function, "__annotations__", {}).values()), None)
-    if isinstance(said, str):
-        if "[" not in said:
+    """The payload type in the annotation of the function's first parameter; None: any payload will do."""
+    function = inspect.unwrap(function)  # the annotation's names are known in the module of the decorated function
+    annotation = next(iter(getattr(function, "__annotations__", {}).values()), None)
+    if isinstance(annotation, str):
+        if "[" not in annotation:
             return None
-        hints = get_type_hints(SimpleNamespace(__annotations__={"job": said}), getattr(function, "__globals__", {}))
-        said = hints["job"]
-    if get_origin(said) is not Job:
+        annotated = SimpleNamespace(__annotations__={"job": annotation})
+        annotation = get_type_hints(annotated, getattr(function, "__globals__", {}))["job"]
+    if get_origin(annotation) is not Job:
         return None
-    payload = get_args(said)[0]
+    payload = get_args(annotation)[0]
     return None if payload is Any or (get_origin(payload) or payload) in (dict, Mapping) else payload
 
 
 def fit(job: Job, function: Callable[..., Any]) -> None:
-    """Before it begins: InvalidJob where its payload is not what it wants."""
+    """Sets `job.data` before the function is called; InvalidJob if the payload does not fit the function's type."""
     wanted = wanted_by(function)
     if wanted is not None:
-        job.data = made(job.payload_json or b"{}", wanted)
+        job.data = typed(job.payload_json or b"{}", wanted)
 
 
-def made(payload: Mapping[str, Any] | bytes, wanted: Any) -> Any:
-    """From what is stored, as JSON: a strict model, or bytes in base64, may be read from that alone."""
+def typed(payload: Mapping[str, Any] | bytes, wanted: Any) -> Any:
+    """The payload as a value of the wanted type. It is read from JSON, because a strict model and bytes in base64 can
+    only be read from JSON."""
     adapter = _adapter(wanted)
     try:
         if adapter is None:
             return wanted(**(json.loads(payload) if isinstance(payload, bytes) else payload))
-        return _read(payload, adapter)
+        return _validated(payload, adapter)
     except (TypeError, ValueError) as error:
-        raise InvalidJob(f"the payload is no {_name(wanted)}: {_mistakes(error)}") from None
+        raise InvalidJob(f"the payload is no {_name(wanted)}: {_describe_errors(error)}") from None
 
 
-def _read(payload: Mapping[str, Any] | bytes, adapter: "TypeAdapter[Any]") -> Any:
-    """A mapping that is JSON is read as what it will be stored as; one with a date or a UUID in it, as Python's."""
+def _validated(payload: Mapping[str, Any] | bytes, adapter: "TypeAdapter[Any]") -> Any:
+    """Validates a mapping as the JSON that will be stored; a mapping that is not JSON (it holds a date or a UUID) is
+    validated as Python values."""
     if isinstance(payload, bytes):
         return adapter.validate_json(payload)
     try:
@@ -68,23 +70,24 @@ def _read(payload: Mapping[str, Any] | bytes, adapter: "TypeAdapter[Any]") -> An
 
 
 def is_typed(given: object) -> bool:
-    """A dataclass or a model, not yet a mapping."""
+    """Whether this is an instance of a dataclass or of a pydantic model."""
     return (dataclasses.is_dataclass(given) and not isinstance(given, type)) or hasattr(type(given), "model_dump")
 
 
 def plain(given: Any, wanted: Any) -> dict[str, Any]:
-    """As it is stored: checked against what is wanted, if anything is. What is typed already is read back: nobody has
-    looked at a dataclass's values, and a model may write what it does not read."""
+    """The payload as the mapping that will be stored, checked against the wanted type if there is one. A dataclass or
+    model is checked by reading back what it writes: a dataclass does not check its values, and a model may write
+    something that it cannot read."""
     if not is_typed(given):
-        return dict(given) if wanted is None else _dumped(made(given, wanted), wanted)
-    stored = _dumped(given, type(given))
+        return dict(given) if wanted is None else _as_mapping(typed(given, wanted), wanted)
+    stored = _as_mapping(given, type(given))
     if wanted is not None:
-        made(stored if _adapter(wanted) is None else to_json(stored).encode(), wanted)
+        typed(stored if _adapter(wanted) is None else to_json(stored).encode(), wanted)
     return stored
 
 
 def schema(wanted: Any) -> dict[str, Any] | None:
-    """As JSON schema has it; without pydantic the names."""
+    """The JSON schema of a payload type; without pydantic only the names of the fields."""
     if wanted is None:
         return None
     adapter = _adapter(wanted)
@@ -94,10 +97,10 @@ def schema(wanted: Any) -> dict[str, Any] | None:
     return {"title": _name(wanted), "properties": {field.name: {} for field in fields}}
 
 
-def _dumped(given: Any, what: Any) -> dict[str, Any]:
+def _as_mapping(given: Any, what: Any) -> dict[str, Any]:
     adapter = _adapter(what)
     try:
-        if adapter is not None:  # in the names that it is read by, without what is only computed
+        if adapter is not None:  # by the names that it is read by, and without computed fields
             given = adapter.dump_python(given, mode="json", by_alias=True, round_trip=True, warnings=False)
         elif dataclasses.is_dataclass(given) and not isinstance(given, type):
             given = dataclasses.asdict(given)
@@ -109,21 +112,21 @@ def _dumped(given: Any, what: Any) -> dict[str, Any]:
 
 
 def _name(wanted: Any) -> str:
-    return getattr(wanted, "__name__", None) or str(wanted)  # a union has none
+    return getattr(wanted, "__name__", None) or str(wanted)  # a union has no __name__
 
 
 @lru_cache(maxsize=1024)
 def _adapter(wanted: Any) -> "TypeAdapter[Any] | None":
     if find_spec("pydantic") is None:
         return None
-    from pydantic import TypeAdapter  # 20 MB, for whoever wants types
+    from pydantic import TypeAdapter  # takes 20 MB, so only a process with typed payloads loads it
 
     return TypeAdapter(wanted)
 
 
-def _mistakes(error: Exception) -> str:
+def _describe_errors(error: Exception) -> str:
     if not hasattr(error, "errors"):
         return str(error).removeprefix("__init__() ")
-    found = [f"{'.'.join(map(str, one['loc'])) or 'it'}: {one['msg']}" for one in error.errors(include_url=False)]
-    more = len(found) - _SHOWN_MISTAKES
-    return "; ".join(found[:_SHOWN_MISTAKES]) + (f"; and {more} more" if more > 0 else "")
+    mistakes = [f"{'.'.join(map(str, one['loc'])) or 'it'}: {one['msg']}" for one in error.errors(include_url=False)]
+    more = len(mistakes) - _SHOWN_MISTAKES
+    return "; ".join(mistakes[:_SHOWN_MISTAKES]) + (f"; and {more} more" if more > 0 else "")

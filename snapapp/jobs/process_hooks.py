@@ -1,6 +1,6 @@
-"""What an application does once in each process that runs its jobs: `on_start` before the first job, `on_stop` after
-the last. Modules that declare processors are imported by children too, and by whoever only enqueues, so an import is no
-place to open a pool or to start a thread. This is:
+"""Functions that an application runs once in each process that runs its jobs: `on_start` before the first job,
+`on_stop` after the last. A pool or a thread belongs here, because a module that declares processors is also imported
+by programs that only enqueue:
 
     @on_start
     def open_pool() -> None: ...
@@ -18,22 +18,23 @@ from typing import TypeVar
 Hook = Callable[[], object]
 H = TypeVar("H", bound=Hook)
 
-_starts: dict[str, Hook] = {}  # by name, because a module that is loaded again declares the same again
+_starts: dict[str, Hook] = {}  # by name, because a module that is loaded twice declares its hooks twice
 _stops: dict[str, Hook] = {}
 _turn = threading.Lock()
 _kept: set[int] = set()
-stacks: int | None = None  # an open file: what is kept may say there where it is, when it gets SIGURG. In children
-_workers = 0  # that run in this process: the first one runs the hooks of the start, the last one those of the end
+stacks: int | None = None  # in a child: an open file for the stack that a kept process writes when it gets SIGURG
+_workers = 0  # how many workers run in this process: the first runs the start hooks, the last one the stop hooks
 
 
 def on_start(hook: H) -> H:
-    """Called in the order of the declarations. What it raises, the start of the worker or of the child raises."""
+    """Declares a start hook. They are called in the order of declaration; an error in one fails the start of the worker
+    or of the child."""
     _starts[_name(hook)] = hook
     return hook
 
 
 def on_stop(hook: H) -> H:
-    """Called in the opposite order, if the process ends by itself; one that is killed has no time for it."""
+    """Declares a stop hook. They are called in the opposite order when the process stops, but not when it is killed."""
     _stops[_name(hook)] = hook
     return hook
 
@@ -43,12 +44,12 @@ def has_an_end() -> bool:
 
 
 def keep(pid: int) -> None:
-    """A process that was started here and serves later jobs too: a job has not left it behind. For children."""
+    """For children: says that a process started here serves later jobs too, so it is not killed when this job ends."""
     _kept.add(pid)
 
 
 def forget(pid: int) -> None:
-    """It has ended."""
+    """Says that a kept process has ended."""
     _kept.discard(pid)
 
 
@@ -66,7 +67,7 @@ def start() -> None:
 
 
 def stop(complain: Callable[[str, BaseException], None]) -> None:
-    """A hook that raises keeps no other from its turn."""
+    """Runs the stop hooks when the last worker stops. All of them run, even if one raises."""
     global _workers
     with _turn:
         _workers -= 1

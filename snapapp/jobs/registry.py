@@ -1,4 +1,4 @@
-"""Kind -> Processor, and the schedules: what the decorators declare and the worker looks up."""
+"""The registry of processors (by kind) and schedules: the decorators declare them, the worker looks them up."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack
 
 from tenacity.wait import wait_base
 
-from snapapp.jobs.context import found
+from snapapp.jobs.context import imported
 from snapapp.jobs.errors import DuplicateProcessor, UnknownKind
 from snapapp.jobs.model import Failure, Job
 from snapapp.jobs.schedules.declared import DuplicateSchedule, Routine, Schedule, a_routine, a_schedule
@@ -39,17 +39,17 @@ class Processor:
     commit: Commit | None = None
     failed: Failed | None = None
     memory_mb: int | None = None  # None: the worker's default; 0: no limit
-    cores: int = 1  # that it keeps busy, where a cluster is asked for a place
-    command: tuple[str, ...] = ()  # empty, for the executor of that name: the function returns what to run
+    cores: int = 1  # how many cores a job keeps busy; a cluster chooses a node by it
+    command: tuple[str, ...] = ()  # the program of executor="command"; empty: the function returns it for each job
 
     @property
     def path(self) -> str:
-        """Where a child process finds it."""
+        """The `module:name` under which a child process imports the function."""
         return _path(self.function)
 
 
 class KindOptions(TypedDict, total=False):
-    """What can be said of a kind, by name: the fields of its Processor. None counts as not said."""
+    """The options of `@processor`, named as the fields of Processor. None means that the option is not given."""
 
     queue: str | None
     executor: ExecutorName | None
@@ -64,7 +64,7 @@ class KindOptions(TypedDict, total=False):
 
 
 class When(TypedDict, total=False):
-    """And of a schedule: the parameters of `a_schedule`."""
+    """The options of `@scheduled` that say when a schedule is due, named as the parameters of `a_schedule`."""
 
     cron: str | None
     tz: str | None
@@ -87,7 +87,7 @@ class Registry:
         self._processors: dict[str, Processor] = {}
         self._schedules: dict[str, Schedule] = {}
         self._routines: dict[str, Routine] = {}
-        self._taken: dict[str, tuple[str, str]] = {}  # names of both -> the function's path, and when
+        self._declared: dict[str, tuple[str, str]] = {}  # by name of a schedule: the function's path, and its times
 
     def add(self, processor: Processor) -> None:
         known = self._processors.get(processor.kind)
@@ -124,9 +124,9 @@ class Registry:
     def processor(self, kind: str, **options: Unpack[KindOptions]) -> Callable[[F], F]:
         """Declares the decorated function as the processor of a kind. `async def` runs in the async executor.
 
-        executor="command" runs a program: `command`, and then the function is never called; or, without it, the
-        list of texts that the function returns for the job. `memory_mb` is for process and command, `cores` for
-        process on a cluster, whose nodes are filled by both.
+        executor="command" runs a program. With `command` given, that is the program, and the function is never called;
+        without it, the function returns the program and its arguments for each job, as a list of texts. `memory_mb` is
+        for the executors process and command, `cores` for process. A cluster places jobs on its nodes by both.
         """
 
         def declare(function: F) -> F:
@@ -143,19 +143,19 @@ class Registry:
         name: str | None = None,
         **options: Unpack[ScheduleOptions],
     ) -> Callable[[F], F]:
-        """Declares when the decorated function runs by itself: once across the whole fleet, as a job of the kind
-        `name` (default: the function's full name) whose payload says the schedule and the slot.
+        """Declares a schedule: at each slot one job is enqueued for the whole fleet. Its kind is `name` (default: the
+        function's full name), and its payload names the schedule and the slot.
 
-        `cron` has crontab's five fields, read on the clocks of `tz` (default: UTC); `every` counts from 1970. Slots
-        that no worker noticed in time are dealt with as `missed` says: "once" (default) runs the newest of them,
-        "all" the newest `at_most` (10), "skip" none. While a slot's job has not ended, later slots are skipped,
-        unless `overlap` is true, as it is with missed="all".
+        `cron` has crontab's five fields, read on the clocks of `tz` (default: UTC); `every` counts from 1970. `missed`
+        decides about slots that no worker noticed in time: "once" (default) runs the newest of them, "all" the newest
+        `at_most` (10), "skip" none. While the job of one slot has not ended, later slots are skipped, unless `overlap`
+        is true; missed="all" makes it true.
 
-        No slot comes before `starts` or after `ends`, datetimes with a time zone; `times=10` are the first ten slots
-        since `starts`.
+        Slots before `starts` or after `ends` (datetimes with a time zone) are left out; `times=10` keeps the first ten
+        slots since `starts`.
 
-        scope="process": every worker process calls the function, without arguments, `every` so often. No job, no
-        database, no record; an error is an event and the next call comes.
+        scope="process": every worker process calls the function, without arguments, at each interval of `every`. There
+        is no job and no record in the database; an error becomes an event, and the next call comes as usual.
         """
         given: dict[str, Any] = {option: value for option, value in options.items() if value is not None}
         when = {"cron": None, "tz": None} | {option: given[option] for option in given if option in _WHEN}
@@ -179,9 +179,10 @@ class Registry:
         return declare
 
     def _take_name(self, name: str, function: Callable[..., Any], when: str) -> None:
-        """A module that is loaded again declares the same again; two decorators on one function do not."""
+        """Refuses a name that was declared with another function or other times. The same declaration may come twice,
+        because a module may be loaded twice."""
         ours = (_path(function), when)
-        known = self._taken.setdefault(name, ours)
+        known = self._declared.setdefault(name, ours)
         if known != ours:
             raise DuplicateSchedule(
                 f"two schedules are declared with the name {name!r}: {known[1]} by {known[0]} and {when} by {ours[0]}; "
@@ -250,11 +251,11 @@ scheduled = default.scheduled
 
 
 def later(path: str) -> Callable[..., Any]:
-    """What stands under `module:name`, imported when it is first called: for a kind or a hook whose module needs much
-    more than its declaration, so that whoever declares it stays small."""
+    """A function that imports `module:name` when it is first called, and calls it. With it a process that only declares
+    a kind or a hook does not load the large modules that the work itself needs."""
 
     def call(*given: Any) -> Any:
-        return found(path)(*given)
+        return imported(path)(*given)
 
     call.__module__, _, call.__qualname__ = path.partition(":")
     return call

@@ -1,4 +1,4 @@
-"""When a failed attempt comes again: tenacity's strategies as the vocabulary, evaluated purely (attempt -> delay)."""
+"""How long to wait before a retry. The strategies are tenacity's, used as pure functions from attempt to delay."""
 
 import random
 from datetime import timedelta
@@ -17,7 +17,7 @@ class wait_spread(wait_base):  # noqa: N801 - named as tenacity names its strate
         self._plain = wait_exponential(
             multiplier=settings.base.total_seconds(),
             exp_base=settings.multiplier,
-            # leave room for the jitter below the maximum, else all late retries meet there
+            # Leave room for the jitter below the maximum; otherwise all late retries would wait exactly the maximum.
             max=max(settings.maximum.total_seconds() / (1 + settings.jitter), settings.base.total_seconds()),
         )
         self._maximum = settings.maximum.total_seconds()
@@ -28,18 +28,19 @@ class wait_spread(wait_base):  # noqa: N801 - named as tenacity names its strate
 
 
 def delay_after(attempt: int, wait: wait_base, error: BaseException | None = None) -> timedelta:
-    """How long to wait after this failed attempt (1 is the first). Any tenacity wait strategy will do."""
+    """How long to wait after this failed attempt (1 is the first), by any of tenacity's wait strategies."""
     state = _state(attempt)
     if error is not None:
         state.set_exception((type(error), error, error.__traceback__))
     return timedelta(seconds=max(0.0, min(float(wait(state)), 10 * 365 * 86400.0)))
 
 
-_BACKOFF = wait_random_exponential(multiplier=0.05, max=2)  # a server that is just restarted is back within a second
+_BACKOFF = wait_random_exponential(multiplier=0.05, max=2)  # short, because a restarted server is back within a second
 
 
 def pause_after(failures: int) -> float:
-    """Seconds before an absent database is asked again: longer each time, and never all workers at once."""
+    """Seconds before connecting to an unreachable database again: longer each time, and random, so that the workers do
+    not all come at once."""
     return max(0.05, float(_BACKOFF(_state(min(failures, 10)))))
 
 

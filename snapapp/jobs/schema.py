@@ -1,5 +1,5 @@
-"""Which schema a database has, and which one this code needs. Asked without SQLAlchemy and Alembic, whose import takes
-longer than the question."""
+"""Compares the schema of a database with the one that this code needs. It does without SQLAlchemy and Alembic, because
+importing them takes longer than the comparison."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ OLDEST = 14
 
 
 def migrations_folder() -> Path:
-    """Beside the package in a checkout, inside it in a wheel."""
+    """The folder with the migrations: beside the package in a checkout, inside the package in a wheel."""
     package = Path(__file__).parent.parent
     for folder in (package.parent / "migrations", package / "_migrations"):
         if (folder / "env.py").exists():
@@ -24,7 +24,7 @@ def migrations_folder() -> Path:
 
 @dataclass(frozen=True)
 class History:
-    """A line of migrations, and the table in which a database keeps how far it has come."""
+    """A line of migrations, and the table in which a database keeps its revision."""
 
     name: str
     version_table: str
@@ -35,35 +35,35 @@ class History:
 
     @property
     def head(self) -> str:
-        """The newest revision: files begin with their numbers, which grow."""
+        """The newest revision. Each migration's file name begins with its revision, a growing number."""
         return max(path.name.partition("_")[0] for path in self.folder.glob("[0-9]*_*.py"))
 
     def revision(self, db: psycopg.Connection[tuple[object, ...]]) -> str | None:
-        """Of this database; None: it has nothing of it."""
+        """The revision of this database; None: none of these migrations was applied."""
         if db.execute("SELECT to_regclass(%s)", [self.version_table]).fetchone() == (None,):
             return None
-        found = db.execute(sql.SQL("SELECT version_num FROM {}").format(sql.Identifier(self.version_table))).fetchone()
-        return str(found[0]) if found else None
+        row = db.execute(sql.SQL("SELECT version_num FROM {}").format(sql.Identifier(self.version_table))).fetchone()
+        return str(row[0]) if row else None
 
 
 QUEUE = History("queue", "job_version")
 
 
 def is_current(url: str, *histories: History) -> bool:
-    # in SQL_ASCII even the server's version would be bytes
+    # with SQL_ASCII psycopg returns bytes, even for the server's version
     with psycopg.connect(url, connect_timeout=10, application_name="snapapp start", client_encoding="utf8") as db:
         check_server(db)
         return all(history.revision(db) == history.head for history in histories)
 
 
 def check_server(db: psycopg.Connection[Any]) -> None:
-    """Every start and every migration comes by here."""
+    """Raises MigrationFailed if snapapp cannot use this server or database. Called at every start and migration."""
     if why := unfit(db.info.server_version, db.info.parameter_status("server_encoding") or ""):
         raise MigrationFailed(why)
 
 
 def unfit(version: int, encoding: str) -> str | None:
-    """Why this server or database cannot be ours, if it cannot."""
+    """Why snapapp cannot use this server or database; None: it can."""
     if version < OLDEST * 10_000:
         return f"The server is PostgreSQL {version // 10_000}, and {OLDEST} or newer is needed."
     if encoding != "UTF8":

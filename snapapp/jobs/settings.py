@@ -1,4 +1,5 @@
-"""How a worker behaves: frozen, with units in the types, checked at construction. Reads no environment."""
+"""The settings of a worker: frozen, with units in the types, checked at construction. This module does not read the
+environment."""
 
 import re
 from collections.abc import Mapping
@@ -11,11 +12,11 @@ _CLUSTER = re.compile(r"dask(\+tls)?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[A-Za-z
 
 
 def cluster_url(typed: str) -> str | None:
-    """The scheduler's address as Dask has it; None where it is none."""
-    found = _CLUSTER.fullmatch(typed)
-    if not found or not 0 < int(found[3]) < 65_536:
+    """The scheduler's address in Dask's notation; None: the text is no such address."""
+    match = _CLUSTER.fullmatch(typed)
+    if not match or not 0 < int(match[3]) < 65_536:
         return None
-    return f"{'tls' if found[1] else 'tcp'}://{found[2]}:{found[3]}"
+    return f"{'tls' if match[1] else 'tcp'}://{match[2]}:{match[3]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +42,12 @@ class RetrySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """Of a worker that a supervisor started: whose it is, and when it makes room for a new one, between two jobs."""
+    """The pool of a worker that a supervisor started, and the limits at which a new worker replaces it, between two
+    jobs."""
 
     pool: str
     master: str
-    state_file: str | None = None  # which the supervisor has made for it
+    state_file: str | None = None  # made by the supervisor; the worker writes its state there
     max_jobs: int | None = None
     max_time: timedelta | None = None
     max_memory_mb: int | None = None
@@ -53,24 +55,24 @@ class Membership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobsSettings:
-    """Everything a worker is told. The defaults are meant for production on a small box."""
+    """All settings of a worker. The defaults are meant for production on a small box."""
 
     database_url: str
     queues: tuple[str, ...] = ()  # empty: all of them
     concurrency: int = 4  # jobs of the thread executor at once
     async_concurrency: int = 100  # jobs of the async executor at once
     children: int = 2  # warm child processes, one job each at a time
-    child_max_jobs: int = 1000  # then a child is replaced, between two jobs
-    child_max_rss_mb: int = 300  # likewise, when it is this big
-    child_environment: Mapping[str, str] = field(default_factory=dict, repr=False)  # beside what any program needs
-    child_nice: int = 5  # how far children and commands stand behind the process that started them
-    compute: str | None = None  # a cluster's scheduler, on whose nodes the children run; None: here
-    job_memory_mb: int = 512  # of a job in a child or a command, where its kind says nothing; 0: no limit
-    memory_free_min_mb: int = 100  # kinds in processes of their own are claimed only if what they need leaves so much
+    child_max_jobs: int = 1000  # after so many jobs a child is replaced, between two jobs
+    child_max_rss_mb: int = 300  # a child that holds more memory is replaced, between two jobs
+    child_environment: Mapping[str, str] = field(default_factory=dict, repr=False)  # variables added for children
+    child_nice: int = 5  # niceness of children and commands, added to that of the process that starts them
+    compute: str | None = None  # the scheduler of a cluster that runs the children; None: they run on this machine
+    job_memory_mb: int = 512  # limit of a job in a child or a command, unless its kind sets one; 0: no limit
+    memory_free_min_mb: int = 100  # jobs in processes of their own are claimed only if so much memory stays free
     commands: int = 2  # programs of `command` jobs at once
-    command_allow: tuple[str, ...] = ()  # empty: only what the code itself names
-    job_connections: int = 2  # lent to running jobs; 0: none
-    max_stuck: int | None = None  # threads that ignore their deadline before a restart is wanted; None: concurrency
+    command_allow: tuple[str, ...] = ()  # programs that payloads may name; empty: only the code may name programs
+    job_connections: int = 2  # connections that running jobs can borrow; 0: none
+    max_stuck: int | None = None  # so many threads beyond their deadline make the worker restart; None: concurrency
     batch_size: int = 100
     poll_delay: timedelta | None = None  # between two claims; None: a second, and five while LISTEN is proven alive
     lease_for: timedelta = timedelta(seconds=60)
@@ -83,19 +85,19 @@ class JobsSettings:
     max_attempts: int = 3
     max_interruptions: int = 20
     retry: RetrySettings = field(default_factory=RetrySettings)
-    worker_name: str | None = None  # a label for people; the worker's id is fresh at every start
-    membership: Membership | None = None  # of a pool; None: the worker was started by itself
+    worker_name: str | None = None  # a label for people; the worker's id is new at every start
+    membership: Membership | None = None  # its place in a supervisor's pool; None: the worker was started by itself
     prepared_statements: bool = True  # off behind a PgBouncer older than 1.21 in transaction mode
 
     @property
     def hooks(self) -> int:
-        """That may run at once: one for each slot. Those of async jobs wait for a connection that is free."""
+        """How many hooks may run at once: one for each slot. The hooks of async jobs wait for a free connection."""
         return self.concurrency + self.children + self.commands
 
     @property
     def connections(self) -> int:
-        """To the database, at most: claim, settle, beat, keep, notes, listen and schedules, one for each hook, and
-        those that jobs borrow."""
+        """How many connections to the database a worker takes at most: one each for claim, settle, beat, keep, notes,
+        listen and schedules, one for each hook, and those that jobs borrow."""
         return 7 + self.hooks + self.job_connections
 
     def __post_init__(self) -> None:
@@ -151,7 +153,7 @@ class JobsSettings:
 
 
 def _raise_all(checks: list[tuple[bool, str]]) -> None:
-    """Every mistake at once: nobody likes to fix settings one restart at a time."""
+    """Raises one ValueError that names every mistake, so that one restart is enough to fix them all."""
     mistakes = [message for wrong, message in checks if wrong]
     if mistakes:
         raise ValueError("; ".join(mistakes))

@@ -1,11 +1,11 @@
-"""For tests of job kinds: run what is due inside the test's own transaction, and ask what was enqueued.
+"""Helpers for tests of job kinds: they run due jobs inside the test's own transaction, and look up enqueued jobs.
 
 def test_a_welcome_mail_is_sent(session):
     register(session, "ana@example.org")
     assert_enqueued(session, "mail.send", to="ana@example.org")
     assert run_due(session) == ["mail.send: COMPLETED"]
 
-docs/testing.md takes you there from nothing.
+docs/testing.md shows the whole set-up of such a test.
 """
 
 import asyncio
@@ -39,8 +39,8 @@ from snapapp.jobs.worker import finish
 
 SqlDb = sqlalchemy.Connection | Session
 
-_LOOKS = 1000  # at most for one job
-_SOON = 0.03  # seconds: that there may be more so soon means that not everything was looked at
+_LOOKS = 1000  # claims at most until one finds a job
+_SOON = 0.03  # seconds: a claim that wants to be repeated sooner than this has not looked at every queue yet
 
 
 def run_due(
@@ -52,15 +52,15 @@ def run_due(
     command_allow: Sequence[str] = (),
     context: Hook | None = None,
 ) -> list[str]:
-    """Runs jobs that are due, here and now, one after the other, hooks included, until nothing is due any more.
+    """Runs due jobs one after the other, with their hooks, until no job is due.
 
-    All of it happens in the transaction of `db`, so a test that rolls back leaves no trace. Returns a line for each
-    attempt: its kind and the status it led to. Limits, fair turns, snoozes and retries hold as they do for a worker:
-    what is not due, or what a limit holds back, stays where it is.
+    Everything happens in the transaction of `db`, so a test that rolls back leaves no trace. Returns a line for each
+    attempt: the job's kind and the status it led to. Limits, fair turns, snoozes and retries work as in a worker: a job
+    that is not due, or that a limit holds back, stays as it is.
 
-    A `command` is run as the program that it is; `command_allow` is SNAPAPP_COMMAND_ALLOW. A `process` kind is called
-    in the test's own process, where breakpoints and patches work; with `in_children` it runs in a child process, as in
-    a worker. `context` is what the application gives its Runtime.
+    A `command` kind runs its program; `command_allow` is SNAPAPP_COMMAND_ALLOW. A `process` kind is called in the
+    test's own process, where breakpoints and patches work; with `in_children` it runs in a child process, as in a
+    worker. `context` is the context hook that the application gives its Runtime.
     """
     connection = db.connection() if isinstance(db, Session) else db
     settings = JobsSettings(database_url="", command_allow=tuple(command_allow))
@@ -78,12 +78,12 @@ def enqueued(db: Db, kind: str, **payload: Any) -> list[int]:
 
 
 def assert_enqueued(db: Db, kind: str, *, times: int = 1, **payload: Any) -> None:
-    found = enqueued(db, kind, **payload)
-    assert len(found) == times, f"{len(found)} waiting jobs of kind {kind} with {payload}, not {times}: {found}"
+    ids = enqueued(db, kind, **payload)
+    assert len(ids) == times, f"{len(ids)} waiting jobs of kind {kind} with {payload}, not {times}: {ids}"
 
 
 def make_due(db: Db, job_id: int) -> None:
-    """Moves a delayed or waiting job to now: tests move rows, not time."""
+    """Makes a delayed or waiting job due now, so that a test need not wait or change the clock."""
     lifecycle.make_due(db, job_id)
 
 
@@ -107,13 +107,13 @@ class _Bench(ExitStack):
         self._in_children = in_children
         self._wait = wait_spread(settings.retry)
         self._claimant = Claimant("testing", settings.timeout)
-        self._turns: dict[tuple[str, str], str] = {}  # of each (queue, kind) the lane whose turn was last
+        self._turns: dict[tuple[str, str], str] = {}  # by queue and kind: the lane that was served last
         self._guard = Guard()
         self.callback(self._guard.stop)
         self._runners: dict[str, Runner] = {}
 
     def claim(self) -> Job | None:
-        for when in ("IMMEDIATE", "DEFERRED"):  # children are let in at commit, and here is none
+        for when in ("IMMEDIATE", "DEFERRED"):  # a commit would release waiting children, and here no commit comes
             self._connection.exec_driver_sql(f"SET CONSTRAINTS job_parents_changed {when}")
         while limits.relabel(self._connection):
             pass
@@ -121,7 +121,8 @@ class _Bench(ExitStack):
         return self._take(wanted) or self._take(wanted, suspect="idle")
 
     def _take(self, wanted: list[Wanted], suspect: str | None = None) -> Job | None:
-        """One claim may look at some queues and lanes only: on until one has something, or all of them were seen."""
+        """Repeats the claim until it takes a job or has looked at all queues and lanes; a single claim may look at some
+        of them only."""
         begin = FIRST
         for _ in range(_LOOKS):
             turns = tuple((queue, kind, lane) for (queue, kind), lane in self._turns.items())
@@ -159,7 +160,7 @@ class _Bench(ExitStack):
         try:
             return settle(finished, processor, self.transaction, self._wait, self._within)[1]
         except finish.HookFailed as failed:
-            raise failed.error from None  # a test wants to see what its own hook has raised
+            raise failed.error from None  # the test sees the error that its own hook raised
 
     def _outcome(self, job: Job, processor: Processor, timeout: float) -> Outcome:
         within = self._within or None
@@ -185,7 +186,7 @@ class _Bench(ExitStack):
 
     @contextmanager
     def transaction(self, _job: Job) -> Iterator[sqlalchemy.Connection]:
-        with self._connection.begin_nested():  # a hook that raises undoes its own work, not the test's
+        with self._connection.begin_nested():  # an error in a hook rolls back the hook's work only, not the test's
             yield self._connection
 
     @contextmanager
@@ -195,7 +196,7 @@ class _Bench(ExitStack):
 
 
 class _JobChannel:
-    """The channel of a job in a test: its words go into the test's transaction, and so does what it borrows."""
+    """The channel of a job in a test: its progress, its log lines and its connection use the test's transaction."""
 
     def __init__(self, bench: _Bench, db: sqlalchemy.Connection, *, has_connections: bool) -> None:
         self._bench = bench
@@ -209,7 +210,7 @@ class _JobChannel:
         notes.log(self._db, [LogLine(job.lease, job.attempt, level, message, 0.0, landed=True)])
 
     def check(self, job: Job) -> None:
-        """Nobody else can see a job inside the test's transaction, so nobody can have stopped it."""
+        """Never raises: nobody outside the test's transaction can see the job, so nobody can cancel it."""
 
     def connection(self, job: Job) -> AbstractContextManager[sqlalchemy.Connection]:
         if not self._has_connections:

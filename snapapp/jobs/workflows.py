@@ -1,5 +1,5 @@
-"""Jobs that follow each other, and jobs that belong together: both are rows that wait for other rows (`after`), and
-nothing else. docs/workflows.md has what a failure, a cancel, a retry and a replay mean."""
+"""Chains and batches of jobs. Both are made of jobs that wait for other jobs (`after`). docs/workflows.md says what
+happens when one of them fails, is cancelled, retried or replayed."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast
@@ -18,20 +18,21 @@ class Batch(NamedTuple):
 
 
 def chain(db: Db, *jobs: Spec) -> list[int]:
-    """Adds jobs of which each waits for the one before it; returns their ids. All or none."""
+    """Adds jobs of which each waits for the one before it; returns their ids. If one is refused, none is added."""
     ids: list[int] = []
     with database.together(db):
         for spec in jobs:
-            ids += _added(db, [_waiting_for(ids[-1:], spec)])
+            ids += _add_all(db, [_waiting_for(ids[-1:], spec)])
     return ids
 
 
 def batch(db: Db, jobs: Iterable[Spec], *, then: Spec) -> Batch:
-    """Adds jobs and the one that follows when all of them have completed, or, with on_parent_failure="run", ended. All
-    or none. How far it is: `SELECT * FROM job_parent_counts(…)` with the id of `then`, which is the batch's own."""
+    """Adds `jobs`, and the job `then` that runs when all of them have completed; with on_parent_failure="run" in
+    `then`, when all of them have ended. If one is refused, none is added. The id of `then` stands for the batch:
+    `SELECT * FROM job_parent_counts(…)` counts its jobs by how they ended."""
     with database.together(db):
-        ids = _added(db, jobs)
-        [last] = _added(db, [_waiting_for(ids, then)])
+        ids = _add_all(db, jobs)
+        [last] = _add_all(db, [_waiting_for(ids, then)])
     return Batch(ids, last)
 
 
@@ -39,7 +40,7 @@ def _waiting_for(parents: list[int], spec: Spec) -> Spec:
     return {**spec, "after": [*(spec.get("after") or ()), *parents]}
 
 
-def _added(db: Db, specs: Iterable[Spec]) -> list[int]:
+def _add_all(db: Db, specs: Iterable[Spec]) -> list[int]:
     ids = enqueue_many(db, specs)
     if None in ids:
         raise InvalidJob("on_conflict='ignore' leaves out a job that another one waits for")

@@ -115,9 +115,9 @@ def test_what_came_in_another_way_fails_before_its_processor_begins(url: str, db
 
 def test_without_pydantic_a_dataclass_looks_at_the_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(payloads, "_adapter", lambda wanted: None)
-    assert payloads.made({"to": "ana", "day": "2026-11-22"}, Mail).copies == 1
+    assert payloads.typed({"to": "ana", "day": "2026-11-22"}, Mail).copies == 1
     with pytest.raises(InvalidJob, match=r"the payload is no Mail: .* unexpected keyword argument 'cc'"):
-        payloads.made({"to": "ana", "day": "2026-11-22", "cc": "bia"}, Mail)
+        payloads.typed({"to": "ana", "day": "2026-11-22", "cc": "bia"}, Mail)
     assert payloads.plain(Mail("ana", date(2026, 1, 1)), Mail)["copies"] == 1
     assert payloads.schema(Mail) == {"title": "Mail", "properties": {"to": {}, "day": {}, "copies": {}}}
 
@@ -159,7 +159,7 @@ def test_a_model_is_stored_as_it_is_read(db: Db, known: Registry) -> None:
     order = Order(userId=7, day=date(2026, 1, 1), seal=b"\xff")
     stored = row(db, enqueue(db, "order", order) or 0).payload
     assert stored == {"userId": 7, "day": "2026-01-01", "seal": "_w=="}
-    assert payloads.made(json.dumps(stored).encode(), Order) == order
+    assert payloads.typed(json.dumps(stored).encode(), Order) == order
     for given in (stored, {"userId": 7, "day": date(2026, 1, 1), "seal": b"\xff"}):  # as JSON has it, and as Python
         assert row(db, enqueue(db, "order", given) or 0).payload == stored
 

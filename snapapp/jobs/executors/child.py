@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from uuid import UUID
 
 from snapapp.jobs import payloads, process_hooks, tracing
-from snapapp.jobs.context import Within, found
+from snapapp.jobs.context import Within, imported
 from snapapp.jobs.errors import InvalidJob, NoConnection, Permanent, Snooze
 from snapapp.jobs.executors import messages
 from snapapp.jobs.model import Failure, Job, describe, to_json
@@ -95,9 +95,9 @@ def _keep_to_itself(*pipes: int) -> None:
 
 def _answer(request: dict[str, Any], job: Job, pipe: Pipe) -> dict[str, Any]:
     try:
-        function, context = found(request["path"]), request["context"]
+        function, context = imported(request["path"]), request["context"]
         payloads.fit(job, function)
-        result = Within(found(context), pipe.context).run(job, function) if context else function(job)
+        result = Within(imported(context), pipe.context).run(job, function) if context else function(job)
         return {"done": None if result is None else to_json(result, what="result")}
     except Snooze as error:
         return {"snooze": error.delay.total_seconds()}
