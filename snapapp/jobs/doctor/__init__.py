@@ -1,8 +1,8 @@
-"""What is wrong with the queue and its database, why that matters, and what to do about it.
+"""The doctor: it finds what is wrong with the queue and its database, and says why that matters and what to do.
 
-`examine` looks and returns findings; `mend` does what is safe to do about them; `compare` holds this code against the
-jobs that wait for it. Read `finding`, then `examination`, then the checks: `server`, `tables`, `work`,
-and `fleet`.
+`examine` runs the checks and returns findings; `mend` applies the remedies that are safe; `compare` says whether this
+code knows all kinds and schedules in the database. Read `finding`, then `examination`, then the checks: `server`,
+`tables`, `work`, `held_up` and `fleet`.
 """
 
 from snapapp.jobs.doctor.deploy import Deploy, compare

@@ -1,4 +1,4 @@
-"""Before a deploy: does this code know what waits in the database, and what fires by itself?"""
+"""A check before a deploy: does this code know the kinds of all waiting jobs, and all schedules, in the database?"""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -11,18 +11,18 @@ from snapapp.jobs.doctor.waiting import CAP, waiting
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows.database import Row, Rows, run
 
-_LOOKED_AT = 10_000  # payloads of a kind
+_LOOKED_AT = 10_000  # payloads of a kind whose versions are read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingKind:
-    """A kind that has jobs which have not ended. CAP + 1 waiting: more than CAP."""
+    """A kind with jobs that have not ended. `waiting` is CAP + 1 if there are more than CAP."""
 
     kind: str
     waiting: int
     running: int
     is_known: bool  # to this code
-    versions: Mapping[str, int]  # of the payloads that carry one, as far as the first 10,000 tell; "": those without
+    versions: Mapping[str, int]  # jobs by the version in their payload, among the first 10,000; "": without a version
 
     @property
     def is_lost(self) -> bool:
@@ -33,9 +33,9 @@ class PendingKind:
 class Deploy:
     kinds: list[PendingKind]
     vanished: list[str]  # schedules of the database that this code does not declare
-    changed: list[str]  # those that it declares otherwise
+    changed: list[str]  # schedules that this code declares with other times
     new: list[str]
-    idle_kinds: list[str] = field(default_factory=list)  # that this code knows and nothing waits for
+    idle_kinds: list[str] = field(default_factory=list)  # kinds that this code knows and that have no jobs
 
     @property
     def lost(self) -> list[PendingKind]:
@@ -60,13 +60,13 @@ class Deploy:
         return {"safe": self.is_safe, "counted_up_to": CAP, "kinds": kinds, "schedules": schedules}
 
 
-# Those that will come back to wait if the deploy interrupts them.
+# Running jobs count too, because they wait again if the deploy interrupts them.
 _RUNNING = """
 SELECT kind, count(*) FROM (SELECT kind FROM snap_processing_job WHERE status = 'RUNNING' LIMIT 10000) AS running
  GROUP BY kind
 """
 
-# An envelope's version may be a number or a text; anything else under these names is the payload's own affair.
+# A version is a number or a text under `version` or `v`; a value of another type there is not a version.
 _VERSIONS = """
 SELECT kind, coalesce(version, ''), count(*) FROM (
     SELECT kind, CASE WHEN jsonb_typeof(payload) = 'object' THEN
@@ -89,7 +89,7 @@ _SCHEDULES = "SELECT name, spec, tz FROM job_schedule ORDER BY name"
 
 
 def compare(db: psycopg.Connection[Row], known: Registry) -> Deploy:
-    """What waits and runs, and the schedules, against what this process has declared."""
+    """Compares the waiting and running jobs and the schedules in the database with the declarations of this process."""
     with db.transaction():
         waits = waiting(db)
         running = dict[str, int](run(db, _RUNNING, {}))
@@ -120,8 +120,8 @@ def compare(db: psycopg.Connection[Row], known: Registry) -> Deploy:
 
 
 def _by_kind(rows: Rows) -> dict[str, dict[str, int]]:
-    """Only of kinds in which some payload carries a version."""
-    found: dict[str, dict[str, int]] = defaultdict(dict)
+    """The counts by kind and version. A kind is left out if none of its payloads has a version."""
+    by_kind: dict[str, dict[str, int]] = defaultdict(dict)
     for kind, version, jobs in rows:
-        found[kind][version] = jobs
-    return {kind: versions for kind, versions in found.items() if versions.keys() != {""}}
+        by_kind[kind][version] = jobs
+    return {kind: versions for kind, versions in by_kind.items() if versions.keys() != {""}}

@@ -1,5 +1,5 @@
-"""Runs the checks one after the other, each in a transaction that can only read and with a deadline that holds even
-if the server falls silent. A check that fails is a finding too."""
+"""Runs the checks one after the other, each in a read-only transaction and with a deadline that holds even if the
+server stops answering. A check that fails becomes a finding too."""
 
 import logging
 import os
@@ -46,17 +46,16 @@ CHECKS: Mapping[str, Check] = {
     "invariants": work.invariants,
 }
 
-# In the transaction: a session's settings would stay behind in a pooler. The walks over the index of waiting jobs must
-# follow it even before the statistics know of the rows in it.
-_WITH_CARE = """
+# Set for the transaction only, because settings of a session would stay behind in a pooler.
+_SET_TIMEOUTS = """
 SELECT set_config('statement_timeout', %(most)s, true), set_config('lock_timeout', %(lock)s, true),
        set_config('jit', 'off', true)
 """
 
 
 def examine(url: str, house: House, *, only: Collection[str] = (), limits: Limits | None = None) -> list[Finding]:
-    """Every check, the application's too (or these), in order. Raises psycopg.Error where the database cannot be
-    reached at all."""
+    """Runs the checks of the queue and of the application in order, or those in `only`. Raises psycopg.Error if the
+    database cannot be reached at all."""
     limits = limits or Limits()
     line = Line(lambda: _connect(url, limits.answer_within))
     try:
@@ -65,7 +64,7 @@ def examine(url: str, house: House, *, only: Collection[str] = (), limits: Limit
         findings: list[Finding] = []
         for name, check in {**CHECKS, **house.checks}.items():
             if not only or name in only:
-                findings += [replace(found, check=name) for found in _run(check, line, house, limits)]
+                findings += [replace(finding, check=name) for finding in _run(check, line, house, limits)]
         return findings
     finally:
         line.close()
@@ -73,9 +72,9 @@ def examine(url: str, house: House, *, only: Collection[str] = (), limits: Limit
 
 @contextmanager
 def consulting(url: str) -> Iterator[psycopg.Connection[Row]]:
-    """A connection that can only read, for one question after the other; the server ends what takes too long."""
+    """A read-only connection for several questions; the server ends a statement that takes too long."""
     with _connect(url, Limits().answer_within) as db, db.transaction():
-        _take_care(db, 5 * Limits().answer_within)
+        _set_timeouts(db, 5 * Limits().answer_within)
         yield db
 
 
@@ -83,15 +82,16 @@ def _connect(url: str, within: timedelta) -> psycopg.Connection[Row]:
     connection = psycopg.connect(
         url, autocommit=True, application_name="snapapp doctor", connect_timeout=max(2, int(within.total_seconds()))
     )
-    connection.prepare_threshold = None  # a pooler may sit in between
+    connection.prepare_threshold = None  # a pooler in between may not support prepared statements
     connection.read_only = True
     return connection
 
 
-def _take_care(db: psycopg.Connection[Row], within: timedelta) -> None:
-    """The wait for a lock ends first: then the answer says that it was one."""
+def _set_timeouts(db: psycopg.Connection[Row], within: timedelta) -> None:
+    """Sets the timeouts of the transaction. The one for locks is shorter, so that its error names the lock as the
+    cause."""
     most = within.total_seconds() * 1000
-    db.execute(_WITH_CARE, {"most": str(int(most)), "lock": str(int(most * 0.9))})
+    db.execute(_SET_TIMEOUTS, {"most": str(int(most)), "lock": str(int(most * 0.9))})
 
 
 def _run(check: Check, line: Line, house: House, limits: Limits) -> list[Finding]:
@@ -99,20 +99,20 @@ def _run(check: Check, line: Line, house: House, limits: Limits) -> list[Finding
     began = monotonic()
     try:
         with line.connection() as db, _cut_after(db, within + 0.5), db.transaction():
-            _take_care(db, limits.answer_within)
+            _set_timeouts(db, limits.answer_within)
             return list(check(Patient(db, house, limits)))
     except psycopg.errors.InsufficientPrivilege as error:
-        return [_hidden(error)]
+        return [_not_visible(error)]
     except (psycopg.Error, OSError) as error:
-        return [_failed(error, took=monotonic() - began, within=within)]
-    except Exception as error:  # noqa: BLE001 - a check's outermost edge: the others still have something to say
+        return [_check_failed(error, took=monotonic() - began, within=within)]
+    except Exception as error:  # noqa: BLE001 - a check's outermost edge: the other checks must run
         _log.exception("A check of the doctor's failed.")
-        return [_failed(error, took=monotonic() - began, within=within)]
+        return [_check_failed(error, took=monotonic() - began, within=within)]
 
 
 @contextmanager
 def _cut_after(db: psycopg.Connection[Row], seconds: float) -> Iterator[None]:
-    """The server keeps its own deadline, unless it hangs: then the connection is cut from this side."""
+    """Closes the connection from this side after the deadline, in case the server hangs and does not keep its own."""
     handle = socket.socket(fileno=os.dup(db.fileno()))
     timer = threading.Timer(seconds, _cut, [handle])
     timer.daemon = True
@@ -129,20 +129,20 @@ def _cut(handle: socket.socket) -> None:
         handle.shutdown(socket.SHUT_RDWR)
 
 
-def _hidden(error: psycopg.Error) -> Finding:
+def _not_visible(error: psycopg.Error) -> Finding:
     return Finding(
         id="NOT_VISIBLE",
         severity=Severity.NOTICE,
-        saw=f"This role may not see it: {_said(error)}",
+        saw=f"This role may not see it: {_message(error)}",
         why="What cannot be seen cannot be judged.",
         do="Let the role see what monitors see.",
         paste="GRANT pg_monitor TO CURRENT_USER;  -- as a superuser, with the role's name",
     )
 
 
-def _failed(error: BaseException, *, took: float, within: float) -> Finding:
+def _check_failed(error: BaseException, *, took: float, within: float) -> Finding:
     is_late = isinstance(error, psycopg.errors.QueryCanceled | psycopg.errors.LockNotAvailable) or took >= within
-    saw = f"No answer within {within:g} s: {_said(error)}" if is_late else f"It could not look: {_said(error)}"
+    saw = f"No answer within {within:g} s: {_message(error)}" if is_late else f"It could not look: {_message(error)}"
     schema = isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedColumn)
     return Finding(
         id=CHECK_FAILED,
@@ -155,5 +155,5 @@ def _failed(error: BaseException, *, took: float, within: float) -> Finding:
     )
 
 
-def _said(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     return one_line(str(error)) or type(error).__name__

@@ -1,4 +1,5 @@
-"""What a check sees, as values; what it is told of the application; and from when on something counts as wrong."""
+"""The values of the doctor: a finding, what the application tells of itself, and the limits that the checks judge
+by."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,15 +19,15 @@ CHECK_FAILED = "CHECK_FAILED"
 class Severity(StrEnum):
     OK = "ok"
     NOTICE = "notice"  # good to know
-    WARNING = "warning"  # somebody should do something, soon
-    CRITICAL = "critical"  # now
+    WARNING = "warning"  # somebody should act soon
+    CRITICAL = "critical"  # somebody should act now
 
 
 class Act(StrEnum):
-    """What --fix can do."""
+    """The remedies that --fix can apply."""
 
-    VACUUM = "vacuum"  # a table
-    ANALYZE = "analyze"  # a table
+    VACUUM = "vacuum"  # needs a table
+    ANALYZE = "analyze"  # needs a table
     CLEAR_ROSTER = "clear the roster"
     RECOVER = "recover jobs"
 
@@ -39,7 +40,7 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a check saw. `check` is written by the examination."""
+    """What a check saw. The examination fills in `check`."""
 
     id: str
     saw: str
@@ -62,36 +63,36 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class House:
-    """What the application knows of itself."""
+    """What the application tells the doctor about itself."""
 
     jobs: JobsSettings
-    connections: int  # that one process of it takes at most
+    connections: int  # that one process of the application takes at most
     disk_free_min_mb: int
-    schema: Mapping[str, str]  # the newest revision that the code knows, by the table where a database keeps its own
-    checks: Mapping[str, "Check"] = field(default_factory=dict)  # its own, which come after ours
+    schema: Mapping[str, str]  # the newest revision in the code, by the table that holds the database's revision
+    checks: Mapping[str, "Check"] = field(default_factory=dict)  # the application's own, run after the queue's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """From when on it is worth a word, and from when on it is wrong. The defaults are what people get."""
+    """The values from which on the checks report something. Only tests set other ones than the defaults."""
 
     answer_within: timedelta = timedelta(seconds=2)  # each check
     xmin_noticed: timedelta = timedelta(seconds=5)
     xmin_idle: timedelta = timedelta(minutes=1)  # in a transaction that does nothing
     xmin_held: timedelta = timedelta(minutes=5)  # by a statement that runs
     xmin_held_back: int = 1_000_000  # transactions
-    transactions_left: int = 500_000_000  # of the 2 billion, until the numbers run out
+    transactions_left: int = 500_000_000  # of the 2 billion until the transaction numbers run out
     lock_waited: timedelta = timedelta(seconds=1)
-    dead_tuples: int = 10_000  # and three times as many as autovacuum waits for
+    dead_tuples: int = 10_000  # and more than three times the threshold of autovacuum
     unanalyzed: int = 10_000  # rows
-    index_bytes: int = 64 * 2**20  # smaller ones are no trouble
+    index_bytes: int = 64 * 2**20  # smaller indexes are never reported
     wal_kept: int = 2**30  # bytes, for a replication slot that nobody reads
     connections_used: float = 0.8  # of those allowed
     clock_noticed: timedelta = timedelta(seconds=1)
     clock_wrong: timedelta = timedelta(seconds=30)
-    shared_buffers_for: int = 2**30  # bytes of database, for which the default is meagre
+    shared_buffers_for: int = 2**30  # bytes; a larger database needs more than the default of shared_buffers
     notify_queue_full: float = 0.1
-    unknown_for: timedelta = timedelta(minutes=1)  # as the view queue_stuck has it
+    unknown_for: timedelta = timedelta(minutes=1)  # as in the view queue_stuck
     due_for: timedelta = LONG_WAIT
     paused_for: timedelta = timedelta(days=1)
     dead_lately: timedelta = timedelta(days=1)
@@ -100,7 +101,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Patient:
-    """A database in a read-only transaction with a deadline, and what is known besides."""
+    """The database that a check examines, in a read-only transaction with a deadline, with the application's facts and
+    the limits."""
 
     db: psycopg.Connection[Row]
     house: House
@@ -123,7 +125,7 @@ def needs_a_person(findings: Iterable[Finding]) -> bool:
 
 
 def saw_nothing(findings: Iterable[Finding]) -> bool:
-    """Every check failed: there is no diagnosis."""
+    """Whether every check failed, so that there is no diagnosis."""
     return all(finding.id == CHECK_FAILED for finding in findings)
 
 
@@ -131,7 +133,7 @@ def saw_nothing(findings: Iterable[Finding]) -> bool:
 
 
 def span(seconds: float | None) -> str:
-    """A duration as people say it."""
+    """A duration in words, such as "5 min"."""
     if seconds is None:
         return "an unknown time"
     if seconds < 1:
@@ -147,7 +149,7 @@ def ago(seconds: float | None) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes as people say them."""
+    """A number of bytes in words, such as "1.5 GB"."""
     for unit, length in (("GB", 2**30), ("MB", 2**20)):
         if count >= length:
             return f"{count / length:.1f} {unit}"
@@ -164,5 +166,5 @@ def counted(count: int, one: str, many: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """For a statement that is pasted into psql."""
+    """The text as a literal of SQL, for a statement that a person pastes into psql."""
     return "'" + text.replace("'", "''") + "'"

@@ -1,4 +1,5 @@
-"""The supervisors and their pools: who fell silent, who lacks processes, who was stopped, what nobody took."""
+"""Checks of the supervisors and their pools: supervisors without heartbeat, pools that lack processes, pools that a
+person paused or drained, and commands that no supervisor took."""
 
 import shlex
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ SELECT host, pid, expires_at < now(), extract(epoch FROM clock_timestamp() - bea
   FROM job_master AS its ORDER BY host
 """
 
-# Of a supervisor that is gone, what it said of its pools is old.
+# Pools of a lost supervisor are left out, because their numbers are old.
 _POOLS = """
 SELECT host, pool, state, state_reason, wanted, present, note FROM fleet_overview
  WHERE pool IS NOT NULL AND master <> 'LOST' ORDER BY host, pool
@@ -64,7 +65,7 @@ def _silent(host: str, pid: int, is_lost: bool, seconds: float, pools: int) -> I
 def _short(
     host: str, pool: str, _state: str, _reason: str | None, wanted: int, present: int, note: str | None
 ) -> Iterator[Finding]:
-    """A pool says something only when its workers do not come to work."""
+    """A pool has a note only if its workers died before they finished a job."""
     if note is None or present >= wanted:
         return
     yield Finding(

@@ -1,5 +1,5 @@
-"""What does not get on: what a limit holds back, slots that hang, jobs that kill their workers, and attempts that fail
-again and again while nobody has given up yet."""
+"""Checks of work that does not advance: jobs that a limit holds back, slots that hang, jobs that kill their workers,
+and kinds whose attempts keep failing and being retried."""
 
 import shlex
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from snapapp.jobs.rows.people.overviews import bend_plans, walks
 
 # --- limits -----------------------------------------------------------------------------------------------------
 
-# The job whose turn it is in each lane, the oldest of them; the rest of the statement is what explain_job would say.
+# The next job of each lane, those that are due longest; explain_limits_of_job then says what holds each of them back.
 _HEADS = """, head AS MATERIALIZED (
     SELECT first.* FROM lane CROSS JOIN LATERAL (
         SELECT job, job.id, job.kind, job.next_retry_at FROM snap_processing_job AS job
@@ -49,7 +49,7 @@ def limits(patient: Patient) -> Iterator[Finding]:
 
 # --- slots ------------------------------------------------------------------------------------------------------
 
-HANGS = "threads that ignore their deadline"  # of a worker's note on the roster
+HANGS = "threads that ignore their deadline"  # these words are in the note of such a worker on the roster
 
 _HANGING = """
 SELECT name, host, note, current_jobs FROM job_worker
@@ -60,11 +60,11 @@ SELECT name, host, note, current_jobs FROM job_worker
 def slots(patient: Patient) -> Iterator[Finding]:
     rows = patient.ask(_HANGING, hangs=HANGS)
     for name, host, note, jobs in rows:
-        said = next(part for part in note.split("; ") if HANGS in part)
+        hanging = next(part for part in note.split("; ") if HANGS in part)
         yield Finding(
             id="SLOT_HANGS",
             severity=Severity.WARNING,
-            saw=f"{name} ({host}) has {said}: a slot that is gone until they return.",
+            saw=f"{name} ({host}) has {hanging}: a slot that is gone until they return.",
             why="A job or its hook waits for something without a time limit: a connection, a lock, a file. A thread "
             "cannot be killed.",
             do="Its worker's log has the stack. Give the call a time limit; the worker restarted, the job runs again.",
@@ -108,7 +108,7 @@ def suspects(patient: Patient) -> Iterator[Finding]:
 
 # --- repeated ---------------------------------------------------------------------------------------------------
 
-# By the roll-up; what they say, by the newest rows. Nobody has an index of what waits for another attempt.
+# The counts come from the roll-up, the errors from the newest rows, because no index finds jobs in RETRY_WAIT by kind.
 _REPEATED = """
 WITH failing AS MATERIALIZED (
     SELECT kind, sum(retried)::bigint AS retried, sum(completed)::bigint AS completed FROM job_history

@@ -1,4 +1,4 @@
-"""How full the server is, as numbers for a page. What of it is too much, the checks say; the statements are theirs."""
+"""Numbers about the database server for a page. The checks judge them; some of the SQL statements are the checks'."""
 
 import shutil
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ SELECT coalesce(nullif(application_name, ''), 'without a name'), coalesce(state,
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """Of one name in one state."""
+    """How many sessions of one application are in one state."""
 
     application: str
     state: str
@@ -34,11 +34,11 @@ class Sessions:
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """Who keeps vacuum from removing what has died since."""
+    """A session, prepared transaction or replication slot that keeps vacuum from removing dead rows."""
 
     who: str
     transactions: int
-    seconds: float | None  # since when; None: nobody says
+    seconds: float | None  # how long it has done so; None: not known
     doing: str
 
 
@@ -49,7 +49,7 @@ class Server:
     database_bytes: int
     connections: int
     max_connections: int
-    disk_free_bytes: int | None  # None: its disk is not ours to see
+    disk_free_bytes: int | None  # None: the server's disk cannot be seen from here
     tables: list[Table]
     sessions: list[Sessions]
     horizon: list[HeldBack]  # the oldest first
@@ -69,7 +69,7 @@ def _free(db: Db) -> int | None:
     [(folder,)] = run(db, "SELECT current_setting('data_directory')", {})
     try:
         return shutil.disk_usage(folder).free
-    except OSError:  # below a folder that is not open to us
+    except OSError:  # this process may not read a folder above it
         return None
 
 

@@ -1,5 +1,5 @@
-"""What --fix does: only what a worker or autovacuum would do by itself, sooner or later. Nothing is resumed, dropped
-or ended."""
+"""The remedies of --fix: only what a worker or autovacuum would do itself sooner or later. A remedy never resumes,
+drops or ends anything."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -19,12 +19,12 @@ from snapapp.jobs.rows.people.audit import Actor
 from snapapp.jobs.rows.roster import Counts, Member
 from snapapp.jobs.worker.leases.recovery import Recovery
 
-_PATIENCE = timedelta(minutes=10)  # a sweep of a large table takes its time
+_PATIENCE = timedelta(minutes=10)  # a vacuum of a large table may take that long
 
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """What was done about findings; `has_worked` is no promise that they are gone."""
+    """A remedy that was applied; a finding may still be there although it has worked."""
 
     check: str
     said: str
@@ -32,17 +32,17 @@ class Deed:
 
 
 def mend(url: str, findings: Iterable[Finding], house: House, by: Actor) -> list[Deed]:
-    """Does what can be done about these, each remedy once. Who wants it stands in the audit before: a sweep runs in no
-    transaction."""
+    """Applies the remedies of these findings, each once. The audit is written first, because VACUUM cannot run in the
+    same transaction."""
     curable = [finding for finding in findings if finding.remedy]
     wanted = {finding.remedy: finding.check for finding in curable if finding.remedy}
     with connect(url, name="snapapp doctor", statement_timeout=_PATIENCE, prepared_statements=False) as db:
         for (name, check), count in Counter((finding.id, finding.check) for finding in curable).items():
             audit.write(db, by, "doctor.fix", f"finding {name}", detail={"check": check, "findings": count})
-        return [_done(db, remedy, check, house) for remedy, check in wanted.items()]
+        return [_try_remedy(db, remedy, check, house) for remedy, check in wanted.items()]
 
 
-def _done(db: psycopg.Connection[Row], remedy: Remedy, check: str, house: House) -> Deed:
+def _try_remedy(db: psycopg.Connection[Row], remedy: Remedy, check: str, house: House) -> Deed:
     try:
         return Deed(check, _apply(db, remedy, house), has_worked=True)
     except psycopg.Error as error:
@@ -64,7 +64,8 @@ def _apply(db: psycopg.Connection[Row], remedy: Remedy, house: House) -> str:
 
 
 def _clear_roster(db: psycopg.Connection[Row], house: House) -> str:
-    """As every worker does for its neighbours, by the same rules: one on another machine goes after ten leases."""
+    """Removes dead workers by the rules that every worker applies to its neighbours: a worker of another machine is
+    removed after ten leases."""
     before = {*_roster(db)}
     recovery = Recovery(house.jobs, _visitor(), Line(lambda: db), Counts(), Events())
     taken = recovery.recover_neighbours()
@@ -77,12 +78,13 @@ def _roster(db: psycopg.Connection[Row]) -> Iterator[str]:
 
 
 def _recover(db: psycopg.Connection[Row], house: House) -> str:
-    """A server that was away has made every lease look old: their holders get one beat to say that they live."""
+    """Takes back the jobs whose leases ended. After a restart of the server every lease looks old, so the workers first
+    get the time of one beat to renew theirs."""
     taken = leases.recover(db, settled_for=house.jobs.beat_every + timedelta(seconds=1))
     if not taken:
         return "Took no job back: others did so meanwhile, or the server has just started."
-    said = counted(len(taken), "job back whose lease had ended; it runs", "jobs back whose leases had ended; they run")
-    return f"Took {said} again."
+    jobs = counted(len(taken), "job back whose lease had ended; it runs", "jobs back whose leases had ended; they run")
+    return f"Took {jobs} again."
 
 
 def _visitor() -> Member:

@@ -1,4 +1,5 @@
-"""The server and what it stands on: its settings, connections, clock, disk, and how much of its time we take."""
+"""Checks of the database server: its settings, connections, clock, disk, transaction numbers, and how many statements
+the queue costs it."""
 
 import shutil
 import time
@@ -10,7 +11,7 @@ from psycopg import sql
 
 from snapapp.jobs.doctor.finding import Finding, Limits, Patient, Severity, counted, one_line, size, span
 
-OLDEST = 140000  # what we promise to run on, as server_version_num has it
+OLDEST = 140000  # the oldest server that snapapp supports, as server_version_num has it
 
 # --- schema -----------------------------------------------------------------------------------------------------
 
@@ -19,8 +20,8 @@ def schema(patient: Patient) -> Iterator[Finding]:
     is_well = True
     for table, wanted in patient.house.schema.items():
         [(is_there,)] = patient.ask("SELECT to_regclass(%(table)s) IS NOT NULL", table=table)
-        found = patient.ask(f"SELECT version_num FROM {table}") if is_there else []  # noqa: S608 - a name of ours
-        revision = found[0][0] if found else None
+        rows = patient.ask(f"SELECT version_num FROM {table}") if is_there else []  # noqa: S608 - a name of ours
+        revision = rows[0][0] if rows else None
         if revision == wanted:
             continue
         is_well = False
@@ -39,14 +40,14 @@ def schema(patient: Patient) -> Iterator[Finding]:
 
 # --- settings ---------------------------------------------------------------------------------------------------
 
-_ASKED = (
+_NAMES = (
     *("fsync", "full_page_writes", "synchronous_commit", "autovacuum", "track_counts", "jit", "shared_buffers"),
     *("max_connections", "idle_in_transaction_session_timeout", "server_version", "server_version_num"),
 )
 
 
 def settings(patient: Patient) -> Iterator[Finding]:
-    known = dict[str, str](patient.ask(_SETTINGS, names=list(_ASKED)))
+    known = dict[str, str](patient.ask(_SETTINGS, names=list(_NAMES)))
     [(database,)] = patient.ask("SELECT pg_database_size(current_database())")
     wrong = list(harmful(known, database, patient.limits))
     yield from wrong
@@ -54,7 +55,7 @@ def settings(patient: Patient) -> Iterator[Finding]:
         yield Finding(id="SETTINGS", saw=f"PostgreSQL {known['server_version']}, and no setting of it hurts.")
 
 
-# As a new session of this role finds them; in this transaction some are bent.
+# The values that a new session of this role gets; in this transaction the doctor has changed some of them.
 _SETTINGS = "SELECT name, reset_val FROM pg_settings WHERE name = ANY (%(names)s)"
 
 _LOSES = "What was committed can be gone, or the whole cluster unreadable, after a power cut or a crash of the machine."
@@ -74,7 +75,7 @@ _SETTINGS_THAT_LOSE = {
 
 
 def harmful(known: Mapping[str, str], database: int, limits: Limits) -> Iterator[Finding]:
-    """From `pg_settings` to what is wrong with them; `database` has so many bytes."""
+    """The findings about harmful settings; `known` is from pg_settings, `database` is the database's size in bytes."""
     if int(known["server_version_num"]) < OLDEST:
         yield Finding(
             id="SERVER_TOO_OLD",
@@ -117,7 +118,7 @@ def _setting(name: str, value: str, severity: Severity, why: str, better: str, a
 
 # --- connections ------------------------------------------------------------------------------------------------
 
-# Of sessions that the role may not look into, the type is not told.
+# backend_type is null for sessions that this role may not see.
 _CONNECTIONS = """
 SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
      - coalesce(current_setting('reserved_connections', true), '0')::int,
@@ -168,7 +169,7 @@ def connections(patient: Patient) -> Iterator[Finding]:
 
 def clock(patient: Patient) -> Iterator[Finding]:
     readings = []
-    for _ in range(3):  # the quickest answer tells most
+    for _ in range(3):  # the quickest answer is the most exact one
         asked = time.time()
         [(there,)] = patient.ask("SELECT extract(epoch FROM clock_timestamp())::float8")
         answered = time.time()
@@ -178,7 +179,7 @@ def clock(patient: Patient) -> Iterator[Finding]:
 
 
 def skew(ahead: float, give_or_take: float, limits: Limits) -> Finding:
-    """The database's clock is so many seconds ahead of ours."""
+    """The finding about a database's clock that is `ahead` seconds ahead of this host's."""
     numbers = {"aheadSeconds": round(ahead, 3), "giveOrTakeSeconds": round(give_or_take, 3)}
     off = abs(ahead) - give_or_take
     if off < limits.clock_noticed.total_seconds():
@@ -225,13 +226,13 @@ def disk(patient: Patient) -> Iterator[Finding]:
         )
         return
     [(folder,)] = patient.ask("SELECT current_setting('data_directory')")
-    yield _room(Path(folder), database, said, patient.house.disk_free_min_mb)
+    yield _judge_free_space(Path(folder), database, said, patient.house.disk_free_min_mb)
 
 
-def _room(folder: Path, database: int, said: str, floor: int) -> Finding:
+def _judge_free_space(folder: Path, database: int, said: str, floor: int) -> Finding:
     try:
         usage = shutil.disk_usage(folder)
-    except OSError as error:  # in a container of its own, or below a directory that is not open to us
+    except OSError as error:  # the server runs in another container, or this process may not read a folder above
         saw = f"{said}; its directory {folder} cannot be seen from here: {error.strerror}."
         return Finding(id="DISK_ELSEWHERE", saw=saw, numbers={"databaseBytes": database})
     free = usage.free // 2**20
@@ -280,7 +281,7 @@ def transaction_numbers(patient: Patient) -> Iterator[Finding]:
 
 # --- what we cost -----------------------------------------------------------------------------------------------
 
-# The view with the time since when is younger (1.9) than the extension, and an upgrade of the server does not bring it.
+# pg_stat_statements_info came with version 1.9 of the extension; an upgrade of the server does not upgrade extensions.
 _EXTENSION = """
 SELECT nspname, to_regclass(format('%%I.pg_stat_statements_info', nspname)) IS NOT NULL
   FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace
@@ -296,12 +297,12 @@ SELECT coalesce(sum(calls), 0)::float8,
 
 
 def cost(patient: Patient) -> Iterator[Finding]:
-    """Statements a minute, on average: an estimate of what an idle queue costs."""
-    found = patient.ask(_EXTENSION)
-    if not found:
+    """The average number of statements a minute, as an estimate of what an idle queue costs."""
+    extensions = patient.ask(_EXTENSION)
+    if not extensions:
         yield _uncounted("The extension pg_stat_statements is not there.")
         return
-    [(where, is_dated)] = found
+    [(where, is_dated)] = extensions
     if not is_dated:
         do, paste = "Bring the extension up to date.", "ALTER EXTENSION pg_stat_statements UPDATE;"
         yield _uncounted("The extension pg_stat_statements is older than 1.9.", do, paste)

@@ -1,4 +1,5 @@
-"""Our tables: what keeps vacuum from sweeping them, who waits for whom, and how they and their indexes have grown."""
+"""Checks of the queue's tables: what keeps vacuum from cleaning them, which sessions wait for a lock on them, and how
+far they and their indexes have grown."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -20,9 +21,9 @@ from snapapp.jobs.doctor.finding import (
 
 # --- who pins the horizon ---------------------------------------------------------------------------------------
 
-# A backend holds it by its snapshot (xmin) or by having written (xid). Vacuum itself does not, and only backends of
-# this database matter; a standby's feedback arrives as a WAL sender, which is of none. What a role without pg_monitor
-# may not see (state, times, the statement) comes as null.
+# A backend holds the xmin horizon by its snapshot (backend_xmin) or by having written (backend_xid). Vacuum itself does
+# not hold it. Only backends of this database matter, and WAL senders, which carry a standby's feedback and belong to no
+# database. For a role without pg_monitor the state, the times and the statement are null.
 BACKENDS = """
 SELECT pid, coalesce(nullif(application_name, ''), 'no name'), coalesce(backend_type, ''), state, usename,
        greatest(coalesce(age(backend_xid), 0), coalesce(age(backend_xmin), 0)),
@@ -67,14 +68,14 @@ class Holder(NamedTuple):
 
     @property
     def is_idle(self) -> bool:
-        """In a transaction, and doing nothing: nobody gains by it."""
+        """Whether it holds a transaction open without doing anything in it."""
         return (self.state or "").startswith("idle in transaction")
 
 
 def xmin(patient: Patient) -> Iterator[Finding]:
-    found = [*_backends(patient), *_prepared(patient), *_slots(patient)]
-    yield from found
-    if not found:
+    holders = [*_backends(patient), *_prepared(patient), *_slots(patient)]
+    yield from holders
+    if not holders:
         yield Finding(id="XMIN", saw="Nothing older than a moment holds the xmin horizon.")
 
 
@@ -228,7 +229,7 @@ def _blocker(pid: int, name: str, state: str | None, seconds: float | None, quer
 
 # --- how they are swept -----------------------------------------------------------------------------------------
 
-# When the next autovacuum is due: the table's own settings first, the server's else.
+# The number of dead tuples at which autovacuum starts is from the table's own settings, or else from the server's.
 TABLES = """
 SELECT its.relname, its.reltuples::bigint, seen.n_live_tup, seen.n_dead_tup, seen.n_mod_since_analyze,
        extract(epoch FROM clock_timestamp() - greatest(seen.last_vacuum, seen.last_autovacuum))::float8,
@@ -254,12 +255,12 @@ class Table(NamedTuple):
     tuples: int
     live: int
     dead: int
-    changed: int  # rows, since it was analyzed
+    changed: int  # rows changed since it was analyzed
     vacuumed: float | None  # seconds ago
     analyzed: float | None
     bytes: int
     is_swept: bool
-    swept_at: float  # dead tuples
+    swept_at: float  # dead tuples at which the next autovacuum starts
 
     @property
     def numbers(self) -> dict[str, Any]:
@@ -284,7 +285,7 @@ def sweeping(patient: Patient) -> Iterator[Finding]:
 
 
 def judged(its: Table, limits: Limits) -> Iterator[Finding]:
-    """What is wrong with the table; if nothing is, how it stands."""
+    """The findings about a table; if nothing is wrong with it, one that tells its numbers."""
     wrong = [*_unswept(its, limits), *_unanalyzed(its, limits)]
     yield from wrong
     if not wrong:
@@ -343,12 +344,12 @@ SELECT index.relname, pg_relation_size(index.oid), index.reltuples::bigint, its.
   FROM pg_index AS its JOIN pg_class AS index ON index.oid = its.indexrelid
  WHERE its.indrelid = ANY (%(ours)s::oid[]) ORDER BY 2 DESC, 1
 """
-_AN_ENTRY = 400  # bytes, generously: of ours the widest takes about 100
+_AN_ENTRY = 400  # bytes, generously: the widest entry of the queue's indexes takes about 100
 
 
 def indexes(patient: Patient) -> Iterator[Finding]:
     rows = patient.ask(_INDEXES, ours=[oid for oid, _ in patient.ask(OURS)])
-    wrong = [found for row in rows for found in _index(patient.limits, *row)]
+    wrong = [finding for row in rows for finding in _index(patient.limits, *row)]
     yield from wrong
     if not wrong:
         total = sum(row[1] for row in rows)

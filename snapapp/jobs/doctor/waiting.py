@@ -1,4 +1,5 @@
-"""What waits, by queue and kind, found so that a million waiting jobs cost no more than ten thousand."""
+"""Counts the waiting jobs by queue and kind. The query reads a limited number of rows, so that a million waiting jobs
+cost no more than ten thousand."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -6,28 +7,28 @@ from datetime import timedelta
 from snapapp.jobs.rows.database import Db, run
 from snapapp.jobs.rows.people.overviews import bend_plans, walks
 
-CAP = 1000  # jobs of a kind in a queue that are counted: one more than that means more
+CAP = 1000  # jobs of a kind in a queue are counted up to this; CAP + 1 means that there are more
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingKind:
-    """A kind that waits in a queue. CAP + 1 jobs: more than CAP."""
+    """The waiting jobs of a kind in a queue. `jobs` is CAP + 1 if there are more than CAP."""
 
     queue: str
     kind: str
     jobs: int
-    oldest_due: float | None  # seconds since the oldest due one could have run; None: nothing is due
-    is_known: bool  # to a worker that is alive
-    is_served: bool  # by such a worker in this queue
+    oldest_due: float | None  # seconds for which the oldest job has been due; None: no job is due
+    is_known: bool  # a live worker knows the kind
+    is_served: bool  # a live worker that knows the kind works on this queue
     is_paused: bool
-    long_wait: timedelta | None  # the queue's own
+    long_wait: timedelta | None  # the queue's own limit for DUE_FOR_LONG
 
     @property
     def count(self) -> str:
         return f"more than {CAP:,}" if self.jobs > CAP else f"{self.jobs:,}"
 
 
-# Walks over two indexes; suspects are few.
+# Walks over two indexes find the queues, kinds, priorities and lanes; jobs of the other gates are few and are counted.
 _WALKS = walks(
     open=("open", "queue, kind"),
     held=("held", "queue, kind"),
@@ -35,7 +36,7 @@ _WALKS = walks(
     lane=("held", "queue, kind, lane"),
 )
 _COUNTS = """, counted AS (
-    -- the oldest of those counted, too: the lanes may be more than are walked
+    -- the oldest of the counted jobs matters too, because there may be more lanes than the walk visits
     SELECT open.queue, open.kind, entries.jobs, entries.oldest FROM open CROSS JOIN LATERAL (
         SELECT count(*) AS jobs, min(next_retry_at) AS oldest FROM (
             SELECT next_retry_at FROM snap_processing_job AS job
@@ -81,6 +82,6 @@ _WAITING = _WALKS + _COUNTS
 
 
 def waiting(db: Db) -> list[WaitingKind]:
-    """In the caller's transaction, whose plans it bends."""
+    """Counts in the caller's transaction, and changes planner settings for the rest of it."""
     bend_plans(db)
     return [WaitingKind(*row) for row in run(db, _WAITING, {"cap": CAP})]

@@ -1,4 +1,4 @@
-"""Findings as people read them: the worst first, and what is well in a line each."""
+"""Findings as text: the worst first, and one line for each check that found nothing wrong."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -11,23 +11,21 @@ from snapapp.jobs.doctor.waiting import CAP
 
 
 def as_json(findings: Sequence[Finding], deeds: Iterable[Deed] = ()) -> dict[str, Any]:
-    """For programs: the same."""
-    told = [finding.as_json() for finding in findings]
-    return {"worst": worst(findings), "findings": told, "deeds": [asdict(deed) for deed in deeds]}
+    shown = [finding.as_json() for finding in findings]
+    return {"worst": worst(findings), "findings": shown, "deeds": [asdict(deed) for deed in deeds]}
 
 
 def in_words(findings: Sequence[Finding], deeds: Iterable[Deed] = ()) -> Iterator[str]:
-    """Line by line."""
     for deed in deeds:
         yield f"{'fixed' if deed.has_worked else 'tried'}     {deed.check}: {deed.said}"
     for severity in reversed(Severity):
         for finding in findings:
             if finding.severity is severity:
-                yield from _told(finding)
+                yield from _finding_in_lines(finding)
     yield _verdict(findings)
 
 
-def _told(finding: Finding) -> Iterator[str]:
+def _finding_in_lines(finding: Finding) -> Iterator[str]:
     yield f"{finding.severity.value:<9} {finding.check}: {finding.saw}"
     if finding.severity is Severity.OK:
         return

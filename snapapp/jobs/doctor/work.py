@@ -1,4 +1,5 @@
-"""The work itself: who does it, what waits for nobody, what is stuck, paused or dead, and what must never be."""
+"""Checks of the work: the workers, jobs that no worker serves, stuck jobs, paused queues, schedules, dead letters, and
+broken invariants."""
 
 import shlex
 from collections.abc import Iterator
@@ -66,7 +67,7 @@ def _absent(
 
 
 def _different(alive: list[tuple[Any, ...]]) -> Iterator[Finding]:
-    """Workers of the same queues that know different kinds: two releases, mostly, in the middle of a deploy."""
+    """Reports workers of the same queues that know different kinds: usually two releases in the middle of a deploy."""
     by_queues: dict[tuple[str, ...], list[tuple[str, set[str]]]] = {}
     for row in alive:
         by_queues.setdefault(tuple(sorted(row[9])), []).append((row[1], set(row[10])))
@@ -125,14 +126,14 @@ def listening(patient: Patient) -> Iterator[Finding]:
 
 
 def kinds(patient: Patient) -> Iterator[Finding]:
-    found = waiting(patient.db)
-    wrong = [finding for each in found for finding in _neglected(patient, each)]
+    waits = waiting(patient.db)
+    wrong = [finding for each in waits for finding in _neglected(patient, each)]
     yield from wrong
     if not wrong:
-        due = max((each.oldest_due or 0.0 for each in found), default=0.0)
+        due = max((each.oldest_due or 0.0 for each in waits), default=0.0)
         said = f"the oldest due one for {span(due)}" if due else "none of them due"
-        numbers = {"kinds": len({each.kind for each in found}), "oldestDueSeconds": round(due, 1)}
-        saw = f"Jobs of {numbers['kinds']} kinds wait, {said}." if found else "Nothing waits."
+        numbers = {"kinds": len({each.kind for each in waits}), "oldestDueSeconds": round(due, 1)}
+        saw = f"Jobs of {numbers['kinds']} kinds wait, {said}." if waits else "Nothing waits."
         yield Finding(id="KINDS", saw=saw, numbers=numbers)
 
 
@@ -172,7 +173,7 @@ def _these(its: WaitingKind) -> str:
 
 # --- stuck ------------------------------------------------------------------------------------------------------
 
-# The first half of the view queue_stuck; its other half, kinds that nobody knows, is found above at less cost.
+# The first half of the view queue_stuck. Its other half, kinds that no worker knows, is checked above at less cost.
 _ENDED = """
 SELECT id, kind, claimed_by, extract(epoch FROM clock_timestamp() - lock_expires_at)::float8
   FROM (SELECT id, kind, claimed_by, lock_expires_at FROM snap_processing_job
@@ -237,8 +238,8 @@ def _because(reason: str | None) -> str:
 
 # --- schedules --------------------------------------------------------------------------------------------------
 
-# Whoever knows the kind of that name declares the schedule too; one that is on the roster for a minute has done so,
-# unless another spec stands there.
+# A worker that knows the schedule's kind declares the schedule within a minute. One that has been on the roster for
+# longer and is not in declared_by declares another spec.
 _SCHEDULES = """
 SELECT its.name, its.spec, its.tz, its.paused_reason,
        extract(epoch FROM clock_timestamp() - its.paused_at)::float8,
@@ -253,7 +254,7 @@ SELECT its.name, its.spec, its.tz, its.paused_reason,
 
 def schedules(patient: Patient) -> Iterator[Finding]:
     rows = patient.ask(_SCHEDULES)
-    wrong = [found for row in rows for found in _schedule(*row)]
+    wrong = [finding for row in rows for finding in _schedule(*row)]
     yield from wrong
     if not wrong:
         saw = (

@@ -1,2 +1,3 @@
-"""Numbers for those who watch: `work` is what the worker of this process did, `depth` how full the queues are,
-`exposition` the text that Prometheus reads. And `log_lines`: what is told, as lines."""
+"""Metrics and logs: `work` counts what the worker of this process did, `depth` measures how full the queues are, `crew`
+and `fleet` read the other workers and pools from the database, `exposition` writes Prometheus's text, and `log_lines`
+writes events as log lines."""

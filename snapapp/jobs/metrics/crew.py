@@ -1,4 +1,5 @@
-"""What each worker alive has done, as its last heartbeat said: those of other processes, too, which nobody scrapes."""
+"""What each live worker has done, as of its last heartbeat. Read from the database, so it includes the workers of other
+processes, which Prometheus does not scrape."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -8,7 +9,7 @@ from prometheus_client import Metric
 from snapapp.jobs.metrics.exposition import counter, gauge
 from snapapp.jobs.rows.database import Db, run
 
-_AT_MOST = 200  # workers: each is a series of its own
+_AT_MOST = 200  # workers, because each one is a time series of its own
 
 _MEMBERS = """
 SELECT name, left(id, 8), jobs_completed, jobs_failed, jobs_retried, cardinality(current_jobs),

@@ -1,4 +1,5 @@
-"""How full the queues are and who works them, asked so that a million waiting jobs cost no more than ten thousand."""
+"""How full the queues are and who works on them. The queries read a limited number of rows, so that a million waiting
+jobs cost no more than ten thousand."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from snapapp.jobs.rows.people.overviews import CAP, LANES, QueueSummary, walks
 
 T = TypeVar("T")
 
-_SAMPLE = 10_000  # jobs, of which those that finished tell the mean duration
+_SAMPLE = 10_000  # how many of the newest jobs the mean duration is computed from
 _TRY_AGAIN_AFTER = 1.0  # seconds
 
 
@@ -31,7 +32,7 @@ class Depth:
     crew: list[crew.Member]
     dead_letters: int
     overdue: int  # running jobs whose lease has ended
-    unknown_kinds: list[str]  # due for a minute, and no worker alive knows them
+    unknown_kinds: list[str]  # kinds with jobs due for a minute that no live worker knows
     workers: int
     slots: int
     oldest_beat: float | None  # seconds since the last beat of the running job that was confirmed longest ago
@@ -39,7 +40,7 @@ class Depth:
 
     @property
     def stuck(self) -> int:
-        """As the view queue_stuck has them: each overdue job, and one for each kind that nobody knows."""
+        """As many as the view queue_stuck has rows: one for each overdue job and one for each unknown kind."""
         return self.overdue + len(self.unknown_kinds)
 
 
@@ -86,7 +87,7 @@ _REST = walks(open=("open", "queue, kind"), held=("held", "queue, kind")) + _NUM
 
 
 def depth(db: Db) -> Depth:
-    """In the caller's transaction, whose statements it gives a deadline."""
+    """Measures in the caller's transaction, and sets a statement timeout for the rest of it."""
     run(db, "SELECT set_config('statement_timeout', '2000', true)", {})
     queues = overviews.queues(db)
     [rest] = run(db, _REST, {"cap": CAP, "sample": _SAMPLE})
@@ -94,13 +95,14 @@ def depth(db: Db) -> Depth:
 
 
 class Watch(Generic[T]):
-    """The answer of a moment ago, however many ask. May be called from any thread; one of them asks."""
+    """Caches the answer to a question to the database for a moment. Any thread may call it; one of them asks."""
 
     def __init__(self, transaction: Callable[[], AbstractContextManager[Db]], question: Callable[[Db], T]) -> None:
         self._transaction = transaction
         self._question = question
         self._turn = threading.Lock()
-        self._asked_at = float("-inf")  # these three are written by whoever has the turn
+        # The thread that holds the lock `_turn` writes these three.
+        self._asked_at = float("-inf")
         self._known: T | None = None
         self.trouble: str | None = None  # why there is no answer
 

@@ -1,4 +1,5 @@
-"""The text that Prometheus reads, of families that are made for this one answer: what they count stands elsewhere."""
+"""Writes metrics as the text that Prometheus reads. The families are made anew for each scrape, from numbers that are
+kept elsewhere."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
@@ -22,7 +23,7 @@ def gauge(name: str, text: str, *samples: tuple[float, Labels]) -> Metric:
 
 
 def summary(name: str, text: str, *sums: tuple[int, float, Labels]) -> Metric:
-    """Of each: how many and their sum. Without quantiles, which cannot be added up over processes."""
+    """A summary with counts and sums, without quantiles: quantiles cannot be added up over processes."""
     return _family(
         name,
         "summary",
@@ -34,7 +35,7 @@ def summary(name: str, text: str, *sums: tuple[int, float, Labels]) -> Metric:
 def histogram(
     name: str, text: str, bounds: Iterable[float], *of_each: tuple[Iterable[int], float, Labels]
 ) -> HistogramMetricFamily:
-    """The counts have one place more than `bounds`, for what lies above all of them."""
+    """A histogram. The counts have one place more than `bounds`, for values above the last bound."""
     names = [*(f"{bound:g}" for bound in bounds), "+Inf"]
     family = HistogramMetricFamily(name, text, labels=list(of_each[0][2]) if of_each else [])
     for counts, total, labels in of_each:
@@ -54,7 +55,7 @@ class _Families(Collector):
         self._families = families
 
     def collect(self) -> Iterator[Metric]:
-        """What is not known is left out, never 0: a family without samples is not written."""
+        """Leaves out families without samples: a number that is not known must not be shown as 0."""
         return (family for family in self._families if family.samples)
 
 

@@ -1,4 +1,4 @@
-"""Whether the supervisors are there, and how many processes their pools have of those they want."""
+"""Metrics of supervisors (is each one alive) and of their pools (how many processes they want and have)."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -14,7 +14,7 @@ SELECT host, master <> 'LOST', pool, wanted, present, state <> 'ACTIVE' FROM fle
 
 
 class Pool(NamedTuple):
-    """A pool, or a host without one."""
+    """A pool, or a host without pools (then the last four are None)."""
 
     host: str
     is_supervised: bool

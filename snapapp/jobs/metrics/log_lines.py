@@ -1,4 +1,4 @@
-"""Happenings as log lines, one JSON object each or as a terminal likes them."""
+"""Writes events as log lines: one JSON object each, or text for a terminal."""
 
 import json
 import logging
@@ -9,9 +9,10 @@ from snapapp.jobs.events import ALL, Event, Events
 
 
 class LogLines:
-    """Writes events as log lines, but for the frequent ones: a line for each job would cost most of the speed."""
+    """Writes events as log lines. Frequent ones are left out unless `verbose`, because a line for each job would take
+    most of a worker's time."""
 
-    NAMES = (  # the fields every line has, and what the events call them
+    NAMES = (  # the fields of every line, and the names of the events' facts in them
         ("workerId", "worker_id"),
         ("jobId", "job_id"),
         ("jobType", "kind"),
@@ -37,7 +38,7 @@ class LogLines:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line; every value is escaped, so nothing in a job can forge a line."""
+    """One JSON object a line. Every value is escaped, so that no text of a job can forge a line."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -53,7 +54,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class ConsoleFormatter(logging.Formatter):
-    """For a terminal: the time, the happening, and the facts that are known."""
+    """For a terminal: the time, the event, and its facts."""
 
     def format(self, record: logging.LogRecord) -> str:
         facts = {key: value for key, value in getattr(record, "fields", {}).items() if value is not None}

@@ -1,4 +1,4 @@
-"""What the worker of this process did since it started, as named numbers and as Prometheus's families."""
+"""What the worker of this process did since its start, as named numbers and as Prometheus's metric families."""
 
 from collections.abc import Iterator, Mapping
 
@@ -14,21 +14,22 @@ PREFIX = "snap.jobs."
 
 
 class Pruned:
-    """How many finished jobs were deleted for their age. Written by the prune duty's thread."""
+    """Counts the finished jobs that were deleted for their age. The thread of the prune duty writes the count."""
 
-    def __init__(self, told: Events) -> None:
+    def __init__(self, emitter: Events) -> None:
         self.jobs = 0
-        told.on(events.JOBS_PRUNED, self)
+        emitter.on(events.JOBS_PRUNED, self)
 
     def __call__(self, event: Event) -> None:
         self.jobs += event.facts["deleted"]
 
 
 def numbers(counts: Counts, pruned: int) -> dict[str, float]:
-    """By their public names. A duration is that of the attempt which ended its job; jobs that never began have none."""
+    """The numbers by their public names. A duration is that of the attempt that ended its job; jobs that never began
+    have none."""
     ended = list(counts.by_kind.values())
     ran = sum(one.ran for one in ended)
-    found = {
+    named = {
         "claimed": counts.claimed,
         "retry.scheduled": counts.retried,
         "stale.recovered": counts.recovered,
@@ -43,7 +44,7 @@ def numbers(counts: Counts, pruned: int) -> dict[str, float]:
         "terminal.avg.duration.ms": round(sum(one.ran_ms for one in ended) / ran, 3) if ran else 0.0,
         "terminal.max.duration.ms": round(max((one.longest_ms for one in ended), default=0.0), 3),
     }
-    return {PREFIX + name: value for name, value in found.items()}
+    return {PREFIX + name: value for name, value in named.items()}
 
 
 def families(counts: Counts, pruned: int, spent: Mapping[str, Spent]) -> Iterator[Metric]:

@@ -1,4 +1,4 @@
-"""Schedules as they are declared: what was said of each, checked."""
+"""Schedules as the code declares them, and the checks of their parameters."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -23,20 +23,20 @@ class DuplicateSchedule(JobsError):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One firing across the whole fleet: a job of the kind that is named as the schedule."""
+    """A schedule of the whole fleet: each slot enqueues one job, whose kind has the schedule's name."""
 
     name: str
-    spec: str  # five cron fields, or `every 60s`; then perhaps `from` and `until` a time
+    spec: str  # five cron fields, or `every 60s`; then optionally `from TIME` and `until TIME`
     tz: str
     missed: Missed
-    at_most: int  # so many missed slots run, where all do
-    overlap: bool  # may a slot's job be enqueued while the last one's has not ended?
+    at_most: int  # with missed="all": how many missed slots run
+    overlap: bool  # whether a slot's job is enqueued while the job of an earlier slot has not ended
     payload_json: str
 
 
 @dataclass(frozen=True, slots=True)
 class Routine:
-    """What every worker process does for itself, without a job and without the database."""
+    """A function that every worker process calls at an interval, without a job and without the database."""
 
     name: str
     every: timedelta
@@ -57,7 +57,7 @@ def a_schedule(
     ends: datetime | None = None,
     times: int | None = None,
 ) -> Schedule:
-    """What was said of it, checked; InvalidSchedule says what is wrong."""
+    """A schedule with checked parameters; InvalidSchedule says what is wrong with them."""
     try:
         schedule = Schedule(
             name=_name(name),
@@ -83,8 +83,8 @@ def a_routine(name: str, every: timedelta | None, function: Callable[[], object]
 
 
 def spec_of(every: timedelta) -> str:
-    """An interval across the fleet. Its slots are the multiples since 1970 in UTC: all workers agree on them without
-    having to remember anything, and an hourly one fires on the hour."""
+    """The spec of an interval. Its slots are the multiples of the interval since 1970 in UTC: so all workers agree on
+    them without storing anything, and an hourly schedule is due on the hour."""
     if every % timedelta(seconds=1) or not timedelta(seconds=1) <= every <= _LONGEST_EVERY:
         raise InvalidSchedule(f"every must be whole seconds, at least one and at most 366 days, not {every!s}")
     return f"every {every // timedelta(seconds=1)}s"
@@ -106,7 +106,8 @@ def _spec(cron: str | None, every: timedelta | None) -> str:
 
 
 def _bounded(spec: str, tz: str, starts: datetime | None, ends: datetime | None, times: int | None) -> str:
-    """So many `times` are so many slots, whoever noticed them: the last is the end, the same in every worker."""
+    """Adds the bounds to a spec. `times` becomes an end, the slot with that number, which is the same in every
+    worker."""
     for bound in (starts, ends):
         _check_bound(bound)
     if times is not None:
@@ -149,7 +150,7 @@ def _overlap(overlap: bool | None, missed: str | None) -> bool:
 
 
 def _payload(payload: Mapping[str, Any] | None) -> str:
-    taken = {"schedule", "slot"} & (payload or {}).keys()
-    if taken:
-        raise InvalidSchedule(f"the payload's {' and '.join(sorted(taken))} will be filled in for each slot")
+    reserved = {"schedule", "slot"} & (payload or {}).keys()
+    if reserved:
+        raise InvalidSchedule(f"the payload's {' and '.join(sorted(reserved))} will be filled in for each slot")
     return to_json(dict(payload or {}))

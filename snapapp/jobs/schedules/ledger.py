@@ -1,4 +1,5 @@
-"""Every statement of a worker on schedules: it declares them, looks what is due, and settles each slot once."""
+"""Every SQL statement of a worker on schedules: it declares them, reads which slots are due, and settles each slot
+once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,13 +14,13 @@ from snapapp.jobs.schedules.slots import ONE_BY_ONE, Entry, Missed, Outcome, dec
 Db = psycopg.Connection[Any]
 
 KEPT = timedelta(days=90)
-KEPT_AT_MOST = 10_000  # of one schedule
-KEPT_AT_LEAST = 10
+KEPT_AT_MOST = 10_000  # slots of one schedule
+KEPT_AT_LEAST = 10  # slots of one schedule, however old they are
 
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """A schedule as a worker declares it, with what its processor says of the jobs."""
+    """A schedule as a worker declares it, with the queue and the attempts that its processor declares."""
 
     schedule: Schedule
     queue: str
@@ -37,7 +38,7 @@ class Standing(NamedTuple):
     at_most: int
     settled_until: datetime
     is_by_us: bool
-    declared_by: list[str]  # those who are alive
+    declared_by: list[str]  # ids of the live workers that declared it
     now: datetime
 
 
@@ -52,7 +53,8 @@ class Settled(NamedTuple):
 
 _LOCKED = "SELECT spec, tz, settled_until, clock_timestamp() FROM job_schedule WHERE name = %(name)s FOR UPDATE"
 
-# Whoever declares last wins. A new spec begins now; whose declarations were of another spec do not count any more.
+# The latest declaration holds. A new spec begins now, and workers that declared another spec no longer count as
+# declaring the schedule.
 _DECLARE = """
 INSERT INTO job_schedule AS its (
     name, spec, tz, queue, payload, max_attempts, missed, at_most, overlap, declared_by)
@@ -77,7 +79,8 @@ SELECT %(name)s, slot, 'skipped', %(why)s, %(worker)s FROM unnest(%(slots)s::tim
 
 
 def declare(db: Db, its: Declaration) -> bool:
-    """True: it had another spec until now. What that had due and nobody fired stands in the ledger as skipped."""
+    """Writes the declaration down. True: the schedule had another spec until now, and slots of that spec that were due
+    and not fired are in the ledger as skipped."""
     schedule = its.schedule
     parameters: dict[str, Any] = {
         "name": schedule.name,
@@ -114,8 +117,8 @@ SELECT name, spec, tz, missed, at_most, settled_until, coalesce(%(worker)s = ANY
   FROM job_schedule WHERE %(names)s::text[] IS NULL OR name = ANY (%(names)s) ORDER BY name
 """
 
-# The update decides between workers: it waits for whoever is at the same slots, and then finds them settled. The
-# database's clock decides as well: no worker can be ahead of it.
+# The UPDATE lets one worker settle a slot: a second one waits for the first one's transaction, and then matches no row.
+# A slot must be past by the database's clock too, so a worker whose clock is ahead cannot fire early.
 _SETTLE = """
 WITH ours AS (
     UPDATE job_schedule AS its SET settled_until = %(until)s
@@ -151,20 +154,20 @@ RETURNING slot, outcome, why, job_id
 
 
 def look(db: Db, names: Sequence[str] | None, worker: str | None) -> list[Standing]:
-    """None: all schedules; nobody who declares any."""
+    """The named schedules as they stand; names=None: all of them. worker=None: the caller declares no schedule."""
     rows = db.execute(_LOOK, {"names": None if names is None else list(names), "worker": worker}).fetchall()
     return [Standing(*row)._replace(missed=Missed(row[3])) for row in rows]
 
 
 def settle_due(db: Db, standing: Standing, worker: str | None) -> list[Settled]:
-    """What is due now, written down; None: by a person."""
+    """Settles the slots that are due now. worker=None: a person does it."""
     due = newest(standing.spec, standing.tz, standing.settled_until, standing.now, ONE_BY_ONE + 1)
     return settle(db, standing, decide(due, standing.now, standing.missed, standing.at_most), worker) if due else []
 
 
 def settle(db: Db, standing: Standing, entries: Sequence[Entry], worker: str | None) -> list[Settled]:
-    """Writes these slots down, with their jobs; from then on the schedule stands at the last. Empty: another worker was
-    first, or the schedule has another spec by now."""
+    """Writes these slots to the ledger, enqueues their jobs, and moves the schedule on to the last slot. Empty: another
+    worker was first, or the schedule has another spec by now."""
     parameters = {
         "name": standing.name,
         "spec": standing.spec,
@@ -198,5 +201,6 @@ DELETE FROM job_schedule_slot AS old USING kept
 
 
 def prune(db: Db, *, kept: timedelta = KEPT, at_most: int = KEPT_AT_MOST, at_least: int = KEPT_AT_LEAST) -> int:
-    """Forgets what is older than `kept` or more than `at_most`, but never the newest few."""
+    """Deletes the slots of a schedule that are older than `kept`, and all but the newest `at_most`; the newest
+    `at_least` always stay."""
     return db.execute(_PRUNE, {"kept": kept, "at_most": at_most, "at_least": at_least}).rowcount

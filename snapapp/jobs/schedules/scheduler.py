@@ -1,5 +1,5 @@
-"""Watches the schedules that this process declares: one look when the next slot is due, and at least one a minute.
-Every worker does the same; the ledger decides which of them fires a slot."""
+"""Watches the schedules that this process declares: it looks when the next slot is due, and at least once a minute.
+Every worker does so; the ledger decides which of them fires a slot."""
 
 import logging
 import threading
@@ -16,25 +16,27 @@ from snapapp.jobs.schedules.declared import Schedule
 from snapapp.jobs.schedules.ledger import Declaration, Settled, Standing
 from snapapp.jobs.schedules.slots import Outcome, upcoming
 
-LOOK_EVERY = 50.0  # seconds, so that a slot is IN_TIME even if the database's clock was stepped; others may take over
-_AGAIN_AFTER = 5.0  # seconds, where something is wrong with a schedule
+# Less than IN_TIME, so that a slot is fired in time even after a step of the database's clock.
+LOOK_EVERY = 50.0  # seconds
+_AGAIN_AFTER = 5.0  # seconds until the next look at a schedule after an error with it
 
 
 class Watch:
-    """`look` may be called once, by a test, without the thread that `start` starts."""
+    """Fires the schedules of one worker, on a thread of its own. A test can call `look` without the thread."""
 
     def __init__(self, worker: str, line: Line, declarations: Sequence[Declaration], events: Events) -> None:
         self._worker = worker
         self._line = line
         self._ours = {its.schedule.name: its for its in declarations}
         self._events = events
-        self._declared: set[str] = set()  # this and the next belong to whoever looks
-        self._superseded: set[str] = set()  # told once
+        # `look` alone writes these two sets of names.
+        self._declared: set[str] = set()
+        self._superseded: set[str] = set()  # kept so that the event is emitted once for each schedule
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """To be called when this worker is on the roster: who is not does not count as alive."""
+        """Starts the thread. The worker must be on the roster by then, because others do not count as alive."""
         if self._ours and not self._stopping.is_set():
             self._thread = threading.Thread(target=self._run, name="schedules", daemon=True)
             self._thread.start()
@@ -45,7 +47,7 @@ class Watch:
             self._thread.join(timeout=5)
 
     def look(self) -> float:
-        """Fires what is due, writes down what is not fired, and returns the seconds until the next look."""
+        """Settles the due slots of all schedules, and returns the seconds until the next look."""
         with self._line.connection() as db:
             standings = {standing.name: standing for standing in ledger.look(db, list(self._ours), self._worker)}
             waits = [self._look_at(db, its, standings.get(name)) for name, its in self._ours.items()]
@@ -55,28 +57,29 @@ class Watch:
         self._line.close()
 
     def _look_at(self, db: psycopg.Connection[Row], ours: Declaration, standing: Standing | None) -> float:
-        """What is wrong with one schedule is no trouble of the others."""
+        """Looks at one schedule; an error with it does not keep the others from being looked at."""
         try:
-            return self._attend(db, ours, standing)
+            return self._settle_or_declare(db, ours, standing)
         except (psycopg.OperationalError, psycopg.InterfaceError):
             raise
         except Exception as error:  # noqa: BLE001 - whatever a trigger, a constraint or a time zone may come up with
             self._events.complain(self._worker, f"look at the schedule {ours.schedule.name}", error)
             return _AGAIN_AFTER
 
-    def _attend(self, db: psycopg.Connection[Row], ours: Declaration, standing: Standing | None) -> float:
+    def _settle_or_declare(self, db: psycopg.Connection[Row], ours: Declaration, standing: Standing | None) -> float:
         schedule = ours.schedule
         if schedule.name not in self._declared:
             return self._declare(db, ours)
         if standing is None or not (self._is_ours(schedule, standing) and standing.is_by_us):
-            return self._stand_for(db, ours, standing)
+            return self._declare_again(db, ours, standing)
         self._superseded.discard(schedule.name)
         self._tell(schedule, ledger.settle_due(db, standing, self._worker))
         next_slot = next(upcoming(schedule.spec, schedule.tz, max(standing.now, standing.settled_until)), None)
         return LOOK_EVERY if next_slot is None else (next_slot.at - standing.now).total_seconds()
 
-    def _stand_for(self, db: psycopg.Connection[Row], ours: Declaration, standing: Standing | None) -> float:
-        """Our declaration is not there, or does not count. Whoever declared last wins, as long as one of them lives."""
+    def _declare_again(self, db: psycopg.Connection[Row], ours: Declaration, standing: Standing | None) -> float:
+        """Declares a schedule that stands no longer as this worker declared it, unless a live worker declares it
+        otherwise: the latest declaration holds while one of its workers lives."""
         if standing and standing.declared_by and not self._is_ours(ours.schedule, standing):
             if standing.name not in self._superseded:
                 self._superseded.add(standing.name)
@@ -100,7 +103,7 @@ class Watch:
             if outcome is not Outcome.SKIPPED:
                 self._emit(names.SCHEDULE_FIRED, schedule=schedule.name, slot=slot, job_id=job_id, why=why)
         skipped = [each for each in settled if each.outcome is Outcome.SKIPPED]
-        if skipped:  # a long absence would otherwise be thousands of lines
+        if skipped:  # one event for all of them, because a long absence skips thousands of slots
             facts = {"slots": len(skipped), "newest": skipped[-1].slot, "why": skipped[-1].why}
             self._emit(names.SCHEDULE_SKIPPED, logging.WARNING, schedule=schedule.name, **facts)
 

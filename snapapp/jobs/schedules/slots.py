@@ -1,6 +1,6 @@
-"""When a schedule comes, and what becomes of its slots. Pure: the database says what time it is, this says which slots
-that makes due and which of them still run. APScheduler's CronTrigger finds the times on a wall clock; what becomes of
-times that a change of the clock leaves out or repeats is decided here."""
+"""When a schedule is due, and which of its due slots still run: pure functions, called with the database's time.
+APScheduler's CronTrigger finds the times on a wall clock; this module decides about times that a change of the clock
+leaves out or repeats."""
 
 import re
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ from apscheduler.triggers.cron import CronTrigger
 
 from snapapp.jobs.errors import JobsError
 
-IN_TIME = timedelta(minutes=1)  # a slot that is noticed within it is not late: workers look at least that often
+IN_TIME = timedelta(minutes=1)  # a slot noticed within this time is not late: workers look at least that often
 
-ONE_BY_ONE = 1000  # of the slots that were missed, so many are written down: no fewer than may run at once
+ONE_BY_ONE = 1000  # how many missed slots get a line each in the ledger; `at_most` may not be larger
 
-AN_INSTANT = timedelta(microseconds=1)  # so that a slot at the very start is one
+AN_INSTANT = timedelta(microseconds=1)  # subtracted from a start, because slots are searched after a time
 _BOUNDED = re.compile(r"(.*?)(?: from (\S+))?(?: until (\S+))?")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_SHIFT = timedelta(hours=26)  # Samoa once left out a whole day
@@ -28,7 +28,7 @@ _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 
 
 class InvalidSchedule(JobsError, ValueError):
-    """A schedule was declared that cannot be read, or would never come."""
+    """A schedule was declared that cannot be read, or that has no slot."""
 
 
 class UnknownSchedule(JobsError, LookupError):
@@ -53,7 +53,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """When a schedule is due. The note says what a change of the clock has to do with it."""
+    """A time at which a schedule is due. The note says whether a change of the clock moved or repeated it."""
 
     at: datetime
     note: str = ""
@@ -61,7 +61,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is to become of a slot, and why."""
+    """The outcome that a slot should get, and the reason."""
 
     slot: datetime
     outcome: Outcome
@@ -77,9 +77,10 @@ def slots(spec: str, tz: str, after: datetime, until: datetime) -> list[datetime
 
 
 def newest(spec: str, tz: str, after: datetime, until: datetime, limit: int) -> list[datetime]:
-    """The last few of them. Looked for from the end, further and further back: there may be millions."""
+    """The newest `limit` slots between two times. It searches backwards in growing windows, because there may be
+    millions of slots."""
     _, _, ends = bounds(spec)
-    until = min(until, ends or until)  # else millions are gone through where it ended long ago
+    until = min(until, ends or until)  # without this, the windows would grow over all the time since the end
     window = timedelta(minutes=10)
     while True:
         since = max(after, until - window)
@@ -90,16 +91,16 @@ def newest(spec: str, tz: str, after: datetime, until: datetime, limit: int) -> 
 
 
 def upcoming(spec: str, tz: str, after: datetime) -> Iterator[Slot]:
-    """The slots later than `after`, without an end for almost every spec."""
+    """The slots later than `after`. For a spec without `until` they never end."""
     rhythm, starts, ends = bounds(spec)
     coming = _rhythmic(rhythm, tz, max(after, starts - AN_INSTANT) if starts else after)
     return takewhile(lambda slot: slot.at <= ends, coming) if ends else coming
 
 
 def bounds(spec: str) -> tuple[str, datetime | None, datetime | None]:
-    """What comes again, and between which times."""
-    found = _BOUNDED.fullmatch(spec)
-    rhythm, *within = found.groups() if found else (spec, None, None)
+    """Splits a spec into its cron or interval, its start and its end."""
+    match = _BOUNDED.fullmatch(spec)
+    rhythm, *within = match.groups() if match else (spec, None, None)
     try:
         starts, ends = (datetime.fromisoformat(bound) if bound else None for bound in within)
     except ValueError:
@@ -122,18 +123,19 @@ def _multiples(every: timedelta, after: datetime) -> Iterator[Slot]:
 
 
 def _on_the_clock(cron: "_Cron", zone: tzinfo, after: datetime) -> Iterator[Slot]:
-    """In the order in which they come, which is not that of the wall clock on the night when the clocks change."""
+    """The slots of a cron expression in the order of real time, which differs from the order of the wall clock on the
+    night when the clocks change."""
     wall = after.astimezone(zone).replace(tzinfo=None)
     coming: list[tuple[datetime, str]] = []
     for time in cron.times(wall - _shift_around(wall, zone)):
-        yield from _until(_earliest(time, zone), coming, after)
+        yield from _take_before(_earliest(time, zone), coming, after)
         for slot in _meanings(time, zone, cron.repeats):
             heappush(coming, slot)
-    yield from _until(None, coming, after)
+    yield from _take_before(None, coming, after)
 
 
-def _until(moment: datetime | None, coming: list[tuple[datetime, str]], after: datetime) -> Iterator[Slot]:
-    """Takes out what no later time of the clock can precede; two times that mean one moment are one slot."""
+def _take_before(moment: datetime | None, coming: list[tuple[datetime, str]], after: datetime) -> Iterator[Slot]:
+    """Takes the slots before `moment` from the heap. Two clock times that mean the same moment become one slot."""
     while coming and (moment is None or coming[0][0] < moment):
         at, note = heappop(coming)
         while coming and coming[0][0] == at:
@@ -143,12 +145,12 @@ def _until(moment: datetime | None, coming: list[tuple[datetime, str]], after: d
 
 
 def _meanings(time: datetime, zone: tzinfo, repeats: bool) -> list[tuple[datetime, str]]:
-    """The moments that a time on the wall means: one, for almost all of them."""
+    """The moments that a time of the wall clock means: usually one; two if the clock shows it twice."""
     first, second = (time.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
     shown = f"{time:%H:%M}"
     if first == second:
         return [(first, "")]
-    if first > second:  # by the offset before the change: as long after it as it would have been without it
+    if first > second:  # the clock skips this time: it is read with the offset from before the change
         return [(first, f"{shown} does not exist that day: it runs at {first.astimezone(zone):%H:%M}")]
     if repeats:
         return [(first, f"{shown} comes twice: the first"), (second, f"{shown} comes twice: the second")]
@@ -156,7 +158,7 @@ def _meanings(time: datetime, zone: tzinfo, repeats: bool) -> list[tuple[datetim
 
 
 def _earliest(time: datetime, zone: tzinfo) -> datetime:
-    """Nothing that this time or a later one on the wall can mean is earlier."""
+    """The earliest moment that this or a later time of the wall clock can mean."""
     return (time - max(_offsets_around(time, zone))).replace(tzinfo=UTC)
 
 
@@ -176,11 +178,11 @@ def _offsets_around(time: datetime, zone: tzinfo) -> tuple[timedelta, timedelta]
 
 
 class _Cron:
-    """A cron expression, on a wall clock of which it does not know where it hangs."""
+    """A cron expression, read as times of a wall clock without a time zone."""
 
     def __init__(self, expression: str) -> None:
         minute, hour, day, month, weekday = expression.split()
-        # as crontab does: an hour that is named comes once a day, one that is * as often as the clock shows it
+        # As crontab does: a named hour comes once a day, the hour * as often as the clock shows it.
         self.repeats = hour.startswith("*")
         self._trigger = CronTrigger(
             minute=minute, hour=hour, day=day, month=month, day_of_week=_weekdays(weekday), timezone=UTC
@@ -202,7 +204,7 @@ def _reader(spec: str) -> _Cron | timedelta:
     if len(fields) != 5:
         raise InvalidSchedule(f"cron {spec!r} must have five fields: minute, hour, day, month, day of the week")
     if fields[2] != "*" and fields[4] != "*":
-        # crontab would take either, APScheduler both: whoever reads it should not have to know whose cron this is
+        # crontab runs it if either field matches, APScheduler if both do. Refusing it leaves no room for a mistake.
         raise InvalidSchedule(f"cron {spec!r} names days of the month and of the week: declare two schedules instead")
     try:
         return _Cron(spec)
@@ -211,20 +213,20 @@ def _reader(spec: str) -> _Cron | timedelta:
 
 
 def _weekdays(field: str) -> str:
-    """As crontab counts them, from Sunday as 0 or 7 (APScheduler counts from Monday), written out by name."""
+    """The days of the week by name: crontab counts them from Sunday (0 or 7), APScheduler from Monday."""
     if field == "*":
         return field
     return ",".join(_DAYS[day] for part in field.lower().split(",") for day in _weekdays_of(part))
 
 
 def _weekdays_of(part: str) -> Iterator[int]:
-    found = re.fullmatch(r"(?:(\*)|([a-z]{3}|[0-7])(?:-([a-z]{3}|[0-7]))?)(?:/([1-7]))?", part)
-    if not found:
+    match = re.fullmatch(r"(?:(\*)|([a-z]{3}|[0-7])(?:-([a-z]{3}|[0-7]))?)(?:/([1-7]))?", part)
+    if not match:
         raise ValueError(f"{part!r} is no day of the week: write 0 to 7 or sun to sat")
-    everything, first, last, step = found.groups()
+    everything, first, last, step = match.groups()
     start = 0 if everything else _weekday(first)
     end = 6 if everything or (step and not last) else _weekday(last or first)
-    if end < start:  # fri-mon, 5-7 is taken care of below
+    if end < start:  # such as fri-mon; the modulo below turns 7 into 0
         end += 7
     return (day % 7 for day in range(start, end + 1, int(step or 1)))
 
@@ -249,8 +251,8 @@ def zone_of(tz: str) -> ZoneInfo:
 
 
 def decide(due: list[datetime], now: datetime, missed: Missed, at_most: int) -> list[Entry]:
-    """Which of the slots that are due still run. Only the newest can be in time; the others were missed. Of very many
-    the newest thousand are written down, after one that stands for all before them."""
+    """Decides which due slots still run. Only the newest one can be in time; the others were missed. Of very many
+    slots the newest ONE_BY_ONE get an entry each, and one more entry stands for all before them."""
     running = _running(due, now, missed, at_most)
     entries = [_run(slot, now) if slot in running else _skip(slot, missed, at_most) for slot in due[-ONE_BY_ONE:]]
     return [*map(_skip_all, due[-ONE_BY_ONE - 1 : -ONE_BY_ONE]), *entries]

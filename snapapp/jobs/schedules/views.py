@@ -1,4 +1,4 @@
-"""What people look at and do about schedules: a list, one whole, its coming slots, its ledger; pause, resume, run."""
+"""Schedules for people: the list, one schedule, its coming slots and its ledger; pausing, resuming and running it."""
 
 import json
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class ScheduleSummary:
     missed: str
     at_most: int
     overlap: bool
-    workers: int  # that are alive and declare it as it is; none: nothing fires
+    workers: int  # how many live workers declare it as it stands; 0: no slot is fired
     paused_at: datetime | None
     paused_reason: str | None
     last_slot: datetime | None
@@ -39,19 +39,19 @@ class ScheduleSummary:
     settled_until: datetime
     created_at: datetime
     declared_at: datetime
-    next_slot: datetime | None  # whoever fires it, and whether or not it is paused
-    now: datetime  # the database's
+    next_slot: datetime | None  # given even if the schedule is paused or no worker declares it
+    now: datetime  # by the database's clock
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """What became of a slot; without a worker a person wanted it."""
+    """The outcome of a slot. worker=None: a person ran the schedule."""
 
     slot: datetime
     outcome: Outcome
     why: str | None
     job_id: int | None
-    job_status: str | None  # None also when the job was pruned
+    job_status: str | None  # None: there is no job, or it was pruned
     worker: str | None
     recorded_at: datetime
 
@@ -75,7 +75,7 @@ SELECT entry.slot, entry.outcome, entry.why, entry.job_id, job.status, entry.wor
 
 
 def schedules(db: Db) -> list[ScheduleSummary]:
-    """All that were ever declared, by name."""
+    """All schedules that were ever declared, in the order of their names."""
     return [_summary(row) for row in _run(db, _SUMMARIES, {"name": None})]
 
 
@@ -87,18 +87,18 @@ def schedule(db: Db, name: str) -> ScheduleSummary:
 
 
 def ledger(db: Db, name: str, *, before: datetime | None = None, limit: int = 20) -> list[LedgerEntry]:
-    """What became of its slots, the newest first; `before` is the slot at which the page before ended."""
+    """The outcomes of its slots, the newest first; `before` is the last slot of the previous page."""
     rows = _run(db, _LEDGER, {"name": name, "before": before, "limit": limit})
     return [LedgerEntry(slot, Outcome(outcome), *rest) for slot, outcome, *rest in rows]
 
 
 def preview(its: ScheduleSummary, *, after: datetime | None = None, count: int = 20) -> list[Slot]:
-    """Its next slots, with what a change of the clock has to do with them; any time can be looked at."""
+    """Its next slots, from now or from any time, with notes about changes of the clock."""
     return list(islice(upcoming(its.spec, its.tz, after or max(its.now, its.settled_until)), count))
 
 
 def pause(db: Db, name: str, reason: str | None = None) -> None:
-    """Its slots are skipped until it is resumed."""
+    """Pauses a schedule: its slots are skipped until it is resumed."""
     _ask(db, "SELECT pause_schedule(%(name)s, %(reason)s)", {"name": name, "reason": reason})
 
 
@@ -107,7 +107,7 @@ def resume(db: Db, name: str) -> None:
 
 
 def run(db: Db, name: str) -> int:
-    """Enqueues its job now, besides its slots and even while it is paused; returns the job's id."""
+    """Enqueues its job now, in addition to its slots, even if the schedule is paused; returns the job's id."""
     return cast(int, _ask(db, "SELECT run_schedule(%(name)s)", {"name": name})[0][0])
 
 
@@ -115,7 +115,7 @@ def _ask(db: Db, sql: str, parameters: Mapping[str, Any]) -> Rows:
     try:
         return _run(db, sql, parameters)
     except Exception as error:
-        refusal = getattr(error, "orig", error)  # SQLAlchemy wraps those of the driver
+        refusal = getattr(error, "orig", error)  # SQLAlchemy wraps the driver's errors
         if isinstance(refusal, psycopg.errors.NoDataFound):
             raise UnknownSchedule(refusal.diag.message_primary) from error
         raise
@@ -136,6 +136,6 @@ _FIELDS = tuple(ScheduleSummary.__dataclass_fields__)[:-2]
 def _next(spec: str, tz: str, after: datetime) -> datetime | None:
     try:
         slot = next(upcoming(spec, tz, after), None)
-    except InvalidSchedule:  # declared by a worker that knows more than we do
+    except InvalidSchedule:  # a worker of a newer release declared it, and this one cannot read its spec
         return None
     return slot.at if slot else None

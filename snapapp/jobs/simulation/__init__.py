@@ -1,6 +1,7 @@
-"""What would be if: jobs as they came, or as somebody expects them, against workers, limits and boxes that need not
-exist. `load` says what comes, `world` lets it happen in simulated time, `forecast` says what came of it.
+"""Simulates the queue: recorded or described jobs, run by workers under limits on boxes that need not exist. `load` has
+the jobs, `world` runs them in simulated time, `forecast` sums up the result.
 
-It simulates what decides about waiting: who may begin, in which order, how long it runs where processors are shared,
-and how many processes the autoscaler keeps. It knows no failures, no retries and no rates; claiming takes no time.
+The simulation covers what decides about waiting: which job may begin, in which order, how long it runs when jobs share
+cores, and how many processes the autoscaler keeps. It leaves out failures, retries and rate limits; a claim takes no
+time.
 """

@@ -1,4 +1,4 @@
-"""What came of it, in the numbers that people decide by."""
+"""Runs a simulation and sums it up in numbers: waits, durations, use of slots and cores, cost."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -33,8 +33,8 @@ class Waits:
 class Forecast:
     waits: Waits
     by_kind: dict[str, Waits]
-    never_began: int  # nobody may run them: a limit of 0, a queue of no pool
-    lasted: float  # seconds, until everything was done
+    never_began: int  # jobs that no process may run, because of a limit of 0 or a queue that no pool works on
+    lasted: float  # seconds until every job was done
     most_waiting: int
     most_waiting_at: float
     processes: float  # on average
@@ -43,11 +43,11 @@ class Forecast:
     box_hours: float
 
     def cost(self, price: float) -> float:
-        """Of boxes that cost so much an hour."""
+        """The cost of the boxes at this price an hour."""
         return price * self.box_hours
 
     def keeps(self, goal: timedelta) -> bool:
-        """99 of 100 jobs begin in that time, and all of them some day."""
+        """Whether 99 of 100 jobs begin within the goal, and every job begins at all."""
         return not self.never_began and self.waits.p99 <= goal.total_seconds()
 
 

@@ -1,12 +1,12 @@
-"""What comes: recorded by the queue's own rows, or described in a few lines of TOML.
+"""The jobs of a simulation: recorded in the queue's own rows, or described in a few lines of TOML.
 
 hours = 8
 
-[jobs."snap.process"]       # a kind, with what is expected of it
-per_hour = 900              # at random; or every_s = 3600 and at_once = 500
-run_s = 2.5                 # half of them take less
-run_p99_s = 12              # and 99 of 100 less than this; left out: all take the same
-cpu = 0.9                   # cores that it keeps busy while it runs
+[jobs."snap.process"]       # a kind, with what is expected of its jobs
+per_hour = 900              # at random times; or every_s = 3600 and at_once = 500
+run_s = 2.5                 # half of the jobs take less
+run_p99_s = 12              # and 99 of 100 take less than this; left out: all take the same time
+cpu = 0.9                   # cores that a job keeps busy while it runs
 queue = "snaps"
 priority = 10
 
@@ -30,17 +30,17 @@ from psycopg.rows import class_row
 from snapapp.jobs.errors import JobsError
 
 MOST = 2_000_000  # jobs: more would take minutes and gigabytes
-_P99 = 2.3263478740408408  # standard deviations
-_NEARBY = 30.0  # seconds: where one job came, another of the same kind may come
+_P99 = 2.3263478740408408  # standard deviations from the mean to the 99th percentile
+_NEARBY = 30.0  # seconds: a copy of a job comes at most so long before or after it
 
 
 class InvalidLoad(JobsError, ValueError):
-    """What should be simulated cannot be."""
+    """The jobs that should be simulated are described wrongly, are missing, or are too many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A job: when it is due, how long it runs by itself, and what decides who goes first."""
+    """A simulated job: when it is due, how long it runs without others beside it, and what decides about its turn."""
 
     at: float  # seconds from the beginning
     runs: float
@@ -49,20 +49,20 @@ class Work:
     priority: int = 0
     key: str = ""
     cpu: float = 0.0  # cores that it keeps busy while it runs
-    is_held: bool = False  # due, and never claimed: somebody holds it back
+    is_held: bool = False  # it is due, but held back, so that nobody ever claims it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Everything that comes, in the order in which it does."""
+    """All jobs of a simulation, in the order in which they become due."""
 
     works: Sequence[Work]
     lasts: float  # seconds
-    limits: Mapping[str, int] = field(default_factory=dict)  # how many may run, by pattern
-    waited: Sequence[float] = ()  # what each really waited, where that is known
+    limits: Mapping[str, int] = field(default_factory=dict)  # by pattern of a limit: how many jobs may run
+    waited: Sequence[float] = ()  # seconds that each recorded job really waited
 
     def grown(self, factor: float, seed: int) -> "Load":
-        """So many times as much, at the same times of day."""
+        """A load with so many times as many jobs, at the same times of day."""
         if factor == 1:
             return self
         _refuse_too_many(factor * len(self.works))
@@ -89,7 +89,7 @@ def _refuse_too_many(jobs: float) -> None:
 
 # --- recorded ---------------------------------------------------------------------------------------------------
 
-# A job that was tried again counts once, with its last attempt: when that was due is what its row still knows.
+# A retried job counts once, with its last attempt: its row keeps only the times of that one.
 _RECORDED = """
 SELECT extract(epoch FROM next_retry_at)::float8 AS due, extract(epoch FROM started_at)::float8 AS began,
        extract(epoch FROM finished_at)::float8 AS ended, kind, queue, priority, coalesce(concurrency_key, '') AS key
@@ -118,7 +118,7 @@ class _Row:
 
 
 def recorded(db: psycopg.Connection[Any], last: timedelta) -> Load:
-    """What finished lately and is still kept, with the limits as they are now."""
+    """The jobs that finished lately and are still kept, with the limits as they are now."""
     with db.transaction(), db.cursor(row_factory=class_row(_Row)) as cursor:
         rows = cursor.execute(_RECORDED, (last, MOST + 1)).fetchall()
         cpu = dict(db.execute(_CPU_BY_KIND, (last,)).fetchall())
@@ -142,7 +142,7 @@ def recorded(db: psycopg.Connection[Any], last: timedelta) -> Load:
 
 # --- described --------------------------------------------------------------------------------------------------
 
-_OF_JOBS: Mapping[str, tuple[type | tuple[type, ...], float, float]] = {  # what it is, from, to
+_OF_JOBS: Mapping[str, tuple[type | tuple[type, ...], float, float]] = {  # type, least value or length, greatest
     "per_hour": ((int, float), 0, 1e9),
     "every_s": ((int, float), 0.001, 1e7),
     "at_once": (int, 1, MOST),
@@ -156,27 +156,27 @@ _OF_JOBS: Mapping[str, tuple[type | tuple[type, ...], float, float]] = {  # what
 
 
 def described(text: str, seed: int = 1) -> Load:
-    """A load from TOML; InvalidLoad has every mistake."""
+    """Reads a load from TOML; InvalidLoad names every mistake."""
     try:
-        told = tomllib.loads(text)
+        table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InvalidLoad(f"the load cannot be read: {error}") from None
-    if mistakes := [*_mistakes(told)]:
+    if mistakes := [*_mistakes(table)]:
         raise InvalidLoad("; ".join(mistakes))
-    lasts = 3600.0 * told.get("hours", 1)
-    streams = told["jobs"].items()
+    lasts = 3600.0 * table.get("hours", 1)
+    streams = table["jobs"].items()
     _refuse_too_many(sum(_expected(stream, lasts) for _, stream in streams))
     works = [work for kind, stream in streams for work in _stream(kind, stream, lasts, seed)]
     if not works:
         raise InvalidLoad("nothing comes in that time")
-    return Load(works=_in_order(works), lasts=lasts, limits=told.get("limits", {}))
+    return Load(works=_in_order(works), lasts=lasts, limits=table.get("limits", {}))
 
 
-def _mistakes(told: Mapping[str, Any]) -> Iterator[str]:
-    yield from _unknown("", told, ("hours", "jobs", "limits"))
-    if not _is_within(told.get("hours", 1), (int, float), 0.001, 8784):
+def _mistakes(table: Mapping[str, Any]) -> Iterator[str]:
+    yield from _unknown("", table, ("hours", "jobs", "limits"))
+    if not _is_within(table.get("hours", 1), (int, float), 0.001, 8784):
         yield "hours is not a number from 0.001 to 8784"
-    streams = told.get("jobs", {})
+    streams = table.get("jobs", {})
     if not isinstance(streams, dict) or not streams or not all(isinstance(each, dict) for each in streams.values()):
         yield '[jobs."KIND"] is missing: a table for each kind of job'
         streams = {}
@@ -190,7 +190,7 @@ def _mistakes(told: Mapping[str, Any]) -> Iterator[str]:
             yield f"{kind}: say either per_hour, or every_s and how many come at_once"
         if "run_s" not in stream:
             yield f"{kind}: run_s is missing: how many seconds half of the jobs take at most"
-    limits = told.get("limits", {})
+    limits = table.get("limits", {})
     if not isinstance(limits, dict) or not all(type(most) is int and most >= 0 for most in limits.values()):
         yield '[limits] has a whole number for each pattern, such as "kind:report" = 2'
     else:

@@ -1,4 +1,4 @@
-"""What is due and whose turn it is."""
+"""The due jobs of a simulation, and which of them is next."""
 
 import heapq
 from collections import Counter, defaultdict
@@ -20,10 +20,10 @@ _First = tuple[int, float, int]
 
 @dataclass(eq=False, slots=True)
 class Line:
-    """Works of one queue under the same limits, so that only the first of them matters."""
+    """Jobs of one queue under the same limits: only the first of them can be next."""
 
     queue: str
-    keys: tuple[str, ...]  # those that a limit names
+    keys: tuple[str, ...]  # the limits' keys of its jobs
     works: list[tuple[int, float, int, Work]] = field(default_factory=list)  # a heap
 
     @property
@@ -31,23 +31,23 @@ class Line:
         return self.works[0][:3] if self.works else None
 
 
-_Front = tuple[_First, Line]  # as it was when it was put there; the line may have moved on
+_Front = tuple[_First, Line]  # a line with its first job at the time of the push; the line may have moved on since
 
 
 class Waiting:
-    """What is due, ordered as a claim looks at it: by priority, then by age, past what a limit holds."""
+    """The due jobs in the order of a claim: by priority, then by age, without those that a limit holds back."""
 
     def __init__(self, limits: Mapping[str, int]) -> None:
         self._limits = limits
         self._lines: dict[tuple[str, tuple[str, ...]], Line] = {}
         self._fronts: dict[str, list[_Front]] = defaultdict(list)  # a heap for each queue
-        # A heap for each queue, by the key that had no room for them.
+        # Lines that a full limit holds back: by the key of the limit, a heap for each queue.
         self._held_up: dict[str, dict[str, list[_Front]]] = defaultdict(lambda: defaultdict(list))
         self._running: Counter[str] = Counter()
         self._rules: dict[tuple[str, str, str], tuple[str, ...]] = {}
-        self._most: dict[str, float] = {}  # by key
+        self._most: dict[str, float] = {}  # how many jobs may run, by key
         self._order = count()
-        self.held: list[Work] = []  # claimed by nobody
+        self.held: list[Work] = []  # due jobs that nobody claims
         self.size = 0
 
     def add(self, work: Work) -> None:
@@ -62,7 +62,7 @@ class Waiting:
             self._show(line)
 
     def take(self, pool: Pool) -> Work | None:
-        """The one whose turn it is, now running under its limits."""
+        """Takes the next job that the pool may run, and counts it as running under its limits."""
         fronts = [front for queue in self._fronts if works(pool, queue) and (front := self._front(queue))]
         if not fronts:
             return None
@@ -83,7 +83,7 @@ class Waiting:
         self._call_next(keys)
 
     def due(self, pool: Pool) -> tuple[int, float]:
-        """How much a pool could begin, and since when the oldest of it has been due."""
+        """How many jobs a pool could begin now, and since when the oldest of them has been due."""
         held = [work for work in self.held if works(pool, work.queue)]
         rooms = [
             (min(len(line.works), self._room(line.keys)), line.works[0][1])
@@ -98,7 +98,7 @@ class Waiting:
             heapq.heappush(self._fronts[line.queue], (line.first, line))
 
     def _front(self, queue: str) -> _Front | None:
-        """The first that may begin; those before it that may not are put away."""
+        """The first line of the queue whose limits have room; lines before it without room are held up."""
         fronts = self._fronts[queue]
         while fronts:
             first, line = fronts[0]
@@ -112,8 +112,8 @@ class Waiting:
         return None
 
     def _call_next(self, keys: tuple[str, ...]) -> None:
-        """Where there is room, the first that was held up for want of it comes back: one of each queue at a time, lest
-        a thousand lines be looked at for every job that ends."""
+        """Brings back the first line of each queue that was held up by a limit that has room again. One line at a time,
+        because looking at a thousand lines for every job that ends would take too long."""
         for key in keys:
             if key in self._held_up and self._free(key):
                 for held_up in self._held_up[key].values():
@@ -133,7 +133,7 @@ class Waiting:
         return max(0, self._limit(key) - self._running[key])
 
     def _keys(self, work: Work) -> tuple[str, ...]:
-        """Those of its keys that a limit names: works with the same ones wait in one line."""
+        """The keys of a job that a limit names; jobs with the same keys wait in one line."""
         place = (work.queue, work.kind, work.key)
         if place not in self._rules:
             keys = (f"queue:{work.queue}", f"kind:{work.kind}", *([f"key:{work.key}"] if work.key else []))
@@ -141,7 +141,7 @@ class Waiting:
         return self._rules[place]
 
     def _limit(self, key: str) -> float:
-        """The most specific pattern rules alone."""
+        """How many jobs of this key may run: by the most specific pattern alone."""
         if key not in self._most:
             fitting = [name for name in self._limits if name.endswith("*") and key.startswith(name[:-1])]
             named = key if key in self._limits else max(fitting, key=len, default=None)

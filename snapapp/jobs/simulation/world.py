@@ -1,4 +1,4 @@
-"""Boxes, their processes and what waits for them, in simulated time: from one event to the next."""
+"""Boxes, their processes and the jobs that wait for them, in simulated time, which moves from one event to the next."""
 
 import heapq
 from bisect import bisect_left
@@ -15,19 +15,19 @@ from snapapp.jobs.fleet.scaling import Load as PoolLoad
 from snapapp.jobs.simulation.load import Load, Work
 from snapapp.jobs.simulation.waiting import Waiting, works
 
-_BOOTS_IN = 1.0  # seconds until a process that was started claims its first job
-_COMES, _GOES, _REMEMBERED = 10.0, 3.0, 300.0  # seconds: the windows in which the autoscaler sees arrivals and ends
-_NOTHING_LEFT = 1e-9  # seconds of work: where two ends are as good as one
+_BOOTS_IN = 1.0  # seconds from the start of a process to its first claim
+_COMES, _GOES, _REMEMBERED = 10.0, 3.0, 300.0  # seconds: the autoscaler's windows for arrivals, ends and durations
+_NOTHING_LEFT = 1e-9  # seconds of work: less than this counts as done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boxes:
-    """What there is to do the work: boxes that are all alike."""
+    """The simulated machines: `count` boxes that are all alike."""
 
-    pools: tuple[Pool, ...]  # that each box has
+    pools: tuple[Pool, ...]  # of each box
     count: int = 1
-    slots: int = 1  # of a process of a pool that does not say so itself
-    cores: float = inf  # of each box, which its jobs share
+    slots: int = 1  # of a process whose pool sets no concurrency
+    cores: float = inf  # of each box; its jobs share them
 
 
 @dataclass(eq=False, slots=True)
@@ -47,19 +47,19 @@ class Process:
 class Run:
     work: Work
     process: Process
-    left: float  # seconds of work, had it its cores for itself
+    left: float  # seconds of work left, if it had its cores for itself
     pace: float = 1.0
 
 
 @dataclass(eq=False, slots=True)
 class Box:
-    """Its running jobs share its cores: where they ask for more than there are, all become slower alike."""
+    """A machine whose running jobs share its cores: if they need more than there are, all become slower alike."""
 
     cores: float
     runs: list[Run] = field(default_factory=list)
-    asked: float = 0.0  # cores
+    asked: float = 0.0  # cores that its jobs need
     at: float = 0.0
-    version: int = 0  # of what runs: an end that was foreseen for another one does not come
+    version: int = 0  # raised when a job begins or ends; an END event of an older version is ignored
     busy_for: float = 0.0  # seconds, of all its cores
 
     def advance(self, now: float) -> None:
@@ -88,12 +88,12 @@ class Box:
         self.asked = sum(run.work.cpu for run in self.runs)
         slower = max(1.0, self.asked / self.cores)
         for run in self.runs:
-            computes = min(1.0, run.work.cpu)  # the rest of its time it waits for something else
+            computes = min(1.0, run.work.cpu)  # the share of its time that it computes; for the rest it waits
             run.pace = 1 / (1 - computes + computes * slower)
 
 
 class Ended:
-    """What ended in the time that the autoscaler remembers."""
+    """The jobs that ended within the time that the autoscaler remembers."""
 
     def __init__(self) -> None:
         self._all: deque[tuple[float, Work]] = deque()
@@ -106,7 +106,7 @@ class Ended:
         self._ran[work.queue] += work.runs
 
     def of(self, pool: Pool, now: float) -> tuple[float | None, int]:
-        """How long a work of its queues ran on average, and how many ended lately."""
+        """How long the jobs of the pool's queues ran on average, and how many ended lately."""
         while self._all and self._all[0][0] <= now - _REMEMBERED:
             _, gone = self._all.popleft()
             self._many[gone.queue] -= 1
@@ -119,15 +119,15 @@ class Ended:
 
 
 class _Event(Enum):
-    END = auto()  # of a job on a box
-    READY = auto()  # a process may claim
-    LOOK = auto()  # the autoscaler's
-    WATCH = auto()
+    END = auto()  # a job on a box ends
+    READY = auto()  # a started process may claim
+    LOOK = auto()  # the autoscaler looks at a pool
+    WATCH = auto()  # the caller's `watch` is called
 
 
 @dataclass(slots=True)
 class Scaler:
-    """What the autoscaler sees of one pool on one box, and what it makes of it."""
+    """The autoscaler of one pool on one box: what it has seen, and the changes that it made."""
 
     pool: Pool
     box: Box
@@ -145,15 +145,15 @@ class Scaler:
 
 
 class World:
-    """A load on its way through boxes. `began` has, for every job that began, when it did."""
+    """A simulation of a load on boxes. `began` has every job that began, with the time of its beginning."""
 
     def __init__(self, load: Load, boxes: Boxes, *, watch: Callable[["World"], None] | None = None, every: float = inf):
         self.now = 0.0
         self.began: list[tuple[Work, float]] = []
-        self.peak = (0, 0.0)  # the most that waited, and when
+        self.peak = (0, 0.0)  # the most jobs that waited at once, and when
         self.process_seconds = 0.0
-        self.slot_seconds = 0.0  # of what ran
-        self.slot_capacity = 0.0  # seconds that slots were there
+        self.slot_seconds = 0.0  # seconds that slots were busy
+        self.slot_capacity = 0.0  # seconds that slots existed, busy or not
         self.running = 0
         self._slots = 0
         self._load, self._comes = load, 0
@@ -179,7 +179,7 @@ class World:
             self._foresee(every, _Event.WATCH, None)
 
     def run(self, until: float = inf) -> None:
-        """Until nothing comes any more and everything has been done, or until then."""
+        """Runs until all jobs have come and are done, or up to the time `until`."""
         while (at := self._next()) <= until and at < inf and not (until == inf and self._is_over):
             self._pass(at)
             while self._comes < len(self._arrivals) and self._arrivals[self._comes] <= at:
@@ -201,13 +201,14 @@ class World:
 
     @property
     def _can_begin(self) -> bool:
-        """Something waits for a process that is there or may come; what nobody may ever run is not waited for."""
+        """Whether a waiting job may still begin: on a process that starts, or on one that the autoscaler may add."""
         scaled = bool(self.scalers) or any(one.ready_at > self.now for one in self.processes)
         return self.waiting.size > 0 and scaled and not self._is_stuck
 
     @property
     def _is_stuck(self) -> bool:
-        """Nothing runs, everybody is free, and still nothing is taken: limits of 0, queues of no pool."""
+        """Whether the waiting jobs can never begin although every process is free: because of limits of 0, or of queues
+        that no pool works on."""
         is_free = not self.running and all(one.ready_at <= self.now for one in self.processes)
         return is_free and all(self.present(one.pool, one.box) for one in self.scalers)
 
@@ -277,7 +278,7 @@ class World:
         self._foresee(box.next_end(), _Event.END, (box, box.version))
 
     def _offer(self, process: Process) -> None:
-        """Whoever has least to do is asked first, as whoever has most room claims most."""
+        """Lets the process claim. The least busy process comes first, as in the real queue."""
         if process.is_free(self.now):
             heapq.heappush(self._free[process.pool.name], (process.busy, next(self._order), process))
 
@@ -319,7 +320,7 @@ class World:
         return (one for one in self.processes if one.pool is pool and one.box is box and not one.leaves)
 
     def _seen(self, pool: Pool, box: Box) -> PoolLoad:
-        """Its share of what a look at the queue shows; several boxes are taken to share alike."""
+        """The load that the autoscaler of this box sees. With several boxes each is taken to get an equal share."""
         runtime, lately = self._ended.of(pool, self.now)
         first = bisect_left(self._arrivals, self.now - _COMES)
         arrived = sum(works(pool, work.queue) for work in self._load.works[first : self._comes])
