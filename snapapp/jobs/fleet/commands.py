@@ -1,5 +1,5 @@
-"""What a supervisor can be told, from anywhere: rows of job_command, announced by NOTIFY. Each is executed at most
-once, and what came of it stands in its row."""
+"""Commands to supervisors: rows of job_command, which anybody may add and NOTIFY announces. A supervisor executes each
+command at most once, and writes the result into its row."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class CommandStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A command as the supervisor that took it sees it. Rows can be written by anybody: nothing in it is trusted."""
+    """A command as its supervisor reads it. Anybody may write such a row, so nothing in it is trusted."""
 
     id: int
     action: str
@@ -96,27 +96,28 @@ def send(
     source: Source = Source.SQL,
     expires_in: timedelta = EXPIRES_IN,
 ) -> int:
-    """Its id; it is announced at commit. InvalidCommand and UnknownPool end the caller's transaction. The host may be
-    left out where there is only one; without an amount, scale gives the decision back to the pool's balance."""
+    """Adds a command, which is announced at commit, and returns its id. InvalidCommand and UnknownPool abort the
+    caller's transaction. The host may be left out if there is only one. `scale` without an amount lets the pool's
+    balance decide again."""
     given = {"action": action, "host": host, "pool": pool, "amount": amount, "reason": reason}
     try:
         [(command,)] = run(db, _SEND, {**given, "source": str(source), "expires_in": expires_in})
     except psycopg.Error as error:
-        raise _ours(error) from None
+        raise _translate_error(error) from None
     except sqlalchemy.exc.DBAPIError as error:
         if not isinstance(error.orig, psycopg.Error):
             raise
-        raise _ours(error.orig) from None
+        raise _translate_error(error.orig) from None
     return int(command)
 
 
-def _ours(error: psycopg.Error) -> Exception:
-    said = error.diag.message_primary or str(error)
+def _translate_error(error: psycopg.Error) -> Exception:
+    message = error.diag.message_primary or str(error)
     match error.sqlstate:
         case "22023" | "22003" | "23514":
-            return InvalidCommand(said)
+            return InvalidCommand(message)
         case "P0002":
-            return UnknownPool(said)
+            return UnknownPool(message)
     return error
 
 
@@ -132,9 +133,10 @@ SELECT id, host, action, pool, amount, reason, source, status, output, created_a
 
 
 def sent(db: Db, *, before: int | None = None, limit: int = 50, by_people: bool = False) -> list[Sent]:
-    """The newest first; `before` is the id of one. A host that does not answer shows in the output."""
+    """The commands, the newest first; `before` is the id of the last one seen. The output of a waiting command says if
+    its host does not answer."""
     given = {"before": before or _HIGHEST, "only": None, "limit": limit, "people": by_people}
-    return [_sent(row) for row in run(db, _SHOW, given)]
+    return [_as_sent(row) for row in run(db, _SHOW, given)]
 
 
 def one(db: Db, command: int) -> Sent:
@@ -142,16 +144,17 @@ def one(db: Db, command: int) -> Sent:
     rows = run(db, _SHOW, given)
     if not rows:
         raise UnknownPool(f"there is no command {command}")
-    return _sent(rows[0])
+    return _as_sent(rows[0])
 
 
-def _sent(row: Sequence[Any]) -> Sent:
+def _as_sent(row: Sequence[Any]) -> Sent:
     return value_of(Sent, row, status=CommandStatus(row[7]))
 
 
 # --- taken and answered, by a supervisor ------------------------------------------------------------------------
 
-# What one master took and could not answer for, the next one closes: nobody knows how far it came.
+# A command that an earlier supervisor of the host took and never answered is closed as FAILED: nobody knows how far it
+# was carried out.
 _TAKE = """
 WITH expired AS (
     UPDATE job_command SET status = 'EXPIRED', finished_at = now(), output = 'nobody took it in time'
@@ -178,12 +181,12 @@ RETURNING id
 
 
 def take(db: Db, host: str, master: str) -> list[Order]:
-    """What this host was told and nobody took yet, oldest first; it is ours from now on."""
+    """Takes the waiting commands of this host, the oldest first; this supervisor must then answer them."""
     return [Order(*row) for row in run(db, _TAKE, {"host": host, "master": master})]
 
 
 def answer(db: Db, order: int, master: str, output: str, *, failed: bool = False) -> bool:
-    """False: it was not ours any more."""
+    """Writes the result of a command. False: this supervisor no longer has it."""
     status = CommandStatus.FAILED if failed else CommandStatus.EXECUTED
     given = {"id": order, "master": master, "status": str(status), "output": output}
     return bool(run(db, _ANSWER, given))

@@ -1,4 +1,5 @@
-"""The supervisor's other thread: all that needs the database, so that a silent one never delays a process."""
+"""The supervisor's other thread. It does all that needs the database, so that a database that does not answer never
+delays the handling of processes."""
 
 import logging
 import os
@@ -43,7 +44,7 @@ class Answer(NamedTuple):
 
 
 class DatabaseThread:
-    """`publish`, `record_end`, `answer` are called by the supervisor's main thread and never wait."""
+    """The supervisor's main thread calls `publish`, `record_end` and `answer`, which never wait for the database."""
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class DatabaseThread:
         self._on_host_lost = on_host_lost
         self._line = Line(lambda: connect("supervisor"))
         self._listening: _Db | None = None
-        self._has_heard = True  # a command may wait; written by this thread only
+        self._has_heard = True  # whether a command may be waiting; written by this thread only
         self._ended: deque[EndedWorker] = deque()
         self._answers: deque[Answer] = deque()
         self._statuses: Sequence[PoolStatus] = ()  # replaced as a whole by the main thread
@@ -79,13 +80,13 @@ class DatabaseThread:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fleet database", daemon=True)
 
-    # --- told by the main thread ------------------------------------------------------------------------------
+    # --- called by the main thread ----------------------------------------------------------------------------
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self, within: float) -> None:
-        """What is left to write is written first, if the database lets it."""
+        """Ends the thread, which first writes what is left to write, if the database answers."""
         self._stopping.set()
         self._ring()
         self._thread.join(within)
@@ -135,7 +136,7 @@ class DatabaseThread:
             db.add_notify_handler(self._hear)
             db.execute(f"LISTEN {commands.CHANNEL}")
             self._listening = db
-            self._has_heard = True  # whatever was said before we listened
+            self._has_heard = True  # a command may have been announced before this LISTEN
 
     def _hear(self, notice: psycopg.Notify) -> None:
         self._has_heard = self._has_heard or notice.payload == self._master.host
@@ -144,10 +145,10 @@ class DatabaseThread:
         if self._has_heard:
             return
         due = min(self._beat_at, self._orphans_at, self._decide_at) - monotonic()
-        told = readable(db.fileno(), self._ear.fileno(), within=max(0.0, min(due, _BEAT_EVERY)))
-        if self._ear.fileno() in told:
+        ready = readable(db.fileno(), self._ear.fileno(), within=max(0.0, min(due, _BEAT_EVERY)))
+        if self._ear.fileno() in ready:
             self._ear.recv(4096)
-        if db.fileno() in told:
+        if db.fileno() in ready:
             db.pgconn.consume_input()
             while notice := db.pgconn.notifies():
                 self._has_heard = self._has_heard or notice.extra.decode() == self._master.host
@@ -155,7 +156,8 @@ class DatabaseThread:
     # --- one pass ---------------------------------------------------------------------------------------------
 
     def work(self, db: _Db) -> None:
-        """The dead first: their jobs wait. What fails though the database is there keeps nothing else waiting."""
+        """One pass over all that is due. Ended workers come first, because their jobs wait to be freed. A step that
+        fails does not keep the others from being done, unless the connection is lost."""
         steps = (
             self._record_ended,
             self._send_answers,
@@ -193,7 +195,7 @@ class DatabaseThread:
         self._beat_at, self._told_status = now + _BEAT_EVERY, self.status
         self._written.clear()
         waits = store.beat(db, self._master, status=self._told_status)
-        if waits is None and not store.hold(db, self._master):  # the row may just be gone
+        if waits is None and not store.hold(db, self._master):  # the row may be deleted, and the host still free
             self._on_host_lost()
         self._has_heard = self._has_heard or bool(waits)
 
@@ -213,13 +215,14 @@ class DatabaseThread:
         statuses = self._statuses
         for status in statuses:
             if self._written.get(status.planned.name) != status:
-                store.stand(db, self._master.host, status)
+                store.write_status(db, self._master.host, status)
                 self._written[status.planned.name] = status
 
     # --- orphans ----------------------------------------------------------------------------------------------
 
     def _look_for_orphans(self, db: _Db) -> None:
-        """Workers of a supervisor that is no more. They have noticed and are finishing; who does not, is ended."""
+        """Looks for workers whose supervisor is gone. Such workers notice it, finish their jobs and leave; one that has
+        not left in time is killed."""
         if monotonic() < self._orphans_at:
             return
         self._orphans_at = monotonic() + _LOOK_FOR_ORPHANS_EVERY
@@ -227,9 +230,9 @@ class DatabaseThread:
         for orphan in seen:
             pid, started = orphan
             if processes.is_gone(pid, started):
-                store.record_end(db, self._master, _gone(pid, started))
+                store.record_end(db, self._master, _lost_worker(pid, started))
             elif monotonic() - self._orphans.setdefault(orphan, monotonic()) > self._patience:
-                _end(pid, started, signal.SIGKILL)
+                _signal_exactly(pid, started, signal.SIGKILL)
                 self._tell(events.PROCESS_ENDED, pid=pid, why="its supervisor died and it did not leave: killed")
         self._orphans = {orphan: since for orphan, since in self._orphans.items() if orphan in seen}
 
@@ -240,12 +243,13 @@ class DatabaseThread:
         self._events.emit(name, logging.WARNING, host=self._master.host, master=self._master.id, **facts)
 
 
-def _gone(pid: int, started: int) -> EndedWorker:
+def _lost_worker(pid: int, started: int) -> EndedWorker:
     return EndedWorker(pid, started, "", (), timedelta(0), "lost: its process is gone", never_ready=False)
 
 
-def _end(pid: int, started: int, how: signal.Signals) -> None:
-    """A process that is not our child: between a look and a signal its number could go to somebody else."""
+def _signal_exactly(pid: int, started: int, how: signal.Signals) -> None:
+    """Signals a process that is not a child of this one. The pidfd makes sure that the signal cannot reach another
+    process that got the same pid meanwhile."""
     if sys.platform != "linux":
         return
     with suppress(ProcessLookupError, PermissionError):
@@ -261,7 +265,7 @@ def _end(pid: int, started: int, how: signal.Signals) -> None:
 
 
 class Autoscaler:
-    """Measures, has `scaling` decide, and commands what was decided as a person would: by a row."""
+    """Measures the load of the pools, lets `scaling` decide, and sends the decision as a command, as a person would."""
 
     def __init__(self, master: Master, plan: Plan) -> None:
         self._master = master
@@ -272,15 +276,15 @@ class Autoscaler:
         self._seen: dict[str, Memory] = {}
 
     def look(self, db: _Db, statuses: Sequence[PoolStatus]) -> bool:
-        """True: something was commanded."""
+        """Looks at all pools that it may scale. True: it sent a command."""
         ours = [each for each in statuses if self._may_scale(each)]
         if not ours:
             return False
         crews = [self._crew(db, each) for each in ours]
         others = sum(each.wanted for each in statuses if each not in ours)
-        lid = self._plan.max_processes
+        most = self._plan.max_processes
         box = Box(
-            max_processes=None if lid is None else max(0, lid - others),
+            max_processes=None if most is None else max(0, most - others),
             free_mb=memory.free_mb(),
             reserve_mb=self._plan.reserve_mb,
         )
@@ -306,7 +310,7 @@ class Autoscaler:
         pool, host = crew.pool, self._master.host
         with db.transaction():
             inputs = crew.as_json() | {"box": asdict(box)}
-            store.decided(
+            store.record_decision(
                 db, host, pool.name, str(pool.balance), crew.present, decision.wanted, decision.reason, inputs
             )
             commands.send(

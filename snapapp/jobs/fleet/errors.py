@@ -1,10 +1,10 @@
-"""What can go wrong with a fleet."""
+"""The errors of the fleet."""
 
 from snapapp.jobs.errors import JobsError
 
 
 class InvalidPlan(JobsError, ValueError):
-    """The plan cannot be followed; every mistake is named, with its line."""
+    """The plan has mistakes; the message names each with its line."""
 
     def __init__(self, mistakes: list[str]) -> None:
         self.mistakes = mistakes
@@ -12,11 +12,11 @@ class InvalidPlan(JobsError, ValueError):
 
 
 class MasterExists(JobsError):
-    """This host has a supervisor for this database already."""
+    """This host already has a supervisor for this database."""
 
 
 class InvalidCommand(JobsError, ValueError):
-    """A supervisor was told something that it cannot do."""
+    """A supervisor cannot carry out a command."""
 
 
 class UnknownPool(JobsError, LookupError):

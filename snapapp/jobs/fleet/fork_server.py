@@ -1,12 +1,13 @@
-"""Where worker processes come from: a process that has imported the engine and the module of the application's entry,
-but none that declares jobs, and forks itself.
+"""The fork server: a process that forks worker processes from itself. It has imported the engine and the module of the
+application's entry, but no module that declares jobs.
 
-Started as `python -m snapapp.jobs.fleet.fork_server REQUESTS ANSWERS SUPERVISOR ENTRY`. A worker that is forked here
-is there in some milliseconds and shares the memory of what was imported; one that is started anew takes half a second
-of a core, each time. It is forked before there is any thread or connection, which is what makes forking safe, and it is
-forked twice, so that the supervisor becomes its parent: it sees the end itself, and this process may die without harm.
+It is started as `python -m snapapp.jobs.fleet.fork_server REQUESTS ANSWERS SUPERVISOR ENTRY`. A forked worker is ready
+in some milliseconds and shares the memory of the imported modules; a worker started as a new program would take half a
+second of a core. Forking is safe because the fork server has no threads and no connections. It forks twice, so that the
+supervisor becomes the worker's parent: the supervisor itself sees the worker's end, and the fork server may die without
+harm.
 
-Where a process cannot adopt (macOS), each worker is a fork server of its own, which becomes what it was asked for.
+Where a process cannot adopt others (macOS), a fork server is started for each worker, and itself becomes the worker.
 """
 
 import ctypes
@@ -32,15 +33,15 @@ _ADOPTED_WITHIN = 5.0  # seconds
 def main(arguments: list[str]) -> None:
     requests, answers, supervisor = (int(argument) for argument in arguments[:3])
     die_with(supervisor, signal.SIGKILL)
-    # until a worker can answer them: by default they would end it, and it may be told something as soon as it is born
+    # Blocked until a worker can handle them: a signal may come right after the fork, and by default it would end it.
     signal.pthread_sigmask(signal.SIG_BLOCK, (*ENDING, *STEERING))
     importlib.import_module(arguments[3])
-    importlib.import_module("sqlalchemy.dialects.postgresql.psycopg")  # which the first engine would import
+    importlib.import_module("sqlalchemy.dialects.postgresql.psycopg")  # else each worker's first engine would import it
     if sys.platform != "linux":
         request = messages.read(requests)
         sys.exit(worker_process.live(request, supervisor) if request else PARENT_DIED)
     gc.collect()
-    gc.freeze()  # a collection in a worker would write into every page that it shares with us
+    gc.freeze()  # else a garbage collection in a worker would write to every page shared with this process
     messages.write(answers, {"ready": os.getpid()})
     while request := messages.read(requests):
         pid = _fork(supervisor)
@@ -54,7 +55,8 @@ def main(arguments: list[str]) -> None:
 
 
 def die_with(parent: int, how: signal.Signals) -> None:
-    """Only after this is a parent that died before noticed: whoever is our parent by then is not ours."""
+    """Lets the kernel send `how` to this process when its parent dies. The parent may have died before that; then this
+    process has another parent by now, and ends itself."""
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, how)
     if os.getppid() != parent:
@@ -62,7 +64,7 @@ def die_with(parent: int, how: signal.Signals) -> None:
 
 
 def adopt() -> None:
-    """From now on whatever loses its parent below us becomes our child, and nothing of ours can hide."""
+    """From now on every descendant whose parent dies becomes a child of this process, so that none gets lost."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -71,7 +73,7 @@ def _prctl(option: int, value: Any) -> None:
 
 
 def _fork(supervisor: int) -> int | None:
-    """In the worker None, and else its pid, once the supervisor has become its parent."""
+    """Forks a worker. Returns None in the worker, and in this process its pid, once the supervisor is its parent."""
     if len(list(Path("/proc/self/task").iterdir())) > 1:
         raise RuntimeError("there are threads in the fork server: a fork would be a gamble")
     ear, mouth = os.pipe()
@@ -85,7 +87,7 @@ def _fork(supervisor: int) -> int | None:
         _wait_for(supervisor)
         return None
     os.close(mouth)
-    os.waitpid(middle, 0)  # by its end the kernel has given the worker to the supervisor
+    os.waitpid(middle, 0)  # when it has ended, the kernel has made the supervisor the worker's parent
     pid = int(os.read(ear, 20) or b"0")
     os.close(ear)
     return pid
@@ -102,7 +104,7 @@ def _wait_for(supervisor: int) -> None:
 
 def _live(request: dict[str, Any], supervisor: int) -> int:
     gc.unfreeze()
-    os.setsid()  # a group of its own: Ctrl-C in the supervisor's terminal is for the supervisor
+    os.setsid()  # a process group of its own, so that Ctrl-C in the terminal reaches the supervisor only
     _prctl(_PR_SET_NAME, ctypes.c_char_p(request["pool"].encode()[:15]))  # what `top` and `pgrep` show
     return worker_process.live(request, supervisor)
 

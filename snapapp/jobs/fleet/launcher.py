@@ -1,4 +1,4 @@
-"""Starts worker processes, signals them, and reaps them, which nobody else does."""
+"""Starts worker processes, signals them and reaps them. No other module of the supervisor does so."""
 
 import os
 import signal
@@ -25,7 +25,8 @@ _CAN_ADOPT = sys.platform == "linux"
 
 
 class WorkerProcess:
-    """One worker process. Its number stays ours until it is reaped, so a signal never meets a stranger."""
+    """One worker process. Its pid is not given to another process before it is reaped, so a signal cannot reach the
+    wrong one."""
 
     def __init__(self, pid: int, pool: str, state: StateFile) -> None:
         self.pid = pid
@@ -49,31 +50,31 @@ class WorkerProcess:
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """It and whatever is in its group. What its jobs have started, its own guard ends."""
+        """Kills the worker and its process group. The processes that its jobs started are ended by its own guard."""
         if not self.has_ended:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
-            self.signal(signal.SIGKILL)  # it may not have come to have a group of its own
+            self.signal(signal.SIGKILL)  # it may have no process group of its own yet
 
     @property
     def end(self) -> str:
-        """In words."""
+        """How it ended, in words."""
         assert self.code is not None
-        return f"killed by {_named(self.code)}" if self.code < 0 else f"exited with code {self.code}"
+        return f"killed by {_signal_name(self.code)}" if self.code < 0 else f"exited with code {self.code}"
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What a worker process runs. The paths are as they were typed, because they may lead through a link that a deploy
-    changes: the next fork server then has the new code."""
+    """The program of the worker processes. Symbolic links in the paths are not resolved: after a deploy that changes
+    the link, the next fork server runs the new code."""
 
     entry: str  # "module:function" of the application, with which a worker gets its runtime; see worker_process.Entry
     python: str = sys.executable
-    folder: Path | None = None  # to work in; None: ours
+    folder: Path | None = None  # the working directory; None: the supervisor's
 
 
 class Launcher:
-    """Used by the main thread only, because a worker process dies with the thread that is its parent."""
+    """Used by the main thread only, because the kernel ends a worker with the thread that is its parent."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -101,13 +102,14 @@ class Launcher:
         return child
 
     def renew(self) -> None:
-        """New code, at its next start: `is_renewed` says when it is there."""
+        """Starts a fork server with the new code; `is_renewed` says when it is in use."""
         if _CAN_ADOPT and self._next is None:
             self._next = _ForkServer(self._program)
 
     @property
     def is_renewed(self) -> bool:
-        """No newer server is on its way; one that cannot be opened is forgotten, and the old one stays."""
+        """Whether no newer fork server is still starting. One that failed to start is forgotten, and the old one
+        stays."""
         if self._next and (ready := self._next.look()) is not None:
             if ready and self._now:
                 self._now.close()
@@ -115,7 +117,7 @@ class Launcher:
         return self._next is None
 
     def reap(self) -> list[WorkerProcess]:
-        """The children that have ended since the last call. Of what we adopted, nothing is left either."""
+        """The workers that have ended since the last call. Adopted processes that have ended are reaped too."""
         ended = []
         with suppress(ChildProcessError):
             while True:
@@ -128,7 +130,8 @@ class Launcher:
         return ended
 
     def end_strays(self) -> list[int]:
-        """What a dead worker left behind is ours by adoption: whoever is seen twice is ended."""
+        """Kills the processes that dead workers left behind, which the supervisor has adopted. A process is killed when
+        it is seen the second time, so that one about to end may do so."""
         known = {*self._children, *(each.pid for each in (self._now, self._next) if each)}
         seen = {pid for pid in processes.children("self") if pid not in known} if _CAN_ADOPT else set()
         old, self._strays = seen & self._strays, seen
@@ -180,7 +183,7 @@ class _ForkServer:
         return self._is_closed or self._inbox.is_closed
 
     def look(self) -> bool | None:
-        """Is it ready? False: it never will be; None: not yet."""
+        """Whether the fork server is ready. False: it has ended; None: it is still starting."""
         if not self._is_ready and self._answer(within=0.0) is not None:
             self._is_ready = True
         return True if self._is_ready else False if self.is_gone else None
@@ -201,7 +204,7 @@ class _ForkServer:
         return int(self._expect("started", _STARTS_WITHIN))
 
     def close(self) -> None:
-        """Twice is fine. It has no children that could miss it."""
+        """Kills the fork server; closing twice is fine. The workers do not need it: their parent is the supervisor."""
         if not self._is_closed:
             with suppress(ProcessLookupError):
                 self._process.kill()
@@ -226,12 +229,12 @@ class _ForkServer:
 
     def _let_go(self) -> None:
         self._is_closed = True
-        self._process.returncode = 0  # whoever reaps all children reaps it too; without this, Popen would complain
+        self._process.returncode = 0  # `reap` waits for every child, this one too; without a code, Popen would warn
         os.close(self._requests)
         os.close(self._answers)
 
 
-def _named(code: int) -> str:
+def _signal_name(code: int) -> str:
     try:
         return signal.Signals(-code).name
     except ValueError:

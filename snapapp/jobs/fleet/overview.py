@@ -1,4 +1,4 @@
-"""What people see of supervisors and pools: how they stand, and why they were scaled."""
+"""Supervisors and pools for people: their present state, and the decisions to scale them."""
 
 import json
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from snapapp.jobs.rows.database import Db, run, value_of
 
 @dataclass(frozen=True, slots=True)
 class PoolLine:
-    """A pool, or a host without one."""
+    """A pool, or a host without pools (then `pool` is None)."""
 
     host: str
     master: str
@@ -67,6 +67,6 @@ def fleet(db: Db) -> list[PoolLine]:
 
 
 def decisions(db: Db, *, before: int | None = None, pool: str | None = None, limit: int = 50) -> list[Decided]:
-    """The newest first; `before` is the id of one."""
+    """The decisions to scale, the newest first; `before` is the id of the last one seen."""
     rows = run(db, _DECISIONS, {"before": before or 2**63 - 1, "pool": pool, "limit": limit})
     return [value_of(Decided, row, inputs=json.loads(row[8])) for row in rows]

@@ -1,5 +1,6 @@
-"""What a supervisor keeps running: pools, as frozen values. The class `Pool` is the table of options: from it follow
-reading (`plan_file`), errors and `--check`. Without a file there is one pool over all queues."""
+"""The plan of a supervisor: the pools that it keeps running. The class `Pool` is the table of all options; the reader
+of plan files (`plan_file`), its errors and `--check` are made from it. Without a file there is one pool over all
+queues."""
 
 # ruff: noqa: RUF009 (option() is dataclasses.field() with a reader and a sentence)
 
@@ -28,7 +29,7 @@ class Balance(StrEnum):
 
 
 class Strategy(StrEnum):
-    """What pools are compared by where there is not room for all that they want."""
+    """How pools are compared when there is no room for all processes that they want."""
 
     TIME = "time"  # how long they would take to clear what waits
     SIZE = "size"  # how much waits
@@ -43,7 +44,7 @@ class UnreadableOption(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Reader(Generic[T]):
-    """`accepts` completes the sentence "x is not …"."""
+    """Reads and shows one type of option; `accepts` completes the sentence "x is not …"."""
 
     accepts: str
     read: Callable[[Any], T]  # raises UnreadableOption
@@ -92,7 +93,7 @@ def _queues() -> Reader[tuple[str, ...]]:
 
 
 def is_name(text: str) -> bool:
-    """As a queue may be called, and so a pool."""
+    """Whether a queue, and so a pool, may have this name."""
     return 1 <= len(text) <= 180 and text.isprintable() and not re.search(r"\s", text)
 
 
@@ -101,7 +102,7 @@ def is_name(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Option(Generic[T]):
-    """One entry of the table."""
+    """One option of a pool."""
 
     key: str  # in the file, with its unit
     reader: Reader[T]
@@ -114,7 +115,8 @@ def option(key: str, reader: Reader[Any], default: Any, meaning: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """Worker processes that are all alike. What is None is as the settings of the application have it."""
+    """A group of worker processes that are all alike. An option that is None is taken from the application's
+    settings."""
 
     name: str
     queues: tuple[str, ...] = option("queues", _queues(), (), "the queues it works; none: all of them")
@@ -147,7 +149,7 @@ class Pool:
     retry_maximum: timedelta | None = option("retry_max_s", _seconds(0.001, 30 * _DAY), None, "the longest such wait")
 
     def adapt(self, settings: JobsSettings, name: str, master: str, state_file: str | None = None) -> JobsSettings:
-        """The settings of the application as a worker of this pool has them."""
+        """The application's settings, changed for a worker of this pool."""
         membership = Membership(
             pool=self.name,
             master=master,
@@ -166,7 +168,8 @@ class Pool:
 
     @property
     def leaves_out(self) -> frozenset[str]:
-        """The executors whose jobs it leaves to other pools: a child that waits for none costs memory all the same."""
+        """The executors whose jobs this pool leaves to other pools, to save the memory of children that would be
+        idle."""
         of = {"process": self.children, "command": self.commands}
         return frozenset(executor for executor, count in of.items() if count == 0)
 
@@ -175,7 +178,7 @@ class Pool:
         return self.max_processes if self.balance is Balance.OFF else self.min_processes
 
     def as_table(self) -> dict[str, Any]:
-        """As it would stand in a file, every option written out."""
+        """The pool as a table of a plan file, with every option written out."""
         return {
             each.key: each.reader.show(value)
             for name, each in OPTIONS.items()
@@ -183,7 +186,7 @@ class Pool:
         }
 
 
-# What a pool may say about its workers, named as in JobsSettings.
+# The options of a pool that replace the setting of the same name in JobsSettings.
 _OWN = (
     "timeout",
     "concurrency",
@@ -217,7 +220,7 @@ class Plan:
 
 
 def without_a_file(queues: tuple[str, ...] = ()) -> Plan:
-    """One pool, over all queues where none is named: up to a process for each core, as the work asks for them."""
+    """The plan without a file: one pool over these queues (none: all), with up to one process for each core."""
     pool = Pool(name="default-supervisor", queues=queues, max_processes=os.cpu_count() or 1, balance=Balance.AUTO)
     return Plan(pools=(pool,))
 
@@ -227,8 +230,8 @@ def without_a_file(queues: tuple[str, ...] = ()) -> Plan:
 
 def described(plan: Plan) -> Iterator[str]:
     """The plan in words, for `--check`."""
-    lid = f", together at most {plan.max_processes}" if plan.max_processes else ""
-    yield f"From {plan.source}: {_count(plan)}{lid}; scaling leaves {plan.reserve_mb} MB of memory free."
+    at_most = f", together at most {plan.max_processes}" if plan.max_processes else ""
+    yield f"From {plan.source}: {_count(plan)}{at_most}; scaling leaves {plan.reserve_mb} MB of memory free."
     for pool in plan.pools:
         yield ""
         yield pool.name

@@ -1,4 +1,4 @@
-"""A plan in a TOML file of environments and their pools, read as a whole; every mistake is named with its line.
+"""Reads a plan from a TOML file of environments and their pools. An error names every mistake with its line.
 
 reserve_mb = 200                  # of the box's memory that scaling leaves free
 
@@ -41,20 +41,20 @@ def parse(text: str, environment: str, source: str = "plan") -> Plan:
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InvalidPlan([f"{source}: {_as_ours(str(error))}"]) from None
+        raise InvalidPlan([f"{source}: {_line_first(str(error))}"]) from None
     except RecursionError:
         raise InvalidPlan([f"{source} is nested too deeply"]) from None
     return _Reading(table, _Lines(text), source).plan(environment)
 
 
-def _as_ours(said: str) -> str:
-    """tomllib says "Invalid value (at line 3, column 5)"."""
-    found = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", said, re.DOTALL)
-    return f"line {found[2]}: {found[1]} at column {found[3]}" if found else said
+def _line_first(message: str) -> str:
+    """tomllib's "Invalid value (at line 3, column 5)" with the line at its beginning, as in the other mistakes."""
+    match = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", message, re.DOTALL)
+    return f"line {match[2]}: {match[1]} at column {match[3]}" if match else message
 
 
 class _Reading:
-    """One file being read; collects every mistake before it refuses."""
+    """Reads one file, and collects every mistake before it raises."""
 
     def __init__(self, table: dict[str, Any], lines: "_Lines", source: str) -> None:
         self._table = table
@@ -152,7 +152,8 @@ _KEY = re.compile(r"\s*((?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[A-Za
 
 
 class _Lines:
-    """Where each key stands, which tomllib does not tell. In a text that tomllib could read, lines say enough."""
+    """The line of each key, which tomllib does not tell. It is found by the beginnings of lines, which is enough for a
+    text that tomllib could read."""
 
     def __init__(self, text: str) -> None:
         self._at: dict[tuple[str, ...], int] = {}
@@ -176,7 +177,7 @@ class _Lines:
 
 
 def _path(text: str) -> tuple[str, ...]:
-    """What a header or a key names, as tomllib reads it; nothing where it is neither (a line within a text)."""
+    """The path of names in a header or a key, as tomllib reads it; empty for a line that is neither (within a text)."""
     try:
         table: Any = tomllib.loads(text)
     except tomllib.TOMLDecodeError:

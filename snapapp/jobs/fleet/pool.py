@@ -1,4 +1,5 @@
-"""One pool of worker processes: what it should have against what it has. `look` starts and retires the difference."""
+"""One pool of worker processes. `look` compares the processes that it wants with those that it has, and starts or
+retires the difference."""
 
 import logging
 import signal
@@ -19,32 +20,33 @@ from snapapp.jobs.os.state_file import Reason
 
 _LONGEST_PAUSE = 60.0  # seconds between two tries of a pool whose workers die at once
 _KILL_LATE = 5.0  # seconds that a worker may take beyond its own grace
-_GOOD_AGE = 60.0  # a worker that lived so long was no failure to start, even if it had nothing to do
+_GOOD_AGE = 60.0  # seconds; a worker that lived so long started well, even if it had no job to do
 
 
 class State(StrEnum):
-    """What a person made of a pool."""
+    """The state that a person gave a pool."""
 
     ACTIVE = "ACTIVE"
     PAUSED = "PAUSED"  # its workers live and claim nothing
-    DRAINED = "DRAINED"  # they finish what they run, and none takes their place
+    DRAINED = "DRAINED"  # its workers finish their jobs and leave, and no new ones are started
 
 
 @dataclass(slots=True)
 class Leaving:
     child: WorkerProcess
     since: float
-    kill_at: float = inf  # of a stop, or of the last try
+    kill_at: float = inf  # set by a stop, and after each attempt to kill it
 
     def is_overdue(self, now: float, patience: float) -> bool:
-        """Nothing that it runs is within its time limit, and its main thread does not move: else it ends by itself."""
+        """Whether it must be killed: all its jobs are past their time limits, and its main thread has not shown a sign
+        of life since."""
         state = self.child.state
         return now >= min(self.kill_at, max(self.since, state.busy_until, state.seen_at) + patience)
 
 
 @dataclass(frozen=True, slots=True)
 class PoolStatus:
-    """A pool as others see it."""
+    """A snapshot of a pool, for the database thread."""
 
     planned: Planned
     state: State
@@ -78,14 +80,14 @@ class Pool:
         self._grace = grace
         self._present: list[WorkerProcess] = []
         self._leaving: list[Leaving] = []
-        self._outdated: list[WorkerProcess] = []  # of those present: to be replaced, one by one
-        self._done = 0  # attempts that ended here, as of the last look
-        self._early = 0  # workers in a row that died before any of the pool had finished a job
-        self._again_at = 0.0  # no start before this
+        self._outdated: list[WorkerProcess] = []  # present workers that a restart has yet to replace, one by one
+        self._done = 0  # attempts that had ended in this pool at the last look
+        self._early = 0  # workers in a row that died early, while no worker of the pool finished a job
+        self._again_at = 0.0  # no worker is started before this time
         self._trouble: str | None = None
         self._is_stopping = False
 
-    # --- what it is told --------------------------------------------------------------------------------------
+    # --- commands ---------------------------------------------------------------------------------------------
 
     def scale(self, processes: int) -> None:
         self._wanted = processes
@@ -104,12 +106,12 @@ class Pool:
         self.state, self.state_reason = State.DRAINED, reason
 
     def restart(self) -> None:
-        """Each worker is replaced; it leaves when the one in its place is ready."""
+        """Replaces each worker: it leaves when the new one in its place is ready."""
         self._outdated = list(self._present)
         self._again_at = 0.0
 
     def stop(self) -> None:
-        """All of them, within the grace. Called again, they are to hurry."""
+        """Stops all workers within the grace. A second call shortens the grace to a second."""
         kill_at = monotonic() + (1.0 if self._is_stopping else self._grace + _KILL_LATE)
         self._is_stopping = True
         for child in self._present:
@@ -150,7 +152,7 @@ class Pool:
     # --- one look ---------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Called when something may have changed, and every now and then."""
+        """Brings the workers in line with what is wanted. Called when something may have changed, and regularly."""
         self._kill_overdue()
         self._notice_work()
         self._notice_leavers()
@@ -167,7 +169,7 @@ class Pool:
             )
 
     def lost(self, child: WorkerProcess) -> bool:
-        """It has ended. True: nobody had asked it to."""
+        """Notes that a worker has ended. True: nobody had asked it to leave."""
         self._leaving = [leaving for leaving in self._leaving if leaving.child is not child]
         self._outdated = [outdated for outdated in self._outdated if outdated is not child]
         if child not in self._present:
@@ -183,7 +185,7 @@ class Pool:
 
     def _start_missing(self) -> None:
         while len(self._present) < self.wanted and self._may_start():
-            if self._start() is None or self._early:  # after a failure one at a time: it may fail again
+            if self._start() is None or self._early:  # after a failure one worker at a time, as it may fail again
                 return
 
     def _may_start(self) -> bool:
@@ -204,7 +206,7 @@ class Pool:
         return child
 
     def _retire_excess(self) -> None:
-        """From the front: the oldest has the most to lose by living on."""
+        """Retires the oldest workers first: they are the nearest to their own limits."""
         while len(self._present) > self.wanted + bool(self._outdated):
             drained = self.state is State.DRAINED
             self._retire(self._present[0], Reason.DRAINED if drained else Reason.FEWER)
@@ -215,7 +217,8 @@ class Pool:
         self._let_go(child)
 
     def _notice_leavers(self) -> None:
-        """Whoever has reached a limit may run its last jobs for long: its place need not be empty meanwhile."""
+        """Counts workers that have reached a limit as leaving, so that new ones take their places while they finish
+        their last jobs."""
         for child in [child for child in self._present if child.state.is_leaving]:
             self._let_go(child)
 
@@ -225,7 +228,7 @@ class Pool:
         self._leaving.append(Leaving(child, monotonic()))
 
     def _replace_one(self) -> bool:
-        """There is never one fewer than there should be: a new one is ready before an old one goes."""
+        """Replaces one outdated worker. The old one goes when a new one is ready, so the pool never has too few."""
         fresh = [child for child in self._present if child not in self._outdated]
         if len(self._present) <= self.wanted:
             if self._may_start():
@@ -245,7 +248,7 @@ class Pool:
                 leaving.kill_at = now + _KILL_LATE
 
     def _notice_work(self) -> None:
-        """As soon as any job is finished, whatever made workers die at once is over."""
+        """Forgets early deaths as soon as a worker has finished a job, or has lived long enough."""
         done = sum(child.state.done for child in self._present)
         newest = self._present[-1].started_at if self._present else monotonic()
         if done > self._done or monotonic() - newest > _GOOD_AGE:
@@ -253,7 +256,8 @@ class Pool:
         self._done = done
 
     def _hold_back(self, why: str) -> None:
-        """Nothing is lost by one quick second try; from then on longer each time."""
+        """Delays the next start after an early death: the second try comes at once, each later one after a longer
+        pause."""
         self._early += 1
         self._trouble = why
         if self._early > 1:

@@ -1,7 +1,9 @@
-"""How many processes each pool should have: pure, so that a simulation over recorded loads can judge it.
+"""Decides how many processes each pool should have: pure functions, so that a simulation over recorded loads can judge
+them.
 
-A process more helps only where jobs can be claimed and would be cleared sooner. It goes up one step at a time, as soon
-as the cooldown allows, and down only after a while of calm: starting is cheap, flapping is not.
+A pool grows only if its due jobs can be claimed and one more process would clear them sooner. It grows one step at a
+time, as soon as the cooldown allows, and shrinks only after a time of calm: starting a process is cheap, but going up
+and down all the time is not.
 """
 
 from collections.abc import Sequence
@@ -12,50 +14,54 @@ from typing import Any
 
 from snapapp.jobs.fleet.plan import Balance, Pool, Strategy
 
-_STALLED_AFTER = 10.0  # seconds in which due jobs waited beside idle processes
-_CALM_LOOKS = 3  # cooldowns of calm before it goes down
-_ALMOST = 0.9  # of a cooldown: looks come once in one, some a moment early
-_HEADROOM = 1.25  # of what is needed by what comes, so that chance does not fill the queue
-_A_PROCESS_MB = 60.0  # where nothing was measured yet
-_UP, _DOWN = 0.5, 0.1  # of the newest look, in what is remembered: one that came too early sees too little
-_SLOW = 1.0  # seconds: of jobs that take longer, too few end within a look
+_STALLED_AFTER = 10.0  # seconds of due jobs beside idle processes until a pool counts as stalled
+_CALM_LOOKS = 3  # cooldowns of calm before a pool shrinks
+_ALMOST = 0.9  # share of a cooldown that must have passed: looks come once in a cooldown, some a moment early
+_HEADROOM = 1.25  # processes for this many times the arrivals, so that random bursts do not fill the queue
+_A_PROCESS_MB = 60.0  # size of a process as long as none was measured
+_UP, _DOWN = (
+    0.5,
+    0.1,
+)  # weight of a higher and of a lower new rate: a look that comes early sees too little
+_SLOW = 1.0  # seconds; of jobs that run longer, too few end between two looks to measure a rate by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What waits for a pool and how it moves. Only what could be claimed now counts."""
+    """The jobs of a pool: how many are due and run, and how fast they come and go. Only jobs that could be claimed now
+    count as due."""
 
     due: int
-    oldest_due: float = 0.0  # seconds that the oldest of them has waited
+    oldest_due: float = 0.0  # seconds for which the oldest due job has been due
     running: int = 0
     arrivals: float = 0.0  # jobs a second
     finished: float = 0.0  # jobs a second
-    runtime: float | None = None  # seconds, the mean of those that finished lately; None: none did
+    runtime: float | None = None  # mean seconds of the jobs that finished lately; None: there were none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crew:
-    """A pool as it stands."""
+    """A pool at one look: its load, its size, and what is remembered from earlier looks."""
 
     pool: Pool
     load: Load
     present: int
-    rate: float | None = None  # jobs a second that one process did when it last had its hands full; None: not seen yet
+    rate: float | None = None  # jobs a second of one fully busy process, as last measured; None: not measured yet
     since_change: float = inf  # seconds since its size was changed
     calm_for: float = inf  # seconds since `is_calm` was last untrue
     stalled_for: float = 0.0  # seconds since `is_stalled` was last untrue
     rss_mb: float | None = None  # of its processes, the 95th percentile
 
     def as_json(self) -> dict[str, Any]:
-        """What was decided from, for the record."""
+        """The numbers behind a decision, for the table job_scaling."""
         measured = {name: value for name, value in asdict(self).items() if name != "pool"}
         measured |= {"pressure": self.pressure, "time_to_clear": self.time_to_clear, "needed": self.needed()}
         return {name: None if value == inf else value for name, value in measured.items()}
 
     @property
     def rate_now(self) -> float | None:
-        """What one process does while more waits; None where that cannot be seen now. Of slow jobs hardly one ends
-        while anybody looks, but how many run and how long they take says it as well."""
+        """Jobs a second of one process, measured now; None if no job waits, because then processes are not fully busy.
+        For slow jobs it is computed from how many run and how long they take, because too few end between two looks."""
         load = self.load
         if not self.present or load.due < self.present:
             return None
@@ -70,13 +76,14 @@ class Crew:
 
     @property
     def time_to_clear(self) -> float:
-        """Seconds that what is due takes at the present size; without a known rate, as long as it has waited."""
+        """Seconds that the due jobs will take at the present size; without a known rate, as long as the oldest has
+        waited."""
         if not self.load.due:
             return 0.0
         return self.load.due / (self.rate * max(1, self.present)) if self.rate else self.load.oldest_due
 
     def needed(self, headroom: float = 1.0) -> float:
-        """Processes that keep up with what comes and clear what is due in time."""
+        """How many processes keep up with the arrivals and clear the due jobs within `clear_within`."""
         if not self.rate:
             return inf if self.load.due else 0.0
         wanted = headroom * self.load.arrivals + self.load.due / self.pool.clear_within.total_seconds()
@@ -84,27 +91,27 @@ class Crew:
 
     @property
     def is_calm(self) -> bool:
-        """Fewer would do."""
+        """Whether fewer processes would be enough."""
         return self.pressure < self.pool.scale_down_threshold and self.needed(_HEADROOM) < self.present
 
     @property
     def is_stalled(self) -> bool:
-        """Jobs wait and none runs: somebody holds them back, and more processes would be held back as well."""
+        """Whether jobs are due and none runs: something holds them back, and would hold back more processes too."""
         return bool(self.load.due and self.present and not self.load.running and not self.load.finished)
 
 
 @dataclass(slots=True)
 class Memory:
-    """What a look at a pool does not show, but the looks before did."""
+    """What is remembered of a pool from earlier looks."""
 
     kinds: list[str] | None = None  # that its workers know
-    rate: float | None = None  # jobs a second, of a process with its hands full
+    rate: float | None = None  # jobs a second of a fully busy process
     changed_at: float = float("-inf")
     not_calm_at: float | None = None
     not_stalled_at: float | None = None
 
     def note(self, crew: Crew, now: float) -> Crew:
-        """The crew, with what is remembered of it."""
+        """Remembers this look, and returns the crew with what is remembered of it."""
         if (rate := crew.rate_now) is not None:
             before = rate if self.rate is None else self.rate
             self.rate = before + (_UP if rate > before else _DOWN) * (rate - before)
@@ -118,7 +125,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """What all pools of a host share. None: there is no limit, or it is not known."""
+    """The limits that all pools of a host share. None: there is no limit, or it is not known."""
 
     max_processes: int | None = None
     free_mb: float | None = None
@@ -132,8 +139,8 @@ class Decision:
 
 
 def decide(crews: Sequence[Crew], box: Box = Box()) -> list[Decision]:
-    """For each crew, in the same order."""
-    return _within_memory(crews, _within_lid(crews, [_alone(crew) for crew in crews], box), box)
+    """The decision for each crew, in the same order."""
+    return _within_memory(crews, _within_max_processes(crews, [_alone(crew) for crew in crews], box), box)
 
 
 # --- one pool by itself -----------------------------------------------------------------------------------------
@@ -178,7 +185,7 @@ def _wants_more(crew: Crew) -> bool:
     if crew.present == 0:
         return True
     waits_long = crew.time_to_clear > crew.pool.clear_within.total_seconds()
-    is_busy = crew.load.running > 0 or crew.load.finished > 0  # a worker that has just come may not have looked yet
+    is_busy = crew.load.running > 0 or crew.load.finished > 0  # a new worker may not have claimed yet: wait for it
     return is_busy and crew.needed() > crew.present and (crew.pressure > crew.pool.scale_up_threshold or waits_long)
 
 
@@ -200,8 +207,8 @@ def _down(crew: Crew, least: int) -> int:
 # --- several pools on one box -----------------------------------------------------------------------------------
 
 
-def _within_lid(crews: Sequence[Crew], wishes: list[Decision], box: Box) -> list[Decision]:
-    """Where all wishes together are too many, each pool gets a share by the time that it would take to clear."""
+def _within_max_processes(crews: Sequence[Crew], wishes: list[Decision], box: Box) -> list[Decision]:
+    """If the pools together want too many processes, each gets a share in proportion to its weight."""
     if box.max_processes is None or sum(wish.wanted for wish in wishes) <= box.max_processes:
         return wishes
     shares = share([_weight(crew) for crew in crews], [crew.pool for crew in crews], box.max_processes)
@@ -223,7 +230,8 @@ def _towards(crew: Crew, wish: Decision, fair: int) -> Decision:
 
 
 def share(weights: Sequence[float], pools: Sequence[Pool], total: int) -> list[int]:
-    """So many processes among pools, each within its bounds, as near to the weights as whole numbers allow."""
+    """Divides `total` processes among the pools, each within its bounds, as near to the weights as whole numbers
+    allow."""
     shares = [pool.min_processes for pool in pools]
     for _ in range(total - sum(shares)):
         hungry = [
@@ -238,7 +246,7 @@ def share(weights: Sequence[float], pools: Sequence[Pool], total: int) -> list[i
 
 
 def _within_memory(crews: Sequence[Crew], wishes: list[Decision], box: Box) -> list[Decision]:
-    """Whoever takes longest to clear is served first, as far as the box's free memory goes."""
+    """Grants new processes as far as the box's free memory goes; the pool that takes longest to clear comes first."""
     if box.free_mb is None:
         return wishes
     room = box.free_mb - box.reserve_mb

@@ -1,5 +1,5 @@
-"""Every statement on supervisors and their pools: who holds a host, how its pools stand, how workers ended, what waits
-for them, and why they were scaled."""
+"""Every SQL statement of a supervisor: it holds its host, writes the state of its pools and the ends of workers,
+measures the load of a pool, and records the decisions to scale."""
 
 import json
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from snapapp.jobs.rows import leases, roster
 from snapapp.jobs.rows.database import Db, run
 from snapapp.jobs.rows.people.overviews import bend_plans, walks
 
-LIVES_FOR = timedelta(seconds=15)  # a supervisor, without a heartbeat
+LIVES_FOR = timedelta(seconds=15)  # how long a supervisor without a heartbeat counts as alive
 
 
 @dataclass(frozen=True, slots=True)
 class Master:
-    """A supervisor, as it introduces itself."""
+    """The identity of a supervisor."""
 
     id: str
     host: str
@@ -31,7 +31,7 @@ class Master:
 
 
 class Holder(NamedTuple):
-    """Whoever holds a host."""
+    """The supervisor that holds a host, as its row in job_master says."""
 
     id: str
     machine: str
@@ -41,7 +41,7 @@ class Holder(NamedTuple):
     last_beat: timedelta
     is_expired: bool
 
-    def said(self, host: str) -> str:
+    def in_words(self, host: str) -> str:
         where = f"pid {self.pid}" + ("" if self.machine == processes.machine() else " of another machine of that name")
         since = f"since {self.since:%Y-%m-%d %H:%M:%S} UTC, last heard of {self.last_beat.total_seconds():.0f} s ago"
         return f"the host {host} has a supervisor for this database: {where}, {since}"
@@ -54,7 +54,7 @@ SELECT id, machine, pid, pid_started, started_at, now() - beat_at, expires_at <=
   FROM job_master WHERE host = %(host)s
 """
 
-# `instead` is whom we found gone; somebody else may have taken its place meanwhile, and then we have not got it.
+# `instead` is the id of a dead supervisor. If another one has taken the host meanwhile, no row matches.
 _HOLD = """
 INSERT INTO job_master AS held (host, id, machine, pid, pid_started, expires_at)
 VALUES (%(host)s, %(id)s, %(machine)s, %(pid)s, %(pid_started)s, now() + %(lives_for)s)
@@ -80,12 +80,12 @@ def holder(db: Db, host: str) -> Holder | None:
 
 
 def hold(db: Db, master: Master, instead: str | None = None) -> bool:
-    """Takes the host, if nobody has it or `instead` still has."""
+    """Takes the host. True: nobody else held it, or only the supervisor `instead`."""
     return bool(run(db, _HOLD, asdict(master) | {"lives_for": LIVES_FOR, "instead": instead}))
 
 
 def beat(db: Db, master: Master, *, status: str = "ACTIVE") -> bool | None:
-    """Does a command wait for us? None: the host is not ours any more."""
+    """Writes a heartbeat. Returns whether a command waits for this host; None: another supervisor holds the host."""
     given = {"host": master.host, "id": master.id, "status": status, "lives_for": LIVES_FOR}
     rows = run(db, _BEAT, given)
     return bool(rows[0][0]) if rows else None
@@ -116,7 +116,7 @@ _FORGET = "DELETE FROM job_pool WHERE host = %(host)s AND name <> ALL (%(names)s
 
 
 class SavedPool(NamedTuple):
-    """What a person made of a pool: it outlives the supervisor."""
+    """The state and the size that a person gave a pool, kept beyond the life of a supervisor."""
 
     name: str
     state: State
@@ -124,12 +124,11 @@ class SavedPool(NamedTuple):
     fixed_at: int | None
 
 
-def kept(db: Db, host: str) -> list[SavedPool]:
+def saved_pools(db: Db, host: str) -> list[SavedPool]:
     return [SavedPool(name, State(state), *rest) for name, state, *rest in run(db, _KEPT, {"host": host})]
 
 
-def stand(db: Db, host: str, pool: PoolStatus) -> None:
-    """Writes down how a pool stands."""
+def write_status(db: Db, host: str, pool: PoolStatus) -> None:
     planned = pool.planned
     given = {
         "host": host,
@@ -150,7 +149,7 @@ def stand(db: Db, host: str, pool: PoolStatus) -> None:
 
 
 def forget_pools(db: Db, host: str, besides: Sequence[str]) -> None:
-    """Pools that are no longer planned."""
+    """Deletes the pools that are no longer planned."""
     run(db, _FORGET, {"host": host, "names": list(besides)})
 
 
@@ -160,7 +159,7 @@ _OF_PROCESS = """
 SELECT id, traces FROM job_worker WHERE machine = %(machine)s AND pid = %(pid)s AND pid_started = %(pid_started)s
 """
 
-# Another worker of this machine may have found it dead before us, and written that down.
+# Another worker of this machine may have found the dead process first, and recorded its end already.
 _NEVER_CAME = """
 INSERT INTO job_worker_exit (worker_id, name, host, pid, pool, queues, reason, jobs_completed, jobs_failed, started_at)
 SELECT '', %(name)s, %(host)s, %(pid)s, %(pool)s, %(queues)s, %(reason)s, 0, 0, now() - %(age)s::interval
@@ -177,7 +176,7 @@ SELECT pid, pid_started FROM job_worker
 
 @dataclass(frozen=True, slots=True)
 class EndedWorker:
-    """A worker process that has ended, whatever it wrote itself."""
+    """A worker process that has ended, as its supervisor saw it."""
 
     pid: int
     pid_started: int
@@ -185,12 +184,12 @@ class EndedWorker:
     queues: tuple[str, ...]
     age: timedelta
     end: str
-    never_ready: bool  # it failed before it was ready
+    never_ready: bool  # it ended before it was ready
     state_file: str | None = None
 
 
 def record_end(db: psycopg.Connection[Any], master: Master, ended: EndedWorker) -> list[int]:
-    """Its claims are free at once; the attempts that ran stay charged. The ids of the jobs."""
+    """Records the end of a worker and frees its jobs at once; attempts that had begun count. Returns the jobs' ids."""
     ours = {"machine": master.machine, "pid": ended.pid, "pid_started": ended.pid_started}
     taken: list[int] = []
     rows = run(db, _OF_PROCESS, ours)
@@ -208,16 +207,17 @@ def record_end(db: psycopg.Connection[Any], master: Master, ended: EndedWorker) 
 
 
 def of_other_masters(db: Db, master: Master) -> list[tuple[int, int]]:
-    """Workers of this machine whose supervisor is not us: (pid, when it started)."""
+    """The workers of this machine that belong to other supervisors: (pid, start time of the process)."""
     given = {"machine": master.machine, "host": master.host, "master": master.id}
     return [(pid, started) for pid, started in run(db, _OF_OTHERS, given)]
 
 
 # --- what waits, and what was decided ---------------------------------------------------------------------------
 
-# What could begin now: of what any worker may claim, all that is due; of what limits and fair queues hold (each lane a
-# range of their index), as much as its key, its kind and its queue have room for. How fast jobs come and go is seen
-# among those near the newest running one, as far as one page of ids tells; what a limit holds has not come yet.
+# How many jobs could begin now. Jobs of the gate 'open' count if they are due. Of the gate 'held' (limits and fair
+# queues; each lane is a range of the index) as many count as their key, kind and queue have room for. The speeds of
+# coming and going are measured on one page of ids near the newest running job. Jobs that a limit holds back do not
+# count as arrived.
 _WALKS = walks(head=("open", "queue, kind, priority"), lane=("held", "queue, kind, lane"))
 _NUMBERS = """, open AS (
     SELECT its.* FROM head CROSS JOIN LATERAL (
@@ -296,15 +296,15 @@ VALUES (%(host)s, %(pool)s, %(balance)s, %(present)s, %(wanted)s, %(reason)s, %(
 RETURNING id
 """
 
-# In which jobs are counted as they come, and as they go: the first should be smooth, but the second is divided by the
-# processes that there are now, so it must not reach back to when there were others.
+# The windows in which arrivals and ends are counted. The first is long, to be smooth. The second is short, because the
+# ends are divided by the present number of processes, which may have been another one earlier.
 _COMES, _GOES = timedelta(seconds=10), timedelta(seconds=3)
-_MEMORY = timedelta(minutes=5)  # in which their durations count
+_MEMORY = timedelta(minutes=5)  # the window of the mean duration
 
 
 def load(db: Db, queues: Sequence[str], known: Sequence[str] | None) -> Load:
-    """What waits for a pool now, in the caller's transaction. `known` are the kinds that its workers know; None: nobody
-    has said yet."""
+    """Measures the load of a pool now, in the caller's transaction. `known` are the kinds that its workers know; None:
+    no worker has told its kinds yet."""
     bend_plans(db, within=timedelta(seconds=5))
     given = {
         "queues": list(queues) or None,
@@ -327,12 +327,12 @@ def load(db: Db, queues: Sequence[str], known: Sequence[str] | None) -> Load:
 
 
 def kinds(db: Db, host: str, pool: str) -> list[str] | None:
-    """Those that the workers of a pool know; None where it has no worker."""
+    """The kinds that the workers of a pool know; None: it has no worker."""
     [(known,)] = run(db, _KINDS, {"host": host, "pool": pool})
     return known and list(known)
 
 
-def decided(
+def record_decision(
     db: Db, host: str, pool: str, balance: str, present: int, wanted: int, reason: str, inputs: dict[str, Any]
 ) -> None:
     given = {"host": host, "pool": pool, "balance": balance, "present": present, "wanted": wanted, "reason": reason}

@@ -1,6 +1,7 @@
-"""The master: one process a host and database. Its main thread has the processes, the database thread has the database.
+"""The supervisor: one process for each host and database. Its main thread starts, signals and reaps the worker
+processes; its database thread does all that needs the database.
 
-TERM INT HUP   all workers finish within the grace, then it ends; a second one: at once
+TERM INT HUP   all workers finish within the grace, then it ends; a second signal ends it at once
 USR2           restarts the pools one by one, with new code, without a gap
 USR1 CONT      pauses all pools; resumes them
 """
@@ -35,11 +36,11 @@ from snapapp.jobs.settings import JobsSettings
 _LOOK_EVERY = 0.5  # seconds
 _STRAYS_EVERY = 5.0
 _LAST_MOMENTS = 5.0  # seconds in which the database thread may write what is left
-_LONGEST_STOP = 15.0  # seconds beyond the grace in which a stop ends, whatever hangs
+_LONGEST_STOP = 15.0  # seconds beyond the grace after which a stop ends even if something hangs
 
 
 class Supervisor:
-    """`run` it, or `start` it and `look` as often as you like, on the main thread."""
+    """Call `run`, or `start` and then `look` again and again, on the main thread."""
 
     def __init__(
         self,
@@ -54,7 +55,7 @@ class Supervisor:
     ) -> None:
         pid = os.getpid()
         self.master = Master(uuid.uuid4().hex, host, processes.machine(), pid, processes.started(pid) or 0)
-        self.why: str | None = None  # it ended, if not because somebody wished it
+        self.why: str | None = None  # why it ended, unless a person ended it
         self._plan = plan
         self._settings = settings
         self._signals = signals
@@ -84,7 +85,7 @@ class Supervisor:
     # --- life and death ---------------------------------------------------------------------------------------
 
     def run(self) -> str | None:
-        """Until a signal or a command ends it; why, where only a mishap does."""
+        """Runs until a signal or a command ends it. Returns the reason if neither was the cause."""
         self.start()
         while not self.is_over:
             self._signals.wait(_LOOK_EVERY)
@@ -93,13 +94,14 @@ class Supervisor:
         return self.why
 
     def start(self) -> None:
-        """MasterExists where this host has a supervisor. What a person made of the pools is as it was left."""
+        """Takes the host and starts the pools, with the states and sizes that a person gave them before. MasterExists:
+        the host has a supervisor already."""
         with self._connect("supervisor start") as db:
             self._hold(lambda instead: store.hold(db, self.master, instead), lambda: store.holder(db, self.master.host))
-            for kept in store.kept(db, self.master.host):
-                if pool := self.pools.get(kept.name):
-                    pool.state, pool.state_reason = kept.state, kept.reason
-                    self._fix(pool, kept.fixed_at)
+            for saved in store.saved_pools(db, self.master.host):
+                if pool := self.pools.get(saved.name):
+                    pool.state, pool.state_reason = saved.state, saved.reason
+                    self._fix(pool, saved.fixed_at)
             store.forget_pools(db, self.master.host, list(self.pools))
         self._launcher.open()
         self._database.start()
@@ -116,7 +118,8 @@ class Supervisor:
         return monotonic() >= self._stop_by or all(pool.is_empty for pool in self.pools.values())
 
     def _hold(self, hold: Callable[[str | None], bool], ask: Callable[[], store.Holder | None]) -> None:
-        """One that is dead here is replaced at once; of one that cannot be seen from here we wait for a beat."""
+        """Takes the host. A holder on this machine whose process is gone is replaced at once. A holder on another
+        machine is given the time of two lives: if it beats, MasterExists."""
         heard: timedelta | None = None
         deadline = monotonic() + 2 * store.LIVES_FOR.total_seconds()
         while not hold(None):
@@ -130,14 +133,14 @@ class Supervisor:
                 continue
             has_beaten = heard is not None and its.last_beat < heard
             if is_here or has_beaten or monotonic() > deadline or self._signals.noted:
-                raise MasterExists(its.said(self.master.host))
+                raise MasterExists(its.in_words(self.master.host))
             heard = its.last_beat
             sleep(0.5)
 
     # --- one pass ---------------------------------------------------------------------------------------------
 
     def look(self, noted: Sequence[signal.Signals] = ()) -> None:
-        """Everything once. What fails is reported, and the rest is done all the same."""
+        """One pass over everything. A step that fails is reported, and the other steps are done nevertheless."""
         for number in noted:
             self._guarded(f"answer {number.name}", partial(self._answer, number))
         self._guarded("reap", self._reap)
@@ -170,26 +173,28 @@ class Supervisor:
 
     def _reap(self) -> None:
         for child in self._launcher.reap():
-            self._guarded(f"see off {child.pid}", partial(self._see_off, child))
+            self._guarded(f"record the end of {child.pid}", partial(self._record_end, child))
 
-    def _see_off(self, child: WorkerProcess) -> None:
+    def _record_end(self, child: WorkerProcess) -> None:
         pool = self.pools[child.pool]
         was_unasked = pool.lost(child)
         level = logging.WARNING if child.code else logging.DEBUG
         self._tell(events.PROCESS_ENDED, level, pool=child.pool, pid=child.pid, why=child.end)
-        self._database.record_end(_ended(child, pool.planned, was_unasked and bool(child.code) and not child.is_ready))
+        self._database.record_end(
+            _ended_worker(child, pool.planned, was_unasked and bool(child.code) and not child.is_ready)
+        )
         child.state.close()
 
     def _roll(self) -> None:
-        """The next pool begins when the one before has only new workers, and those are of new code."""
+        """Restarts the next pool, once the previous one has only new workers and the fork server has the new code."""
         if not self._to_roll or not self._launcher.is_renewed or any(pool.is_rolling for pool in self.pools.values()):
             return
         self._to_roll.popleft().restart()
 
-    # --- what it is told --------------------------------------------------------------------------------------
+    # --- commands ---------------------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Begins to end; called again, it hurries."""
+        """Begins to stop; a second call shortens the grace to a second."""
         self._to_roll.clear()
         self._database.status = "STOPPING"
         wait = 1.0 if self._stop_by is not None else self._grace
@@ -217,14 +222,14 @@ class Supervisor:
             failed = False
         except InvalidCommand as error:
             output = str(error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, whoever gave the order should know
+        except Exception as error:  # noqa: BLE001 - the sender of the command should see any error
             output = f"{type(error).__name__}: {error}"
         level = logging.WARNING if failed else logging.INFO
         self._tell(events.COMMAND_DONE, level, command=order.id, action=order.action, pool=order.pool, output=output)
         self._database.answer(order.id, output, failed=failed)
 
     def obey(self, order: Order) -> str:
-        """Does what a command says; what came of it, in words. InvalidCommand where it cannot."""
+        """Carries out a command, and returns the result in words. InvalidCommand: it cannot be carried out."""
         if order.action not in list(Action):
             raise InvalidCommand(f"there is no action {order.action!r}: there are {', '.join(Action)}")
         if self._stop_by is not None:
@@ -303,7 +308,7 @@ class Supervisor:
         self._events.emit(name, level, host=self.master.host, master=self.master.id, **facts)
 
 
-def _ended(child: WorkerProcess, planned: Planned, never_ready: bool) -> EndedWorker:
+def _ended_worker(child: WorkerProcess, planned: Planned, never_ready: bool) -> EndedWorker:
     age = timedelta(seconds=monotonic() - child.started_at)
     return EndedWorker(
         child.pid, child.pid_started, planned.name, planned.queues, age, child.end, never_ready, child.state.path

@@ -1,8 +1,8 @@
-"""The other side of a pool: a worker process that its supervisor may pause, wake, empty and stop.
+"""What runs in a worker process of a pool. Its supervisor steers it by signals:
 
-TERM INT HUP   finish within the grace, hand back the rest, leave; a second one: at once
-USR1 CONT      claim nothing; go on
-USR2           finish what runs, however long it takes, and leave
+TERM INT HUP   finish the jobs within the grace, hand back the rest, and leave; a second signal: leave at once
+USR1 CONT      claim nothing; claim again
+USR2           finish the jobs, however long they take, and leave
 """
 
 import importlib
@@ -26,15 +26,15 @@ from snapapp.jobs.settings import JobsSettings, Membership
 from snapapp.jobs.worker.worker import Worker
 
 Adapt = Callable[[JobsSettings], JobsSettings]
-Entry = Callable[[str, Adapt], Runtime]  # of the application: a runtime on this database, its settings adapted
+Entry = Callable[[str, Adapt], Runtime]  # the application's: makes a runtime for a URL, its settings adapted
 
 STEERING = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
 PARENT_DIED = 13  # the exit code of a worker whose supervisor is gone
 _LOOK_EVERY = 0.5  # seconds
 _MOMENT = 0.2
-_LONGEST_END = 90.0  # seconds that hooks and a settle may take after an attempt: they have time limits of their own
-_LAST_MOMENTS = 2.0  # seconds of the grace that the worker itself takes to hand back and leave
-_SAID = {
+_LONGEST_END = 90.0  # seconds after an attempt for its hooks and its settling, which have time limits of their own
+_LAST_MOMENTS = 2.0  # seconds of the grace that are kept for handing jobs back and leaving
+_REASONS = {
     Reason.NONE: "it was asked to finish and leave",
     Reason.FEWER: "scaled down",
     Reason.RESTARTED: "restarted",
@@ -43,7 +43,7 @@ _SAID = {
 
 
 def live(request: Mapping[str, Any], supervisor: int) -> int:
-    """The whole life of a worker process; its exit code."""
+    """Runs a worker process from its start to its end, and returns its exit code."""
     with Signals(*STEERING) as signals:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (*ENDING, *STEERING))
         if request["nice"]:
@@ -72,7 +72,8 @@ def _entry(path: str) -> Entry:
 
 
 class PoolRegistry(Registry):
-    """What a pool's workers run. Schedules are declared by all of them, whoever runs their jobs."""
+    """The kinds that a pool's workers run. The schedules are those of the whole registry: a worker declares a schedule
+    even if another pool runs its jobs."""
 
     def __init__(self, whole: Registry, leaves_out: Collection[str]) -> None:
         super().__init__()
@@ -93,7 +94,7 @@ class PoolRegistry(Registry):
 
 
 class PoolWorker(Worker):
-    """A worker that knows its limits, and tells its supervisor how it is getting on."""
+    """A worker that watches the limits of its pool, and writes its progress into its state file."""
 
     def __init__(self, runtime: Runtime, registry: Registry, signals: Signals) -> None:
         assert runtime.settings.membership
@@ -110,7 +111,7 @@ class PoolWorker(Worker):
         return again_in
 
     def pause(self) -> None:
-        """What runs goes on; nothing is claimed."""
+        """Stops claiming; running jobs go on."""
         self._is_paused = True
         self._claimer.is_paused = True
 
@@ -121,7 +122,7 @@ class PoolWorker(Worker):
             self.wake()
 
     def tell(self) -> None:
-        """Has the next beat come at once; on its own thread, because the database may be silent."""
+        """Makes the next beat due at once. The beat stays on its own thread, because the database may not answer."""
         self._beaten_at -= self.settings.beat_every.total_seconds()
 
     def note(self) -> None:
@@ -129,7 +130,7 @@ class PoolWorker(Worker):
 
     @property
     def is_overdue(self) -> bool:
-        """The time of all that runs was up long ago, and it is not the database that we wait for."""
+        """Whether all jobs are long past their time limits although the database answers."""
         ended_at = max(self._leaving_since, self._executors.state_file.busy_until)
         return monotonic() > ended_at + _LONGEST_END and self.vitals().beats
 
@@ -139,13 +140,13 @@ class PoolWorker(Worker):
 
     @property
     def done(self) -> int:
-        """Attempts that came to an end here."""
+        """How many attempts have ended in this worker."""
         counts = self.counts
         return counts.completed + counts.failed + counts.cancelled + counts.retried + counts.snoozed
 
     @property
     def limit(self) -> str | None:
-        """Which of its limits is reached: the reason to make room for a new process, between two jobs."""
+        """The limit of its pool that this worker has reached, in words; None: it has reached none."""
         its, age = self._its, timedelta(seconds=monotonic() - self._started_at)
         if its.max_jobs is not None and self.done >= its.max_jobs:
             return f"max_jobs reached: {self.done} of {its.max_jobs}"
@@ -157,14 +158,14 @@ class PoolWorker(Worker):
 
     @property
     def request(self) -> str:
-        """Why the supervisor wants us to leave."""
-        return _SAID[self._executors.state_file.reason]
+        """Why the supervisor wants this worker to leave."""
+        return _REASONS[self._executors.state_file.reason]
 
     def _on_settled(self) -> None:
         super()._on_settled()
         most = self._its.max_jobs
         if most is not None and self.done >= most and not self._claimer.is_paused:
-            self._claimer.is_paused = True  # here, because a second of small jobs would be thousands too many
+            self._claimer.is_paused = True  # at once: until the main thread looks, thousands of small jobs could run
             self._signals.ring()
 
     def _note(self) -> str | None:
@@ -174,7 +175,7 @@ class PoolWorker(Worker):
 
 
 class MainThread:
-    """The main thread of a worker process: hears signals, looks at limits, and sees the worker out."""
+    """The main thread of a worker process: it handles signals, watches the limits, and stops the worker."""
 
     def __init__(self, worker: PoolWorker, signals: Signals, supervisor: int) -> None:
         self._worker = worker
@@ -183,7 +184,7 @@ class MainThread:
         self._supervisor_started = processes.started(supervisor)
 
     def work(self) -> int:
-        """Until a signal, a limit, or the end of the supervisor."""
+        """Waits for a signal, a reached limit, or the end of the supervisor; returns the exit code."""
         while True:
             self._signals.wait(_LOOK_EVERY)
             for number in self._signals.take():
@@ -201,18 +202,20 @@ class MainThread:
 
     @property
     def _is_alone(self) -> bool:
-        """A pid may be somebody else's by now; when its process started is not."""
+        """Whether the supervisor is gone. The start time is compared too, because another process may have its pid."""
         return os.getppid() != self._supervisor or processes.started(self._supervisor) != self._supervisor_started
 
     def _turns_out_alone(self) -> bool:
-        """The kernel sends its SIGTERM a moment before the supervisor is gone."""
+        """Whether a SIGTERM came because the supervisor died: the kernel sends it a moment before the parent
+        changes."""
         deadline = monotonic() + _MOMENT
         while not self._is_alone and monotonic() < deadline:
             sleep(0.01)
         return self._is_alone
 
     def _retire(self, why: str) -> int:
-        """No hurry: what runs is never cut off by a limit or a smaller pool. Another worker may come meanwhile."""
+        """Leaves when all running jobs have ended: a limit or a smaller pool never cuts a job off. The supervisor may
+        start another worker meanwhile."""
         self._worker.leave_soon()
         self._worker.stop_claiming()
         while not (self._worker.is_idle or self._worker.is_overdue):

@@ -80,7 +80,7 @@ def test_a_command_that_does_not_exist_is_not_found(client: TestClient) -> None:
 def test_commands_and_decisions_come_page_by_page(client: TestClient, db: Db, master: Master) -> None:
     for count in range(3):
         client.post(f"{FLEET}/commands", json={"action": "pause"})
-        store.decided(db, "box", POOL, "auto", count, count + 1, f"reason {count}", {"due": count})
+        store.record_decision(db, "box", POOL, "auto", count, count + 1, f"reason {count}", {"due": count})
     first = client.get(f"{FLEET}/decisions", params={"limit": 2}).json()
     assert [each["reason"] for each in first["items"]] == ["reason 2", "reason 1"]
     assert first["items"][0]["inputs"] == {"due": 2}

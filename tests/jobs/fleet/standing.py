@@ -25,4 +25,4 @@ def master(db: Db, host: str = "box", name: str = "m1", **pool: Any) -> Master:
 def stand(db: Db, its: Master, **changes: Any) -> None:
     planned = Pool(name=POOL, queues=("mail",), max_processes=4)
     now: dict[str, Any] = {"state": State.ACTIVE, "state_reason": None, "fixed_at": None, "wanted": 1, "present": 1}
-    store.stand(db, its.host, PoolStatus(planned=planned, **now | {"leaving": 0, "note": None} | changes))
+    store.write_status(db, its.host, PoolStatus(planned=planned, **now | {"leaving": 0, "note": None} | changes))

@@ -165,7 +165,7 @@ def test_what_is_over_is_forgotten_with_the_retention_also_where_no_supervisor_r
             db, Member(worker, worker, "box", "here", 7, 99, [], [], 2), Report(), lives_for=timedelta(seconds=9)
         )
         roster.leave(db, worker, "done")
-        store.decided(db, "box", POOL, "auto", 1, 2, f"because of {worker}", {"due": 3})
+        store.record_decision(db, "box", POOL, "auto", 1, 2, f"because of {worker}", {"due": 3})
     past = "now() - interval '8 days'"
     db.execute(f"UPDATE job_command SET finished_at = {past} WHERE id = %s", [old])
     db.execute(f"UPDATE job_command SET status = 'PENDING', expires_at = {past} WHERE id = %s", [untaken])
@@ -201,7 +201,7 @@ def test_a_host_is_taken_over_when_its_holder_has_been_silent_for_long(db: Db) -
     assert store.beat(db, new) is False
     holder = store.holder(db, "box")
     assert holder
-    assert "pid 1 of another machine of that name" in holder.said("box")
+    assert "pid 1 of another machine of that name" in holder.in_words("box")
 
 
 def test_a_beat_says_whether_somebody_wants_something(db: Db) -> None:
@@ -213,9 +213,9 @@ def test_a_beat_says_whether_somebody_wants_something(db: Db) -> None:
 def test_pools_that_are_no_longer_planned_are_forgotten(db: Db) -> None:
     its = master(db)
     stand(db, its, state=State.PAUSED, state_reason="lunch", fixed_at=2)
-    assert store.kept(db, "box") == [(POOL, State.PAUSED, "lunch", 2)]
+    assert store.saved_pools(db, "box") == [(POOL, State.PAUSED, "lunch", 2)]
     store.forget_pools(db, "box", ["another"])
-    assert store.kept(db, "box") == []
+    assert store.saved_pools(db, "box") == []
 
 
 # --- workers ----------------------------------------------------------------------------------------------------

@@ -275,7 +275,11 @@ DEFECTS: dict[str, Mutant] = {
         "M57",
         "an orphan that does not leave is left alone",
         "jobs/fleet/test_supervisor::test_an_orphan_that_does_not_leave_is_ended_by_the_next_supervisor",
-        ("snapapp/jobs/fleet/database_thread.py", "                _end(pid, started, signal.SIGKILL)\n", ""),
+        (
+            "snapapp/jobs/fleet/database_thread.py",
+            "                _signal_exactly(pid, started, signal.SIGKILL)\n",
+            "",
+        ),
     ),
     "events-of-other-facts": defect(
         "M58",
