@@ -18,7 +18,8 @@ from snapapp.jobs.rows.database import run as _run
 
 _PART = 0.8  # of the time limit
 _FRAMES = 50  # the innermost ones
-_OURS = (os.path.dirname(os.path.dirname(__file__)) + os.sep, threading.__file__)  # noqa: PTH120 - compared with file names of code
+# plain strings, because they are compared with the file names in stack frames
+_OURS = (os.path.dirname(os.path.dirname(__file__)) + os.sep, threading.__file__)  # noqa: PTH120
 
 
 def opens_at(job: Job) -> float:

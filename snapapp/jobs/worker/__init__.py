@@ -1,8 +1,10 @@
 """The worker: claims jobs, runs them on its slots, settles them, and gives back what it cannot finish.
 
-The way of a job: `wakeup` (the queue has news), `claimer` (how many, and which), `slots` (run it), `begin` (may it?),
-`conclusion` (its end), then `finish` (with a hook) or `settler` (in batches). What a claim depends on: `capacity`. What
-keeps a job ours: `leases`, `watchdog` (its time). What a job may use meanwhile: `connections`, `engines`, `notes`.
-`parts` is what these share; `duties` calls them on time, `worker` holds them all, `introduction` is what it says of
-itself.
+A job passes through these files in this order: `wakeup` hears that the queue has work; `claimer` decides how many jobs
+of which kinds to take; `slots` runs each job; `begin` decides whether a claimed job may still start; `conclusion`
+reports how the attempt ended; `finish` (kinds with a hook) or `settler` (all others, in batches) writes the end down.
+
+`capacity` limits what the worker claims. `leases` and `watchdog` keep a job's lease and its deadline. `connections`,
+`engines` and `notes` serve running jobs. `parts` holds what these files share, `duties` calls them on time, `worker`
+wires them together, and `introduction` is what the worker tells others about itself.
 """

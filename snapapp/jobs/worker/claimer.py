@@ -1,4 +1,4 @@
-"""How a worker takes jobs: as many as its slots can begin, and of quick kinds some more."""
+"""How a worker claims jobs: as many as it has free slots, and a few more of kinds that run for milliseconds."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -19,17 +19,17 @@ from snapapp.jobs.worker.capacity.admission import Admission
 from snapapp.jobs.worker.capacity.pace import AHEAD
 from snapapp.jobs.worker.parts import WorkerParts
 
-_BOOKMARKS = 32  # of the heads that jobs came from lately
-_LATE_COMMIT = timedelta(seconds=2)  # a job may become visible so long after the moment it is due
-_WALK_EVERY = 1.0  # seconds at most in which bookmarks may hide what lies before them …
-_WALK_SHARE = 0.01  # … or longer, where dead entries make a walk without them slow: it takes this part of the time
-_WAITS_AT_MOST = 1.0  # seconds for a slot, where none comes free
-_REFUSED_FOR = 60.0  # seconds in which a job that cannot be claimed is left alone
-_FEW_QUEUES = 4  # woken at once: they are looked at by themselves, where there are many heads
+_BOOKMARKS = 32  # at most: one for each of the heads (queue, kind, priority) that jobs came from last
+_LATE_COMMIT = timedelta(seconds=2)  # a job may become visible this long after it is due, when its INSERT commits late
+_WALK_EVERY = 1.0  # seconds: jobs due before a bookmark stay unseen for so long, then a claim ignores the bookmarks …
+_WALK_SHARE = 0.01  # … or rarer: where dead index entries make such a claim slow, it takes at most this part of time
+_WAITS_AT_MOST = 1.0  # seconds that a claimed job waits in memory while no slot comes free; then it goes back
+_REFUSED_FOR = 60.0  # seconds for which a job that PostgreSQL refuses to let us claim is left alone
+_FEW_QUEUES = 4  # with many heads, a claim looks at just the queues that woke it, if there are no more than this
 
 
 class Executors(Protocol):
-    """Where the jobs of a worker run, as the claimer sees it."""
+    """What the claimer needs to know of the executors."""
 
     @property
     def by_name(self) -> Mapping[str, Executor]: ...
@@ -42,13 +42,12 @@ class Executors(Protocol):
     def interrupt(self, job: Job, reason: JobsError) -> None: ...
 
     def hand_back(self, name: str) -> None:
-        """What waits in an executor for a slot goes back to the queue."""
+        """Gives jobs that wait in an executor for a slot back to the queue."""
         ...
 
 
 class Claimer:
-    """`tick` may be called once, by a test, without any thread. In a worker APScheduler's job calls it; nothing else
-    claims."""
+    """A test may call `tick` without a thread. In a worker only the duty "claim" calls it: claims never overlap."""
 
     def __init__(
         self,
@@ -70,35 +69,37 @@ class Claimer:
         self._admission = admission
         self._batch_size = parts.settings.batch_size
         self._on_claimed = on_claimed
-        self._backlog: set[str] = set()  # executors for which more may be waiting; read by whoever asks has_room
+        # names of executors for which more jobs may wait in the queue; has_room reads it on other threads
+        self._backlog: set[str] = set()
         self._bookmarks: dict[Head, Bookmark] = {}
-        self._walk_at = 0.0  # then a look without bookmarks is due
-        self._begin = FIRST  # where the next look begins, if the last one did not see everything
-        self._turns: dict[tuple[str, str], str] = {}  # of each (queue, kind) under a rule the lane whose turn was last
-        self._suspect: Job | None = None
-        self._again_in: float | None = None  # of the last tick
+        self._walk_at = 0.0  # when the next claim without bookmarks is due, monotonic
+        self._begin = FIRST  # the head after which the next look starts; FIRST when the last look saw all heads
+        self._turns: dict[tuple[str, str], str] = {}  # (queue, kind) of a fair queue -> the lane served last
+        self._suspect: Job | None = None  # the suspect that we run: a job that was running when a worker died
+        self._again_in: float | None = None  # what the last tick returned
+        # a claim was sent and its answer never came: jobs may be claimed that we do not know
         self._answer_was_lost = False
         self._refused: set[int] = set()  # jobs that PostgreSQL lets nobody claim …
         self._refused_until = 0.0  # … and when they are tried again
-        self.is_paused = False  # claim nothing; set by whoever stops the worker
-        self.has_rules = False  # limits or fair queues; set by the beat and by whoever hears that they change
-        self.rules_change = False  # labels are to be looked through; likewise, cleared here
-        self.suspects_wait = False  # set by the beat, cleared here
+        self.is_paused = False  # True: claim nothing; set when the worker stops
+        self.has_rules = False  # limits or fair queues exist; set by the beat, and by the listener when they change
+        self.rules_change = False  # waiting jobs need new labels; set likewise, cleared here
+        self.suspects_wait = False  # a suspect waits for a worker to run it alone; set by the beat, cleared here
 
     def tick(self, woken: Collection[str] = ()) -> float | None:
-        """Claims while there is room and work. Returns the seconds until there may be more, None if nobody knows.
-        `woken`: the queues that something was enqueued into, if that is all that is new."""
+        """Claims while there are free slots and work. Returns the seconds until more may be due, None if unknown.
+        `woken`: the queues that jobs were enqueued into, when nothing else has changed since the last tick."""
         if self._answer_was_lost:
-            self._give_back_unheard()
+            self._give_back_unanswered()
         self._admission.look()
-        waits: list[float | None] = [self._label(), self._hand_back_what_waits_too_long()]
+        waits: list[float | None] = [self._relabel(), self._hand_back_long_waiters()]
         if woken and self._sees_many_heads and len(woken) <= _FEW_QUEUES:
             for queue in woken:
                 waits += self._fill(
                     Look(
                         FIRST._replace(queue=queue),
                         LAST._replace(queue=queue, kind=LAST.queue),
-                        besides=self._besides(),
+                        besides=self._jobs_to_leave_out(),
                     )
                 )
         else:
@@ -109,23 +110,23 @@ class Claimer:
         return self._again_in
 
     def has_room(self) -> bool:
-        """Would a claim for more find room? Asked after each settle, so it must be cheap."""
+        """Would a claim now find a free slot? Called after each settle, so it must be cheap."""
         return (self.suspects_wait and not len(self._held_jobs)) or any(
             self._space(name, kind)[0] for name in tuple(self._backlog) for kind in self._kinds_of[name]
         )
 
     @property
     def is_behind(self) -> bool:
-        """Was there more than the slots could take?"""
+        """Did the last tick leave jobs in the queue that the slots could not take?"""
         return bool(self._backlog)
 
     @property
     def holds_back(self) -> bool:
-        """Limits, or the want of memory: then the next settle is worth a tick, whatever the executors say."""
+        """Limits or a lack of memory hold jobs back: then each settle may free what they wait for."""
         return bool(self._admission.held) or (self.has_rules and self._again_in is not None)
 
     def forget(self) -> None:
-        """Jobs have come back that lie before the bookmarks."""
+        """Makes the next claim ignore the bookmarks: recovered jobs are due before them."""
         self._walk_at = 0.0
 
     def close(self) -> None:
@@ -141,42 +142,42 @@ class Claimer:
                 if at_most:
                     wanted.append(Wanted(kind, number, self._admission.at_most([kind], at_most), at_once))
                 else:
-                    self._backlog.add(name)  # nobody looks for them now
+                    self._backlog.add(name)  # this claim does not ask for the kind, so jobs of it may be left
         return wanted
 
     def _space(self, name: str, kind: str) -> tuple[int, int]:
-        """How many of a kind there is space for, and for how many of these a free slot."""
+        """Returns how many jobs of a kind we can take, and how many of them find a free slot at once."""
         executor, pace = self._executors[name], self._parts.pace
         free = executor.slots - executor.load()
-        ahead = pace.ahead(kind, self._turning(executor), 2 * self._batch_size) if executor.prefetches else 0
+        ahead = pace.ahead(kind, self._slots_free_soon(executor), 2 * self._batch_size) if executor.prefetches else 0
         space = min(free + ahead, self._batch_size)
         if space <= 0 or (free <= 0 and space < min(ahead, self._batch_size) // 2):
-            return 0, 0  # not worth a statement yet
+            return 0, 0  # all slots are busy and half of the jobs read ahead are still here: not worth a statement
         return space, max(0, min(free, space))
 
-    def _turning(self, executor: Executor, within: float = AHEAD) -> int:
-        """How many slots come free soon: those that run nothing, or a quick kind, and have not for long."""
+    def _slots_free_soon(self, executor: Executor, within: float = AHEAD) -> int:
+        """Counts slots that run nothing, or that started a job of a quick kind less than `within` seconds ago."""
         since = monotonic() - within
         return executor.slots - sum(
             not self._parts.pace.is_quick(job.kind) or (job.started_at or since) < since for job in executor.at_work()
         )
 
-    def _hand_back_what_waits_too_long(self) -> float | None:
-        """Quick kinds hang, too: then another worker may begin what waits here behind them."""
+    def _hand_back_long_waiters(self) -> float | None:
+        """A job of a quick kind may hang all the same. The jobs that wait behind it go back to the queue."""
         waiting = [
             name
             for name, executor in self._executors.items()
             if executor.prefetches and executor.load() > executor.slots
         ]
         for name in waiting:
-            if not self._turning(self._executors[name], within=_WAITS_AT_MOST):
+            if not self._slots_free_soon(self._executors[name], within=_WAITS_AT_MOST):
                 self._all_executors.hand_back(name)
         return _WAITS_AT_MOST if waiting else None
 
     # --- the claim itself -------------------------------------------------------------------------------------
 
     def _fill(self, only: Look | None) -> list[float | None]:
-        """Looks until everything was looked at, or there is no room left."""
+        """Claims until every head was looked at, or no slot is left."""
         waits: list[float | None] = []
         while not self.is_paused and (wanted := self._wanted()):
             look = only or self._next_look()
@@ -201,7 +202,7 @@ class Claimer:
             has_rules=self.has_rules,
             is_idle=not len(self._held_jobs),
             turns=tuple((queue, kind, lane) for (queue, kind), lane in self._turns.items()),
-            besides=self._besides(),
+            besides=self._jobs_to_leave_out(),
         )
 
     def _claim(self, wanted: list[Wanted], look: Look) -> Claimed:
@@ -215,7 +216,7 @@ class Claimer:
                 if is_away(error) or waited_in_vain(error):
                     raise
                 self._answer_was_lost = False
-                self._go_around_refused(db, wanted)
+                self._find_refused_jobs(db, wanted)
                 raise
         self._take_in(claimed.jobs, sent_at)
         self._answer_was_lost = False
@@ -227,20 +228,21 @@ class Claimer:
         self._turns |= {(queue, kind): lane for queue, kind, lane in claimed.turns}
         return claimed
 
-    def _go_around_refused(self, db: Connection[Any], wanted: list[Wanted]) -> None:
-        """A row that PostgreSQL lets nobody write (a trigger, a CHECK that came later) must not stop the others."""
-        found = claim.refused(db, self._claimant, [one.kind for one in wanted], self._refused)
-        self._refused = self._refused | found
+    def _find_refused_jobs(self, db: Connection[Any], wanted: list[Wanted]) -> None:
+        """Finds the rows that PostgreSQL lets nobody write (a trigger, a CHECK added later), so that claims leave them
+        out: one such row fails every claim that includes it."""
+        newly_refused = claim.refused(db, self._claimant, [one.kind for one in wanted], self._refused)
+        self._refused = self._refused | newly_refused
         self._refused_until = monotonic() + _REFUSED_FOR
 
-    def _besides(self) -> set[int]:
-        if monotonic() >= self._refused_until:
+    def _jobs_to_leave_out(self) -> set[int]:
+        if monotonic() >= self._refused_until:  # somebody may have mended the rows: try them once more
             self._refused = set()
         return self._refused
 
     def _is_full(self, wanted: list[Wanted], jobs: list[Job]) -> bool:
-        came = Counter([self._kinds[job.kind] for job in jobs])
-        return any(came[self._kinds[one.kind]] >= one.at_most for one in wanted)
+        claimed_by_executor = Counter([self._kinds[job.kind] for job in jobs])
+        return any(claimed_by_executor[self._kinds[one.kind]] >= one.at_most for one in wanted)
 
     def _note_backlog(self, wanted: list[Wanted], is_cut: bool) -> None:
         names = {self._kinds[one.kind] for one in wanted}
@@ -251,7 +253,7 @@ class Claimer:
             self._backlog -= {name for name in names if looked_at.issuperset(self._kinds_of[name])}
 
     def _bookmark(self, look: Look, kinds: Collection[str], claimed: Claimed) -> None:
-        """Nothing that waits lies before a bookmark, but for what is committed late."""
+        """Remembers the last job claimed of each head: waiting jobs due before it exist only where one commits late."""
         late = Bookmark(claimed.at - _LATE_COMMIT, 0)
         for head, mark in claimed.last.items():
             self._bookmarks[head] = min(mark, late)
@@ -281,27 +283,29 @@ class Claimer:
                 executor.put([job for job in jobs if self._kinds[job.kind] == name])
 
     def _take_suspect(self) -> None:
-        """One at a time, and only after ordinary work has been let in: it never shuts the door on others."""
+        """Claims one suspect (a job that was running when its worker died), after the ordinary jobs, so that it never
+        keeps them from a slot."""
         if self._suspect and self._held_jobs.get(self._suspect.id) is self._suspect:
             return
         self._suspect = None
         is_idle = not len(self._held_jobs)
         wanted = self._wanted()
         if wanted:
-            look = Look(suspect="idle" if is_idle else "busy", apart=self._apart, besides=self._besides())
+            look = Look(suspect="idle" if is_idle else "busy", apart=self._apart, besides=self._jobs_to_leave_out())
             jobs = self._claim(wanted, look).jobs
             self._suspect = jobs[0] if jobs else None
-        self.suspects_wait = False  # the beat says when there is one again
+        self.suspects_wait = False  # the next beat sets it again while a suspect waits
 
-    def _label(self) -> float | None:
-        """After limits have changed, a page of the jobs that wait is looked through before each claim."""
+    def _relabel(self) -> float | None:
+        """After limits have changed, each tick gives one page of the waiting jobs their new labels."""
         if not self.rules_change:
             return None
         with self._line.connection() as db:
             self.rules_change = limits.relabel(db)
         return 0.0 if self.rules_change else None
 
-    def _give_back_unheard(self) -> None:
+    def _give_back_unanswered(self) -> None:
+        """Gives back the jobs that a claim took whose answer never reached us: nobody would run them."""
         held = [job.id for job in self._held_jobs.all()]
         with self._line.connection() as db:
             leases.release_unheard(db, self._claimant.worker, held)

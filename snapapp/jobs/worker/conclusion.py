@@ -1,4 +1,4 @@
-"""How an attempt ends on its slot: it is told, and goes to the settler, or to its hook."""
+"""How an attempt ends on its slot: an event reports it, then the settler or the kind's hook gets it."""
 
 import logging
 import threading
@@ -15,7 +15,7 @@ from snapapp.jobs.worker.parts import WorkerParts
 from snapapp.jobs.worker.settler import Settler
 from snapapp.jobs.worker.watchdog import Watchdog
 
-_HOOK_TRIES = 3  # of a hook, or of a row, that fails each time
+_HOOK_TRIES = 3  # for a hook that raises, and for a row that PostgreSQL refuses, each time
 
 
 class Conclusion:
@@ -30,14 +30,14 @@ class Conclusion:
 
     def write(self, job: Job, processor: Processor, outcome: Outcome) -> None:
         finished = Finished(job, outcome, monotonic() - (job.started_at or 0.0))
-        self._tell(finished)
+        self._report_attempt(finished)
         if (processor.commit or processor.failed) and finish.needs_a_hook(processor, outcome):
             self._settle_with_hook(finished, processor)
         else:
             self._settler.put(finished)
 
     def let_go(self, job: Job, error: BaseException) -> None:
-        """Or the beat would keep its lease alive for ever."""
+        """Drops a job whose slot failed outside of the attempt: beats would keep the lease of a held job for ever."""
         self._parts.complain("work", error)
         self._settler.put(Finished(job, Dropped(), None))
 
@@ -59,9 +59,9 @@ class Conclusion:
                 self._settler.settled_elsewhere(settled, status)
                 return
             except finish.CommitFailed as refused:
-                finished = refused.finished  # for good: if its `failed` hook has to be dropped, it is still no success
-                hooks_failed = 0  # that one has its own tries
-            except BaseException as error:  # noqa: BLE001 - the hook's edge; it may call sys.exit()
+                finished = refused.finished  # from here on a failure, even if its `failed` hook has to be dropped
+                hooks_failed = 0  # the `failed` hook gets its own tries
+            except BaseException as error:  # noqa: BLE001 - a hook may raise anything, SystemExit too
                 failures += 1
                 hooks_failed += isinstance(error, finish.HookFailed)
                 self._parts.complain("settle with hook", error)
@@ -71,8 +71,8 @@ class Conclusion:
                 self._closed.wait(pause_after(failures))
 
     def _drop_hook(self, finished: Finished, error: BaseException) -> None:
-        """A `failed` hook that keeps raising is dropped: the job must reach the dead letters. A `commit` never is: it
-        has come back as CommitFailed."""
+        """Settles without the `failed` hook when that keeps raising: the job must reach the dead letters. A `commit`
+        hook is never dropped: when it raises, `finish` turns the attempt into a failure (CommitFailed)."""
         assert not isinstance(finished.outcome, Succeeded)
         job = finished.job
         why = f"{type(error).__name__}: {error}"
@@ -81,8 +81,8 @@ class Conclusion:
         )
         self._settler.put(finished)
 
-    def _tell(self, finished: Finished) -> None:
-        """How the processor ended; not what becomes of the job, which the settle tells."""
+    def _report_attempt(self, finished: Finished) -> None:
+        """Emits how the processor ended. What becomes of the job is the settler's event."""
         hears, emit = self._parts.events.hears, self._parts.events.emit
         if not (hears(events.JOB_PROCESSED) or hears(events.JOB_ERRORED)):
             return

@@ -1,5 +1,5 @@
-"""Connections for running jobs: a small pool, each lent in a transaction of its own. When an attempt should end, so do
-its statements, wherever in the database they are."""
+"""Connections for running jobs: a small pool, each lent in a transaction of its own. When an attempt should end, the
+statements that it runs on them are cancelled."""
 
 import asyncio
 import os
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 Check = Callable[[Job], None]
 
-BEFORE_EACH_STATEMENT = "before each statement"  # what the engine calls, in `info` of the connection
-_LOOK_EVERY = 0.1  # seconds: somebody may want a job to end that waits for a connection
+BEFORE_EACH_STATEMENT = "before each statement"  # key in connection.info: the function that the engine calls
+_LOOK_EVERY = 0.1  # seconds between two checks whether a job that waits for a connection should end
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0  # seconds between two looks at whether a cancelled statement has ended
-_CANCEL_WITHIN = 5.0  # seconds; after them we hang up, and the server finds out by itself
-_AFTER_THE_DEADLINE = 5.0  # seconds in which we end a statement; then the server does, for we may be frozen
+_CANCEL_WITHIN = 5.0  # seconds of trying to cancel a statement; then we shut the socket, which the server notices
+_AFTER_THE_DEADLINE = 5.0  # seconds for us to end a statement; then the server ends it, because we may be frozen
 _LONGEST_MS = 2**31 - 1
 
 
@@ -36,7 +36,7 @@ class Loan:
 
     def __init__(self, driver: psycopg.Connection[Any]) -> None:
         self._driver = driver
-        self._turn = threading.Lock()  # a cancel must not meet the connection in the hands of the next job
+        self._turn = threading.Lock()  # a cancel must not hit the statement of the next job on this connection
         self._returned = threading.Event()
         self.backend: int | None = None  # its pid in the server, as soon as the transaction has begun
         self.revoked: JobsError | None = None  # why it must end; written by whoever revokes
@@ -47,8 +47,8 @@ class Loan:
             self._returned.set()
 
     def enforce(self) -> None:
-        """Cancels what runs on it, again and again until it is given back: between two statements there is nothing to
-        cancel, and the next one may be on its way. A server that does not listen is hung up on."""
+        """Cancels the statement on this connection again and again until the job gives the connection back: a cancel
+        between two statements does nothing, and the next statement may follow. If cancels fail, shuts the socket."""
         pause, patience_ends = _FIRST_PAUSE, monotonic() + _CANCEL_WITHIN
         is_cut = False
         while not self._returned.is_set():
@@ -58,10 +58,10 @@ class Loan:
             pause = min(_LONGEST_PAUSE, 2 * pause)
 
     def cut(self) -> bool:
-        """Below psycopg, which the job's thread is using at this moment: that one sees the server hang up. Not while
-        nothing runs: a thread that computes between two statements will be told at the next one."""
+        """Shuts the socket below psycopg, which the job's thread is using at this moment: to the thread it looks as if
+        the server had hung up. False when no statement runs: the job is refused its next statement instead."""
         with self._turn:
-            if self._is_free_of_work():
+            if self._is_without_statement():
                 return False
             self.was_cancelled = True
             with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._driver.fileno())) as line:
@@ -69,9 +69,9 @@ class Loan:
             return True
 
     def _cancel(self) -> bool:
-        """False: the server did not take it."""
+        """False: the server did not accept the cancel."""
         with self._turn:
-            if self._is_free_of_work():
+            if self._is_without_statement():
                 return True
             self.was_cancelled = True
             try:
@@ -80,8 +80,8 @@ class Loan:
                 return False
             return True
 
-    def _is_free_of_work(self) -> bool:
-        """Asked of libpq's memory, not of the server."""
+    def _is_without_statement(self) -> bool:
+        """Reads libpq's memory only: asking the server would need the connection."""
         return self._returned.is_set() or self._driver.info.transaction_status != TransactionStatus.ACTIVE
 
 
@@ -94,18 +94,18 @@ class JobConnections:
         self._within = within
         self._free = threading.Semaphore(most)
         self._turn = threading.Lock()  # for `loans`
-        self.loans: dict[Job, tuple[Loan, ...]] = {}  # nearly always empty; others only look
-        self._is_closed = False  # what comes back now is closed: its pool may be gone
+        self.loans: dict[Job, tuple[Loan, ...]] = {}  # nearly always empty; other threads read it without the lock
+        self._is_closed = False  # True: connections that come back are closed, for their pool may be gone
 
     @contextmanager
     def connection(self, job: Job, check: Check) -> "Iterator[Connection]":
-        """`check` raises when the attempt should end: asked before anything is lent and before the commit."""
-        self._refuse_where_it_cannot_be(job)
+        """`check` raises when the attempt should end. It is called before the loan and before the commit."""
+        self._refuse_if_not_available(job)
         check(job)
         with self._place(job, check), self._engine().connect() as connection:
             loan = self._lend(job, connection)
             try:
-                check(job)  # who wanted it to end before the loan was known could not revoke it
+                check(job)  # once more: a `revoke` before _lend found no loan to revoke
                 with connection.begin():
                     self._name_backend(job, loan, _begin(connection, job))
                     with self._within(job, connection):
@@ -121,7 +121,7 @@ class JobConnections:
                 self._take_back(job, loan, connection)
 
     def revoke(self, job: Job, reason: JobsError) -> None:
-        """Returns at once. What runs on the job's connections is cancelled, and so is what it starts on them later."""
+        """Returns at once. A thread for each of the job's connections cancels its statement, and all later ones."""
         for loan in self.loans.get(job, ()):
             if loan.revoked is None:
                 loan.revoked = reason
@@ -163,7 +163,7 @@ class JobConnections:
         if loan.was_cancelled or self._is_closed:  # a late cancel would hit the next job's statement
             connection.invalidate()
 
-    def _refuse_where_it_cannot_be(self, job: Job) -> None:
+    def _refuse_if_not_available(self, job: Job) -> None:
         if self._most == 0:
             raise NoConnection(f"{job.kind} job {job.id} asks for a connection, and SNAPAPP_JOB_CONNECTIONS is 0")
         if _is_on_an_event_loop():
@@ -174,8 +174,8 @@ class JobConnections:
 
 
 def _begin(connection: "Connection", job: Job) -> int:
-    """The first statement of the transaction. The deadline is on the server too: a process that is frozen must not hold
-    its locks for ever."""
+    """Sends the first statement of the transaction and returns the pid of the server process. It sets the job's
+    deadline on the server too, because a frozen client would hold its locks for ever."""
     left = None if job.deadline is None else _AFTER_THE_DEADLINE + job.deadline - monotonic()
     limit = "0" if left is None else str(min(_LONGEST_MS, max(1, round(left * 1000))))
     statement = (

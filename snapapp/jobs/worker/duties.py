@@ -1,4 +1,4 @@
-"""What a worker does again and again, on time: jobs of an APScheduler, each a run at a time."""
+"""What a worker does periodically: each duty is an APScheduler job, which never runs twice at the same time."""
 
 import logging
 import threading
@@ -20,21 +20,21 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 
 class Duties:
-    """APScheduler, with an executor for each duty, so that a slow one never delays a heartbeat.
+    """An APScheduler with a thread for each duty, so that a slow duty never delays the heartbeat.
 
-    APScheduler drops what is brought forward while it runs: so that is remembered, and the end of the run brings the
-    next one forward.
+    APScheduler ignores a new run time for a job that is running. So `bring_forward` remembers the time, and the end of
+    the run applies it.
     """
 
     def __init__(self, on_error: Callable[[str, Exception], None]) -> None:
-        logging.getLogger("apscheduler.executors").setLevel(logging.ERROR)  # a line for every run, else
+        logging.getLogger("apscheduler.executors").setLevel(logging.ERROR)  # below ERROR it logs every run
         logger = logging.getLogger("snapapp.scheduler")
-        logger.setLevel(logging.ERROR)  # a call that meets the one before it is skipped: that is meant, and no news
+        logger.setLevel(logging.ERROR)  # below ERROR it logs skipped runs, which are intended
         self._scheduler = BackgroundScheduler(timezone=UTC, logger=logger)
         self._on_error = on_error
         self._on_skip: dict[str, Callable[[], None]] = {}
         self._running: set[str] = set()  # written by the duties
-        self._forward: dict[str, float] = {}  # name -> when it is to run, monotonic; under the lock
+        self._forward_to: dict[str, float] = {}  # duty -> when it should run next, monotonic; under the lock
         self._turn = threading.Lock()
         self._ended = threading.Condition(self._turn)
         self._scheduler.add_listener(self._skipped, EVENT_JOB_MAX_INSTANCES | EVENT_JOB_MISSED)
@@ -49,7 +49,7 @@ class Duties:
         at_once: bool = False,
         on_skip: Callable[[], None] | None = None,
     ) -> None:
-        """`on_skip` is called for every call that met the one before it still at work, and was left out."""
+        """`on_skip` is called for each run that was skipped because the run before it had not ended."""
         if on_skip:
             self._on_skip[name] = on_skip
         self._scheduler.add_executor(ThreadPoolExecutor(1), name)
@@ -66,18 +66,18 @@ class Duties:
         )
 
     def bring_forward(self, name: str, seconds: float = 0.0) -> None:
-        """The next run comes in so many seconds, if it would come later."""
+        """Makes the next run start within so many seconds."""
         at = monotonic() + seconds
         with self._turn:
-            if self._forward.get(name, float("inf")) <= at:
+            if self._forward_to.get(name, float("inf")) <= at:
                 return
-            self._forward[name] = at
+            self._forward_to[name] = at
             if name in self._running:
-                return  # its end does it
+                return  # `_executed` applies it when this run ends
         self._move(name, seconds)
 
     def wait_for(self, name: str, timeout: float) -> None:
-        """Until it does not run, or for so many seconds."""
+        """Returns when the duty is not running, or after `timeout` seconds."""
         with self._ended:
             self._ended.wait_for(lambda: name not in self._running, timeout)
 
@@ -93,16 +93,16 @@ class Duties:
             self._scheduler.shutdown(wait=False)  # a duty may hang on a database that is away
 
     def _move(self, name: str, seconds: float) -> None:
-        with suppress(JobLookupError):  # of a worker that was never started, or has stopped
+        with suppress(JobLookupError):  # the worker was never started, or has stopped
             job = self._scheduler.get_job(name)
             at = datetime.now(UTC) + timedelta(seconds=seconds)
             if job is not None and getattr(job, "next_run_time", None) and at < job.next_run_time:
                 job.modify(next_run_time=at)
 
     def _executed(self, event: JobExecutionEvent) -> None:
-        """APScheduler counts the run as ended only now: what it was asked meanwhile would have been dropped."""
+        """Applies what `bring_forward` remembered during the run: only from now on APScheduler accepts a new time."""
         with self._turn:
-            at = self._forward.get(event.job_id)
+            at = self._forward_to.get(event.job_id)
         if at is not None:
             self._move(event.job_id, max(0.0, at - monotonic()))
 
@@ -115,11 +115,11 @@ class Duties:
         def run() -> None:
             with self._turn:
                 self._running.add(name)
-                self._forward.pop(name, None)
+                self._forward_to.pop(name, None)
             try:
                 duty()
             except Exception as error:  # noqa: BLE001 - a thread's outermost edge
-                if self.is_running:  # else its connection was closed under it
+                if self.is_running:  # after a stop, the duty failed because its connection was closed
                     self._on_error(name, error)
             finally:
                 with self._ended:

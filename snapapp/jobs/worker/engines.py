@@ -1,5 +1,5 @@
-"""SQLAlchemy's engines of a worker: one for the hooks, one for what jobs borrow. The only part of a worker that imports
-SQLAlchemy, and imported itself only when one of them is asked for."""
+"""A worker's SQLAlchemy engines: one for hooks, one for the connections that jobs borrow. No other file of a worker
+imports SQLAlchemy, and this file is imported only when an engine is needed, to save its memory."""
 
 from typing import Any
 
@@ -34,35 +34,37 @@ def hook_engine(settings: JobsSettings) -> Engine:
 
 
 def job_engine(settings: JobsSettings) -> Engine:
-    """The pool. Nothing that a job leaves on a connection (settings, temporary tables, locks) is there for the next."""
+    """The pool that jobs borrow from. Between two jobs a connection is reset: no setting, temporary table or lock of
+    one job reaches the next."""
     engine = sqlalchemy.create_engine(
         sqlalchemy_url(settings.database_url),
         pool_size=max(1, settings.job_connections),
         max_overflow=0,
         pool_timeout=30,
         pool_pre_ping=True,
-        pool_reset_on_return=None,  # ours does it
+        pool_reset_on_return=None,  # _discard_all resets instead
         hide_parameters=True,
         connect_args={
             **KEEPALIVE,
             "application_name": "snapapp job",
-            "prepare_threshold": None,  # DISCARD ALL would take them away again
+            "prepare_threshold": None,  # DISCARD ALL would remove prepared statements unknown to psycopg
         },
     )
     event.listen(engine, "reset", _discard_all)
-    event.listen(engine, "before_cursor_execute", _ask_first)
+    event.listen(engine, "before_cursor_execute", _check_before_statement)
     return engine
 
 
 def close(engine: Engine) -> None:
-    """Also what is out: it is closed as it comes back, which SQLAlchemy would leave to the garbage collector."""
+    """Closes the pool. Connections that are lent out are closed when they come back; SQLAlchemy alone would leave them
+    to the garbage collector."""
     event.listen(engine.pool, "checkin", lambda _driver, record: record.invalidate())
     engine.dispose()
 
 
-def _ask_first(connection: Connection, *_statement: object) -> None:
-    if ask := connection.info.get(BEFORE_EACH_STATEMENT):
-        ask()
+def _check_before_statement(connection: Connection, *_statement: object) -> None:
+    if check := connection.info.get(BEFORE_EACH_STATEMENT):
+        check()
 
 
 def _discard_all(driver: psycopg.Connection[Any], _record: object, state: PoolResetState) -> None:

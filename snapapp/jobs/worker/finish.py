@@ -1,4 +1,5 @@
-"""The end of an attempt whose kind has a hook: settled and hooked in one transaction, the fence first."""
+"""The end of an attempt whose kind has a hook: one transaction settles the job, which fails if its lease is lost, and
+then runs the hook."""
 
 import json
 from collections.abc import Callable
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 
 Transaction = Callable[[Job], AbstractContextManager["Connection"]]
 
-_ANYBODY = Within()
+_NO_CONTEXT = Within()
 
 
 class HookFailed(Exception):
-    """A hook raised, so nothing landed."""
+    """A hook raised, so the transaction was rolled back: the job is not settled."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -34,7 +35,7 @@ class HookFailed(Exception):
 
 
 class CommitFailed(Exception):
-    """The `commit` hook raised, so nothing landed: `finished` is what the attempt has come to instead."""
+    """The settle with a `commit` hook failed and was rolled back. `finished` is the failure to settle instead."""
 
     def __init__(self, finished: Finished) -> None:
         self.finished = finished
@@ -55,16 +56,17 @@ def settle_with_hook(
     processor: Processor,
     transaction: Transaction,
     wait: wait_base,
-    within: Within = _ANYBODY,
+    within: Within = _NO_CONTEXT,
     *,
     was_unsure: bool = False,
     hook_may_come_again: bool = True,
 ) -> tuple[Finished, Status | None]:
-    """Settles and runs the hook in one transaction, the fence first. CommitFailed: the attempt has failed, settle that.
+    """Settles the job, then runs the hook, in one transaction. Returns None as status when the lease is lost. Raises
+    CommitFailed when the attempt counts as failed: the caller then settles `CommitFailed.finished`.
 
-    `was_unsure`: an earlier call lost its connection, perhaps after its commit, so look before believing in a loss.
-    `hook_may_come_again`: a database that went away under the hook is no failure of the attempt. Without it, it is one:
-    then it is the hook that loses its connection, each time.
+    `was_unsure`: an earlier call lost its connection, perhaps after its COMMIT. So a lost lease may be our own commit.
+    `hook_may_come_again`: False once hooks have lost their connection several times. Then the hook itself is taken for
+    the cause, and the attempt fails; before, the database is, and the caller tries again.
     """
     job, is_success = finished.job, isinstance(finished.outcome, Succeeded)
     try:
@@ -102,7 +104,7 @@ def _settle(finished: Finished, processor: Processor, transaction: Transaction, 
 
 
 def _hook(finished: Finished, processor: Processor, status: Status) -> "Callable[[Connection], None] | None":
-    """What is to be called for this end, if anything."""
+    """Returns the hook to call for this end of the job, or None."""
     job, outcome, commit, failed = finished.job, finished.outcome, processor.commit, processor.failed
     if status is Status.COMPLETED and commit and isinstance(outcome, Succeeded):
         return lambda db: commit(db, job, _decoded(outcome))
@@ -121,7 +123,7 @@ def _decoded(outcome: Succeeded) -> object:
 
 
 def queue_is_away(error: BaseException) -> bool:
-    """Outside of the hook: the connection is broken, the server is gone, the pool has none left, or somebody has locked
-    the row. Not the job's fault, and worth trying again."""
+    """An error outside of the hook that is not the job's fault and worth another try: the connection broke, the server
+    is gone, the pool is empty, or another transaction has locked the row."""
     cause = getattr(error, "orig", error)
     return isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError) or is_pool_empty(cause)

@@ -1,4 +1,4 @@
-"""What a worker says of itself: to the roster, to the schedules, and to whoever asks how it is."""
+"""What a worker tells about itself: its row on the roster, the schedules it declares, and its health."""
 
 import os
 import platform
@@ -14,16 +14,16 @@ from snapapp.jobs.worker.slots import Executors
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """What can be said of a worker without asking anybody."""
+    """The state of a worker as far as its process knows it, without a query."""
 
-    held: int  # jobs, running or waiting for a slot
-    claims: bool  # its claiming thread lives
-    beats: bool  # a heartbeat was confirmed within a lease
-    settles: bool  # whatever waited to be written down did not wait for a whole lease
+    held: int  # claimed jobs, running or waiting for a slot
+    claims: bool  # its duties, among them the claim, are scheduled
+    beats: bool  # a heartbeat was confirmed within the last lease_for
+    settles: bool  # no finished attempt has waited for a whole lease to be written down
     last_beat_ms: int | None
-    listens: bool
+    listens: bool  # LISTEN is proven alive
     note: str | None
-    stuck: int  # threads that ignore their deadline
+    stuck: int  # jobs that ignore their deadline
     wants_restart: str | None  # why only a new process helps
 
 
@@ -33,7 +33,7 @@ def member(parts: WorkerParts, executors: Executors) -> Member:
     kinds = {name: executors.kinds_of(name) for name in executors.by_name}
     slots = {name: executor.slots for name, executor in executors.by_name.items()}
     if "process" in slots:
-        # those of a cluster come and go with it: the note says when it is away
+        # the configured number: the slots of a cluster are 0 while it is away, which `note` says
         slots["process"] = settings.children
     return Member(
         id=parts.id,
@@ -45,7 +45,7 @@ def member(parts: WorkerParts, executors: Executors) -> Member:
         queues=settings.queues,
         kinds=parts.registry.kinds(),
         declared=[Declared(its.kind, its.queue, its.max_attempts or settings.max_attempts) for its in parts.registry],
-        slots=sum(slots[name] for name in slots if kinds[name]),  # that can run something
+        slots=sum(slots[name] for name in slots if kinds[name]),  # an executor without kinds runs nothing
         traces=executors.state_file.path,
         rooms={name: {"slots": slots[name], "kinds": kinds[name]} for name in slots},
         membership=settings.membership,
@@ -61,7 +61,7 @@ def declarations(parts: WorkerParts) -> list[Declaration]:
 
 
 def note(parts: WorkerParts, executors: Executors, admission: Admission, *, listens: bool) -> str | None:
-    """What a person should know about it, on the roster and under /actuator/health."""
+    """What a person should know about this worker now, for the roster and /actuator/health; None: nothing."""
     notes = []
     if not listens:
         notes.append("polling: LISTEN is not proven alive")

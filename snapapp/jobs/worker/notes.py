@@ -1,5 +1,5 @@
-"""What jobs say (progress, log lines), kept until its writer has written it, who has a thread and a connection of its
-own: no settle and no job ever waits for a note."""
+"""Notes: the progress and log lines of jobs, kept in memory until a thread with its own connection has written them. So
+neither jobs nor settles ever wait for notes."""
 
 import logging
 import threading
@@ -17,13 +17,13 @@ from snapapp.jobs.retry import pause_after
 from snapapp.jobs.rows import notes
 from snapapp.jobs.rows.database import Line, is_away
 
-_AT_MOST = 20_000  # log lines waiting: with the database away, memory matters more than the newest of them
-_PATIENCE = 0.05  # seconds: it turns many notes into one statement
-_AGAIN = 1.0  # seconds until what could not be written yet is tried again
+_AT_MOST = 20_000  # log lines kept; more are dropped, because memory matters more while the database is away
+_PATIENCE = 0.05  # seconds to wait after the first note, so that one statement writes many
+_AGAIN = 1.0  # seconds until notes that could not be written are tried again
 
 
 @dataclass(slots=True, eq=False)
-class Said:
+class LogEntry:
     """One line of a job's log."""
 
     level: str
@@ -33,24 +33,25 @@ class Said:
 
 @dataclass(slots=True, eq=False)
 class Unwritten:
-    """What one attempt has said, and is not written yet."""
+    """The notes of one attempt that are not in the database yet."""
 
-    lines: list[Said] = field(default_factory=list)
+    lines: list[LogEntry] = field(default_factory=list)
     progress: str | None = None
-    landed: bool | None = None  # has its end landed? None: it runs, or nobody knows yet
+    landed: bool | None = None  # True: the job is settled. False: its lease was lost. None: not settled yet
 
 
 class _Note(NamedTuple):
-    """A line, or (None) the progress, of an attempt, as its writer takes it."""
+    """One log line of an attempt or, when `line` is None, its latest progress."""
 
     job: Job
     landed: bool
-    line: Said | None
+    line: LogEntry | None
     progress: str = ""
 
 
 class Notes:
-    """Written by the jobs' threads and by whoever settles, taken by the writer. The lock is never held over SQL."""
+    """Jobs add notes, settling threads mark attempts as ended, the writer takes and forgets notes, each on its thread.
+    No SQL runs under the lock."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -67,11 +68,11 @@ class Notes:
         with self._lock:
             if self._lines < _AT_MOST:
                 self._lines += 1
-                self._by_job.setdefault(job, Unwritten()).lines.append(Said(level, message, monotonic()))
+                self._by_job.setdefault(job, Unwritten()).lines.append(LogEntry(level, message, monotonic()))
         self.news.set()
 
     def ended(self, jobs: Iterable[Job], *, landed: bool) -> None:
-        """Told before the jobs are off our hands. Nearly always there is nothing to do."""
+        """Called just before the jobs leave HeldJobs. Nearly always they have no notes waiting."""
         if not self._by_job:
             return
         with self._lock:
@@ -81,7 +82,8 @@ class Notes:
         self.news.set()
 
     def take(self) -> list[_Note]:
-        """All that is to be written now, each attempt's in the order in which it was said. It stays here as well."""
+        """Returns all notes to write now, each attempt's in order. They stay here until `forget`. Left out are notes of
+        attempts that lost their lease: another attempt owns the job."""
         with self._lock:
             notes = []
             for job, unwritten in self._by_job.items():
@@ -93,8 +95,8 @@ class Notes:
             return notes
 
     def forget(self, done: Sequence[_Note], is_held: Callable[[Job], bool]) -> bool:
-        """What was written, what attempts said that lost their lease, and what a thread says that an attempt has left
-        behind. False: something has to wait."""
+        """Drops the notes in `done`, those of attempts that lost their lease, and those of a thread that goes on after
+        its attempt was settled. False: some notes still wait."""
         lines = {note.line for note in done if note.line}
         progress = {note.job: note.progress for note in done if note.line is None}
         with self._lock:
@@ -110,7 +112,7 @@ class Notes:
 
 
 class NotesWriter:
-    """`write` may be called once, by a test, without the thread."""
+    """A test may call `write` without the thread."""
 
     def __init__(self, worker: str, notes: Notes, line: Line, events: Events, is_held: Callable[[Job], bool]) -> None:
         self._worker = worker
@@ -125,7 +127,7 @@ class NotesWriter:
         self._thread.start()
 
     def stop(self, timeout: float) -> None:
-        """Returns when all is written, or the time is over."""
+        """Returns when all notes are written, or after `timeout` seconds."""
         self._stopping.set()
         self._notes.news.set()
         if self._thread.is_alive():
@@ -148,7 +150,7 @@ class NotesWriter:
                 self._notes.news.set()
 
     def write(self) -> bool:
-        """False: something has to wait, for the end of its attempt or for whoever has locked the row."""
+        """False: some notes must wait, because their row is locked or not yet as they expect it."""
         taken = self._notes.take()
         lines, progress = [note for note in taken if note.line], [note for note in taken if note.line is None]
         done: list[_Note] = []
@@ -162,7 +164,7 @@ class NotesWriter:
         return all_is_written
 
     def _in_parts(self, write: Callable[[list[_Note]], list[_Note]], taken: list[_Note], done: list[_Note]) -> None:
-        """One note that PostgreSQL refuses must not hold up the others: it is found by halving, and given up."""
+        """Writes notes in parts. A part that PostgreSQL refuses is halved until the bad note is found and dropped."""
         parts = [taken] if taken else []
         while parts:
             part = parts.pop()
@@ -200,9 +202,10 @@ def _write_lines(db: notes.Db, part: list[_Note]) -> list[_Note]:
 
 def _write_progress(db: notes.Db, part: list[_Note]) -> list[_Note]:
     written = notes.progress(db, {_lease_of(note): note.progress for note in part})
-    return [note for note in part if note.job.id in written or note.landed]  # a landed one is worth one try
+    # progress of a job that has ended is tried once: its row may stay locked or be gone
+    return [note for note in part if note.job.id in written or note.landed]
 
 
 def _lease_of(note: _Note) -> Lease:
     job_id, lease_seq = note.job.lease
-    return Lease(job_id, lease_seq + 1 if note.landed else lease_seq)
+    return Lease(job_id, lease_seq + 1 if note.landed else lease_seq)  # the settle has raised lease_seq by one

@@ -1,4 +1,4 @@
-"""What a worker is made from and its parts share. Whatever changes says itself who writes it."""
+"""The objects that the parts of a worker share. Each mutable one says in its own class which thread writes it."""
 
 import uuid
 from collections.abc import Callable
@@ -29,17 +29,17 @@ _CONTEXT_EVENTS = {contexts.ENTERED: names.TENANT_CONTEXT, contexts.VALIDATED: n
 
 @dataclass(slots=True, kw_only=True)
 class WorkerParts:
-    """Made by the runtime, one for each worker; nothing in it is replaced."""
+    """Built by the runtime, once for each worker. No field is assigned again."""
 
     settings: JobsSettings
     registry: Registry
     connect: Connect
     transaction: Transaction  # in which a job is settled and its hook runs
-    lent: "Callable[[], Engine]"  # of the connections that jobs borrow
+    lent: "Callable[[], Engine]"  # the pool of the connections that jobs borrow
     events: Events
     web_priority: WebPriority
     context: contexts.Hook | None
-    # fresh at each start: a name that survives a restart keeps the dead one's jobs alive
+    # new at each start: with an id that survives a restart, the new process would keep its dead predecessor's leases
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     counts: Counts = field(default_factory=Counts)
     notes: Notes = field(default_factory=Notes)
@@ -51,7 +51,7 @@ class WorkerParts:
 
     def __post_init__(self) -> None:
         self.held_jobs = HeldJobs(self.settings.lease_for, self.settings.beat_every)
-        self.within = contexts.Within(self.context, self._tell_context)
+        self.within = contexts.Within(self.context, self._report_context)
         self.connections = JobConnections(self.lent, self.settings.job_connections, self.within)
 
     def line(self, purpose: str) -> Line:
@@ -61,7 +61,7 @@ class WorkerParts:
         self.events.complain(self.id, doing, error)
 
     def facts(self, job: Job) -> dict[str, Any]:
-        """What the events of an attempt have in common."""
+        """The fields that all events of an attempt have."""
         return {
             "worker_id": self.id,
             "job_id": job.id,
@@ -71,7 +71,7 @@ class WorkerParts:
             "request_id": job.request_id,
         }
 
-    def _tell_context(self, job: Job, step: str) -> None:
+    def _report_context(self, job: Job, step: str) -> None:
         self.counts.add_context(failed=step == contexts.FAILED, entered=step == contexts.VALIDATED)
         name = _CONTEXT_EVENTS.get(step)
         if name and self.events.hears(name):

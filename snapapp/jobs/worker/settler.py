@@ -25,17 +25,17 @@ from snapapp.jobs.rows import settle
 from snapapp.jobs.rows.database import Db, is_away, waited_in_vain
 from snapapp.jobs.worker.parts import WorkerParts
 
-_AT_MOST = 1000  # in one statement
+_AT_MOST = 1000  # jobs in one statement
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds before a row that somebody has locked is tried again
 
 
 class _Part(NamedTuple):
-    """What one statement writes down, and what is known from trying before."""
+    """Attempts that one statement settles, and what earlier tries have shown about them."""
 
     batch: list[Finished]
-    was_unsure: bool = False  # the connection was lost on the way: it may have landed
-    is_in_plain_words: bool = False  # what the attempt has left was refused
-    pause: float = 0.0  # seconds for which it was set aside, because its rows were locked
+    was_unsure: bool = False  # an earlier try lost its connection, perhaps after its COMMIT
+    is_in_plain_words: bool = False  # PostgreSQL refused its result or error text, which is left out now
+    pause: float = 0.0  # seconds it was last set aside, because other transactions had locked its rows
 
 
 class Settler:
@@ -51,13 +51,13 @@ class Settler:
         self._parts = parts
         self._line = parts.line("settle")
         self._on_settled = on_settled
-        self._on_due_in = on_due_in  # a job of ours comes back in so many seconds
+        self._on_due_in = on_due_in  # told in how many seconds a job that we settled is due again
         self._finished: deque[Finished] = deque()
-        self._locked: list[tuple[float, _Part]] = []  # when they come again; the thread's, as all that follows
-        self._since: float | None = None  # it has tried to write this down, and nothing was written; read by others
+        self._locked: list[tuple[float, _Part]] = []  # each with the time of its next try; the thread's own
+        self._since: float | None = None  # since when the thread has failed to write; read by others
         self._bell = threading.Event()
         self._stopping = threading.Event()
-        self._gone = threading.Event()  # set when nobody waits for us any more
+        self._gone = threading.Event()  # set when `stop` has stopped waiting: the thread must end
         self._thread = threading.Thread(target=self._run, name="settler", daemon=True)
 
     def start(self) -> None:
@@ -69,7 +69,7 @@ class Settler:
             self._bell.set()
 
     def stop(self, timeout: float) -> None:
-        """Returns when everything is written down, or the time is over (the leases then end by themselves)."""
+        """Returns when every attempt is written down, or after `timeout` seconds: then the other leases run out."""
         self._stopping.set()
         self._bell.set()
         if self._thread.is_alive():
@@ -80,7 +80,7 @@ class Settler:
 
     @property
     def stands_still_for(self) -> float:
-        """Seconds for which something has waited and nothing was written."""
+        """Seconds since anything was last written, while attempts wait to be written; 0 when none waits."""
         since = self._since
         return 0.0 if since is None else monotonic() - since
 
@@ -101,7 +101,8 @@ class Settler:
         return [take() for _ in range(min(len(self._finished), _AT_MOST))]
 
     def _write_down(self, parts: list[_Part]) -> None:
-        """Finished results wait while the database is away; they still land if nobody took over."""
+        """Tries until all parts are written. While the database is away they wait, and land later unless another worker
+        has taken the jobs by then."""
         failures, self._since = 0, monotonic()
         while parts:
             part = parts.pop()
@@ -116,12 +117,13 @@ class Settler:
                     parts.append(part._replace(was_unsure=True))
                     self._gone.wait(pause_after(failures))
                     continue
-                parts += self._after(error, part)
+                parts += self._parts_after_error(error, part)
             failures, self._since = 0, monotonic()
         self._since = None
 
-    def _after(self, error: Exception, part: _Part) -> list[_Part]:
-        """What to write next: one row that PostgreSQL refuses, or that takes too long, must not hold up the others."""
+    def _parts_after_error(self, error: Exception, part: _Part) -> list[_Part]:
+        """Returns what to try instead of the failed part. A row that PostgreSQL refuses, or whose lock it waited for in
+        vain, must not hold up the others, so a batch is halved until that row is alone."""
         if len(part.batch) > 1:
             middle = len(part.batch) // 2
             return [part._replace(batch=part.batch[middle:]), part._replace(batch=part.batch[:middle])]
@@ -137,7 +139,7 @@ class Settler:
         return [part._replace(batch=[plain], is_in_plain_words=True)]
 
     def _give_up(self, finished: Finished, error: Exception) -> None:
-        """Its lease ends by itself. Who kept beating for it would hold it for ever."""
+        """Stops holding a job whose end cannot be written: without beats its lease runs out and it is recovered."""
         job = finished.job
         why = f"{type(error).__name__}: {error}"
         self._parts.events.emit(
@@ -148,7 +150,7 @@ class Settler:
     # --- rows that somebody has locked ------------------------------------------------------------------------
 
     def _set_aside(self, batch: list[Finished], part: _Part) -> None:
-        """They come again by themselves, less and less often, and never together with others that would wait."""
+        """Tries the batch again later, at growing intervals, apart from new batches, which its locks would delay."""
         if batch:
             pause = min(_LONGEST_PAUSE, 2 * part.pause or _FIRST_PAUSE)
             self._locked.append((monotonic() + pause, part._replace(batch=batch, pause=pause)))
@@ -167,7 +169,7 @@ class Settler:
     # --- a part of a batch ------------------------------------------------------------------------------------
 
     def _settle(self, part: _Part) -> None:
-        """A lost connection raises, and the part comes again."""
+        """Raises when the connection is lost; the caller then tries the part again."""
         batch = part.batch
         if type(batch[0].outcome) is Dropped:
             self.account(batch, None)
@@ -176,11 +178,11 @@ class Settler:
             allowed = self._parts.settings.max_interruptions
             landed, locked = settle.settle_batch(db, batch, interruptions_allowed=allowed, is_second_try=part.pause > 0)
             missing = [one for one in batch if one.job.id not in landed] if len(landed) < len(batch) else []
-            known = self._landed_already(db, missing) if part.was_unsure else {}
+            settled_before = self._landed_already(db, missing) if part.was_unsure else {}
         if type(batch[0].outcome) is Succeeded:
             self._parts.pace.learn(batch)
         self._set_aside([one for one in missing if one.job.id in locked], part)
-        ended = landed | known
+        ended = landed | settled_before
         for status in {*ended.values()}:
             self.account([one for one in batch if ended.get(one.job.id) is status], status)
         if lost := [one for one in missing if one.job.id not in locked and one.job.id not in ended]:
@@ -188,18 +190,19 @@ class Settler:
         self._on_settled()
 
     def _landed_already(self, db: Db, missing: Sequence[Finished]) -> dict[int, Status]:
-        """A connection was lost on the way, perhaps after the commit: so they may have landed before."""
-        found = {one.job.id: settle.landed_already(db, one.job.lease) for one in missing}
-        return {job_id: status for job_id, status in found.items() if status}
+        """Finds the jobs that an earlier try has settled: its connection was lost, perhaps only after the COMMIT."""
+        statuses = {one.job.id: settle.landed_already(db, one.job.lease) for one in missing}
+        return {job_id: status for job_id, status in statuses.items() if status}
 
     def settled_elsewhere(self, finished: Finished, status: Status | None) -> None:
-        """For those who settle on their own slot, with a hook."""
+        """Accounts for a job that its own slot has settled, together with a hook."""
         self._parts.pace.learn([finished])
         self.account([finished], status)
         self._on_settled()
 
     def account(self, batch: Sequence[Finished], status: Status | None) -> None:
-        """The jobs are off our hands: count them and tell whoever listens. All of them ended alike."""
+        """Stops holding the jobs, counts them and emits their events. `status` is the one that all of them ended with;
+        None: their leases are lost."""
         self._parts.notes.ended((one.job for one in batch), landed=status is not None)
         for one in batch:
             self._parts.held_jobs.remove(one.job)
@@ -213,9 +216,9 @@ class Settler:
         for one in batch:
             if isinstance(one.outcome, Retried | Snoozed):
                 self._on_due_in(one.outcome.delay.total_seconds())
-            self._tell(one, status)
+            self._emit_end(one, status)
 
-    def _tell(self, finished: Finished, status: Status | None) -> None:
+    def _emit_end(self, finished: Finished, status: Status | None) -> None:
         job, outcome, ran_for = finished
         is_interrupted = isinstance(outcome, Interrupted) and status is Status.PENDING
         name, level = _INTERRUPTED if is_interrupted else _EVENTS[status]
@@ -247,15 +250,15 @@ _INTERRUPTED = (events.JOB_INTERRUPTED, logging.WARNING)
 
 
 def _parts(batch: list[Finished]) -> list[_Part]:
-    """One statement writes down successes, another one all other ends, and of those that are dropped nothing is."""
-    sorts: dict[type, list[Finished]] = {object: [], Dropped: [], Succeeded: []}  # the last one is written first
+    """Groups a batch: one statement settles successes, another all other ends, and dropped attempts need none."""
+    sorts: dict[type, list[Finished]] = {object: [], Dropped: [], Succeeded: []}  # the last group is written first
     for one in batch:
         sorts.get(type(one.outcome), sorts[object]).append(one)
     return [_Part(part) for part in sorts.values() if part]
 
 
 def _merged(parts: list[_Part]) -> list[_Part]:
-    """As few parts as can be: those that are alike together."""
+    """Joins the parts that can be settled by the same statement."""
     alike: dict[tuple[bool, bool, bool], _Part] = {}
     for part in parts:
         key = type(part.batch[0].outcome) is Succeeded, part.was_unsure, part.is_in_plain_words
@@ -267,8 +270,8 @@ def _merged(parts: list[_Part]) -> list[_Part]:
 
 
 def _in_plain_words(finished: Finished, error: Exception) -> Finished | None:
-    """What PostgreSQL will hardly refuse, where the attempt has left something that it does; None: there is nothing
-    simpler to say. The words of the error are left out, which may quote what was refused."""
+    """Replaces the result or error text that PostgreSQL may have refused by a plain sentence; None: the outcome has
+    neither. PostgreSQL's message is left out, because it may quote the refused text."""
     why = f"could not be stored: {type(error).__name__}"
     match finished.outcome:
         case Succeeded():

@@ -1,4 +1,5 @@
-"""What a slot does with a job: begins it if it may, runs it, concludes it. Opens the executors that the kinds need."""
+"""What a slot does with a job: starts it if it still may, runs it, concludes it. Opens the executors that the kinds
+need."""
 
 import asyncio
 import threading
@@ -32,15 +33,15 @@ from snapapp.jobs.worker.settler import Settler
 from snapapp.jobs.worker.watchdog import Watchdog
 
 T = TypeVar("T")
-Run = Callable[[Job, Processor], Outcome | None]  # None: it took so long that somebody else has concluded the job
+Run = Callable[[Job, Processor], Outcome | None]  # None: the job ran too long, and the watchdog has concluded it
 
-_BESIDE_THE_LOOP = 4  # threads for hooks of coroutines and for what they need before they begin
-_QUICK = 0.001  # seconds: a kind for which two looks at the thread's clock, 1 µs, are much
-_REST = 0.01  # seconds in which a slot then measures no other of that kind
+_BESIDE_THE_LOOP = 4  # threads: for the hooks of coroutine jobs, and to prepare such jobs
+_QUICK = 0.001  # seconds: for jobs shorter than this, reading the thread's CPU clock twice (1 µs) costs noticeably
+_REST = 0.01  # seconds for which a slot then measures no other job of that kind
 
 
 class Executors:
-    """All the executors of a worker. `by_name` and `executor_of` are what the claimer sees of them."""
+    """All the executors of a worker. The claimer sees only `by_name` and `executor_of`."""
 
     def __init__(self, parts: WorkerParts, settler: Settler, line: Line, on_free: Callable[[], None]) -> None:
         settings, registry = parts.settings, parts.registry
@@ -53,23 +54,23 @@ class Executors:
         self._processors = {one.kind: one for one in registry}
         self.executor_of: dict[str, str] = {one.kind: one.executor for one in registry}
         self._guard = Guard()
-        self._watchdog = Watchdog(parts, line, self._conclude_without)
+        self._watchdog = Watchdog(parts, line, self._conclude_given_up)
         self._begin = Begin(parts, settler, self._closed)
         self._conclusion = Conclusion(parts, settler, self._watchdog, self._wait, self._closed)
-        # for the loop, which must not wait; not its own threads, which jobs may fill with what hangs
+        # The event loop must not block. Its own thread pool may be full of jobs' hanging asyncio.to_thread calls.
         self._beside_the_loop = ThreadPoolExecutor(_BESIDE_THE_LOOP, "beside-the-loop")
         self.by_name = self._open(settings)
 
     def _open(self, settings: JobsSettings) -> dict[str, Executor]:
         """Only the executors that some kind needs: a thread costs memory, a child costs much."""
-        wanted = set(self.executor_of.values())
-        threads = settings.concurrency if "thread" in wanted else 0
-        children = settings.children if "process" in wanted else 0
-        commands = settings.commands if "command" in wanted else 0
-        coroutines = settings.async_concurrency if "async" in wanted else 0
+        executors_needed = set(self.executor_of.values())
+        threads = settings.concurrency if "thread" in executors_needed else 0
+        children = settings.children if "process" in executors_needed else 0
+        commands = settings.commands if "command" in executors_needed else 0
+        coroutines = settings.async_concurrency if "async" in executors_needed else 0
         slots = threads + children + commands
-        given = settings.membership.state_file if settings.membership else None
-        self.state_file = StateFile.open(given) if given else StateFile.make()
+        state_file_path = settings.membership.state_file if settings.membership else None
+        self.state_file = StateFile.open(state_file_path) if state_file_path else StateFile.make()
         self.state_file.use(slots + coroutines)
         self._free_marks = [self.state_file.marker(slots + one) for one in range(coroutines)]
         executors: dict[str, Executor] = {}
@@ -77,9 +78,9 @@ class Executors:
             works = [self._work(slot, self._in_thread(slot)) for slot in range(threads)]
             self._watchdog.threads = executors["thread"] = ThreadExecutor(threads, works, self._on_free)
         if children:
-            in_children = [one.function for one in self._processors.values() if one.executor == "process"]
-            wanted_there = [*in_children, self._parts.within.hook] if self._parts.within.hook else in_children
-            modules = sorted({function.__module__ for function in wanted_there})
+            processors = [one.function for one in self._processors.values() if one.executor == "process"]
+            called_there = [*processors, self._parts.within.hook] if self._parts.within.hook else processors
+            modules = sorted({function.__module__ for function in called_there})
             executors["process"] = self._children(settings, tuple(modules), first_mark=threads)
         if commands:
             command.sweep()
@@ -98,12 +99,12 @@ class Executors:
         return sorted(kind for kind, executor in self.executor_of.items() if executor == name)
 
     def hand_back(self, name: str) -> None:
-        """What waits in an executor for a slot goes back to the queue, as if nobody had claimed it."""
+        """Gives jobs that wait in an executor for a slot back to the queue, as if they had never been claimed."""
         for job in self.by_name[name].take_back():
             self._settler.put(Finished(job, Interrupted(), None))
 
     def interrupt(self, job: Job, reason: JobsError) -> None:
-        """Asks a job to stop, and makes it stop where its executor can."""
+        """Asks a job to stop, and forces it where its executor can (a child process is killed, a thread cannot be)."""
         job.stop = reason
         self._parts.connections.revoke(job, reason)
         self.by_name[self.executor_of[job.kind]].interrupt(job, reason)
@@ -119,7 +120,7 @@ class Executors:
 
     @property
     def stuck(self) -> list[Job]:
-        """Jobs that take too long, and that nobody can end."""
+        """Jobs that ran past their deadline and cannot be ended."""
         return self._watchdog.stuck
 
     @property
@@ -129,7 +130,8 @@ class Executors:
     # --- one job ----------------------------------------------------------------------------------------------
 
     def _work(self, mark_at: int, run: Run, reserve: Reserve | None = None) -> Work:
-        """The hot path: whatever can be looked up before, is."""
+        """Returns the function that runs jobs on one slot. It is the hot path, so lookups are done here, once. That
+        function returns False when its slot has been given to another thread."""
         mark, processors = self.state_file.marker(mark_at), self._processors
         hears, emit = self._events.hears, self._events.emit
         give_way = self._parts.web_priority.give_way
@@ -137,7 +139,7 @@ class Executors:
         def work(job: Job) -> bool:
             give_way()
             try:
-                if not self._begin.may(job, reserve):
+                if not self._begin.prepare_and_start(job, reserve):
                     return True
                 processor = processors[job.kind]
                 mark(job.id, job.deadline or 0.0)
@@ -150,7 +152,7 @@ class Executors:
                     self._conclusion.write(job, processor, outcome)
                 elif not self._watchdog.takes_its_slot_back(job):
                     return False
-            except BaseException as error:  # noqa: BLE001 - a slot's outermost edge: the job ends by its lease
+            except BaseException as error:  # noqa: BLE001 - a slot's outermost edge: the job's lease runs out
                 self._conclusion.let_go(job, error)
             if tracing.tracer is not None:
                 tracing.tracer.rests()
@@ -162,11 +164,11 @@ class Executors:
     async def _work_async(self, job: Job) -> None:
         mark, task = self._free_marks.pop(), asyncio.current_task()
         assert task
-        concluding = False  # a thread does that, and goes on when this task is cancelled
+        is_concluding = False  # a thread concludes the job, and goes on when this task is cancelled
         try:
-            if job.payload_json is None and not await self._beside(self._begin.is_prepared, job):
+            if job.payload_json is None and not await self._beside(self._begin.prepare, job):
                 return
-            if not self._begin.begins(job):
+            if not self._begin.start(job):
                 return
             processor = self._processors[job.kind]
             mark(job.id, job.deadline or 0.0)
@@ -177,28 +179,28 @@ class Executors:
             timeout = (job.deadline or 0.0) - (job.started_at or 0.0)
             self._watchdog.awaiting[job] = task
             outcome = await attempt.run_async(job, processor, self._wait, timeout, self._parts.within or None)
-            self._end_what_is_left(job)
-            if self._watchdog.awaiting.pop(job, None) is None:
+            self._revoke_connections_left(job)
+            if self._watchdog.awaiting.pop(job, None) is None:  # the watchdog has given the job up and concluded it
                 self._watchdog.takes_its_slot_back(job)
                 return
-            concluding = True
+            is_concluding = True
             if finish.needs_a_hook(processor, outcome):
                 await self._beside(self._conclusion.write, job, processor, outcome)
             else:
                 self._conclusion.write(job, processor, outcome)
         except BaseException as error:  # noqa: BLE001 - the task's outermost edge
-            self._parts.complain("work", error) if concluding else self._conclusion.let_go(job, error)
+            self._parts.complain("work", error) if is_concluding else self._conclusion.let_go(job, error)
         finally:
             self._watchdog.awaiting.pop(job, None)
             mark(0, 0.0)
             self._free_marks.append(mark)
 
-    async def _beside(self, call: Callable[..., T], *given: object) -> T:
-        future = asyncio.get_running_loop().run_in_executor(self._beside_the_loop, call, *given)
+    async def _beside(self, call: Callable[..., T], *arguments: object) -> T:
+        future = asyncio.get_running_loop().run_in_executor(self._beside_the_loop, call, *arguments)
         return await asyncio.shield(future)
 
-    def _end_what_is_left(self, job: Job) -> None:
-        """An attempt that is over may have left a thread behind, in the middle of a statement."""
+    def _revoke_connections_left(self, job: Job) -> None:
+        """The attempt is over, but a thread it started may still be in the middle of a statement."""
         if job in self._parts.connections.loans:
             self._parts.connections.revoke(job, job.stop or LeaseLost(f"the attempt at job {job.id} is over"))
 
@@ -221,18 +223,18 @@ class Executors:
                     is_quick = now - (job.started_at or 0.0) < _QUICK
                     unmeasured_until[job.kind] = now + _REST if is_quick else 0.0
                 if loans:
-                    self._end_what_is_left(job)
+                    self._revoke_connections_left(job)
             finally:
-                is_still_ours = running.pop(job, None) is not None
-            return outcome if is_still_ours else None
+                concludes_itself = running.pop(job, None) is not None
+            return outcome if concludes_itself else None
 
         return run
 
     def _in_group(self, runner: Runner) -> Run:
         def run(job: Job, processor: Processor) -> Outcome:
             try:
-                payloads.fit(job, processor.function)  # for its hooks, which run here
-            except Exception as error:  # noqa: BLE001 - a type whose name is not known, too
+                payloads.fit(job, processor.function)  # the kind's hooks run in this process and read the typed payload
+            except Exception as error:  # noqa: BLE001 - resolving the payload's type may raise anything
                 return (
                     attempt.over(job, processor)
                     if job.exhausted
@@ -247,7 +249,7 @@ class Executors:
         if settings.compute is None:
             started = [Child(modules, settings, self._guard, self._parts.within) for _ in range(settings.children)]
             return self._runner_executor(started, "child", first_mark)
-        from snapapp.jobs.compute import executor  # Dask takes 20 MB, and is an extra
+        from snapapp.jobs.compute import executor  # imported only here: Dask is an extra and takes 20 MB
 
         return executor.opened(
             settings,
@@ -265,7 +267,8 @@ class Executors:
     def _works(self, runners: Sequence[Runner], first_mark: int) -> list[Work]:
         return [self._work(first_mark + n, self._in_group(one), one.reserve) for n, one in enumerate(runners)]
 
-    def _conclude_without(self, job: Job, late: JobTimeout) -> None:
+    def _conclude_given_up(self, job: Job, late: JobTimeout) -> None:
+        """Called by the watchdog in place of the thread or coroutine that ignores its deadline."""
         processor = self._processors[job.kind]
         try:
             self._conclusion.write(job, processor, attempt.judge(job, job.stop or late, processor.wait or self._wait))

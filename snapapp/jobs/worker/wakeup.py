@@ -1,4 +1,4 @@
-"""Hears NOTIFY and passes it on. Waking is fast, never needed: everything works, slower, while this is deaf."""
+"""Hears NOTIFY and wakes the claim. It only saves time: without it the claim polls, and every job is still found."""
 
 import selectors
 import socket
@@ -19,7 +19,8 @@ CANCEL_CHANNEL = "snapapp_cancel"
 
 
 class Listener:
-    """A thread with a connection that LISTENs. `is_alive` is proven by our own pings coming back."""
+    """A thread with a connection that LISTENs. Every beat sends a ping to our own channel: as long as pings arrive,
+    LISTEN works."""
 
     def __init__(
         self, parts: WorkerParts, *, on_work: Callable[[str | None], None], on_cancel: Callable[[], None]
@@ -28,13 +29,13 @@ class Listener:
         self._on_work = on_work
         self._on_cancel = on_cancel
         self._deaf_after = 2.5 * parts.settings.beat_every.total_seconds()
-        self._heard_at: float | None = None  # written by our thread only
+        self._heard_at: float | None = None  # monotonic; written by this thread only
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="listener", daemon=True)
 
     @property
     def is_alive(self) -> bool:
-        """Have we heard anything, our own pings included, within the time that two of them take?"""
+        """Did any notification arrive within the last two and a half beats? Our own pings count."""
         return self._heard_at is not None and monotonic() - self._heard_at < self._deaf_after
 
     def start(self) -> None:
@@ -56,10 +57,10 @@ class Listener:
             try:
                 with self._parts.connect("listen") as connection:
                     self._subscribe(connection)
-                    self._on_work(None)  # whatever was said before we listened
+                    self._on_work(None)  # notifications from before are lost: the claim must look at everything
                     self._listen(connection)
             except Exception as error:  # noqa: BLE001 - a thread's outermost edge
-                # a connection on which nothing was heard, not even our ping, is no reason to try again at once
+                # a connection that did not even deliver our own ping counts as one more failure in a row
                 failures = 1 if self._heard_at else failures + 1
                 self._heard_at = None
                 self._parts.complain("listen", error)
@@ -68,10 +69,10 @@ class Listener:
     def _subscribe(self, connection: psycopg.Connection[Row]) -> None:
         for channel in (JOB_CHANNEL, CANCEL_CHANNEL, channel_of(self._parts.id)):
             connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
-        connection.execute("SELECT pg_notify(%s, 'ping')", [channel_of(self._parts.id)])  # the first proof; beats go on
+        connection.execute("SELECT pg_notify(%s, 'ping')", [channel_of(self._parts.id)])  # later pings come with beats
 
     def _listen(self, connection: psycopg.Connection[Row]) -> None:
-        """Waits on the socket itself, so that idle costs neither statements nor wake-ups."""
+        """Waits on the socket itself: without notifications this costs no statement and hardly a wake-up."""
         raw = connection.pgconn
         listening_since = monotonic()
         with selectors.DefaultSelector() as selector:  # select() cannot see a file descriptor above 1023

@@ -1,5 +1,6 @@
-"""Watches the clock over attempts that nobody can kill: says what they are doing when most of their time has passed,
-takes the job from whoever ignores its deadline, and reports what only a new process helps against."""
+"""Watches the deadlines of attempts on threads and coroutines, which cannot be killed: records what an attempt is doing
+when most of its time has passed, gives up a job that ignores its deadline, and asks for a new process when too many
+hang."""
 
 import asyncio
 import threading
@@ -16,29 +17,30 @@ from snapapp.jobs.model import Job
 from snapapp.jobs.rows.database import Line
 from snapapp.jobs.worker.parts import WorkerParts
 
-_PATIENCE = 1.0  # seconds in which a job in a thread may still notice that its time is over
-_PATIENCE_WITH_COROUTINES = 5.0  # likewise: they may have to clean up, and others may hold up their loop
-_PATIENCE_WITH_SLOTS = 90.0  # that do what has limits of its own: hooks 30 s, programs the job's, their start 30 s
+_PATIENCE = 1.0  # seconds after its deadline in which a job on a thread may still end by itself
+_PATIENCE_WITH_COROUTINES = 5.0  # likewise for a coroutine: it may clean up, and other coroutines may hold up its loop
+_PATIENCE_WITH_SLOTS = 90.0  # seconds for hooks (limit 30 s), programs (limit: the job's) and their start (30 s)
 _LOOK_EVERY = 0.25  # seconds
 
 
 class Watchdog:
-    """Whoever takes a job out of `running` or `awaiting` concludes it: its own thread or task, or we."""
+    """A job is concluded by the one that removes it from `running` or `awaiting`: its own thread or task, or the
+    watchdog."""
 
     def __init__(self, parts: WorkerParts, line: Line, conclude: Callable[[Job, JobTimeout], None]) -> None:
         self._parts = parts
         self._max_stuck = parts.settings.max_stuck or parts.settings.concurrency
-        self._line = line  # to look at the statements of jobs that take too long
+        self._line = line  # for the server's view of the statements of late jobs
         self._conclude = conclude
-        self.threads: ThreadExecutor  # set before the start, where there are such jobs
-        self.coroutines: AsyncExecutor  # likewise
-        self.running: dict[Job, int] = {}  # jobs in threads -> slot; written there
-        self.awaiting: dict[Job, asyncio.Task[Any]] = {}  # jobs on the loop; written there
-        self._boxed: set[Job] = set()  # of both, those whose black box was written; by us
-        self._stuck: dict[Job, bool] = {}  # jobs that were given up and still hang -> has their slot another thread?
-        self._expected: dict[Job, float] = {}  # in a hook or in a process of its own -> when its slot is to be back
-        self._overdue: set[Job] = set()  # of those; written by us, and by the slot that is back
-        self._holds_the_loop: Job | None = None  # the last one that was given up while it did; written by us
+        self.threads: ThreadExecutor  # set before the start, where some kind runs on threads
+        self.coroutines: AsyncExecutor  # likewise, on the event loop
+        self.running: dict[Job, int] = {}  # job on a thread -> its slot; written by that thread
+        self.awaiting: dict[Job, asyncio.Task[Any]] = {}  # job on the loop -> its task; written by that task
+        self._reported: set[Job] = set()  # those of both whose late report was written; used by the watchdog's thread
+        self._stuck: dict[Job, bool] = {}  # job given up and still hanging -> did its slot get another thread?
+        self._expected: dict[Job, float] = {}  # job in a hook or a process -> when its slot should be free
+        self._overdue: set[Job] = set()  # jobs of _expected past that time; added here, removed by their slot
+        self._holds_the_loop: Job | None = None  # the last job given up while it blocked the event loop
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="watchdog", daemon=True)
 
@@ -52,18 +54,18 @@ class Watchdog:
 
     @property
     def stuck(self) -> list[Job]:
-        """Jobs that were given up, and whose threads or coroutines are still at it; and those whose slots do not come
-        back from a hook, or from computing what to run."""
+        """Jobs that were given up while their thread or coroutine goes on, and jobs whose slot does not return from a
+        hook or from a function that computes a command."""
         return [*self._stuck, *self._overdue.copy()]
 
     @property
     def is_worn_out(self) -> bool:
-        """So many hang, or one that lets no other coroutine run, that only a new process helps."""
+        """True when only a new process helps: too many jobs hang, or one of them blocks the event loop."""
         return len(self.stuck) >= self._max_stuck or self._holds_the_loop in self._stuck
 
     @contextmanager
     def expecting(self, job: Job, deadline: float) -> Iterator[None]:
-        """Around what has limits of its own, so that what outlives even those is seen."""
+        """Wraps work that enforces its own time limits (hooks, processes), to notice when it outlasts even those."""
         self._expected[job] = deadline + _PATIENCE_WITH_SLOTS
         try:
             yield
@@ -72,7 +74,8 @@ class Watchdog:
             self._overdue.discard(job)
 
     def takes_its_slot_back(self, job: Job) -> bool:
-        """It is back after all. What it brings is dropped; is the slot still its own?"""
+        """Called by the thread or task of a job that was given up, when it ends at last: its result is dropped. Returns
+        whether the slot is still its own."""
         after = monotonic() - (job.deadline or 0.0)
         back = JobTimeout(f"{job.kind} job {job.id} ended {after:.0f} s after its deadline; its result was dropped")
         self._parts.complain("run", back)
@@ -81,27 +84,27 @@ class Watchdog:
     # --- looks ------------------------------------------------------------------------------------------------
 
     def look_for_late(self) -> None:
-        """Says of jobs on threads and on the loop, once, what they are doing when most of their time has passed."""
-        late = [*self._late()]
-        for job, told in late:
-            late_report.put_down(job, "its stack", told)
+        """Writes one report for each job that has used most of its time: what its thread or coroutine is doing."""
+        late = [*self._newly_late()]
+        for job, report in late:
+            late_report.put_down(job, "its stack", report)
         for job, _ in late:
             if job.backends:
                 with self._line.connection() as db:
                     late_report.put_down(job, "its SQL", late_report.of_backends(db, job.backends))
 
-    def _late(self) -> Iterator[tuple[Job, str]]:
+    def _newly_late(self) -> Iterator[tuple[Job, str]]:
         now, running, awaiting = monotonic(), dict(self.running), dict(self.awaiting)
-        self._boxed &= running.keys() | awaiting.keys()
-        late = {job for job in (*running, *awaiting) if now >= late_report.opens_at(job)} - self._boxed
-        self._boxed |= late
+        self._reported &= running.keys() | awaiting.keys()
+        late = {job for job in (*running, *awaiting) if now >= late_report.opens_at(job)} - self._reported
+        self._reported |= late
         for job in late:
             if job in awaiting:
                 yield job, late_report.of_task(awaiting[job], self.coroutines.ident)
                 continue
-            told = late_report.of_thread(self.threads.ident(running[job]))
-            if job in self.running:  # else its thread is with another one by now
-                yield job, told
+            report = late_report.of_thread(self.threads.ident(running[job]))
+            if job in self.running:  # otherwise its thread has moved on, and the stack is another job's
+                yield job, report
 
     def look_for_overdue(self) -> None:
         now = monotonic()
@@ -109,7 +112,7 @@ class Watchdog:
             if job.deadline is None or now <= job.deadline:
                 continue
             if job in self._parts.connections.loans:
-                self._parts.connections.revoke(job, _late(job))
+                self._parts.connections.revoke(job, _ran_too_long(job))
             if now > job.deadline + _PATIENCE:
                 self._give_up(job, slot)
         for job, task in list(self.awaiting.items()):
@@ -117,15 +120,15 @@ class Watchdog:
                 self._give_up_coroutine(job, task)
 
     def look_for_slots(self) -> None:
-        """Nobody can take such a slot from its thread: what it does must not be done twice. A person is told."""
+        """Reports slots that a hook or a process holds too long. They are not replaced: a hook must not run twice."""
         now = monotonic()
         for job, expected_at in list(self._expected.items()):
             if now > expected_at and job not in self._overdue:
                 self._overdue.add(job)
-                if job not in self._expected:  # it has just come back
+                if job not in self._expected:  # its slot has returned in this moment
                     self._overdue.discard(job)
                     continue
-                what = f"the slot of {job.kind} job {job.id} hangs in a hook, or where it is computed what to run"
+                what = f"the slot of {job.kind} job {job.id} hangs in a hook, or where its command is computed"
                 self._parts.complain("run", JobTimeout(what))
 
     def _loop(self) -> None:
@@ -137,14 +140,14 @@ class Watchdog:
                     self._parts.complain("look for jobs that take too long", error)
 
     def _give_up(self, job: Job, slot: int) -> None:
-        """A thread cannot be killed. Its job is settled without it, and its slot gets another thread, unless too many
-        hang already: then the slot waits for its own."""
+        """Concludes a job whose thread ignores the deadline. The slot gets another thread, unless too many hang
+        already: then it waits for its own."""
         gets_another = len(self._stuck) < self._max_stuck
-        self._stuck[job] = gets_another  # before the job is taken away: its thread looks here when it finds it gone
+        self._stuck[job] = gets_another  # before `pop`: the thread reads it when its job is no longer in `running`
         if self.running.pop(job, None) is None:
-            del self._stuck[job]  # it has just come back by itself
+            del self._stuck[job]  # the thread has ended in this moment, and concludes the job itself
             return
-        late = JobTimeout(f"{_late(job)} and did not stop; its thread was given up")
+        late = JobTimeout(f"{_ran_too_long(job)} and did not stop; its thread was given up")
         self._parts.complain("run", late)
         if gets_another:
             self.threads.replace(slot, lambda: self._conclude(job, late))
@@ -152,22 +155,22 @@ class Watchdog:
             self._conclude_beside(job, late)
 
     def _give_up_coroutine(self, job: Job, task: asyncio.Task[Any]) -> None:
-        """It has swallowed its cancel, or somebody holds up the loop: then no other coroutine gets on either."""
+        """Concludes a coroutine job that swallowed its cancellation, or whose event loop is blocked."""
         self._stuck[job] = True
         if self.awaiting.pop(job, None) is None:
             del self._stuck[job]
             return
         if getattr(task.get_coro(), "cr_running", False):
             self._holds_the_loop = job
-        late = JobTimeout(f"{_late(job)} and did not stop; its coroutine was given up")
+        late = JobTimeout(f"{_ran_too_long(job)} and did not stop; its coroutine was given up")
         self._parts.complain("run", late)
         self._conclude_beside(job, late)
 
     def _conclude_beside(self, job: Job, late: JobTimeout) -> None:
-        """A hook may take long, and we have others to look at."""
+        """On a thread of its own: the `failed` hook may take long, and the watchdog must go on."""
         threading.Thread(target=self._conclude, args=(job, late), name="conclude", daemon=True).start()
 
 
-def _late(job: Job) -> JobTimeout:
+def _ran_too_long(job: Job) -> JobTimeout:
     allowed = (job.deadline or 0.0) - (job.started_at or 0.0)
     return JobTimeout(f"{job.kind} job {job.id} ran longer than its {allowed:g} s")

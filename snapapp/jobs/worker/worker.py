@@ -1,8 +1,8 @@
 """A worker: claims jobs, runs them in its executors, settles them, and gives back what it cannot finish.
 
-Threads: the claimer, the settler, the writer of notes, the listener, the slots of each executor, and APScheduler's
-duties. They share frozen values, the jobs that are held (single dict operations) and queues; what else is shared says
-who writes it.
+Threads: the claimer, the settler, the notes writer, the listener, the slots of each executor, and APScheduler's duties.
+They share frozen values, queues, and HeldJobs (by single dict operations). A comment beside each other shared attribute
+says which thread writes it.
 """
 
 import logging
@@ -35,36 +35,36 @@ from snapapp.jobs.worker.settler import Settler
 from snapapp.jobs.worker.slots import Executors
 from snapapp.jobs.worker.wakeup import Listener
 
-_POLL_DELAY = timedelta(seconds=1)  # where nobody has set it; while LISTEN is proven alive it rests for longer:
-_REST_WHILE_LISTENING = 4.9  # seconds
-_STAYS_FOR = 0.05  # seconds in which the claim waits for a slot while there is a backlog
+_POLL_DELAY = timedelta(seconds=1)  # between two claims, where no setting says otherwise
+_REST_WHILE_LISTENING = 4.9  # seconds between two claims without such a setting, while LISTEN is proven alive
+_STAYS_FOR = 0.05  # seconds that a claim with a backlog waits for a slot to come free
 _ACCOUNTS_EVERY = timedelta(seconds=1)
-_LONGEST_SLEEP = 3600.0  # seconds: threads cannot wait for the years that a job may
-_LAST_MOMENTS = 2.0  # seconds of the grace kept for handing back and leaving
+_LONGEST_SLEEP = 3600.0  # seconds: a job may be due in years, longer than a thread can wait
+_LAST_MOMENTS = 2.0  # seconds of the grace that are kept for handing jobs back and leaving the roster
 
 
 class Worker:
-    """start() and stop() once each; tick(), beat(), recover() and prune() any number of times, also by a test."""
+    """start() and stop() are called once each; tick(), beat(), recover() and prune() as often as a test likes."""
 
     def __init__(self, parts: WorkerParts) -> None:
         self._parts = parts
         self.id, self.settings, self.events, self.counts = parts.id, parts.settings, parts.events, parts.counts
         self._registry = parts.registry
         self._held_jobs = parts.held_jobs
-        self._woken: set[str] = set()  # queues that a NOTIFY named; emptied by the claim
-        self._asked_at = float("-inf")  # when the claim is to run, monotonic; written by whoever asks, and by it
-        self._knows_all = False  # all that is new are those queues; written by whoever wakes the claim
+        self._woken: set[str] = set()  # queues named by NOTIFY since the last claim; emptied by the claim
+        self._claim_due_at = float("-inf")  # monotonic; written by `wake`, `_claim_in` and `tick`, on their threads
+        self._only_woken_queues = False  # has nothing but the queues in _woken changed? written by `wake` and `tick`
         self._is_on_the_roster = False  # written by the claim
-        self._failures = 0  # claims in a row that failed; likewise
+        self._failures = 0  # claims that failed in a row; likewise
         self._started = False
         self._stopping = threading.Event()
-        self._hurried = threading.Event()  # somebody has no patience left: a stop ends at once
+        self._hurried = threading.Event()  # `hurry` was called: a stop waits no longer for running jobs
         self._settled = threading.Event()  # a settle was written, or a slot came free
         self._ticked_at = float("-inf")
         self._beaten_at = float("-inf")
-        self._paused: frozenset[str] = frozenset()  # queues, at the last beat
+        self._paused: frozenset[str] = frozenset()  # queues that were paused at the last beat
         self._duties = Duties(parts.complain)
-        # In the order in which they need each other.
+        # Each part below takes the ones before it.
         self._channel = JobChannel(parts.notes, parts.held_jobs, parts.connections)
         self._notes_line = parts.line("notes")
         self._notes_writer = NotesWriter(self.id, parts.notes, self._notes_line, self.events, parts.held_jobs.holds)
@@ -104,7 +104,8 @@ class Worker:
         self.events.emit(events.WORKER_STARTED, worker_id=self.id, kinds=self._registry.kinds(), pid=os.getpid())
 
     def stop(self, grace: timedelta | None = None, reason: str = "stopped") -> None:
-        """Claim no more, drain, hand back, last beat, leave, close. Returns when it is stopped."""
+        """Stops claiming, drains, hands back what still runs, beats a last time, leaves the roster and closes. Returns
+        when the worker is stopped."""
         if not self._started:
             return
         self._started = False
@@ -130,24 +131,26 @@ class Worker:
         self.events.emit(events.WORKER_CLOSED, worker_id=self.id, reason=reason)
 
     def stop_claiming(self) -> None:
-        """Nothing new is begun; what waits for a slot goes back at once. `stop` begins with it; it may come before."""
+        """Claims nothing more, and gives jobs that wait for a slot back at once. `stop` begins with this; it may also
+        be called earlier."""
         self._heartbeat.status = "DRAINING"
         self._stopping.set()
         self._claimer.is_paused = True
         self._settled.set()
-        self._duties.wait_for("claim", timeout=1 if self._hurried.is_set() else 5)  # it may hang on a silent database
+        # with a timeout, because a claim may hang on a silent database
+        self._duties.wait_for("claim", timeout=1 if self._hurried.is_set() else 5)
         self._watch.stop()
         for name in self._executors.by_name:
             self._executors.hand_back(name)
 
     def hurry(self) -> None:
-        """Ends the patience of a `stop`, also of one that is under way: what still runs is handed back."""
+        """Makes a `stop`, also one under way, hand running jobs back instead of waiting for them."""
         self._hurried.set()
         self._settled.set()
 
     @property
     def running(self) -> int:
-        """Jobs that have begun and not ended."""
+        """Number of jobs that have started and not ended."""
         return sum(job.started_at is not None for job in self._held_jobs.all())
 
     @property
@@ -165,7 +168,8 @@ class Worker:
                 self._executors.interrupt(job, JobInterrupted(f"the worker of job {job.id} is stopping"))
 
     def _hand_back_rest(self) -> None:
-        """Threads that did not stop: their jobs go back all the same, and what they still do will not land."""
+        """Gives the jobs of threads that did not stop back to the queue. Whatever these threads still produce cannot
+        land: settling the job ends the lease that they would need."""
         for job in self._held_jobs.all():
             self._settler.put(Finished(job, Interrupted(), None))
 
@@ -201,13 +205,13 @@ class Worker:
     # --- what the duties call ---------------------------------------------------------------------------------
 
     def claim(self) -> None:
-        """The APScheduler job that claims; nothing else does. While there is a backlog it stays and fills the slots as
-        they come free: a wake for each of them would cost more than the claim."""
+        """The duty "claim"; nothing else in a worker claims. While there is a backlog it stays and fills slots as they
+        come free, because waking the duty for each slot would cost more than the claim itself."""
         if not self._is_on_the_roster:
-            self._introduce_ourselves()
+            self._join_roster()
         elif self._may_rest():
-            if isfinite(self._asked_at):  # this run has taken the place of the one that was asked for
-                self._claim_in(self._asked_at - monotonic())
+            if isfinite(self._claim_due_at):  # this run replaced one due later: schedule that again
+                self._claim_in(self._claim_due_at - monotonic())
             return
         again_in = self.tick()
         while self._claimer.is_behind and not self._stopping.is_set():
@@ -220,31 +224,31 @@ class Worker:
             self._claim_in(again_in)
 
     def _may_rest(self) -> bool:
-        """Every run of the interval asks the database; but where nobody has set the interval, LISTEN may stretch it."""
+        """May this run skip its claim? With the default interval it may while LISTEN works: a NOTIFY would wake us."""
         now = monotonic()
         return (
             self.settings.poll_delay is None
             and self._listener.is_alive
-            and now < self._asked_at
+            and now < self._claim_due_at
             and now - self._ticked_at < _REST_WHILE_LISTENING
         )
 
     def wake(self, *, queue: str | None = None) -> None:
-        """Have the claim run now, or once more after what it is doing. With `queue`, that is all the news."""
+        """Makes the claim run now, or again after the run under way. `queue`: only that queue has news."""
         if queue is None:
-            self._knows_all = False
+            self._only_woken_queues = False
         else:
             self._woken.add(queue)
-        self._asked_at = float("-inf")
+        self._claim_due_at = float("-inf")
         self._duties.bring_forward("claim")
 
     def tick(self) -> float | None:
-        """One claim. What wakes it meanwhile is remembered."""
+        """Claims once. Calls of `wake` during the claim are kept for the next one."""
         woken, self._woken = self._woken, set()
-        knows_all, self._knows_all = self._knows_all, True
-        self._asked_at, self._ticked_at = float("inf"), monotonic()
+        only_queues, self._only_woken_queues = self._only_woken_queues, True
+        self._claim_due_at, self._ticked_at = float("inf"), monotonic()
         try:
-            again_in = self._claimer.tick(woken if knows_all else ())
+            again_in = self._claimer.tick(woken if only_queues else ())
         except Exception:
             self._failures += 1
             self._claim_in(pause_after(self._failures))
@@ -253,8 +257,8 @@ class Worker:
         return again_in
 
     def beat_if_due(self) -> None:
-        """Called more often than beats are due: jobs whose lease is over are stopped within a second, after a freeze,
-        too, and a beat that failed is tried again soon."""
+        """Called more often than beats are due, so that a job whose lease ran out is stopped within a second (also
+        after the process was frozen), and a failed beat is tried again soon."""
         self._heartbeat.expire()
         if monotonic() - self._beaten_at >= self.settings.beat_every.total_seconds() * 0.95:
             self.beat()
@@ -267,7 +271,7 @@ class Worker:
             self._recovery.away()
             raise
         self._beaten_at = sent_at
-        self._tell_pauses(pulse.paused)
+        self._report_pauses(pulse.paused)
         claimer = self._claimer
         claimer.has_rules = pulse.has_rules
         if pulse.rules_change or pulse.suspects_wait:
@@ -275,7 +279,7 @@ class Worker:
             claimer.suspects_wait |= pulse.suspects_wait
             self.wake()
 
-    def _tell_pauses(self, paused: frozenset[str]) -> None:
+    def _report_pauses(self, paused: frozenset[str]) -> None:
         before, self._paused = self._paused, paused
         for queue in sorted(paused - before):
             self.events.emit(events.QUEUE_PAUSED, worker_id=self.id, queue=queue)
@@ -295,35 +299,36 @@ class Worker:
 
     @property
     def spent(self) -> Mapping[str, Spent]:
-        """What attempts waited and ran, by kind."""
+        """Seconds that attempts waited and ran, by kind."""
         return self._parts.ledger.spent
 
     def keep_accounts(self) -> None:
-        """Writes down what attempts have cost, and learns from it; where there was none, that takes no statement."""
+        """Writes down what attempts have cost and learns memory needs anew. Without attempts it runs no statement."""
         if self._parts.ledger:
             with self._notes_line.connection() as db:
                 if self._parts.ledger.write(db):
                     self._admission.learn(costs.needs(db, self._admission.kinds))
         if self._admission.held:
-            self.wake()  # nobody tells us that memory is free again
+            self.wake()  # no event tells us when memory is free again, so look each time
 
     # --- threads ----------------------------------------------------------------------------------------------
 
-    def _introduce_ourselves(self) -> None:
-        """Beat before the first claim: a worker that dies must be on the roster to be found dead."""
+    def _join_roster(self) -> None:
+        """Beats before the first claim: only a worker on the roster can be noticed as dead."""
         self.beat()
         self.recover_neighbours()
-        self._recall_costs()
+        self._learn_memory_needs()
         self._watch.start()
         self._is_on_the_roster = True
 
-    def _recall_costs(self) -> None:
-        """Before the first claim: whoever was killed for want of memory must not take as much again at once."""
+    def _learn_memory_needs(self) -> None:
+        """Reads before the first claim what jobs need: if our predecessor was killed for lack of memory, we must not
+        claim as much at once as it did."""
         try:
             if self._admission.kinds:
                 with self._notes_line.connection() as db:
                     self._admission.learn(costs.needs(db, self._admission.kinds))
-        except Exception as error:  # noqa: BLE001 - then everything is let in, until something is learned
+        except Exception as error:  # noqa: BLE001 - without known needs, admission lets every kind in
             self._parts.complain("recall what jobs cost", error)
 
     def recover_neighbours(self) -> int:
@@ -335,31 +340,31 @@ class Worker:
     # --- what the parts tell each other -----------------------------------------------------------------------
 
     def _on_claimed(self, jobs: list[Job]) -> None:
-        desk = self._channel
+        channel = self._channel
         for job in jobs:
-            job.channel = desk
+            job.channel = channel
         if self.events.hears(events.JOBS_CLAIMED):
             self.events.emit(events.JOBS_CLAIMED, worker_id=self.id, jobs=len(jobs))
 
     def _on_settled(self) -> None:
-        self._settled.set()  # the claim that stays for a backlog, and a stop that drains, wait for it
+        self._settled.set()  # `claim` with a backlog waits for this, and so does `_drain`
         if self._claimer.holds_back or self._claimer.has_room():
             self.wake()
 
     def _on_free(self) -> None:
-        """A slot finds nothing to do. After a hook, the settle came before its slot was free."""
+        """Called by a slot that finds no job. With a hook, `_on_settled` came too early: its slot was not free yet."""
         if self._claimer.has_room():
             self._settled.set()
             self.wake()
 
     def _claim_in(self, seconds: float) -> None:
-        """Have the claim run when something is due, if it would be later."""
+        """Makes the next claim run within so many seconds."""
         seconds = min(max(0.0, seconds), _LONGEST_SLEEP)
-        self._asked_at = min(self._asked_at, monotonic() + seconds)
+        self._claim_due_at = min(self._claim_due_at, monotonic() + seconds)
         self._duties.bring_forward("claim", seconds)
 
     def _on_notify(self, queue: str | None) -> None:
-        """`queue` is where something was enqueued; empty: limits have changed; None: nobody knows what was said."""
+        """`queue`: where a job was enqueued; empty: limits have changed; None: notifications may have been lost."""
         if not queue:
             self._claimer.has_rules = self._claimer.rules_change = True
             self.wake()

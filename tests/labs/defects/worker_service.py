@@ -164,7 +164,7 @@ DEFECTS: dict[str, Mutant] = {
         "W19",
         "a processor that does not look for its worker cannot say anything",
         "jobs/worker/test_worker::test_progress_and_log_lines_are_on_the_row_while_the_job_runs",
-        (_WORKER, "            job.channel = desk\n", "            pass\n"),
+        (_WORKER, "            job.channel = channel\n", "            pass\n"),
     ),
     "said-when-written": defect(
         "W21",
@@ -213,7 +213,7 @@ DEFECTS: dict[str, Mutant] = {
         "W37",
         "nobody is told that a queue is paused",
         "jobs/test_events::test_a_pause_a_beat_and_a_lost_worker_are_told",
-        (_WORKER, "        self._tell_pauses(pulse.paused)\n", ""),
+        (_WORKER, "        self._report_pauses(pulse.paused)\n", ""),
     ),
     "claims-until-the-end": defect(
         "W38",

@@ -1,1 +1,2 @@
-"""What a claim depends on beside free slots: `pace` (how long jobs take), `admission` (memory), `web_priority`."""
+"""What limits a claim besides free slots: `pace` (how long jobs run), `admission` (free memory) and `web_priority`
+(requests that this process is answering)."""

@@ -1,5 +1,5 @@
-"""Memory admission: a kind of job that runs in processes of its own is not claimed while what its attempts were seen to
-need is not free. One job may always run, or a kind that has outgrown the box would wait for ever."""
+"""Memory admission: kinds that run in child processes are claimed only while the memory that their attempts usually
+need is free. One such job may always run: a kind that needs more than the machine has would otherwise wait for ever."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from time import monotonic
@@ -9,22 +9,23 @@ from snapapp.jobs.model import Job
 from snapapp.jobs.os import memory
 from snapapp.jobs.worker.leases.held import HeldJobs
 
-_AGAIN = 1.2  # times its need: what was held back comes in again only with so much free, or it would come and go
-_FRESH = 0.1  # seconds for which a look at the memory is good
+_AGAIN = 1.2  # a kind held back is let in again when 1.2 times its need is free, so that it does not flap
+_FRESH = 0.1  # seconds for which a reading of the free memory is used again
 _MB = 1024 * 1024
 
 
 class Verdict(NamedTuple):
-    """May jobs of a kind come in?"""
+    """How many jobs of a kind may be claimed."""
 
     at_most: int  # 0: none
-    why: str  # in words
+    why: str  # a sentence for people
 
 
 def judge(
     needs: Mapping[str, float], free_mb: float, promised_mb: float, held: Collection[str], *, is_empty: bool
 ) -> dict[str, Verdict]:
-    """For each kind how many jobs fit. `promised_mb`: what those that run may still take."""
+    """Returns for each kind how many more jobs fit. `promised_mb`: memory that running jobs may still take. `is_empty`:
+    none of them runs."""
     verdicts = {}
     for kind, need in needs.items():
         room = free_mb - promised_mb
@@ -37,7 +38,8 @@ def judge(
 
 
 class Admission:
-    """`look` and `took` are for the claimer's thread; `learn` replaces what it reads; others may read what is held."""
+    """The claimer's thread calls `look` and `took`. Another thread calls `learn`, which replaces a dict as a whole. Any
+    thread may read `held`."""
 
     def __init__(
         self,
@@ -51,19 +53,19 @@ class Admission:
         self._held_jobs = held_jobs
         self._reserve_mb = reserve_mb
         self._free_mb = free_mb
-        self._seen: tuple[float, int | None] = (float("-inf"), None)  # when and how much; by whoever looks
+        self._seen: tuple[float, int | None] = (float("-inf"), None)  # when it was read, and what was free; any thread
         self._needs: dict[str, float] = {}
-        self._jobs: list[Job] = []  # of these kinds, claimed and not settled; by the claimer
+        self._jobs: list[Job] = []  # jobs of these kinds, claimed and not settled; the claimer's thread
         self._verdicts: dict[str, Verdict] = {}  # likewise
-        self._has_opened = False  # a kind that was held back, since somebody asked; likewise
-        self.held: dict[str, str] = {}  # kind -> why; likewise
+        self._has_opened = False  # has a kind been let in again since the last `look`? likewise
+        self.held: dict[str, str] = {}  # kind that is held back -> why; likewise
 
     def learn(self, needs: Mapping[str, float]) -> None:
-        """MB that most attempts of a kind stay within."""
+        """`needs`: kind -> MB that 95 of 100 attempts stay within."""
         self._needs = {kind: max(need, 1.0) for kind, need in needs.items() if kind in self.kinds}
 
     def free_mb(self) -> int | None:
-        """What jobs may still take, the reserve left out."""
+        """Free memory without the reserve, in MB; None: unknown on this machine."""
         at, free = self._seen
         if monotonic() - at > _FRESH:
             free = self._free_mb()
@@ -71,14 +73,14 @@ class Admission:
         return None if free is None else free - self._reserve_mb
 
     def took(self, jobs: Iterable[Job]) -> None:
-        """These were claimed; what they will take is not taken yet."""
+        """Counts claimed jobs: the memory that they will take still looks free."""
         ours = [job for job in jobs if job.kind in self.kinds] if self.kinds else []
         if ours:
             self._jobs = [*self._still_held(), *ours]
             self._weigh()
 
     def look(self) -> bool:
-        """Weighs anew. True: a kind that was held back may come in again."""
+        """Computes anew which kinds are held back. True: one was let in again."""
         self._weigh()
         has_opened, self._has_opened = self._has_opened, False
         return has_opened
@@ -88,7 +90,7 @@ class Admission:
         if not (needs or self._verdicts) or (free := self.free_mb()) is None:
             return
         self._jobs = self._still_held()
-        # whoever ran short of memory was promised twice its limit
+        # job.memory_mb: after an attempt that ran short of memory the job got twice its limit, and may use all of it
         promised = sum(
             max(0.0, (job.memory_mb or needs.get(job.kind, 0.0)) - (job.peak or 0) / _MB) for job in self._jobs
         )
@@ -101,12 +103,12 @@ class Admission:
         return [job for job in self._jobs if self._held_jobs.get(job.id) is job]
 
     def let_in(self, kinds: list[str]) -> list[str]:
-        """Those of these kinds that are not held back."""
+        """The given kinds without those held back."""
         held = self.held
         return [kind for kind in kinds if kind not in held] if held else kinds
 
     def at_most(self, kinds: Iterable[str], limit: int) -> int:
-        """As many as `limit`, or fewer where more of one of these kinds would not fit."""
+        """`limit`, or less where the memory for one of these kinds does not suffice."""
         verdicts = self._verdicts
         if not verdicts:
             return limit

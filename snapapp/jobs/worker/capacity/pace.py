@@ -1,15 +1,15 @@
-"""How long jobs of each kind take here: what decides how many may wait in memory for a slot."""
+"""How long jobs of each kind take in this worker. It decides how many jobs are claimed ahead of free slots."""
 
 from collections.abc import Iterable
 
 from snapapp.jobs.model import Finished
 
-AHEAD = 0.1  # seconds of work a slot may have waiting
-_WEIGHT = 8  # so many jobs of a batch weigh as much as all that was known: the first of a process are slow
+AHEAD = 0.1  # seconds of work that may be claimed ahead for each slot; a quick kind takes less than this for one job
+_WEIGHT = 8  # a batch of 8 jobs counts as much as the old mean: a process's first jobs are slow, so it forgets fast
 
 
 class Pace:
-    """Means by kind: written by whoever settles, read by the claimer."""
+    """Mean seconds of a job by kind: written by the threads that settle, read by the claimer."""
 
     def __init__(self) -> None:
         self._mean: dict[str, float] = {}
@@ -28,7 +28,7 @@ class Pace:
         return self._mean.get(kind, AHEAD) < AHEAD
 
     def ahead(self, kind: str, slots: int, at_most: int) -> int:
-        """How many jobs of this kind so many slots finish in the time ahead; none of a kind that takes longer."""
+        """Returns how many jobs of a quick kind so many slots finish within AHEAD; 0 for other kinds."""
         if not self.is_quick(kind):
             return 0
         return min(at_most, int(slots * AHEAD / max(self._mean[kind], 1e-6)))

@@ -1,29 +1,29 @@
-"""The web of this process goes first: while a request is being answered, or its event loop has lagged, the worker's
-slots, claims and settles wait a moment before they go on."""
+"""Requests go before jobs: while this process answers a request, or just after its event loop has lagged, the worker's
+slots, claims and settles wait a moment before their next step."""
 
 import threading
 from time import monotonic
 
-_PATIENCE = 0.05  # seconds: requests without end must not stop the queue for ever
+_PATIENCE = 0.05  # seconds that a step of the worker waits at most: unending requests must not stop the queue
 _WINDOW = 5.0  # seconds over which the share is computed
-_NOT_WORTH_TELLING = 0.02  # a smaller share
-_REMEMBERED = 10.0  # seconds after the last request in which another one is expected
+_NOT_WORTH_TELLING = 0.02  # a share smaller than this is reported as 0
+_REMEMBERED = 10.0  # seconds after the last request for which the loop's lag still counts
 
 
 class WebPriority:
-    """`arrive`, `depart`, `press`, `ease`: on one thread, that of the web. `give_way`: on any of the worker's."""
+    """The web's thread calls `arrive`, `depart`, `press` and `ease`; the worker's threads call `give_way`."""
 
     def __init__(self, patience: float = _PATIENCE) -> None:
         self._patience = patience
         self._clear = threading.Event()
         self._clear.set()
-        self._requests = 0  # that are being answered; written by the web's thread only
+        self._requests = 0  # requests being answered; written by the web's thread only
         self._began = 0.0  # when the first of them came; likewise
         self._seen_at = float("-inf")  # when the last of them came; likewise
         self._pressed_until: float | None = None  # likewise
-        self._somebody_waited = False  # set by whoever waits, cleared by the web's thread
-        self.held_back = 0.0  # seconds in which the worker would have done something; written by the web's thread
-        # by whoever asks; a race is harmless
+        self._somebody_waited = False  # set by a worker's thread that waits, cleared by the web's thread
+        self.held_back = 0.0  # seconds with requests in which a worker's thread waited; written by the web's thread
+        # written by any thread that calls `share`; a race is harmless
         self._window_began, self._held_before, self._share = monotonic(), 0.0, 0.0
 
     def arrive(self) -> None:
@@ -38,16 +38,16 @@ class WebPriority:
                 self.held_back += monotonic() - self._began
 
     def press(self, seconds: float) -> None:
-        """The web's event loop was kept waiting: hold back for so long, unless no request has come for a while."""
+        """The web's event loop has lagged: hold the worker back for `seconds`, unless no request came lately."""
         now = monotonic()
         if self._requests == 0 and now - self._seen_at > _REMEMBERED:
             return
         if self._pressed_until is None:
-            self._enter(now)  # like a request that lasts until `ease` finds that the time is over
+            self._enter(now)  # counts as a request until `ease` ends it
         self._pressed_until = max(self._pressed_until or 0.0, now + seconds)
 
     def ease(self) -> None:
-        """Called every now and then: ends what `press` began."""
+        """Called periodically: ends a `press` whose time is over."""
         if self._pressed_until is not None and monotonic() >= self._pressed_until:
             self._pressed_until = None
             self.depart()
@@ -64,7 +64,7 @@ class WebPriority:
             self._clear.clear()
 
     def share(self) -> float:
-        """The part of the last seconds in which the worker waited; 0 when it is not worth telling."""
+        """The part of the last seconds in which the worker waited for the web; 0 when negligible."""
         now, held = monotonic(), self.held_back
         if (passed := now - self._window_began) >= _WINDOW:
             self._share = (held - self._held_before) / passed
@@ -72,7 +72,8 @@ class WebPriority:
         return self._share if self._share >= _NOT_WORTH_TELLING else 0.0
 
     def give_way(self) -> None:
-        """Returns at once when no request is being answered, which is all that the hot path pays for."""
+        """Waits while requests are being answered, but not longer than the patience. Without requests the hot path pays
+        for one look at an Event."""
         if not self._clear.is_set():
             self._somebody_waited = True
             self._clear.wait(self._patience)

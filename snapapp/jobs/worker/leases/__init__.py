@@ -1,2 +1,2 @@
-"""What keeps a job ours, and takes it from the dead: `held` (which we hold, and whether we may still believe it),
-`heartbeat` (says so to the database), `recovery` (what dead workers held comes back; what is old is forgotten)."""
+"""Leases: `held` (the jobs that this worker holds, and whether their leases are still certain), `heartbeat` (extends
+the leases in the database), `recovery` (takes back jobs of dead workers, and deletes old rows)."""

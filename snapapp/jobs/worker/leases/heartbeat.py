@@ -1,4 +1,5 @@
-"""The beat: it keeps our leases and our place on the roster, and tells jobs whose lease is gone."""
+"""The beat: extends the leases of this worker's jobs, renews its row on the roster, and interrupts jobs that lost their
+lease or were cancelled."""
 
 import resource
 import threading
@@ -19,7 +20,7 @@ Interrupt = Callable[[Job, JobsError], None]
 
 
 class Heartbeat:
-    """Keeps our leases and our place on the roster. It has a connection of its own, so that no job can delay it."""
+    """It has a connection of its own, so that no job can delay a beat."""
 
     def __init__(
         self,
@@ -38,12 +39,12 @@ class Heartbeat:
         self._line = parts.line("beat")
         self._held_jobs = parts.held_jobs
         self.status = "ACTIVE"  # DRAINING while the worker stops
-        self._turn = threading.Lock()  # one beat at a time, and none after we left the roster
+        self._turn = threading.Lock()  # one beat at a time, and none after `leave`
         self._has_left = False
         self._has_declared = False
 
     def beat(self) -> roster.Pulse:
-        """Leases first: the roster is for people, the leases are what others act upon."""
+        """Extends the leases before the roster: other workers take jobs by their leases, the roster only informs."""
         with self._turn:
             return roster.NO_PULSE if self._has_left else self._beat()
 
@@ -60,7 +61,7 @@ class Heartbeat:
             return roster.beat(db, self._member, self._report(jobs), lives_for=self._parts.settings.lease_for)
 
     def check_cancelled(self) -> None:
-        """Somebody asked one of our jobs to stop: find out which at once, a beat would take too long."""
+        """Called when a job of this worker was cancelled: finds out which at once, without waiting for a beat."""
         jobs = self._held_jobs.all()
         if jobs:
             sent_at = monotonic()
@@ -68,14 +69,14 @@ class Heartbeat:
                 self._extend(db, jobs, sent_at)
 
     def expire(self) -> None:
-        """Without a confirmed beat for a whole lease others may be running our jobs: stop what can be stopped."""
+        """Interrupts jobs whose lease has run out without a confirmed beat: other workers may be running them."""
         now = monotonic()
         for job in self._held_jobs.all():
             if job.stop is None and self._held_jobs.is_over(job, now):
                 self._interrupt(job, LeaseLost(f"no beat for job {job.id} reached the database within its lease"))
 
     def leave(self, reason: str) -> None:
-        """The last beat carries the final counts."""
+        """Beats once more, for the final counts, and marks the roster row as left."""
         with self._turn:
             self._has_left = True
             self._beat()
@@ -90,7 +91,7 @@ class Heartbeat:
             return [leases_rows.beat(db, *_leases(some, sent_at), self._parts.settings.lease_for)]
 
         for beat in row_by_row(beaten, jobs, self._refused):
-            self._tell(beat, jobs)
+            self._interrupt_lost(beat, jobs)
         if jobs and self._parts.events.hears(events.LEASES_EXTENDED):
             ids = [job.id for job in jobs]
             self._parts.events.emit(events.LEASES_EXTENDED, worker_id=self._member.id, job_ids=ids)
@@ -98,7 +99,7 @@ class Heartbeat:
     def _refused(self, job: Job, error: Exception) -> None:
         self._parts.complain(f"beat for job {job.id}", error)
 
-    def _tell(self, beat: leases_rows.Beat, jobs: Iterable[Job]) -> None:
+    def _interrupt_lost(self, beat: leases_rows.Beat, jobs: Iterable[Job]) -> None:
         for job in jobs:
             if job.id in beat.lost:
                 self._interrupt(job, LeaseLost(f"job {job.id} was taken from us"))

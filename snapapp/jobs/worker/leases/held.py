@@ -1,4 +1,4 @@
-"""The jobs that this worker holds, and whether it may still believe that it does."""
+"""The jobs that this worker has claimed and not settled, and whether their leases are still certain."""
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
@@ -16,20 +16,21 @@ if TYPE_CHECKING:
 
 
 class HeldJobs:
-    """Jobs by id. The claimer adds, whoever settles removes, the beat reads a copy: each a single dict operation."""
+    """Jobs by id. The claimer adds, settling threads remove, the beat copies: each by one dict operation, so without
+    a lock."""
 
     def __init__(self, lease_for: timedelta, beat_every: timedelta) -> None:
         self._jobs: dict[int, Job] = {}
         self._sure_for = (lease_for - beat_every).total_seconds()
         self._kill_after = lease_for.total_seconds()
-        self._confirmed_at = float("-inf")  # when the last beat that the database confirmed was sent; written by it
+        self._confirmed_at = float("-inf")  # when the last confirmed beat was sent; written by the beat
 
     def __len__(self) -> int:
         return len(self._jobs)
 
     def add(self, jobs: Iterable[Job], claimed_at: float) -> list[Job]:
-        """`claimed_at` is when the claim was sent: the lease is counted from there, never from the answer. Returns
-        earlier attempts at these jobs: we were frozen, somebody took their leases, and we still run them."""
+        """`claimed_at` is when the claim was sent: the lease is counted from there, not from the answer. Returns
+        earlier attempts at the same jobs that this worker still runs: they lost their leases while it was frozen."""
         displaced = []
         for job in jobs:
             job.claimed_at = claimed_at
@@ -55,16 +56,16 @@ class HeldJobs:
         self._confirmed_at = sent_at
 
     def is_sure(self, job: Job, now: float) -> bool:
-        """Is the lease certainly still ours? If not, nothing new is begun on it."""
+        """Is the lease certainly still ours? False from one beat before its end: then the job must not start."""
         return now < max(job.claimed_at, self._confirmed_at) + self._sure_for
 
     def is_over(self, job: Job, now: float) -> bool:
-        """No beat was confirmed for a whole lease: others may be running the job."""
+        """Has the lease run out by our clock? Then another worker may be running the job."""
         return now >= max(job.claimed_at, self._confirmed_at) + self._kill_after
 
 
 class JobChannel:
-    """The channel of jobs that run in this process."""
+    """Connects jobs that run in this process with the worker; children have their own over a pipe."""
 
     def __init__(self, notes: Notes, held_jobs: HeldJobs, connections: JobConnections) -> None:
         self.progress = notes.progress
@@ -87,7 +88,7 @@ class JobChannel:
         return self._connections.connection(job, self._check_held)
 
     def _check_held(self, job: Job) -> None:
-        """A thread that an attempt has left behind gets nothing any more."""
+        """Refuses a thread that goes on after its attempt has ended."""
         self.check(job)
         if not self._held_jobs.holds(job):
             raise LeaseLost(f"the attempt at job {job.id} is over")

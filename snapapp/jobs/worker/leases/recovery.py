@@ -1,4 +1,4 @@
-"""What every worker does for all: jobs of dead workers come back, and what is old is forgotten."""
+"""What every worker does for the whole queue: takes back the jobs of dead workers, and deletes old rows."""
 
 import logging
 import threading
@@ -19,14 +19,14 @@ from snapapp.jobs.rows.roster import Counts, Member
 from snapapp.jobs.schedules import ledger
 from snapapp.jobs.settings import JobsSettings
 
-_PRUNE_HISTORY_EVERY = 3600.0  # seconds: of schedules, workers and supervisors there is little
-_PRUNE_SURPLUS_EVERY = 3600.0  # seconds: it looks through all jobs
+_PRUNE_HISTORY_EVERY = 3600.0  # seconds: few rows of schedules, workers and supervisors grow old in an hour
+_PRUNE_SURPLUS_EVERY = 3600.0  # seconds: this kind of pruning reads all jobs
 _HIGHEST = 2**63 - 1
-_PRUNE_IDLE_PAGES = 100  # looked through in a run: what is kept for ever is not read again every minute
+_PRUNE_IDLE_PAGES = 100  # pages without an old job in one run: jobs kept for ever are not all read every minute
 
 
 class Recovery:
-    """Keeps the queue in order, for everybody: takes back what dead workers held, forgets what is old."""
+    """One instance for each worker; the duties "recover" and "prune" call it."""
 
     def __init__(self, settings: JobsSettings, member: Member, line: Line, counts: Counts, events: Events) -> None:
         self._settings = settings
@@ -34,38 +34,38 @@ class Recovery:
         self._line = line
         self._counts = counts
         self._events = events
-        self._here_since = monotonic()
+        self._database_back_at = monotonic()
         self._prune_after = 0
         self._prune_history_at = monotonic()
         self._prune_surplus_at = monotonic()
         self._is_closed = threading.Event()
 
     def recover_neighbours(self) -> int:
-        """Jobs of workers on this machine whose process is gone: no need to wait for their leases."""
+        """Takes back the jobs of workers on this machine whose process is gone, without waiting for their leases."""
         overdue = 10 * self._settings.lease_for
         with self._line.connection() as db:
             others = roster.others(db, self._member.machine, besides=self._member.id, overdue=overdue)
             return sum(self._take_from(db, other) for other in others)
 
     def recover(self) -> int:
-        """Jobs whose lease ended. After an absence of the database every lease looks old, so for the time of one beat
-        nobody's jobs are taken: whoever lives will beat."""
+        """Takes back jobs whose lease has ended. After the database was away all leases look old, so we first wait for
+        one beat, in which living workers extend theirs."""
         recovered = self.recover_neighbours()
-        if monotonic() - self._here_since < self._settings.beat_every.total_seconds():
+        if monotonic() - self._database_back_at < self._settings.beat_every.total_seconds():
             return recovered
         settled_for = self._settings.beat_every + timedelta(seconds=1)
         with self._line.connection() as db:
-            taken = leases_rows.recover(db, settled_for=settled_for, refused=self._refused)
-        self._told(taken, "lease ended")
+            taken = leases_rows.recover(db, settled_for=settled_for, refused=self._report_refused)
+        self._report_recovered(taken, "lease ended")
         return recovered + len(taken)
 
     def away(self) -> None:
-        """The database was away: everybody's lease looks old now. Wait a beat before taking anything back."""
-        self._here_since = monotonic()
+        """Called when the database did not answer: restarts the wait for one beat in `recover`."""
+        self._database_back_at = monotonic()
 
     def prune(self) -> int:
-        """A page at a time with rests as long, so that nobody waits for it. Until nothing is old any more, or the next
-        run is due: that goes on where this one stopped."""
+        """Deletes old jobs page by page and rests after each page for as long as it took, so that the load stays small.
+        Stops when no old job is left or the next run is due, which then continues here."""
         with self._line.connection() as db:
             if monotonic() >= self._prune_history_at:
                 self._prune_history(db)
@@ -93,21 +93,21 @@ class Recovery:
         return deleted
 
     def _prune_surplus(self, db: psycopg.Connection[Row]) -> int:
-        """What rules call too many is found by counting from the newest job down; with rests as long, like the rest."""
+        """Deletes jobs beyond the number that a rule keeps, counting from the newest job down, with the same rests."""
         self._prune_surplus_at = monotonic() + _PRUNE_SURPLUS_EVERY
         seen: Counter[tuple[str, str]] = Counter()
         before: int | None = _HIGHEST
         deleted = 0
         while before is not None:
             began = monotonic()
-            count, before = retention.prune_page_of_surplus(db, seen, before=before, refused=self._kept)
+            count, before = retention.prune_page_of_surplus(db, seen, before=before, refused=self._report_kept)
             deleted += count
             if self._is_closed.wait(monotonic() - began):
                 break
         return deleted
 
     def _prune_page(self, db: psycopg.Connection[Row], limit: int = 1000) -> tuple[int, int | None]:
-        """A row that PostgreSQL lets nobody delete stays, and costs nothing but itself."""
+        """A row that PostgreSQL refuses to delete is found by halving the page, and stays; all others are deleted."""
         keep, after = self._settings.keep_finished, self._prune_after
         try:
             return retention.prune_by_rules(db, keep=keep, after=after, limit=limit)
@@ -117,10 +117,10 @@ class Recovery:
             if limit > 1:
                 return self._prune_page(db, limit // 2)
             last = retention.first_after(db, after)
-            self._kept(last, error)
+            self._report_kept(last, error)
             return 0, last
 
-    def _kept(self, job_id: int | None, error: Exception) -> None:
+    def _report_kept(self, job_id: int | None, error: Exception) -> None:
         self._events.complain(self._member.id, f"prune job {job_id}", error)
 
     def _prune_history(self, db: psycopg.Connection[Row]) -> None:
@@ -132,20 +132,20 @@ class Recovery:
 
     def _take_from(self, db: psycopg.Connection[Row], other: roster.Other) -> int:
         if other.is_here and processes.is_gone(other.pid, other.pid_started):
-            ran = state_file.running(other.traces)
-            taken = leases_rows.release(db, other.id, ran, refused=self._refused)
+            running = state_file.running(other.traces)
+            taken = leases_rows.release(db, other.id, running, refused=self._report_refused)
             roster.leave(db, other.id, "lost: its process is gone")
             state_file.forget(other.traces)
-            self._told(taken, f"worker {other.id} is dead")
+            self._report_recovered(taken, f"worker {other.id} is dead")
             return len(taken)
         if other.is_overdue:
-            roster.leave(db, other.id, "lost: its heartbeat stopped")  # its jobs come back by their own leases
+            roster.leave(db, other.id, "lost: its heartbeat stopped")  # its jobs are recovered when their leases end
         return 0
 
-    def _refused(self, job_id: int, error: Exception) -> None:
+    def _report_refused(self, job_id: int, error: Exception) -> None:
         self._events.complain(self._member.id, f"take back job {job_id}", error)
 
-    def _told(self, taken: list[int], why: str) -> None:
+    def _report_recovered(self, taken: list[int], why: str) -> None:
         if taken:
             self._counts.recovered += len(taken)
             self._events.emit(
