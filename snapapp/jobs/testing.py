@@ -131,10 +131,10 @@ class _Bench(ExitStack):
             self._turns |= {(queue, kind): lane for queue, kind, lane in claimed.turns}
             if claimed.jobs:
                 return claimed.jobs[0]
-            sees_all = len(claimed.found) < HEADS_AT_ONCE
+            sees_all = len(claimed.new_heads) < HEADS_AT_ONCE
             if sees_all and (claimed.again_in is None or claimed.again_in > _SOON):
                 return None
-            begin = FIRST if sees_all else claimed.found[-1]
+            begin = FIRST if sees_all else claimed.new_heads[-1]
         return None
 
     def run(self, job: Job) -> str:

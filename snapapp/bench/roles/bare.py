@@ -8,7 +8,7 @@ import psycopg
 
 from snapapp.bench.plan import KIND
 from snapapp.bench.roles import stage
-from snapapp.jobs.rows.claim import _CLAIM, Bookmark, Claimant, Head, Look, Wanted, _asked
+from snapapp.jobs.rows.claim import _CLAIM, Bookmark, Claimant, Head, Look, Wanted, _parameters
 from snapapp.jobs.rows.database import Row, connect
 from snapapp.jobs.rows.settle import _COMPLETE
 from snapapp.jobs.worker.wakeup import JOB_CHANNEL
@@ -34,7 +34,7 @@ class Loop:
         if not self._after or monotonic() - self._walked_at >= _WALK_EVERY:
             self._after, self._walked_at = {}, monotonic()
         look = Look(bookmarks=self._after, has_rules=False)
-        rows = [row for row in self._execute(_CLAIM, _asked(self._by, self._wanted, look)) if row[0] is not None]
+        rows = [row for row in self._execute(_CLAIM, _parameters(self._by, self._wanted, look)) if row[0] is not None]
         was_bookmarked, self._after = bool(self._after), {}
         if len(rows) == self._batch:
             due, job_id = max((row[14], row[0]) for row in rows)
@@ -54,7 +54,7 @@ class Loop:
 
     def prepare(self) -> None:
         """Each statement often enough to be prepared; there is nothing of this kind to claim."""
-        nothing = _asked(self._by, [Wanted("bench.none", executor=0, at_most=1, at_once=1)], Look(has_rules=False))
+        nothing = _parameters(self._by, [Wanted("bench.none", executor=0, at_most=1, at_once=1)], Look(has_rules=False))
         for _ in range(5):
             self._execute(_CLAIM, nothing)
             self.complete([])

@@ -1,4 +1,5 @@
-"""The claim: due jobs become ours. One statement, whatever there is: backlogs, limits, fair queues, suspects."""
+"""The claim: one statement that makes due jobs RUNNING for a worker. It serves backlogs, limits, fair queues and
+suspects alike."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -11,14 +12,16 @@ import psycopg
 from snapapp.jobs.model import JSON_CAP, Job, Lease
 from snapapp.jobs.rows.database import Db, Rows, row_by_row, run
 
-HEADS_AT_ONCE = 64  # one claim looks at so many; where there are more, the next one goes on behind them
+HEADS_AT_ONCE = 64  # new heads that one claim looks at; where there are more, the next claim goes on after them
 
-# `found` jumps from head to head (queue, kind, priority) over the index: a million rows of a kind that we do not know
-# cost one probe. It leaves out the heads that we know, at whose bookmarks `known` looks: what lies before them are dead
-# entries, which vacuum cannot remove while somebody holds an old snapshot. `share` then decides how many each gives,
-# the oldest first, before `picked` locks them: so two workers get different rows, and nothing is locked in vain.
-# A locking CTE is never inlined, so LIMIT is applied once; the ARRAY keeps the generic plan on the primary key.
-# psycopg cannot read the -infinity that people may write into a run_at: an answer with one was lost, batch and all.
+# A head is a queue, kind and priority. `found` jumps over the index from head to head: a million rows of a kind that
+# this worker does not run cost one probe. It skips the heads in `known`, of which the caller has bookmarks: the index
+# entries before a bookmark are dead, and vacuum cannot remove them while some transaction holds an old snapshot.
+# `share` decides how many jobs each head gives, the oldest first, and only these does `ranked` lock: with SKIP LOCKED
+# two workers get different rows, and no row is locked in vain.
+# A CTE that locks is never inlined, so its LIMIT is applied once. `ARRAY(SELECT …)` keeps the generic plan on the
+# primary key. greatest(next_retry_at, …) replaces -infinity, which people may write into a run_at and psycopg cannot
+# read: the whole answer would be lost.
 _CLAIM = """
 WITH RECURSIVE known AS MATERIALIZED (
     SELECT * FROM unnest(
@@ -42,7 +45,7 @@ WITH RECURSIVE known AS MATERIALIZED (
          ORDER BY job.queue, job.kind, job.priority, job.next_retry_at LIMIT 1) AS next
 ), fresh AS MATERIALIZED (
     SELECT queue, kind, priority, due FROM found LIMIT %(heads)s
-), head AS MATERIALIZED (  -- those of ours, each with its first job
+), head AS MATERIALIZED (  -- heads of our kinds and queues, each with the time of its first job
     SELECT its.*, wanted.executor, wanted.at_most, wanted.at_once
       FROM (SELECT queue, kind, priority, after, after_id, first.due FROM known CROSS JOIN LATERAL (
                 SELECT job.next_retry_at AS due FROM snap_processing_job AS job
@@ -58,12 +61,13 @@ WITH RECURSIVE known AS MATERIALIZED (
      WHERE %(queues)s::text[] IS NULL OR its.queue = ANY (%(queues)s)
 ), ready AS MATERIALIZED (
     SELECT *, count(*) OVER () AS heads FROM (
+        -- where a queue ages its jobs, each `ages_after` of waiting adds 1 to the priority, but never more than 2000
         SELECT head.*, priority + CASE WHEN ages_after IS NULL THEN 0 ELSE least(2000, floor(
                    extract(epoch FROM now() - due) / extract(epoch FROM ages_after)))::integer END AS rank
           FROM head LEFT JOIN job_queue ON job_queue.name = head.queue
          WHERE due <= now() AND paused_at IS NULL
          ORDER BY rank DESC, due LIMIT 16) AS oldest
-), share AS MATERIALIZED (  -- how many each gives
+), share AS MATERIALIZED (  -- how many jobs each head gives; a single one needs no comparison with others
     SELECT queue, kind, priority, after, after_id, executor, at_most, at_once, rank, at_most AS jobs, false AS is_cut
       FROM ready WHERE heads = 1
   UNION ALL
@@ -71,6 +75,7 @@ WITH RECURSIVE known AS MATERIALIZED (
       FROM (SELECT ready.*, job.nth >= looked_at AS is_cut,
                    row_number() OVER (PARTITION BY executor ORDER BY rank DESC, job.next_retry_at, job.id) AS place
               FROM ready
+             -- of many heads each gives few jobs, so it is enough to look at five times an equal share
              CROSS JOIN LATERAL (SELECT least(at_most, 5 * at_most / heads + 4) AS looked_at) AS look
              CROSS JOIN LATERAL (
                 SELECT next_retry_at, id, row_number() OVER (ORDER BY next_retry_at, id) AS nth FROM (
@@ -82,22 +87,24 @@ WITH RECURSIVE known AS MATERIALIZED (
              WHERE heads > 1) AS merged
      WHERE place <= at_most
      GROUP BY queue, kind, priority, after, after_id, executor, at_most, at_once, rank
-), let_in AS MATERIALIZED (  -- of those that a rule holds
+), let_in AS MATERIALIZED (  -- jobs held by limits or fair queues that may run now
     SELECT * FROM job_let_in(%(kinds)s::text[], %(queues)s::text[], %(let_in)s, %(is_idle)s,
                              %(turn_queue)s::text[], %(turn_kind)s::text[], %(turn_lane)s::text[],
                              %(besides)s::bigint[])
      WHERE %(has_rules)s::boolean AND %(suspect)s::text IS NULL
-), alone AS MATERIALIZED (
+), alone AS MATERIALIZED (  -- one job that should run alone: a suspect, or one that ran short of memory before
     SELECT id FROM snap_processing_job
      WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'alone' AND next_retry_at <= now()
        AND kind = ANY (%(kinds)s) AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s))
        AND NOT EXISTS (SELECT FROM job_queue WHERE name = queue AND paused_at IS NOT NULL)
-       -- nothing runs beside it, or it has let others go first; or it has a process of its own, or is only to be buried
+       -- it may run when nothing else runs here, when it has waited for a minute, when its own process protects the
+       -- others, or when its attempts are used up, because then it will only be settled as FAILED
        AND (%(suspect)s::text = 'idle' OR next_retry_at < now() - interval '1 minute'
             OR (kind = ANY (%(apart)s) AND memory_mb IS NULL) OR attempt_count >= max_attempts)
        AND %(suspect)s::text IS NOT NULL AND id <> ALL (%(besides)s::bigint[])
      ORDER BY next_retry_at, id LIMIT 1
 ), ranked AS MATERIALIZED (
+    -- a job with a single attempt never waits in memory: if the worker died meanwhile, the attempt would be lost
     SELECT id, executor, at_most, at_once, max_attempts > 1 AND may_wait AS may_wait,
            row_number() OVER (PARTITION BY executor ORDER BY rank DESC, due, turn, id) AS place
       FROM (SELECT job.*, share.executor, share.at_most, share.at_once, share.rank, 0 AS turn, true AS may_wait
@@ -112,6 +119,7 @@ WITH RECURSIVE known AS MATERIALIZED (
           UNION ALL
             SELECT job.id, coalesce(chosen.due, job.next_retry_at), job.max_attempts, executor, at_most, at_once,
                    job.priority, chosen.turn, chosen.may_wait
+              -- a limited job would take a place under its limit while it waits in memory; a suspect needs its slot
               FROM (SELECT job_id AS id, due, turn, NOT is_limited AS may_wait FROM let_in WHERE job_id IS NOT NULL
                     UNION ALL SELECT id, NULL, 0, false FROM alone) AS chosen
              CROSS JOIN LATERAL (
@@ -120,7 +128,7 @@ WITH RECURSIVE known AS MATERIALIZED (
                    AND job.id <> ALL (%(besides)s::bigint[]) FOR UPDATE SKIP LOCKED) AS job
               JOIN unnest(%(kinds)s::text[], %(executors)s::integer[], %(at_most)s::integer[], %(at_once)s::integer[])
                    AS wanted (kind, executor, at_most, at_once) USING (kind)) AS job
-), picked AS MATERIALIZED (  -- what must not wait in memory only as far as a slot is free; the others move up
+), picked AS MATERIALIZED (  -- jobs that must not wait in memory only while a slot is free; others move up
     SELECT id, at_most, row_number() OVER (PARTITION BY executor ORDER BY place) AS place
       FROM ranked WHERE may_wait OR place <= at_once
 ), claimed AS (
@@ -129,12 +137,12 @@ WITH RECURSIVE known AS MATERIALIZED (
            lease_seq = lease_seq + 1, attempt_count = attempt_count + 1, started_at = NULL
      WHERE id = ANY (ARRAY(SELECT id FROM picked WHERE place <= at_most))
     RETURNING id, kind, queue, tenant, priority,
-        -- as text, which is what comes; the size on disk first, so that a large one is not read for it
+        -- above 64 KiB as text it is fetched later; the size on disk is asked first, so a large one is not even read
         CASE WHEN waits_for IS NULL AND pg_column_size(payload) <= 65536 AND octet_length(payload::text) <= 65536
              THEN payload END,
         snap_id, attempt_count, max_attempts, lease_seq, timeout_ms, request_id, traceparent, memory_mb,
         greatest(next_retry_at, '1900-01-01Z')
-), spent AS (
+), spent AS (  -- token buckets of rate limits: each job moves the time when its bucket is full again
     INSERT INTO job_limit_key AS bucket (key, full_at)
     SELECT its.key, now() + make_interval(secs => sum(1 / its.value::float8))
       FROM let_in JOIN claimed ON claimed.id = let_in.job_id CROSS JOIN LATERAL jsonb_each_text(let_in.rates) AS its
@@ -147,16 +155,17 @@ SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, N
     jsonb_build_object(
     'due_in', (SELECT extract(epoch FROM min(due) - now())
                  FROM (SELECT due FROM head WHERE due > now()
-                       UNION ALL  -- what comes next in a head that had something due: it lies behind that
+                       UNION ALL  -- heads that had a due job now: their first job that is not due yet
                        SELECT next.due FROM ready CROSS JOIN LATERAL (
                            SELECT job.next_retry_at AS due FROM snap_processing_job AS job
                             WHERE job.status IN ('PENDING', 'RETRY_WAIT') AND job.gate = 'open'
                               AND job.queue = ready.queue AND job.kind = ready.kind AND job.priority = ready.priority
                               AND job.next_retry_at > now()
                             ORDER BY job.next_retry_at, job.id LIMIT 1) AS next) AS later
-                WHERE isfinite(due)),
+                WHERE isfinite(due)),  -- people may write infinity into a run_at: such a job is never due
     'found', (SELECT jsonb_agg(jsonb_build_array(queue, kind, priority)) FROM fresh),
     'due', (SELECT jsonb_agg(jsonb_build_array(queue, kind, priority)) FROM head WHERE due <= now()),
+    -- bool_or of no rows is NULL; 16 rows in `ready` are its LIMIT, so it may have left out heads
     'is_cut', (SELECT coalesce(bool_or(is_cut), false) FROM share) OR (SELECT count(*) >= 16 FROM ready)
               OR (SELECT count(*) FROM ranked) > (SELECT count(*) FROM claimed),
     'let_in', (SELECT jsonb_agg(told) FROM let_in WHERE told IS NOT NULL))
@@ -164,7 +173,7 @@ SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, N
 
 
 class Head(NamedTuple):
-    """Where a claim begins to look: the jobs of one queue, kind and priority, by age."""
+    """The jobs of one queue, kind and priority, in the order in which they become due."""
 
     queue: str
     kind: str
@@ -175,65 +184,65 @@ FIRST, LAST = Head("", "", -1_000_000), Head("\U0010ffff", "", 0)
 
 
 class Bookmark(NamedTuple):
-    """Up to where a head has nothing that waits."""
+    """A place in a head before which no job waits."""
 
     due: datetime
     id: int
 
 
 class Wanted(NamedTuple):
-    """How many jobs of a kind to take, of all that share its executor."""
+    """How many jobs of a kind to claim at most. `at_most` limits all kinds of its executor together."""
 
     kind: str
     executor: int
     at_most: int
-    at_once: int  # of those, how many find a free slot; the others wait in memory
+    at_once: int  # how many of them find a free slot; the others wait in memory
 
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """Who claims."""
+    """The worker that claims."""
 
     worker: str
     lease_for: timedelta
-    queues: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()  # empty: all
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Where to look. The default looks at everything that fits into one look."""
+    """Which part of the queue one claim looks at. The default: from the first head on, HEADS_AT_ONCE of them."""
 
     begin: Head = FIRST
     end: Head = LAST
-    bookmarks: dict[Head, Bookmark] = field(default_factory=dict)  # of heads between the two
-    has_rules: bool = True  # False: nothing is held by limits or fair queues
-    is_idle: bool = True  # nothing runs here: a suspect may
-    suspect: str | None = None  # "idle" or "busy": take one suspect, and nothing else
-    apart: Sequence[str] = ()  # kinds that have a process of their own
-    turns: tuple[tuple[str, str, str], ...] = ()  # (queue, kind, lane): whose turn was last
-    besides: Collection[int] = ()  # jobs that are known to be refused
+    bookmarks: dict[Head, Bookmark] = field(default_factory=dict)  # of heads between begin and end
+    has_rules: bool = True  # False: there are no limits and no fair queues, so job_let_in is not called
+    is_idle: bool = True  # this worker runs no job, so a suspect may run
+    suspect: str | None = None  # "idle" or "busy" (is_idle or not): claim one suspect and no other job
+    apart: Sequence[str] = ()  # kinds whose jobs run in child processes
+    turns: tuple[tuple[str, str, str], ...] = ()  # (queue, kind, lane): the lane that was served last
+    besides: Collection[int] = ()  # jobs to leave out: PostgreSQL refuses to let us write them
 
 
 class Claimed(NamedTuple):
-    """What a claim came to."""
+    """The result of a claim."""
 
     jobs: list[Job]  # in the order in which they should begin
-    last: dict[Head, Bookmark]  # of each head the youngest that was taken
-    found: list[Head]  # heads without a bookmark, in order; as many as HEADS_AT_ONCE: there may be more
-    due: set[Head]  # those of ours that had something due
-    is_cut: bool  # more was due than was looked at
-    due_in: float | None  # seconds until the next one of what was looked at
-    again_in: float | None  # seconds until rules may let more in
-    turns: list[tuple[str, str, str]]
-    at: datetime  # by the database's clock
+    last: dict[Head, Bookmark]  # the last job claimed of each head
+    new_heads: list[Head]  # heads without a bookmark, in order; if there are HEADS_AT_ONCE, more may follow
+    due: set[Head]  # heads of our kinds that had a due job
+    is_cut: bool  # more jobs were due than were looked at
+    due_in: float | None  # seconds until the next job of the heads looked at is due
+    again_in: float | None  # seconds until limits or fair queues may let more jobs run
+    turns: list[tuple[str, str, str]]  # as in Look, for the next claim
+    at: datetime  # when the claim began, by the database's clock
 
 
 def claim(db: Db, by: Claimant, wanted: Sequence[Wanted], look: Look | None = None) -> Claimed:
-    """Takes what is due, older before younger, as much as is wanted."""
-    rows = run(db, _CLAIM, _asked(by, wanted, look or Look()))
-    told = next(row for row in rows if row[0] is None)
-    taken = sorted((row for row in rows if row[0] is not None), key=lambda row: cast(int, row[15]))
-    return _claimed([row[:15] for row in taken], told[14], told[16])
+    """Claims due jobs, by priority and then age, as many as wanted."""
+    rows = run(db, _CLAIM, _parameters(by, wanted, look or Look()))
+    summary = next(row for row in rows if row[0] is None)
+    job_rows = sorted((row for row in rows if row[0] is not None), key=lambda row: cast(int, row[15]))
+    return _claimed([row[:15] for row in job_rows], summary[14], summary[16])
 
 
 _NEXT = """
@@ -254,20 +263,21 @@ RETURNING id
 
 
 def refused(db: psycopg.Connection[Any], by: Claimant, kinds: Sequence[str], besides: Collection[int]) -> set[int]:
-    """After a claim that PostgreSQL has refused: the jobs that it lets nobody claim, found by trying."""
-    found: set[int] = set()
+    """After a claim that PostgreSQL refused: tries the due jobs, ever fewer at a time, and returns those refused.
+    Each try is rolled back."""
+    refused_ids: set[int] = set()
 
-    def tried(ids: Sequence[int]) -> Rows:
+    def try_to_claim(ids: Sequence[int]) -> Rows:
         with db.transaction(force_rollback=True):
             return run(db, _TRY, {"worker": by.worker, "ids": list(ids)})
 
     whose = {"kinds": list(kinds), "queues": list(by.queues) or None, "besides": list(besides)}
-    row_by_row(tried, [row[0] for row in run(db, _NEXT, whose)], lambda job_id, _: found.add(job_id))
-    return found
+    row_by_row(try_to_claim, [row[0] for row in run(db, _NEXT, whose)], lambda job_id, _: refused_ids.add(job_id))
+    return refused_ids
 
 
 def payload(db: Db, lease: Lease) -> bytes | None:
-    """A payload that did not come with the claim: it is large, or its job has parents. None: the lease is lost."""
+    """Reads a payload that the claim left out because it is large or its job has parents. None: the lease is lost."""
     rows = run(
         db,
         "SELECT convert_to(payload::text, 'UTF8') FROM snap_processing_job"
@@ -277,7 +287,8 @@ def payload(db: Db, lease: Lease) -> bytes | None:
     return bytes(rows[0][0]) if rows else None
 
 
-# What the parents of a job have come to. All of their results, or none: a child process is sent 4 MiB at most.
+# The results of a job's parents: all of them, or none when their sum is too large, because a message to a child
+# process has at most 4 MiB. coalesce: jsonb_agg of no rows is NULL, and so is the size where no parent has a result.
 _PARENTS = """
 SELECT convert_to(coalesce(jsonb_agg(jsonb_build_object(
            'id', id, 'kind', kind, 'status', status, 'result', CASE WHEN size <= %(cap)s THEN result END,
@@ -290,11 +301,11 @@ SELECT convert_to(coalesce(jsonb_agg(jsonb_build_object(
 
 
 def parents(db: Db, job_id: int) -> bytes:
-    """As a JSON array, in the order of their ids."""
+    """The job's parents as a JSON array, in the order of their ids."""
     return bytes(run(db, _PARENTS, {"id": job_id, "cap": JSON_CAP})[0][0])
 
 
-def _asked(by: Claimant, wanted: Sequence[Wanted], look: Look) -> dict[str, Any]:
+def _parameters(by: Claimant, wanted: Sequence[Wanted], look: Look) -> dict[str, Any]:
     known = sorted(look.bookmarks)
     begins = [look.begin, *known]
     ends = [*known, look.end]
@@ -328,14 +339,14 @@ def _asked(by: Claimant, wanted: Sequence[Wanted], look: Look) -> dict[str, Any]
     }
 
 
-def _claimed(rows: list[tuple[Any, ...]], at: datetime, told: Any) -> Claimed:
-    its = json.loads(told) if isinstance(told, bytes | str) else told
+def _claimed(rows: list[tuple[Any, ...]], at: datetime, summary: Any) -> Claimed:
+    its = json.loads(summary) if isinstance(summary, bytes | str) else summary
     let_in = its["let_in"] or []
     waits = [one["again_in"] for one in let_in if one.get("again_in") is not None]
     return Claimed(
         jobs=_jobs(rows),
         last=_ends(rows),
-        found=[Head(*one) for one in its["found"] or []],
+        new_heads=[Head(*one) for one in its["found"] or []],
         due={Head(*one) for one in its["due"] or []},
         is_cut=its["is_cut"],
         due_in=None if its["due_in"] is None else max(0.0, float(its["due_in"])),
@@ -357,7 +368,7 @@ def _ends(rows: list[tuple[Any, ...]]) -> dict[Head, Bookmark]:
 def _jobs(rows: list[tuple[Any, ...]]) -> list[Job]:
     jobs = [Job(*row) for row in rows]
     decoded = next((row[5] for row in rows if row[5] is not None), None)
-    if isinstance(decoded, dict):  # not a worker's connection: this one decodes JSON
+    if isinstance(decoded, dict):  # a test's connection decodes JSON, a worker's does not
         for job in jobs:
             job.payload_json = None if job.payload_json is None else json.dumps(job.payload_json).encode()
     return jobs

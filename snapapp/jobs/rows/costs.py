@@ -1,7 +1,8 @@
-"""What attempts cost: measured where they run, gathered here, written down once a second, read as percentiles.
+"""What attempts cost in time and memory: measured by the slots, collected here, written once a second, read as
+percentiles.
 
-Each attempt of a second or more has a row, and each whose memory was measured. Of the others a few have one, whose
-`stands_for` says of how many: what is done for every job here costs 0.1 µs, a row would cost it 5.
+Every attempt of a second or more gets a row, and every one whose memory was measured. Of the quick others a few get a
+row, whose `stands_for` says how many attempts it represents: collecting an attempt costs 0.1 µs, writing its row 5 µs.
 """
 
 import threading
@@ -17,9 +18,9 @@ from snapapp.jobs.model import Finished, Status
 from snapapp.jobs.rows.database import Db
 from snapapp.jobs.rows.database import run as _run
 
-_LONG = 1.0  # seconds
-_FEW = 32  # rows for the quick attempts of a kind in one write, at most
-_AT_MOST = 20_000  # rows waiting: with the database away, the newest matter more than the oldest
+_LONG = 1.0  # seconds: an attempt that ran for so long gets a row of its own
+_FEW = 32  # rows at most in one write for the quick attempts of a kind
+_AT_MOST = 20_000  # rows kept while the database is away; the oldest are dropped
 _MB = 1024 * 1024
 
 
@@ -28,9 +29,9 @@ BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 30
 
 @dataclass(slots=True)
 class Spread:
-    """So many within each bound, and their sum."""
+    """A histogram: how many durations fell within each bound, and their sum."""
 
-    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))  # the last: above all bounds
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))  # the last one: above all bounds
     seconds: float = 0.0
 
     def add(self, seconds: float, times: int) -> None:
@@ -40,14 +41,14 @@ class Spread:
 
 @dataclass(slots=True)
 class Spent:
-    """What attempts at a kind waited and ran, since this process began."""
+    """How long the attempts of a kind waited and ran since this process began."""
 
     waited: Spread = field(default_factory=Spread)
     ran: Spread = field(default_factory=Spread)
 
 
 class Entry(NamedTuple):
-    """A row to be."""
+    """A row of job_cost that is not written yet."""
 
     job_id: int
     lease_seq: int
@@ -63,14 +64,14 @@ class Entry(NamedTuple):
 
 
 class _Sample:
-    """Of many quick attempts at a kind a few, evenly: one in `every` of those that were measured, and twice as seldom
-    whenever there are too many."""
+    """An even sample of the quick attempts of a kind: one in `every` measured attempts is kept. When the sample is
+    full, every second entry is dropped and `every` is doubled."""
 
     __slots__ = ("every", "kept", "measured", "next", "seen")
 
     def __init__(self) -> None:
         self.kept: list[Entry] = []
-        self.seen = 0  # all of them
+        self.seen = 0  # quick attempts, measured or not
         self.measured, self.every, self.next = 0, 1, 1
 
     def keep(self, entry: Entry) -> None:
@@ -80,27 +81,27 @@ class _Sample:
         self.next = self.measured + self.every
 
     def entries(self) -> list[Entry]:
-        """They stand for all."""
+        """The sample; the `stands_for` of all entries together is the number of attempts seen."""
         share, rest = divmod(self.seen, len(self.kept))
         return [entry._replace(stands_for=share + (place < rest)) for place, entry in enumerate(self.kept)]
 
 
 class Ledger:
-    """`add` may be called from any thread; `write` by whoever has a connection."""
+    """Any thread may call `add`. One thread at a time, with a connection, calls `write`."""
 
     def __init__(self) -> None:
-        self._turn = threading.Lock()  # the settler adds whole batches, the slots those that they settle with a hook
+        self._turn = threading.Lock()  # the settler adds whole batches, slots add jobs that they settled with a hook
         self._entries: deque[Entry] = deque(maxlen=_AT_MOST)
         self._samples: dict[str, _Sample] = {}
-        self.spent: dict[str, Spent] = {}  # by kind; written by `write`, so it costs no job anything
+        self.spent: dict[str, Spent] = {}  # by kind; updated by `write`, so not on the hot path
 
     def __bool__(self) -> bool:
         return bool(self._entries or self._samples)
 
     def add(self, batch: Sequence[Finished], status: Status | None) -> None:
-        """Attempts that all ended alike; None: their leases were lost. On the hot path."""
+        """Adds attempts that all ended with the same status; None: their leases were lost. This is on the hot path."""
         if status is Status.FAILED:
-            batch = [one for one in batch if not one.job.exhausted]  # those did not run
+            batch = [one for one in batch if not one.job.exhausted]  # a job whose attempts were used up did not run
         with self._turn:
             samples = self._samples
             for finished in batch:
@@ -110,9 +111,9 @@ class Ledger:
                 if not job.is_measured and ran_for < _LONG and (sample := samples.get(job.kind)):
                     sample.seen += 1
                 else:
-                    self._note(finished, ran_for, status)
+                    self._add_measured(finished, ran_for, status)
 
-    def _note(self, finished: Finished, ran_for: float, status: Status | None) -> None:
+    def _add_measured(self, finished: Finished, ran_for: float, status: Status | None) -> None:
         job = finished.job
         if ran_for >= _LONG or job.peak is not None:
             self._entries.append(_entry(finished, status))
@@ -124,7 +125,7 @@ class Ledger:
             sample.keep(_entry(finished, status))
 
     def write(self, db: Db) -> set[str]:
-        """Writes all there is in one statement; the kinds whose memory it was about."""
+        """Writes all entries in one statement. Returns the kinds of which memory was measured."""
         entries = self._take()
         if not entries:
             return set()
@@ -168,14 +169,15 @@ def _entry(finished: Finished, status: Status | None) -> Entry:
     )
 
 
-# Only of jobs that are still there: their rows are pruned together. A second try after a lost answer changes nothing:
-# what is rolled up is what was just written down. Rows of the roll-up are locked in one order.
+# Entries of jobs that were pruned meanwhile are left out: a job's costs are deleted with it. A second try after a lost
+# answer changes nothing, because ON CONFLICT DO NOTHING returns no rows, and only returned rows are rolled up into
+# job_history. ORDER BY locks rows of job_history in one order, so that two writers cannot deadlock.
 _WRITE = """
 WITH written AS (
 INSERT INTO job_cost (
     job_id, lease_seq, attempt, kind, outcome, started_at, wait_ms, wall_ms, cpu_ms, peak_mb, stands_for)
 SELECT job_id, lease_seq, attempt, kind, outcome, began.at,
-       CASE WHEN due_at IS NOT NULL  -- greatest() would make 0 of what is not known
+       CASE WHEN due_at IS NOT NULL  -- greatest() ignores NULL, so it would make 0 of an unknown wait
             THEN round(greatest(0, extract(epoch FROM began.at - due_at)) * 1000, 3) END,
        wall_ms, cpu_ms, peak_mb, stands_for
   FROM unnest(%(job_id)s::bigint[], %(lease_seq)s::bigint[], %(attempt)s::integer[], %(kind)s::text[],
@@ -188,6 +190,7 @@ SELECT job_id, lease_seq, attempt, kind, outcome, began.at,
 RETURNING kind, outcome, wait_ms, wall_ms, stands_for
 ), rolled_up AS (
 INSERT INTO job_history AS its (minutes, at, kind, completed, failed, cancelled, retried, waits, runs)
+-- GROUPING SETS: one row for each kind, and one with kind NULL, kept as '', for all kinds together
 SELECT 1, date_trunc('minute', now()), coalesce(kind, ''),
        coalesce(sum(stands_for) FILTER (WHERE outcome = 'COMPLETED'), 0),
        coalesce(sum(stands_for) FILTER (WHERE outcome = 'FAILED'), 0),
@@ -252,7 +255,7 @@ class KindCost:
 
 
 def of_job(db: Db, job_id: int, *, limit: int = 20) -> list[AttemptCost]:
-    """What the last attempts of a job cost, as far as they were written down, in the order in which they ran."""
+    """The costs of the last attempts of a job that have a row, in the order in which they ran."""
     rows = _run(
         db,
         "SELECT attempt, lease_seq, outcome, started_at, wait_ms, wall_ms, cpu_ms, peak_mb, stands_for FROM job_cost"
@@ -267,6 +270,6 @@ def of_kinds(db: Db) -> list[KindCost]:
 
 
 def needs(db: Db, kinds: Collection[str]) -> dict[str, float]:
-    """MB that 95 of 100 attempts of these kinds stay within, where that is known."""
+    """Kind -> MB that 95 of 100 of its attempts stay within. Kinds that were never measured are missing."""
     statement = "SELECT kind, peak_p95_mb FROM kind_costs WHERE kind = ANY (%(kinds)s) AND peak_p95_mb IS NOT NULL"
     return dict(_run(db, statement, {"kinds": list(kinds)}))

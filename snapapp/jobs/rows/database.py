@@ -1,5 +1,5 @@
-"""Opens the worker's own connections (autocommit, deadlines on both sides, no session state that matters) and runs
-statements on them or on the caller's."""
+"""Opens the worker's own connections and runs statements, on these or on the caller's. The worker's are autocommit,
+have timeouts on client and server, and depend on no session state, so that a pooler may stand between."""
 
 import re
 import sys
@@ -18,7 +18,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import Conninfo, Format, TransactionStatus
 from psycopg.rows import TupleRow
 
-if TYPE_CHECKING:  # whoever hands us one of them has imported it; a worker for plain jobs need not
+if TYPE_CHECKING:  # a caller that passes one of these has imported SQLAlchemy; a worker without hooks never does
     import sqlalchemy
     from sqlalchemy.orm import Session
 
@@ -42,11 +42,11 @@ KEEPALIVE: dict[str, Any] = {
     "tcp_user_timeout": 30_000,  # a half-open connection ends in 30 s, not in hours
 }
 
-PREPARE_AFTER = 3  # executions of a statement
+PREPARE_AFTER = 3  # executions after which psycopg prepares a statement
 
 
 class _RawJson(Loader):
-    """Leaves jsonb as it came: most jobs never look at their payload, so it is decoded when asked for."""
+    """Leaves jsonb as bytes: most jobs never read their payload, so it is decoded on first use."""
 
     def load(self, data: Buffer) -> bytes:
         return bytes(data)
@@ -60,15 +60,15 @@ class _RawBinaryJson(_RawJson):
 
 
 def sqlalchemy_url(url: str) -> str:
-    """The same address, with the driver's name in it, and several hosts where SQLAlchemy looks for them: it takes what
-    libpq has before the path for a single one."""
+    """The URL as SQLAlchemy needs it: with the driver's name, and with several hosts moved into the query, because
+    SQLAlchemy reads everything before the path as one host."""
     url = re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", url)
-    several = _SEVERAL_HOSTS.fullmatch(url)  # whole: a comma may be in a password, too
+    several = _SEVERAL_HOSTS.fullmatch(url)  # matches the whole URL, because a password may contain a comma, too
     if several is None:
         return url
     scheme, user, hosts, path, query = several.groups()
-    found = conninfo_to_dict(f"postgresql://{hosts}")
-    where = urlencode({name: found[name] for name in ("host", "port") if found.get(name)})
+    address = conninfo_to_dict(f"postgresql://{hosts}")
+    where = urlencode({name: address[name] for name in ("host", "port") if address.get(name)})
     return f"{scheme}{user or ''}{path or '/'}?{where}{f'&{query}' if query else ''}"
 
 
@@ -84,14 +84,14 @@ def connect(
     prepared_statements: bool = True,
     **options: Any,
 ) -> Connection[Row]:
-    """An autocommit connection."""
+    """Opens an autocommit connection of the worker's own."""
     connection = opened(
         url,
         settings={
-            # A generic plan saves the claim 0.8 ms of planning; its statements are written so that the plan is right.
+            # A generic plan saves 0.8 ms of planning per claim; our statements are written so that it is a good one.
             "plan_cache_mode": "force_generic_plan",
-            # A plan made while a table was empty is kept when it has grown, until somebody analyses it: so none reads a
-            # whole table where there is an index. What the others then seem to cost is no reason to compile them.
+            # A generic plan made while a table was empty is kept after the table has grown, until it is analysed. So
+            # no plan may read a whole table where an index exists. That inflates cost estimates, so JIT is off, too.
             "enable_seqscan": "off",
             "jit": "off",
             "statement_timeout": _milliseconds(statement_timeout),
@@ -113,9 +113,9 @@ def connect(
 def opened(
     conninfo: str = "", *, settings: Mapping[str, str], options: str | None = None, **given: Any
 ) -> Connection[Row]:
-    """A connection that has these settings from its start on: what is SET on a session stays behind in a pooler, for
-    whoever has its connection next. A pooler that does not let them through gives a connection without them: no promise
-    depends on them. What the URL asks for comes after ours, and so holds."""
+    """Opens a connection with these settings as startup parameters: a SET would stay on a pooler's server connection
+    for its next client. Where a pooler refuses startup parameters, it connects without them: nothing relies on them.
+    Options in the URL come after ours, so they win."""
     theirs = options or conninfo_to_dict(conninfo).get("options") or _options_of_the_environment()
     ours = [f"-c {name}={value}" for name, value in settings.items()]
     try:
@@ -127,19 +127,19 @@ def opened(
 
 
 def _options_of_the_environment() -> str:
-    """PGOPTIONS, which an argument would hide."""
+    """PGOPTIONS: libpq ignores it when `options` is passed, so we pass it on."""
     return next((each.val or b"" for each in Conninfo.get_defaults() if each.keyword == b"options"), b"").decode()
 
 
 def run(db: Db, sql: str, parameters: Mapping[str, Any]) -> Rows:
-    """One SQL, two carriers: text with psycopg placeholders, on psycopg itself or through SQLAlchemy."""
+    """Runs a statement with psycopg placeholders, on psycopg directly or through SQLAlchemy, and fetches all rows."""
     if isinstance(db, psycopg.Connection):
         return db.execute(cast(Any, sql), parameters).fetchall()
     return cast(Rows, _connection(db).exec_driver_sql(sql, dict(parameters)).fetchall())
 
 
 def value_of(kind: type[T], row: Sequence[Any], **decoded: Any) -> T:
-    """A row as a dataclass whose fields stand in the order of its columns, but for those that came encoded."""
+    """Makes a dataclass of a row whose columns have the order of its fields; `decoded` replaces fields by name."""
     names: Mapping[str, Any] = kind.__dataclass_fields__  # type: ignore[attr-defined]
     return kind(**dict(zip(names, row, strict=True)) | decoded)
 
@@ -149,12 +149,12 @@ def _milliseconds(duration: timedelta) -> str:
 
 
 _OF_THE_SERVER = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction)
-_OF_A_STATEMENT = ("55P03", "57014", "54")  # these say nothing of the server: it waited too long, or was too much
+_OF_A_STATEMENT = ("55P03", "57014", "54")  # a statement waited too long or was too large
 
 
 def is_away(error: BaseException) -> bool:
-    """The connection is broken, the server is gone, full or read-only, or the pool has none left: no row's fault, and
-    worth trying again."""
+    """Is the cause the server or the connection (broken, gone, full, read-only, pool empty), not the rows written?
+    Then the same statement is worth another try."""
     cause = getattr(error, "orig", error)
     if isinstance(cause, _OF_THE_SERVER):
         return not (getattr(cause, "sqlstate", None) or "").startswith(_OF_A_STATEMENT)
@@ -162,21 +162,21 @@ def is_away(error: BaseException) -> bool:
 
 
 def is_pool_empty(error: BaseException) -> bool:
-    """Somebody's pool of SQLAlchemy's, which is then imported."""
-    theirs = sys.modules.get("sqlalchemy.exc")
-    return theirs is not None and isinstance(error, theirs.TimeoutError)
+    """Is it SQLAlchemy's pool timeout? Without SQLAlchemy imported it cannot be."""
+    sqlalchemy_errors = sys.modules.get("sqlalchemy.exc")
+    return sqlalchemy_errors is not None and isinstance(error, sqlalchemy_errors.TimeoutError)
 
 
 def waited_in_vain(error: BaseException) -> bool:
-    """Somebody held a lock for longer than the statement could wait."""
+    """Did the statement time out, or wait too long for a lock of another transaction?"""
     return isinstance(getattr(error, "orig", error), errors.LockNotAvailable | errors.QueryCanceled)
 
 
 def row_by_row(
     write: Callable[[Sequence[T]], Iterable[R]], rows: Sequence[T], refused: Callable[[T, Exception], None]
 ) -> list[R]:
-    """What `write` returns for all of them; where PostgreSQL refuses it (a trigger, a CHECK that came later), for ever
-    smaller parts: a row that nobody can write costs nothing but itself."""
+    """Returns what `write` returns for all rows. Where PostgreSQL refuses them (a trigger, a CHECK added later), the
+    rows are halved and tried again, until only the bad ones are left out, each reported to `refused`."""
     if not rows:
         return []
     try:
@@ -192,8 +192,8 @@ def row_by_row(
 
 
 class Line:
-    """A connection that comes back: opened when first used, closed by any failure of its own, opened again. Once closed
-    by its owner it stays closed, for whoever is just opening it as well."""
+    """A connection that is opened on first use, closed when it fails, and opened again on the next use. After `close`
+    it stays closed, also for a thread that is just opening it."""
 
     def __init__(self, connect: Callable[[], Connection[Row]]) -> None:
         self._connect = connect
@@ -203,16 +203,16 @@ class Line:
 
     @contextmanager
     def connection(self) -> Iterator[Connection[Row]]:
-        with self._opening:  # two duties may come at once, and the second must not open another
+        with self._opening:  # two duties may come at once, and must share one connection
             connection = self._connection
             if (connection is None or connection.closed) and not self._is_closed:
                 connection = self._connection = self._connect()
-            if connection is None or self._is_closed:  # perhaps while we were connecting
+            if connection is None or self._is_closed:  # `close` may have been called while we connected
                 self.reset()
                 raise psycopg.InterfaceError("its owner has closed this connection for good")
         try:
             yield connection
-        except _OF_THE_SERVER:  # a server that has become a standby as well: another one takes writes now
+        except _OF_THE_SERVER:  # also a server that became a standby: another server takes writes now
             self.reset()
             raise
 
@@ -228,20 +228,20 @@ class Line:
 
 
 def together(db: Db) -> AbstractContextManager[object]:
-    """All that is done within, or nothing: a savepoint in the caller's transaction; where each statement would commit
-    by itself, a transaction."""
+    """Everything in the block happens, or nothing: a savepoint in the caller's transaction or, on an autocommit
+    connection, a transaction."""
     if not isinstance(db, psycopg.Connection):
         driver = _driver(db)
         if not driver.autocommit:
             return db.begin_nested()
-        db = driver  # SQLAlchemy sends no BEGIN there
+        db = driver  # on an autocommit connection SQLAlchemy sends no BEGIN, so psycopg must
     if not db.autocommit and db.info.transaction_status == TransactionStatus.IDLE:
-        db.execute("SELECT")  # else psycopg takes the block for the caller's whole transaction, and commits it
+        db.execute("SELECT")  # begins the caller's transaction: db.transaction() would begin it, and so also commit it
     return db.transaction()
 
 
 def _connection(db: "sqlalchemy.Connection | Session") -> "sqlalchemy.Connection":
-    """That of a session, which differs by a method that only sessions have."""
+    """The connection of a Session. get_bind, which only sessions have, tells the two apart."""
     return cast("Session", db).connection() if hasattr(db, "get_bind") else db
 
 

@@ -1,4 +1,4 @@
-"""Leases: extended by beats, taken back from workers that are gone."""
+"""Leases: beats extend them, recovery takes them back from dead workers."""
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
@@ -11,9 +11,10 @@ from snapapp.jobs.rows.database import Db as Db  # part of this module's signatu
 from snapapp.jobs.rows.database import is_away, row_by_row
 from snapapp.jobs.rows.database import run as _run
 
-Refused = Callable[[int, Exception], None]  # is told of a row that PostgreSQL lets nobody write
+Refused = Callable[[int, Exception], None]  # called for each job whose row PostgreSQL refuses to write
 
-# A locked row is just being settled or cancelled: skipping it costs one beat, waiting for it could cost all of them.
+# A locked row is being settled or cancelled: skipping it costs this job one beat, waiting could cost all jobs theirs.
+# The first beat of an attempt writes its start (coalesce): the claim cannot know it.
 _BEAT = """
 WITH free AS MATERIALIZED (
     SELECT job.id, held.ran_for
@@ -41,31 +42,31 @@ class Beat(NamedTuple):
 
 
 def beat(db: Db, leases: Sequence[Lease], ran_for: Sequence[float | None], lease_for: timedelta) -> Beat:
-    """Extends these leases. Missing from a beat means lost only where the lease is another's."""
+    """Extends these leases. A row that the statement skipped was locked, or its lease is lost: `lost` tells which."""
     ids, seqs = [lease.id for lease in leases], [lease.lease_seq for lease in leases]
     parameters = {"ids": ids, "seqs": seqs, "ran_for": list(ran_for), "lease_for": lease_for}
     beaten: dict[int, bool] = dict(cast("list[tuple[int, bool]]", _run(db, _BEAT, parameters)))
     missing = [lease for lease in leases if lease.id not in beaten]
-    cancelled = {job_id for job_id, wished in beaten.items() if wished}
+    cancelled = {job_id for job_id, is_cancelled in beaten.items() if is_cancelled}
     return Beat(cancelled, lost(db, missing) if missing else set())
 
 
 def lost(db: Db, leases: Sequence[Lease]) -> set[int]:
-    """Which of these leases are no longer ours."""
+    """Returns the ids of the jobs whose lease has changed."""
     parameters = {"ids": [lease.id for lease in leases], "seqs": [lease.lease_seq for lease in leases]}
     held = {row[0] for row in _run(db, _STILL_HELD, parameters)}
     return {lease.id for lease in leases if lease.id not in held}
 
 
-# Recovery never ends a job as FAILED: the kind's `failed` hook may be known to other workers only. A job without
-# attempts left goes to RETRY_WAIT, and the next worker that claims it ends it.
-# `ran`: the lost attempt stays counted and is one loss more. Where nobody knows whether it had begun, it counts as
-# begun: a job that kills its worker must come to an end.
-# `is_pardoned`: a last attempt is given once more, with nothing beside it: what killed the worker may have been a
-# neighbour. Not where the job was a suspect already (two losses), nor where it has had a try with more memory
-# (`memory_mb`), which had nothing beside it either.
-# `gate`: what a limit lets in ('held') waits for it again, when it is due ('later'); two losses make a suspect, which
-# runs 'alone'.
+# Recovery never ends a job as FAILED, because only workers of its kind know the `failed` hook. A job without attempts
+# left goes to RETRY_WAIT, and the next worker that claims it settles it as FAILED.
+# `ran`: the job had started, so the attempt stays counted, and the job has one loss more. If that is unknown
+# (coalesce), it counts as started: a job that kills its worker must end after its attempts.
+# `is_pardoned`: the job lost its last attempt and gets another one, alone on a worker, because a neighbour may have
+# killed the worker. Not pardoned are jobs that were alone already: suspects (two losses) and jobs that got more memory
+# after running short of it (`memory_mb`).
+# `gate`: a job under a limit ('held') waits for it again once it is due ('later'). A job with two losses is a suspect,
+# and a suspect runs 'alone'.
 _LOST = """
     SELECT id, coalesce(id = ANY (%(running)s::bigint[]), true) AS ran,
            losses < 2 AND memory_mb IS NULL AND attempt_count >= max_attempts AND max_attempts > 1 AS is_pardoned
@@ -74,7 +75,7 @@ _LOST = """
        AND (%(only)s::bigint[] IS NULL OR id = ANY (%(only)s))
        AND CASE WHEN %(worker)s::text IS NOT NULL THEN claimed_by = %(worker)s
                 ELSE lock_expires_at < clock_timestamp()
-                     -- after a server was away every lease looks old: its holders get one beat to say that they live
+                     -- after a restart of the server all leases look old: living workers first get time for a beat
                      AND pg_postmaster_start_time() < clock_timestamp() - %(settled_for)s END
      ORDER BY id LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
 """
@@ -84,6 +85,7 @@ UPDATE snap_processing_job AS job
    SET status = CASE WHEN cancel_requested_at IS NOT NULL THEN 'CANCELLED'
                      WHEN lost.ran THEN 'RETRY_WAIT' ELSE 'PENDING' END,
        finished_at = CASE WHEN cancel_requested_at IS NULL THEN NULL ELSE clock_timestamp() END,
+       -- a job that had not started keeps its place in the queue, its errors and its attempt
        next_retry_at = CASE WHEN lost.ran THEN clock_timestamp() + random() * %(spread)s ELSE next_retry_at END,
        last_error = CASE WHEN lost.ran THEN 'worker lost' ELSE last_error END,
        errors = CASE WHEN lost.ran THEN jsonb_path_query_array(errors || jsonb_build_object(
@@ -115,7 +117,7 @@ def recover(
     limit: int = 1000,
     refused: Refused | None = None,
 ) -> list[int]:
-    """Takes back jobs whose lease ended; `spread` keeps them from all coming back at once."""
+    """Takes back jobs whose lease has ended. They become due at random times within `spread`, not all at once."""
     whose: dict[str, Any] = {"worker": None, "running": None, "besides": []}
     return _take_back(db, whose | {"spread": spread, "settled_for": settled_for, "limit": limit}, refused)
 
@@ -128,7 +130,7 @@ def release(
     besides: Collection[int] = (),
     refused: Refused | None = None,
 ) -> list[int]:
-    """Takes back what a worker held that is known to be dead; `running` is what it was running (None: who knows)."""
+    """Takes back the jobs of a worker that is known to be dead. `running`: the jobs it was running; None: unknown."""
     parameters = {
         "worker": worker,
         "running": None if running is None else list(running),
@@ -141,18 +143,19 @@ def release(
 
 
 def _take_back(db: Db, parameters: dict[str, Any], refused: Refused | None) -> list[int]:
-    def taken(ids: Sequence[int] | None) -> list[int]:
+    def take_back(ids: Sequence[int] | None) -> list[int]:
         return [row[0] for row in _run(db, _TAKE_BACK, parameters | {"only": ids})]
 
     try:
-        return taken(None)
+        return take_back(None)
     except psycopg.Error as error:
         if refused is None or is_away(error):
             raise
     ids = [row[0] for row in _run(db, _LOST, parameters | {"only": None})]
-    return row_by_row(taken, ids, refused)
+    return row_by_row(take_back, ids, refused)
 
 
 def release_unheard(db: Db, worker: str, held: Collection[int]) -> list[int]:
-    """After a claim whose answer was lost: gives back what we claimed and never heard of."""
+    """After a claim whose answer was lost: gives back the jobs that this worker claimed without learning of it. `held`
+    are those it knows."""
     return release(db, worker, [], besides=held)

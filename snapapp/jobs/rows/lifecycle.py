@@ -1,8 +1,7 @@
 """What people and callers do with a job: enqueue, cancel, retry, replay.
 
-What is asked for in vain is refused with UnknownJob, IllegalTransition or DuplicateKey, in the database's own words.
-Where the database has said it, PostgreSQL has aborted the transaction that the call stood in: roll back, or call
-within `together`.
+A request that cannot be met raises UnknownJob, IllegalTransition or DuplicateKey, with the database's message. Where
+the SQL function raised it, PostgreSQL has aborted the caller's transaction: roll back, or call within `together`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,9 +20,9 @@ _ENQUEUE = "SELECT enqueue_jobs(%(jobs)s::jsonb)"
 
 
 def enqueue(db: Db, jobs: str) -> list[int | None]:
-    """Adds jobs, a JSON array of enqueue_job's arguments, in the caller's transaction: one jsonb parameter is the
-    quickest way in, twice as quick as arrays. Returns their ids in order, None where on_conflict='ignore' met a holder
-    of the unique key. DuplicateKey, which ends that transaction: on_conflict='replace' met one that waits no more."""
+    """Adds jobs in the caller's transaction. `jobs` is a JSON array of enqueue_job's arguments, because one jsonb
+    parameter is twice as quick as arrays. Returns the ids in order; None where on_conflict='ignore' met another job
+    with the unique key. DuplicateKey aborts the transaction: on_conflict='replace' met a job that does not wait."""
     return [row[0] for row in _ask(db, _ENQUEUE, {"jobs": jobs})]
 
 
@@ -42,7 +41,7 @@ SELECT job_spec_key(job.kind, job.tenant, job.payload, job.snap_id)
 
 
 def spec_keys(db: Db, jobs: str) -> list[str]:
-    """The unique keys of these jobs' work, in order."""
+    """The unique keys (spec:…) that describe the work of these jobs, in order."""
     return [row[0] for row in _run(db, _SPEC_KEYS, {"jobs": jobs})]
 
 
@@ -54,37 +53,37 @@ SELECT id, result::text, finished_at FROM snap_processing_job WHERE id = (
 
 
 def done_before(db: Db, job: str) -> Row | None:
-    """Id, result as JSON and end of the newest job that did this work."""
+    """Id, result as JSON text and end of the newest job that completed the same work; None: there is none."""
     rows = _run(db, _DONE_BEFORE, {"job": job})
     return rows[0] if rows else None
 
 
 def retry_by_person(db: Db, job_id: int) -> None:
-    """Runs a FAILED or CANCELLED job again, counting from zero. UnknownJob, IllegalTransition and DuplicateKey (its key
-    is another's now) end the caller's transaction."""
+    """Makes a FAILED or CANCELLED job PENDING, with all its attempts. UnknownJob, IllegalTransition and DuplicateKey
+    (another job has its unique key now) abort the caller's transaction."""
     _ask(db, "SELECT retry_job(%(id)s)", {"id": job_id})
 
 
 def retry_all_by_person(db: Db, job_ids: list[int]) -> None:
-    """The same for all of them, in this order; the first that is refused ends the caller's transaction."""
+    """Like `retry_by_person` for several jobs, in this order. The first refusal aborts the caller's transaction."""
     _ask(db, "SELECT retry_job(id) FROM unnest(%(ids)s::bigint[]) AS id", {"ids": job_ids})
 
 
 def replay(db: Db, job_id: int) -> int:
-    """Inserts a copy and returns its id. UnknownJob ends the caller's transaction."""
+    """Inserts a copy and returns its id. UnknownJob aborts the caller's transaction."""
     return cast(int, _ask(db, "SELECT replay_job(%(id)s)", {"id": job_id})[0][0])
 
 
 def lock(db: Db, job_id: int) -> None:
-    """For whoever goes on to lock rows that belong to it and then changes the job: a settlement locks the job first,
-    and in the other order the two could wait for each other."""
+    """Locks a job's row. A caller that locks rows belonging to the job and then changes the job calls this first: a
+    settle locks the job first, and in the opposite order the two could deadlock."""
     _run(db, "SELECT id FROM snap_processing_job WHERE id = %(id)s FOR UPDATE", {"id": job_id})
 
 
 def cancel(db: Db, job_id: int) -> Status:
-    """Returns the status that the job now has: CANCELLED at once when it waited (or was cancelled before: a second
-    wish is no error), RUNNING while the wish travels. IllegalTransition, which leaves the caller's transaction as it
-    is: the job COMPLETED or FAILED. UnknownJob ends that transaction."""
+    """Cancels a job and returns its status: CANCELLED if it was waiting (or cancelled before, which is no error),
+    RUNNING if its worker has yet to stop it. IllegalTransition when it is COMPLETED or FAILED; that leaves the caller's
+    transaction usable. UnknownJob aborts it."""
     status = Status(_ask(db, "SELECT cancel_job(%(id)s)", {"id": job_id})[0][0])
     if status in (Status.COMPLETED, Status.FAILED):
         raise IllegalTransition(f"job {job_id} is {status}: there is nothing to cancel")
@@ -101,14 +100,14 @@ RETURNING id
 
 
 def discard(db: Db, job_id: int, why: str) -> Status:
-    """Nobody wants it any more: a waiting job ends, and a FAILED one is no dead letter any longer. UnknownJob and
-    IllegalTransition leave the caller's transaction as it is."""
+    """Makes a waiting or FAILED job CANCELLED, because it is no longer wanted. UnknownJob and IllegalTransition leave
+    the caller's transaction usable."""
     if _run(db, _DISCARD, {"id": job_id, "why": why[:TEXT_CAP]}):
         return Status.CANCELLED
-    found = _run(db, "SELECT status FROM snap_processing_job WHERE id = %(id)s", {"id": job_id})
-    if not found:
+    rows = _run(db, "SELECT status FROM snap_processing_job WHERE id = %(id)s", {"id": job_id})
+    if not rows:
         raise UnknownJob(f"there is no job {job_id}")
-    raise IllegalTransition(f"job {job_id} is {found[0][0]}: only a waiting or FAILED job can be discarded")
+    raise IllegalTransition(f"job {job_id} is {rows[0][0]}: only a waiting or FAILED job can be discarded")
 
 
 def waiting(db: Db, kind: str, payload_holds: str) -> Rows:
@@ -122,7 +121,7 @@ def waiting(db: Db, kind: str, payload_holds: str) -> Rows:
 
 
 def make_due(db: Db, job_id: int) -> bool:
-    """A waiting job need not wait any longer."""
+    """Makes a waiting job due now. False: it does not wait."""
     rows = _run(
         db,
         "UPDATE snap_processing_job SET next_retry_at = now()"
@@ -136,7 +135,7 @@ _REFUSALS: dict[str | None, type[JobsError]] = {"P0002": UnknownJob, "55000": Il
 
 
 def _ask(db: Db, sql: str, parameters: Mapping[str, Any]) -> Rows:
-    """Calls one of the SQL functions that may say no."""
+    """Calls an SQL function whose refusals become our errors."""
     with _refusals():
         return _run(db, sql, parameters)
 
@@ -146,14 +145,15 @@ def _refusals() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        refusal = _refusal(getattr(error, "orig", error))  # SQLAlchemy wraps those of the driver
+        refusal = _refusal(getattr(error, "orig", error))  # SQLAlchemy wraps psycopg's errors
         if refusal is None:
             raise
         raise refusal from error
 
 
 def _refusal(error: BaseException | None) -> JobsError | None:
-    """In the database's words. Not what a constraint says: our functions name none, so it is somebody's trigger."""
+    """The refusal of one of our SQL functions as an error with the same message; None for any other error. Ours name no
+    constraint, so an error that names one comes from elsewhere, such as a user's trigger."""
     if not isinstance(error, psycopg.Error) or error.diag.constraint_name:
         return None
     refusal = _REFUSALS.get(error.sqlstate)

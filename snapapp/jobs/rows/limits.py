@@ -1,4 +1,4 @@
-"""Limits and fair queues, as far as the workers look after them. The claim itself asks `job_let_in`."""
+"""Limits and fair queues: what workers maintain, and the overview. The claim applies them by `job_let_in`."""
 
 from dataclasses import dataclass
 
@@ -6,18 +6,18 @@ from snapapp.jobs.rows.database import Db, run
 
 
 def relabel(db: Db) -> bool:
-    """After the rules have changed: looks through a page of jobs, and says whether there are more."""
+    """After the rules have changed: gives one page of waiting jobs their new labels. True: there are more pages."""
     return bool(run(db, "SELECT job_relabel()", {})[0][0])
 
 
 def forget(db: Db) -> None:
-    """A bucket that is full needs no row."""
+    """Deletes the token buckets that are full: a missing row means a full bucket."""
     run(db, "DELETE FROM job_limit_key WHERE full_at < now() - interval '1 hour' RETURNING key", {})
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit and what runs under it: jobs, in how many keys, and how many of those are full."""
+    """A limit, how many jobs run under it, on how many keys, and how many of these keys are full."""
 
     key_pattern: str
     max_running: int | None

@@ -1,4 +1,4 @@
-"""What jobs say: progress and log lines, under the fence of their leases. No statement here waits for a job's row."""
+"""Notes of jobs: progress and log lines, written only where the lease holds. No statement here waits for a row lock."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -7,8 +7,8 @@ from snapapp.jobs.model import Lease
 from snapapp.jobs.rows.database import Db as Db  # part of this module's signatures
 from snapapp.jobs.rows.database import run as _run
 
-# A settle raises the lease by one: a note of an attempt whose end has landed names the lease that it left behind.
-# A row that somebody has locked is skipped, and its progress comes again.
+# A settle raises lease_seq by one, so a note of an attempt that has been settled names its lease_seq + 1.
+# Rows that another transaction has locked are skipped, and the caller tries their progress again.
 _PROGRESS = """
 WITH free AS MATERIALIZED (
     SELECT job.id, note.progress
@@ -22,7 +22,7 @@ RETURNING job.id
 
 
 def progress(db: Db, notes: Mapping[Lease, str]) -> set[int]:
-    """Writes the last progress of each job; returns the ids for which it was."""
+    """Writes the last progress of each job; returns the ids of the rows written."""
     parameters = {
         "ids": [lease.id for lease in notes],
         "seqs": [lease.lease_seq for lease in notes],
@@ -31,8 +31,8 @@ def progress(db: Db, notes: Mapping[Lease, str]) -> set[int]:
     return {row[0] for row in _run(db, _PROGRESS, parameters)}
 
 
-# The lease is looked at, not locked. Once the end of an attempt has landed nobody can take its words from it, and its
-# lease is not asked for any more.
+# The job's row is read without a lock. Lines of a settled attempt (`landed`) are written whatever the lease is now: no
+# other worker can claim that attempt any more.
 _LOG = """
 INSERT INTO job_log (job_id, attempt, level, message, at)
 SELECT line.id, line.attempt, line.level, line.message, clock_timestamp() - make_interval(secs => line.age)
@@ -52,13 +52,13 @@ class LogLine(NamedTuple):
     attempt: int
     level: str
     message: str
-    age: float  # seconds since it was said
-    landed: bool = False  # the attempt has ended, and its end is on the row
+    age: float  # seconds since the job logged it
+    landed: bool = False  # the attempt has been settled
 
 
 def log(db: Db, lines: Sequence[LogLine]) -> set[tuple[int, int]]:
-    """Writes log lines; returns the (job, attempt) for which they were: the others have lost their lease, or are just
-    being settled."""
+    """Writes log lines; returns the (job, attempt) pairs written. The others have lost their lease, or are just being
+    settled."""
     parameters = {
         "ids": [line.lease.id for line in lines],
         "seqs": [line.lease.lease_seq for line in lines],

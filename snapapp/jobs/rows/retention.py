@@ -1,4 +1,4 @@
-"""What is old is deleted, a page at a time: finished jobs, and what there is to tell of workers and supervisors."""
+"""Deletes old rows page by page: finished jobs, exits of workers, scalings, commands, audit rows."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -16,17 +16,17 @@ from snapapp.jobs.rows.database import run as _run
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How long, and how many, finished jobs are kept."""
+    """How long finished jobs of a kind and status are kept, and how many of them."""
 
-    kind: str  # empty: every kind that has no rule of its own
+    kind: str  # empty: the rule for all kinds without one of their own
     status: Status
-    keep: timedelta | None  # None: their age is no reason to delete them
-    newest: int | None
+    keep: timedelta | None  # None: never deleted for their age
+    newest: int | None  # None: never deleted for their number
 
 
-# What belongs to a job goes with it. By arrays: joined with a page, PostgreSQL 15 reads the whole table where nobody
-# has analysed it.
-_WITH_ALL_OF_THEIRS = """
+# The rows that belong to a job are deleted with it. They are found by arrays of ids: a join would make PostgreSQL 15
+# read the whole table before it is first analysed.
+_AND_DEPENDENT_ROWS = """
 , parents AS (
     DELETE FROM job_parent WHERE job_id = ANY (ARRAY(SELECT id FROM gone))
 ), logs AS (
@@ -36,6 +36,8 @@ _WITH_ALL_OF_THEIRS = """
 )
 """
 
+# `unique_scope` may be NULL, hence IS DISTINCT FROM. `finished_at` is compared twice: the second one, in the DELETE
+# itself, sees a retry by a person that was committed after the page was read.
 _PRUNE = f"""
 WITH page AS MATERIALIZED (
     SELECT id, created_at, finished_at FROM snap_processing_job WHERE id > %(after)s ORDER BY id LIMIT %(limit)s
@@ -46,7 +48,7 @@ WITH page AS MATERIALIZED (
        AND NOT (has_children AND job_is_awaited(id))
        AND (%(status)s::text IS NULL OR status = %(status)s) AND (%(kind)s::text IS NULL OR kind = %(kind)s)
     RETURNING id
-){_WITH_ALL_OF_THEIRS}
+){_AND_DEPENDENT_ROWS}
 SELECT (SELECT count(*) FROM gone), (SELECT max(id) FROM page WHERE created_at < now() - %(keep)s::interval)
 """  # noqa: S608
 
@@ -60,15 +62,16 @@ def prune(
     status: Status | None = None,
     kind: str | None = None,
 ) -> tuple[int, int | None]:
-    """Deletes old finished jobs (with this status, of this kind) from one page of ids, whatever the rules keep; returns
-    how many, and where to go on (None: done). A key that is unique for ever stays with its job."""
+    """Deletes jobs of one page of ids that finished longer than `keep` ago, whatever the rules say. Returns how many,
+    and the id to go on after (None: no older job is left). Jobs with a key that is unique for ever stay."""
     parameters = {"keep": keep, "after": after, "limit": limit, "status": status, "kind": kind}
     deleted, last = _run(db, _PRUNE, parameters)[0]
     return deleted, last
 
 
-# The rule of its kind, else that of every kind, else the setting; a rule without an age deletes nothing here. The age
-# is asked again of the row as it is when it is deleted, which a person may have retried meanwhile.
+# CASE: the rule of the job's kind decides, else the rule for all kinds, else the setting. A rule without an age makes
+# it NULL, so the comparison is not true and the job stays. The DELETE compares finished_at again, because a person may
+# have retried the job since the page was read.
 _PRUNE_BY_RULES = f"""
 WITH shortest AS MATERIALIZED (
     SELECT least(%(keep)s::interval, (SELECT min(keep) FROM job_retention)) AS keep
@@ -85,17 +88,18 @@ WITH shortest AS MATERIALIZED (
      WHERE id = ANY (ARRAY(SELECT id FROM old)) AND finished_at < now() - (SELECT keep FROM shortest)
        AND unique_scope IS DISTINCT FROM 'ever' AND NOT (has_children AND job_is_awaited(id))
     RETURNING id
-){_WITH_ALL_OF_THEIRS}
+){_AND_DEPENDENT_ROWS}
 SELECT (SELECT count(*) FROM gone), (SELECT max(id) FROM page WHERE created_at < now() - (SELECT keep FROM shortest))
 """  # noqa: S608
 
 
 def prune_by_rules(db: Db, *, keep: timedelta, after: int = 0, limit: int = 1000) -> tuple[int, int | None]:
-    """As `prune`, for a worker: what has a rule is kept by that, all else for so long."""
+    """Like `prune`, but by the rules; `keep` is for jobs without a rule."""
     deleted, last = _run(db, _PRUNE_BY_RULES, {"keep": keep, "after": after, "limit": limit})[0]
     return deleted, last
 
 
+# coalesce: a kind's own rule wins over the rule for all kinds. The last row has only the lowest id of the page.
 _FINISHED = """
 WITH page AS MATERIALIZED (
     SELECT id, kind, status, finished_at FROM snap_processing_job WHERE id < %(before)s ORDER BY id DESC LIMIT %(limit)s
@@ -115,13 +119,13 @@ WITH gone AS (
      WHERE id = ANY (%(ids)s::bigint[]) AND finished_at IS NOT NULL AND unique_scope IS DISTINCT FROM 'ever'
        AND NOT (has_children AND job_is_awaited(id))
     RETURNING id
-){_WITH_ALL_OF_THEIRS}
+){_AND_DEPENDENT_ROWS}
 SELECT count(*) FROM gone
 """  # noqa: S608
 
 
 def has_counts(db: Db) -> bool:
-    """Does any rule say how many are kept?"""
+    """Does any rule limit the number of jobs kept?"""
     return bool(_run(db, "SELECT EXISTS (SELECT FROM job_retention WHERE newest IS NOT NULL)", {})[0][0])
 
 
@@ -133,9 +137,9 @@ def prune_page_of_surplus(
     refused: Callable[[int, Exception], None],
     limit: int = 1000,
 ) -> tuple[int, int | None]:
-    """Going down from the newest: deletes what the rules call too many, of one page of ids. `seen` counts, by kind and
-    status, what the pages above had; `refused` is told of a row that PostgreSQL lets nobody delete. Returns how many
-    were deleted, and where to go on (None: done)."""
+    """Deletes the jobs beyond the number that a rule keeps, in one page of ids, going down from the newest job. `seen`
+    counts by kind and status over all pages so far. `refused` is called for each row that PostgreSQL refuses to delete.
+    Returns how many were deleted, and the id to go on before (None: done)."""
     *finished, (*_, lowest) = _run(db, _FINISHED, {"before": before, "limit": limit})
     surplus = []
     for job_id, kind, status, newest, _ in finished:
@@ -159,8 +163,8 @@ def _delete_finished(db: Db, ids: list[int], refused: Callable[[int, Exception],
 
 
 def rules(db: Db) -> list[Rule]:
-    found = _run(db, "SELECT kind, status, keep, newest FROM job_retention ORDER BY kind, status", {})
-    return [Rule(kind, Status(status), keep, newest) for kind, status, keep, newest in found]
+    rows = _run(db, "SELECT kind, status, keep, newest FROM job_retention ORDER BY kind, status", {})
+    return [Rule(kind, Status(status), keep, newest) for kind, status, keep, newest in rows]
 
 
 _SET_RULE = """
@@ -175,7 +179,7 @@ def set_rule(db: Db, rule: Rule) -> None:
 
 
 def remove_rule(db: Db, kind: str, status: Status) -> bool:
-    """Was there one?"""
+    """True: there was such a rule."""
     statement = "DELETE FROM job_retention WHERE kind = %(kind)s AND status = %(status)s RETURNING kind"
     return bool(_run(db, statement, {"kind": kind, "status": status.value}))
 
@@ -189,7 +193,7 @@ SELECT count(*) FROM snap_processing_job
 
 
 def prunable(db: Db, *, keep: timedelta, status: Status | None = None, kind: str | None = None) -> int:
-    """How many jobs `prune` would delete in all. It reads the whole table: for a person who asks first."""
+    """How many jobs `prune` would delete in all. It reads the whole table, so it is only for a person who asks."""
     return cast(int, _run(db, _PRUNABLE, {"keep": keep, "status": status, "kind": kind})[0][0])
 
 
@@ -198,7 +202,8 @@ def first_after(db: Db, after: int) -> int | None:
     return rows[0][0] if rows else None
 
 
-# In all of them the oldest stand at the beginning of the key: no index on their time is needed.
+# In all these tables the lowest ids are the oldest rows, so no index on their time is needed. coalesce: a command that
+# never finished counts from its expiry.
 _PRUNE_FLEET = """
 WITH exits AS (
     DELETE FROM job_worker_exit WHERE exited_at < now() - %(keep)s::interval
@@ -218,6 +223,6 @@ SELECT 1
 
 
 def prune_fleet(db: Db, *, keep: timedelta, limit: int = 10_000) -> None:
-    """How workers ended, what the autoscaler decided, and what supervisors were told: kept for a day in any case,
-    because somebody waits for what comes of a command. What people did is kept for 90 days in any case."""
+    """Deletes exits of workers, decisions of the autoscaler, and commands to supervisors. These are kept for a day at
+    least, because the sender of a command waits for its result; audit rows for 90 days at least."""
     _run(db, _PRUNE_FLEET, {"keep": max(keep, timedelta(days=1)), "limit": limit})

@@ -1,4 +1,4 @@
-"""Every statement on the roster: who works the queue, since when, and how each of them ended."""
+"""The roster (table job_worker): the workers that live, and how each of the others ended."""
 
 import json
 import threading
@@ -16,7 +16,7 @@ Db = psycopg.Connection[Any]
 
 
 class Declared(NamedTuple):
-    """What jobs of a kind get where whoever enqueues them says nothing."""
+    """The defaults of a kind, for enqueues that name no queue or number of attempts."""
 
     kind: str
     queue: str
@@ -25,7 +25,7 @@ class Declared(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A process that works the queue, as it introduces itself."""
+    """A worker's row on the roster: what stays the same from beat to beat."""
 
     id: str
     name: str
@@ -44,20 +44,20 @@ class Member:
 
 @dataclass(slots=True)
 class Ended:
-    """The jobs of one kind that came to their end here, and how long the attempts ran that ended them."""
+    """How many jobs of one kind ended in this worker, and how long their last attempts ran."""
 
     completed: int = 0
     failed: int = 0
     cancelled: int = 0
-    retried: int = 0  # attempts that did not end their job
-    ran: int = 0  # of those that ended, how many had begun
+    retried: int = 0  # attempts that failed and did not end their job
+    ran: int = 0  # jobs that ended after an attempt had started
     ran_ms: float = 0.0
     longest_ms: float = 0.0
 
 
 @dataclass(slots=True)
 class Counts:
-    """What a worker has done since it started. `add` may be called from anywhere; each other number has one writer."""
+    """What a worker has done since it started. Any thread may call `add`; one thread writes each other number."""
 
     claimed: int = 0  # written by the claimer, like the next two
     claims: int = 0
@@ -68,39 +68,39 @@ class Counts:
     retried: int = 0
     snoozed: int = 0
     interrupted: int = 0
-    lost: int = 0  # leases that were somebody else's by the time the result came
-    recovered: int = 0  # written by whoever recovers
+    lost: int = 0  # attempts whose lease was lost by the time they ended
+    recovered: int = 0  # written by the duty "recover"
     context_switches: int = 0  # how often the application's context was entered for a job
     context_failures: int = 0
-    busy_ms: float = 0.0  # of those that completed or failed
+    busy_ms: float = 0.0  # total run time of attempts that completed or failed a job
     by_kind: dict[str, Ended] = field(default_factory=dict)
-    # the settler adds whole batches, the slots those that they settle with a hook: once a batch costs nothing
+    # the settler adds whole batches, slots add jobs settled with a hook: a lock once for each batch costs little
     _turn: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def add(self, status: Status | None, batch: Sequence[Finished]) -> None:
-        """Attempts that all ended alike; None: their leases were lost. The hot path: all that it does a job is here."""
+        """Adds attempts that all ended with the same status; None: their leases were lost. This is on the hot path."""
         with self._turn:
             match status:
                 case Status.COMPLETED:
                     self.completed += len(batch)
-                    self.busy_ms += self._end(batch, completed=1)
+                    self.busy_ms += self._count(batch, completed=1)
                 case Status.FAILED:
                     self.failed += len(batch)
-                    self.busy_ms += self._end(batch, failed=1)
+                    self.busy_ms += self._count(batch, failed=1)
                 case Status.CANCELLED:
                     self.cancelled += len(batch)
-                    self._end(batch, cancelled=1)
+                    self._count(batch, cancelled=1)
                 case None:
                     self.lost += len(batch)
                 case _:
-                    self._come_back(status, batch)
+                    self._count_returns(status, batch)
 
     def add_context(self, *, entered: bool, failed: bool) -> None:
         with self._turn:
             self.context_switches += entered
             self.context_failures += failed
 
-    def _end(self, batch: Sequence[Finished], *, completed: int = 0, failed: int = 0, cancelled: int = 0) -> float:
+    def _count(self, batch: Sequence[Finished], *, completed: int = 0, failed: int = 0, cancelled: int = 0) -> float:
         by_kind, total = self.by_kind, 0.0
         for job, _, ran_for in batch:
             ended = by_kind.get(job.kind)
@@ -118,7 +118,7 @@ class Counts:
                     ended.longest_ms = ran_ms
         return total
 
-    def _come_back(self, status: Status, batch: Sequence[Finished]) -> None:
+    def _count_returns(self, status: Status, batch: Sequence[Finished]) -> None:
         for job, outcome, _ in batch:
             if isinstance(outcome, Interrupted):
                 self.interrupted += 1
@@ -131,7 +131,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What changes from beat to beat."""
+    """What a worker reports with each beat."""
 
     counts: Counts = field(default_factory=Counts)
     current_jobs: Sequence[int] = ()
@@ -139,23 +139,24 @@ class Report:
     status: str = "ACTIVE"
     note: str | None = None
     free_mb: int | None = None
-    held_kinds: Mapping[str, str] = field(default_factory=dict)  # for want of memory, each with the reason
+    held_kinds: Mapping[str, str] = field(default_factory=dict)  # kind short of memory -> why
 
 
 class Pulse(NamedTuple):
-    """What the database says back."""
+    """What the database answers to a beat."""
 
-    suspects_wait: bool
+    suspects_wait: bool  # is a job due that must run alone, of our kinds?
     has_rules: bool  # is there a limit, or a fair queue?
-    rules_change: bool  # are there jobs that bear the labels of older ones?
-    paused: frozenset[str]  # queues
+    rules_change: bool  # are there waiting jobs with labels of older rules?
+    paused: frozenset[str]  # names of paused queues
 
 
 NO_PULSE = Pulse(suspects_wait=False, has_rules=False, rules_change=False, paused=frozenset())
 
 
-# One statement: it introduces us again if somebody took us for dead, pings our own channel (so that a LISTEN that
-# died in silence is noticed), and returns what an idle worker needs to know. Idle must stay nearly free.
+# One statement for all, so that an idle worker costs nearly nothing. It inserts our row again if another worker took us
+# for dead and removed it, pings our own channel (so that the listener notices when LISTEN has died), and returns what
+# an idle worker needs to know.
 _BEAT = """
 WITH beaten AS (
     INSERT INTO job_worker AS member (
@@ -198,7 +199,7 @@ RETURNING id
 
 
 def channel_of(worker: str) -> str:
-    """The worker's own channel: pings, and later its commands."""
+    """The channel on which a worker hears its own pings."""
     return f"snapapp_worker_{worker}"
 
 
@@ -242,7 +243,8 @@ def beat(db: Db, member: Member, report: Report, *, lives_for: timedelta) -> Pul
     return Pulse(suspects_wait, has_rules, rules_change, frozenset(paused))
 
 
-# In one order, so that workers that start together never wait for each other in a circle.
+# ORDER BY: workers that start together lock the rows in the same order, so they cannot deadlock. WHERE: a row that
+# would not change is not written.
 _DECLARE = """
 INSERT INTO job_kind AS its (name, queue, max_attempts)
 SELECT * FROM unnest(%(kinds)s::text[], %(queues)s::text[], %(max_attempts)s::integer[]) AS new (name, queue, attempts)
@@ -254,7 +256,7 @@ RETURNING name
 
 
 def declare(db: Db, kinds: Sequence[Declared]) -> None:
-    """For whoever enqueues without knowing the kinds: other programs, and people in psql. Whoever starts last wins."""
+    """Stores the defaults of our kinds, for those who enqueue by SQL. The worker that starts last wins."""
     parameters = {
         "kinds": [its.kind for its in kinds],
         "queues": [its.queue for its in kinds],
@@ -264,12 +266,12 @@ def declare(db: Db, kinds: Sequence[Declared]) -> None:
 
 
 def leave(db: Db, worker: str, reason: str) -> bool:
-    """Takes a worker off the roster and writes down how it ended; False: it was gone already."""
+    """Moves a worker from the roster to the exits, with the reason. False: it was not on the roster."""
     return bool(db.execute(_LEAVE, {"id": worker, "reason": reason}).fetchall())
 
 
 class Other(NamedTuple):
-    """Another worker: of the same machine, so that whether it lives can be seen, or one not heard of for long."""
+    """Another worker that may be dead: on this machine, where its process can be looked up, or silent for long."""
 
     id: str
     pid: int
@@ -287,6 +289,6 @@ SELECT id, pid, pid_started, traces, machine = %(machine)s, expires_at < now() -
 
 
 def others(db: Db, machine: str, *, besides: str, overdue: timedelta) -> list[Other]:
-    """The workers about whom we may have something to do."""
+    """All workers but `besides` that are on this machine, or whose row expired longer than `overdue` ago."""
     rows = db.execute(_OTHERS, {"machine": machine, "besides": besides, "overdue": overdue}).fetchall()
     return [Other(*row) for row in rows]

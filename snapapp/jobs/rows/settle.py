@@ -1,4 +1,4 @@
-"""The settle: how an attempt ended is written down, under the fence of its lease."""
+"""The settle: writes down how an attempt ended, only where its lease still holds (the fence)."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -24,11 +24,12 @@ from snapapp.jobs.rows.database import run as _run
 from snapapp.jobs.rows.database import together
 from snapapp.jobs.rows.leases import lost
 
-_PATIENCE = "50ms"  # with a row that somebody has locked, before the others go on without it
+_PATIENCE = "50ms"  # how long a batch waits for a row that another transaction has locked
 
-# No settle mentions `status` in its WHERE: the partial index on the running rows would tempt the planner, and the fence
-# says it all. The arrays are in the order of ids, so two settles never wait for each other in a circle. The patience
-# is part of the statement, because what is set for a session is lost in a pooler; it is read when a wait begins.
+# No settle has `status` in its WHERE: the planner would choose the partial index on running rows, and the lease says
+# enough. The arrays are sorted by id, so that two settles lock rows in the same order and cannot deadlock. The lock
+# timeout is set inside the statement, because a pooler loses session settings; PostgreSQL reads it when a wait begins.
+# coalesce(started_at, …): jobs that end before their first beat have no start on their row yet.
 _COMPLETE = """
 WITH patience AS MATERIALIZED (
     SELECT set_config('lock_timeout', coalesce(%(patience)s, current_setting('lock_timeout')), true)
@@ -43,7 +44,7 @@ UPDATE snap_processing_job AS job
 RETURNING job.id
 """
 
-# Every other end. Cancel is a wish, and all of these honour it.
+# Every end but success. If a person asked to cancel the job while it ran, each of these ends makes it CANCELLED.
 _END = """
 WITH patience AS MATERIALIZED (
     SELECT set_config('lock_timeout', coalesce(%(patience)s, current_setting('lock_timeout')), true)
@@ -52,17 +53,20 @@ UPDATE snap_processing_job AS job
    SET status = CASE WHEN cancel_requested_at IS NULL THEN its.status ELSE 'CANCELLED' END,
        finished_at = CASE WHEN cancel_requested_at IS NOT NULL OR its.status IN ('FAILED', 'CANCELLED')
                           THEN clock_timestamp() END,
+       -- its.delay, its.error and its.entry are NULL where the end has none: the row keeps what it has
        next_retry_at = coalesce(clock_timestamp() + its.delay, job.next_retry_at),
        last_error = coalesce(its.error, job.last_error),
        errors = jsonb_path_query_array(coalesce(job.errors || its.entry, job.errors), '$[last - 19 to last]'),
        started_at = CASE WHEN its.status <> 'PENDING'
                          THEN coalesce(job.started_at, clock_timestamp() - make_interval(secs => its.ran_for)) END,
+       -- PENDING: the attempt is given back, unless the job was interrupted too often
        attempt_count = CASE WHEN its.status <> 'PENDING' THEN least(job.attempt_count, job.max_attempts)
                             WHEN its.interrupted AND job.interruptions >= %(allowed)s THEN job.attempt_count
                             ELSE job.attempt_count - 1 END,
        interruptions = job.interruptions + its.interrupted::integer,
-       -- what was handed back, or had no place to run, has shown nothing: it is as suspect as it was
+       -- only an attempt that ran to an end of its own proves that the job does not kill its worker
        losses = CASE WHEN cancel_requested_at IS NULL AND NOT its.ended THEN job.losses ELSE 0 END,
+       -- 'held': a limit lets it in; 'later': likewise once it is due; 'alone': it needs a worker without other jobs
        gate = CASE WHEN job.gate IN ('held', 'later') THEN CASE WHEN its.delay IS NULL THEN 'held' ELSE 'later' END
                    WHEN num_nonnulls(its.memory_mb, job.memory_mb) > 0 THEN 'alone'
                    WHEN NOT its.ended THEN job.gate
@@ -80,51 +84,51 @@ RETURNING job.id, job.status
 
 
 class _End(NamedTuple):
-    """What _END is told of one job. It waits again where there is a delay, goes back at once where it is PENDING
-    without one, and else it is over."""
+    """The parameters of _END for one job. With a delay the job waits again; PENDING without a delay it is due at once;
+    otherwise it has ended."""
 
     id: int
     lease_seq: int
     status: str
-    interrupted: bool = False  # by our own shutdown, after it had started
+    interrupted: bool = False  # the worker's shutdown ended it after it had started
     delay: timedelta | None = None
     error: str | None = None
     entry: str | None = None
     ran_for: float | None = None
     memory_mb: int | None = None
-    ended: bool = True  # the attempt, by itself
+    ended: bool = True  # False: the attempt was interrupted, or had no place to run
 
 
 class Settled(NamedTuple):
-    """What became of a batch, by id. In neither: the lease was lost, and nothing was written."""
+    """What became of a batch, by id. A job in neither field has lost its lease, and nothing was written."""
 
     landed: dict[int, Status]
-    locked: set[int]  # still ours, but somebody holds the row: to be settled later
+    locked: set[int]  # their leases are ours, but another transaction has locked the rows: settle them later
 
 
 def settle_batch(
     db: Db, batch: Sequence[Finished], *, interruptions_allowed: int, is_second_try: bool = False
 ) -> Settled:
-    """Writes down how attempts ended, and waits for nobody who has locked one of the rows. All of them succeeded, or
-    none. On a second try it is asked before which rows are free, as it should be where one was locked before."""
+    """Writes down how attempts ended, without waiting long for locked rows. Either all of them succeeded, or none. The
+    first try just writes; a second try, and a first one that met a lock, first looks which rows are free."""
     if not is_second_try:
         try:
-            return _settled(db, batch, _write(db, batch, interruptions_allowed, patience=_PATIENCE))
+            return _result(db, batch, _write(db, batch, interruptions_allowed, patience=_PATIENCE))
         except LockNotAvailable:
             pass
     with together(db):
         free = _lock_free(db, [one.job.lease for one in batch])
         written = _write(db, [one for one in batch if one.job.id in free], interruptions_allowed)
-    return _settled(db, batch, written)
+    return _result(db, batch, written)
 
 
 def settle(db: Db, finished: Finished, *, interruptions_allowed: int = 0) -> Status | None:
-    """Writes down how one attempt ended. None: the lease was lost, and nothing was written."""
+    """Writes down how one attempt ended. None: its lease is lost, and nothing was written."""
     return _write(db, [finished], interruptions_allowed).get(finished.job.id)
 
 
 def complete(db: Db, finished: Iterable[tuple[Lease, str | None, float]], *, patience: str | None = None) -> set[int]:
-    """Completes (lease, result as JSON text, seconds it ran); returns the ids that landed."""
+    """Completes jobs, each given as (lease, result as JSON text, seconds it ran). Returns the ids whose lease held."""
     done = sorted(finished, key=lambda one: one[0].id)
     parameters = {
         "ids": _array(lease.id for lease, _, _ in done),
@@ -137,15 +141,16 @@ def complete(db: Db, finished: Iterable[tuple[Lease, str | None, float]], *, pat
 
 
 def hand_back(db: Db, leases: Iterable[tuple[Lease, bool]], *, interruptions_allowed: int) -> set[int]:
-    """Gives jobs back with their attempt, for a shutdown or because they were too many. Each with: had it started?"""
+    """Gives jobs back to the queue, and their attempts with them. Each is given as (lease, has it started?)."""
     ends = [_End(*lease, "PENDING", interrupted=started, ended=False) for lease, started in leases]
     return set(_end(db, ends, interruptions_allowed))
 
 
 def landed_already(db: Db, lease: Lease) -> Status | None:
-    """After a commit whose end is unknown: the status our settle wrote, or None if it did not land.
+    """After a COMMIT whose answer was lost: the status that our settle wrote, or None if it did not land.
 
-    Only the holder of a lease can complete it, and every change of status raises lease_seq by one.
+    Every change of status raises lease_seq by one. So a row at our lease_seq + 1 was changed by us, or by a recovery,
+    which writes 'worker lost'. last_error may be NULL, hence IS DISTINCT FROM.
     """
     rows = _run(
         db,
@@ -180,14 +185,14 @@ def _ending(finished: Finished) -> _End:
     job, outcome, ran_for = finished
     match outcome:
         case Retried(failure, delay, memory_mb, ran):
-            again = _End(*job.lease, "RETRY_WAIT", delay=delay, memory_mb=memory_mb, ran_for=ran_for, ended=ran)
-            return again._replace(error=failure.error, entry=_entry(finished, failure))
+            retry = _End(*job.lease, "RETRY_WAIT", delay=delay, memory_mb=memory_mb, ran_for=ran_for, ended=ran)
+            return retry._replace(error=failure.error, entry=_entry(finished, failure))
         case Buried(failure, ran):
-            over = _End(*job.lease, "FAILED", error=failure.error, ran_for=ran_for)
-            return over._replace(entry=_entry(finished, failure)) if ran else over
+            end = _End(*job.lease, "FAILED", error=failure.error, ran_for=ran_for)
+            return end._replace(entry=_entry(finished, failure)) if ran else end
         case Stopped(failure):
-            over = _End(*job.lease, "CANCELLED", error=failure.error, ran_for=ran_for)
-            return over._replace(entry=_entry(finished, failure))
+            end = _End(*job.lease, "CANCELLED", error=failure.error, ran_for=ran_for)
+            return end._replace(entry=_entry(finished, failure))
         case Snoozed(delay, ran):
             return _End(*job.lease, "PENDING", delay=delay, ended=ran)
         case Interrupted():
@@ -211,17 +216,17 @@ SELECT job.id FROM unnest(%(ids)s::bigint[], %(seqs)s::bigint[]) AS held (id, le
 
 
 def _lock_free(db: Db, leases: Sequence[Lease]) -> set[int]:
-    """Locks those of these rows that are ours and that nobody else has locked."""
+    """Locks the rows whose lease is still ours, except those that another transaction has locked."""
     parameters = {"ids": [lease.id for lease in leases], "seqs": [lease.lease_seq for lease in leases]}
     return {row[0] for row in _run(db, _FREE, parameters)}
 
 
-def _settled(db: Db, batch: Sequence[Finished], landed: dict[int, Status]) -> Settled:
+def _result(db: Db, batch: Sequence[Finished], landed: dict[int, Status]) -> Settled:
     missing = [one.job.lease for one in batch if one.job.id not in landed] if len(landed) < len(batch) else []
-    gone = lost(db, missing) if missing else set()
-    return Settled(landed, {lease.id for lease in missing} - gone)
+    lost_ids = lost(db, missing) if missing else set()
+    return Settled(landed, {lease.id for lease in missing} - lost_ids)
 
 
 def _array(values: Iterable[float]) -> str:
-    """A number array as PostgreSQL reads it: a tenth of the time that adapting a list takes."""
+    """Numbers as the text of a PostgreSQL array: ten times as fast as psycopg's adaptation of a list."""
     return "{" + ",".join(map(str, values)) + "}"

@@ -186,9 +186,9 @@ class Claimer:
             is_cut = claimed.is_cut or self._is_full(wanted, claimed.jobs)
             self._note_backlog(wanted, is_cut)
             self._bookmark(look, {one.kind for one in wanted}, claimed)
-            sees_all = len(claimed.found) < HEADS_AT_ONCE
+            sees_all = len(claimed.new_heads) < HEADS_AT_ONCE
             if only is None:
-                self._begin = FIRST if sees_all else claimed.found[-1]
+                self._begin = FIRST if sees_all else claimed.new_heads[-1]
             if sees_all and not (is_cut and claimed.jobs):
                 break
         return waits

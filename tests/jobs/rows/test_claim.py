@@ -322,8 +322,8 @@ def test_more_heads_than_one_look_sees_are_seen_by_the_next(db: Db) -> None:
     for _ in range(100):
         claimed = take(db, 10, Look(begin=begin))
         seen |= {one.id for one in claimed.jobs}
-        sees_all = len(claimed.found) < HEADS_AT_ONCE
-        begin = FIRST if sees_all else claimed.found[-1]
+        sees_all = len(claimed.new_heads) < HEADS_AT_ONCE
+        begin = FIRST if sees_all else claimed.new_heads[-1]
     assert seen == made
 
 

@@ -246,8 +246,8 @@ DEFECTS: dict[str, Mutant] = {
         "jobs/rows/test_changes::test_jobs_that_were_named_are_watched_to_their_end_with_their_log",
         (
             "snapapp/jobs/rows/people/changes.py",
-            "        for line in _lines_since(db, self._said):\n            told.append(line)\n",
-            "        for line in _lines_since(db, self._said):\n",
+            "        for line in _lines_since(db, self._last_lines):\n            lines.append(line)\n",
+            "        for line in _lines_since(db, self._last_lines):\n",
         ),
     ),
     "what-waits-to-come-again-uncounted": defect(

@@ -51,7 +51,7 @@ def show_logs(db: Db, arguments: Namespace) -> int:
 
 def _said(db: Db, job: int, attempt: int | None, after: int) -> Iterator[LogEntry]:
     """Page by page: 20 attempts of 1000 lines of 4000 characters need not fit into memory."""
-    while page := views.said(db, job, attempt=attempt, after=after, limit=_PAGE):
+    while page := views.log_page(db, job, attempt=attempt, after=after, limit=_PAGE):
         yield from page
         after = page[-1].id
 

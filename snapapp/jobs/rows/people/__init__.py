@@ -1,3 +1,4 @@
-"""What people see of the queue and do to many of its jobs: `lists` (jobs by filter), `views` (one job), `overviews`
-(queues, workers), `failures`, `relatives` (who waits for whom), `changes` (what is new), `history`; `bulk`, and `audit`
-of what was done."""
+"""What people look at and change: `lists` (jobs by filter), `views` (one job), `overviews` (queues and workers),
+`failures` (dead letters by error), `relatives` (parents and children), `changes` (news for live pages), `history`,
+`bulk` (one step for many jobs), and `audit` (who did what).
+"""

@@ -1,5 +1,5 @@
-"""Who did what, and when: written in the transaction that does it, so there is no deed without its row, nor a row
-without its deed."""
+"""The audit: who did what, and when. A row is written in the transaction of the change itself, so that neither exists
+without the other."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from snapapp.jobs.rows.database import run as _run
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who asks. The name is what they say; how they got in is what we know."""
+    """Who makes a change. `name` is what they call themselves, unchecked; `door` is how the request came in."""
 
     name: str
     door: str
@@ -56,9 +56,9 @@ def write(
     detail: Mapping[str, Any] | None = None,
     run: UUID | None = None,
 ) -> None:
-    """In the caller's transaction. Steps of one `run` count on in one row; IllegalTransition: that row is of another
-    deed, or of somebody else."""
-    said = json.dumps({name: value for name, value in (detail or {}).items() if value is not None})
+    """Writes one audit row. Further steps of the same `run` add their jobs to its row; IllegalTransition when that row
+    has another actor, action, subject or detail."""
+    detail_json = json.dumps({name: value for name, value in (detail or {}).items() if value is not None})
     values: dict[str, Any] = {
         "who": who.name,
         "door": who.door,
@@ -66,7 +66,7 @@ def write(
         "action": action,
         "subject": subject,
     }
-    values |= {"jobs": jobs, "detail": said, "run": run and str(run)}
+    values |= {"jobs": jobs, "detail": detail_json, "run": run and str(run)}
     if not _run(db, _WRITE, values):
         raise IllegalTransition(f"the run {run} is of something else that was done")
 
@@ -83,7 +83,7 @@ SELECT id, at, who, door, action, subject, jobs, detail::text, last_at, request_
 
 
 def deeds(db: Db, *, subject: str | None = None, before: int | None = None, limit: int = 50) -> list[Deed]:
-    """The newest first; `before` is the id of one."""
+    """A page of audit rows, newest first; `before` is the id of the last one seen."""
     statement = _DEEDS if subject is None else _DEEDS_OF
     rows = _run(db, statement, {"subject": subject, "before": before or 2**63 - 1, "limit": limit})
     return [value_of(Deed, row, detail=json.loads(row[7])) for row in rows]

@@ -1,4 +1,4 @@
-"""One step for many jobs: a page in a transaction, because a commit costs more than a job."""
+"""One change for many jobs: a page of jobs in each transaction, because a commit costs more than changing a job."""
 
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
@@ -10,42 +10,42 @@ from snapapp.jobs.rows.database import Db
 
 _PAGE = 100  # jobs
 
-OnProgress = Callable[[int], None]  # so many more have their answer
-Witness = Callable[[Db, Collection[int]], None]  # these were changed: called in the transaction that did it
+OnProgress = Callable[[int], None]  # called with the number of jobs just answered
+Witness = Callable[[Db, Collection[int]], None]  # called with the ids changed, in the transaction of the change
 _Step = Callable[[Db, int], Status]
 _Page = Callable[[Db, list[int]], dict[int, Status]]
 
 
 class Answers(NamedTuple):
-    """Every job that was named is in one of the two."""
+    """What became of the jobs: each given id is in exactly one of the two."""
 
     done: dict[int, Status]  # by id: the status that the job now has
     refused: dict[int, str]  # by id: why nothing was done
 
 
-def _nobody(_db: Db, _jobs: Collection[int]) -> None: ...
+def _ignore(_db: Db, _jobs: Collection[int]) -> None: ...
 
 
-def retry(db: Db, ids: Iterable[int], on_progress: OnProgress | None = None, witness: Witness = _nobody) -> Answers:
-    """Runs these jobs again, counting from zero. Each page is a transaction where `db` commits by itself, and a
-    savepoint in the caller's transaction otherwise; a job that is refused never spoils it for the others."""
+def retry(db: Db, ids: Iterable[int], on_progress: OnProgress | None = None, witness: Witness = _ignore) -> Answers:
+    """Makes FAILED and CANCELLED jobs PENDING, with all their attempts. Each page is a transaction if `db` is
+    autocommit, otherwise a savepoint in the caller's transaction. A job that is refused does not stop the others."""
     return _in_pages(db, ids, _retry, on_progress, witness, page_of=_retry_all)
 
 
-def cancel(db: Db, ids: Iterable[int], on_progress: OnProgress | None = None, witness: Witness = _nobody) -> Answers:
-    """Ends those that wait, asks those that run to stop; their status says which. In pages, as `retry`."""
+def cancel(db: Db, ids: Iterable[int], on_progress: OnProgress | None = None, witness: Witness = _ignore) -> Answers:
+    """Cancels waiting jobs and asks running ones to stop; the returned status tells which. In pages, like `retry`."""
     return _in_pages(db, ids, lifecycle.cancel, on_progress, witness)
 
 
 def discard(
-    db: Db, ids: Iterable[int], why: str, on_progress: OnProgress | None = None, witness: Witness = _nobody
+    db: Db, ids: Iterable[int], why: str, on_progress: OnProgress | None = None, witness: Witness = _ignore
 ) -> Answers:
-    """Ends those that wait, and makes CANCELLED of those that FAILED. In pages, as `retry`."""
+    """Makes waiting and FAILED jobs CANCELLED. In pages, like `retry`."""
     return _in_pages(db, ids, lambda db, job_id: lifecycle.discard(db, job_id, why), on_progress, witness)
 
 
-def replay(db: Db, ids: Iterable[int], on_progress: OnProgress | None = None, witness: Witness = _nobody) -> Answers:
-    """Runs a copy of each; the status is the copy's. In pages, as `retry`."""
+def replay(db: Db, ids: Iterable[int], on_progress: OnProgress | None = None, witness: Witness = _ignore) -> Answers:
+    """Enqueues a copy of each job; the returned status is the copy's. In pages, like `retry`."""
     return _in_pages(db, ids, _replay, on_progress, witness)
 
 
@@ -55,7 +55,7 @@ def _retry(db: Db, job_id: int) -> Status:
 
 
 def _retry_all(db: Db, page: list[int]) -> dict[int, Status]:
-    """In one statement: a round trip for each job took more than half of the time."""
+    """One statement for the page: a round trip for each job took more than half of the time."""
     lifecycle.retry_all_by_person(db, page)
     return dict.fromkeys(page, Status.PENDING)
 
@@ -74,7 +74,7 @@ def _in_pages(
     page_of: _Page | None = None,
 ) -> Answers:
     answers = Answers({}, {})
-    in_order = sorted(set(ids))  # else two who lock the same rows could wait for each other in a circle
+    in_order = sorted(set(ids))  # one order of locks, so that two callers cannot deadlock
     for start in range(0, len(in_order), _PAGE):
         page = in_order[start : start + _PAGE]
         some = _page(db, page, step, witness, page_of)

@@ -1,7 +1,7 @@
-"""What changes in the queue, told as facts: one bounded look, compared with the look before. No trigger and no index
-is there for it, so that a queue nobody watches pays nothing.
+"""What changed in the queue, for live pages: each look reads a bounded number of jobs and is compared with the look
+before. It needs no trigger and no index of its own, so a queue that nobody watches pays nothing.
 
-A job that went several steps between two looks is told by the last of them.
+For a job that made several steps between two looks, only the last step is reported.
 """
 
 import json
@@ -17,11 +17,11 @@ from snapapp.jobs.rows.database import run as _run
 from snapapp.jobs.rows.people import views
 from snapapp.jobs.rows.people.views import JobSummary, LogEntry
 
-NEWEST = 500  # jobs that a look has in sight, besides the running ones
-RUNNING = 500
-WINDOW = 5_000  # the newest rows, among which those that match are looked for
+NEWEST = 500  # newest matching jobs that a look has in sight
+RUNNING = 500  # running jobs that it has in sight besides
+WINDOW = 5_000  # newest rows among which it searches the matching ones
 IDS_MAX = 100  # jobs that can be watched by their ids
-LINES = 200  # of a job's log, in one look
+LINES = 200  # lines of one job's log that a look reports
 
 
 class What(StrEnum):
@@ -39,7 +39,7 @@ class What(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Interest:
-    """Which jobs to watch; None: any. With ids, these and no others."""
+    """Which jobs to watch. None: any. If ids are given, only these jobs, whatever the other fields say."""
 
     kind: str | None = None
     queue: str | None = None
@@ -63,7 +63,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The jobs in sight at one moment. From `floor` on none is missing; `top` is the newest that existed."""
+    """The jobs in sight at one moment. From the id `floor` on no matching job is missing; `top` is the highest id."""
 
     jobs: Mapping[int, JobSummary] = field(default_factory=dict)
     floor: int = 0
@@ -72,7 +72,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What became of the jobs in sight. `skipped`: so many, at most, came and went between two looks unseen."""
+    """What changed between two looks. `skipped`: at most so many jobs came and went out of sight unseen."""
 
     changes: list[Change]
     lines: list[Line]
@@ -84,18 +84,18 @@ class News:
 
 
 def changes(before: Look, now: Look) -> list[Change]:
-    """In the order of the ids."""
-    found = [(_what(before, job), job) for job in now.jobs.values() if job is not before.jobs.get(job.id)]
+    """All changes between two looks, in the order of job ids."""
+    seen = [(_what(before, job), job) for job in now.jobs.values() if job is not before.jobs.get(job.id)]
     gone = [(What.REMOVED, job) for job in before.jobs.values() if _is_gone(job, now)]
-    told = [Change(what, job) for what, job in (*found, *gone) if what is not None]
-    return sorted(told, key=lambda change: change.job.id)
+    changed = [Change(what, job) for what, job in (*seen, *gone) if what is not None]
+    return sorted(changed, key=lambda change: change.job.id)
 
 
 def _what(before: Look, job: JobSummary) -> What | None:
     old = before.jobs.get(job.id)
     if old is not None:
         return _step(old, job)
-    if job.id < before.floor:  # it was there, out of sight
+    if job.id < before.floor:  # the job existed before, but was not in sight
         return What.CLAIMED if job.status is Status.RUNNING else None
     return What.ADDED if job.status is Status.PENDING else _STATES[job.status]
 
@@ -111,7 +111,7 @@ def _step(old: JobSummary, new: JobSummary) -> What | None:
 
 
 def _place(job: JobSummary) -> tuple[object, ...]:
-    """Where a job stands on its way. When a waiting one may run is part of it, of the others it is history."""
+    """Two looks with the same place: the job made no step. next_retry_at means something only while a job waits."""
     due = job.next_retry_at if job.status in (Status.PENDING, Status.RETRY_WAIT) else None
     return job.status, job.attempt_count, job.claimed_by, job.finished_at, due
 
@@ -127,19 +127,20 @@ _STATES: Mapping[Status, What] = {
 
 
 def _is_gone(job: JobSummary, now: Look) -> bool:
-    """A job that ran was asked for by its id; any other may just have slipped out of sight."""
+    """Was the job deleted? Jobs that ran are looked up by id; others below `floor` may only be out of sight."""
     return job.id not in now.jobs and (job.id >= now.floor or job.status is Status.RUNNING)
 
 
 def skipped(before: Look, now: Look) -> int:
-    """Ids between what the last look knew and what this one sees: jobs that are in neither."""
+    """Number of ids between the top of the last look and the floor of this one: jobs in neither look."""
     return max(0, now.floor - before.top - 1) if before.top else 0
 
 
 # --- looking ----------------------------------------------------------------------------------------------------
 
-# The newest by id, and not those above the last one seen: ids are taken before their transactions commit, so a lower
-# one may come later. xmin is another one whenever a row was changed: only such rows are read whole.
+# It reads the newest ids each time, not only those above the last one seen: an id is taken before its transaction
+# commits, so a lower id may become visible later. xmin differs after every change of a row, so only rows with a new
+# xmin are read whole.
 _SIGHT = """
 WITH newest AS MATERIALIZED (
     SELECT id, xmin::text AS version, kind, queue, tenant FROM snap_processing_job ORDER BY id DESC LIMIT %(window)s
@@ -175,7 +176,8 @@ SELECT 0, 0, clock_timestamp(), sight.id, sight.version
     ON true
 """
 
-# As in a list of the board, but cut: thousands of them are kept, and a progress may have 64 KiB.
+# Columns of JobSummary that are cut or computed: thousands of summaries are kept, and one progress may have 64 KiB.
+# psycopg cannot read an infinite next_retry_at.
 _CUT = {
     "suspect": "losses >= 2 OR memory_mb IS NOT NULL",
     "progress": "CASE WHEN pg_column_size(progress) <= 4096 THEN progress::text END",
@@ -189,30 +191,30 @@ SELECT {", ".join(_CUT.get(name, name) for name in _FIELDS)}
 """  # noqa: S608 - put together once, from names in this file
 
 _LINES = """
-SELECT wanted.job_id, said.* FROM unnest(%(ids)s::bigint[], %(since)s::bigint[]) AS wanted (job_id, since)
+SELECT wanted.job_id, log.* FROM unnest(%(ids)s::bigint[], %(since)s::bigint[]) AS wanted (job_id, since)
  CROSS JOIN LATERAL (
     SELECT id, attempt, level, message, at FROM job_log
-     WHERE job_id = wanted.job_id AND id > wanted.since ORDER BY id LIMIT %(limit)s) AS said
- ORDER BY said.id
+     WHERE job_id = wanted.job_id AND id > wanted.since ORDER BY id LIMIT %(limit)s) AS log
+ ORDER BY log.id
 """
 
 
 class Tail:
-    """Remembers its last look. Its connection may be another one each time, after the database was away."""
+    """Watches jobs by repeated looks and remembers the last one. Each look may use another connection."""
 
     def __init__(self, interest: Interest = Interest()) -> None:
         self.interest = interest
         self._last: Look | None = None
         self._versions: dict[int, str] = {}
-        self._said: dict[int, int] = {}  # by job: the last line of its log that was told
+        self._last_lines: dict[int, int] = {}  # job id -> id of its last log line that was reported
 
     @property
     def jobs(self) -> list[JobSummary]:
-        """Those in sight at the last look, newest first."""
+        """The jobs in sight at the last look, newest first."""
         return sorted(self._last.jobs.values(), key=lambda job: -job.id) if self._last else []
 
     def look(self, db: Db) -> News:
-        """What changed since the last look; the first one only remembers."""
+        """Returns what changed since the last look. The first look reports no changes."""
         before = self._last
         now, at = self._see(db)
         self._last = now
@@ -229,7 +231,7 @@ class Tail:
         changed = [job_id for job_id, version in versions.items() if self._versions.get(job_id) != version]
         fresh = _summaries(db, changed)
         kept = {job_id: known[job_id] for job_id in versions.keys() - set(changed)}
-        # a row that was changed once more between the two statements has a version we do not know: read again next time
+        # a row changed between the two statements has a version newer than its entry here: the next look reads it again
         self._versions = versions
         return Look(kept | fresh, floor, top or 0), at
 
@@ -247,21 +249,21 @@ class Tail:
         }
 
     def _unfinished(self) -> list[int]:
-        """What ran at the last look and may have ended since; the newest and the running are in sight anyway."""
+        """Jobs that ran at the last look: they may have ended since, and need not be among the newest."""
         jobs = self._last.jobs.values() if self._last else ()
         return [job.id for job in jobs if job.status is Status.RUNNING]
 
     def _lines(self, db: Db) -> list[Line]:
-        """Of jobs that were named; of all jobs they would be a flood."""
-        told: list[Line] = []
-        for job_id in self.interest.ids - self._said.keys():
+        """New log lines of the jobs watched by id; the lines of all jobs would be too many."""
+        lines: list[Line] = []
+        for job_id in self.interest.ids - self._last_lines.keys():
             last = views.logs(db, job_id)
-            told += [Line(job_id, entry) for entry in last]
-            self._said[job_id] = last[-1].id if last else 0
-        for line in _lines_since(db, self._said):
-            told.append(line)
-            self._said[line.job_id] = line.entry.id
-        return told
+            lines += [Line(job_id, entry) for entry in last]
+            self._last_lines[job_id] = last[-1].id if last else 0
+        for line in _lines_since(db, self._last_lines):
+            lines.append(line)
+            self._last_lines[line.job_id] = line.entry.id
+        return lines
 
 
 def _summaries(db: Db, ids: Collection[int]) -> dict[int, JobSummary]:

@@ -1,4 +1,4 @@
-"""Dead letters by what went wrong: the groups that the newest of them make, and a walk through one group in steps."""
+"""Dead letters by error: the newest of them grouped, and a walk through those of one group step by step."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,10 +8,10 @@ from snapapp.jobs.rows.database import Db
 from snapapp.jobs.rows.database import run as _run
 from snapapp.jobs.rows.people.lists import FITS, Filter, conditions
 
-NEWEST = 5_000  # dead letters that are grouped; each may lie on a page of its own
+NEWEST = 5_000  # dead letters to group; reading each may touch another page of the table
 GROUPS = 50
-WINDOW = 5_000  # dead letters that a step looks through
-STEP = 500  # jobs that a step changes: one transaction, a fraction of a second
+WINDOW = 5_000  # dead letters that one step reads
+STEP = 500  # jobs that one step changes, in one transaction of a fraction of a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +31,16 @@ class Group:
 
 class Groups(NamedTuple):
     groups: list[Group]
-    seen: int  # dead letters that were looked at
-    more: bool  # there are older ones
+    seen: int  # dead letters that were read
+    more: bool  # there may be older ones
 
 
 class Step(NamedTuple):
-    """A piece of a walk through the dead letters, by ascending id."""
+    """One step of a walk through the dead letters, by ascending id."""
 
-    ids: list[int]  # that match
-    seen: int
-    last: int | None  # where the next step begins; None: that was all
+    ids: list[int]  # of the dead letters that match
+    seen: int  # dead letters that were read
+    last: int | None  # the id after which the next step begins; None: the walk is over
 
 
 _GROUPS = """
@@ -56,7 +56,7 @@ SELECT kind, line, count(*), array_agg(DISTINCT queue), count(*) FILTER (WHERE f
 
 
 def groups(db: Db, newest: int = NEWEST) -> Groups:
-    """The largest first, as far as the newest dead letters tell."""
+    """Groups the `newest` dead letters by kind and first line of the error, the largest group first."""
     rows = _run(db, _GROUPS, {"newest": newest, "groups": GROUPS})
     seen = rows[0][-1] if rows else 0
     return Groups([Group(*row[:-1]) for row in rows], seen, seen == newest)
@@ -73,8 +73,8 @@ SELECT (SELECT max(id) FROM seen), (SELECT count(*) FROM seen),
 
 
 def step(db: Db, which: Filter, *, after: int, up_to: int, limit: int, window: int = WINDOW) -> Step:
-    """Those that match among the next dead letters after the id `after`. It goes by ids, so a job that is run again
-    and fails again is not met twice."""
+    """The matching ones among the next dead letters after the id `after`. The walk goes up by id, so a job that is
+    retried and fails again is not met twice."""
     bounds = {"after": after, "up_to": up_to, "limit": limit, "window": window}
     [(last, seen, ids)] = _run(db, _STEP, conditions(which) | bounds)
     if len(ids) == limit:

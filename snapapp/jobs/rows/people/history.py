@@ -1,5 +1,5 @@
-"""What attempts did and took over the last week, rolled up as their costs are written down (see `costs`), in rows of a
-minute, later of ten, later of an hour: as many whether a job ran in that time or a million."""
+"""How attempts ended and how long they took, over the last week. `costs` adds to one row for each kind and minute;
+`merge` joins older rows to rows of ten minutes, then of an hour. So the number of rows does not grow with the jobs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from snapapp.jobs.rows.database import Db
 from snapapp.jobs.rows.database import run as _run
 
 _MINUTE, _HOUR, _DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
-# From rows of so many minutes into those of so many, once they are that old.
+# (minutes of the rows joined, minutes of the new row, age from which they are joined)
 _MERGED = ((1, 10, 2 * _HOUR), (10, 60, 26 * _HOUR))
 _KEPT = 8 * _DAY
 
 
 class Over(StrEnum):
-    """For how long one looks back."""
+    """The time that a chart covers."""
 
     HOUR = "1h"
     DAY = "24h"
@@ -30,7 +30,7 @@ STEPS = {Over.HOUR: _MINUTE, Over.DAY: 10 * _MINUTE, Over.WEEK: _HOUR}
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """In ms, as near as the buckets tell: a fifth more or less. None: nothing was measured."""
+    """In ms, from a histogram, so up to a fifth off. None: nothing was measured."""
 
     p50: float | None
     p95: float | None
@@ -39,7 +39,7 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What attempts did and took from `at` on, or those of `kind`."""
+    """Counts and times of attempts in one step of a chart, which begins `at`; or of one kind over the whole time."""
 
     at: datetime | None
     kind: str
@@ -52,7 +52,7 @@ class Stretch:
 
 
 def percentiles(counts: Sequence[int | None]) -> Percentiles:
-    """Of a histogram of job_histogram(), where None is none: from where in its bucket an amount is likely to stand."""
+    """The percentiles of a histogram of job_histogram(). `counts`: attempts in each bucket; None means 0."""
     known = [count or 0 for count in counts]
     return Percentiles(*(_percentile(known, part) for part in (0.5, 0.95, 0.99)))
 
@@ -67,19 +67,19 @@ def _percentile(counts: Sequence[int], part: float) -> float | None:
     return None
 
 
-_BUCKETS = 54  # of job_histogram()
+_BUCKETS = 54  # buckets of job_histogram()
 
 
 def _sums(column: str) -> str:
-    """Bucket by bucket in one pass over the rows: unnested, the histograms of 20 kinds over a week took six times as
-    long."""
+    """Columns that sum a histogram bucket by bucket, in one pass over the rows. unnest() took six times as long for 20
+    kinds over a week."""
     return ", ".join(f"sum({column}[{place}])::bigint" for place in range(1, _BUCKETS + 1))
 
 
 _ADDED = f"""sum(completed)::bigint, sum(failed)::bigint, sum(cancelled)::bigint, sum(retried)::bigint,
        ARRAY[{_sums("waits")}], ARRAY[{_sums("runs")}]"""
 
-# A bin is what is drawn as one point: whatever rows it is made of, and of whichever length.
+# A bin becomes one point of a chart. It may sum rows of several lengths.
 _POINTS = f"""
 SELECT date_bin(%(step)s, at, timestamptz 'epoch') AS bin, %(kind)s, {_ADDED}
   FROM job_history
@@ -90,17 +90,17 @@ SELECT date_bin(%(step)s, at, timestamptz 'epoch') AS bin, %(kind)s, {_ADDED}
 _KINDS = f"""
 SELECT NULL, kind, {_ADDED}
   FROM job_history WHERE at >= now() - %(span)s::interval AND kind <> '' GROUP BY kind ORDER BY kind
-"""  # noqa: S608 - likewise
+"""  # noqa: S608 - made of constants
 
 
 def points(db: Db, over: Over, kind: str = "") -> list[Stretch]:
-    """Step by step, oldest first; where nothing ran there is none. An empty kind: all together."""
+    """One Stretch for each step in which something ran, oldest first. Empty kind: all kinds together."""
     parameters = {"span": _SPANS[over], "step": STEPS[over], "kind": kind}
     return [_stretch(*row) for row in _run(db, _POINTS, parameters)]
 
 
 def kinds(db: Db, over: Over) -> list[Stretch]:
-    """The whole time, by kind."""
+    """One Stretch for each kind, over the whole time."""
     return [_stretch(*row) for row in _run(db, _KINDS, {"span": _SPANS[over]})]
 
 
@@ -138,7 +138,7 @@ RETURNING at
 
 
 def merge(db: Db) -> None:
-    """What is older is told in longer steps, and forgotten after a week."""
+    """Joins old rows to longer ones, and deletes those older than eight days."""
     for short, long, keep in _MERGED:
         _run(db, _MERGE, {"short": short, "long": long, "step": long * _MINUTE, "keep": keep})
     _run(db, "DELETE FROM job_history WHERE at < now() - %(kept)s::interval RETURNING at", {"kept": _KEPT})

@@ -1,6 +1,6 @@
-"""Jobs by what they have in common: page by page, and all that match. (`overviews` has queues, workers and numbers.)
+"""Jobs that match a filter: page by page for lists, and all ids for changes to many jobs.
 
-Nothing here reads the table as a whole: a list looks through an index in windows and says where it stopped.
+No list reads the whole table: it reads an index in windows of so many rows and returns where it stopped.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,27 +13,27 @@ from snapapp.jobs.rows.database import Db
 from snapapp.jobs.rows.database import run as _run
 from snapapp.jobs.rows.people.views import HIGHEST, JobSummary, lines, now
 
-# How many rows are looked through for those that match a filter, one look after the other: the first mostly does.
-# (At 10 M rows 20,000 that lie together take 6 ms; of an index of their status, each may lie on another page.)
+# How many rows each further look of one call reads in search of matching ones; mostly the first look is enough. With
+# 10 M rows, 20,000 neighbours take 6 ms. Rows found by the index of a status lie scattered, so fewer are read.
 WINDOWS: Sequence[int] = (500, 2_000, 7_500, 20_000)
 SCATTERED: Sequence[int] = (500, 1_500, 3_000)
-FEW = 20_000  # waiting jobs whose ids are all read from their index: 2 ms
+FEW = 20_000  # up to so many waiting jobs, all their ids are read from the index, in 2 ms
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which jobs to list; None: any. An empty tenant is the house's own."""
+    """Which jobs to list. None: any. The empty tenant: jobs that belong to no tenant."""
 
     status: Status | None = None
     kind: str | None = None
     queue: str | None = None
     tenant: str | None = None
-    error: str | None = None  # their last error has this in it, in upper or lower case
-    older_than: timedelta | None = None  # since they were enqueued
-    hash: str | None = None  # of their work, or how it begins: see enqueue's unique_by
-    error_line: str | None = None  # exactly the first line of their last error, as job_error_line() has it
+    error: str | None = None  # text within the last error, whatever its case
+    older_than: timedelta | None = None  # time since the job was enqueued
+    hash: str | None = None  # of the job's work, or the beginning of the hash: see enqueue's unique_by
+    error_line: str | None = None  # first line of the last error, as job_error_line() returns it
     finished_from: datetime | None = None
-    finished_until: datetime | None = None  # and not at that moment
+    finished_until: datetime | None = None  # that moment excluded
 
     @property
     def is_open(self) -> bool:
@@ -42,7 +42,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Jobs, newest first. `before` leads to the next page; None: there is none."""
+    """Jobs, newest first. Pass `before` to get the next page; None: this is the last."""
 
     jobs: list[JobSummary]
     before: int | None
@@ -50,7 +50,7 @@ class Page:
 
 
 class Matching(NamedTuple):
-    """The ids of jobs that match; `more`: there are, or may be, others."""
+    """The ids of matching jobs. `more`: there may be others."""
 
     ids: list[int]
     more: bool
@@ -58,7 +58,7 @@ class Matching(NamedTuple):
 
 # --- jobs, page by page -----------------------------------------------------------------------------------------
 
-# What a filter says beside the status, which has indexes of its own.
+# The conditions of a filter except the status, for which each statement has its own index.
 FITS = """
        (%(kind)s::text IS NULL OR kind = %(kind)s) AND (%(queue)s::text IS NULL OR queue = %(queue)s)
    AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
@@ -70,7 +70,7 @@ FITS = """
    AND (%(finished_until)s::timestamptz IS NULL OR finished_at < %(finished_until)s)
 """
 
-# Each returns: the lowest id it saw, how many rows it saw, and the matching ids, highest first.
+# All list statements return the lowest id read, the number of rows read, and the matching ids, highest first.
 _SEEN = """
 SELECT (SELECT min(id) FROM seen), (SELECT count(*) FROM seen),
        ARRAY(SELECT id FROM seen WHERE fits ORDER BY id DESC LIMIT %(limit)s)
@@ -100,14 +100,15 @@ WITH seen AS MATERIALIZED (
 _SAME_WORK = f"""
 WITH seen AS MATERIALIZED (
     SELECT id, (%(status)s::text IS NULL OR status = %(status)s) AND {FITS} AS fits FROM snap_processing_job
-     WHERE unique_key >= 'spec:' AND unique_key < 'spec;'  -- the index's own words
+     WHERE unique_key >= 'spec:' AND unique_key < 'spec;'  -- as in the index, so that it is used
+       -- the hash is hexadecimal, so 'g' sorts after every continuation
        AND unique_key >= %(spec)s AND unique_key < %(spec)s || 'g' AND id < %(before)s
      ORDER BY id DESC LIMIT %(window)s
 )
 {_SEEN}"""  # noqa: S608
 
-# The index of waiting jobs is in the claim's order, but has their ids: while they are few, it names the newest. When
-# they are many, the newest jobs are most likely among them and _NEWEST finds a page soon.
+# The index of waiting jobs has the claim's order, not that of ids. While few jobs wait, all their ids are read from it
+# and sorted. When many wait, the newest jobs are probably waiting ones, and _NEWEST soon fills a page.
 _WAITING = f"""
 WITH waiting AS MATERIALIZED (
     (SELECT id FROM snap_processing_job
@@ -141,16 +142,17 @@ class _Seen(NamedTuple):
 
 
 def jobs(db: Db, which: Filter = Filter(), *, before: int | None = None, limit: int = 50) -> Page:
-    """The newest jobs that match, below the id `before`. A short page that has a `before` is not the last one: it
-    looked through as many rows as one call may."""
-    ids, rest = _pick(db, which, min(before or HIGHEST, _young(db, which)), limit)
+    """The newest jobs that match, with ids below `before`. A page may be short and still have a `before`: one call
+    reads a limited number of rows."""
+    ids, rest = _pick(db, which, min(before or HIGHEST, _first_too_young(db, which)), limit)
     return Page(lines(db, ids), rest, now(db))
 
 
-# A row gets its id after its created_at, which is when its transaction began. So whatever has a higher id than a row
-# from after `until` came after `until` as well, however long transactions last, and cannot have ended before: half of
-# what is left is left out with each look at one row. A moment to come proves nothing: somebody has written it there, or
-# a clock was wrong. Ten minutes are for a clock that was set back.
+# Finds by bisection an id from which on all jobs were created after `until`, and so cannot have finished before it.
+# created_at is when a row's transaction began, and its id is taken later. So if a row was created after `until`, every
+# higher id was taken after `until`, too. A created_at in the future proves nothing (somebody wrote it, or a clock was
+# wrong), and ten minutes are allowed for a clock that was set back. coalesce: where the middle holds no row at all,
+# the upper half is empty.
 _YOUNG = """
 WITH RECURSIVE halved (low, high) AS (
     SELECT 0::bigint, 1 + coalesce((SELECT max(id) FROM snap_processing_job), 0)
@@ -168,17 +170,17 @@ SELECT min(high) FROM halved
 """
 
 
-def _young(db: Db, which: Filter) -> int:
-    """From this id on all are too young to have ended in time."""
+def _first_too_young(db: Db, which: Filter) -> int:
+    """An id from which on no job can have finished before the filter's `finished_until`."""
     return HIGHEST if which.finished_until is None else int(_run(db, _YOUNG, {"until": which.finished_until})[0][0])
 
 
 def _pick(
     db: Db, which: Filter, before: int, limit: int, windows: Sequence[int] | None = None
 ) -> tuple[list[int], int | None]:
-    statement, usual = _way_to(db, which, limit)
+    statement, default_windows = _statement_for(db, which, limit)
     ids: list[int] = []
-    for window in windows or usual:
+    for window in windows or default_windows:
         seen = _look(db, statement, which, before, limit - len(ids), window)
         ids += seen.ids
         if len(ids) == limit:
@@ -189,8 +191,8 @@ def _pick(
     return ids, before
 
 
-def _way_to(db: Db, which: Filter, limit: int) -> tuple[str, Sequence[int]]:
-    """Which statement finds them, and how many rows it looks through at once."""
+def _statement_for(db: Db, which: Filter, limit: int) -> tuple[str, Sequence[int]]:
+    """Returns the statement for a filter, and the windows of rows it reads."""
     if which.hash is not None:
         return _SAME_WORK, WINDOWS
     match which.status:
@@ -244,25 +246,25 @@ SELECT id FROM job_apart WHERE (%(status)s::text IS NULL OR status = %(status)s)
 
 
 def dead_letters(db: Db, which: Filter = Filter(), limit: int | None = None) -> list[int]:
-    """The ids of the FAILED jobs that match, oldest first; the filter's status is not looked at."""
+    """The ids of all FAILED jobs that match, oldest first. The filter's status is ignored."""
     return _ids(db, _IDS_FAILED, which, limit)
 
 
 def waiting(db: Db, which: Filter = Filter(), limit: int | None = None) -> list[int]:
-    """The ids of the jobs that wait and match, oldest first; without a status both of theirs."""
+    """The ids of all waiting jobs that match, oldest first. Without a status: PENDING and RETRY_WAIT."""
     return _ids(db, _IDS_WAITING, which, limit)
 
 
 def matching(db: Db, which: Filter, limit: int) -> Matching:
-    """Some of the jobs that match, for what is done to many. CANCELLED and COMPLETED have no index: the newest
-    million of rows is looked through for them."""
+    """Up to `limit` matching ids, for a change to many jobs. CANCELLED and COMPLETED have no index: only the newest
+    million rows are searched for them."""
     match which.status:
         case Status.FAILED:
             ids = dead_letters(db, which, limit + 1)
         case Status.RUNNING:
             ids = _ids(db, _IDS_RUNNING, which, limit + 1)
         case Status.COMPLETED | Status.CANCELLED:
-            ids, rest = _pick(db, which, _young(db, which), limit, windows=[20_000] * 50)
+            ids, rest = _pick(db, which, _first_too_young(db, which), limit, windows=[20_000] * 50)
             return Matching(ids, rest is not None)
         case _:
             ids = waiting(db, which, limit + 1)

@@ -1,6 +1,6 @@
-"""What people look at besides jobs: queues, workers, numbers. And the switch a queue has.
+"""Overviews of queues, workers and throughput; and pausing and resuming a queue.
 
-Nothing here reads the table as a whole: waiting jobs are walked over by their index and counted up to a cap.
+No overview reads the whole table: waiting jobs are found by walking over their index, and counted up to a cap.
 """
 
 from collections.abc import Collection
@@ -11,18 +11,18 @@ from typing import NamedTuple, cast
 from snapapp.jobs.rows.database import Db
 from snapapp.jobs.rows.database import run as _run
 
-CAP = 10_000  # jobs that are counted, of those waiting in each queue: one more than that means more
-GLANCE = 1_000  # likewise on a page, which asks every three seconds
-LONG_WAIT = timedelta(minutes=5)  # after which somebody is told, where the queue says nothing of its own
-LANES = 1_000  # kinds by priority, and lanes, in which the oldest due job is looked for
+CAP = 10_000  # waiting jobs counted in each queue; a count of CAP + 1 means "more than CAP"
+GLANCE = 1_000  # likewise for a page that asks every three seconds
+LONG_WAIT = timedelta(minutes=5)  # a due job that waits longer is reported, where its queue has no limit of its own
+LANES = 1_000  # steps of one walk: heads, or lanes, in which the oldest due job is searched
 
 _HIGHEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSummary:
-    """A queue with work in it, or one that is paused. With CAP + 1 waiting jobs there are more, of each sort perhaps;
-    running and failed ones are counted up to CAP in all queues together, of the failed ones the newest."""
+    """A queue that has unfinished or FAILED jobs, or is paused. A count of CAP + 1 means "more than CAP". Running jobs,
+    and the newest FAILED ones, are counted up to CAP in all queues together."""
 
     queue: str
     pending: int
@@ -31,10 +31,10 @@ class QueueSummary:
     running: int
     failed: int
     oldest_due: timedelta | None
-    oldest_id: int | None  # of that job
+    oldest_id: int | None  # id of the job that has been due for the longest time
     paused_at: datetime | None
     paused_reason: str | None
-    long_wait: timedelta | None = None  # its own, after which somebody is told
+    long_wait: timedelta | None = None  # the queue's own limit in place of LONG_WAIT
 
     @property
     def waiting(self) -> int:
@@ -48,7 +48,7 @@ class QueueSummary:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """The last hour of one kind, as far as the newest 100,000 jobs tell."""
+    """The jobs of one queue and kind that ended in the last hour, among the newest 100,000 jobs."""
 
     queue: str
     kind: str
@@ -60,7 +60,7 @@ class Throughput:
 
 
 class Switch(NamedTuple):
-    """Is a queue paused, since when, why?"""
+    """Since when and why a queue is paused; None: it is not."""
 
     paused_at: datetime | None
     paused_reason: str | None
@@ -68,7 +68,7 @@ class Switch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WorkerSummary:
-    """A process on the roster, as of its last heartbeat."""
+    """A worker on the roster, as of its last heartbeat."""
 
     id: str
     name: str
@@ -89,7 +89,7 @@ class WorkerSummary:
     mean_ms: float | None
     up_for: timedelta
     last_beat: timedelta
-    pool: str | None  # of a supervisor; None: it was started by itself
+    pool: str | None  # of the supervisor that started it; None: no supervisor did
     max_jobs: int | None
     max_seconds: int | None
     max_memory_mb: int | None
@@ -115,8 +115,8 @@ class WorkerExit:
 
 # --- queues, workers, numbers -----------------------------------------------------------------------------------
 
-# The walks must follow the index even before the statistics know of the rows in it: with 500,000 jobs in 50 queues that
-# ANALYZE had not seen, the plan sorted them anew for each step, 22 s.
+# Forces plans that walk along the index, also before the first ANALYZE: with 500,000 new jobs in 50 queues the planner
+# chose to sort all of them for each step, which took 22 s.
 _BY_INDEX = """
 SELECT set_config('statement_timeout', coalesce(%(within)s, current_setting('statement_timeout')), true),
        set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
@@ -137,8 +137,8 @@ _WALK = """{name} AS (
 
 
 def walks(**gates: tuple[str, str]) -> str:
-    """The beginning of a statement, with a recursive CTE of each name: the first LANES different values of these
-    columns in the index of this gate, one probe a step."""
+    """Returns the beginning of a statement: for each name => (gate, columns) a recursive CTE with the first LANES
+    different values of these columns among waiting jobs with this gate. Each step costs one probe of the index."""
     parts = []
     for name, (gate, columns) in gates.items():
         its = ", ".join(f"{name}.{column}" for column in columns.split(", "))
@@ -146,9 +146,10 @@ def walks(**gates: tuple[str, str]) -> str:
     return "WITH RECURSIVE " + ", ".join(parts)
 
 
-# Walks over two indexes, then each queue's entries are counted, and no further than the cap: 6 ms with a million that
-# wait in a queue, and 0.5 s with fifty queues that are fuller than the cap. The view queue_overview counts all: a
-# million takes it 0.2 to 0.4 s, too long for a page that asks every three seconds.
+# Walks over two indexes find the queues; the jobs of each are counted up to the cap. It takes 6 ms with a million
+# waiting jobs in one queue, and 0.5 s with fifty queues above the cap. The view queue_overview counts all jobs: 0.2 to
+# 0.4 s for a million, too long for a page that asks every three seconds.
+# isfinite: people may write infinity into a run_at. min(ARRAY[time, id])[2] is the id of the job with the lowest time.
 _QUEUE_WALKS = walks(
     open=("open", "queue"),
     held=("held", "queue"),
@@ -204,7 +205,8 @@ SELECT queue, count(*) FILTER (WHERE status = 'PENDING'), count(*) FILTER (WHERE
 """
 _QUEUES = _QUEUE_WALKS + _QUEUE_COUNTS
 
-# Not from the view queue_throughput, whose means of minutes do not say how many jobs they are of.
+# The view queue_throughput would not do: it has means of minutes without their numbers of jobs. coalesce: a job that
+# ended without a start waited until its end.
 _THROUGHPUT = """
 SELECT queue, kind, count(*) FILTER (WHERE status = 'COMPLETED'), count(*) FILTER (WHERE status = 'FAILED'),
        count(*) FILTER (WHERE status = 'CANCELLED'),
@@ -227,13 +229,13 @@ SELECT seen.id, seen.name, seen.host, seen.pid, seen.status, seen.note, seen.que
 
 
 def bend_plans(db: Db, within: timedelta | None = None) -> None:
-    """For the rest of the caller's transaction: what walks an index follows it, each statement within that time."""
+    """Until the caller's transaction ends: makes plans follow the index walked, and stops statements after `within`."""
     _run(db, _BY_INDEX, {"within": within and str(within // timedelta(milliseconds=1))})
 
 
 def queues(db: Db, cap: int = CAP) -> list[QueueSummary]:
-    """The queues that have anything but finished jobs, and those that are paused. In the caller's transaction, whose
-    plans it bends."""
+    """The queues with unfinished or FAILED jobs, and the paused ones. Calls `bend_plans` on the caller's
+    transaction."""
     bend_plans(db)
     return [QueueSummary(*row) for row in _run(db, _QUEUES, {"cap": cap})]
 
@@ -253,12 +255,12 @@ SELECT id, worker_id, name, host, pid, pool, queues, reason, jobs_completed, job
 
 
 def exits(db: Db, *, before: int | None = None, limit: int = 50) -> list[WorkerExit]:
-    """How workers ended, the newest first; `before` is the id of an exit."""
+    """A page of exits of workers, newest first; `before` is the id of the last one seen."""
     return [WorkerExit(*row) for row in _run(db, _EXITS, {"before": before or _HIGHEST, "limit": limit})]
 
 
 def is_known(db: Db, kind: str) -> bool:
-    """Does any worker that is alive run this kind?"""
+    """Does any living worker run this kind?"""
     statement = "SELECT EXISTS (SELECT FROM job_worker WHERE expires_at > now() AND %(kind)s = ANY (kinds))"
     return cast(bool, _run(db, statement, {"kind": kind})[0][0])
 
@@ -276,7 +278,7 @@ SELECT NOT EXISTS (SELECT FROM snap_processing_job WHERE status = 'RUNNING' AND 
 
 
 def is_drained(db: Db, worker: str, kinds: Collection[str], queues: Collection[str]) -> bool:
-    """Is nothing of these kinds due in these queues (none named: in any), and nothing running at this worker?"""
+    """Is no job of these kinds due in these queues (empty: in any), and does this worker run none?"""
     parameters = {"worker": worker, "kinds": list(kinds), "queues": list(queues) or None}
     return cast(bool, _run(db, _IS_DRAINED, parameters)[0][0])
 
@@ -285,7 +287,7 @@ def is_drained(db: Db, worker: str, kinds: Collection[str], queues: Collection[s
 
 
 def pause(db: Db, queue: str, reason: str | None = None, *, by: str | None = None) -> None:
-    """No worker claims from the queue until it is resumed; what runs goes on. `by` is for whoever asks explain_job."""
+    """No worker claims from the queue until `resume`; running jobs go on. explain_job shows `by`."""
     statement = "SELECT pause_queue(%(queue)s, %(reason)s, %(by)s)"
     _run(db, statement, {"queue": queue, "reason": reason, "by": by})
 

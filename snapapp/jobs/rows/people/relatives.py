@@ -1,4 +1,4 @@
-"""The jobs that a job waits for and those that wait for it: counted, listed, and drawn."""
+"""Parents (the jobs that a job waits for) and children (the jobs that wait for it): counted, listed, and as a graph."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -9,14 +9,14 @@ from typing import NamedTuple
 from snapapp.jobs.rows.database import Db
 from snapapp.jobs.rows.database import run as _run
 
-NODES = 60  # jobs of a drawing
-_OF_ONE = 30  # parents, and children, that a job may bring into it: a batch of thousands would leave no room for others
-_STEPS = 12  # from job to job
+NODES = 60  # jobs in a graph at most
+_OF_ONE = 30  # parents or children of one job in a graph: a batch of thousands would leave no place for others
+_STEPS = 12  # generations from the job outwards
 
 
 @dataclass(frozen=True, slots=True)
 class Parents:
-    """How far the jobs are that a job waits for, or has waited for. Those that were pruned are only expected."""
+    """How many parents a job has and how they stand. Pruned parents are counted in `expected` only."""
 
     expected: int
     succeeded: int
@@ -25,7 +25,7 @@ class Parents:
 
 
 class Relative(NamedTuple):
-    """A job that another waits for, or that waits for it."""
+    """A parent or a child of a job."""
 
     is_parent: bool
     id: int
@@ -36,7 +36,7 @@ class Relative(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Workflow(Parents):
-    """A job that waits, or has waited, for others."""
+    """A job that has parents."""
 
     job_id: int
     kind: str
@@ -47,7 +47,7 @@ class Workflow(Parents):
 
 
 def parents(db: Db, job_id: int) -> Parents | None:
-    """None: it has none."""
+    """None: the job has no parents."""
     [counted] = _run(db, "SELECT expected, succeeded, failed, open FROM job_parent_counts(%(id)s)", {"id": job_id})
     return Parents(*counted) if counted[0] else None
 
@@ -65,7 +65,7 @@ SELECT false, its.job_id, job.kind, job.status, its.must_complete
 
 
 def family(db: Db, job_id: int, *, limit: int = 100) -> list[Relative]:
-    """The jobs it waits for, and those that wait for it: of each so many, the oldest first."""
+    """The parents and the children of a job, at most `limit` of each, the oldest first."""
     return [Relative(*row) for row in _run(db, _FAMILY, {"id": job_id, "limit": limit})]
 
 
@@ -92,11 +92,11 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """The jobs around one, and how they wait for each other. Parents have lower ids, so there are no circles."""
+    """The jobs around one, and which waits for which. Parents have lower ids than children, so there are no cycles."""
 
     nodes: list[Node]  # by id
     edges: list[Edge]
-    more: bool  # there are others, which it leaves out
+    more: bool  # some jobs were left out
 
 
 _AROUND = """
@@ -115,25 +115,25 @@ SELECT it.id, job.kind, job.status FROM unnest(%(ids)s::bigint[]) AS it (id)
 
 
 def graph(db: Db, job_id: int) -> Graph:
-    """Step by step outwards from the job, the nearest first, up to so many."""
+    """Collects jobs outwards from the given one, the nearest first, up to NODES."""
     seen, edges, frontier, more = {job_id}, dict[tuple[int, int], Edge](), [job_id], False
     for _ in range(_STEPS):
         if not frontier:
             break
-        found = [Edge(*row) for row in _run(db, _AROUND, {"ids": frontier, "limit": _OF_ONE + 1})]
-        more |= _is_cut(found)
-        fresh = sorted({end for edge in found for end in edge[:2]} - seen)
+        new_edges = [Edge(*row) for row in _run(db, _AROUND, {"ids": frontier, "limit": _OF_ONE + 1})]
+        more |= _is_cut(new_edges)
+        fresh = sorted({end for edge in new_edges for end in edge[:2]} - seen)
         frontier = fresh[: NODES - len(seen)]
         more |= len(frontier) < len(fresh)
         seen |= set(frontier)
-        edges |= {edge[:2]: edge for edge in found}
+        edges |= {edge[:2]: edge for edge in new_edges}
     else:
         more |= bool(frontier)
     within = [edge for edge in edges.values() if {edge.parent, edge.child} <= seen]
     return Graph([Node(*row) for row in _run(db, _NODES, {"ids": list(seen)})], within, more)
 
 
-def _is_cut(found: Iterable[Edge]) -> bool:
-    """Whether one of them has more parents, or children, than may come in."""
-    counted = Counter(end for edge in found for end in (("parent of", edge.parent), ("child of", edge.child)))
+def _is_cut(edges: Iterable[Edge]) -> bool:
+    """Has one of the jobs more parents or children than a graph shows?"""
+    counted = Counter(end for edge in edges for end in (("parent of", edge.parent), ("child of", edge.child)))
     return max(counted.values(), default=0) > _OF_ONE

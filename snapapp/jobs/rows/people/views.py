@@ -1,4 +1,4 @@
-"""What people see of a job: as a line of a list, whole, its log, and why it is where it is."""
+"""One job for people: as a line of a list, with all columns, its log, and the explanation of its state."""
 
 import json
 import math
@@ -14,7 +14,7 @@ from snapapp.jobs.model import Status
 from snapapp.jobs.rows.database import Db
 from snapapp.jobs.rows.database import run as _run
 
-HIGHEST = 2**63 - 1  # no id is
+HIGHEST = 2**63 - 1  # above all ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class JobSummary:
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
-    waits_for: int | None  # so many parents are not over
+    waits_for: int | None  # number of parents that have not ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class JobDetail(JobSummary):
 
     @property
     def spec_hash(self) -> str | None:
-        """Of its work, where that is its unique key."""
+        """The hash of the job's work, where the job is unique by its work; None otherwise."""
         key = self.unique_key or ""
         return key.removeprefix("spec:") if key.startswith("spec:") else None
 
@@ -83,7 +83,7 @@ class LogEntry:
 
 
 class Arrival(StrEnum):
-    """What became of an enqueue: its unique key may have had a holder."""
+    """What an enqueue did, depending on whether another job had its unique key."""
 
     CREATED = "created"
     EXISTING = "existing"
@@ -95,11 +95,11 @@ class Arrival(StrEnum):
 
 
 def now(db: Db) -> datetime:
-    """By the database's clock."""
+    """The time by the database's clock."""
     return cast(datetime, _run(db, "SELECT clock_timestamp()", {})[0][0])
 
 
-# psycopg cannot read infinity, which people may well write into a run_at
+# greatest and least: psycopg cannot read an infinite time, which people may write into a run_at
 _LINE = """
        id, kind, queue, tenant, status, priority, attempt_count, max_attempts, losses >= 2 OR memory_mb IS NOT NULL,
        cancel_requested_at, claimed_by,
@@ -132,7 +132,7 @@ SELECT last_error FROM snap_processing_job
 
 
 def failure(db: Db, kind: str, tenant: str, unique_key: str, within: timedelta) -> str | None:
-    """Why the newest FAILED job with this key failed, if it ended no longer ago: for whoever would add another."""
+    """The error of the newest FAILED job with this unique key that ended `within` this time; None: there is none."""
     values = {"kind": kind, "tenant": tenant, "unique_key": unique_key, "within": within}
     rows = _run(db, _FAILURE, values)
     return rows[0][0] if rows else None
@@ -142,7 +142,7 @@ _SNAPS = "SELECT id, snap_id FROM snap_processing_job WHERE id = ANY (%(ids)s::b
 
 
 def snaps(db: Db, ids: Collection[int]) -> dict[int, UUID]:
-    """The snaps that these jobs work for, by job."""
+    """Job id -> the snap that the job works for."""
     return {job_id: UUID(str(snap_id)) for job_id, snap_id in _run(db, _SNAPS, {"ids": list(ids)})}
 
 
@@ -170,7 +170,7 @@ _DETAIL_FIELDS = tuple(JobDetail.__dataclass_fields__)
 
 
 def logs(db: Db, job_id: int, *, before: int | None = None, limit: int = 20) -> list[LogEntry]:
-    """The last lines that the job said, in the order it said them; `before` is the id of a line."""
+    """The last lines of a job's log below the id `before`, in the order they were logged."""
     rows = _run(
         db,
         "SELECT id, attempt, level, message, at FROM job_log WHERE job_id = %(job_id)s AND id < %(before)s"
@@ -180,8 +180,8 @@ def logs(db: Db, job_id: int, *, before: int | None = None, limit: int = 20) -> 
     return [LogEntry(*row) for row in reversed(rows)]
 
 
-def said(db: Db, job_id: int, *, attempt: int | None = None, after: int = 0, limit: int = 1000) -> list[LogEntry]:
-    """A page of its lines from the first on, of one attempt or of all; `after` is the id of a line."""
+def log_page(db: Db, job_id: int, *, attempt: int | None = None, after: int = 0, limit: int = 1000) -> list[LogEntry]:
+    """A page of a job's log, of one attempt or of all, from the first line after the id `after` on."""
     rows = _run(
         db,
         "SELECT id, attempt, level, message, at FROM job_log WHERE job_id = %(job_id)s AND id > %(after)s"
@@ -192,13 +192,14 @@ def said(db: Db, job_id: int, *, attempt: int | None = None, after: int = 0, lim
 
 
 def explain(db: Db, job_id: int) -> str:
-    """Why it is where it is, and what comes next, in words."""
+    """Why a job is in its state and what comes next, in words."""
     rows = _run(db, "SELECT explain_job(id) FROM snap_processing_job WHERE id = %(id)s", {"id": job_id})
     if not rows:
         raise UnknownJob(f"there is no job {job_id}")
     return cast(str, rows[0][0])
 
 
+# xmin is this transaction's id if the enqueue wrote the row; then created_at tells an insert from a replacement.
 _ARRIVAL = """
 SELECT CASE WHEN xmin <> pg_current_xact_id()::xid THEN 'existing'
             WHEN created_at < now() THEN 'replaced' ELSE 'created' END
@@ -207,7 +208,7 @@ SELECT CASE WHEN xmin <> pg_current_xact_id()::xid THEN 'existing'
 
 
 def arrival(db: Db, job_id: int | None) -> Arrival:
-    """What an enqueue in this very transaction did, by the id it returned."""
+    """What an enqueue in the same transaction did; `job_id` is the id that it returned."""
     return Arrival(_run(db, _ARRIVAL, {"id": job_id})[0][0]) if job_id else Arrival.IGNORED
 
 
@@ -215,8 +216,8 @@ def arrival(db: Db, job_id: int | None) -> Arrival:
 
 
 def _decoded(text: str | None) -> Any:
-    """JSON travels as text, because each carrier would decode it in its own way. What Python cannot hold, but
-    PostgreSQL can (numbers of thousands of digits, nesting by the thousand), stays text."""
+    """Decodes JSON. The statements return it as text, because psycopg and SQLAlchemy would decode it differently. JSON
+    that PostgreSQL can hold but Python cannot (numbers of thousands of digits, deep nesting) stays text."""
     try:
         return None if text is None else json.loads(text, parse_float=_finite)
     except (ValueError, RecursionError):
