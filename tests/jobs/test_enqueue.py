@@ -169,16 +169,26 @@ def test_an_enqueued_payloads_size_is_known_without_reading_it(db: Db) -> None:
     [
         ({"unique_scope": "live"}, "unique_scope live needs a unique_key"),
         ({"unique_key": "k", "on_conflict": "explode"}, "on_conflict must be existing, ignore or replace, not explode"),
+        ({"on_conflict": "explode"}, "on_conflict must be existing, ignore or replace, not explode"),
+        ({"on_parent_failure": "explode"}, "on_parent_failure must be cancel or run, not explode"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(db: Db, given: dict[str, Any], said: str) -> None:
     with pytest.raises(pg.InvalidParameterValue, match=said):
         enqueue(db, **given)
+    with pytest.raises(pg.InvalidParameterValue, match=said):
+        enqueue_many(db, {}, given)
 
 
-def test_a_scope_without_a_key_is_refused_in_bulk_too(db: Db) -> None:
-    with pytest.raises(pg.InvalidParameterValue, match="unique_scope live needs a unique_key"):
-        enqueue_many(db, {"unique_scope": "live"})
+@pytest.mark.parametrize("value", [5, True, {}, ["existing"], ["explode"]])
+def test_an_option_that_is_no_text_is_refused_also_where_it_decides_nothing(db: Db, value: object) -> None:
+    for name in ("on_conflict", "on_parent_failure"):
+        with pytest.raises(pg.InvalidParameterValue, match=f"{name} must be "):
+            enqueue_many(db, {name: value})
+
+
+def test_an_option_that_is_null_was_not_said(db: Db) -> None:
+    assert enqueue(db, on_conflict=None, on_parent_failure=None)
 
 
 def test_jobs_of_a_fair_queue_go_into_the_lane_of_their_tenant(db: Db) -> None:

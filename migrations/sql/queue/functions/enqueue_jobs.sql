@@ -3,7 +3,12 @@
 CREATE FUNCTION enqueue_jobs(jobs jsonb) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
-    IF NOT jsonb_path_exists(jobs, '$[*] ? (@.unique_key != null || @.unique_by != null || @.unique_scope != null || @.after != null)') THEN
+    -- The fast way, unless there is something to look after, or to refuse.
+    IF NOT jsonb_path_exists(jobs, '$[*] ? (
+           @.unique_key != null || @.unique_by != null || @.unique_scope != null || @.after != null
+           || @.on_conflict.type() != "string" || @.on_parent_failure.type() != "string"
+           || @.on_conflict != "existing" && @.on_conflict != "ignore" && @.on_conflict != "replace"
+           || @.on_parent_failure != "cancel" && @.on_parent_failure != "run")') THEN
         RETURN QUERY  -- ON CONFLICT would cost a fifth of the speed
         INSERT INTO snap_processing_job (
             kind, payload, queue, priority, next_retry_at, unique_key, unique_scope, max_attempts, concurrency_key,
