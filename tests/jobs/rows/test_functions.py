@@ -221,6 +221,23 @@ def test_pausing_twice_keeps_the_first_hour_and_the_last_reason(db: Db) -> None:
     assert paused == (True, True, "second")
 
 
+@pytest.mark.parametrize(
+    ("given", "constraint"),
+    [
+        (["", None, None], "names_are_short"),
+        (["q" * 201, None, None], "names_are_short"),
+        (["mail", "r" * 501, None], "reason_is_short"),
+        (["mail", None, "b" * 201], "names_are_short"),
+    ],
+)
+def test_a_pause_that_http_could_not_show_or_end_is_refused(db: Db, given: list[str], constraint: str) -> None:
+    with pytest.raises(pg.CheckViolation) as refused:
+        db.execute("SELECT pause_queue(%s, %s, %s)", given)
+    assert refused.value.diag.constraint_name == constraint
+    assert len(str(refused.value)) < 500
+    db.execute("SELECT pause_queue(%s, %s, %s)", ["q" * 200, "ã" * 500, "b" * 200])
+
+
 # --- announced --------------------------------------------------------------------------------------------------
 
 

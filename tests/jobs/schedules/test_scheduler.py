@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy
 
@@ -230,6 +231,8 @@ def test_the_slots_of_a_pause_are_skipped_with_its_reason(
     views.pause(db, "its", "the printer burns")
     until(lambda: one.look() >= 0 and len(ledger(db)) >= 2)
     assert {(outcome, why) for _, outcome, why, _ in ledger(db)} == {("skipped", "paused: the printer burns")}
+    with pytest.raises(psycopg.errors.CheckViolation):
+        views.pause(db, "its", "r" * 501)
     views.resume(db, "its")
     until(lambda: one.look() >= 0 and len(statuses(db)) == 1)
     assert [slot for slot, *_ in ledger(db)] == all_slots(db)

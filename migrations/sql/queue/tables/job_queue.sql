@@ -5,7 +5,10 @@ CREATE TABLE job_queue (
     long_wait     interval CHECK (long_wait > '0'),
     paused_at     timestamptz,
     paused_reason text,
-    paused_by     text
+    paused_by     text,
+
+    CONSTRAINT names_are_short CHECK (length(name) BETWEEN 1 AND 200 AND length(paused_by) <= 200),  -- as HTTP names queues
+    CONSTRAINT reason_is_short CHECK (length(paused_reason) <= 500)
 );
 
 CREATE TRIGGER job_rules_changed AFTER UPDATE OF fair ON job_queue

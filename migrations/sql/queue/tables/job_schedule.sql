@@ -22,7 +22,8 @@ CREATE TABLE job_schedule (
     CONSTRAINT payload_is_an_object CHECK (jsonb_typeof(payload) = 'object'),
     CONSTRAINT attempts_are_sane CHECK (max_attempts BETWEEN 1 AND 1000),
     CONSTRAINT missed_is_known CHECK (missed IN ('skip', 'once', 'all') AND at_most BETWEEN 1 AND 1000),
-    CONSTRAINT reason_means_paused CHECK (paused_reason IS NULL OR paused_at IS NOT NULL)
+    CONSTRAINT reason_means_paused CHECK (paused_reason IS NULL OR paused_at IS NOT NULL),
+    CONSTRAINT reason_is_short CHECK (length(paused_reason) <= 500)
 );
 
 COMMENT ON TABLE job_schedule IS 'What fires again and again: declared in code with @scheduled, written here by the workers that know it.';
