@@ -1,4 +1,4 @@
-"""The routes, by noun. Each validates, calls one function of the domain, and returns a schema."""
+"""The routes, one module for each noun. A route validates, calls one function of the domain, and returns a schema."""
 
 from collections.abc import Iterator, Sequence
 
@@ -44,8 +44,8 @@ _INTERNAL = (
 
 
 def add_routes(app: FastAPI) -> None:
-    """In this order: a fixed path comes before the one with an id in its place, and those that few ask for come last,
-    because each request tries one after the other."""
+    """Adds all routes to the app. Each request tries them in this order: a fixed path must come before the path with an
+    id in the same place, and rarely used routes come last."""
     nouns = (*_PRODUCT, *_OPEN, *_INTERNAL)
     routes = [route for noun in nouns for route in noun.router.routes if isinstance(route, APIRoute)]
     for path, methods in _taken_for_ids(routes):
@@ -64,13 +64,14 @@ def add_routes(app: FastAPI) -> None:
 
 
 def _answers_json(route: APIRoute) -> bool:
-    """Routes that get a HEAD of their own; the server leaves out the body. Files answer HEAD themselves, and streams do
-    not end."""
+    """Whether the route gets a HEAD route here, whose body the server leaves out. Routes of files have their own HEAD,
+    and streams have none, because they do not end."""
     return route.methods == {"GET"} and isinstance(route.response_class, DefaultPlaceholder)
 
 
 def _taken_for_ids(routes: Sequence[APIRoute]) -> Iterator[tuple[str, list[str]]]:
-    """Fixed paths, each with the methods that only the path with an id in that place has: `mine` is no id."""
+    """Fixed paths that a path with an id would also match, each with the methods that only the path with the id has.
+    They are refused, so that `DELETE /v2/snaps/mine` does not take `mine` for an id."""
     for fixed in {route.path for route in routes if "{" not in route.path}:
         own = [route for route in routes if route.path == fixed]
         neighbours = [route for route in routes if "{" in route.path and route.path_regex.match(fixed)]

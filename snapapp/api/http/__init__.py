@@ -1,1 +1,1 @@
-"""What all routes share: schemas, errors, paging, ranges, uploads, whose request it is."""
+"""What all routes share: schemas, errors, paging, byte ranges, uploads, and which tenant a request is of."""

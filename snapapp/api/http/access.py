@@ -1,4 +1,4 @@
-"""Who may ask at all: from which addresses /internal answers, and how many wrong tokens an address may try."""
+"""Limits by address: the addresses to which /internal answers, and how many wrong tokens an address may try."""
 
 import ipaddress
 from collections import Counter
@@ -7,15 +7,15 @@ from time import monotonic
 
 from starlette.types import Scope
 
-WRONG_A_MINUTE = 30  # tokens, of one address; then it waits for the minute to pass
+WRONG_A_MINUTE = 30  # wrong tokens of one address; then it must wait until the minute is over
 _WINDOW = 60.0  # seconds
-_MOST_ADDRESSES = 10_000  # remembered in a minute, so that nobody fills the memory by asking from everywhere
+_MOST_ADDRESSES = 10_000  # remembered in a minute, so that requests from many addresses cannot fill the memory
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Access:
-    """Of one process; only the event loop's thread asks it."""
+    """The limits in one process. Used by the event loop's thread only."""
 
     def __init__(self, allowed: Sequence[str], *, clock: Callable[[], float] = monotonic) -> None:
         self._allowed = [ipaddress.ip_network(each, strict=False) for each in allowed]
@@ -24,32 +24,33 @@ class Access:
         self._wrong: Counter[str] = Counter()
 
     def may_ask(self, scope: Scope) -> bool:
-        """This machine always; others where no address is named, or theirs is."""
+        """Whether the client's address may use /internal: this machine always, others if no addresses are set or theirs
+        is among them."""
         address = address_of(scope)
         return not self._allowed or is_here(scope) or any(address in each for each in self._allowed if address)
 
     def wait_for(self, scope: Scope) -> int:
-        """So many seconds, after too many wrong tokens; 0: it may go on. This machine never waits: a proxy on it says
-        for whom it asks."""
-        self._pass()
-        if self._wrong[_neighbourhood(scope)] < WRONG_A_MINUTE:
+        """How many seconds the client must wait after too many wrong tokens; 0 if it need not. This machine never
+        waits, because a proxy on it forwards requests of others."""
+        self._start_new_minute()
+        if self._wrong[_counted_as(scope)] < WRONG_A_MINUTE:
             return 0
         return max(1, round(self._began + _WINDOW - self._clock()))
 
     def was_wrong(self, scope: Scope) -> None:
-        self._pass()
-        whose = _neighbourhood(scope)
+        self._start_new_minute()
+        whose = _counted_as(scope)
         if not is_here(scope) and (whose in self._wrong or len(self._wrong) < _MOST_ADDRESSES):
             self._wrong[whose] += 1
 
-    def _pass(self) -> None:
+    def _start_new_minute(self) -> None:
         if self._clock() - self._began >= _WINDOW:
             self._began = self._clock()
             self._wrong.clear()
 
 
 def address_of(scope: Scope) -> Address | None:
-    """The other end of the connection, or who a proxy on this machine says it is; a Unix socket has none."""
+    """The client's address, as the connection or a proxy on this machine gives it; None for a Unix socket."""
     try:
         address = ipaddress.ip_address((scope.get("client") or ("",))[0])
     except ValueError:
@@ -64,8 +65,9 @@ def is_here(scope: Scope) -> bool:
     return address is not None and address.is_loopback
 
 
-def _neighbourhood(scope: Scope) -> str:
-    """Whoever has one address of IPv6 has 2^64 of them."""
+def _counted_as(scope: Scope) -> str:
+    """The key by which wrong tokens are counted: an IPv4 address, or an IPv6 network of 64 bits, because one client has
+    all of its 2^64 addresses."""
     address = address_of(scope)
     if address is None or address.version == 4:
         return str(address)

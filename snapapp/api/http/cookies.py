@@ -1,4 +1,4 @@
-"""What a browser carries for whoever signed in: the tenant's code and when it ends, sealed. A new token ends it too."""
+"""The session cookie: the tenant's code and the time of expiry, signed. A new token of the tenant ends it too."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,8 @@ class Cookies:
         return self._sealer().dumps([code, token_changed_at.isoformat(), (now + LASTS).isoformat()])
 
     def opened(self, cookie: str, now: datetime) -> tuple[str, datetime] | None:
-        """The code and when its token was changed last; None: not ours, or over."""
+        """The tenant's code, and when its token was changed last; None if the cookie was not signed here or has
+        expired."""
         try:
             code, token_changed_at, ends = self._sealer().loads(cookie)
         except BadData:

@@ -1,5 +1,5 @@
-"""What routes ask for: the monolith, a connection, the request's id. All but the connection is async: else FastAPI
-gives each a thread, and where all threads wait for the database, nobody could even ask whether we live."""
+"""The dependencies of routes: the monolith, a connection, the request's id. All but the connections are async: FastAPI
+would run others in threads, and while all threads wait for the database even a health check would hang."""
 
 from collections.abc import Iterator
 from typing import Annotated, cast
@@ -23,7 +23,7 @@ House = Annotated[Monolith, Depends(monolith)]
 
 
 def _reading(house: House) -> Iterator[Connection]:
-    """A connection in autocommit: one round trip less, and no transaction is left open."""
+    """A connection in autocommit: this saves a round trip, and leaves no transaction open."""
     with house.web.connect() as connection:
         yield connection.execution_options(isolation_level="AUTOCOMMIT")
 
@@ -38,7 +38,8 @@ def _transaction(house: House) -> Iterator[Session]:
         yield db
 
 
-# The scope says when the part after `yield` runs: before the response leaves, so what it says is committed.
+# With this scope the code after `yield` runs before the response is sent, so the response is true: its changes are
+# committed.
 Reading = Annotated[Connection, Depends(_reading, scope="function")]
 Writing = Annotated[Connection, Depends(_writing, scope="function")]
 Transaction = Annotated[Session, Depends(_transaction, scope="function")]  # for mapped classes
@@ -57,12 +58,12 @@ _NAME_MAX = 80
 async def _actor(
     house: House,
     request_id: RequestId,
-    said: Annotated[
+    operator_header: Annotated[
         str | None,
         Header(alias="X-Operator", description="Who asks, percent-encoded; it stands in the audit.", examples=["ana"]),
     ] = None,
 ) -> Actor:
-    name = "".join(each for each in unquote(said or "") if each.isprintable()).strip()[:_NAME_MAX]
+    name = "".join(each for each in unquote(operator_header or "") if each.isprintable()).strip()[:_NAME_MAX]
     door = "this machine" if house.settings.internal_token is None else "token"
     return Actor(name, door, request_id)
 

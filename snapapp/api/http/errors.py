@@ -1,5 +1,5 @@
-"""The one table from error to answer: {timestamp, status, error, message, details[]}. Invalid input is 400, never 422;
-what is ours to know (5xx) stays with us."""
+"""The table from errors to answers, whose body is {timestamp, status, error, message, details[]}. Invalid input is 400,
+never 422; the details of a 5xx are logged and not sent."""
 
 import logging
 import re
@@ -56,8 +56,8 @@ STATUS_OF: Mapping[type[Exception], int] = {
     InvalidJob: 400,
     UnknownSchedule: 404,
     UnknownPool: 404,
-    InvalidCommand: 409,  # each part is as it should be, but nobody can do the whole
-    InvalidSchedule: 409,  # it is not the client's: another release declared it
+    InvalidCommand: 409,  # the fields are valid, but do not go together
+    InvalidSchedule: 409,  # not the client's fault: another release declared the schedule
     ForgedLink: 404,
     ExpiredLink: 410,
     UploadTooLarge: 413,
@@ -66,7 +66,7 @@ STATUS_OF: Mapping[type[Exception], int] = {
 }
 
 
-_PHRASES = {460: "Checksum Mismatch"}  # of the tus protocol
+_PHRASES = {460: "Checksum Mismatch"}  # a status of the tus protocol
 
 
 def body_of(status: int, message: str, details: Iterable[str] = ()) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def body_of(status: int, message: str, details: Iterable[str] = ()) -> dict[str,
 
 
 def _clean(text: str) -> str:
-    """It may quote what was sent: cut, and without the lone surrogates that no answer can hold."""
+    """The text, cut and without lone surrogates, which no answer can hold. It may quote what a client sent."""
     return text[:_LONGEST].encode("utf-8", "backslashreplace").decode()
 
 
@@ -91,7 +91,8 @@ def answer(
 
 
 def asked_for(scope: Scope) -> str:
-    """For a log line, in which no path may begin another one, and no link may be found that opens something."""
+    """The method and path for a log line. Escaped, so that a path cannot begin another line, and without the tokens of
+    links."""
     path = _LINK.sub("***", quote(scope["path"], errors="replace"))
     return f"{scope['method']} {path}"
 
@@ -100,7 +101,7 @@ _LINK = re.compile(r"(?<=/media/)[^/]+|(?<=/public/snaps/)[^/]+")
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Async, all of them: a refusal must not wait for a thread."""
+    """Adds the handlers. All are async, because a refusal must not wait for a thread."""
     app.add_exception_handler(HTTPException, _http)  # type: ignore[arg-type]  # starlette types these for Exception
     app.add_exception_handler(RequestValidationError, _invalid)  # type: ignore[arg-type]
     app.add_exception_handler(JobsError, _refused)  # type: ignore[arg-type]
@@ -173,7 +174,7 @@ def _detail(mistake: Mapping[str, Any]) -> str:
 
 
 def reasons(mistakes: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The same for a part of a request."""
+    """The reasons why a part of a request is invalid, one text for each mistake."""
     return [_clean(": ".join(filter(None, [".".join(map(str, each["loc"])), _reason(each)]))) for each in mistakes]
 
 
@@ -190,5 +191,5 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 def may_be(**why: str) -> dict[int | str, dict[str, Any]]:
-    """For a route's `responses`: `may_be(_404="There is no such job.")`."""
+    """Error responses for a route's `responses`: `may_be(_404="There is no such job.")`."""
     return {int(status[1:]): {"model": ErrorBody, "description": reason} for status, reason in why.items()}

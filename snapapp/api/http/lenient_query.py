@@ -1,4 +1,4 @@
-"""Queries, read as leniently as the old service did: what stands there empty was not given."""
+"""Reads queries as leniently as the old service did: an empty parameter counts as not given."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -10,7 +10,7 @@ from snapapp.api.http.strict_json import StrictRoute
 
 
 class LenientRoute(StrictRoute):
-    """Blanks around a value do not count either. Bodies are read as strictly as elsewhere."""
+    """A route that ignores empty parameters and blanks around values. Bodies are read as strictly as elsewhere."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         answer = super().get_route_handler()
@@ -23,11 +23,13 @@ class LenientRoute(StrictRoute):
 
 
 def tidy(query: bytes) -> bytes:
-    given = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
-    kept = [(name, value.strip()) for name, value in given if value.strip() or _is_nobody(name, value)]
+    parameters = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+    kept = [(name, value.strip()) for name, value in parameters if value.strip() or _is_blank_nickname(name, value)]
     return urlencode(kept).encode()
 
 
-def _is_nobody(name: str, value: str) -> bool:
-    """Somebody was to be named, and only blanks were typed: that is refused."""
+def _is_blank_nickname(name: str, value: str) -> bool:
+    """Whether this is the filter by person, with blanks only. It is kept, so that the route refuses it: if it were
+    dropped like other blank parameters, a list of one person's snaps would silently become a list of everybody's. The
+    contract answers blank nicknames with 400, and ignores every other blank parameter."""
     return name == "nickname" and value != ""

@@ -1,4 +1,5 @@
-"""What every request passes through: an id, the internal token, a cap on its body, web first, counting."""
+"""What every request passes through: its id, the check of the internal token, the limit on its body, the priority of
+requests over jobs, and counting."""
 
 import json
 import logging
@@ -24,15 +25,16 @@ from snapapp.jobs.worker.capacity.web_priority import WebPriority
 
 _log = logging.getLogger(__name__)
 
-_Refusal = tuple[int, dict[str, Any]] | tuple[int, dict[str, Any], tuple[bytes, bytes]]  # with a header besides
+# status, body, perhaps a header
+_Refusal = tuple[int, dict[str, Any]] | tuple[int, dict[str, Any], tuple[bytes, bytes]]
 
 REQUEST_ID_MAX = 64
-BODY_MAX = 2 * 1024 * 1024  # a payload may have 1 MiB, and JSON may be written with much air in it
+BODY_MAX = 2 * 1024 * 1024  # a payload may have 1 MiB, and its JSON may have as much white space
 
 request_id: ContextVar[str] = ContextVar("request_id")
 
-# What routers of /internal depend on, so that /openapi.json says it. The middleware looks before that, and before a
-# body is read: a dependency would come after, and not at all on paths that no route has.
+# Routers of /internal depend on this, so that /openapi.json shows it. The middleware checks the token, before a body is
+# read: a dependency would come after that, and never for paths without a route.
 INTERNAL_TOKEN = APIKeyHeader(
     name="X-Internal-Token",
     scheme_name="InternalToken",
@@ -42,13 +44,13 @@ INTERNAL_TOKEN = APIKeyHeader(
 )
 
 
-_UNTRACED = ("/actuator", "/metrics")  # they are asked every few seconds, and nothing comes of it
+_UNTRACED = ("/actuator", "/metrics")  # asked every few seconds, and of no interest in a trace
 
 _READS = ("GET", "HEAD", "OPTIONS")
 
 
 class Role(StrEnum):
-    """What somebody may do on /internal."""
+    """What a token allows on /internal."""
 
     READER = "reader"
     OPERATOR = "operator"
@@ -56,7 +58,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The tokens that open /internal; without the operator's, whoever is on this machine is one."""
+    """The tokens for /internal. If the operator's is not set, every client on this machine is an operator."""
 
     operator: bytes | None
     reader: bytes | None
@@ -66,15 +68,16 @@ class Keys:
         return cls(*(token.encode() if token else None for token in (operator, reader)))
 
     def role_of(self, headers: Mapping[bytes, bytes]) -> Role | None:
-        """None: no token, or a wrong one."""
-        shown = headers.get(b"x-internal-token", b"")
+        """The role of the request's token; None if it has none, or a wrong one."""
+        sent_token = headers.get(b"x-internal-token", b"")
         tokens = ((self.operator, Role.OPERATOR), (self.reader, Role.READER))
-        found = [role for token, role in tokens if token is not None and secrets.compare_digest(shown, token)]
-        return found[0] if found else None
+        roles = [role for token, role in tokens if token is not None and secrets.compare_digest(sent_token, token)]
+        return roles[0] if roles else None
 
 
 class Requests:
-    """Around the whole application, so that no answer leaves without an id and no internal path without the token."""
+    """The middleware around the whole application, so that every answer has an id and every internal path needs the
+    token."""
 
     def __init__(
         self,
@@ -100,7 +103,7 @@ class Requests:
             await self._app(scope, receive, send)
             return
         headers = _headers(scope)
-        most = self._upload_max + BODY_MAX if _is_upload(scope) else BODY_MAX  # a form is longer than its file
+        most = self._upload_max + BODY_MAX if _is_upload(scope) else BODY_MAX  # a form has more bytes than its file
         exchange = _Exchange(receive, send, self._web_priority, headers, most=most, is_leaving=self._is_leaving)
         request_id.set(exchange.id)
         try:
@@ -113,7 +116,7 @@ class Requests:
             if exchange.status is None:
                 await exchange.answer(500, body_of(500, "Internal server error"))
             else:
-                raise  # half of the answer is out: cut the connection, so that the client notices
+                raise  # a part of the answer is sent: the connection is cut, so that the client notices
         finally:
             exchange.depart()
             if exchange.status == 401 and _shows_a_token(scope, headers):
@@ -138,7 +141,7 @@ class Requests:
     def _refusal(self, scope: Scope, headers: dict[bytes, bytes], most: int) -> _Refusal | None:
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > most:
-            # closed, or all of it would still be read
+            # closed, because otherwise the server would read the whole body
             return 413, body_of(413, f"The body is larger than {most} bytes"), (b"connection", b"close")
         if _shows_a_token(scope, headers) and (seconds := self._access.wait_for(scope)):
             come_back = (b"retry-after", str(seconds).encode())
@@ -155,14 +158,14 @@ class Requests:
                     return 403, body_of(403, "This token reads and changes nothing: SNAPAPP_INTERNAL_TOKEN does")
             return None
         if not _is_of_this_machine(scope, headers):
-            # without a token only this machine may ask, and no page that a browser loaded from elsewhere
+            # without a token only this machine may ask, and no web page of another site in its browser
             return 403, body_of(403, "Without SNAPAPP_INTERNAL_TOKEN, /internal answers only to localhost")
         return None
 
 
 class TooLarge(HTTPException):
-    """The body has more bytes than were announced, or than anything here accepts. An HTTPException, because FastAPI
-    makes a 400 of whatever else happens while it reads a body."""
+    """The body has more bytes than were announced or than are accepted. It is an HTTPException, because FastAPI turns
+    any other error while it reads a body into a 400."""
 
     def __init__(self, most: int) -> None:
         super().__init__(413, f"The body is larger than {most} bytes", {"Connection": "close"})
@@ -203,7 +206,7 @@ class _Exchange:
             if self._received > self._most:
                 raise TooLarge(self._most)
             if not message.get("more_body"):
-                self._arrive()  # not before: a client may take its time, and the worker need not wait for it
+                self._arrive()  # only now: the worker need not wait for a client that sends slowly
         return message
 
     async def send(self, message: Message) -> None:
@@ -211,12 +214,12 @@ class _Exchange:
             self.status = message["status"]
             message.setdefault("headers", [])
             message["headers"] = [*message["headers"], (b"x-request-id", self.id.encode())]
-            named = dict(message["headers"])
-            if named.get(b"content-type", b"").startswith(b"application/json") and b"cache-control" not in named:
-                message["headers"].append((b"cache-control", b"no-store"))  # it is a tenant's, or true for a moment
+            headers = dict(message["headers"])
+            if headers.get(b"content-type", b"").startswith(b"application/json") and b"cache-control" not in headers:
+                message["headers"].append((b"cache-control", b"no-store"))  # it is private, or true only for a moment
             if self._is_leaving():
                 message["headers"].append((b"connection", b"close"))
-            self.depart()  # what follows is the network's pace
+            self.depart()  # the rest depends on the network, so the worker may go on
             if any(
                 value.startswith(b"text/event-stream") for name, value in message["headers"] if name == b"content-type"
             ):
@@ -230,7 +233,7 @@ class _Exchange:
         await self._send({"type": "http.response.body", "body": content})
 
     def took(self) -> float:
-        """How long the answer took, to its end; for a stream, whose end the client decides, to its beginning."""
+        """How long the answer took to its end, or for a stream, which the client ends, to its beginning."""
         return (self._streams_since or monotonic()) - self.began
 
     def depart(self) -> None:
@@ -249,9 +252,10 @@ def _headers(scope: Scope) -> dict[bytes, bytes]:
 
 
 def _clean_id(given: bytes) -> str:
-    """What a client sends ends in logs and rows: printable ASCII, at most 64 of it."""
-    wanted = re.sub(rb"[^\x21-\x7e]", b"", given)[:REQUEST_ID_MAX].decode()
-    return wanted or uuid.uuid4().hex
+    """The request's id: the client's, reduced to 64 printable ASCII characters because it goes into logs and rows, or a
+    new one."""
+    clean = re.sub(rb"[^\x21-\x7e]", b"", given)[:REQUEST_ID_MAX].decode()
+    return clean or uuid.uuid4().hex
 
 
 def _is_internal(scope: Scope) -> bool:
@@ -260,7 +264,7 @@ def _is_internal(scope: Scope) -> bool:
 
 
 def _shows_a_token(scope: Scope, headers: dict[bytes, bytes]) -> bool:
-    """Is there anything that could be a guess?"""
+    """Whether the request has anything that could be a guessed token."""
     named = b"x-internal-token" in headers or b"x-assinatura-token" in headers
     return named or (scope["method"] == "POST" and _routed(scope) in ("/v2/session", "/sign-in"))
 
@@ -268,18 +272,18 @@ def _shows_a_token(scope: Scope, headers: dict[bytes, bytes]) -> bool:
 def _is_upload(scope: Scope) -> bool:
     path = _routed(scope)
     if path.startswith("/v2/uploads/"):
-        return scope["method"] in ("PATCH", "POST")  # POST stands in for PATCH where a network has none
+        return scope["method"] in ("PATCH", "POST")  # POST replaces PATCH in networks that block PATCH
     return scope["method"] == "POST" and path == "/v2/videos"
 
 
 def _routed(scope: Scope) -> str:
-    """As the routes see the path: behind `uvicorn --root-path /app` it comes with that before it."""
+    """The path as routes see it, without the prefix of `uvicorn --root-path /app`."""
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", ""))
 
 
 def may_know(scope: Scope, keys: Keys) -> bool:
-    """Whether reasons are told, which name hosts, users and paths: to this machine, and to whoever has a token."""
+    """Whether the client may see reasons, which name hosts, users and paths: on this machine, or with a token."""
     headers = _headers(scope)
     return keys.role_of(headers) is not None or _is_of_this_machine(scope, headers)
 
@@ -289,11 +293,12 @@ def _is_of_this_machine(scope: Scope, headers: dict[bytes, bytes]) -> bool:
 
 
 def _is_meant_for_here(headers: dict[bytes, bytes]) -> bool:
-    """A page from elsewhere reaches localhost too: by a name of its own, or across sites."""
+    """Whether the request is meant for localhost. A page of another site can reach localhost too, by a host name of its
+    own or across sites."""
     host = headers.get(b"host", b"localhost").lower()
     name = re.sub(r":\d+$", "", host.decode("latin-1")).strip("[]")
     crossed = headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin")
-    origin = headers.get(b"origin", host).lower().rpartition(b"://")[2]  # from browsers that send no Sec-Fetch-Site
+    origin = headers.get(b"origin", host).lower().rpartition(b"://")[2]  # for browsers that send no Sec-Fetch-Site
     return name in _LOCAL_NAMES and not crossed and origin == host
 
 

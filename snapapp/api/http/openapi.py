@@ -1,4 +1,5 @@
-"""The description of the API at /openapi.json and /docs: what FastAPI finds in the routes, and what it cannot know."""
+"""The description of the API at /openapi.json and /docs: FastAPI's, with additions that FastAPI cannot find in the
+routes."""
 
 import re
 from collections.abc import Iterator
@@ -18,22 +19,22 @@ from snapapp.api.http.tenancy import TENANT_CODE, TENANT_TOKEN
 Operation = dict[str, Any]
 
 _TAGS = {
-    "snaps": "Moments of videos, marked by somebody: their state, their evidence, and how they are found again.",
-    "frames": "The first version: frames of up to ten moments at once, and the answer waits for them.",
-    "videos": "What snaps are taken from: known by a URL, or uploaded.",
-    "templates": "What a tenant wants to know of its subjects.",
-    "public": "What a link shows, to whoever has it.",
-    "events": "What becomes of snaps, live.",
-    "webhooks": "Whom to tell when something has become of one.",
-    "session": "A browser signs in, and out.",
-    "actuator": "Is it up? For load balancers, systemd and people.",
-    "metrics": "What happened in this process, and how deep the queue is: for people and for Prometheus.",
-    "observability": "The same, as dashboards and alerts want it.",
-    "jobs": "What waits, runs and failed, and what a person may do about it.",
-    "queues": "How full the queues are, how fast they go, and the switch that each has.",
-    "workers": "The processes that work the queue, and how others ended.",
-    "fleet": "Supervisors and their pools, what they are told, and why they were scaled.",
-    "schedules": "What fires again and again, when next, and what became of every slot.",
+    "snaps": "Moments that people marked in videos: their state, their evidence, and searches for them.",
+    "frames": "The first version of the API: frames of up to ten moments in one request, which waits for them.",
+    "videos": "The videos that snaps are taken from, named by a URL or uploaded.",
+    "templates": "The attributes that a tenant wants of its subjects.",
+    "public": "What a public link shows, without any headers.",
+    "events": "State changes of snaps, live, as server-sent events.",
+    "webhooks": "URLs that are called when a snap completes, fails or is shared.",
+    "session": "A browser signs in and out.",
+    "actuator": "Health checks, for load balancers, systemd and people.",
+    "metrics": "Counters of this process and the depth of the queue, for people and for Prometheus.",
+    "observability": "Health, metrics, alerts, the doctor and the audit, as JSON for dashboards.",
+    "jobs": "Jobs that wait, run or failed, and what a person can do with them.",
+    "queues": "How full and how fast each queue is, and its switch for pausing.",
+    "workers": "The processes that work the queue, and how former ones ended.",
+    "fleet": "Supervisors and their pools, the commands sent to them, and why pools were scaled.",
+    "schedules": "Recurring jobs: when each fires next, and what happened at each slot.",
     "media": "Frames, clips and videos, by links that need no headers.",
 }
 
@@ -49,7 +50,7 @@ _UNAUTHORIZED = {
 
 
 def describe(app: FastAPI) -> None:
-    """Gives the app its description; made when it is first asked for."""
+    """Makes the app describe itself with `_described`, once, when the description is first asked for."""
 
     def openapi() -> dict[str, Any]:
         if not app.openapi_schema:
@@ -61,7 +62,8 @@ def describe(app: FastAPI) -> None:
 
 
 def _not_allowed(request: Request, error: HTTPException) -> JSONResponse:
-    """Starlette names the methods of the first route that fits the path, be there others."""
+    """Answers 405 with the methods of all routes that match the path; Starlette would name those of the first one
+    only."""
     methods = _methods(request.app.openapi()["paths"], request.url.path)
     headers = {"Allow": ", ".join(sorted(methods))} if methods else error.headers
     return answer(405, "Method Not Allowed", headers=headers)
@@ -84,7 +86,7 @@ def _described(app: FastAPI) -> dict[str, Any]:
     schemas = components.setdefault("schemas", {})
     schemas["Unauthorized"] = _UNAUTHORIZED
     schemas.setdefault("ErrorBody", ErrorBody.model_json_schema())
-    for name in ("HTTPValidationError", "ValidationError"):  # FastAPI's; invalid input is 400 here
+    for name in ("HTTPValidationError", "ValidationError"):  # FastAPI's models of 422; invalid input is 400 here
         schemas.pop(name, None)
     for _, method, operation in _methods_of(schema):
         asked_with = [name for option in operation.get("security", []) for name in option]
@@ -94,7 +96,7 @@ def _described(app: FastAPI) -> dict[str, Any]:
             operation["responses"]["401"] = _answer("The token is missing or wrong.", "Unauthorized")
             operation["responses"]["403"] = _answer(
                 "No token is set and the request does not come from this machine; or `SNAPAPP_INTERNAL_ALLOW` does not "
-                "name its address; or its token only reads."
+                "name its address; or its token may only read."
             )
         if asked_with:
             operation["responses"]["429"] = _answer(
@@ -111,7 +113,8 @@ def _described(app: FastAPI) -> dict[str, Any]:
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A parameter that may be left out is called nullable by pydantic; but nobody can write null into a query."""
+    """The schema of a parameter without null: pydantic makes an optional parameter nullable, but a query cannot hold
+    null."""
     rest = {key: value for key, value in schema.items() if key not in ("anyOf", "title")}
     options = [option for option in schema.get("anyOf", []) if option != {"type": "null"}]
     return {**options[0], **rest} if options else rest
@@ -128,15 +131,15 @@ def _methods_of(schema: dict[str, Any]) -> Iterator[tuple[str, str, Operation]]:
 
 
 def _say_which_tenants_may(method: str, operation: Operation) -> None:
-    """What FastAPI cannot know: a code and a token may come together; and nothing need come where tokens are not
-    required, then it is the tenant `default`."""
+    """Adds what FastAPI cannot know: a code and a token may be sent together, and neither if tokens are not required;
+    the tenant is then `default`."""
     both: dict[str, list[str]] = {TENANT_CODE.scheme_name: [], TENANT_TOKEN.scheme_name: []}
     operation["security"] = [{}, both, *operation["security"]]
     responses = operation["responses"]
     responses.setdefault("401", _answer("The tenant's token is required, or wrong."))
     responses.setdefault("404", _answer("There is no such tenant."))
     if method not in ("get", "head"):
-        responses.setdefault("403", _answer("A page of another site asks."))
+        responses.setdefault("403", _answer("The request comes from a page of another site."))
 
 
 def _say_what_the_middleware_does(operation: Operation) -> None:
@@ -155,11 +158,12 @@ def _answer(why: str, model: str = "ErrorBody") -> dict[str, Any]:
 
 
 def _name_readably(schema: dict[str, Any]) -> None:
-    """`listJobs` instead of `list_jobs_internal_jobs_get`; a second route to one function is named by its path."""
-    taken: set[str] = set()
+    """Names operations `listJobs` instead of `list_jobs_internal_jobs_get`. A second route to the same function is
+    named by its path."""
+    used_names: set[str] = set()
     for path, operation in _operations(schema):
         name = to_camel(re.sub(r"\W+", "_", operation["summary"].lower()))
-        if name in taken:
+        if name in used_names:
             name = to_camel(re.sub(r"\W+", "_", path.lower()).strip("_"))
-        taken.add(name)
+        used_names.add(name)
         operation["operationId"] = name

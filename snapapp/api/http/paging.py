@@ -1,4 +1,5 @@
-"""Lists as the contract has them: offset, limit, sortBy from a whitelist, sortDir; and what they are wrapped in."""
+"""Lists as in the contract: the parameters offset, limit, sortBy (from a fixed set) and sortDir, and the envelope of a
+page."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, Literal
@@ -15,9 +16,9 @@ Offset = Annotated[int, Query(ge=0, le=OFFSET_MAX, description="How many to skip
 
 
 def windows(*names: str, direction: Literal["asc", "desc"] = "desc") -> Callable[..., Awaitable[Window]]:
-    """A dependency that reads which part of a list is wanted; the first name is what it is sorted by when nobody says.
-    What cannot be sorted by is refused by whoever sorts, in the contract's words."""
-    by = {"enum": [*names, ""], "default": names[0]}  # empty, as a form sends it: nobody has said
+    """A dependency that reads the wanted part of a list. The first of the names is the default sort. An unknown sort is
+    refused later, by the domain, in the contract's words."""
+    by = {"enum": [*names, ""], "default": names[0]}  # forms send an empty text for "not given"
     directions = {"enum": ["asc", "desc", "ASC", "DESC", ""], "default": direction}
 
     async def window(
@@ -36,7 +37,7 @@ def windows(*names: str, direction: Literal["asc", "desc"] = "desc") -> Callable
 
 
 class PageShown(Shown):
-    """Which part of the list this is."""
+    """The part of the list that this page is."""
 
     offset: int = Field(examples=[0])
     limit: int = Field(examples=[50])
@@ -47,20 +48,20 @@ class PageShown(Shown):
 
 
 class Listed(Shown):
-    """What every list is wrapped in; `total` counts the items returned here."""
+    """The envelope of every list; `total` counts the items on this page."""
 
     total: int = Field(description="How many items this page has.", examples=[2])
     page: PageShown
 
 
-def listed(found: Page[Any], items: Sequence[Any]) -> dict[str, Any]:
+def listed(part: Page[Any], items: Sequence[Any]) -> dict[str, Any]:
     """The fields that all lists share."""
     page = PageShown(
-        offset=found.offset,
-        limit=found.limit,
+        offset=part.offset,
+        limit=part.limit,
         returned=len(items),
-        has_more=found.has_more,
-        sort_by=found.sort_by,
-        sort_dir=found.sort_dir,
+        has_more=part.has_more,
+        sort_by=part.sort_by,
+        sort_dir=part.sort_dir,
     )
     return {"total": len(items), "page": page, "items": items}

@@ -1,22 +1,23 @@
-"""What passed through this process: counts and durations by route. Written on the event loop's thread only."""
+"""Counts requests and their durations by route. Written on the event loop's thread only."""
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from starlette.types import Scope
 
-UNROUTED = "(no route)"  # one line for all of them: whoever tries paths must not grow our memory
+UNROUTED = "(no route)"  # one entry for all unknown paths, so that a client that tries paths cannot fill our memory
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
 
 
 @dataclass(slots=True)
 class Answers:
-    """Those of one route with one class of status."""
+    """The answers of one route with one class of status."""
 
     requests: int = 0
     seconds: float = 0.0
     longest: float = 0.0
-    buckets: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))  # the last: longer than all bounds
+    # the last bucket is for answers that took longer than all bounds
+    buckets: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
 
 
 @dataclass(slots=True)
@@ -63,7 +64,7 @@ class Traffic:
         answers.buckets[bisect_left(BUCKETS, seconds)] += 1
 
     def routes(self) -> list[RouteCounts]:
-        """The busiest first."""
+        """All routes, the busiest first."""
         return sorted(self._routes.values(), key=lambda route: -route.requests)
 
 
@@ -71,7 +72,8 @@ _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 
 def pattern_of(scope: Scope) -> tuple[str, str]:
-    """The method and the route, as few as there are: never what somebody made up."""
+    """The method and the route's pattern. Unknown methods and paths are replaced by one name each, so the number of
+    keys is bounded."""
     pattern = getattr(scope.get("route"), "path", None) or UNROUTED
     method = scope["method"] if scope["method"] in _METHODS else "OTHER"
     return method, pattern

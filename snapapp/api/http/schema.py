@@ -1,4 +1,4 @@
-"""What the models of all nouns share: camelCase JSON, ids, texts that PostgreSQL can keep, moments with an offset."""
+"""What all models share: camelCase JSON, ids, texts that PostgreSQL can store, times with an offset."""
 
 import re
 from datetime import datetime, timedelta
@@ -25,14 +25,13 @@ _WITHOUT_NUL = r"^[^\x00]*$"
 
 
 class Sent(BaseModel):
-    """What a client sends: unknown fields are ignored, nulls may be sent or left out."""
+    """A body that a client sends. Unknown fields are ignored; a nullable field may be left out."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
 
 class Asked(Sent):
-    """The same, and a null is as good as nothing: every field that may be left out may be null, and then has its
-    default."""
+    """A body in which null means "not given": every optional field may be null, and then has its default."""
 
     @model_validator(mode="before")
     @classmethod
@@ -41,33 +40,33 @@ class Asked(Sent):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        made = handler(core)
-        whole = handler.resolve_ref_schema(made)
-        required = whole.get("required", [])
-        for name, field in whole.get("properties", {}).items():
+        reference = handler(core)
+        schema = handler.resolve_ref_schema(reference)
+        required = schema.get("required", [])
+        for name, field in schema.get("properties", {}).items():
             if name not in required:
-                whole["properties"][name] = _or_null(field)
-        return made
+                schema["properties"][name] = _or_null(field)
+        return reference
 
 
 def _or_null(field: dict[str, Any]) -> dict[str, Any]:
     if {"type": "null"} in field.get("anyOf", []):
         return field
-    told = {key: value for key, value in field.items() if key in ("title", "description", "default", "examples")}
-    limits = {key: value for key, value in field.items() if key not in told}
-    return {"anyOf": [limits, {"type": "null"}], **told}
+    words = {key: value for key, value in field.items() if key in ("title", "description", "default", "examples")}
+    limits = {key: value for key, value in field.items() if key not in words}
+    return {"anyOf": [limits, {"type": "null"}], **words}
 
 
 WHOLE = "whole_request"
 
 
 def whole(message: str) -> PydanticCustomError:
-    """A mistake that is of no single field, and whose message clients match: it is the answer's message itself."""
+    """A mistake that belongs to no single field. Its message becomes the answer's message, which clients compare."""
     return PydanticCustomError(WHOLE, message)
 
 
 class Shown(BaseModel):
-    """What we answer; made of the domain's values, which have the same names."""
+    """An answer; made from values of the domain with the same field names."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, from_attributes=True)
 
@@ -76,28 +75,28 @@ class Shown(BaseModel):
 
 
 def _from_digits(given: object) -> object:
-    """In a path or a query every number is text; pydantic alone would take "1_000" and "5.0"."""
+    """A whole number in a path or a query, where numbers are text; pydantic alone would accept "1_000" and "5.0"."""
     if isinstance(given, str) and not (given.isascii() and given.removeprefix("-").isdecimal()):
         raise ValueError("Input should be a whole number")
     return given
 
 
 def _not_text(given: object) -> object:
-    """In JSON a number is a number, neither "5" nor true; 5.0 is one too."""
+    """A whole number in JSON: not "5" and not true; 5.0 is accepted."""
     if isinstance(given, str | bool):
         raise ValueError("Input should be a whole number")
     return given
 
 
 def _finite(given: object) -> object:
-    """In JSON again: 5 is as good as 5.0; NaN, infinity and whole numbers beyond every float are no numbers."""
+    """A number in JSON, as a float. NaN, infinity and ints beyond the range of floats are refused."""
     if isinstance(given, bool) or not isinstance(given, int | float) or not -_HUGE <= given <= _HUGE:
         raise ValueError("Input should be a finite number")
     return float(given)
 
 
 def _from_decimals(given: object) -> object:
-    """In a query: pydantic alone would take "nan", "1_0" and " 5"."""
+    """A number in a query; pydantic alone would accept "nan", "1_0" and " 5"."""
     if isinstance(given, str) and not DECIMAL.fullmatch(given):
         raise ValueError("Input should be a finite number")
     return given
@@ -121,7 +120,7 @@ Label = Annotated[str, StringConstraints(max_length=200, pattern=_WITHOUT_NUL)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_WITHOUT_NUL)]
 
 
-def _said(text: str) -> str:
+def _stripped(text: str) -> str:
     text = text.strip()
     if not text:
         raise ValueError("Input should hold more than blanks")
@@ -132,14 +131,14 @@ def at_most(longest: int) -> StringConstraints:
     return StringConstraints(max_length=longest, pattern=_WITHOUT_NUL)
 
 
-Said = AfterValidator(_said)  # for what somebody typed: without the blanks around it, and not empty
+Said = AfterValidator(_stripped)  # for typed text: blanks around it are removed, and it must not be empty
 
 
 # --- moments ----------------------------------------------------------------------------------------------------
 
 
 def _moment(given: object) -> object:
-    """pydantic alone would take 5 and "5" for seconds since 1970."""
+    """A time in ISO 8601; pydantic alone would read 5 and "5" as seconds since 1970."""
     if not isinstance(given, str):
         return given if isinstance(given, datetime) else _refuse_moment()
     try:
@@ -178,7 +177,8 @@ Seconds = Annotated[float, BeforeValidator(_in_seconds)]
 
 
 def _showable(value: Any) -> Any:
-    """The answer is nested less deeply than PostgreSQL may keep it; without this the whole answer would be lost."""
+    """A JSON value, or a placeholder if it is nested too deeply for an answer. PostgreSQL allows deeper nesting, and
+    the whole answer would fail."""
     try:
         pydantic_core.to_json(value)
     except (ValueError, RecursionError):

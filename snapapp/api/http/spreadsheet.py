@@ -1,4 +1,4 @@
-"""Tables for spreadsheets: CSV that Excel opens as it was meant, and in which no text becomes a formula."""
+"""CSV for spreadsheets, which Excel reads correctly and in which no text becomes a formula."""
 
 import csv
 import io
@@ -6,20 +6,21 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-BOM = "\ufeff"  # without it Excel reads UTF-8 as something else
+BOM = "\ufeff"  # without it Excel does not read the file as UTF-8
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-_CELL_MAX = 32_767  # characters; Excel cuts what is longer into the next row
+_CELL_MAX = 32_767  # characters; Excel continues a longer cell in the next row
 
 
 def lines(rows: Iterable[Sequence[Any]]) -> str:
-    """Rows as CSV; the first of them may be the header."""
+    """Rows as CSV; the first row may be the header."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\r\n").writerows([cell(value) for value in row] for row in rows)
     return text.getvalue()
 
 
 def cell(value: Any) -> str | int | float | None:
-    """Numbers stay numbers, the negative ones too; a text that a spreadsheet would run is quoted for it."""
+    """A value as a cell. Numbers stay numbers, negative ones too; a text that a spreadsheet would run as a formula gets
+    a quote before it."""
     match value:
         case None | bool():
             return "" if value is None else str(value).lower()

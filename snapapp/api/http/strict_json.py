@@ -1,4 +1,4 @@
-"""Request bodies, read strictly: what two readers could understand in two ways is malformed."""
+"""Reads request bodies strictly: JSON that two parsers could understand differently is refused as malformed."""
 
 import json
 from collections.abc import Callable, Coroutine
@@ -8,12 +8,12 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
-_DEEPEST = 200  # a reader of ours gives up at 255, PostgreSQL at some thousands
-_LARGE = 64 * 1024  # bytes; what takes milliseconds must not keep the event loop
+_DEEPEST = 200  # levels; one of our parsers fails at 255, PostgreSQL at some thousands
+_LARGE = 64 * 1024  # bytes; parsing more takes milliseconds, which would block the event loop
 
 
 class StrictRoute(APIRoute):
-    """Refuses doubled keys, NaN, Infinity and nesting without end; FastAPI's own reader lets all of them pass."""
+    """A route that refuses duplicate keys, NaN, Infinity and deep nesting, all of which FastAPI accepts."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         answer = super().get_route_handler()
@@ -31,7 +31,7 @@ class _StrictRequest(Request):
 
 
 def decoded(body: bytes) -> Any:
-    """The JSON in it, or JSONDecodeError, whatever is wrong with it."""
+    """The JSON value of a body. Raises JSONDecodeError for anything that is wrong with it."""
     try:
         value = json.loads(body.decode(), object_pairs_hook=_object, parse_constant=_refuse_constant)
     except json.JSONDecodeError:
@@ -47,12 +47,12 @@ def decoded(body: bytes) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
+    value = dict(pairs)
+    if len(value) < len(pairs):
         seen: set[str] = set()
         doubled = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise json.JSONDecodeError(f"the key {doubled[:60]!r} stands there twice", "", 0)
-    return made
+    return value
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -1,4 +1,5 @@
-"""Who asks: the tenant that headers or a browser's cookie name, and a transaction that sees nothing but its rows."""
+"""Finds the tenant of a request, by its headers or a browser's cookie, and begins a transaction that sees only the
+tenant's rows."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,16 +29,16 @@ _SAFE = {"GET", "HEAD", "OPTIONS"}
 
 @dataclass(slots=True)
 class Claim:
-    """What a request says of who it is; nothing of it is proven before there is a tenant."""
+    """What a request claims about its tenant. Nothing is proven until `tenant` is set."""
 
     code: str | None
     token: str | None = field(repr=False)
     cookie: str | None = field(repr=False)
-    tenant: Tenant | None = None  # written where it is found out
+    tenant: Tenant | None = None  # set by `identified`
 
     @property
     def is_empty(self) -> bool:
-        """No header says anything. A cookie is a browser's, and counts where somebody must be signed in."""
+        """Whether no header names a tenant. A cookie does not count: browsers send it with every request."""
         return self.code is None and self.token is None
 
 
@@ -67,21 +68,21 @@ async def _claim(
     token: Annotated[str | None, Security(TENANT_TOKEN)],
     cookie: Annotated[str | None, Security(_SESSION)],
 ) -> Claim:
-    """A page of another site can send a browser's cookie along, but none of our headers: for those it must ask first,
-    and is refused. Where no token proves anything, the name by which it came must be ours as well."""
+    """The claim of a request. A page of another site can make a browser send the cookie, but not our headers, for which
+    the browser asks first and is refused. Where tokens are not required, the host name must be ours as well."""
     if not _is_ours(request):
         raise HTTPException(421, "Nobody has told this server that name: see SNAPAPP_TRUSTED_HOSTS")
     code, token = (code or "").strip() or None, (token or "").strip() or None
     if code is None and token is None and request.method not in _SAFE and comes_from_elsewhere(request):
         if not _is_named(request):
             raise HTTPException(403, "A page of another site may not do this")
-        cookie = None  # a sister domain's page brings it along
+        cookie = None  # a page of a sister domain sends the cookie too
     return Claim(code, token, cookie)
 
 
 def _is_ours(request: Request) -> bool:
-    """A foreign page can make a name of its own lead here, and is then our own site to the browser. Such a name has a
-    dot, and is no address."""
+    """Whether the host name is ours. Another site can point a name of its own to this server, and the browser then
+    takes its page for ours (DNS rebinding). Such a name has a dot and is no IP address."""
     settings = request.app.state.monolith.settings
     if settings.require_api_token:
         return True
@@ -97,18 +98,19 @@ def comes_from_elsewhere(request: Request) -> bool:
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None:
         return site not in ("same-origin", "none")
-    origin = request.headers.get("Origin")  # from browsers that send no Sec-Fetch-Site; other clients send neither
+    # for browsers that send no Sec-Fetch-Site; other clients send neither header
+    origin = request.headers.get("Origin")
     return origin is not None and origin.partition("://")[2].lower() not in _own_names(request)
 
 
 def _is_named(request: Request) -> bool:
-    """Whether the settings let pages of that origin call."""
-    named = request.app.state.monolith.settings.cors_allowed_origins
-    return "*" in named or request.headers.get("Origin") in named
+    """Whether the settings allow pages of the request's origin."""
+    allowed = request.app.state.monolith.settings.cors_allowed_origins
+    return "*" in allowed or request.headers.get("Origin") in allowed
 
 
 def _own_names(request: Request) -> set[str]:
-    """Behind a proxy the Host may be another than what the browser sees."""
+    """The names of this server: the Host header and the public address. Behind a proxy the two may differ."""
     base = request.app.state.monolith.settings.public_base_url
     return {request.headers.get("Host", "").lower(), urlsplit(base or "").netloc.lower()} - {""}
 
@@ -116,11 +118,11 @@ def _own_names(request: Request) -> set[str]:
 Claimed = Annotated[Claim, Depends(_claim)]
 
 
-# --- found out --------------------------------------------------------------------------------------------------
+# --- identified --------------------------------------------------------------------------------------------------
 
 
 def identified(db: Session, house: Monolith, claim: Claim) -> Tenant:
-    """A browser's cookie counts where no header says anything else."""
+    """The tenant of a request. A browser's cookie counts only if no header names a tenant."""
     required = house.settings.require_api_token
     signed_in = _signed_in(db, house, claim.cookie) if claim.is_empty else None
     claim.tenant = signed_in or tenants.identify(db, code=claim.code, token=claim.token, tokens_required=required)
@@ -128,10 +130,10 @@ def identified(db: Session, house: Monolith, claim: Claim) -> Tenant:
 
 
 def _signed_in(db: Session, house: Monolith, cookie: str | None) -> Tenant | None:
-    opened = Cookies(house.links.secret_texts).opened(cookie, datetime.now(UTC)) if cookie else None
-    if opened is None:
+    session_data = Cookies(house.links.secret_texts).opened(cookie, datetime.now(UTC)) if cookie else None
+    if session_data is None:
         return None
-    code, token_changed_at = opened
+    code, token_changed_at = session_data
     try:
         tenant = tenants.by_code(db, code)
     except TenantNotFound:
@@ -141,7 +143,8 @@ def _signed_in(db: Session, house: Monolith, cookie: str | None) -> Tenant | Non
 
 @contextmanager
 def begun(house: Monolith, claim: Claim, *, sees_one_moment: bool = False) -> Iterator[TenantTransaction]:
-    """Committed when it is left. `sees_one_moment`: all its statements see the database as the first one did."""
+    """A transaction as the request's tenant, committed at the end of the `with`. With `sees_one_moment` all its
+    statements see the database as of the first one."""
     engine = house.web.execution_options(isolation_level="REPEATABLE READ") if sees_one_moment else house.web
     with session(engine) as db, db.begin():
         yield TenantTransaction(db, identified(db, house, claim))
@@ -151,12 +154,12 @@ async def _begin(house: House, claim: Claimed) -> Begin:
     return partial(begun, house, claim)
 
 
-# For a use case, which says itself where its transaction begins and ends.
+# For a use case, which itself begins and ends its transaction.
 Begins = Annotated[Begin, Depends(_begin)]
 
 
 def code_of(house: Monolith, claim: Claim) -> str:
-    """For routes that read no rows: the transaction has ended when this returns."""
+    """The code of the request's tenant, for routes that read no rows. The transaction has ended when this returns."""
     with begun(house, claim) as transaction:
         return transaction.code
 
@@ -167,6 +170,5 @@ def _own(house: House, claim: Claimed) -> Iterator[TenantTransaction]:
         yield transaction
 
 
-# The whole route in one transaction, as the tenant. The scope says when the part after `yield` runs: before the
-# response leaves, so what it says is committed.
+# The whole route in one transaction, as the tenant. With this scope it is committed before the response is sent.
 Own = Annotated[TenantTransaction, Depends(_own, scope="function")]

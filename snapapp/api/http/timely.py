@@ -1,4 +1,4 @@
-"""Answers that are cut when their client does not take what it is sent."""
+"""Streamed answers that are cut when their client reads too slowly."""
 
 import asyncio
 import logging
@@ -11,7 +11,8 @@ _log = logging.getLogger(__name__)
 
 
 class TimelyResponse(StreamingResponse):
-    """`what` is cut when its client leaves a block for so many seconds."""
+    """A streamed answer, named `what` in the log, that is cut when its client does not take a block within
+    `send_within` seconds."""
 
     def __init__(
         self, blocks: AsyncIterator[bytes], headers: dict[str, str], *, what: str, send_within: float, status: int = 200

@@ -1,1 +1,1 @@
-"""Routes for operators: jobs, queues, workers, fleet, schedules, doctor; `actuator` has metrics and health."""
+"""Routes for operators: jobs, queues, workers, fleet, schedules, doctor. Metrics and health are in `actuator`."""

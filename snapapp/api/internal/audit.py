@@ -1,4 +1,4 @@
-"""/internal/audit: what people did through /internal, and so from the page /ops, and from terminals."""
+"""/internal/audit: what people did through /internal, which the page /ops uses, and in terminals."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -19,15 +19,17 @@ class DeedLine(Shown):
     id: int
     at: datetime
     who: str = Field(
-        description="The name that they gave, unchecked; of a terminal the account; empty: none.",
+        description="The name that they gave, unchecked; in a terminal the system's account; empty: none.",
         examples=["ana"],
     )
     door: str = Field(description="How they got in: `token`, `this machine` or `terminal`.", examples=["token"])
     action: str = Field(examples=["job.retry"])
     subject: str = Field(description="What it was done to.", examples=["job 42"])
     jobs: int = Field(description="How many jobs it changed or made.")
-    detail: dict[str, Any] = Field(description="What else was said.", examples=[{"reason": "stocktaking"}])
-    last_at: datetime = Field(description="Of what goes in steps: when the last one was.")
+    detail: dict[str, Any] = Field(
+        description="Further details, such as the reason.", examples=[{"reason": "stocktaking"}]
+    )
+    last_at: datetime = Field(description="When the last step was, for a change that is made in steps.")
     request_id: str | None
 
 

@@ -1,4 +1,4 @@
-"""/internal/box: the machine, which needs no database, and the server with our tables."""
+"""/internal/box: the state of the machine, which needs no database, and of the PostgreSQL server."""
 
 import asyncio
 from dataclasses import asdict
@@ -21,11 +21,11 @@ class MemoryLine(Shown):
 
 
 class DiskLine(Shown):
-    """A disk that something of ours lies on."""
+    """A disk that holds some of our folders."""
 
     folder: str
     what: str = Field(description="`files`, `data` or `scratch`.", examples=["files"])
-    total_mb: int | None = Field(description="Null: it did not answer within a second.")
+    total_mb: int | None = Field(description="Null: the disk did not answer within a second.")
     free_mb: int | None
     floor_mb: int | None = Field(description="With less free, new heavy work is refused; null: it has no floor.")
 
@@ -40,12 +40,12 @@ class ProcessLine(Shown):
 
 
 class Machine(Shown):
-    """What this process stands on."""
+    """The machine that this process runs on."""
 
     host: str
     cores: int
     load: list[float] | None = Field(description="Over 1, 5 and 15 minutes.", examples=[[0.4, 0.3, 0.2]])
-    memory: MemoryLine | None = Field(description="Null: it cannot be told here.")
+    memory: MemoryLine | None = Field(description="Null: this system does not tell.")
     disks: list[DiskLine] = Field(description="Each once, however many of our folders lie on it.")
     processes: list[ProcessLine] = Field(description="This one first, then the largest it started.")
 
@@ -56,14 +56,14 @@ class TableLine(Shown):
     name: str = Field(examples=["snap_processing_job"])
     live: int = Field(description="Rows.")
     dead: int = Field(description="Rows that were changed or deleted, and not swept yet.")
-    swept_at: float = Field(description="At how many dead ones the next autovacuum comes.")
+    swept_at: float = Field(description="The number of dead rows at which the next autovacuum comes.")
     bytes: int = Field(description="With its indexes.")
     vacuumed: float | None = Field(description="Seconds ago; null: never.")
     analyzed: float | None = Field(description="Likewise.")
 
 
 class SessionLine(Shown):
-    """Connections of one name in one state."""
+    """Connections with the same application name and state."""
 
     application: str = Field(examples=["snapapp web"])
     state: str = Field(examples=["idle"])
@@ -72,16 +72,16 @@ class SessionLine(Shown):
 
 
 class HolderLine(Shown):
-    """Who keeps vacuum from removing what has died since."""
+    """A session that keeps vacuum from removing rows that died after it began."""
 
     who: str = Field(examples=["pid 4711 (psql)"])
-    transactions: int = Field(description="So many have begun since.")
-    seconds: float | None = Field(description="For how long; null: nobody says.")
+    transactions: int = Field(description="How many transactions have begun since.")
+    seconds: float | None = Field(description="For how long; null: unknown.")
     doing: str
 
 
 class ServerPage(Shown):
-    """PostgreSQL, and what is ours in it."""
+    """The PostgreSQL server, and our tables and connections in it."""
 
     version: str = Field(examples=["18.1"])
     up_for: float = Field(description="Seconds.")
@@ -91,17 +91,20 @@ class ServerPage(Shown):
     disk_free_bytes: int | None = Field(description="Null: the server's disk cannot be seen from here.")
     tables: list[TableLine]
     sessions: list[SessionLine]
-    horizon: list[HolderLine] = Field(description="The oldest first. What is there for a moment is no harm.")
+    horizon: list[HolderLine] = Field(
+        description="The oldest first. A holder that is gone after a moment does no harm."
+    )
 
 
 @router.get("")
 async def show_machine(house: House) -> Machine:
     """Memory, processor, disks and processes. It is answered while the database is away."""
-    # on a thread, because a disk may hang; not as a plain route, whose threads may all wait for the database
+    # in a thread, because a disk may hang; not as a plain route, because its threads may all wait for the database
     return Machine.model_validate(asdict(await asyncio.to_thread(box.look, house.settings)))
 
 
 @router.get("/server")
 def show_server(db: Reading) -> ServerPage:
-    """How large the database is, who is connected, what waits to be swept, and who holds that back."""
+    """The size of the database, its connections, the dead rows that wait for vacuum, and the sessions that hold vacuum
+    back."""
     return ServerPage.model_validate(numbers.look(db))

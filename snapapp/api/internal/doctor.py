@@ -1,4 +1,4 @@
-"""/internal/doctor: what is wrong with the queue and its database, and what to do; what is safe it does when asked."""
+"""/internal/doctor: what is wrong with the queue and its database, what to do about it, and the safe repairs."""
 
 import threading
 from datetime import UTC, datetime, timedelta
@@ -46,41 +46,42 @@ class Diagnosis(Shown):
 
 
 class Visits:
-    """One examination at a time, on a connection of its own; requests that come meanwhile, or just after, get the same
-    answer."""
+    """Runs one examination at a time, on a connection of its own. Requests that come meanwhile, or just after, get the
+    same answer."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
-        self._began = self._ended = float("-inf")  # these three are written by whoever has the turn
+        self._began = self._ended = float("-inf")  # these three are written by the thread that holds `_turn`
         self._diagnosis: Diagnosis | None = None
 
     def diagnosis(self, house: Monolith, *, anew: bool = False) -> Diagnosis:
-        """`anew`: from an examination that began after this was asked for."""
-        asked = monotonic()
+        """The last diagnosis, or a new one if that is too old. With `anew` from an examination that began after this
+        call."""
+        asked_at = monotonic()
         with self._turn:
-            is_old = self._began < asked if anew else monotonic() - self._ended > _FRESH_FOR.total_seconds()
+            is_old = self._began < asked_at if anew else monotonic() - self._ended > _FRESH_FOR.total_seconds()
             if self._diagnosis is None or is_old:
-                self._diagnosis = None  # an old answer is none
+                self._diagnosis = None  # so that a failed examination leaves no old answer
                 self._began = monotonic()
-                self._diagnosis = _told(_examined(house))
+                self._diagnosis = _diagnosis_of(_examine(house))
                 self._ended = monotonic()
             return self._diagnosis
 
 
-def _examined(house: Monolith) -> list[Finding]:
+def _examine(house: Monolith) -> list[Finding]:
     try:
         return doctor.examine(house.url, checks.house(house.settings, house.url))
-    except psycopg.OperationalError as error:  # on a connection of its own, but the same to whoever asks
+    except psycopg.OperationalError as error:  # answered like errors of the web's own connections
         raise sqlalchemy.exc.OperationalError(None, None, error) from error
 
 
-def _told(findings: list[Finding]) -> Diagnosis:
+def _diagnosis_of(findings: list[Finding]) -> Diagnosis:
     lines = [FindingLine.model_validate(finding) for finding in findings]
     return Diagnosis(generated_at=datetime.now(UTC), worst=doctor.worst(findings), findings=lines)
 
 
 def _visits(request: Request) -> Visits:
-    """One a process: made when the first asks."""
+    """The Visits of this process, made for the first request."""
     state = request.app.state
     if not hasattr(state, "visits"):
         state.visits = Visits()
@@ -92,9 +93,11 @@ def _visits(request: Request) -> Visits:
 def examine(
     house: House,
     visits: Annotated[Visits, Depends(_visits)],
-    anew: Annotated[bool, Query(description="Not what somebody else was told a moment ago.")] = False,
+    anew: Annotated[
+        bool, Query(description="Whether to examine again, instead of repeating an answer of a moment ago.")
+    ] = False,
 ) -> Diagnosis:
-    """Every check, in order. What is well is told too; `worst` says at a glance."""
+    """The findings of every check, in order, including those that are well. `worst` is the worst severity."""
     return visits.diagnosis(house, anew=anew)
 
 
@@ -109,14 +112,14 @@ class CureLine(Shown):
 
 
 class Fixed(Shown):
-    items: list[CureLine] = Field(description="What was done; none: there is nothing of it any more.")
+    items: list[CureLine] = Field(description="What was done; empty: the finding no longer holds.")
 
 
 @router.post("/fix")
 def fix(house: House, wanted: Fixing, who: Who) -> Fixed:
-    """Does about one finding what `snapapp doctor --fix` does: nothing but what workers or autovacuum do by themselves,
-    sooner or later. It stands in the audit."""
-    described = checks.house(house.settings, house.url)
-    found = [its for its in doctor.examine(house.url, described, only=[wanted.check]) if its.id == wanted.id]
-    deeds = doctor.mend(house.url, found, described, who)
+    """Repairs one finding as `snapapp doctor --fix` does. This only does what workers or autovacuum would do by
+    themselves, sooner or later. It is recorded in the audit."""
+    facts = checks.house(house.settings, house.url)
+    findings = [each for each in doctor.examine(house.url, facts, only=[wanted.check]) if each.id == wanted.id]
+    deeds = doctor.mend(house.url, findings, facts, who)
     return Fixed(items=[CureLine.model_validate(each) for each in deeds])

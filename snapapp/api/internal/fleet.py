@@ -1,4 +1,4 @@
-"""/internal/fleet: the supervisors and their pools, what they are told, and why they were scaled."""
+"""/internal/fleet: the supervisors and their pools, the commands sent to them, and why pools were scaled."""
 
 from datetime import datetime
 from typing import Annotated
@@ -21,7 +21,7 @@ Amount = Annotated[int, Field(ge=0, le=1000), Number]
 
 
 class PoolLine(Shown):
-    """A pool of a host, as of its supervisor's last word; without a pool, a host that has none yet."""
+    """A pool of a host, as its supervisor reported it last; without `pool`, a host that has none yet."""
 
     host: str = Field(examples=["box-1"])
     master: str = Field(description="ACTIVE, STOPPING, or LOST: its heartbeat stopped.", examples=["ACTIVE"])
@@ -30,11 +30,11 @@ class PoolLine(Shown):
     state_reason: str | None
     queues: list[str] | None = Field(description="The queues it works; none named: all of them.")
     balance: str | None = Field(description="off, simple or auto.", examples=["auto"])
-    fixed_at: int | None = Field(description="Somebody fixed it at so many processes; null: its balance decides.")
+    fixed_at: int | None = Field(description="The number of processes that somebody fixed; null: its balance decides.")
     min_processes: int | None
     max_processes: int | None
     wanted: int | None = Field(description="How many processes it should have now.")
-    present: int | None = Field(description="How many it has that do not leave.")
+    present: int | None = Field(description="How many processes it has, without those that are leaving.")
     leaving: int | None = Field(description="How many are finishing their last jobs.")
     slots: int = Field(description="Jobs that its workers can run at once, over all their executors.")
     running: int
@@ -58,11 +58,11 @@ class Telling(Sent):
     amount: Amount | None = Field(
         None, description="Of scale: how many processes; null gives the decision back to the balance.", examples=[4]
     )
-    reason: Text | None = Field(None, description="For whoever wonders.")
+    reason: Text | None = Field(None, description="Why, for other people.")
 
 
 class CommandLine(Shown):
-    """What a supervisor was told, and what came of it."""
+    """A command to a supervisor, and its result."""
 
     id: int
     host: str
@@ -72,7 +72,7 @@ class CommandLine(Shown):
     reason: str | None
     source: str = Field(description="sql, cli, api or autoscaler.", examples=["api"])
     status: CommandStatus
-    output: str | None = Field(description="What came of it, or that the host does not answer.")
+    output: str | None = Field(description="The result, or that the host does not answer.")
     created_at: datetime
     expires_at: datetime
     taken_at: datetime | None
@@ -109,7 +109,7 @@ class DecisionList(Shown):
 
 _REFUSED = may_be(
     _404="There is no such host or pool.",
-    _409="Nobody can do that: scale wants a pool, stop wants none, several hosts want a name.",
+    _409="The fields do not go together: `scale` needs a pool, `stop` none, and with several hosts one must be named.",
 )
 Before = Annotated[Id | None, Query(description="`next` of the page before.")]
 Limit = Annotated[PageSize, Query(description="How many at most.")]
@@ -123,7 +123,8 @@ def list_pools(db: Reading) -> PoolList:
 
 @router.post("/commands", status_code=202, responses=_REFUSED)
 def tell_supervisor(db: Writing, wanted: Telling, who: Who) -> CommandLine:
-    """Tells the supervisor of a host, which takes it up within a second; look at the command for what came of it."""
+    """Sends a command to the supervisor of a host, which carries it out within a second. `GET …/commands/{command}`
+    shows the result."""
     command = commands.send(
         db,
         wanted.action,
@@ -140,14 +141,14 @@ def tell_supervisor(db: Writing, wanted: Telling, who: Who) -> CommandLine:
 
 @router.get("/commands")
 def list_commands(db: Reading, before: Before = None, limit: Limit = 50) -> CommandList:
-    """What supervisors were told, newest first, the autoscaler's orders included."""
+    """The commands to supervisors, newest first, including the autoscaler's."""
     items = [CommandLine.model_validate(each) for each in commands.sent(db, before=before, limit=limit)]
     return CommandList(items=items, next=items[-1].id if len(items) == limit else None)
 
 
 @router.get("/commands/{command}", responses=may_be(_404="There is no such command."))
 def show_command(db: Reading, command: CommandId) -> CommandLine:
-    """One command, and what came of it."""
+    """One command, and its result."""
     return CommandLine.model_validate(commands.one(db, command))
 
 

@@ -1,4 +1,4 @@
-"""/internal/history: what attempts did and took over an hour, a day or a week, as rolled up in job_history."""
+"""/internal/history: outcomes and durations of attempts over an hour, a day or a week, from the table job_history."""
 
 from datetime import datetime
 from typing import Annotated
@@ -17,7 +17,7 @@ _Over = Annotated[Over, Query(description="For how long it looks back.", example
 
 
 class PercentileLine(Shown):
-    """In ms, as near as buckets tell that grow by the square root of two; null: nothing was measured."""
+    """Percentiles in ms, as exact as buckets that grow by the square root of two; null: nothing was measured."""
 
     p50: float | None
     p95: float | None
@@ -26,20 +26,20 @@ class PercentileLine(Shown):
 
 class _Counted(Shown):
     completed: int = Field(description="Attempts that completed their job.")
-    failed: int = Field(description="After which their job was given up.")
+    failed: int = Field(description="Attempts after which their job failed for good.")
     cancelled: int
-    retried: int = Field(description="That failed and are repeated.")
-    wait: PercentileLine = Field(description="From when they were due to when they began.")
-    run: PercentileLine = Field(description="How long they ran.")
+    retried: int = Field(description="Attempts that failed and are repeated.")
+    wait: PercentileLine = Field(description="From when the attempts were due to when they began.")
+    run: PercentileLine = Field(description="How long the attempts ran.")
 
 
 class PointLine(_Counted):
-    at: datetime = Field(description="When it begins.")
+    at: datetime = Field(description="When the point begins.")
 
 
 class PointList(Shown):
     step_seconds: int = Field(description="How long each point is.", examples=[600])
-    items: list[PointLine] = Field(description="Oldest first; where nothing ran there is none.")
+    items: list[PointLine] = Field(description="Oldest first; there is no point for a time in which nothing ran.")
 
 
 class KindOverTime(_Counted):
@@ -63,5 +63,5 @@ def show_points(
 
 @router.get("/kinds")
 def show_kinds(db: Reading, over: _Over = Over.HOUR) -> KindsOverTime:
-    """The same, each kind in one line."""
+    """The attempts that ran, summed up for each kind."""
     return KindsOverTime(items=[KindOverTime.model_validate(each) for each in history.kinds(db, over)])

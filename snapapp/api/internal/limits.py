@@ -1,4 +1,4 @@
-"""/internal/limits: how many jobs may run at once, how many may start a second, and how full that is."""
+"""/internal/limits: how many jobs may run at once, how many may start a second, and how much of that is used."""
 
 from fastapi import APIRouter
 from pydantic import Field
@@ -11,15 +11,17 @@ router = APIRouter(prefix="/internal/limits", tags=["queues"])
 
 
 class LimitLine(Shown):
-    """A limit, and what runs under it."""
+    """A limit, and the jobs that run under it."""
 
-    key_pattern: str = Field(description="Of which queues, kinds or keys.", examples=["key:camera:*"])
-    max_running: int | None = Field(description="So many at once.", examples=[3])
-    rate: float | None = Field(description="So many starts a second.")
-    burst: int | None = Field(description="So many starts at once after a rest.")
+    key_pattern: str = Field(description="The queues, kinds or keys that are limited.", examples=["key:camera:*"])
+    max_running: int | None = Field(description="How many may run at once.", examples=[3])
+    rate: float | None = Field(description="How many may start a second.")
+    burst: int | None = Field(description="How many may start at once after a pause.")
     running: int
-    keys_running: int = Field(description="Each key that fits the pattern has the limit for itself.")
-    keys_full: int = Field(description="How many of these run as many as they may.")
+    keys_running: int = Field(
+        description="How many keys run jobs; the limit applies to each key that fits the pattern."
+    )
+    keys_full: int = Field(description="How many of these keys have reached the limit.")
 
 
 class LimitList(Shown):

@@ -1,4 +1,4 @@
-"""/internal/queues: how full they are, how fast they go, and the switch that each has."""
+"""/internal/queues: how full and how fast the queues are, and pausing them."""
 
 from datetime import datetime
 from typing import Annotated
@@ -28,21 +28,21 @@ _NO_PATH = may_be(_404="The name holds a line break, which no path of ours may."
 
 
 class QueueLine(Shown):
-    """A queue with work in it, or one that is paused."""
+    """A queue that has unfinished or failed jobs, or is paused."""
 
     queue: str = Field(examples=["default"])
     pending: int = Field(
         description=f"Of each queue {overviews.GLANCE:,} waiting jobs are counted: where this and `retryWait` make one "
         "more, there are more, also of those that are due."
     )
-    retry_wait: int = Field(description="Failed, and to come again.")
-    due: int = Field(description="Of these two, how many may run now.")
+    retry_wait: int = Field(description="Jobs that failed and will be tried again.")
+    due: int = Field(description="How many of `pending` and `retryWait` may run now.")
     running: int = Field(description=f"Counted up to {overviews.GLANCE:,} in all queues together.")
     failed: int = Field(description=f"Dead letters, among the newest {overviews.GLANCE:,} of all queues.")
     oldest_due_seconds: Seconds | None = Field(
-        validation_alias="oldest_due", description="For how long the oldest of those that are due could have run."
+        validation_alias="oldest_due", description="For how long the oldest due job has been due."
     )
-    oldest_id: int | None = Field(description="That job.")
+    oldest_id: int | None = Field(description="The id of that job.")
     paused_at: datetime | None
     paused_reason: str | None = Field(examples=["the mail server is away"])
 
@@ -52,15 +52,15 @@ class QueueList(Shown):
 
 
 class ThroughputLine(Shown):
-    """The last hour of one kind in one queue."""
+    """The jobs of one kind in one queue that ended within the last hour."""
 
     queue: str = Field(examples=["default"])
     kind: str = Field(examples=["demo.hello"])
     completed: int
     failed: int
     cancelled: int
-    mean_ms: float | None = Field(description="How long they ran.")
-    mean_wait_ms: float | None = Field(description="How long they waited first.")
+    mean_ms: float | None = Field(description="Their mean duration.")
+    mean_wait_ms: float | None = Field(description="How long they waited on average.")
 
 
 class ThroughputList(Shown):
@@ -68,7 +68,7 @@ class ThroughputList(Shown):
 
 
 class QueuePausing(Sent):
-    reason: Text | None = Field(None, description="For whoever wonders.", examples=["the mail server is away"])
+    reason: Text | None = Field(None, description="Why, for other people.", examples=["the mail server is away"])
 
 
 class Switch(Shown):
@@ -80,20 +80,20 @@ class Switch(Shown):
 
 
 @router.get("")
-def list_queues(db: Writing) -> QueueList:  # it writes nothing, and wants a transaction for its plans
+def list_queues(db: Writing) -> QueueList:  # nothing is written, but its planner settings need a transaction
     """The queues that have anything but finished jobs, and those that are paused."""
     return QueueList(items=[QueueLine.model_validate(each) for each in overviews.queues(db, overviews.GLANCE)])
 
 
 @router.get("/throughput")
 def show_throughput(db: Reading) -> ThroughputList:
-    """What ended within the last hour, by kind, as far as the newest 100,000 jobs tell."""
+    """The jobs that ended within the last hour, by kind, among the newest 100,000 jobs."""
     return ThroughputList(items=[ThroughputLine.model_validate(each) for each in overviews.throughput(db)])
 
 
 @router.post("/{name:path}/pause", responses=_NO_PATH)
 def pause_queue(db: Writing, name: QueueName, who: Who, wanted: QueuePausing | None = None) -> Switch:
-    """No worker claims from the queue until it is resumed; what runs goes on."""
+    """Workers claim no jobs from the queue until it is resumed; running jobs go on."""
     reason = wanted.reason if wanted else None
     overviews.pause(db, name, reason, by=who.name or "/internal")
     audit.write(db, who, "queue.pause", f"queue {name}", detail={"reason": reason})

@@ -1,4 +1,4 @@
-"""/internal/retention: how long, and how many, finished jobs are kept, by kind and how they ended."""
+"""/internal/retention: how long and how many finished jobs are kept, by kind and by how they ended."""
 
 from datetime import timedelta
 from typing import Annotated, Literal
@@ -17,9 +17,9 @@ from snapapp.jobs.rows.retention import Rule
 
 router = APIRouter(prefix="/internal/retention", tags=["queues"], route_class=StrictRoute)
 
-_LONGEST_MS = 365_000 * 86_400_000  # as the table has it
+_LONGEST_MS = 365_000 * 86_400_000  # the limit of the table's column
 _MOST = 2**31 - 1
-_LONGEST_KIND = 200  # bytes, likewise
+_LONGEST_KIND = 200  # bytes, the limit of the table's column
 
 
 def _fits(kind: str) -> str:
@@ -38,18 +38,18 @@ OfKind = Annotated[
 Keep = Annotated[int, Field(ge=0, le=_LONGEST_MS), Number]
 Newest = Annotated[int, Field(ge=0, le=_MOST), Number]
 _KEEP = "How long they are kept after their end; null: their age is no reason to delete them."
-_NEWEST = "So many of a kind are kept, the newest; null: their number is no reason."
+_NEWEST = "How many of a kind are kept, the newest; null: their number is no reason to delete them."
 
 
 class Keeping(Sent):
-    """What a rule says."""
+    """A rule to set."""
 
     keep_ms: Keep | None = Field(description=_KEEP, examples=[2592000000])
     newest: Newest | None = Field(None, description=_NEWEST, examples=[1000])
 
 
 class RuleLine(Shown):
-    """How finished jobs of a kind are kept that ended in one way."""
+    """The rule for finished jobs of one kind with one status."""
 
     kind: str = Field(description="Empty: every kind that has no rule of its own.", examples=["report"])
     status: End
@@ -59,7 +59,7 @@ class RuleLine(Shown):
 
 class RuleList(Shown):
     items: list[RuleLine]
-    otherwise_ms: int = Field(description="How long what has no rule is kept: `SNAPAPP_JOB_RETENTION_HOURS`.")
+    otherwise_ms: int = Field(description="How long jobs without a rule are kept: `SNAPAPP_JOB_RETENTION_HOURS`.")
 
 
 @router.get("")
@@ -71,7 +71,7 @@ def list_rules(db: Reading, house: House) -> RuleList:
 
 @router.put("/{status}")
 def set_rule(db: Writing, status: OfEnd, who: Who, wanted: Keeping, kind: OfKind = "") -> RuleLine:
-    """What it no longer keeps is deleted within minutes, what is too many within an hour."""
+    """Sets a rule. Jobs that are too old by it are deleted within minutes, jobs that are too many within an hour."""
     keep = None if wanted.keep_ms is None else timedelta(milliseconds=wanted.keep_ms)
     rule = Rule(kind, Status(status), keep, wanted.newest)
     retention.set_rule(db, rule)
@@ -82,7 +82,7 @@ def set_rule(db: Writing, status: OfEnd, who: Who, wanted: Keeping, kind: OfKind
 
 @router.delete("/{status}", status_code=204, response_class=Response, responses=may_be(_404="There is no such rule."))
 def remove_rule(db: Writing, status: OfEnd, who: Who, kind: OfKind = "") -> None:
-    """The rule of every kind, or else the setting, takes its place."""
+    """Removes a rule. The rule for every kind applies then, or else the setting."""
     if not retention.remove_rule(db, kind, Status(status)):
         raise HTTPException(404, f"There is no rule for {status} jobs of {kind or 'every kind'}")
     audit.write(db, who, "retention.remove", _subject(status, kind))

@@ -1,4 +1,4 @@
-"""/internal/role: what whoever asks may do."""
+"""/internal/role: what the request's token allows."""
 
 from fastapi import APIRouter, Request
 from pydantic import Field
@@ -10,11 +10,13 @@ router = APIRouter(prefix="/internal/role", tags=["observability"])
 
 
 class MayDo(Shown):
-    role: Role = Field(description="operator: all there is; reader: look, and change nothing.", examples=["operator"])
+    role: Role = Field(
+        description="operator: may do everything; reader: may look and change nothing.", examples=["operator"]
+    )
 
 
 @router.get("")
 async def show_role(request: Request) -> MayDo:
-    """What the token that was shown may do; where none is set, this machine may do all."""
+    """What the request's token allows. If no token is set, clients on this machine may do everything."""
     keys: Keys = request.app.state.keys
     return MayDo(role=keys.role_of(dict(request.scope["headers"])) or Role.OPERATOR)

@@ -1,4 +1,4 @@
-"""/internal/schedules: what fires again and again, when next, and what became of every slot."""
+"""/internal/schedules: recurring jobs, when each fires next, and what happened at each slot."""
 
 from datetime import datetime
 from typing import Annotated
@@ -17,7 +17,7 @@ from snapapp.jobs.schedules.slots import Missed, Outcome, zone_of
 
 router = APIRouter(prefix="/internal/schedules", tags=["schedules"], route_class=StrictRoute)
 
-_LEDGER = 20  # slots that stand with a schedule
+_LEDGER = 20  # slots that are shown with a schedule
 
 ScheduleName = Annotated[
     str,
@@ -39,14 +39,14 @@ class ScheduleLine(Shown):
     spec: str = Field(
         description="Five cron fields, or `every Ns`; then perhaps `from` and `until` a time.", examples=["0 3 * * *"]
     )
-    tz: str = Field(description="On whose clocks the cron fields are read.", examples=["America/Sao_Paulo"])
+    tz: str = Field(description="The time zone of the cron fields.", examples=["America/Sao_Paulo"])
     queue: str = Field(description="Which queue its jobs wait in.", examples=["default"])
-    payload: Json = Field(description="What its jobs are given, besides schedule and slot.")
+    payload: Json = Field(description="The payload of its jobs, without schedule and slot.")
     max_attempts: int
-    missed: Missed = Field(description="What becomes of slots that no worker noticed in time.")
+    missed: Missed = Field(description="What happens to slots that no worker noticed in time.")
     at_most: int = Field(description="How many missed slots run where `missed` is `all`.")
     overlap: bool = Field(description="Whether a slot fires while the job of the one before has not ended.")
-    workers: int = Field(description="How many that are alive declare it; 0: nothing fires.")
+    workers: int = Field(description="How many live workers declare it; 0: nothing fires.")
     paused_at: datetime | None
     paused_reason: str | None
     last_slot: datetime | None
@@ -55,10 +55,12 @@ class ScheduleLine(Shown):
     last_fired: datetime | None
     last_job: int | None
     last_job_status: Status | None = Field(description="Null also when the job was pruned.")
-    settled_until: datetime = Field(description="Up to here every slot stands in the ledger.")
+    settled_until: datetime = Field(description="Up to this time every slot is in the ledger.")
     created_at: datetime
     declared_at: datetime
-    next_slot: datetime | None = Field(description="Whoever fires it, and whether or not it is paused; null: never.")
+    next_slot: datetime | None = Field(
+        description="Its next slot, even while it is paused or no worker declares it; null: never."
+    )
     now: datetime = Field(description="The database's time.")
 
 
@@ -67,21 +69,21 @@ class ScheduleList(Shown):
 
 
 class LedgerLine(Shown):
-    """What became of a slot."""
+    """A slot, and what happened at it."""
 
     slot: datetime
     outcome: Outcome
-    why: str | None = Field(description="The reason, for everything but a slot that fired in time.")
+    why: str | None = Field(description="The reason, unless the slot fired in time.")
     job_id: int | None
     job_status: Status | None = Field(description="Null also when the job was pruned.")
-    worker: str | None = Field(description="Who wrote this down; null: a person.")
+    worker: str | None = Field(description="The worker that recorded this; null: a person.")
     recorded_at: datetime
 
 
 class SchedulePage(ScheduleLine):
     """A schedule with its ledger."""
 
-    slots: list[LedgerLine] = Field(description="What became of the last 20, the newest first.")
+    slots: list[LedgerLine] = Field(description="The last 20 slots, newest first.")
 
 
 class Ledger(Shown):
@@ -92,7 +94,7 @@ class Ledger(Shown):
 class ComingSlot(Shown):
     at: datetime = Field(description="In UTC.")
     local: datetime = Field(description="The same moment on the schedule's clocks.")
-    note: str = Field(description="What a change of the clocks has to do with it.", examples=[""])
+    note: str = Field(description="How a clock change affects it, if it does.", examples=[""])
 
 
 class Preview(Shown):
@@ -105,7 +107,7 @@ class Preview(Shown):
 
 
 class SchedulePausing(Sent):
-    reason: Text | None = Field(None, description="It stands beside each skipped slot.", examples=["stocktaking"])
+    reason: Text | None = Field(None, description="It is recorded with each skipped slot.", examples=["stocktaking"])
 
 
 class Run(Shown):
@@ -114,16 +116,16 @@ class Run(Shown):
 
 @router.get("")
 def list_schedules(db: Reading) -> ScheduleList:
-    """All that were ever declared, by name."""
+    """All schedules that were ever declared, by name."""
     return ScheduleList(items=[ScheduleLine.model_validate(each) for each in board.schedules(db)])
 
 
 @router.get("/{name}", responses=_NO_SCHEDULE)
 def show_schedule(db: Reading, name: ScheduleName) -> SchedulePage:
-    """A schedule, and what became of its last slots."""
-    known = ScheduleLine.model_validate(board.schedule(db, name))
+    """A schedule, and what happened at its last slots."""
+    line = ScheduleLine.model_validate(board.schedule(db, name))
     slots = [LedgerLine.model_validate(entry) for entry in board.ledger(db, name, limit=_LEDGER)]
-    return SchedulePage(**{field: getattr(known, field) for field in ScheduleLine.model_fields}, slots=slots)
+    return SchedulePage(**{field: getattr(line, field) for field in ScheduleLine.model_fields}, slots=slots)
 
 
 @router.get("/{name}/slots", responses=_NO_SCHEDULE)
@@ -133,7 +135,7 @@ def list_slots(
     before: Annotated[Moment | None, Query(description="`next` of the page before.")] = None,
     limit: Annotated[PageSize, Query(description="How many at most.")] = 50,
 ) -> Ledger:
-    """What became of its slots, the newest first."""
+    """The slots of a schedule and what happened at each, newest first."""
     board.schedule(db, name)
     items = [LedgerLine.model_validate(entry) for entry in board.ledger(db, name, before=before, limit=limit)]
     return Ledger(items=items, next=items[-1].slot if len(items) == limit else None)
@@ -144,19 +146,21 @@ def preview_schedule(
     db: Reading,
     name: ScheduleName,
     count: Annotated[int, Field(ge=1, le=1000), Digits, Query(description="How many slots.")] = 20,
-    after: Annotated[Moment | None, Query(alias="from", description="Slots later than this; else than now.")] = None,
+    after: Annotated[
+        Moment | None, Query(alias="from", description="Only slots later than this; default: now.")
+    ] = None,
 ) -> Preview:
-    """The slots to come, across changes of the clocks."""
-    its = board.schedule(db, name)
-    slots = board.preview(its, after=after, count=count)
-    zone = zone_of(its.tz)
+    """The next slots of a schedule, with clock changes taken into account."""
+    schedule = board.schedule(db, name)
+    slots = board.preview(schedule, after=after, count=count)
+    zone = zone_of(schedule.tz)
     items = [ComingSlot(at=slot.at, local=slot.at.astimezone(zone), note=slot.note) for slot in slots]
-    return Preview(name=its.name, spec=its.spec, tz=its.tz, items=items)
+    return Preview(name=schedule.name, spec=schedule.spec, tz=schedule.tz, items=items)
 
 
 @router.post("/{name}/pause", responses=_NO_SCHEDULE)
 def pause_schedule(db: Writing, name: ScheduleName, who: Who, wanted: SchedulePausing | None = None) -> ScheduleLine:
-    """Its slots are skipped, with the reason in the ledger, until it is resumed."""
+    """Pauses a schedule: its slots are skipped, with the reason in the ledger, until it is resumed."""
     reason = wanted.reason if wanted else None
     board.pause(db, name, reason)
     audit.write(db, who, "schedule.pause", f"schedule {name}", detail={"reason": reason})
@@ -165,7 +169,7 @@ def pause_schedule(db: Writing, name: ScheduleName, who: Who, wanted: SchedulePa
 
 @router.post("/{name}/resume", responses=_NO_SCHEDULE)
 def resume_schedule(db: Writing, name: ScheduleName, who: Who) -> ScheduleLine:
-    """It fires again. Slots that passed meanwhile are not made up for."""
+    """Resumes a schedule. Slots that passed meanwhile are not made up for."""
     board.resume(db, name)
     audit.write(db, who, "schedule.resume", f"schedule {name}")
     return ScheduleLine.model_validate(board.schedule(db, name))
@@ -173,7 +177,7 @@ def resume_schedule(db: Writing, name: ScheduleName, who: Who) -> ScheduleLine:
 
 @router.post("/{name}/run", status_code=201, responses=_NO_SCHEDULE)
 def run_schedule(db: Writing, name: ScheduleName, who: Who, response: Response) -> Run:
-    """Enqueues its job now, besides its slots and even while it is paused."""
+    """Enqueues the schedule's job now, independent of its slots, even while it is paused."""
     job_id = board.run(db, name)
     audit.write(db, who, "schedule.run", f"schedule {name}", jobs=1, detail={"job": job_id})
     response.headers["Location"] = f"/internal/jobs/{job_id}"

@@ -1,4 +1,4 @@
-"""/internal/workers: the processes that work the queue, and how others ended."""
+"""/internal/workers: the processes that work the queue, and how former ones ended."""
 
 from datetime import datetime
 from typing import Annotated
@@ -16,7 +16,7 @@ router = APIRouter(prefix="/internal/workers", tags=["workers"])
 class WorkerLine(Shown):
     """A process on the roster, as of its last heartbeat."""
 
-    id: str = Field(description="Fresh at every start.", examples=["0f8fad5bd9cb469fa16570867728950e"])
+    id: str = Field(description="New at every start.", examples=["0f8fad5bd9cb469fa16570867728950e"])
     name: str = Field(description="A label for people.", examples=["box-1"])
     host: str
     pid: int
@@ -35,10 +35,14 @@ class WorkerLine(Shown):
     mean_ms: float | None = Field(description="The mean duration of its jobs.")
     up_for_seconds: Seconds = Field(validation_alias="up_for")
     last_beat_seconds: Seconds = Field(validation_alias="last_beat", description="How long ago its last heartbeat was.")
-    pool: str | None = Field(description="Its pool; null: it was started by itself.", examples=["mail-supervisor"])
-    max_jobs: int | None = Field(description="After so many jobs it is replaced, between two of them.")
-    max_seconds: int | None = Field(description="Likewise after so long.")
-    max_memory_mb: int | None = Field(description="Likewise when it is bigger than this.")
+    pool: str | None = Field(
+        description="Its pool; null: it was not started by a supervisor.", examples=["mail-supervisor"]
+    )
+    max_jobs: int | None = Field(description="After so many jobs it is replaced, between two jobs.")
+    max_seconds: int | None = Field(description="After so many seconds it is replaced, between two jobs.")
+    max_memory_mb: int | None = Field(
+        description="When it uses more memory than this it is replaced, between two jobs."
+    )
 
 
 class WorkerList(Shown):
@@ -71,7 +75,7 @@ class ExitList(Shown):
 
 @router.get("")
 def list_workers(db: Reading) -> WorkerList:
-    """Who works the queue."""
+    """The processes that work the queue."""
     return WorkerList(items=[WorkerLine.model_validate(each) for each in overviews.workers(db)])
 
 

@@ -1,4 +1,4 @@
-"""A zip that is written as it is sent, so it needs no room: tables, and the files of snaps."""
+"""A zip archive of tables and the files of snaps. It is written while it is sent, so it needs no disk space."""
 
 import io
 import zipfile
@@ -20,13 +20,13 @@ class Evidence(NamedTuple):
 
 
 def archive(storage: Storage, tables: Mapping[str, Iterator[bytes]], snaps: Iterable[Evidence]) -> Iterator[bytes]:
-    """A file that cannot be opened is named in missing.txt. One that breaks off in the middle breaks the archive off,
-    too: half a picture with a good checksum would pass for evidence."""
+    """The archive in blocks. A file that cannot be opened is named in missing.txt. A file that breaks off in the middle
+    breaks the archive off too: half a picture with a valid checksum would pass for evidence."""
     outgoing = _Outgoing()
     missing: list[str] = []
-    with zipfile.ZipFile(outgoing, "w", zipfile.ZIP_STORED) as packed:  # packing makes no picture smaller
+    with zipfile.ZipFile(outgoing, "w", zipfile.ZIP_STORED) as zip_file:  # pictures cannot be compressed further
         for name, content in tables.items():
-            yield from _packed(packed, outgoing, name, next(content, b""), content)
+            yield from _write_entry(zip_file, outgoing, name, next(content, b""), content)
         for evidence in snaps:
             for name in evidence.names:
                 inside = f"{evidence.snap}/{name}"
@@ -36,14 +36,14 @@ def archive(storage: Storage, tables: Mapping[str, Iterator[bytes]], snaps: Iter
                 except StorageError:
                     missing.append(f"{inside}\n")
                     continue
-                yield from _packed(packed, outgoing, inside, first, content)
+                yield from _write_entry(zip_file, outgoing, inside, first, content)
         if missing:
-            yield from _packed(packed, outgoing, "missing.txt", "".join(missing).encode(), iter(()))
+            yield from _write_entry(zip_file, outgoing, "missing.txt", "".join(missing).encode(), iter(()))
     yield outgoing.take()
 
 
 class _Outgoing(io.RawIOBase):
-    """What the archive has written and the client has not been sent yet."""
+    """Collects the bytes that zipfile writes, until they are sent."""
 
     def __init__(self) -> None:
         self._written: list[bytes] = []
@@ -56,14 +56,14 @@ class _Outgoing(io.RawIOBase):
         return len(self._written[-1])
 
     def take(self) -> bytes:
-        taken, self._written = b"".join(self._written), []
-        return taken
+        data, self._written = b"".join(self._written), []
+        return data
 
 
-def _packed(
-    packed: zipfile.ZipFile, outgoing: _Outgoing, name: str, first: bytes, others: Iterator[bytes]
+def _write_entry(
+    zip_file: zipfile.ZipFile, outgoing: _Outgoing, name: str, first: bytes, others: Iterator[bytes]
 ) -> Iterator[bytes]:
-    with packed.open(name, "w", force_zip64=True) as entry:
+    with zip_file.open(name, "w", force_zip64=True) as entry:
         entry.write(first)
         for block in others:
             entry.write(block)

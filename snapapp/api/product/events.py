@@ -1,5 +1,5 @@
-"""/v2/events: what becomes of a tenant's snaps, live, as server-sent events. The watcher is the queue's: however many
-listen, one thread looks at the database for all of them, and none when nobody does."""
+"""/v2/events: state changes of a tenant's snaps, live, as server-sent events. It uses the watcher of the queue's
+stream: one thread looks at the database for all clients, and only while there are clients."""
 
 import asyncio
 import logging
@@ -30,12 +30,13 @@ from snapapp.jobs.rows.people.views import JobSummary
 
 router = APIRouter(prefix="/v2", tags=["events"])
 
-OF_ONE_MAX = 20  # streams of one tenant: nobody takes all of them
+OF_ONE_MAX = 20  # streams of one tenant, so that no tenant can take all streams
 _SNAPSHOT = 50  # snaps
-ASK_EVERY = 5.0  # seconds: as long may a stream outlive the token it was opened with
+ASK_EVERY = 5.0  # seconds between two checks of the token: so long may a stream outlive it
 
 _log = logging.getLogger(__name__)
 
+# REMOVED is not among them: when a finished job is deleted, its snap does not change.
 _NAMES = {
     What.ADDED: "snap.created",
     What.CLAIMED: "snap.started",
@@ -46,11 +47,11 @@ _NAMES = {
     What.COMPLETED: "snap.completed",
     What.FAILED: "snap.failed",
     What.CANCELLED: "snap.cancelled",
-}  # that a finished job is cleaned up changes nothing of its snap
+}
 
 
 class SnapNews(Shown):
-    """A snap, as far as its job tells. The snap itself is at `/v2/snaps/{snapId}`."""
+    """The state of a snap, as its job has it. The snap itself is at `/v2/snaps/{snapId}`."""
 
     snap_id: UUID
     status: SnapStatus
@@ -64,7 +65,7 @@ class SnapNews(Shown):
 
 
 class OfSnaps:
-    """To a tenant: its snaps, and nothing of who works for them."""
+    """The events for a tenant: the state of its snaps, without the workers."""
 
     def told(self, db: Db, news: News) -> bytes:
         changes = [change for change in news.changes if change.what in _NAMES]
@@ -75,7 +76,7 @@ class OfSnaps:
             if change.job.id in owners
         ]
         if news.skipped:
-            events.append(event("stream.skipped", "{}"))  # how many there were counts other tenants' too
+            events.append(event("stream.skipped", "{}"))  # without the number, which would count other tenants' changes
         return b"".join(events)
 
     def snapshot(self, db: Db, tail: Tail) -> bytes:
@@ -138,8 +139,8 @@ _RESPONSES = _EVENTS | may_be(_503=f"{OF_ONE_MAX} streams of the tenant are open
 
 @router.get("/events", response_class=EventStream, status_code=200, responses=_RESPONSES)
 async def listen(request: Request, house: House, claim: Claimed) -> EventStream:
-    """What becomes of the tenant's snaps."""
-    # async: it lasts as long as the client wants
+    """State changes of the tenant's snaps, live."""
+    # async, because it lasts as long as the client is connected
     code = await run_in_threadpool(code_of, house, claim)
     listeners, leaving = _listeners(request), request.app.state.departure.begun
     if leaving.is_set() or listeners.is_full or listeners.of(code) >= OF_ONE_MAX:
@@ -148,7 +149,7 @@ async def listen(request: Request, house: House, claim: Claimed) -> EventStream:
 
 
 class _TenantStream(EventStream):
-    """Ends as well when the tenant's token is changed."""
+    """A stream that also ends when the tenant's token is changed."""
 
     def __init__(self, watcher: Watcher, reader: Reader, leaving: asyncio.Event, code: Callable[[], str]) -> None:
         super().__init__(watcher, reader, leaving)
@@ -157,13 +158,13 @@ class _TenantStream(EventStream):
         self._end = reader.end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asking = asyncio.create_task(self._ask())
+        token_watch = asyncio.create_task(self._watch_token())
         try:
             await super().__call__(scope, receive, send)
         finally:
-            asking.cancel()
+            token_watch.cancel()
 
-    async def _ask(self) -> None:
+    async def _watch_token(self) -> None:
         is_theirs = True
         while is_theirs:
             await asyncio.sleep(ASK_EVERY)

@@ -1,4 +1,4 @@
-"""/v2/snaps/export: what a search finds, as a table for Excel, as JSON, or as an archive with the evidence in it."""
+"""/v2/snaps/export: the snaps that a search finds, as CSV for Excel, as JSON, or as an archive with their evidence."""
 
 import json
 import tempfile
@@ -34,7 +34,7 @@ router = APIRouter(prefix="/v2/snaps", tags=["snaps"], route_class=LenientRoute)
 
 ROWS_MAX = 10_000
 ARCHIVED_MAX = 200  # snaps: some GB
-_COLUMNS_MAX = 500  # of attributes; the others share one
+_COLUMNS_MAX = 500  # for attributes; further attributes share one column
 _IN_MEMORY = 4 * 1024 * 1024
 
 
@@ -68,35 +68,36 @@ def export_snaps(
     places: Placed,
     which: Narrowed,
     form: Annotated[
-        ExportFormat, Query(alias="format", description="zip holds both others, and the files.")
+        ExportFormat, Query(alias="format", description="`zip` holds both others, and the files.")
     ] = ExportFormat.CSV,
     video_id: Annotated[UUID | None, Query(alias="videoId", description="Only snaps of this video.")] = None,
-    nickname: Annotated[Label | None, Query(description="Only snaps that they marked, in any case.")] = None,
+    nickname: Annotated[Label | None, Query(description="Only snaps that this person marked, in any case.")] = None,
 ) -> StreamingResponse:
-    """Everything that matches, oldest first: at most 10,000 snaps, or 200 with their files. Narrowed like a search;
-    with nothing said, all of the tenant's."""
+    """All snaps that match, oldest first: at most 10,000, or 200 with their files. The filters are those of a search;
+    without any, all snaps of the tenant are exported."""
     with begun(house, claim, sees_one_moment=True) as transaction, transaction.as_tenant():
-        found = _gathered(_pages(transaction, which, video_id, nickname), places, form, house.settings.data_dir)
+        export = _gather(_pages(transaction, which, video_id, nickname), places, form, house.settings.data_dir)
     match form:
         case ExportFormat.CSV:
-            content = found.csv()
+            content = export.csv()
         case ExportFormat.JSON:
-            content = found.json()
+            content = export.json()
         case ExportFormat.ZIP:
-            content = archive(house.storage, {"snaps.csv": found.csv(), "snaps.json": found.json()}, found.files)
+            content = archive(house.storage, {"snaps.csv": export.csv(), "snaps.json": export.json()}, export.files)
     name = f"snaps-{datetime.now(UTC):%Y%m%d-%H%M%S}.{form}"
     headers = {
         "Content-Disposition": f'attachment; filename="{name}"',
         "Cache-Control": "no-store",
         "X-Content-Type-Options": "nosniff",
     }
-    return StreamingResponse(_closing(found, content), headers=headers, media_type=_TYPES[form])
+    return StreamingResponse(_closing(export, content), headers=headers, media_type=_TYPES[form])
 
 
 def _pages(
     own: TenantTransaction, which: Criteria, video_id: UUID | None, nickname: str | None
 ) -> Iterator[Page[Snap]]:
-    """By offset, of one moment: a snap that somebody deletes meanwhile would move the others up past the next page."""
+    """All pages, by offset. The transaction must see one moment: otherwise a snap that is deleted meanwhile would make
+    the next page skip another."""
     for offset in range(0, ROWS_MAX + 1, LONGEST):
         page = _page(own, which, video_id, nickname, Window(offset, LONGEST, "createdAt", "asc"))
         yield page
@@ -123,13 +124,13 @@ def _page(
 
 
 @dataclass(slots=True)
-class _Found:
-    """The snaps as lines of JSON in a file, because ten thousand of them are too much for memory; and what a table
-    must know before its first row."""
+class _Export:
+    """The snaps to export, as lines of JSON in a file, because ten thousand are too many for memory; and the columns,
+    which CSV needs before its first row."""
 
     lines: IO[bytes]
     with_files: bool
-    keys: dict[str, None] = field(default_factory=dict)  # of attributes, in the order in which they were met
+    keys: dict[str, None] = field(default_factory=dict)  # keys of attributes, in the order in which they were met
     files: list[Evidence] = field(default_factory=list)
 
     def add(self, snap: Snap, line: SnapLine) -> None:
@@ -159,12 +160,13 @@ class _Found:
         self.lines.close()
 
 
-def _gathered(pages: Iterable[Page[Snap]], places: Places, form: ExportFormat, folder: Path) -> _Found:
-    """`folder` is on a disk: what is for everybody's temporary files may be in memory, which must not hold this."""
+def _gather(pages: Iterable[Page[Snap]], places: Places, form: ExportFormat, folder: Path) -> _Export:
+    """Writes the snaps to a temporary file in `folder`, which is on a disk; the system's folder for temporary files may
+    be in memory."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    spool = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(folder))  # noqa: SIM115 - closed when it has been sent
-    found = _Found(spool, with_files=form is ExportFormat.ZIP)
-    most = ARCHIVED_MAX if found.with_files else ROWS_MAX
+    spool = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(folder))  # noqa: SIM115 - closed when the answer has been sent
+    export = _Export(spool, with_files=form is ExportFormat.ZIP)
+    most = ARCHIVED_MAX if export.with_files else ROWS_MAX
     try:
         count = 0
         for page in pages:
@@ -172,18 +174,18 @@ def _gathered(pages: Iterable[Page[Snap]], places: Places, form: ExportFormat, f
             if count > most:
                 raise HTTPException(400, f"More than {most} snaps match: narrow the search, by time for example")
             for snap in page.items:
-                found.add(snap, line_of(snap, places))
+                export.add(snap, line_of(snap, places))
     except BaseException:
-        found.close()
+        export.close()
         raise
-    return found
+    return export
 
 
-def _closing(found: _Found, content: Iterator[bytes]) -> Iterator[bytes]:
+def _closing(export: _Export, content: Iterator[bytes]) -> Iterator[bytes]:
     try:
         yield from content
     finally:
-        found.close()
+        export.close()
 
 
 _COLUMNS = (

@@ -1,5 +1,5 @@
-"""/v1/video-frames: frames of up to ten moments at once, as the first clients ask for them. They are no snaps: nobody
-finds them again, and their files are gone after a day or two."""
+"""/v1/video-frames: frames of up to ten moments in one request, for clients of the first version. They are no snaps: no
+list has them, and their files are deleted after a day or two."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -58,7 +58,7 @@ _LEAVING = "The server is being restarted: ask again"
 class BatchStatus(StrEnum):
     COMPLETED = "COMPLETED"
     PARTIAL = "PARTIAL"  # some items failed
-    FAILED = "FAILED"  # all did
+    FAILED = "FAILED"  # all items failed
 
 
 class ItemStatus(StrEnum):
@@ -67,7 +67,7 @@ class ItemStatus(StrEnum):
 
 
 class ItemShown(Shown):
-    """What became of one item. Of an item that does not hold what it must, what could be read of it is told."""
+    """The result of one item. For an invalid item it has the fields that could be read."""
 
     item_index: int = Field(description="Its place in the request, from 0.")
     status: ItemStatus
@@ -80,7 +80,9 @@ class ItemShown(Shown):
         default=None, description="The moment as it was used.", examples=[12.48]
     )
     video_probe: ProbeShown | None = None
-    output_dir: str | None = Field(default=None, description="Where its files lie in our storage; no path of a disk.")
+    output_dir: str | None = Field(
+        default=None, description="The prefix of its files in our storage; not a path on a disk."
+    )
     snapshot_video: ClipShown | None = None
     frame_count: int = Field(default=0, examples=[5])
     frames: list[FrameShown] = Field(default=[])
@@ -88,7 +90,7 @@ class ItemShown(Shown):
 
 
 class Batch(Shown):
-    """What became of all of them."""
+    """The results of all items."""
 
     request_id: UUID
     status: BatchStatus
@@ -98,14 +100,14 @@ class Batch(Shown):
     filmagens: list[ItemShown]
 
 
-# Whatever an item holds, it fails alone: so what it should hold is said in words.
+# An invalid item must fail alone, so the schema takes anything and the description says what an item should be.
 Items = Annotated[
     list[Any],
     Body(
         min_length=1,
         max_length=ITEMS_MAX,
         description="Each as the body of `POST /v2/snaps`, with `videoUrl` and `subject.id`, `nickname` and `email` or "
-        "not. An item that is not so fails alone.",
+        "not. An invalid item fails alone.",
         examples=[[EXAMPLE]],
     ),
 ]
@@ -115,7 +117,7 @@ _REFUSALS = may_be(
     _401="A token is required here, or the one that was sent is wrong.",
     _403="A page of another site asks.",
     _404="There is no such tenant.",
-    _503="The client waits for as many as it may, or the database is away; come back after `Retry-After` seconds.",
+    _503="The client waits for too many jobs already, or the database is away; come back after `Retry-After` seconds.",
     _507="The disk is nearly full: no new work is taken.",
 )
 
@@ -123,9 +125,9 @@ _REFUSALS = may_be(
 @router.post("/process", responses=_REFUSALS)
 @router.post("/mvp/process", responses=_REFUSALS, summary="Process frames, by its first name")
 async def process_frames(house: House, claim: Claimed, items: Items, ends: Ends, request_id: RequestId) -> Batch:
-    """Takes frames and a clip of each moment, and answers when all have ended, or `SNAPAPP_SYNC_WAIT_MS` is over: what
-    is not finished then is cancelled, and failed. The files can be fetched for a day."""
-    # async: it waits, and must not keep a thread
+    """Takes frames and a clip of each moment. The answer comes when all have ended, or after `SNAPAPP_SYNC_WAIT_MS`;
+    items that are not finished then are cancelled and count as failed. The files can be fetched for a day."""
+    # async, because it waits and must not hold a thread
     batch_id = uuid4()
     tenant = await run_in_threadpool(_tenant, house, claim)
     with ends.places(len(items)):
@@ -135,8 +137,8 @@ async def process_frames(house: House, claim: Claimed, items: Items, ends: Ends,
 
 
 def _tenant(house: Monolith, claim: Claim) -> str:
-    """Whose frames they are, where that is said or must be: the first clients send no headers, and theirs are the
-    house's own."""
+    """The tenant of the request. Clients of the first version send no headers; if the settings allow that, their frames
+    belong to no tenant."""
     is_open = house.settings.v1_open or not house.settings.require_api_token
     return "" if is_open and claim.is_empty else code_of(house, claim)
 
@@ -146,7 +148,7 @@ def _tenant(house: Monolith, claim: Claim) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """An item that cannot be meant: why, and what of it could be read."""
+    """An invalid item: why, and the parts of it that could be read."""
 
     why: str
     readable: ReadableParts
@@ -154,10 +156,11 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """Each item as it is meant, or why it cannot be; and the jobs of those that can, if anybody takes them."""
+    """The items of a request, valid or not, and the jobs of the valid ones. There are no jobs if no worker runs the
+    kind."""
 
     items: Sequence["FramesRequest | Unread"]
-    jobs: Mapping[int, int]  # by the item's place
+    jobs: Mapping[int, int]  # the item's place -> the job's id
 
     @property
     def job_ids(self) -> Iterable[int]:
@@ -166,7 +169,7 @@ class Ordered:
 
 def _ordered(house: Monolith, tenant: str, batch_id: UUID, given: Sequence[Any], request_id: str) -> Ordered:
     refuse_without_room(house)
-    items = [_meant(item) for item in given]
+    items = [_parsed(item) for item in given]
     good = {place: item for place, item in enumerate(items) if isinstance(item, FramesRequest)}
     if not good or not is_worked(house, kinds.EXTRACT):
         return Ordered(items, {})
@@ -176,7 +179,7 @@ def _ordered(house: Monolith, tenant: str, batch_id: UUID, given: Sequence[Any],
     return Ordered(items, {place: job_id for place, job_id in zip(good, jobs, strict=True) if job_id is not None})
 
 
-def _meant(item: Any) -> FramesRequest | Unread:
+def _parsed(item: Any) -> FramesRequest | Unread:
     try:
         return FramesRequest.model_validate(item)
     except ValidationError as error:
@@ -203,12 +206,12 @@ def _subject(item: FramesRequest) -> Subject:
     return subject_meant(item.subject.id, item.subject.attributes)
 
 
-# --- what became of them ----------------------------------------------------------------------------------------
+# --- the results ----------------------------------------------------------------------------------------
 
 
 def _batch(house: Monolith, batch_id: UUID, ordered: Ordered) -> Batch:
     with house.web.begin() as connection:
-        ended = {place: _ended(connection, job_id) for place, job_id in ordered.jobs.items()}
+        ended = {place: _job_at_end(connection, job_id) for place, job_id in ordered.jobs.items()}
     now = datetime.now(UTC)
     items = [
         _shown(house, place, item, ended.get(place), now, _folder(batch_id, place))
@@ -224,8 +227,8 @@ def _batch(house: Monolith, batch_id: UUID, ordered: Ordered) -> Batch:
     )
 
 
-def _ended(db: Connection, job_id: int) -> JobDetail:
-    """The job as it ended; one that still runs is cancelled, because nobody waits for it any more."""
+def _job_at_end(db: Connection, job_id: int) -> JobDetail:
+    """The job at its end. A job that has not ended is cancelled, because nobody waits for it any more."""
     with suppress(IllegalTransition):
         lifecycle.cancel(db, job_id)
     return views.job(db, job_id)
@@ -243,7 +246,7 @@ def _shown(
 ) -> ItemShown:
     if isinstance(item, Unread):
         return _unread(place, item, folder)
-    asked: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "item_index": place,
         "data_filmagem": item.data_filmagem,
         "subject": subject_of(_subject(item)),
@@ -252,19 +255,19 @@ def _shown(
         "start_frame": item.start_frame,
     }
     if job and job.status is JobStatus.COMPLETED:
-        made = _made(job.result, signed(house, job.result["media_prefix"], now))
-        return ItemShown(**asked, **made, status=ItemStatus.SUCCEEDED)
-    return ItemShown(**asked, status=ItemStatus.FAILED, output_dir=folder, error=_why(house, job))
+        results = _made(job.result, signed(house, job.result["media_prefix"], now))
+        return ItemShown(**fields, **results, status=ItemStatus.SUCCEEDED)
+    return ItemShown(**fields, status=ItemStatus.FAILED, output_dir=folder, error=_why(house, job))
 
 
 def _unread(place: int, item: Unread, folder: str) -> ItemShown:
-    of = item.readable
+    parts = item.readable
     return ItemShown(
         item_index=place,
         status=ItemStatus.FAILED,
-        data_filmagem=of.data_filmagem,
-        subject=subject_of(subject_meant(of.subject.id, of.subject.attributes)) if of.subject else None,
-        video_url=of.video_url,
+        data_filmagem=parts.data_filmagem,
+        subject=subject_of(subject_meant(parts.subject.id, parts.subject.attributes)) if parts.subject else None,
+        video_url=parts.video_url,
         output_dir=folder,
         error=item.why,
     )

@@ -1,5 +1,5 @@
-"""Answers that wait for a job. However many wait, none of them has a thread: one task looks for all, while there are
-any."""
+"""Lets requests wait for jobs. Waiting requests hold no thread: one task asks the database for all of them, while there
+are any."""
 
 import asyncio
 import ipaddress
@@ -20,20 +20,20 @@ from snapapp.process.monolith import Away, Monolith
 
 _log = logging.getLogger(__name__)
 
-WAITING_MAX = 500  # jobs that are waited for
-OF_ONE_MAX = 100  # by one client: nobody takes all of them
+WAITING_MAX = 500  # jobs that all requests together may wait for
+OF_ONE_MAX = 100  # jobs that one client may wait for, so that none can take all places
 _LOOK_EVERY = 0.05  # seconds
 _AGAIN_EVERY = 1.0  # seconds, after a look that failed
 _LIVE = (Status.PENDING, Status.RUNNING, Status.RETRY_WAIT)
 
 
 class Endings:
-    """One a process, made by the first who waits. All of it is touched on the event loop's thread only."""
+    """The jobs that requests of this process wait for. Used on the event loop's thread only."""
 
     def __init__(self, house: Monolith) -> None:
         self._house = house
         self._waiting: dict[int, set[asyncio.Future[None]]] = {}
-        self._taken: Counter[str] = Counter()  # places, by client
+        self._taken: Counter[str] = Counter()  # client -> how many places it has
         self._task: asyncio.Task[None] | None = None
 
     def has_places(self, client: str, count: int) -> bool:
@@ -46,10 +46,10 @@ class Endings:
             yield
         finally:
             self._taken[client] -= count
-            self._taken += Counter()  # forgets who has none
+            self._taken += Counter()  # adding an empty Counter drops clients without places
 
     async def wait(self, job_id: int, within: timedelta) -> None:
-        """Until the job has ended, the time is up, or the process leaves."""
+        """Waits until the job has ended, the time is up, or the process is stopping."""
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(job_id, set()).add(ended)
         if self._task is None:
@@ -72,7 +72,7 @@ class Endings:
             try:
                 over = await run_in_threadpool(self._over, [*self._waiting])
                 pause = _LOOK_EVERY
-            except Exception as error:  # noqa: BLE001 - a task's outermost edge; who waits has a deadline of its own
+            except Exception as error:  # noqa: BLE001 - a task's outermost edge; waiting requests have a timeout
                 if not isinstance(error, Away):
                     _log.exception("A look for jobs that have ended failed.")
                 over, pause = set(), _AGAIN_EVERY
@@ -84,11 +84,11 @@ class Endings:
     def _tell(self, ids: Iterable[int]) -> None:
         for job_id in ids:
             for ended in self._waiting.pop(job_id, set()):
-                if not ended.done():  # its time was up at this very moment
+                if not ended.done():  # a request may have timed out at this moment
                     ended.set_result(None)
 
     def _over(self, ids: Collection[int]) -> set[int]:
-        """Those that have ended, or are gone: they may be kept no longer than that."""
+        """The jobs that have ended or were deleted, since the retention may delete a job at once."""
         with self._house.web.connect() as connection:
             db = connection.execution_options(isolation_level="AUTOCOMMIT")
             live = {job.id for job in views.lines(db, sorted(ids)) if job.status in _LIVE}
@@ -96,34 +96,34 @@ class Endings:
 
 
 def is_worked(house: Monolith, kind: str) -> bool:
-    """Whether there is anybody to wait for."""
+    """Whether some live worker runs this kind, so that waiting makes sense."""
     with house.web.connect() as connection:
         return overviews.is_known(connection, kind)
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Waiting on behalf of one client."""
+    """The waiting of one client."""
 
     endings: Endings
     client: str
 
     async def wait(self, job_id: int, within: timedelta) -> None:
-        """Waits for the job; returns at once where too many requests wait already."""
+        """Waits for the job; returns at once if too many requests wait already."""
         if self.endings.has_places(self.client, 1):
             with self.endings.places(self.client, 1):
                 await self.endings.wait(job_id, within)
 
     @contextmanager
     def places(self, count: int) -> Iterator[None]:
-        """To be taken before there are jobs to wait for; 503 where there are none."""
+        """Reserves places, before the jobs are enqueued. Raises 503 if there are too few."""
         if not self.endings.has_places(self.client, count):
             raise HTTPException(503, "Too many requests wait already, try again", {"Retry-After": "5"})
         with self.endings.places(self.client, count):
             yield
 
     async def wait_for_all(self, job_ids: Iterable[int], within: timedelta) -> None:
-        """Of jobs for which places were taken."""
+        """Waits for jobs for which `places` were reserved."""
         await asyncio.gather(*(self.endings.wait(job_id, within) for job_id in job_ids))
 
 
@@ -135,7 +135,8 @@ async def _waiting(request: Request) -> Waiting:
 
 
 def _client(request: Request) -> str:
-    """By address, as the proxy tells it. Whoever has one of IPv6 has 2^64 of them."""
+    """The client's address, as the proxy gives it, or its IPv6 network of 64 bits, because one client has all of its
+    addresses."""
     host = request.client.host if request.client else ""
     try:
         address = ipaddress.ip_address(host)

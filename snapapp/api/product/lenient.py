@@ -1,4 +1,4 @@
-"""Values as leniently read as the old service read them: a number in quotes, a blank text, a date in milliseconds."""
+"""Reads values as leniently as the old service did: numbers in quotes, blank texts, dates in milliseconds."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -9,7 +9,8 @@ from snapapp.api.http.schema import DECIMAL, Asked, Moment
 
 
 class Meant(Asked):
-    """Blanks around a text do not count, and a blank one was not given: what a form left empty, it sends as well."""
+    """A body whose texts are stripped, and in which a blank text counts as not given, because forms send their empty
+    fields."""
 
     @model_validator(mode="before")
     @classmethod
@@ -20,7 +21,7 @@ class Meant(Asked):
         return {name: value for name, value in stripped.items() if value != "" or name in _MAY_BE_EMPTY}
 
 
-_MAY_BE_EMPTY = ("stringValue", "string_value")  # to have no value is something else than to have no text
+_MAY_BE_EMPTY = ("stringValue", "string_value")  # an attribute with an empty text differs from one without a value
 
 
 def _as_text(given: object) -> object:
@@ -28,7 +29,7 @@ def _as_text(given: object) -> object:
 
 
 def _as_number(given: object) -> object:
-    """A fraction goes on to where it is judged, also as what should be whole."""
+    """A number in quotes as a number. A fraction stays one; a field for whole numbers refuses it later."""
     if not isinstance(given, str) or not DECIMAL.fullmatch(given):
         return given
     return int(given) if given.removeprefix("-").isdecimal() else float(given)
@@ -39,7 +40,8 @@ def as_switch(given: object) -> object:
 
 
 def _as_moment(given: object) -> object:
-    """Since 1970, in seconds; in milliseconds where those would be later than any that is taken."""
+    """A number as a time since 1970: in seconds, or in milliseconds if as seconds it would be later than any time we
+    accept."""
     number = _as_number(given)
     if isinstance(number, bool) or not isinstance(number, int | float):
         return given
@@ -57,7 +59,7 @@ def _in_upper_case(given: object) -> object:
     return given.upper() if isinstance(given, str) else given
 
 
-_MILLISECONDS = 300_000_000_000  # in 1979; as seconds, in 11476
+_MILLISECONDS = 300_000_000_000  # as milliseconds this is 1979, as seconds the year 11476
 
 Texts = BeforeValidator(_as_text)
 Numbers = BeforeValidator(_as_number)

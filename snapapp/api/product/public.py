@@ -1,4 +1,4 @@
-"""/public/snaps/{token}: what a link shows, to whoever has it. No headers are asked for, and none would help."""
+"""/public/snaps/{token}: the snap behind a public link. The link is the only permission; no headers count."""
 
 from typing import Annotated, Any
 
@@ -32,8 +32,8 @@ _PAGE: dict[int | str, dict[str, Any]] = {200: {"content": {"text/html": {}}}}
 def show_public_snap(
     db: Transaction, house: House, token: Token, request: Request, response: Response
 ) -> PublicSnap | Response:
-    """The evidence behind a link, without e-mail, errors or internal ids: as JSON, or as a page where `Accept` would
-    rather have that."""
+    """The evidence behind a link, without e-mail, errors or internal ids: as JSON, or as a page if `Accept` prefers
+    one."""
     if public_page.is_wanted(request):
         return _page(db, house, token, request)
     response.headers["Cache-Control"] = "private, no-cache"  # a link may be revoked at any time
@@ -43,7 +43,8 @@ def show_public_snap(
 
 
 def _page(db: Session, house: House, token: str, request: Request) -> Response:
-    """With addresses of its own server: what the public address is need not be what the browser came by."""
+    """The page of a link. Its files have relative addresses, because the browser may have come by another name than the
+    public address."""
     try:
         snap = sharing.read_public(db, token)
     except PublicSnapNotFound:
@@ -55,7 +56,7 @@ def _page(db: Session, house: House, token: str, request: Request) -> Response:
 
 
 def _published(house: House, token: Token) -> Snap:
-    """Read in a transaction that ends at once: a slow client must not keep one."""
+    """The snap, read in a transaction that ends at once, so that a slow client does not keep one open."""
     with session(house.web) as db, db.begin():
         return sharing.read_public(db, token)
 
@@ -75,6 +76,6 @@ async def show_public_file(
 
 
 def names_of(snap: Snap) -> set[str]:
-    """What was published, and nothing else that may lie beside it."""
+    """The names of the published files; other files below the prefix are not served."""
     files: list[Any] = [*(snap.frames or ()), snap.clip, snap.extras.get("poster"), snap.extras.get("thumbnail")]
     return {name for file in files if (name := file.get("file_name") if isinstance(file, dict) else file)}

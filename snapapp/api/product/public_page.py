@@ -1,5 +1,5 @@
-"""What a link shows to a person: a page without scripts, in their language, for paper and for previews in chats too.
-Jinja2 makes it, because it escapes whatever it is handed unless it is told otherwise."""
+"""The page of a public link: without scripts, in the reader's language, also for printing and for previews in chats.
+Made with Jinja2, which escapes all values by default."""
 
 import re
 from collections.abc import Iterator
@@ -20,19 +20,20 @@ _PAGES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-# Programs that draw the preview of a link in a chat. They say that they take anything.
+# Programs that make the preview of a link in a chat. Their Accept header takes anything.
 _PREVIEWERS = re.compile(
     "whatsapp|facebookexternalhit|telegrambot|twitterbot|slackbot|discordbot|linkedinbot", re.IGNORECASE
 )
 
 
-# --- who asks for it ---------------------------------------------------------------------------------------------
+# --- whether a page is wanted
+# ---------------------------------------------------------------------------------------------
 
 
 def is_wanted(request: Request) -> bool:
-    """Whether whoever asks would rather have a page than JSON."""
-    said = weights(request.headers.get("Accept", ""))
-    html, json = said.get("text/html", 0.0), said.get("application/json", 0.0)
+    """Whether the client prefers a page to JSON."""
+    accepted = weights(request.headers.get("Accept", ""))
+    html, json = accepted.get("text/html", 0.0), accepted.get("application/json", 0.0)
     return html > json or (not json and _PREVIEWERS.search(request.headers.get("User-Agent", "")) is not None)
 
 
@@ -40,7 +41,7 @@ def is_wanted(request: Request) -> bool:
 
 
 def shown(request: Request, snap: PublicSnap, poster: str | None, base: str) -> HTMLResponse:
-    """`poster` is the name of the clip's first picture, `base` the address by which others know us, if there is one."""
+    """The page of a snap. `poster` is the file name of the clip's poster, `base` our public address, or empty."""
     t = language_of(request)
     is_named = snap.subject.id != str(snap.snap_id)
     best = next((frame for frame in snap.frames if frame.is_best), None) or next(iter(snap.frames), None)
@@ -60,7 +61,7 @@ def shown(request: Request, snap: PublicSnap, poster: str | None, base: str) -> 
 
 
 def dead(request: Request) -> HTMLResponse:
-    """Nothing is told of why: to whoever has a dead link, one that never was is the same."""
+    """The page of a link that is not in force. It does not say why, so revoked and unknown links look alike."""
     t = language_of(request)
     title = t("This link shows nothing any more")
     page = _PAGES.get_template("public_page.html").render(t=t, snap=None, title=title, picture=None)
@@ -68,7 +69,7 @@ def dead(request: Request) -> HTMLResponse:
 
 
 def _answer(status: int, page: str, paths: list[str]) -> HTMLResponse:
-    # files that the old service made may lie elsewhere
+    # files of the old service may be on other servers
     sources = "'self' https:" if any("://" in path for path in paths) else "'self'"
     policy = (
         f"default-src 'none'; style-src 'self'; img-src {sources}; media-src {sources}; form-action 'none'; "

@@ -1,4 +1,4 @@
-"""/v2/session: a browser signs in with the tenant's token, and is remembered by a cookie that no script can read."""
+"""/v2/session: a browser signs in with the tenant's token, and gets a cookie that no script can read."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -27,7 +27,7 @@ class SignIn(Asked):
 
 
 class Session(Shown):
-    """Who is signed in."""
+    """The tenant that is signed in."""
 
     code: str = Field(description="The tenant's code.", examples=["default"])
     name: str = Field(examples=["Default"])
@@ -37,7 +37,7 @@ class Session(Shown):
 def sign_in(
     db: Transaction, house: House, _claim: Claimed, wanted: SignIn, request: Request, response: Response
 ) -> Session:
-    """Sets the cookie. It lasts a week, or until the token is changed."""
+    """Signs a browser in: sets a cookie that lasts a week, or until the token is changed."""
     tenant = tenants.by_token(db, wanted.token)
     remember(response, request, house, tenant)
     return Session.model_validate(tenant)
@@ -59,11 +59,11 @@ def remember(response: Response, request: Request, house: Monolith, tenant: Tena
 
 @router.get("")
 def show_session(own: Own) -> Session:
-    """For whom requests like this one are answered."""
+    """The tenant of this request."""
     return Session.model_validate(own.tenant)
 
 
 @router.delete("", status_code=204)
 async def sign_out(_claim: Claimed, response: Response) -> None:
-    """Forgets the cookie, whoever is signed in."""
+    """Signs the browser out: removes the cookie."""
     response.delete_cookie(cookies.NAME, path="/", httponly=True, samesite="lax")

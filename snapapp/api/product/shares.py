@@ -1,4 +1,4 @@
-"""/v2/snaps/{id}/share and …/revoke: a link for whoever should see the evidence and nothing else."""
+"""/v2/snaps/{id}/share and …/revoke: a public link that shows the evidence of a snap and nothing else."""
 
 from datetime import datetime
 from uuid import UUID
@@ -21,11 +21,13 @@ router = APIRouter(prefix="/v2/snaps", tags=["snaps"], route_class=StrictRoute)
 
 
 class Sharing(Asked):
-    expires_at: Moment | None = Field(None, description="When the link ends; else it goes on until it is revoked.")
+    expires_at: Moment | None = Field(
+        None, description="When the link expires; by default it works until it is revoked."
+    )
 
 
 class Shared(Shown):
-    """Whether a snap has a link, and which."""
+    """The public link of a snap, if it has one."""
 
     snap_id: UUID
     is_public: bool
@@ -42,14 +44,14 @@ def share_snap(
     request_id: RequestId,
     wanted: Sharing | None = None,
 ) -> Shared:
-    """Makes a link, or gives the one there is. A snap that is not finished may be shared too."""
+    """The public link of a snap, created if there is none. An unfinished snap may be shared too."""
     link = marking.share(begin, QUEUE, snap_id, wanted.expires_at if wanted else None, request_id)
     return _shown(snap_id, link, url_of_link(house, link.token))
 
 
 @router.get("/{snap_id}/share", responses=NO_SNAP)
 def show_share(own: Own, house: House, snap_id: SnapId) -> Shared:
-    """The link there is, if there is one."""
+    """The public link of a snap, if it has one."""
     snaps.read(own.db, own.code, snap_id)
     share = sharing.in_force(own.db, own.code, snap_id)
     return _shown(snap_id, share, url_of_link(house, share.token) if share else None)
@@ -57,7 +59,7 @@ def show_share(own: Own, house: House, snap_id: SnapId) -> Shared:
 
 @router.post("/{snap_id}/revoke", responses=NO_SNAP)
 def revoke_share(begin: Begins, snap_id: SnapId) -> Shared:
-    """The link is dead from now on, and so is every file below it. The next one will be another."""
+    """Ends the link, and with it all addresses of its files. Sharing again makes a different link."""
     marking.revoke(begin, snap_id)
     return _shown(snap_id, None, None)
 

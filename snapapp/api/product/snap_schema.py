@@ -1,6 +1,5 @@
-"""What clients send about snaps, field by field as their contract has it: names, defaults, ranges, messages. It is
-described as it should be, and read as leniently as the old service read it (`lenient`). Nothing here knows the
-database."""
+"""The request bodies about snaps, with the names, defaults, ranges and messages of the contract. The schema describes
+the strict form; values are read as leniently as by the old service (`lenient`). Nothing here uses the database."""
 
 from enum import StrEnum
 from typing import Annotated, Any, Self
@@ -43,7 +42,8 @@ Email = Annotated[
 
 
 def _with_a_host(url: str) -> str:
-    """No pattern tells which brackets hold an address, and which letters only look like a slash."""
+    """Refuses URLs that urlsplit refuses. The pattern cannot tell invalid addresses in brackets, or letters that only
+    look like a slash."""
     try:
         urlsplit(url)
     except ValueError:
@@ -51,7 +51,7 @@ def _with_a_host(url: str) -> str:
     return url
 
 
-# No blanks, no control characters, no user or password: what the fetch would refuse anyway, refused at once.
+# Without blanks, control characters, user or password: fetching would refuse these later.
 Url = Annotated[
     str,
     StringConstraints(
@@ -81,7 +81,7 @@ class AttributeType(StrEnum):
 
 
 class Attribute(Meant):
-    """A value of the subject, of one of two types. It may be empty, as a field of a form may be."""
+    """An attribute of the subject, a text or a number. Its value may be missing, like an empty field of a form."""
 
     key: Key
     type: Annotated[AttributeType, LowerCase]
@@ -120,9 +120,9 @@ Attributes = Annotated[list[Attribute], Field(max_length=rules.MOST_ATTRIBUTES),
 
 
 class Subject(Meant):
-    """What the snap is about: an id and typed attributes, as the tenant's template has them or not."""
+    """What the snap shows: an id and typed attributes. Attributes that the template does not name are allowed."""
 
-    id: SubjectId | None = Field(None, description="Left out or blank: the snap's own id.")
+    id: SubjectId | None = Field(None, description="If it is missing or blank: the snap's own id.")
     attributes: Attributes = Field(default=[], description="Each key once, in any case.")
 
 
@@ -144,15 +144,15 @@ def _as_drawn(color: str) -> str:
 
 Colour = Annotated[
     str,
-    Field(description="A name or #RRGGBB, and after an @ how opaque it is.", examples=["black@0.7", "#ffcc00"]),
+    Field(description="A name or #RRGGBB, perhaps with an opacity after an @.", examples=["black@0.7", "#ffcc00"]),
     AfterValidator(_as_drawn),
 ]
 
 
 class Overlay(Meant):
-    """Cards with the subject's values, drawn over a copy of each frame; the clean one is kept beside it."""
+    """Cards with the subject's values, drawn on a copy of each frame. The clean frame is kept too."""
 
-    enabled: Switch = Field(False, description="Drawn only when this is true; else nothing else is looked at.")
+    enabled: Switch = Field(False, description="Whether it is drawn; if not, its other fields are ignored.")
     mode: Mode = Field(
         rules.DEFAULT_MODE, description="FRAME_NUMBER, TIMESTAMP and BOTH are other names of SUBJECT_AND_…."
     )
@@ -171,7 +171,7 @@ class Overlay(Meant):
         return {"enabled": given.get("enabled")}
 
     def as_drawn(self) -> dict[str, Any] | None:
-        """With every default in it; None: nothing is drawn."""
+        """The overlay with every default filled in; None if it is not drawn."""
         return self.model_dump(mode="json", exclude={"enabled"}) if self.enabled else None
 
 
@@ -179,7 +179,7 @@ class Overlay(Meant):
 
 
 def _one_of(*names: str) -> dict[str, Any]:
-    """For the documentation: at least one of these is given, and is not null."""
+    """A JSON schema: at least one of these fields is given and not null."""
     given = ({"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names)
     return {"anyOf": list(given)}
 
@@ -218,28 +218,28 @@ EXAMPLE: dict[str, Any] = {
 
 
 class Marked(Meant):
-    """A moment of a video, and what is wanted of it."""
+    """A moment of a video, and what is to be made of it."""
 
     data_filmagem: Filmed = Field(description="When it was filmed.")
     start_seconds: Annotated[float, _within(rules.START_SECONDS), Real, Numbers] | None = Field(
         None, description="From the beginning of the video.", examples=[12.48]
     )
     start_frame: Annotated[int, _within(rules.START_FRAME), Number, Numbers] | None = Field(
-        None, description="The n-th frame as it is shown, from 0. It goes before `startSeconds`.", examples=[374]
+        None, description="The n-th frame in the order of display, from 0. It overrides `startSeconds`.", examples=[374]
     )
     duration_seconds: Duration = Field(description="How long frames are taken.", examples=[1.0])
     snapshot_duration_seconds: Duration | None = Field(
-        None, description="How long the clip is; else `durationSeconds`.", examples=[2.0]
+        None, description="How long the clip is; default `durationSeconds`.", examples=[2.0]
     )
     fps: Annotated[int, _within(rules.FPS), Number, Numbers] = Field(
         rules.DEFAULT_FPS, description="Frames taken of a second."
     )
     max_width: Annotated[int, _within(rules.MAX_WIDTH), Number, Numbers] = Field(
-        rules.DEFAULT_MAX_WIDTH, description="Larger pictures are made as small; smaller ones stay as they are."
+        rules.DEFAULT_MAX_WIDTH, description="Wider pictures are scaled down to this; others keep their size."
     )
     format: Annotated[rules.Format, LowerCase] = rules.DEFAULT_FORMAT
     quality: Annotated[int, _within(rules.QUALITY), Number, Numbers] | None = Field(
-        None, description="2 is the best, 10 the smallest; else 3. Of jpg only."
+        None, description="For jpg only: 2 is best, 10 smallest; default 3."
     )
     overlay: Overlay | None = None
 
@@ -272,11 +272,11 @@ class SnapRequest(Marked):
 
     model_config = ConfigDict(json_schema_extra={**_AGREEING, "examples": [EXAMPLE]})
 
-    video_id: UUID | None = Field(None, description="A video that is known here. It goes before `videoUrl`.")
+    video_id: UUID | None = Field(None, description="A video of the tenant. It overrides `videoUrl`.")
     video_url: VideoUrl | None = None
     subject_template_id: Annotated[int, Field(ge=1, le=HIGHEST_ID), Number, Numbers] | None = Field(
         None,
-        description="The template that the subject must follow; else the tenant's default, which requires nothing.",
+        description="The template that the subject must follow; by default the tenant's, which requires nothing.",
     )
     nickname: Nickname = Field(description="Who marks the moment.")
     email: Email
@@ -301,14 +301,14 @@ class SnapRequest(Marked):
 
 
 class NamedSubject(Subject):
-    """A subject that has its id from whoever asks: there is no snap whose id it could take."""
+    """A subject whose id is required, because there is no snap whose id it could take."""
 
     id: Annotated[SubjectId, Said]
 
 
 class FramesRequest(Marked):
-    """An item of the first version's list. It is nobody's, so it knows no tenant's videos or templates, and who asks
-    is not kept."""
+    """An item of `/v1/video-frames/process`. It belongs to no tenant, so it cannot name videos or templates by id, and
+    who asks is not stored."""
 
     video_url: VideoUrl
     subject: NamedSubject
@@ -330,7 +330,7 @@ _Readable = WrapValidator(_or_nothing)
 
 
 class ReadableParts(Meant):
-    """What an item that cannot be meant says all the same: whoever sent it knows it again by that."""
+    """The valid fields of an invalid item, by which the client can recognize it."""
 
     data_filmagem: Annotated[Filmed | None, _Readable] = None
     video_url: Annotated[Annotated[str, at_most(rules.VIDEO_URL_LONGEST)] | None, _Readable] = None
@@ -338,14 +338,18 @@ class ReadableParts(Meant):
 
 
 class Correction(Meant):
-    """What the subject really is, or when it was filmed, and who says so. What is left out stays as it was."""
+    """The corrected subject or filming date, and who corrects it. Fields that are left out keep their values."""
 
     model_config = ConfigDict(json_schema_extra=_one_of("id", "attributes", "dataFilmagem"))
 
     id: SubjectId | None = None
-    attributes: Attributes | None = Field(None, description="All of them: those that are not named are gone.")
-    data_filmagem: Filmed | None = Field(None, description="When it was filmed. Alone it describes no draft.")
-    nickname: Nickname = Field(description="Who says so.")
+    attributes: Attributes | None = Field(
+        None, description="The complete list: attributes that are not in it are removed."
+    )
+    data_filmagem: Filmed | None = Field(
+        None, description="When it was filmed. A draft stays a draft if only this is sent."
+    )
+    nickname: Nickname = Field(description="Who corrects it.")
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:

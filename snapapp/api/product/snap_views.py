@@ -1,5 +1,5 @@
-"""What clients are told about snaps, field by field as their contract has it. Where the bytes lie, who holds a job and
-what a program said to itself is not in it."""
+"""The answers about snaps, field by field as in the contract. They never contain storage keys, workers or internal
+error texts."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -19,9 +19,9 @@ from snapapp.domain.tables import Snap, SnapJob
 
 
 class SnapStatus(StrEnum):
-    PENDING = "PENDING"  # also while it runs, or waits for another try
+    PENDING = "PENDING"  # also while its job runs, or waits to be tried again
     COMPLETED = "COMPLETED"
-    FAILED = "FAILED"  # also when it was cancelled
+    FAILED = "FAILED"  # also if it was cancelled
 
 
 class AttributeShown(Shown):
@@ -39,22 +39,24 @@ class SubjectShown(Shown):
 
 
 class ProbeShown(Shown):
-    """What the video is, as it was found."""
+    """What the probe found out about the video."""
 
     compatible: bool = Field(description="Whether frames can be taken of it.")
     container_format: str | None = Field(None, examples=["mov,mp4,m4a,3gp,3g2,mj2"])
     codec_name: str | None = Field(None, examples=["h264"])
-    width: int | None = Field(None, description="As coded; see `rotation`.", examples=[1920])
+    width: int | None = Field(None, description="Of the coded picture, before `rotation`.", examples=[1920])
     height: int | None = Field(None, examples=[1080])
     duration_seconds: float | None = Field(None, examples=[61.4])
     source_fps: float | None = Field(None, examples=[29.97])
     pixel_format: str | None = Field(None, examples=["yuv420p"])
     reason: str | None = Field(None, description="Why it is not compatible.")
-    rotation: int | None = Field(None, description="How far it must be turned to be upright, in degrees.")
-    frame_count: int | None = Field(None, description="As the file says, where it does.", examples=[1842])
-    plays_in_browsers: bool | None = Field(None, description="Else `…/content` gives a copy that does.")
+    rotation: int | None = Field(
+        None, description="Degrees clockwise by which the picture must be turned to be upright."
+    )
+    frame_count: int | None = Field(None, description="As the file states it, if it does.", examples=[1842])
+    plays_in_browsers: bool | None = Field(None, description="If not, `…/content` gives a copy that does.")
     filmed_at: str | None = Field(
-        None, description="As the camera wrote into the file.", examples=["2026-03-01T11:15:00+00:00"]
+        None, description="The time that the camera wrote into the file.", examples=["2026-03-01T11:15:00+00:00"]
     )
 
 
@@ -71,19 +73,19 @@ class FrameShown(Shown):
     """A still."""
 
     index: int = Field(description="From 1.", examples=[1])
-    timestamp_seconds: float | None = Field(description="When it is shown in the video.", examples=[12.479])
+    timestamp_seconds: float | None = Field(description="When the video shows the frame.", examples=[12.479])
     file_name: str = Field(examples=["frame_00001.jpg"])
     path: str = Field(description="A URL that works without headers.")
-    clean_path: str | None = Field(None, description="The same without the overlay, where there is one.")
+    clean_path: str | None = Field(None, description="The same frame without the overlay, if there is one.")
     is_black: bool | None = None
     is_frozen: bool | None = Field(None, description="The same picture as the frame before.")
     is_blurred: bool | None = None
-    is_best: bool | None = Field(None, description="The sharpest of them.")
+    is_best: bool | None = Field(None, description="Whether it is the sharpest frame.")
     sha256: str | None = None
 
 
 def _with_its_fraction(moment: datetime) -> str:
-    """As it was given: without seconds' zeros that nobody wrote."""
+    """A time as it was given, without trailing zeros in the fraction."""
     text = re.sub(r"(\.\d*?)0+(?=[+-])", r"\1", moment.isoformat())
     return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") else text
 
@@ -96,13 +98,13 @@ Filmed = Annotated[
 
 
 class JobShown(Shown):
-    """The finer state of a snap that is not finished, and how it came to its end."""
+    """The job of a snap, with its finer state, its attempts and its last error."""
 
     job_id: int = Field(examples=[42])
     status: str = Field(examples=["RUNNING"])
     attempts: int = Field(examples=[1])
     max_attempts: int = Field(examples=[3])
-    next_run_at: datetime = Field(description="When it may run, or might have.")
+    next_run_at: datetime = Field(description="From when on it may, or could, run.")
     started_at: datetime | None
     finished_at: datetime | None
     last_error: str | None = Field(examples=[None])
@@ -135,7 +137,7 @@ class SnapLine(Shown):
     snapshot_video: ClipShown | None
     frame_count: int = Field(examples=[5])
     frames: list[FrameShown]
-    error: str | None = Field(description="The last failure; when it was cancelled: by whom.")
+    error: str | None = Field(description="The last failure; if it was cancelled, by whom.")
     created_at: datetime
     processed_at: datetime | None
     is_draft: bool = False
@@ -146,7 +148,7 @@ class SnapLine(Shown):
 
 
 class SnapWhole(SnapLine):
-    """A snap, and the job that works for it."""
+    """A snap with its job."""
 
 
 class SnapList(Listed):
@@ -162,7 +164,7 @@ class VideoSnapList(SnapList):
 
 
 class MySnapList(SnapList):
-    """The snaps that somebody marked."""
+    """The snaps that one person marked."""
 
     nickname: str = Field(examples=["ana"])
 
@@ -193,12 +195,13 @@ class PublicSnap(Shown):
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the files of snaps are found by whoever is asking."""
+    """Makes the addresses of a snap's files for the client of this request."""
 
     of: Callable[[Snap], str]
 
     def __call__(self, snap: Snap) -> str | None:
-        """To be followed by a file's name; None: it has none."""
+        """The beginning of the addresses of a snap's files, to which a file's name is added; None if it has no
+        files."""
         return self.of(snap) if snap.media_prefix else None
 
 
@@ -215,13 +218,13 @@ def whole_of(snap: Snap, places: Places) -> SnapWhole:
 
 
 def public_of(snap: Snap, token: str, places: Places) -> PublicSnap:
-    """Without the clean copies, which no link serves, and without the reason of a failure."""
-    told = _fields(snap, places)
-    if told["video_probe"]:
-        told["video_probe"] = told["video_probe"].model_copy(update={"reason": None})
-    told["frames"] = [frame.model_copy(update={"clean_path": None}) for frame in told["frames"]]
+    """A snap for a public link: without clean copies, which links do not serve, and without the reason of a failure."""
+    fields = _fields(snap, places)
+    if fields["video_probe"]:
+        fields["video_probe"] = fields["video_probe"].model_copy(update={"reason": None})
+    fields["frames"] = [frame.model_copy(update={"clean_path": None}) for frame in fields["frames"]]
     return PublicSnap(
-        public_share_token=token, **{name: told[name] for name in PublicSnap.model_fields.keys() & told.keys()}
+        public_share_token=token, **{name: fields[name] for name in PublicSnap.model_fields.keys() & fields.keys()}
     )
 
 
@@ -280,7 +283,7 @@ def _attribute_of(attribute: Attribute) -> AttributeShown:
 
 
 def hashes_of(extras: Mapping[str, Any]) -> dict[str, str]:
-    """By the file's name."""
+    """The hash of each file, by its name."""
     return {file["file_name"]: file["sha256"] for file in extras.get("artefacts", ())}
 
 
@@ -310,7 +313,8 @@ def frame_of(frame: Mapping[str, Any], base: str | None, hashes: Mapping[str, st
 
 
 def _path_of(file: Any, base: str | None) -> str | None:
-    """A file is told by its name, or is a value with one. What came from the old service may have a URL instead."""
+    """The address of a file, which is given as a name or as an object with a name. Files of the old service may have a
+    URL instead."""
     name, url = (file.get("file_name"), file.get("url")) if isinstance(file, Mapping) else (file, None)
     if url:
         return str(url)
@@ -332,7 +336,7 @@ def _job_of(job: SnapJob) -> JobShown:
 
 
 def told(error: str | None) -> str | None:
-    """An error as a client may see it: what happened, without the name of a class and without paths of ours."""
+    """An error for clients: without the name of the class, and without paths on our disks."""
     if error is None:
         return None
     words = _CLASS.sub("", error, count=1).partition("\n")[0].strip()
@@ -340,4 +344,4 @@ def told(error: str | None) -> str | None:
 
 
 _CLASS = re.compile(r"^([A-Za-z_]\w*\.)*[A-Z]\w*: ")
-_PATH = re.compile(r"(?<![\w:/.])/(?:[\w.@+=-]+/)+[\w.@+=-]*")  # two steps deep, and not part of a URL
+_PATH = re.compile(r"(?<![\w:/.])/(?:[\w.@+=-]+/)+[\w.@+=-]*")  # a path of at least two steps, not part of a URL

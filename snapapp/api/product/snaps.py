@@ -1,4 +1,4 @@
-"""/v2/snaps: a moment is marked, looked at, found again, corrected, hidden; and its job is cancelled or tried again."""
+"""/v2/snaps: marks moments, shows, finds, corrects and removes snaps, and cancels or retries their jobs."""
 
 import hashlib
 from datetime import datetime
@@ -48,7 +48,7 @@ Key = Annotated[
         min_length=1,
         max_length=200,
         pattern=r"^[\x21-\x7e]+$",
-        description="Sent again within 24 hours, it makes no second snap: the answer is the first one's.",
+        description="A request sent again with the same key within 24 hours makes no second snap, but gets the first.",
     ),
 ]
 
@@ -56,7 +56,7 @@ _MARKED = may_be(
     _404="The tenant has no such video or template.",
     _409="The Idempotency-Key came with another request before.",
     _507="The disk is nearly full: no new work is taken.",
-) | {201: {"model": SnapWhole, "description": "It is finished, well or not. With `SNAPAPP_ASYNC_CREATE=false` only."}}
+) | {201: {"model": SnapWhole, "description": "It has completed or failed. Only with `SNAPAPP_ASYNC_CREATE=false`."}}
 
 
 @router.post("", status_code=202, responses=_MARKED)
@@ -70,12 +70,12 @@ async def create_snap(
     response: Response,
     key: Key = None,
 ) -> SnapWhole:
-    """Marks a moment. The answer comes at once and its job does the rest; or, with `SNAPAPP_ASYNC_CREATE=false`, when
-    that is done or `SNAPAPP_SYNC_WAIT_MS` is over."""
-    # async: it may wait, and then must not keep a thread
+    """Marks a moment. The answer comes at once, and a job makes the evidence. With `SNAPAPP_ASYNC_CREATE=false` the
+    answer comes when the job has ended, or after `SNAPAPP_SYNC_WAIT_MS`."""
+    # async, because it may wait and must not hold a thread
     marked, was_there = await run_in_threadpool(_mark, house, begin, wanted, key, request_id)
     if not house.settings.async_create:
-        marked = await _finished(house, begin, marked, ends)
+        marked = await _wait_until_finished(house, begin, marked, ends)
         response.status_code = 202 if marked.ended is None else 201
     response.headers["Location"] = f"{router.prefix}/{marked.id}"
     response.headers["ETag"] = _tag(marked)
@@ -86,10 +86,10 @@ async def create_snap(
 
 def _mark(house: Monolith, begin: Begin, wanted: SnapRequest, key: str | None, request_id: str) -> tuple[Snap, bool]:
     refuse_without_room(house)
-    return marking.mark(begin, QUEUE, _meant(wanted, request_id), key, _hash(wanted))
+    return marking.mark(begin, QUEUE, _new_snap(wanted, request_id), key, _hash(wanted))
 
 
-def _meant(wanted: SnapRequest, request_id: str) -> NewSnap:
+def _new_snap(wanted: SnapRequest, request_id: str) -> NewSnap:
     return NewSnap(
         video_id=wanted.video_id,
         video_url=wanted.video_url,
@@ -113,7 +113,7 @@ def _meant(wanted: SnapRequest, request_id: str) -> NewSnap:
 
 
 def refuse_without_room(house: Monolith) -> None:
-    """New heavy work is not taken when its results could not be kept."""
+    """Refuses new heavy work with 507 if the disk has no room for its results."""
     if why := room_of(house.settings).refusal():
         raise HTTPException(507, why)
 
@@ -123,7 +123,7 @@ def subject_meant(subject_id: str | None, attributes: list[Attribute]) -> Subjec
 
 
 def attributes_meant(given: list[Attribute]) -> tuple[Said, ...]:
-    """One that was left empty says nothing."""
+    """The attributes for the domain, without those whose value is missing."""
     return tuple(Said(each.key, each.value) for each in given if each.value is not None)
 
 
@@ -131,8 +131,8 @@ def _hash(wanted: SnapRequest) -> bytes:
     return hashlib.sha256(wanted.model_dump_json().encode()).digest()
 
 
-async def _finished(house: Monolith, begin: Begin, marked: Snap, ends: Ends) -> Snap:
-    """As it is when its job has ended, or when there is no more waiting for that."""
+async def _wait_until_finished(house: Monolith, begin: Begin, marked: Snap, ends: Ends) -> Snap:
+    """The snap after waiting for its job, if there is a worker for it; at the latest after `SNAPAPP_SYNC_WAIT_MS`."""
     if marked.ended is not None or marked.job is None or not await run_in_threadpool(is_worked, house, kinds.SNAP):
         return marked
     await ends.wait(marked.job.id, house.settings.sync_wait)
@@ -146,7 +146,7 @@ Paged = Annotated[Window, Depends(windows(*_ORDERS))]
 Wanted = Annotated[SnapStatus | None, Query(description="Only snaps in this state.")]
 Since = Annotated[Moment | None, Query(alias="from", description="Only snaps marked at that time or later.")]
 Until = Annotated[Moment | None, Query(alias="to", description="Only snaps marked before.")]
-Marker = Annotated[Label | None, Query(description="Only those that they marked, in any case.")]
+Marker = Annotated[Label | None, Query(description="Only snaps that this person marked, in any case.")]
 Value = Annotated[str, Query(max_length=1000, pattern=r"^[^\x00]*$")]
 Bound = Annotated[float, Query(allow_inf_nan=False), Decimals]
 
@@ -154,12 +154,13 @@ Bound = Annotated[float, Query(allow_inf_nan=False), Decimals]
 async def _narrowing(
     subject_id: Annotated[Label | None, Query(alias="subjectId", description="The subject's id.")] = None,
     attr_key: Annotated[
-        Label | None, Query(alias="attrKey", description="An attribute's key, in any case. With one of the next three.")
+        Label | None,
+        Query(alias="attrKey", description="An attribute's key, in any case. Needs attrValue, attrMin or attrMax."),
     ] = None,
     attr_value: Annotated[Value | None, Query(alias="attrValue", description="Its value, a text or a number.")] = None,
     attr_min: Annotated[Bound | None, Query(alias="attrMin", description="The least that the number may be.")] = None,
-    attr_max: Annotated[Bound | None, Query(alias="attrMax", description="The most that it may be.")] = None,
-    q: Annotated[Label | None, Query(description="Words that stand in the subject, each from its beginning.")] = None,
+    attr_max: Annotated[Bound | None, Query(alias="attrMax", description="The most that the number may be.")] = None,
+    q: Annotated[Label | None, Query(description="Words in the subject; the beginning of each word is enough.")] = None,
     status: Wanted = None,
     since: Since = None,
     until: Until = None,
@@ -191,15 +192,15 @@ def list_snaps(
     nickname: Marker = None,
 ) -> SnapList:
     """All snaps of the tenant, newest first."""
-    found = search.recent(own.db, own.code, page, status=_status(status), since=since, until=until, nickname=nickname)
-    return SnapList(**listed(found, lines_of(found.items, places)))
+    matches = search.recent(own.db, own.code, page, status=_status(status), since=since, until=until, nickname=nickname)
+    return SnapList(**listed(matches, lines_of(matches.items, places)))
 
 
 @router.get("/search")
 def search_snaps(own: Own, places: Placed, page: Paged, which: Narrowed, nickname: Marker = None) -> SnapList:
-    """Snaps by their subject: its id, an attribute's value or range, or words in it. One of these is required."""
-    found = search.by_subject(own.db, own.code, which, page, nickname=nickname)
-    return SnapList(**listed(found, lines_of(found.items, places)))
+    """Finds snaps by their subject: its id, an attribute's value or range, or words. One of these is required."""
+    matches = search.by_subject(own.db, own.code, which, page, nickname=nickname)
+    return SnapList(**listed(matches, lines_of(matches.items, places)))
 
 
 @router.get("/mine")
@@ -209,9 +210,9 @@ def list_my_snaps(
     page: Paged,
     nickname: Annotated[Label, Query(description="Who marked them, in any case.", examples=["ana"])],
 ) -> MySnapList:
-    """The snaps that somebody marked."""
-    found = search.mine(own.db, own.code, nickname, page)
-    return MySnapList(**listed(found, lines_of(found.items, places)), nickname=nickname)
+    """The snaps that one person marked."""
+    matches = search.mine(own.db, own.code, nickname, page)
+    return MySnapList(**listed(matches, lines_of(matches.items, places)), nickname=nickname)
 
 
 def _status(wanted: SnapStatus | None) -> Status | None:
@@ -223,9 +224,9 @@ def _status(wanted: SnapStatus | None) -> Status | None:
 
 @router.get("/{snap_id}", responses=NO_SNAP)
 async def show_snap(begin: Begins, places: Placed, snap_id: SnapId, response: Response) -> SnapWhole:
-    """A snap as it is now, and its job. Ask again while it is PENDING, or listen to `/v2/events`. The ETag is that of
-    what can be corrected, for `PATCH …/subject`."""
-    # async: nothing is asked for more often, and a plain route takes a second thread to check what it returns
+    """A snap with its job. While it is PENDING ask again, or listen to `/v2/events`. The ETag changes with each
+    correction; `PATCH …/subject` takes it as `If-Match`."""
+    # async, because this is the most frequent request, and a plain route uses a second thread to check its answer
     snap = await run_in_threadpool(marking.read, begin, snap_id)
     response.headers["ETag"] = _tag(snap)
     return whole_of(snap, places)
@@ -240,7 +241,7 @@ IfMatch = Annotated[
     Header(
         alias="If-Match",
         max_length=2000,
-        description="The ETag of the snap as it was seen: 412 where somebody else has corrected it since.",
+        description="The snap's ETag as it was read: the answer is 412 if somebody has corrected the snap since.",
     ),
 ]
 
@@ -249,29 +250,32 @@ IfMatch = Annotated[
     "/{snap_id}/subject",
     responses=NO_SNAP
     | may_be(
-        _409="It was shared: what others have seen is not changed.",
+        _409="It was shared, and cannot be changed any more.",
         _412="Somebody else has corrected it meanwhile.",
     ),
 )
 def correct_subject(
     begin: Begins, places: Placed, snap_id: SnapId, wanted: Correction, response: Response, if_match: IfMatch = None
 ) -> SnapWhole:
-    """Mends what was typed, the filming date too, and keeps what it was before; describes a draft. Attributes are all
-    that there are: with `If-Match` nobody's are lost who was quicker."""
-    said = None if wanted.attributes is None else attributes_meant(wanted.attributes)
+    """Corrects the subject or the filming date, and keeps the old values; describes a draft. `attributes` replaces the
+    whole list: with `If-Match` a correction that somebody else made meanwhile is not overwritten."""
+    attributes = None if wanted.attributes is None else attributes_meant(wanted.attributes)
     versions = None if if_match is None or if_match.strip() == "*" else _versions(if_match)
-    snap = marking.correct(begin, snap_id, wanted.id, said, wanted.data_filmagem, by=wanted.nickname, versions=versions)
+    snap = marking.correct(
+        begin, snap_id, wanted.id, attributes, wanted.data_filmagem, by=wanted.nickname, versions=versions
+    )
     response.headers["ETag"] = _tag(snap)
     return whole_of(snap, places)
 
 
 def _versions(if_match: str) -> list[str]:
-    """Weak ones match nothing."""
+    """The versions that an If-Match header names. Weak ETags match none."""
     return [tag.strip().strip('"') for tag in if_match.split(",")]
 
 
 class Corrected(Shown):
-    """What a subject was, what it became, and who said so; with `dataFilmagem` where the filming date was corrected."""
+    """A correction: the subject before and after, and who made it; with `dataFilmagem` if the filming date was
+    corrected."""
 
     by: str = Field(examples=["ana"])
     at: datetime
@@ -285,21 +289,23 @@ class CorrectionList(Shown):
 
 @router.get("/{snap_id}/corrections", responses=NO_SNAP)
 def list_corrections(own: Own, snap_id: SnapId) -> CorrectionList:
-    """How the snap was corrected, in the order of time."""
+    """The corrections of a snap, oldest first."""
     snaps.read(own.db, own.code, snap_id)
-    found = snaps.corrections(own.db, own.code, snap_id)
-    return CorrectionList(items=[Corrected.model_validate(each) for each in found])
+    corrections = snaps.corrections(own.db, own.code, snap_id)
+    return CorrectionList(items=[Corrected.model_validate(each) for each in corrections])
 
 
 class Removed(Shown):
     snap_id: UUID
-    removal: Literal["DELETED", "HIDDEN"] = Field(description="What was ever shared is hidden: its links still work.")
+    removal: Literal["DELETED", "HIDDEN"] = Field(
+        description="A snap that was ever shared is hidden: its links still work."
+    )
 
 
 @router.delete("/{snap_id}", responses=NO_SNAP)
 def remove_snap(begin: Begins, snap_id: SnapId, request_id: RequestId) -> Removed:
-    """Deletes a snap, and soon its files; hides it where it was ever shared. Its job, if it still has one to do, is
-    cancelled."""
+    """Deletes a snap, and its files a minute later, and cancels its job if that has not ended. A snap that was ever
+    shared is hidden instead."""
     removal = marking.remove(begin, QUEUE, snap_id, request_id)
     return Removed(snap_id=snap_id, removal="DELETED" if removal is Removal.DELETED else "HIDDEN")
 
@@ -311,14 +317,19 @@ class ByWhom(Asked):
     nickname: Nickname | None = Field(None, description="Who cancels it.")
 
 
-_ASKED = {202: {"model": SnapWhole, "description": "It runs and was asked to stop; if it ends first, it has ended."}}
+_ASKED = {
+    202: {
+        "model": SnapWhole,
+        "description": "Its job runs and was asked to stop; if the job completes first, the snap is COMPLETED.",
+    }
+}
 
 
 @router.post("/{snap_id}/cancel", responses=NO_SNAP | _ASKED | may_be(_409="It has ended already."))
 def cancel_snap(
     begin: Begins, places: Placed, snap_id: SnapId, response: Response, wanted: ByWhom | None = None
 ) -> SnapWhole:
-    """Gives up a snap that is not finished. Its state is then FAILED, and `error` says by whom."""
+    """Cancels an unfinished snap. Its status is then FAILED, and `error` names who cancelled it."""
     snap = marking.cancel(begin, QUEUE, snap_id, wanted.nickname if wanted else None)
     response.status_code = 202 if snap.job and snap.job.status == JobStatus.RUNNING else 200
     return whole_of(snap, places)
@@ -326,6 +337,6 @@ def cancel_snap(
 
 @router.post("/{snap_id}/retry", status_code=202, responses=NO_SNAP | may_be(_409="It has not failed."))
 def retry_snap(begin: Begins, places: Placed, house: House, snap_id: SnapId) -> SnapWhole:
-    """Tries a failed or cancelled snap again, counting attempts from zero."""
+    """Runs the job of a failed or cancelled snap again, counting attempts from zero."""
     refuse_without_room(house)
     return whole_of(marking.retry(begin, QUEUE, snap_id), places)

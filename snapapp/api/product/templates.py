@@ -1,4 +1,4 @@
-"""/v2/templates: what a tenant wants to know of its subjects."""
+"""/v2/templates: the attributes that a tenant wants of its subjects."""
 
 from typing import Annotated, Any, Literal
 
@@ -21,16 +21,16 @@ class FieldShown(Shown):
     type: Literal["string", "number"]
     required: bool = Field(description="Whether a subject that follows the template must have it.")
     order: int = Field(description="Its place in a form.", examples=[1])
-    default: Any = Field(description="What a form may begin with.", examples=[None])
+    default: Any = Field(description="A default value for forms.", examples=[None])
 
 
 class TemplateShown(Shown):
-    """The attributes that a subject should have. Others are always welcome."""
+    """The attributes that a subject should have. It may have others too."""
 
     id: int = Field(description="To be sent as `subjectTemplateId`.", examples=[2])
     slug: str = Field(examples=["gado"])
     name: str = Field(examples=["Gado"])
-    is_default: bool = Field(description="Whether it is applied where none is named.")
+    is_default: bool = Field(description="Whether it is applied if a request names none.")
     is_active: bool
     fields: list[FieldShown]
 
@@ -41,12 +41,12 @@ class TemplateList(Shown):
 
 @router.get("")
 def list_templates(own: Own) -> TemplateList:
-    """The default one first."""
+    """The tenant's templates, the default first."""
     found = templates.every(own.db, own.code)
     return TemplateList(items=[TemplateShown.model_validate(each) for each in found])
 
 
 @router.get("/{template_id}", responses=may_be(_404="The tenant has no such template."))
 def show_template(own: Own, template_id: TemplateId) -> TemplateShown:
-    """One of them."""
+    """One template."""
     return TemplateShown.model_validate(templates.read(own.db, own.code, template_id))

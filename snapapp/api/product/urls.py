@@ -1,4 +1,4 @@
-"""Where files and pages of ours are found, as URLs that work without headers."""
+"""Makes URLs of our files and pages that work without headers."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -14,13 +14,13 @@ from snapapp.process.monolith import Monolith
 
 
 def for_tenant(house: Monolith, claim: Claim) -> Places:
-    """Signed, and ending some day, or with the tenant's token: `/media/…`, behind the public address where one is set.
-    Asked for when it is known whose snap it is."""
+    """Signed links to the tenant's files: `/media/…`, with the public address if one is set. They expire, or end with
+    the tenant's token. Used once the tenant is known."""
     return _for_tenant(house, claim, _public(house))
 
 
 def for_page(house: Monolith, claim: Claim) -> Places:
-    """The same on the server that a page came from, which need not be known by the public address."""
+    """Links for a page, without the public address, because a browser may have come by another name of the server."""
     return _for_tenant(house, claim, "")
 
 
@@ -35,7 +35,7 @@ def _for_tenant(house: Monolith, claim: Claim, server: str) -> Places:
 
 
 def signed(house: Monolith, prefix: str, now: datetime) -> str:
-    """Of files that are nobody's. To be followed by the name of one below the prefix."""
+    """The beginning of links to files that belong to no tenant, to which a file's name is added."""
     return _public(house) + house.links.base(prefix, now)
 
 
@@ -44,13 +44,14 @@ def _public(house: Monolith) -> str:
 
 
 def for_link(house: Monolith, token: str) -> Places:
-    """Below the link, so that they end with it."""
+    """Addresses of files below a public link, which end with the link."""
     base = house.settings.public_base_url or ""
     return Places(lambda _: f"{base}/public/snaps/{token}/media/")
 
 
 def url_of_link(house: Monolith, token: str) -> str:
-    """Without a public address a bare path: the name by which a request came is anybody's word."""
+    """The URL of a public link. Without a public address it is only a path, because a request's Host header proves
+    nothing."""
     return f"{house.settings.public_base_url or ''}/public/snaps/{token}"
 
 

@@ -1,4 +1,4 @@
-"""/v2/webhooks: whom a tenant wants told of what. What is sent is signed with a secret that is shown once."""
+"""/v2/webhooks: the URLs that a tenant wants called for events. Calls are signed with a secret that is shown once."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -30,16 +30,16 @@ Events = Annotated[list[Event], Field(min_length=1, max_length=20, examples=[["s
 
 
 class NewWebhook(Asked):
-    url: Url = Field(description="Where to; http or https.", examples=["https://app.example/hooks/snaps"])
+    url: Url = Field(description="The URL to call; http or https.", examples=["https://app.example/hooks/snaps"])
     events: Events
 
 
 class WebhookChange(Asked):
-    """What is left out stays as it is."""
+    """Changes to a webhook. Fields that are left out keep their values."""
 
-    url: Url | None = Field(None, description="Where to.")
+    url: Url | None = Field(None, description="The URL to call.")
     events: Events | None = None
-    is_active: StrictBool | None = Field(None, description="Whether it is told anything.")
+    is_active: StrictBool | None = Field(None, description="Whether it is called.")
 
 
 class WebhookShown(Shown):
@@ -51,7 +51,7 @@ class WebhookShown(Shown):
 
 
 class WebhookMade(WebhookShown):
-    secret: str = Field(description="Shown this once: what `X-Snapapp-Signature` is made with.")
+    secret: str = Field(description="The secret of `X-Snapapp-Signature`, shown only in this answer.")
 
 
 class WebhookList(Shown):
@@ -60,36 +60,36 @@ class WebhookList(Shown):
 
 @router.get("")
 def list_webhooks(own: Own) -> WebhookList:
-    """All of the tenant's."""
-    found = webhooks.every(own.db, own.code)
-    return WebhookList(items=[WebhookShown.model_validate(each) for each in found])
+    """The tenant's webhooks."""
+    hooks = webhooks.every(own.db, own.code)
+    return WebhookList(items=[WebhookShown.model_validate(each) for each in hooks])
 
 
 @router.post("", status_code=201, responses=may_be(_409="The tenant has as many as it may have."))
 def add_webhook(own: Own, wanted: NewWebhook, response: Response) -> WebhookMade:
-    """From now on these events are told there. Keep the secret: nobody can show it again."""
-    made = webhooks.add(own.db, own.code, wanted.url, wanted.events)
-    response.headers["Location"] = f"{router.prefix}/{made.id}"
+    """Adds a webhook, which is called for these events from now on. Keep the secret: it is not shown again."""
+    hook = webhooks.add(own.db, own.code, wanted.url, wanted.events)
+    response.headers["Location"] = f"{router.prefix}/{hook.id}"
     response.headers["Cache-Control"] = "no-store"
-    return WebhookMade.model_validate(made)
+    return WebhookMade.model_validate(hook)
 
 
 @router.get("/{webhook_id}", responses=_NO_WEBHOOK)
 def show_webhook(own: Own, webhook_id: WebhookId) -> WebhookShown:
-    """One of them."""
+    """One webhook."""
     return WebhookShown.model_validate(webhooks.read(own.db, own.code, webhook_id))
 
 
 @router.patch("/{webhook_id}", responses=_NO_WEBHOOK)
 def change_webhook(own: Own, webhook_id: WebhookId, wanted: WebhookChange) -> WebhookShown:
-    """Tells it elsewhere, of other events, or nothing for a while. The secret stays."""
-    changed = webhooks.change(
+    """Changes a webhook's URL or events, or pauses it. The secret stays the same."""
+    hook = webhooks.change(
         own.db, own.code, webhook_id, url=wanted.url, events=wanted.events, is_active=wanted.is_active
     )
-    return WebhookShown.model_validate(changed)
+    return WebhookShown.model_validate(hook)
 
 
 @router.delete("/{webhook_id}", status_code=204, responses=_NO_WEBHOOK)
 def remove_webhook(own: Own, webhook_id: WebhookId) -> None:
-    """Tells it nothing any more."""
+    """Removes a webhook."""
     webhooks.remove(own.db, own.code, webhook_id)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import Headers
 
-from snapapp.api.http.files.ranges import Part, Unsatisfiable, asked, unmet
+from snapapp.api.http.files.ranges import Part, Unsatisfiable, asked, status_of_unmet_condition
 from snapapp.storage import Stored
 
 MODIFIED = datetime(2026, 5, 4, 12, 0, 0, 700_000, tzinfo=UTC)
@@ -135,4 +135,4 @@ def test_a_range_of_what_it_was_before_gets_all_of_what_it_is(validator: str, is
     ],
 )
 def test_conditions_are_met_or_not(headers: dict[str, str], status: int | None) -> None:
-    assert unmet(Headers(headers), HUNDRED) == status
+    assert status_of_unmet_condition(Headers(headers), HUNDRED) == status

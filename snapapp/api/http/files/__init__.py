@@ -1,1 +1,2 @@
-"""Files over HTTP: how stored ones are answered (`media`, `ranges`), linked (`media_links`), and uploads read."""
+"""Files over HTTP: sends stored files (`media`, `ranges`), makes links to them (`media_links`), and reads uploads
+(`upload_parser`)."""

@@ -1,5 +1,5 @@
-"""Stored files over HTTP: one answer for every route that has some, with ranges, and safe for a browser to open. A slow
-client keeps an open file and a block of it, never a thread."""
+"""Sends stored files, for all routes that do: in ranges, and safe for a browser to open. A slow client holds an open
+file and one block of it in memory, never a thread."""
 
 import logging
 import re
@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from snapapp.api.http.deps import House
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.files import media_links
-from snapapp.api.http.files.ranges import Part, Unsatisfiable, asked, last_modified, unmet
+from snapapp.api.http.files.ranges import Part, Unsatisfiable, asked, last_modified, status_of_unmet_condition
 from snapapp.api.http.timely import TimelyResponse
 from snapapp.process.monolith import Monolith
 from snapapp.sources import SourceError
@@ -28,11 +28,11 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-BLOCK = 256 * 1024  # bytes on their way to one client
+BLOCK = 256 * 1024  # bytes in memory for one client
 SEND_WITHIN = 60.0  # seconds that a client may take for a block
-READERS = 8  # threads that read for all clients: a storage that hangs must not take those of the other routes
+READERS = 8  # threads that read for all clients: a storage that hangs must not block the threads of other routes
 
-# By the name we gave, or what a probe found: never by what an upload said of itself.
+# By our own file name or the probe's result; never by the type that an upload claimed.
 TYPES: Mapping[str, str] = {
     "jpg": "image/jpeg",
     "png": "image/png",
@@ -50,7 +50,7 @@ _SAFE = {
     "Accept-Ranges": "bytes",
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; img-src 'self'; media-src 'self'; sandbox",
-    "Cross-Origin-Resource-Policy": "cross-origin",  # the link is the permission, whatever page shows it
+    "Cross-Origin-Resource-Policy": "cross-origin",  # the link is the permission, so any page may show the file
     "Referrer-Policy": "no-referrer",
 }
 
@@ -70,14 +70,15 @@ def answer(
     download: bool = False,
     fresh_for: timedelta = timedelta(0),
 ) -> Response:
-    """The file with this key, or the part of it that is asked for; 404 where there is none.
+    """The answer with the file of this key, or the range of it that is asked for; 404 if there is none.
 
-    `name` is what a person saves it as (the key's last part), `kind` a key of TYPES (the name's ending). `fresh_for` is
-    how long the client need not ask again: nothing for what may be taken back. It reads, so call it from a `def` route.
+    `name` is the file name for saving (by default the key's last part), `kind` a key of TYPES (by default the name's
+    ending). `fresh_for` is how long a client may cache the file; 0 if it may be withdrawn. This reads from the storage,
+    so call it from a `def` route.
     """
     try:
         file = storage.open(key)
-    except (NotStored, InvalidKey):  # whose message says the key, and that is ours
+    except (NotStored, InvalidKey):  # not their message, which has the key
         raise HTTPException(404, "Media not found") from None
     name = name or key.rpartition("/")[2]
     return answer_with(file, request, name=name, kind=kind, download=download, fresh_for=fresh_for)
@@ -93,7 +94,7 @@ def answer_with(
     fresh_for: timedelta = timedelta(0),
     threads: "Threads | None" = None,
 ) -> Response:
-    """The same of a file that is open, and is closed with the answer. `threads` are those that read it."""
+    """The answer with a file that is open already; the file is closed with the answer. `threads` read it."""
     media_type = TYPES.get(kind or PurePosixPath(name).suffix.removeprefix(".").lower(), UNKNOWN)
     try:
         headers = _SAFE | {
@@ -112,7 +113,8 @@ def answer_with(
 async def sent(
     storage: Storage, key: str, request: Request, *, name: str | None = None, kind: str | None = None
 ) -> Response:
-    """The same for an `async def` route: a storage that hangs may only ever keep the threads that read."""
+    """`answer` for an `async def` route. It runs in the reading threads, so that a storage that hangs blocks only
+    these."""
     return await _threads.run(partial(answer, storage, key, request, name=name, kind=kind))
 
 
@@ -122,7 +124,7 @@ async def is_there(storage: Storage, key: str) -> bool:
 
 def _answer(file: Reader, request: Request, headers: dict[str, str], threads: "Threads") -> Response:
     stored = file.stored
-    if status := unmet(request.headers, stored):
+    if status := status_of_unmet_condition(request.headers, stored):
         file.close()
         return Response(None, status, headers)
     try:
@@ -140,7 +142,8 @@ def _answer(file: Reader, request: Request, headers: dict[str, str], threads: "T
 
 
 def disposition(name: str, *, download: bool) -> str:
-    """Any name, also one that tries to be a second header, a path, or to look like another in somebody's language."""
+    """The Content-Disposition for any file name, also one that contains a path, a second header, or invisible
+    characters."""
     name = "".join(each if each.isprintable() and each not in "/\\" else "_" for each in name)[-150:]
     plain = re.sub(r"[^A-Za-z0-9 ._-]", "_", name)
     full = "" if plain == name else f"; filename*=UTF-8''{quote(name, safe='')}"
@@ -148,7 +151,8 @@ def disposition(name: str, *, download: bool) -> str:
 
 
 class Sending(TimelyResponse):
-    """Ends with the part, when the client goes, and when it does not take what it is sent."""
+    """Sends a range of a file. It ends with the range, when the client disconnects, or when the client reads too
+    slowly."""
 
     def __init__(self, file: Reader, part: Part, status: int, headers: Mapping[str, str], threads: "Threads") -> None:
         what = f"The file {file.stored.key}"
@@ -156,7 +160,7 @@ class Sending(TimelyResponse):
         self._file, self._part, self._threads = file, part, threads
 
     async def begin(self) -> None:
-        """Reads the first block ahead of the headers: what fails until then can still be an answer."""
+        """Reads the first block before the headers are sent, so that a failure can still be answered with an error."""
         try:
             await self._threads.run(self._file.seek, self._part.start)
             await self._threads.run(self._file.peek)
@@ -168,7 +172,7 @@ class Sending(TimelyResponse):
         try:
             await super().__call__(scope, receive, send)
         except (StorageError, SourceError) as error:
-            # what is out is out; the length tells the client that the rest is missing
+            # the headers are sent; by the length the client notices that the rest is missing
             _log.warning("A file was cut: %s: %s", self._file.stored.key, error)
         finally:
             self._file.close()
@@ -186,7 +190,7 @@ async def _blocks(file: Reader, part: Part, threads: "Threads") -> AsyncIterator
 
 
 class Threads(Protocol):
-    """Threads for what may block."""
+    """Threads that run blocking calls."""
 
     async def run(self, act: Callable[..., T], *arguments: Any) -> T: ...
 
@@ -199,9 +203,9 @@ class _OwnThreads:
         self._threads = threads
 
     async def run(self, act: Callable[..., T], *arguments: Any) -> T:
-        return await to_thread.run_sync(act, *arguments, limiter=self._counted())
+        return await to_thread.run_sync(act, *arguments, limiter=self._limiter_of_loop())
 
-    def _counted(self) -> CapacityLimiter:
+    def _limiter_of_loop(self) -> CapacityLimiter:
         try:
             return self._limiter.get()
         except LookupError:
@@ -237,14 +241,14 @@ async def media(
     house: House,
 ) -> Response:
     """A file of a snap or video. The link is the permission: it works without headers until it expires."""
-    # async: a storage that hangs may only ever keep the threads that read
-    return await _threads.run(_linked, house, token, path, request)
+    # async, so that a storage that hangs blocks only the reading threads
+    return await _threads.run(_answer_to_link, house, token, path, request)
 
 
-_YEAR = timedelta(days=365)  # a longer one means the same to a cache
+_YEAR = timedelta(days=365)  # caches treat a longer time like a year
 
 
-def _linked(house: Monolith, token: str, path: str, request: Request) -> Response:
+def _answer_to_link(house: Monolith, token: str, path: str, request: Request) -> Response:
     now = datetime.now(UTC)
     prefix, ends = media_links.opened(house, token, now)
     return answer(house.storage, prefix + path, request, fresh_for=min(ends - now, _YEAR))

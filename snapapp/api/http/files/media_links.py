@@ -1,5 +1,5 @@
-"""Links to a tenant's files. The signed prefix says whose they are, and since when the tenant has its token: with
-another token they are over, as everything is that was opened with the old one."""
+"""Links to a tenant's files. The signed prefix names the tenant and the time when its token was changed last: a new
+token ends all links that were made before."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -15,16 +15,16 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def base(house: Monolith, tenant: Tenant, prefix: str, now: datetime) -> str:
-    """To be followed by a file's name."""
+    """The beginning of a link, to which a file's name is added."""
     return house.links.base(f"{_OWNED}{_since(tenant)}:{len(tenant.code)}:{tenant.code}{prefix}", now)
 
 
 def opened(house: Monolith, token: str, now: datetime) -> tuple[str, datetime]:
-    """The prefix, and when the link ends. Links of /v1 belong to no tenant, and only expire."""
-    named, ends = house.links.opened(token, now)
-    if not named.startswith(_OWNED):
-        return named, ends
-    since, length, rest = named.removeprefix(_OWNED).split(":", 2)
+    """The prefix of a link, and when the link ends. Links of /v1 belong to no tenant, and end only by time."""
+    signed_text, ends = house.links.opened(token, now)
+    if not signed_text.startswith(_OWNED):
+        return signed_text, ends
+    since, length, rest = signed_text.removeprefix(_OWNED).split(":", 2)
     code, prefix = rest[: int(length)], rest[int(length) :]
     if not _has_token(house, code, int(since)):
         raise ExpiredLink

@@ -1,4 +1,4 @@
-"""What RFC 9110 says of conditions and ranges, as pure functions over headers and what is known of an object."""
+"""Conditional requests and ranges by RFC 9110, as pure functions of the headers and the stored object."""
 
 import re
 from dataclasses import dataclass
@@ -19,34 +19,35 @@ class Unsatisfiable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Bytes from `start` up to, not including, `stop`."""
+    """The bytes from `start` to before `stop`."""
 
     start: int
     stop: int
 
 
-def unmet(headers: Headers, stored: Stored) -> int | None:
-    """412 or 304 where a condition says so, in the order of the RFC: a tag outranks the date of its kind."""
+def status_of_unmet_condition(headers: Headers, stored: Stored) -> int | None:
+    """The status of a condition that is not met, 412 or 304; None if all are. In the order of the RFC: If-Match goes
+    before If-Unmodified-Since, If-None-Match before If-Modified-Since."""
     if (tags := headers.get("if-match")) is not None:
-        if not _names(tags, stored, weakly=False):
+        if not _matches(tags, stored, weakly=False):
             return 412
     elif (since := date_of(headers.get("if-unmodified-since"))) and _changed_after(since, stored):
         return 412
     if (tags := headers.get("if-none-match")) is not None:
-        return 304 if _names(tags, stored, weakly=True) else None
+        return 304 if _matches(tags, stored, weakly=True) else None
     if (since := date_of(headers.get("if-modified-since"))) and not _changed_after(since, stored):
         return 304
     return None
 
 
 def asked(headers: Headers, stored: Stored) -> Part | None:
-    """The one range that is asked for; None for all of it, which is also the answer to several ranges (nobody needs
-    them, and put together they cost more than they save), and to what cannot be read."""
+    """The range that is asked for; None for the whole object. The whole is also sent for a Range header that cannot be
+    read, and for several ranges: no client needs them, and assembling them costs more than it saves."""
     ranges = headers.getlist("range")
-    found = _RANGE.fullmatch(ranges[0]) if len(ranges) == 1 else None
-    if found is None or not _is_of_this(headers.get("if-range"), stored):
+    match = _RANGE.fullmatch(ranges[0]) if len(ranges) == 1 else None
+    if match is None or not _is_same_version(headers.get("if-range"), stored):
         return None
-    first, last = found.groups()
+    first, last = match.groups()
     if (not first and not last) or (first and last and int(last) < int(first)):
         return None
     start = int(first) if first else max(0, stored.size - int(last))
@@ -60,13 +61,13 @@ def last_modified(stored: Stored) -> str:
     return format_datetime(stored.modified.astimezone(UTC), usegmt=True)
 
 
-def _is_of_this(validator: str | None, stored: Stored) -> bool:
+def _is_same_version(validator: str | None, stored: Stored) -> bool:
     return validator is None or validator in (stored.etag, last_modified(stored))
 
 
-def _names(tags: str, stored: Stored, *, weakly: bool) -> bool:
-    named = {tag for weak, tag in _TAG.findall(tags) if weakly or not weak}
-    return tags.strip() == "*" or stored.etag in named
+def _matches(tags: str, stored: Stored, *, weakly: bool) -> bool:
+    tag_set = {tag for weak, tag in _TAG.findall(tags) if weakly or not weak}
+    return tags.strip() == "*" or stored.etag in tag_set
 
 
 def _changed_after(since: datetime, stored: Stored) -> bool:
@@ -74,7 +75,7 @@ def _changed_after(since: datetime, stored: Stored) -> bool:
 
 
 def date_of(text: str | None) -> datetime | None:
-    """What is no date is as if it were not there."""
+    """The date of a header; None if it is missing or no date."""
     try:
         date = parsedate_to_datetime(text or "")
         return date.astimezone(UTC) if date.tzinfo else date.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""The bytes of an uploaded file as they arrive, out of a raw body or a form: nothing is kept that was not asked for."""
+"""Reads an uploaded file as it arrives, from a raw body or a form. Only the file and a few short fields are kept."""
 
 import re
 from collections.abc import AsyncIterator
@@ -8,14 +8,14 @@ from fastapi import HTTPException, Request
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MAX_BOUNDARY_LENGTH, MultipartParser, parse_options_header
 
-PIECE = 256 * 1024  # bytes handed on at once: each costs a thread's turn
+PIECE = 256 * 1024  # bytes handed on at once: each piece is written by a call in a thread
 _FIELDS_MAX = 20
 _FIELD_MAX = 4096  # bytes of a form's other fields
 _NAME_MAX = 255  # characters
 
 
 class Incoming:
-    """`name` is known when the first piece is there, `fields` when the last one is."""
+    """An upload that is being received. `name` is set when the first piece comes, `fields` when the last has come."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -23,7 +23,7 @@ class Incoming:
         self.fields: dict[str, str] = {}
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The file, in pieces of at least PIECE bytes but for the last."""
+        """The file in pieces, each of at least PIECE bytes but for the last."""
         gathered: list[bytes] = []
         size = 0
         async for data in self._data():
@@ -60,17 +60,17 @@ class Incoming:
 
 
 class _Form:
-    """What the parser calls, as it goes through a body: the one file, and the short fields beside it."""
+    """The parser's callbacks, which collect the file and the short fields of a form."""
 
     def __init__(self, boundary: bytes, fields: dict[str, str]) -> None:
-        self.name: str | None = None  # of the file, as the client says it; None: it has not come yet
+        self.name: str | None = None  # the file's name as the client gave it; None until its part has come
         self.is_over = False
         self._fields = fields
         self._data: list[bytes] = []
         self._header = bytearray()
         self._value = bytearray()
-        self._told = b""  # the part's Content-Disposition
-        self._field: str | None = None  # None: the part at hand is the file
+        self._disposition = b""  # the part's Content-Disposition
+        self._field: str | None = None  # the name of the present part; None if it is the file
         self.parser = MultipartParser(
             boundary,
             {
@@ -86,26 +86,26 @@ class _Form:
         )
 
     def take(self) -> list[bytes]:
-        taken, self._data = self._data, []
-        return taken
+        data, self._data = self._data, []
+        return data
 
     def _begin(self) -> None:
-        self._told, self._value = b"", bytearray()
+        self._disposition, self._value = b"", bytearray()
 
     def _on_header(self, data: bytes, start: int, end: int) -> None:
-        self._header += data[start:end]  # the parser allows 8 headers a part, each of 4 kB
+        self._header += data[start:end]  # bounded: the parser allows 8 headers a part, each of 4 kB
 
     def _on_value(self, data: bytes, start: int, end: int) -> None:
         self._value += data[start:end]
 
     def _on_header_end(self) -> None:
         if self._header.lower() == b"content-disposition":
-            self._told = bytes(self._value)
+            self._disposition = bytes(self._value)
         self._header, self._value = bytearray(), bytearray()
 
     def _on_headers(self) -> None:
-        _, parameters = parse_options_header(self._told)
-        name = parameters.get(b"filename")  # never filename*, which RFC 7578 forbids and whose decoding can fail
+        _, parameters = parse_options_header(self._disposition)
+        name = parameters.get(b"filename")  # not filename*, which RFC 7578 forbids and whose decoding can fail
         if name is None:
             self._field = parameters.get(b"name", b"").decode("utf-8", "replace")[:100]
             if len(self._fields) >= _FIELDS_MAX:
@@ -133,24 +133,25 @@ class _Form:
 
 
 def file_name(given: str) -> str | None:
-    """The last part of what a client calls its file, for people to read: never a path, never part of a key."""
-    last = re.split(r"[/\\]", given)[-1]
-    printable = "".join(letter for letter in last if letter.isprintable()).strip(" .")
+    """A file's name as the client gave it, without a path, for people to read. It never becomes part of a key."""
+    base_name = re.split(r"[/\\]", given)[-1]
+    printable = "".join(letter for letter in base_name if letter.isprintable()).strip(" .")
     return printable[:_NAME_MAX].encode("utf-8", "ignore").decode() or None
 
 
 # --- what it is -------------------------------------------------------------------------------------------------
 
-_ATOMS = {b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot"}  # a mov or mp4 begins with one of them
-_EBML, _FLV = b"\x1a\x45\xdf\xa3", b"FLV\x01"  # of mkv and webm
+_ATOMS = {b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot"}  # a mov or mp4 begins with one of these
+_EBML, _FLV = b"\x1a\x45\xdf\xa3", b"FLV\x01"  # EBML begins mkv and webm
 NO_VIDEO = "The file is no video that can be used: send mp4, mov, mkv, webm, ts, flv or avi"
-BEGINNING = 400  # bytes that are enough to know: two packets of an MPEG-TS
+BEGINNING = 400  # bytes that `looks_like_a_video` needs: two packets of an MPEG-TS
 
 
 def looks_like_a_video(beginning: bytes) -> bool:
-    """By its first bytes, not by what the client says. Whether it can be used is for the probe to find out."""
+    """Whether the first bytes are those of a video, whatever the client says. Whether the video can be used, the probe
+    finds out."""
     if beginning.startswith(b"RIFF"):
         return beginning[8:12] == b"AVI "
-    if beginning[0:189:188] == b"GG" or beginning[4:197:192] == b"GG":  # each packet of an MPEG-TS begins so
+    if beginning[0:189:188] == b"GG" or beginning[4:197:192] == b"GG":  # each packet of an MPEG-TS begins with G
         return True
     return beginning[4:8] in _ATOMS or beginning.startswith((_EBML, _FLV))

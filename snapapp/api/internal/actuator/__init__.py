@@ -1,1 +1,2 @@
-"""How this process is: `health`, `metrics` (of `process_metrics`), `observability` (the same as JSON) and `alerts`."""
+"""The state of this process: `health`, `metrics` (from `process_metrics`), `observability` (both as JSON) and
+`alerts`."""

@@ -1,4 +1,4 @@
-"""What somebody should look at now: from what is known to what is said, nothing else."""
+"""Alerts: pure functions from measured values to what an operator should look at now."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
@@ -29,7 +29,7 @@ class Threshold(Shown):
 
 
 class Alert(Shown):
-    """Something that is not as it should be, and what to do about it."""
+    """A problem, and what to do about it."""
 
     id: str = Field(examples=["QUEUE_STUCK_JOBS"])
     severity: AlertSeverity
@@ -42,7 +42,7 @@ class Alert(Shown):
 def alerts(
     parts: Mapping[str, Part], depth: Depth | None, trouble: str | None, backups: Iterable[Trouble] = ()
 ) -> list[Alert]:
-    """`trouble`: why there is no depth, when the database could have told."""
+    """All alerts. `trouble` is why the queues could not be counted although the database answers."""
     return [
         *_of_database(parts["database"], trouble),
         *(_of_queue(depth) if depth else ()),
@@ -122,13 +122,13 @@ def _of_disk(part: Part) -> Iterator[Alert]:
         )
 
 
-def _of_backups(its: Trouble) -> Alert:
-    age = "none" if its.age is None else f"{hours(its.age)} old"
+def _of_backups(problem: Trouble) -> Alert:
+    age = "none" if problem.age is None else f"{hours(problem.age)} old"
     return Alert(
-        id=its.id,
+        id=problem.id,
         severity=AlertSeverity.HIGH,
-        message=its.saw,
-        metrics={} if its.age is None else {"ageSeconds": round(its.age.total_seconds())},
-        suggested_action=its.do,
+        message=problem.saw,
+        metrics={} if problem.age is None else {"ageSeconds": round(problem.age.total_seconds())},
+        suggested_action=problem.do,
         threshold=Threshold(expected="a good one in time", actual=age),
     )

@@ -1,5 +1,5 @@
-"""/actuator/health and what load balancers and systemd ask. On the event loop, so that busy routes cannot delay it.
-Anybody may ask; the reasons are for this machine and for whoever has the internal token."""
+"""/actuator/health, and the checks that load balancers and systemd use. These routes run on the event loop, so that
+busy routes cannot delay them. Anybody may ask; reasons are shown only on this machine or with the internal token."""
 
 from typing import Annotated, Any, cast
 
@@ -35,7 +35,7 @@ async def health(asked: Asked, told: Told, response: Response) -> dict[str, Any]
 @router.get("/readiness", responses=_DOWN)
 @router.get("/health/readiness", responses=_DOWN)
 async def readiness(asked: Asked, told: Told, house: House, response: Response) -> dict[str, Any]:
-    """Should requests be sent here? Not without a database, and not while the process is leaving."""
+    """Whether requests should be sent here: not without a database, and not while the process is stopping."""
     database = await asked.database()
     facts = {"components": _components([database], told=told)} | ({"reason": "leaving"} if house.is_leaving else {})
     return _answered(response, database.is_up and not house.is_leaving, facts)
@@ -44,7 +44,7 @@ async def readiness(asked: Asked, told: Told, house: House, response: Response) 
 @router.get("/liveness", responses=_DOWN)
 @router.get("/health/liveness", responses=_DOWN)
 async def liveness(asked: Asked, response: Response) -> dict[str, Any]:
-    """Would a restart help? While the database is away it would not."""
+    """DOWN if a restart would help. An unreachable database is no reason, because a restart would not bring it back."""
     why = asked.is_worth_a_restart()
     return _answered(response, why is None, {"reason": why} if why else {})
 

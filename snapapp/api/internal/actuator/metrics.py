@@ -1,4 +1,5 @@
-"""/actuator/metrics and /metrics: what happened in this process. On the event loop, where most of it is written."""
+"""/actuator/metrics and /metrics: the numbers of this process. These routes run on the event loop, where most numbers
+are written."""
 
 import asyncio
 from typing import Annotated, cast
@@ -39,7 +40,7 @@ class Metric(Shown):
     description: str = "Of this process: counted since its start, or as it is now."
     base_unit: str | None = Field(examples=[None])
     measurements: list[Measurement]
-    available_tags: list[str] = Field(default=[], description="None: a number is told as a whole.")
+    available_tags: list[str] = Field(default=[], description="Always empty: a number has no parts.")
 
 
 @router.get("/actuator/metrics")
@@ -69,7 +70,8 @@ _TEXT = {200: {"description": "Prometheus's text, version 0.0.4.", "content": {"
 
 @router.get("/metrics", response_class=PlainTextResponse, responses=_TEXT)  # type: ignore[arg-type]
 async def prometheus(counted: Counted, asked: Asked) -> Response:
-    """For Prometheus. Numbers from the database are up to 15 s old, and left out while it is away."""
+    """The metrics for Prometheus. Numbers from the database are up to 15 s old, and left out while it cannot be
+    reached."""
     database = await asked.database()
     depth = await asyncio.to_thread(counted.depth) if database.is_up else None
     backups = await asyncio.to_thread(counted.backups) if database.is_up else None

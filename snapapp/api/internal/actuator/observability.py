@@ -1,4 +1,4 @@
-"""/internal/observability: the same numbers as JSON, for people and for the clients of the service before us."""
+"""/internal/observability: health, metrics and alerts as JSON, for people and for clients of the old service."""
 
 import asyncio
 import re
@@ -24,7 +24,7 @@ from snapapp.process.health import Part
 router = APIRouter(prefix="/internal/observability", tags=["observability"])
 
 _FRESH_FOR = timedelta(seconds=2)
-_PARAMETER = re.compile(r"(?<={)\w+(?=})")  # written as in the rest of the contract: {snapId}
+_PARAMETER = re.compile(r"(?<={)\w+(?=})")  # camelCase as in the rest of the contract: {snapId}
 
 
 def _now() -> datetime:
@@ -36,7 +36,7 @@ class Snapshot(Shown):
 
 
 class RouteLine(Shown):
-    """What passed over one route since the start of the process."""
+    """The requests of one route since the start of the process."""
 
     method: str = Field(examples=["GET"])
     route_pattern: str = Field(examples=["/v2/snaps/{snapId}"])
@@ -51,14 +51,14 @@ class RouteLine(Shown):
 
     @classmethod
     def of(cls, route: RouteCounts) -> "RouteLine":
-        known = {f"status{number}xx": route.of_class(number) for number in (2, 4, 5)}
+        by_class = {f"status{number}xx": route.of_class(number) for number in (2, 4, 5)}
         return cls(
             method=route.method,
             route_pattern=_PARAMETER.sub(lambda found: to_camel(found[0]), route.pattern),
             requests=route.requests,
             errors=route.errors,
-            **known,
-            status_other=route.requests - sum(known.values()),
+            **by_class,
+            status_other=route.requests - sum(by_class.values()),
             avg_duration_ms=round(route.seconds / max(route.requests, 1) * 1000),
             max_duration_ms=round(route.longest * 1000),
         )
@@ -86,7 +86,7 @@ class JobMetrics(Snapshot):
 
 
 class QueueNumbers(Shown):
-    """Of all queues, from the database."""
+    """The numbers of all queues, from the database."""
 
     pending_count: int = Field(description=f"Waiting, counted up to {CAP} a queue: one more means more.")
     processing_count: int
@@ -94,7 +94,8 @@ class QueueNumbers(Shown):
     stuck_count: int = Field(description="Running without a lease, and kinds that no worker alive knows.")
     avg_job_duration_ms24h: float | None = Field(
         serialization_alias="avgJobDurationMs24h",
-        description="Of those 10,000 jobs up to the newest running one that finished in the last 24 h; null: none did.",
+        description="The mean over jobs that finished in the last 24 h, among the 10,000 up to the newest running one; "
+        "null: none did.",
     )
 
     @classmethod
@@ -169,7 +170,7 @@ async def health_snapshot(asked: Asked, counted: Counted) -> HealthSnapshot:
 
 @router.get("/alerts")
 async def current_alerts(asked: Asked, counted: Counted, house: House) -> Alerts:
-    """What somebody should look at now, and what to do about it."""
+    """What an operator should look at now, and what to do about it."""
     parts, depth = await _known(asked, counted)
     if not parts["database"].is_up:
         return Alerts(alerts=alerts(parts, None, None))

@@ -1,5 +1,5 @@
-"""All that this process can say of itself in numbers, by name and as Prometheus's families. Only `depth` and `backups`
-ask the database, and seldom."""
+"""The numbers of this process, by name and as Prometheus families. Only `depth` and `backups` ask the database, and
+rarely."""
 
 import resource
 import sys
@@ -25,12 +25,13 @@ from snapapp.jobs.rows.roster import Counts
 from snapapp.process.loop_lag import Lag
 from snapapp.process.monolith import Monolith
 
-SCRAPED_EVERY = timedelta(seconds=15)  # the queues are asked no more often, however often we are
+SCRAPED_EVERY = timedelta(seconds=15)  # the database is asked at most so often, however often Prometheus scrapes
 _BEGAN = time.time()
 
 
 class Numbers:
-    """One a process. What it reads is written on the event loop's thread, or by the worker's in single steps."""
+    """The numbers of this process. They are written on the event loop's thread, or by the worker's threads in atomic
+    steps."""
 
     def __init__(self, house: Monolith, traffic: Traffic, lag: Lag) -> None:
         self._house = house
@@ -92,7 +93,7 @@ class Numbers:
         yield from work.families(self._counts(), self._pruned.jobs, self._spent())
         yield from self._worker_families()
         yield from self._web_families()
-        yield from ProcessCollector(registry=None).collect()  # by the names that every dashboard knows
+        yield from ProcessCollector(registry=None).collect()  # under the usual names of the Prometheus client
 
     def _worker_families(self) -> Iterator[Metric]:
         if self._house.worker:
@@ -156,7 +157,7 @@ def _of_backups(backups: Mapping[What, State]) -> Iterator[Metric]:
 
 
 def _resident() -> int:
-    """Bytes; where the system does not tell, the most there ever were."""
+    """Resident memory in bytes, or its peak on systems without /proc."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except OSError:

@@ -1,2 +1,2 @@
-"""Routes on jobs. Read `shown` (a job as it is told) first, then `looking`, `adding`, `one` and `many` (what is done to
-one job, or to all that match), `failures`, `relatives`, `live` (what happens, as it happens), `kinds`, `costs`."""
+"""Routes on jobs. Read `shown` (the models of a job) first, then `looking`, `adding`, `one` and `many` (changes to one
+job, or to all that match), `failures`, `relatives`, `live` (the event stream), `kinds`, `costs`."""

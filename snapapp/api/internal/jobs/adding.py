@@ -1,4 +1,4 @@
-"""POST /internal/jobs: adds one."""
+"""POST /internal/jobs: adds a job."""
 
 from typing import Annotated, Any, Self
 from uuid import UUID
@@ -45,7 +45,7 @@ _AGREEING: dict[str, Any] = {
 
 
 class NewJob(Sent):
-    """A job to be enqueued. `X-Request-Id` rides along into its row and its log lines."""
+    """A job to be enqueued. `X-Request-Id` is stored in its row and written with its log lines."""
 
     model_config = ConfigDict(json_schema_extra=_AGREEING)
 
@@ -53,36 +53,40 @@ class NewJob(Sent):
     payload: dict[str, Any] | None = Field(
         None, description="What the processor is given; at most 1 MiB as JSON.", examples=[{"name": "Ana"}]
     )
-    queue: Name | None = Field(None, description="Where it waits; else the queue that its kind declares.")
-    priority: Annotated[int, Field(ge=-1000, le=1000), Number] | None = Field(None, description="Higher first; else 0.")
-    delay_ms: Annotated[int, Field(ge=0, le=_LONGEST_DELAY), Number] | None = Field(
-        None, description="It may run so much later, by the database's clock."
+    queue: Name | None = Field(None, description="The queue; by default the one that its kind declares.")
+    priority: Annotated[int, Field(ge=-1000, le=1000), Number] | None = Field(
+        None, description="Higher runs first; default 0."
     )
-    run_at: Moment | None = Field(None, description="It may run from then on. Not together with `delayMs`.")
-    unique_key: Text | None = Field(None, description="Another job of its kind and tenant with this key keeps it out.")
-    unique_scope: Scope | None = Field(None, description="How long the key is held; else `live`. Needs a key.")
+    delay_ms: Annotated[int, Field(ge=0, le=_LONGEST_DELAY), Number] | None = Field(
+        None, description="How much later it may run, by the database's clock."
+    )
+    run_at: Moment | None = Field(None, description="From when on it may run. Not together with `delayMs`.")
+    unique_key: Text | None = Field(
+        None, description="While a job of its kind and tenant has this key, no second one is added."
+    )
+    unique_scope: Scope | None = Field(None, description="How long the key is held; default `live`. Needs a key.")
     unique_by: UniqueBy | None = Field(
-        None, description="`spec`: its work (kind, payload, tenant, snap) is its unique key. Not with `uniqueKey`."
+        None, description="`spec`: a hash of kind, payload, tenant and snap is the unique key. Not with `uniqueKey`."
     )
     on_conflict: OnConflict | None = Field(
         None,
-        description="What happens where the key is held: `existing` (or null) answers with its holder, `ignore` with "
-        "no job, `replace` changes the holder while it waits.",
+        description="What happens if the key is held: `existing` (or null) answers with the holder, `ignore` with no "
+        "job, `replace` changes the holder if it still waits.",
     )
     max_attempts: Annotated[int, Field(ge=1, le=1000), Number] | None = Field(
-        None, description="Attempts before it is a dead letter; else what its kind declares."
+        None, description="Attempts before it becomes a dead letter; by default what its kind declares."
     )
     timeout_ms: Annotated[int, Field(ge=1, le=_LONGEST_TIMEOUT), Number] | None = Field(
-        None, description="The longest that an attempt may run; else what its kind declares."
+        None, description="The time limit of an attempt; by default what its kind declares."
     )
     concurrency_key: Text | None = Field(None, description="A label: jobs with one key share the limits that name it.")
-    tenant: Label | None = Field(None, description="On whose behalf; else the house's own.")
+    tenant: Label | None = Field(None, description="The tenant it works for; by default none.")
     snap_id: UUID | None = Field(None, description="The snap it works for.")
     after: list[Annotated[int, Field(ge=1, le=HIGHEST_ID), Number]] | None = Field(
         None, description="Jobs that must complete before. Not with `onConflict: replace`.", max_length=10_000
     )
     on_parent_failure: OnParentFailure | None = Field(
-        None, description="Where one of these fails: `cancel` (or null) cancels this one, `run` runs it all the same."
+        None, description="If one of the `after` jobs fails: `cancel` (or null) cancels this one, `run` runs it anyway."
     )
 
     @model_validator(mode="after")
@@ -99,12 +103,12 @@ class NewJob(Sent):
 
 
 class Enqueued(Shown):
-    """What became of it."""
+    """The result of enqueueing."""
 
     id: int | None = Field(description="Null where `onConflict` is `ignore` and the key is held.", examples=[42])
     outcome: Arrival = Field(description="Whether a job was added, or the holder of its unique key was met.")
     kind_is_known: bool = Field(description="Whether a worker that is alive runs this kind.")
-    note: str | None = Field(description="What to know about it.", examples=[None])
+    note: str | None = Field(description="A remark, if there is one.", examples=[None])
 
 
 _HELD: dict[int | str, dict[str, Any]] = {

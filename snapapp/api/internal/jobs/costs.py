@@ -1,4 +1,4 @@
-"""/internal/costs: what attempts of each kind wait, take and need."""
+"""/internal/costs: waiting time, duration, processor time and memory of attempts, by kind."""
 
 from datetime import datetime
 
@@ -13,11 +13,11 @@ router = APIRouter(prefix="/internal/costs", tags=["jobs"])
 
 
 class KindCostLine(Shown):
-    """Of the newest 1,000 rows that were written down of a kind. Null: it was never measured."""
+    """The costs of a kind, from its newest 1,000 recorded rows. Null: never measured."""
 
     kind: str = Field(examples=["demo.crunch"])
-    attempts: int = Field(description="For how many attempts they stand.")
-    measured: int = Field(description="How many rows there were.")
+    attempts: int = Field(description="How many attempts the rows stand for.")
+    measured: int = Field(description="How many rows there are.")
     since: datetime = Field(description="When the oldest of them began.")
     wait_p50_ms: float | None
     wait_p95_ms: float | None
@@ -39,5 +39,5 @@ class KindCostList(Shown):
 
 @router.get("")
 def list_costs(db: Reading) -> KindCostList:
-    """Each kind in one line, in percentiles."""
+    """The costs of each kind, in percentiles."""
     return KindCostList(items=[KindCostLine.model_validate(each) for each in costs.of_kinds(db)])

@@ -1,4 +1,4 @@
-"""/internal/failures: dead letters by what went wrong, and what a person does about many of them, step by step."""
+"""/internal/failures: dead letters grouped by their error, and changes to many of them, step by step."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -16,7 +16,7 @@ from snapapp.jobs.rows.people import bulk, failures
 
 router = APIRouter(prefix="/internal/failures", tags=["jobs"], route_class=StrictRoute)
 
-_COMPLAINTS = 20  # refusals that a step explains
+_COMPLAINTS = 20  # refusals that an answer explains; others are only counted
 
 
 class GroupLine(Shown):
@@ -30,65 +30,68 @@ class GroupLine(Shown):
     last_hour: int
     first_at: datetime
     last_at: datetime
-    newest: int = Field(description="The id of one.")
+    newest: int = Field(description="The id of the newest.")
 
 
 class GroupList(Shown):
     items: list[GroupLine] = Field(description=f"The largest {failures.GROUPS}.")
     seen: int = Field(description="How many dead letters were looked at.")
-    more: bool = Field(description=f"There are older ones: only the newest {failures.NEWEST:,} are grouped.")
+    more: bool = Field(description=f"Whether there are older ones: only the newest {failures.NEWEST:,} are grouped.")
 
 
 @router.get("")
 def list_failures(db: Reading) -> GroupList:
-    """What failed, by kind and by the first line of the error."""
-    found = failures.groups(db)
-    return GroupList(items=[GroupLine.model_validate(each) for each in found.groups], seen=found.seen, more=found.more)
+    """Dead letters, grouped by kind and by the first line of the error."""
+    page = failures.groups(db)
+    return GroupList(items=[GroupLine.model_validate(each) for each in page.groups], seen=page.seen, more=page.more)
 
 
 class Stepping(Sent):
-    """The next piece of what is done to many dead letters. Ask with the `next` and `upTo` of each answer until `next`
-    is null; whoever stops asking has stopped it."""
+    """One step of a change to many dead letters. Repeat with the `next` and `upTo` of each answer until `next` is null;
+    to stop, send no further step."""
 
     action: Literal["retry", "discard"]
     filter: WhichFailed
-    preview: StrictBool | None = Field(None, description="Else true: count, and change nothing.")
+    preview: StrictBool | None = Field(None, description="True (the default): count, and change nothing.")
     after: Annotated[int, Field(ge=0, le=HIGHEST_ID), Number] | None = Field(
         None, description="`next` of the step before."
     )
     up_to: Annotated[int, Field(ge=0, le=HIGHEST_ID), Number] | None = Field(
-        None, description="Likewise; null: the newest dead letter. What fails later is left alone."
+        None,
+        description="`upTo` of the step before; null: the newest dead letter. Jobs that fail later are left alone.",
     )
-    run: UUID = Field(description="Yours to choose: all steps of one run are one line of the audit.")
-    reason: Text | None = Field(None, description="Of discard: it stands as each job's last error.")
+    run: UUID = Field(description="An id that you choose: all steps with one id are one line of the audit.")
+    reason: Text | None = Field(None, description="For `discard`: becomes each job's last error.")
 
 
 class Stepped(Shown):
-    """What the step did, or found."""
+    """The result of a step."""
 
     matching: int = Field(description="How many jobs matched.")
     seen: int = Field(description="How many dead letters it looked at.")
     done: int
-    refused: int = Field(description="How many had moved on meanwhile, or are held back by a unique key.")
-    refusals: list[Refusal] = Field(description=f"The first {_COMPLAINTS} of these, with the reason.")
-    next: int | None = Field(description="`after` of the next step; null: that was all.")
+    refused: int = Field(
+        description="How many were not changed: their status had changed, or another job holds their unique key."
+    )
+    refusals: list[Refusal] = Field(description=f"The first {_COMPLAINTS} refusals, with the reason.")
+    next: int | None = Field(description="`after` of the next step; null: this was the last.")
     up_to: int
 
 
 @router.post("/step")
 def step(db: Reading, wanted: Stepping, who: Who) -> Stepped:
-    """Counts, retries or discards the next of them, a hundred in a transaction."""
+    """Counts, retries or discards the next dead letters, a hundred in a transaction."""
     up_to = failures.newest(db) if wanted.up_to is None else wanted.up_to
     most = failures.WINDOW if wanted.preview is not False else failures.STEP
-    found = failures.step(db, wanted.filter.narrowed(Status.FAILED), after=wanted.after or 0, up_to=up_to, limit=most)
-    done, refused = bulk.Answers({}, {}) if wanted.preview is not False else _change(db, wanted, found.ids, who)
+    window = failures.step(db, wanted.filter.narrowed(Status.FAILED), after=wanted.after or 0, up_to=up_to, limit=most)
+    done, refused = bulk.Answers({}, {}) if wanted.preview is not False else _change(db, wanted, window.ids, who)
     return Stepped(
-        matching=len(found.ids),
-        seen=found.seen,
+        matching=len(window.ids),
+        seen=window.seen,
         done=len(done),
         refused=len(refused),
         refusals=[Refusal(id=job_id, why=why) for job_id, why in list(refused.items())[:_COMPLAINTS]],
-        next=found.last,
+        next=window.last,
         up_to=up_to,
     )
 

@@ -1,4 +1,4 @@
-"""/internal/kinds: what this process can run, and what it takes."""
+"""/internal/kinds: the kinds of jobs that this process can run, and their payloads."""
 
 from typing import Any
 
@@ -13,14 +13,14 @@ router = APIRouter(prefix="/internal/kinds", tags=["jobs"])
 
 
 class KindLine(Shown):
-    """A kind of job, as this process has it declared."""
+    """A kind of job that this process has declared."""
 
     kind: str = Field(examples=["mail.send"])
-    queue: str = Field(description="Where its jobs wait, unless something else is said.", examples=["default"])
+    queue: str = Field(description="The queue of its jobs, unless another is given.", examples=["default"])
     executor: str = Field(description="thread, async, process or command.", examples=["thread"])
     max_attempts: int | None = Field(description="null: the worker's default.")
-    timeout_ms: int | None = Field(description="Likewise.")
-    about: str | None = Field(description="The first line of what its function says of itself.")
+    timeout_ms: int | None = Field(description="Time limit of an attempt; null: the worker's default.")
+    about: str | None = Field(description="The first line of its function's docstring.")
     payload: dict[str, Any] | None = Field(description="The JSON schema of its payload; null: any object.")
 
 
@@ -30,5 +30,5 @@ class KindList(Shown):
 
 @router.get("")
 def list_kinds() -> KindList:
-    """Every kind that was declared here, in the order of their names."""
+    """Every kind that this process has declared, by name."""
     return KindList(items=[KindLine.model_validate(one) for one in kinds.known(registry.default)])

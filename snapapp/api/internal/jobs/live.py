@@ -1,5 +1,5 @@
-"""/internal/jobs/stream: the queue, live, as server-sent events. However many watch, one thread of this process looks
-at the database for all of them, and none when nobody does."""
+"""/internal/jobs/stream: the queue, live, as server-sent events. One thread of this process looks at the database for
+all clients, and only while there are clients."""
 
 import asyncio
 import logging
@@ -30,13 +30,13 @@ from snapapp.jobs.rows.people.views import LogEntry
 _log = logging.getLogger(__name__)
 
 STREAMS_MAX = 100
-PING_EVERY = 15.0  # seconds; proxies cut what is silent for a minute
-BUFFER = 1024 * 1024  # bytes that a slow client may lag behind
-SEND_WITHIN = 10.0  # seconds that a client may leave its end of the pipe full
+PING_EVERY = 15.0  # seconds; proxies cut a connection that is silent for a minute
+BUFFER = 1024 * 1024  # bytes that may wait for a slow client
+SEND_WITHIN = 10.0  # seconds that a client may take to receive one piece
 
 _PAGE = 50
 _LOOK_EVERY = 0.3  # seconds
-_REST = 9  # times as long as a look took: nobody who watches slows a busy database down by more than a tenth
+_REST = 9  # the pause after a look, in times its duration: watching takes at most a tenth of the database's time
 _AGAIN_EVERY = 1.0  # seconds, while the database is away
 _ANSWER_WITHIN = timedelta(seconds=5)
 
@@ -45,11 +45,11 @@ _NAMES = {What.CLAIMED: "job.active"} | {what: f"job.{what}" for what in What if
 router = APIRouter(prefix=PREFIX, tags=["jobs"])
 
 
-# --- what is told -----------------------------------------------------------------------------------------------
+# --- the events -----------------------------------------------------------------------------------------------
 
 
 class Snapshot(Shown):
-    """What a stream begins with, and begins again with after the database was away."""
+    """The first event of a stream, which is sent again after the database could not be reached."""
 
     items: list[JobLine] = Field(description="The newest jobs that match, newest first.")
     running: list[JobLine] = Field(description="Running jobs that are older than those.")
@@ -58,13 +58,13 @@ class Snapshot(Shown):
 
 
 class Said(LogLine):
-    """A line that a watched job said."""
+    """A log line of a watched job."""
 
     job_id: int
 
 
 def told(news: News) -> bytes:
-    """The events of one look."""
+    """The events for the changes that one look found."""
     parts = [event(_NAMES[change.what], _job(change)) for change in news.changes]
     parts += [event("job.log", _line(line.job_id, line.entry)) for line in news.lines]
     if news.skipped:
@@ -77,19 +77,19 @@ def event(name: str, data: str) -> bytes:
 
 
 class Voice(Protocol):
-    """How what was seen is told to those who watch."""
+    """Turns what a look found into events for clients."""
 
     def told(self, db: Db, news: News) -> bytes:
-        """The events of one look; empty where there is nothing to tell."""
+        """The events of one look; empty if there is nothing new."""
         ...
 
     def snapshot(self, db: Db, tail: Tail) -> bytes:
-        """What a newcomer is told first."""
+        """The first event for a new client."""
         ...
 
 
 class OfJobs:
-    """To whoever runs the house: jobs as they are."""
+    """The events for operators: jobs with all their fields."""
 
     def told(self, _db: Db, news: News) -> bytes:
         return told(news)
@@ -110,11 +110,11 @@ _AWAY = event("database.away", '{"message":"The database is away; the stream goe
 _BACK = event("database.back", "{}")
 
 
-# --- who watches ------------------------------------------------------------------------------------------------
+# --- the clients ------------------------------------------------------------------------------------------------
 
 
 class Reader:
-    """One client, and what it has not been sent yet. All of it is touched on the event loop's thread only."""
+    """A client, and the events that wait for it. Used on the event loop's thread only."""
 
     def __init__(self, interest: Interest) -> None:
         self.interest = interest
@@ -129,7 +129,7 @@ class Reader:
         is_behind = self._bytes > 0
         self._bytes += len(events)
         if is_behind and self._bytes > BUFFER:
-            self.end()  # it comes again, and begins with a snapshot
+            self.end()  # the client reconnects, and begins with a snapshot
         else:
             self._waiting.append(events)
             self._news.set()
@@ -157,19 +157,19 @@ class Reader:
 
 
 class Watcher:
-    """Looks at the database while somebody reads. One a process and voice, made by the first who asks."""
+    """Looks at the database while there are clients. One for each process and Voice, made for the first client."""
 
     def __init__(self, url: str, loop: asyncio.AbstractEventLoop, voice: Voice | None = None) -> None:
         self._loop = loop
         self._voice = voice or OfJobs()
         self._line = Line(lambda: _connect(url))
-        self._lock = threading.Lock()  # readers come on the loop's thread, and are looked for on ours
+        self._lock = threading.Lock()  # readers join on the event loop's thread and are read on ours
         self._readers: list[Reader] = []
         self._newcomers: set[Reader] = set()
         self._thread: threading.Thread | None = None
         self._has_come = threading.Event()
-        self._tails: dict[Interest, Tail] = {}  # these two are touched by our thread only
-        self._warned: set[Reader] = set()  # who knows that the database is away
+        self._tails: dict[Interest, Tail] = {}  # these two are used by our thread only
+        self._warned: set[Reader] = set()  # readers that were told that the database cannot be reached
 
     @property
     def is_full(self) -> bool:
@@ -200,7 +200,7 @@ class Watcher:
             self._has_come.set()
 
     def look(self) -> None:
-        """Tells everybody what changed since the last look, and those who came meanwhile what there is."""
+        """Sends the changes since the last look to all readers, and a snapshot to new ones."""
         with self._lock:
             readers, newcomers = list(self._readers), set(self._newcomers)
         try:
@@ -225,7 +225,8 @@ class Watcher:
             self._tell(fresh, self._voice.snapshot(db, tail))
 
     def _lose(self, error: psycopg.Error, readers: list[Reader]) -> None:
-        """When the database is back everybody gets a snapshot: what happened meanwhile is more than a look tells."""
+        """Handles a database that cannot be reached. All readers are treated as new, so they get a snapshot when it is
+        back: a look would not find all that happened meanwhile."""
         if not self._warned:
             _log.warning("The stream waits for the database: %s", " ".join(str(error).split()))
         self._tell([reader for reader in readers if reader not in self._warned], _AWAY)
@@ -237,7 +238,7 @@ class Watcher:
 
     def _tell(self, readers: Iterable[Reader], events: bytes) -> None:
         if present := list(readers):
-            with suppress(RuntimeError):  # the loop has ended, and everybody with it
+            with suppress(RuntimeError):  # the event loop has ended, and its clients with it
                 self._loop.call_soon_threadsafe(_hand_out, present, events)
 
     def _watch(self) -> None:
@@ -253,9 +254,9 @@ class Watcher:
 
     def _is_wanted(self) -> bool:
         with self._lock:
-            watched = {reader.interest for reader in self._readers}
-            self._tails = {interest: tail for interest, tail in self._tails.items() if interest in watched}
-            if watched:
+            interests = {reader.interest for reader in self._readers}
+            self._tails = {interest: tail for interest, tail in self._tails.items() if interest in interests}
+            if interests:
                 return True
             self._line.reset()
             self._warned = set()
@@ -280,13 +281,13 @@ def _hand_out(readers: list[Reader], events: bytes) -> None:
 
 
 def _snapshot(db: Db, tail: Tail) -> Snapshot:
-    """Read after the tail's look, so whatever it misses comes as a change."""
-    it = tail.interest
+    """The snapshot for an interest. It is read after the tail's look, so that whatever it misses comes as a change."""
+    interest = tail.interest
     running = [job for job in tail.jobs if job.status == "RUNNING"]
-    if it.ids:
+    if interest.ids:
         [(now,)] = run(db, "SELECT clock_timestamp()", {})
         return _shown(tail.jobs, [], None, now)
-    page = lists.jobs(db, Filter(kind=it.kind, queue=it.queue, tenant=it.tenant), limit=_PAGE)
+    page = lists.jobs(db, Filter(kind=interest.kind, queue=interest.queue, tenant=interest.tenant), limit=_PAGE)
     listed = {job.id for job in page.jobs}
     return _shown(page.jobs, [job for job in running if job.id not in listed][:_PAGE], page.before, page.now)
 
@@ -300,7 +301,8 @@ def _shown(items: list[views.JobSummary], running: list[views.JobSummary], rest:
 
 
 class EventStream(TimelyResponse):
-    """Ends when its reader is told to, when the client goes, and when the client does not take what it is sent."""
+    """The answer of a stream. It ends when its reader ends, when the client disconnects, or when the client reads too
+    slowly."""
 
     def __init__(self, watcher: Watcher, reader: Reader, leaving: asyncio.Event) -> None:
         headers = {"Content-Type": "text/event-stream; charset=utf-8"}
@@ -330,7 +332,7 @@ def _watcher(request: Request) -> Watcher:
 
 
 def described(events: str, example: str) -> dict[int | str, dict[str, Any]]:
-    """What the description of the API says of a stream."""
+    """The description of a stream for /openapi.json."""
     content = {"schema": {"type": "string"}, "example": example}
     return {200: {"description": f"Events without end: {events}", "content": {"text/event-stream": content}}}
 
@@ -361,8 +363,8 @@ async def stream(
         list[Id], Query(description="Only these jobs, and their log lines too. May be repeated.", max_length=IDS_MAX)
     ] = [],  # noqa: B006 - FastAPI copies it
 ) -> EventStream:
-    """The queue, live."""
-    # async: it lasts as long as the client wants
+    """The changes of jobs, live, as server-sent events."""
+    # async, because it lasts as long as the client is connected
     watcher, leaving = _watcher(request), request.app.state.departure.begun
     if watcher.is_full or leaving.is_set():
         refuse(leaving)

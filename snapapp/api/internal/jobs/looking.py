@@ -1,4 +1,4 @@
-"""GET /internal/jobs: lists, a job, what it said."""
+"""GET /internal/jobs: lists of jobs, one job, its log."""
 
 from datetime import datetime
 from typing import Annotated
@@ -50,12 +50,12 @@ async def _filter(
     kind: Annotated[Name | None, Query(description="Only jobs of this kind.", examples=["demo.hello"])] = None,
     queue: Annotated[Name | None, Query(description="Only jobs of this queue.", examples=["default"])] = None,
     tenant: Annotated[Label | None, Query(description="Only jobs of this tenant; empty: the house's own.")] = None,
-    error: Annotated[Name | None, Query(description="Only jobs whose last error has this in it.")] = None,
+    error: Annotated[Name | None, Query(description="Only jobs whose last error contains this text.")] = None,
     older_than_ms: Annotated[
-        SentAge | None, Query(alias="olderThanMs", description="Only jobs enqueued so long ago.")
+        SentAge | None, Query(alias="olderThanMs", description="Only jobs enqueued at least so long ago.")
     ] = None,
     work: Annotated[
-        Hash | None, Query(alias="hash", description="Only jobs of this work, or how its hash begins.")
+        Hash | None, Query(alias="hash", description="Only jobs whose `specHash` begins with this.")
     ] = None,
     error_line: Annotated[
         Text | None, Query(alias="errorLine", description="Only jobs whose last error has this first line, exactly.")
@@ -79,32 +79,32 @@ Limit = Annotated[PageSize, Query(description="How many at most.")]
 def list_jobs(
     db: Reading, which: Annotated[Filter, Depends(_filter)], before: Before = None, limit: Limit = 50
 ) -> JobList:
-    """Jobs page by page, newest first; quick however many there are."""
+    """Jobs page by page, newest first. A page is quick however many jobs there are."""
     page = lists.jobs(db, which, before=before, limit=limit)
     return JobList(items=lines(page.jobs), next=page.before, now=page.now)
 
 
 @router.get("/{job_id}", responses=NO_JOB)
 def show_job(db: Reading, job_id: JobId) -> JobPage:
-    """All that is known of a job, and why it is where it is."""
+    """Everything that is known of a job, and an explanation of its state."""
     job = views.job(db, job_id)
-    known = JobWhole.model_validate(job)
+    whole = JobWhole.model_validate(job)
     logs = views.logs(db, job_id, limit=_LOG_LINES)
-    counted = relatives.parents(db, job_id)
+    parents = relatives.parents(db, job_id)
     return JobPage(
-        **{name: getattr(known, name) for name in JobWhole.model_fields},
+        **{name: getattr(whole, name) for name in JobWhole.model_fields},
         explain=views.explain(db, job_id),
         waited_ms=_milliseconds(job.created_at, job.started_at),
         ran_ms=_milliseconds(job.started_at, job.finished_at),
         costs=[AttemptCost.model_validate(cost) for cost in costs.of_job(db, job_id)],
-        parents=Parents.model_validate(counted) if counted else None,
+        parents=Parents.model_validate(parents) if parents else None,
         logs=[LogLine.model_validate(line) for line in logs],
     )
 
 
 @router.get("/{job_id}/logs", responses=NO_JOB)
 def list_logs(db: Reading, job_id: JobId, before: Before = None, limit: Limit = 50) -> LogList:
-    """What a job said: the last lines, or those before the line `before`."""
+    """The log of a job: its last lines, or those before the line `before`."""
     lines = views.logs(db, job_id, before=before, limit=limit)
     if not lines:
         views.job(db, job_id)

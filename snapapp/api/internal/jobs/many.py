@@ -1,4 +1,4 @@
-"""POST /internal/jobs/bulk: what is done to all that match."""
+"""POST /internal/jobs/bulk: retries, cancels, discards or replays all jobs that match."""
 
 from collections.abc import Collection
 from typing import Annotated, Any, Literal, Self
@@ -58,20 +58,20 @@ _NARROWED_OR_ALL: dict[str, Any] = {
 
 
 class _Which(Sent):
-    """Which jobs. A field that is not known here is refused, because without it the filter would be wider."""
+    """A filter for jobs. An unknown field is refused, because ignoring it would make the filter wider."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra=_NARROWED_OR_ALL)
 
     kind: Name | None = Field(None, examples=["demo.fail"])
     queue: Name | None = None
     tenant: Label | None = Field(None, description="Empty: the house's own.")
-    error: Name | None = Field(None, description="Their last error has this in it, in upper or lower case.")
-    error_line: Text | None = Field(None, description="The first line of their last error, exactly.")
-    older_than_ms: Age | None = Field(None, description="Enqueued so long ago, or longer.")
-    hash: Hash | None = Field(None, description="Of their work (`specHash`), or how that begins.")
-    finished_from: Moment | None = Field(None, description="They ended then, or later.")
-    finished_until: Moment | None = Field(None, description="They ended before.")
-    all: StrictBool | None = Field(None, description="True says that nothing narrows it.")
+    error: Name | None = Field(None, description="Their last error contains this text, in any case.")
+    error_line: Text | None = Field(None, description="Their last error has exactly this first line.")
+    older_than_ms: Age | None = Field(None, description="They were enqueued at least so long ago.")
+    hash: Hash | None = Field(None, description="Their `specHash` begins with this.")
+    finished_from: Moment | None = Field(None, description="They ended at that time or later.")
+    finished_until: Moment | None = Field(None, description="They ended before that time.")
+    all: StrictBool | None = Field(None, description="True: all jobs are meant, without any other filter.")
 
     @model_validator(mode="after")
     def _says_what_it_means(self) -> Self:
@@ -94,29 +94,29 @@ class WhichFailed(_Which):
 
 class WhichOver(_Which):
     status: Literal[Status.COMPLETED, Status.FAILED, Status.CANCELLED] | None = Field(
-        None, description="Else COMPLETED."
+        None, description="Default COMPLETED."
     )
 
 
 class WhichEnded(_Which):
-    status: Literal[Status.FAILED, Status.CANCELLED] | None = Field(None, description="Else FAILED.")
+    status: Literal[Status.FAILED, Status.CANCELLED] | None = Field(None, description="Default FAILED.")
 
 
 class WhichLive(_Which):
     status: Literal[Status.PENDING, Status.RETRY_WAIT, Status.RUNNING] | None = Field(
-        None, description="Else those that wait: PENDING and RETRY_WAIT."
+        None, description="By default both that wait: PENDING and RETRY_WAIT."
     )
 
 
 class _Many(Sent):
-    preview: StrictBool | None = Field(None, description="Else true: count, show some, and change nothing.")
+    preview: StrictBool | None = Field(None, description="True (the default): count, show some, and change nothing.")
     limit: Annotated[int, Field(ge=1, le=10_000), Number] | None = Field(
-        None, description="How many jobs at most; else 1000.", examples=[1000]
+        None, description="How many jobs at most; default 1000.", examples=[1000]
     )
 
 
 class RetryMany(_Many):
-    """Runs jobs again, counting from zero. Nothing is done unless `preview` is false."""
+    """Runs jobs again, counting attempts from zero. Nothing is done unless `preview` is false."""
 
     action: Literal["retry"]
     filter: WhichEnded
@@ -130,7 +130,7 @@ class RetryMany(_Many):
 
 
 class CancelMany(_Many):
-    """Ends jobs that wait, asks those that run to stop. Nothing is done unless `preview` is false."""
+    """Cancels waiting jobs, and asks running ones to stop. Nothing is done unless `preview` is false."""
 
     action: Literal["cancel"]
     filter: WhichLive
@@ -144,11 +144,11 @@ class CancelMany(_Many):
 
 
 class DiscardMany(_Many):
-    """Gives up jobs that FAILED: they are CANCELLED then. Nothing is done unless `preview` is false."""
+    """Makes FAILED jobs CANCELLED, because nobody wants them any more. Nothing is done unless `preview` is false."""
 
     action: Literal["discard"]
     filter: WhichFailed
-    reason: Text = Field(description="For whoever wonders; it becomes their last error.", examples=["of no use"])
+    reason: Text = Field(description="Why; it becomes their last error.", examples=["of no use"])
 
     @property
     def which(self) -> Filter:
@@ -159,7 +159,7 @@ class DiscardMany(_Many):
 
 
 class ReplayMany(_Many):
-    """Runs copies of jobs that are over. Nothing is done unless `preview` is false."""
+    """Adds copies of finished jobs. Nothing is done unless `preview` is false."""
 
     action: Literal["replay"]
     filter: WhichOver
@@ -182,35 +182,37 @@ class Refusal(Shown):
 
 
 class BulkAnswer(Shown):
-    """What was done, or would be."""
+    """What was done, or in a preview would be done."""
 
     action: _Action
     preview: bool = Field(description="True: nothing was changed.")
     matching: int = Field(description="How many jobs match; never above the limit.")
     more: bool = Field(description="Whether others match, or may match, beyond the limit.")
-    sample: list[JobLine] = Field(description="In a preview, the newest of them.")
-    done: int = Field(description="For how many it was done.")
-    asked_to_stop: int = Field(description="How many of them run, and were asked to stop.")
-    refused: int = Field(description="How many had moved on meanwhile, or are held back by a unique key.")
-    refusals: list[Refusal] = Field(description="The first 100 of these, with the reason.")
+    sample: list[JobLine] = Field(description="In a preview, the newest jobs that match.")
+    done: int = Field(description="How many jobs were changed.")
+    asked_to_stop: int = Field(description="How many of these run, and were asked to stop.")
+    refused: int = Field(
+        description="How many were not changed: their status had changed, or another job holds their unique key."
+    )
+    refusals: list[Refusal] = Field(description="The first 100 refusals, with the reason.")
 
 
 @router.post("/bulk")
 def change_many(db: Reading, wanted: Annotated[_Change, Body(discriminator="action")], who: Who) -> BulkAnswer:
-    """Retries, cancels, discards or replays all that match, a hundred in a transaction. First as a preview: it counts,
-    shows some, and changes nothing."""
-    found = lists.matching(db, wanted.which, wanted.limit or 1000)
+    """Retries, cancels, discards or replays all jobs that match, a hundred in a transaction. By default it is a
+    preview, which counts, shows some, and changes nothing."""
+    matches = lists.matching(db, wanted.which, wanted.limit or 1000)
     if wanted.preview is not False:
-        sample = lines(views.lines(db, sorted(found.ids)[-_SAMPLE:]))
-        return _answer(wanted.action, found, None, sample)
-    said = {"reason": getattr(wanted, "reason", None)}
-    witness = witnessed(who, f"jobs.{wanted.action}", wanted.filter, uuid4(), **said)
-    return _answer(wanted.action, found, wanted.step(db, found.ids, witness), [])
+        sample = lines(views.lines(db, sorted(matches.ids)[-_SAMPLE:]))
+        return _answer(wanted.action, matches, None, sample)
+    details = {"reason": getattr(wanted, "reason", None)}
+    witness = witnessed(who, f"jobs.{wanted.action}", wanted.filter, uuid4(), **details)
+    return _answer(wanted.action, matches, wanted.step(db, matches.ids, witness), [])
 
 
-def witnessed(who: Actor, action: str, which: _Which, run: UUID, **said: str | None) -> bulk.Witness:
-    """Each page of what is done to many counts on in the audit's row of this run."""
-    detail = which.model_dump(mode="json", by_alias=True, exclude_none=True) | said
+def witnessed(who: Actor, action: str, which: _Which, run: UUID, **details: str | None) -> bulk.Witness:
+    """A function that records each page of a bulk change. All pages of a run are summed up in one row of the audit."""
+    detail = which.model_dump(mode="json", by_alias=True, exclude_none=True) | details
 
     def witness(db: Db, jobs: Collection[int]) -> None:
         audit.write(db, who, action, "jobs", jobs=len(jobs), detail=detail, run=run)
@@ -219,7 +221,7 @@ def witnessed(who: Actor, action: str, which: _Which, run: UUID, **said: str | N
 
 
 def discarded(reason: str | None) -> str:
-    """As the job's last error."""
+    """The last error of a discarded job."""
     return f"discarded: {reason}" if reason else "discarded"
 
 

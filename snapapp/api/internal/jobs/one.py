@@ -1,4 +1,4 @@
-"""POST /internal/jobs/{id}/…: what is done to one job."""
+"""POST /internal/jobs/{id}/…: changes to one job."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ router = APIRouter(prefix=PREFIX, tags=["jobs"], route_class=StrictRoute)
 
 @router.post("/{job_id}/retry", responses=NO_JOB | may_be(_409="It is not FAILED or CANCELLED, or its key is held."))
 def retry_job(db: Writing, job_id: JobId, who: Who) -> JobLine:
-    """Runs a FAILED or CANCELLED job again, counting from zero."""
+    """Runs a FAILED or CANCELLED job again, counting attempts from zero."""
     lifecycle.retry_by_person(db, job_id)
     audit.write(db, who, "job.retry", f"job {job_id}", jobs=1)
     return line(db, job_id)
@@ -31,7 +31,7 @@ def retry_job(db: Writing, job_id: JobId, who: Who) -> JobLine:
 
 @router.post("/{job_id}/replay", status_code=201, responses=NO_JOB)
 def replay_job(db: Writing, job_id: JobId, who: Who, response: Response) -> JobLine:
-    """Adds a copy of a job, in whatever state that is."""
+    """Adds a copy of a job, whatever state the job is in."""
     copy = lifecycle.replay(db, job_id)
     audit.write(db, who, "job.replay", f"job {job_id}", jobs=1, detail={"copy": copy})
     response.headers["Location"] = place(copy)
@@ -48,7 +48,7 @@ _ASKED: dict[int | str, dict[str, Any]] = {
     responses=NO_JOB | _ASKED | may_be(_409="It is over: there is nothing to cancel."),
 )
 def cancel_job(db: Writing, job_id: JobId, who: Who, response: Response) -> JobLine:
-    """Ends a job that waits at once; asks one that runs to stop."""
+    """Cancels a waiting job at once; asks a running one to stop."""
     status = lifecycle.cancel(db, job_id)
     audit.write(db, who, "job.cancel", f"job {job_id}", jobs=1)
     response.status_code = 202 if status is Status.RUNNING else 200
@@ -56,12 +56,12 @@ def cancel_job(db: Writing, job_id: JobId, who: Who, response: Response) -> JobL
 
 
 class Discarding(Sent):
-    reason: Text | None = Field(None, description="It stands as the job's last error.", examples=["a test"])
+    reason: Text | None = Field(None, description="It becomes the job's last error.", examples=["a test"])
 
 
 @router.post("/{job_id}/discard", responses=NO_JOB | may_be(_409="It runs, or it is over and not FAILED."))
 def discard_job(db: Writing, job_id: JobId, who: Who, wanted: Discarding | None = None) -> JobLine:
-    """Nobody wants it any more: a waiting job is cancelled, and a FAILED one is no dead letter any longer."""
+    """Gives up a job that nobody wants any more: it is cancelled, whether it waits or is FAILED."""
     reason = wanted.reason if wanted else None
     lifecycle.discard(db, job_id, discarded(reason))
     audit.write(db, who, "job.discard", f"job {job_id}", jobs=1, detail={"reason": reason})

@@ -18,11 +18,13 @@ class Relative(Shown):
     id: int
     kind: str | None = Field(description="Null: it was pruned.")
     status: Status | None
-    must_complete: bool = Field(description="The child is cancelled where this parent fails; else it runs anyway.")
+    must_complete: bool = Field(
+        description="Whether the child is cancelled if this parent fails; otherwise it runs anyway."
+    )
 
 
 class Family(Shown):
-    """Of each the 100 oldest."""
+    """The relatives of a job: the 100 oldest parents and the 100 oldest children."""
 
     parents: list[Relative]
     children: list[Relative]
@@ -30,11 +32,11 @@ class Family(Shown):
 
 @router.get("/{job_id}/family")
 def show_family(db: Reading, job_id: JobId) -> Family:
-    """The jobs it waits for, and those that wait for it."""
-    found = relatives.family(db, job_id)
+    """The jobs that a job waits for, and those that wait for it."""
+    relations = relatives.family(db, job_id)
     return Family(
-        parents=[Relative.model_validate(each) for each in found if each.is_parent],
-        children=[Relative.model_validate(each) for each in found if not each.is_parent],
+        parents=[Relative.model_validate(each) for each in relations if each.is_parent],
+        children=[Relative.model_validate(each) for each in relations if not each.is_parent],
     )
 
 
@@ -57,7 +59,7 @@ class Graph(Shown):
 
     nodes: list[NodeLine] = Field(description=f"By id; {relatives.NODES} at most, the nearest.")
     edges: list[EdgeLine]
-    more: bool = Field(description="There are others, which it leaves out.")
+    more: bool = Field(description="Whether there are further jobs, which are left out.")
 
 
 @router.get("/{job_id}/graph")

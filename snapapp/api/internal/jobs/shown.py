@@ -1,4 +1,4 @@
-"""A job as it is shown: as a line of a list, with every column, with all that is known of it."""
+"""The models of a job: as a line of a list, with every column, and with everything that is known of it."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -32,23 +32,23 @@ class JobLine(Shown):
     id: int = Field(examples=[42])
     kind: str = Field(description="Which processor runs it.", examples=["demo.hello"])
     queue: str = Field(examples=["default"])
-    tenant: str = Field(description="On whose behalf; empty: the house's own.", examples=[""])
+    tenant: str = Field(description="The tenant it works for; empty: none.", examples=[""])
     status: Status
     priority: int = Field(description="Higher first.", examples=[0])
     attempt_count: int = Field(description="Attempts begun.", examples=[1])
     max_attempts: int = Field(examples=[3])
-    suspect: bool = Field(description="It begins with nothing beside it: its worker died twice, or memory ran short.")
+    suspect: bool = Field(description="It must run alone, because its worker died twice or memory ran short.")
     cancel_requested_at: datetime | None
     claimed_by: str | None = Field(description="The worker that holds it.")
     progress: Json = Field(
         description="What its processor reported last.", examples=[{"percent": 40, "note": "frames"}]
     )
     last_error: str | None = Field(examples=["ValueError: no such file"])
-    next_retry_at: datetime = Field(description="When it may run, or might have.")
+    next_retry_at: datetime = Field(description="From when on it may, or could, run.")
     created_at: datetime
     started_at: datetime | None = Field(description="When its last attempt began to run.")
     finished_at: datetime | None
-    waits_for: int | None = Field(description="How many of its parents are not over; null: it has none.")
+    waits_for: int | None = Field(description="How many of its parents have not ended; null: it has none.")
 
 
 class JobWhole(JobLine):
@@ -59,38 +59,38 @@ class JobWhole(JobLine):
     errors: Json = Field(description="One entry for each failed attempt, the last 20.")
     snap_id: UUID | None
     gate: str = Field(
-        description="How it gets in: open (any worker takes it), held (a limit or a fair queue lets it in), later (the"
-        " same, not due yet), alone (a suspect) or after (its parents have to end first)."
+        description="What decides when it is claimed: open (any worker claims it), held (a limit or a fair queue), "
+        "later (the same, not due yet), alone (a suspect) or after (its parents must end first)."
     )
-    lane: str = Field(description="Its concurrency key, else its tenant, where a limit or a fair queue covers it.")
+    lane: str = Field(description="Its concurrency key, or else its tenant, if a limit or a fair queue covers it.")
     concurrency_key: str | None
     unique_key: str | None
     unique_scope: str | None
-    spec_hash: str | None = Field(description="Of its work, where it was enqueued with `uniqueBy: spec`.")
+    spec_hash: str | None = Field(description="A hash of its work, if it was enqueued with `uniqueBy: spec`.")
     timeout_ms: int | None = Field(description="Its own time limit; its kind's when null.")
     memory_mb: int | None = Field(description="Its own memory limit, since an attempt ran short; its kind's when null.")
-    interruptions: int = Field(description="How often a shutdown handed it back while it ran.")
-    losses: int = Field(description="How often its worker died while it ran, since it last ended by itself.")
+    interruptions: int = Field(description="How often a shutdown returned it to the queue while it ran.")
+    losses: int = Field(description="How often its worker died while it ran, since an attempt last ended by itself.")
     lease_seq: int = Field(description="The fence: raised by every change of status.")
     locked_at: datetime | None = Field(description="The last heartbeat of its holder.")
     lock_expires_at: datetime | None
     replay_of: int | None = Field(description="The job that this one repeats.")
-    has_children: bool = Field(description="Other jobs wait for it, or did.")
+    has_children: bool = Field(description="Whether other jobs wait, or waited, for it.")
     request_id: str | None = Field(description="The request that caused it.")
     traceparent: str | None = Field(description="Where in its trace it was enqueued, as W3C Trace Context writes it.")
 
 
 class Parents(Shown):
-    """How far the jobs are that a job waits for, or has waited for."""
+    """How many of a job's parents have ended, and how."""
 
     expected: int
     succeeded: int
-    failed: int = Field(description="Or cancelled.")
-    open: int = Field(description="Not over.")
+    failed: int = Field(description="Including cancelled ones.")
+    open: int = Field(description="Not ended yet.")
 
 
 class LogLine(Shown):
-    """A line that a job said."""
+    """A log line of a job."""
 
     id: int
     attempt: int
@@ -100,7 +100,7 @@ class LogLine(Shown):
 
 
 class AttemptCost(Shown):
-    """What an attempt waited, took and needed."""
+    """How long an attempt waited and ran, and what it needed."""
 
     attempt: int
     lease_seq: int
@@ -110,21 +110,21 @@ class AttemptCost(Shown):
     wall_ms: float = Field(description="How long it ran.")
     cpu_ms: float | None = Field(description="Processor time; null: not known, as for async.")
     peak_mb: float | None = Field(description="The most memory its process had; null where it had none of its own.")
-    stands_for: int = Field(description="Of so many quick attempts of its kind this one was written down.")
+    stands_for: int = Field(description="This record stands for so many quick attempts of its kind.")
 
 
 class JobPage(JobWhole):
-    """All that is known of a job."""
+    """Everything that is known of a job."""
 
     explain: str = Field(
-        description="Why it is where it is, and what comes next, in words.",
+        description="An explanation of its state, and what comes next.",
         examples=["It waits and is due since 3 s.\nNobody of its kind stands before it: it is next."],
     )
     waited_ms: float | None = Field(description="From when it was enqueued to the start of its last attempt.")
-    ran_ms: float | None = Field(description="How long its last attempt ran, where it has ended.")
-    costs: list[AttemptCost] = Field(description="What its last attempts cost, as far as they were written down.")
-    parents: Parents | None = Field(description="How far its parents are; null: it has none.")
-    logs: list[LogLine] = Field(description="The last 20 lines it said, in the order it said them.")
+    ran_ms: float | None = Field(description="How long its last attempt ran, if that has ended.")
+    costs: list[AttemptCost] = Field(description="The costs of its last attempts, as far as they were recorded.")
+    parents: Parents | None = Field(description="The state of its parents; null: it has none.")
+    logs: list[LogLine] = Field(description="The last 20 lines of its log, oldest first.")
 
 
 class JobList(Shown):
@@ -132,18 +132,18 @@ class JobList(Shown):
 
     items: list[JobLine]
     next: int | None = Field(
-        description="`before` of the next page; null: there is none. A page that is short, or empty, and has a `next` "
-        "looked through as many jobs as one call may.",
+        description="`before` of the next page; null: there is none. A page that is short or empty but has a `next` "
+        "reached the number of jobs that one call may read.",
         examples=[1234],
     )
-    now: datetime = Field(description="The database's time, to which all others compare.")
+    now: datetime = Field(description="The database's time, with which to compare the other times.")
 
 
 class LogList(Shown):
-    """Lines of a log, in the order they were said."""
+    """Lines of a log, oldest first."""
 
     items: list[LogLine]
-    next: int | None = Field(description="`before` of the lines said earlier; null: there are none.")
+    next: int | None = Field(description="`before` for the earlier lines; null: there are none.")
 
 
 def lines(jobs: Iterable[JobSummary]) -> list[JobLine]:

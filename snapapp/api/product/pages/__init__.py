@@ -1,3 +1,3 @@
-"""Pages that the server makes, so that they work without scripts: `language` says in which words, `page` for whom and
-with which headers, `moment` what is shown of each; at `sign_in` one says who one is, `gallery` finds moments,
-`operator` has two of them side by side and everything of one subject."""
+"""Pages that the server makes, so that they work without scripts. `language` has the words, `page` the tenant and the
+headers, `moment` how a moment is shown. The pages are `sign_in`, `gallery` (finds moments) and `operator` (compares two
+moments, and shows all of one subject)."""

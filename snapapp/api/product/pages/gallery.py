@@ -1,5 +1,5 @@
-"""The page at /snaps: every moment of the tenant, the one marked last first, narrowed by what stands in the address. A
-form without scripts puts it there, and plain links lead on."""
+"""The page at /snaps: the moments of the tenant, newest first, filtered by the parameters of the address. A form
+without scripts sets these; plain links lead to the next page."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -54,26 +54,26 @@ router = APIRouter(include_in_schema=False)
 def gallery(house: House, claim: Claimed, request: Request) -> Response:
     def page(own: TenantTransaction, t: Language) -> Response:
         asked = _asked(request.query_params)
-        found, wrong = _found(own, asked)
-        sides = [side_of(t, each) for each in lines_of(found.items, for_page(house, claim))] if found else []
-        start = found.offset if found else 0
+        page_found, mistakes = _page_or_mistakes(own, asked)
+        sides = [side_of(t, each) for each in lines_of(page_found.items, for_page(house, claim))] if page_found else []
+        start = page_found.offset if page_found else 0
         return shown(
             request,
             t,
             "gallery.html",
-            400 if wrong else 200,
+            400 if mistakes else 200,
             tenant=own.code,
             asked=asked,
             is_narrowed=bool(asked.keys() - {"lang"}),
             everything=_address({name: asked[name] for name in ("lang",) if name in asked}),
-            wrong=[_told(t, each) for each in wrong],
+            wrong=[_mistake_in_words(t, each) for each in mistakes],
             filters=list(_filters(t, asked)),
             states=_STATES,
             keys=_keys(own),
             sides=sides,
             start=start,
             newer=_address(asked, offset=max(0, start - AT_ONCE)) if start else None,
-            older=_address(asked, offset=start + AT_ONCE) if found and found.has_more else None,
+            older=_address(asked, offset=start + AT_ONCE) if page_found and page_found.has_more else None,
         )
 
     return answered(house, claim, request, page)
@@ -83,19 +83,19 @@ def gallery(house: House, claim: Claimed, request: Request) -> Response:
 
 
 def _asked(query: Mapping[str, str]) -> dict[str, str]:
-    """As it was typed; a field of the form that was left empty is not asked for."""
+    """The parameters of the address as they were typed, without empty ones."""
     given = {name: query.get(name, "").strip() for name in (*_LABELS, "offset", "lang")}
     return {name: text for name, text in given.items() if text and (name != "lang" or text in ("en", "pt"))}
 
 
 def _address(asked: Mapping[str, str], **changed: object) -> str:
-    left = {name: value for name, value in {**asked, **changed}.items() if value}
-    return f"/snaps?{urlencode(left)}" if left else "/snaps"
+    parameters = {name: value for name, value in {**asked, **changed}.items() if value}
+    return f"/snaps?{urlencode(parameters)}" if parameters else "/snaps"
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """One that is in force below the fold, and the page without it."""
+    """A filter in force, of those that the page folds away, and the address of the page without it."""
 
     label: str
     value: str
@@ -104,19 +104,19 @@ class Filter:
 
 def _filters(t: Language, asked: Mapping[str, str]) -> Iterator[Filter]:
     for names in _FOLDED:
-        given = [name for name in names if name in asked]
-        if not given:
+        set_names = [name for name in names if name in asked]
+        if not set_names:
             continue
-        label, value = t(_LABELS[given[0]]), asked[given[0]]
-        if given[0] == "status":
+        label, value = t(_LABELS[set_names[0]]), asked[set_names[0]]
+        if set_names[0] == "status":
             value = t(next((words for state, words in _STATES.items() if state == value), value))
-        if given[0] in _OF_FIELD:
-            value = " ".join([value, *(f"{t(_LABELS[name])} {asked[name]}" for name in given[1:])])
+        if set_names[0] in _OF_FIELD:
+            value = " ".join([value, *(f"{t(_LABELS[name])} {asked[name]}" for name in set_names[1:])])
         yield Filter(label, value, _address(asked, **dict.fromkeys(names), offset=None))
 
 
 def _keys(own: TenantTransaction) -> list[str]:
-    """What may be asked for: the fields of the templates. The id has a filter of its own."""
+    """The attributes to filter by: the fields of the templates, without the id, which has its own filter."""
     fields = (field.key for each in templates.every(own.db, own.code) for field in each.fields)
     return [key for key in dict.fromkeys(fields) if key != "id"]
 
@@ -124,8 +124,8 @@ def _keys(own: TenantTransaction) -> list[str]:
 # --- what is found ----------------------------------------------------------------------------------------------
 
 
-def _found(own: TenantTransaction, asked: Mapping[str, str]) -> tuple[Page[Snap] | None, tuple[str, ...]]:
-    """The page, or what is wrong with the question, as `field: reason`."""
+def _page_or_mistakes(own: TenantTransaction, asked: Mapping[str, str]) -> tuple[Page[Snap] | None, tuple[str, ...]]:
+    """A page of snaps, or None and what is wrong with the parameters, as `field: reason`."""
     try:
         return _search(own, asked), ()
     except Invalid as error:
@@ -133,7 +133,7 @@ def _found(own: TenantTransaction, asked: Mapping[str, str]) -> tuple[Page[Snap]
 
 
 def _search(own: TenantTransaction, asked: Mapping[str, str]) -> Page[Snap]:
-    """Raises Invalid."""
+    """The snaps that match the parameters. Raises Invalid."""
     nickname, since, until = asked.get("nickname"), _day("from", asked), _day("to", asked, days_on=1)
     when: dict[str, Any] = {"status": _status(asked.get("status")), "since": since, "until": until}
     window = Window(_offset(asked.get("offset", "0")), AT_ONCE)
@@ -157,13 +157,14 @@ def _search(own: TenantTransaction, asked: Mapping[str, str]) -> Page[Snap]:
 
 def _zone(name: str | None) -> tzinfo:
     try:
-        return ZoneInfo(name) if name else UTC  # which needs no files of the system's
+        return ZoneInfo(name) if name else UTC  # UTC needs no time zone files
     except (ValueError, OSError, LookupError):
         raise Invalid("zone: is no time zone") from None
 
 
 def _day(name: str, asked: Mapping[str, str], *, days_on: int = 0) -> datetime | None:
-    """When it begins, or one after it, where whoever asks is; where no script says, in UTC."""
+    """When the given day, or the day `days_on` later, begins in the reader's time zone, which a script sends; without
+    it in UTC."""
     if name not in asked:
         return None
     zone = _zone(asked.get("zone"))
@@ -196,14 +197,14 @@ def _offset(given: str) -> int:
     return int(given)
 
 
-def _told(t: Language, flaw: str) -> str:
+def _mistake_in_words(t: Language, flaw: str) -> str:
     name, _, reason = flaw.partition(": ")
     return f"{t(_LABELS.get(name, name))}: {_reason(t, reason)}" if reason else t(flaw)
 
 
 def _reason(t: Language, reason: str) -> str:
-    """The catalogue has it without its numbers."""
-    said = t(_NUMBER.sub("{}", reason))
+    """The reason in the page's language. The catalogue has reasons with `{}` in place of numbers."""
+    translated = t(_NUMBER.sub("{}", reason))
     for number in _NUMBER.findall(reason):
-        said = said.replace("{}", number, 1)
-    return said
+        translated = translated.replace("{}", number, 1)
+    return translated

@@ -1,4 +1,4 @@
-"""The languages of pages that the server makes, and in which of them one is asked for."""
+"""The languages of the pages that the server makes, and the choice between them."""
 
 import json
 import re
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from fastapi import Request
 
-COOKIE = "language"  # what somebody chose on a page of ours; words.js keeps it
-NAMES = {  # of the fields that the first templates have
+COOKIE = "language"  # holds the language that was chosen on a page; words.js sets it
+NAMES = {  # English labels of the fields of the first templates
     "observacoes": "Notes",
     "brinco": "Ear tag",
     "raca": "Breed",
@@ -24,7 +24,7 @@ NAMES = {  # of the fields that the first templates have
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """Called with the English words, it says them."""
+    """A language. Called with an English text, it returns the translation."""
 
     code: str
     locale: str
@@ -39,7 +39,7 @@ class Language:
         return f"{moment.astimezone(UTC):{self.date}} UTC"
 
     def clock(self, seconds: float) -> str:
-        """A place in a video, as its player has it."""
+        """A position in a video, as players show it."""
         hundredths = round(seconds * 100)
         return f"{hundredths // 6000}:{hundredths % 6000 / 100:05.2f}".replace(".", self.point)
 
@@ -54,23 +54,23 @@ PORTUGUESE = Language("pt", "pt-BR", _WORDS, "%d/%m/%Y, %H:%M:%S", ",")
 
 
 def language_of(request: Request, *, chosen: str | None = None) -> Language:
-    """As the page was asked for, or as somebody chose before, or as the browser is set: of the two, the one that it
-    names with more weight."""
+    """The language of an answer: from `?lang=`, or chosen before, or from Accept-Language, where the one with more
+    weight wins."""
     asked = request.query_params.get("lang") or chosen
     if asked not in ("en", "pt"):
-        said = weights(request.headers.get("Accept-Language", ""))
-        ours = [name for name in said if name[:2] in ("pt", "en")]
-        asked = max(ours, key=lambda name: said[name], default="en")[:2]
+        accepted = weights(request.headers.get("Accept-Language", ""))
+        ours = [name for name in accepted if name[:2] in ("pt", "en")]
+        asked = max(ours, key=lambda name: accepted[name], default="en")[:2]
     return PORTUGUESE if asked == "pt" else ENGLISH
 
 
 def weights(header: str) -> dict[str, float]:
-    """`text/html, */*;q=0.8`: what is taken, and how gladly."""
+    """The values of a header such as `text/html, */*;q=0.8`, with their weights."""
     return {
         name.strip().lower(): _weight(rest) for name, _, rest in (each.partition(";") for each in header.split(","))
     }
 
 
 def _weight(parameters: str) -> float:
-    found = re.search(r"(?:^|;)\s*q=([01](?:\.[0-9]{1,3})?)\s*(?:;|$)", parameters)
-    return float(found[1]) if found else 1.0
+    match = re.search(r"(?:^|;)\s*q=([01](?:\.[0-9]{1,3})?)\s*(?:;|$)", parameters)
+    return float(match[1]) if match else 1.0

@@ -1,4 +1,4 @@
-"""A moment as the pages of the server show it: what it is called, what is said of it, and its picture."""
+"""A moment as the server's pages show it: its name, its attributes and its picture."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ class Side:
     """A moment, as a page shows it."""
 
     id: UUID
-    name: str | None  # None: nobody has said
+    name: str | None  # None: not named yet
     snap: SnapLine
     facts: str
     picture: str | None
-    clock: str  # where in the video
+    clock: str  # its position in the video
     state: str
 
 
@@ -31,7 +31,7 @@ def side_of(t: Language, snap: SnapLine) -> Side:
 
 
 def _state(t: Language, snap: SnapLine) -> str:
-    """In a list nobody knows more of one that is not finished: its job is not read."""
+    """The state in words. A moment that is not finished is "queued", because lists do not read the job."""
     if snap.status is not SnapStatus.COMPLETED:
         return t("failed") if snap.status is SnapStatus.FAILED else t("queued")
     frames = t("1 frame") if snap.frame_count == 1 else f"{snap.frame_count} {t('frames')}"
@@ -39,7 +39,7 @@ def _state(t: Language, snap: SnapLine) -> str:
 
 
 def said_of(t: Language, snap: SnapLine) -> Iterator[tuple[str, str, float | None]]:
-    """The attributes: what each is called, its value in words, and as a number where it is one."""
+    """The attributes that have a value: the label, the value as a text, and as a number if it is one."""
     for each in snap.subject.attributes:
         number = each.number_value
         value = (each.string_value or "") if number is None else t.number(number)

@@ -1,4 +1,4 @@
-"""The operator's pages that need no scripts: two moments side by side, and everything of one subject along time."""
+"""Pages for operators that work without scripts: two moments side by side, and all moments of one subject."""
 
 import re
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ router = APIRouter(include_in_schema=False)
 @router.get("/snaps/compare", response_class=HTMLResponse)
 @router.head("/snaps/compare")
 def compare(house: House, claim: Claimed, request: Request, a: str = "", b: str = "") -> Response:
-    """Two moments: their clips, which a script plays together, and what is said of each."""
+    """The page that compares two moments: their clips, which a script plays together, and their attributes."""
 
     def page(own: TenantTransaction, t: Language) -> Response:
         places = for_page(house, claim)
@@ -44,14 +44,14 @@ def compare(house: House, claim: Claimed, request: Request, a: str = "", b: str 
 @router.get("/snaps/subject", response_class=HTMLResponse)
 @router.head("/snaps/subject")
 def subject(house: House, claim: Claimed, request: Request, id: str = "", offset: str = "0") -> Response:  # noqa: A002
-    """Every moment of one subject, the one filmed last first."""
+    """The page with every moment of one subject, the one filmed last first."""
 
     def page(own: TenantTransaction, t: Language) -> Response:
         start = int(offset) if re.fullmatch("[0-9]{1,7}", offset) else 0
-        # one more than is shown: each leads to the one before it
+        # one more than is shown, because each entry links to the moment before it
         window = Window(start, AT_ONCE + 1, sort_by="dataFilmagem")
-        found = search.by_subject(own.db, own.code, Criteria(subject_id=id), window).items
-        sides = [side_of(t, each) for each in lines_of(found, for_page(house, claim))]
+        moments = search.by_subject(own.db, own.code, Criteria(subject_id=id), window).items
+        sides = [side_of(t, each) for each in lines_of(moments, for_page(house, claim))]
         entries = [(side, sides[place + 1] if place + 1 < len(sides) else None) for place, side in enumerate(sides)]
         older = here(id=id, offset=start + AT_ONCE) if len(sides) > AT_ONCE else None
         newer = here(id=id, offset=max(0, start - AT_ONCE)) if start else None
@@ -72,7 +72,7 @@ def _id(given: str) -> UUID:
 
 
 def _rows(t: Language, one: SnapLine, other: SnapLine) -> Iterator[dict[str, Any]]:
-    """What is said of either, and by how much they differ where that is a number."""
+    """The attributes of both moments, and the difference of those that are numbers."""
     left = {label: (value, number) for label, value, number in said_of(t, one)}
     right = {label: (value, number) for label, value, number in said_of(t, other)}
     yield {
@@ -98,5 +98,5 @@ def _days(t: Language, one: datetime | None, other: datetime | None) -> str:
 
 
 def _rate(both: list[SnapLine]) -> float:
-    """Frames a second, of the quicker one."""
+    """Frames a second, of the video with more of them."""
     return max((each.video_probe.source_fps or 0.0 for each in both if each.video_probe), default=0.0) or 25.0

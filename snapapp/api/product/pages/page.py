@@ -1,4 +1,4 @@
-"""A page that the server makes: for whom, in which language, and with which headers it is answered."""
+"""Answers with a page that the server makes: finds the tenant and the language, and sets the headers."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +27,8 @@ _PAGES = Environment(
 def answered(
     house: Monolith, claim: Claim, request: Request, page: Callable[[TenantTransaction, Language], Response]
 ) -> Response:
-    """Whoever is nobody signs in first; what is not there, or not theirs, is said in words."""
+    """Answers with the tenant's page. Without a tenant it redirects to the sign-in; for a thing that is missing, or
+    another tenant's, it shows a page that says so."""
     t = language_of(request, chosen=request.cookies.get(COOKIE))
     try:
         with begun(house, claim) as own:
@@ -51,7 +52,7 @@ def shown(request: Request, t: Language, template: str, status: int = 200, **val
     others = [(name, value) for name, value in request.query_params.multi_items() if name != "lang"]
     languages = [(code, here(**dict(others), lang=code)) for code in ("en", "pt")]
     page = _PAGES.get_template(template).render(t=t, languages=languages, **values)
-    # files that the old service made may lie elsewhere
+    # files of the old service may be on other servers
     sources = "'self' https:" if 'src="https://' in page else "'self'"
     forms = "'self'" if "<form" in page else "'none'"
     policy = (
@@ -65,7 +66,7 @@ def shown(request: Request, t: Language, template: str, status: int = 200, **val
         "Referrer-Policy": "same-origin",
         "X-Content-Type-Options": "nosniff",
         "Vary": "Accept-Language, Cookie",
-        "Cache-Control": "private, no-store",  # not even by going back is it shown to whoever signs in next
+        "Cache-Control": "private, no-store",  # so that the back button shows nothing to the next person who signs in
         "X-Robots-Tag": "noindex, nofollow",
     }
     return HTMLResponse(page, status, headers)

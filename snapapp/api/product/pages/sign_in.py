@@ -1,4 +1,4 @@
-"""The page at /sign-in: a form that works without scripts, and leads back to the page that somebody wanted to see."""
+"""The page at /sign-in: a form that works without scripts, and leads back to the page that was asked for."""
 
 import re
 from typing import Annotated
@@ -14,7 +14,7 @@ from snapapp.api.product.sessions import remember
 from snapapp.domain import tenants
 from snapapp.errors import Unauthorized
 
-_OURS = re.compile(r"/snaps(?:[/?][\x21-\x7e]*)?")  # the pages that lead here; another site's address is none of them
+_OURS = re.compile(r"/snaps(?:[/?][\x21-\x7e]*)?")  # pages that redirect here; never the address of another site
 
 router = APIRouter(include_in_schema=False)
 
@@ -22,7 +22,7 @@ router = APIRouter(include_in_schema=False)
 @router.get("/sign-in", response_class=HTMLResponse)
 @router.head("/sign-in")
 def ask(request: Request, next: str = "") -> Response:  # noqa: A002 - as in the address
-    return _asked(request, next)
+    return _form(request, next)
 
 
 @router.post("/sign-in", response_class=HTMLResponse)
@@ -34,17 +34,17 @@ def sign_in(
     token: Annotated[str, Form()] = "",
     next: Annotated[str, Form()] = "",  # noqa: A002
 ) -> Response:
-    """As `POST /v2/session`, for a form: nothing of it is done for a page of another site."""
+    """`POST /v2/session` for a form. Requests from pages of other sites are refused."""
     try:
         tenant = tenants.by_token(db, token.strip())
     except Unauthorized:
-        return _asked(request, next, is_wrong=True)
+        return _form(request, next, is_wrong=True)
     answer = RedirectResponse(_place(next), 303)
     remember(answer, request, house, tenant)
     return answer
 
 
-def _asked(request: Request, wanted: str, *, is_wrong: bool = False) -> Response:
+def _form(request: Request, wanted: str, *, is_wrong: bool = False) -> Response:
     t = language_of(request, chosen=request.cookies.get(COOKIE))
     return shown(request, t, "sign_in.html", 401 if is_wrong else 200, wanted=_place(wanted), is_wrong=is_wrong)
 

@@ -1,2 +1,3 @@
-"""Routes on videos: `videos` (listed, shown, played, removed), `uploads` and `resumable_uploads` (how bytes come in; in
-parts: `upload_pieces`), `remote_videos` (added by address) and `remote_playback` (played from where they are)."""
+"""Routes on videos: `videos` (lists, shows, plays and removes them), `uploads` and `resumable_uploads` (receive them,
+the latter in parts, with `upload_pieces`), `remote_videos` (adds them by address) and `remote_playback` (plays remote
+ones)."""

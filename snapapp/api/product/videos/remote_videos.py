@@ -1,4 +1,4 @@
-"""POST /v2/videos/remote: a video on somebody else's server is looked at there, and known here from then on."""
+"""POST /v2/videos/remote: adds a video on another server, after looking at its first bytes there."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -25,12 +25,12 @@ from snapapp.sources import Limits, SourceRefused, SourceUnavailable, beginning
 
 router = APIRouter(prefix="/v2/videos/remote", tags=["videos"], route_class=StrictRoute)
 
-_BEGINNING = 1024  # bytes: they say whether it is a video at all
-_WITHIN = timedelta(seconds=15)  # somebody waits for the answer, and playback for the thread
+_BEGINNING = 1024  # bytes, by which `looks_like_a_video` decides
+_WITHIN = timedelta(seconds=15)  # short, because a person waits for the answer and playback for the thread
 
 
 class RemoteVideo(Meant):
-    """Where it lies."""
+    """The address of a remote video."""
 
     video_url: Annotated[VideoUrl, Said]
 
@@ -38,7 +38,7 @@ class RemoteVideo(Meant):
 @router.post(
     "",
     responses=may_be(
-        _400="The address cannot be fetched, or what lies there is no video; the message says why.",
+        _400="The address cannot be fetched, or has no video; the message says why.",
         _502="The other server does not answer as it should; the message says how.",
         _503="Too many videos of the tenant are being fetched.",
         _507="The disk is nearly full: no new work is taken.",
@@ -47,22 +47,21 @@ class RemoteVideo(Meant):
 async def name_video(
     house: House, claim: Claimed, begin: Begins, playback: Played, wanted: RemoteVideo, request_id: RequestId
 ) -> VideoShown:
-    """Takes its address, not its bytes. What it holds is found out by a job; the same address sent twice is known
-    once."""
+    """Adds a video by its address, without copying it. A job probes it. The same address sent twice is one video."""
     refuse_without_room(house)
-    # async: the other server sets the pace, and has threads of its own
+    # async, because the remote server may be slow; remote videos have threads of their own
     threads = playback.of(await run_in_threadpool(code_of, house, claim))
     if threads.is_full:
         raise too_many()
     try:
-        found = await threads.run(_beginning, house, wanted.video_url, within=BEGIN_WITHIN)
+        first_bytes = await threads.run(_beginning, house, wanted.video_url, within=BEGIN_WITHIN)
     except TimeoutError:
         raise too_many() from None
     except SourceRefused as error:
         raise HTTPException(400, str(error)) from None
     except SourceUnavailable as error:
         raise HTTPException(502, str(error)) from None
-    if not looks_like_a_video(found):
+    if not looks_like_a_video(first_bytes):
         raise HTTPException(400, NO_VIDEO)
     return VideoShown.of(await run_in_threadpool(videos.name, begin, QUEUE, wanted.video_url, request_id))
 

@@ -1,5 +1,5 @@
-"""/v2/uploads: the tus protocol 1.0 with creation, termination, expiration and checksum. A file comes in as many parts
-as the line breaks it into; when the last byte is there it is a video, as if it had come to /v2/videos in one piece."""
+"""/v2/uploads: the tus protocol 1.0 with creation, termination, expiration and checksum. A file may come in several
+parts over broken connections. With the last byte it becomes a video, as if it had been sent to /v2/videos at once."""
 
 import base64
 import binascii
@@ -37,7 +37,7 @@ _PAIR = re.compile(r"[!-+\-.-~]+( [A-Za-z0-9+/]*={0,2})?")
 
 
 class _Tus(APIRoute):
-    """Says the protocol's version with each answer, and insists that the client means the same one."""
+    """A route that adds the protocol's version to each answer, and the protocol's headers to each error."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -67,20 +67,20 @@ def _code(house: House, claim: Claimed) -> str:
     return code_of(house, claim)
 
 
-Code = Annotated[str, Depends(_code)]  # of the tenant
+Code = Annotated[str, Depends(_code)]  # the tenant's
 UploadId = Annotated[UUID, Path(description="The upload's id, which will be the video's.")]
 router = APIRouter(prefix="/v2/uploads", tags=["videos"], route_class=_Tus)
 
 
 class UploadShown(Shown):
-    """An upload that comes in parts."""
+    """A resumable upload."""
 
     upload_id: UUID
     file_name: str | None = Field(examples=["brete-7.mp4"])
     size_bytes: int = Field(examples=[7340032])
-    offset: int = Field(description="So many bytes of it are here.", examples=[1048576])
-    expires: datetime = Field(description="Until then the next byte must come.")
-    video_id: UUID | None = Field(description="What it became, once all of it was here.")
+    offset: int = Field(description="How many bytes have been received.", examples=[1048576])
+    expires: datetime = Field(description="The upload expires then, unless further bytes come.")
+    video_id: UUID | None = Field(description="The video that it became, once it was complete.")
 
 
 def _header(name: str, description: str, example: str, *, required: bool = True, pattern: str = "") -> dict[str, Any]:
@@ -92,13 +92,13 @@ _VERSION = _header("Tus-Resumable", "The protocol's version.", VERSION, pattern=
 _REFUSALS = may_be(
     _400="A header of the protocol is missing or makes no sense, or the file is no video.",
     _412="Another version of the protocol.",
-    _413="It is larger than `SNAPAPP_UPLOAD_MAX_MB`, or than it was said to be.",
+    _413="It is larger than `SNAPAPP_UPLOAD_MAX_MB`, or than was announced.",
     _507="The disk is nearly full, or the tenant's storage is used up.",
 )
 _GONE = may_be(
     _404="The tenant has no such upload.",
     _410="No byte of it came for a day.",
-    _423="Somebody else sends bytes of it at this moment.",
+    _423="Another request is sending bytes of it.",
 )
 _BEGIN = {
     "parameters": [
@@ -120,7 +120,7 @@ _APPEND = {
     },
     "parameters": [
         _VERSION,
-        _header("Upload-Offset", "So many bytes are there already.", "1048576", pattern="^[0-9]{1,15}$"),
+        _header("Upload-Offset", "How many bytes the server has already.", "1048576", pattern="^[0-9]{1,15}$"),
         _header("Upload-Checksum", "`sha1` or `sha256` of this body, in base64.", "sha1 AAAA", required=False),
     ],
 }
@@ -128,35 +128,35 @@ _APPEND = {
 
 @router.options("", include_in_schema=False)
 async def show_protocol(house: House) -> Response:
-    """What a client may ask for."""
-    said = {
+    """The protocol's version and extensions that the server supports."""
+    headers = {
         "Tus-Version": VERSION,
         "Tus-Extension": "creation,termination,expiration,checksum",
         "Tus-Max-Size": str(house.settings.upload_max_mb * uploads.MB),
         "Tus-Checksum-Algorithm": ",".join(DIGESTS),
     }
-    return Response(status_code=204, headers=said)
+    return Response(status_code=204, headers=headers)
 
 
 @router.post("", status_code=201, responses=_REFUSALS | may_be(_429="Too many are unfinished."), openapi_extra=_BEGIN)
 def begin_upload(house: House, begin: Begins, request: Request, response: Response) -> UploadShown:
-    """Announces a file that will come in parts: `Location` says where to. By the tus protocol, of which clients exist
-    in most languages."""
-    code, announced = _announced(house, begin, request)
+    """Begins a resumable upload by the tus protocol, for which there are clients in most languages. `Location` is the
+    address for its bytes."""
+    code, announced = _announcement_of(house, begin, request)
     upload_id = uuid4()
     with begin() as transaction, transaction.as_tenant() as db:
         waiting = house.storage.resumable.unfinished(code)
         if len(waiting) >= _UNFINISHED_MAX:
             raise HTTPException(429, f"{len(waiting)} uploads are unfinished: finish or end some of them first")
         most = house.settings.tenant_storage_max_mb
-        storage_use.take_turns(db, code, most)  # of two that fit one by one, the second sees the first
+        storage_use.take_turns(db, code, most)  # of two uploads that fit one by one, the second must see the first
         storage_use.require(db, code, most, announced.length + sum(each.announced.length for each in waiting))
         state = house.storage.resumable.begin(code, upload_id, announced)
-    response.headers.update(_said(state) | {"Location": f"{router.prefix}/{upload_id}"})
+    response.headers.update(_protocol_headers(state) | {"Location": f"{router.prefix}/{upload_id}"})
     return _shown(upload_id, state)
 
 
-def _announced(house: Monolith, begin: Begin, request: Request) -> tuple[str, Announced]:
+def _announcement_of(house: Monolith, begin: Begin, request: Request) -> tuple[str, Announced]:
     with begin() as transaction:
         code = transaction.code
     _same_version(request)
@@ -165,58 +165,58 @@ def _announced(house: Monolith, begin: Begin, request: Request) -> tuple[str, An
         raise HTTPException(400, "The upload is empty")
     if length > house.settings.upload_max_mb * uploads.MB:
         raise UploadTooLarge(house.settings.upload_max_mb * uploads.MB)
-    # pair by pair: one pattern for all of them tries 2^n ways where blanks may belong to either side of a comma
+    # pair by pair, because one pattern for the whole header could try 2^n ways of dividing its blanks
     make_sense = not metadata or all(_PAIR.fullmatch(pair.strip(" ")) for pair in metadata.split(","))
     if len(metadata) > _METADATA_MAX or not make_sense:
         raise HTTPException(400, "Upload-Metadata makes no sense: pairs of a key and its base64")
-    return code, Announced(length, _named(metadata), metadata)
+    return code, Announced(length, _file_name_in(metadata), metadata)
 
 
-def _named(metadata: str) -> str | None:
+def _file_name_in(metadata: str) -> str | None:
     pairs = [pair.split() for pair in metadata.split(",")]
-    given = next((pair[1] for pair in pairs if len(pair) == 2 and pair[0] == "filename"), "")
+    encoded = next((pair[1] for pair in pairs if len(pair) == 2 and pair[0] == "filename"), "")
     try:
-        return file_name(base64.b64decode(given, validate=True).decode("utf-8", "replace"))
+        return file_name(base64.b64decode(encoded, validate=True).decode("utf-8", "replace"))
     except binascii.Error:
         raise HTTPException(400, "Upload-Metadata makes no sense: pairs of a key and its base64") from None
 
 
 def _number(request: Request, name: str) -> int:
-    given = request.headers.get(name, "")
-    if not re.fullmatch("[0-9]{1,15}", given):
+    text = request.headers.get(name, "")
+    if not re.fullmatch("[0-9]{1,15}", text):
         raise HTTPException(400, f"{name} is missing, or no number of bytes")
-    return int(given)
+    return int(text)
 
 
 @router.get("/{upload_id}", responses=_GONE | _REFUSALS)
 def show_upload(
     house: House, begin: Begins, code: Code, upload_id: UploadId, request: Request, request_id: RequestId
 ) -> Response:
-    """How far it is. HEAD says the same, in the protocol's headers."""
+    """The state of an upload. HEAD gives the same in the protocol's headers."""
     _same_version(request)
-    state = _found(house, code, upload_id)
-    if state.is_whole and state.announced.kept_as is None:  # a crash came between the last byte and its row
-        with _held(house, code, upload_id) as held:
-            state = _kept(house, begin, held, upload_id, request_id)
+    state = _state_of(house, code, upload_id)
+    if state.is_whole and state.announced.kept_as is None:  # a crash came between the last byte and the video's row
+        with _hold(house, code, upload_id) as held:
+            state = _become_video(house, begin, held, upload_id, request_id)
     return Response(
         _shown(upload_id, state).model_dump_json(by_alias=True),
         media_type="application/json",
-        headers=_said(state) | {"Cache-Control": "no-store"},
+        headers=_protocol_headers(state) | {"Cache-Control": "no-store"},
     )
 
 
 @router.patch("/{upload_id}", status_code=204, responses=_GONE | _REFUSALS | may_be(
-    _408="No byte came for a while; what came is kept.",
-    _409="The offset is another one.",
-    _415="The body is to be `application/offset+octet-stream`.",
+    _408="No byte came for a while; received bytes are kept.",
+    _409="The offset is wrong.",
+    _415="The body must be `application/offset+octet-stream`.",
 ), openapi_extra=_APPEND)  # fmt: skip
 async def append_to_upload(
     house: House, begin: Begins, code: Code, upload_id: UploadId, request: Request, request_id: RequestId
 ) -> Response:
-    """The next bytes of it. What came before a line broke is kept: HEAD says from where to go on."""
-    # async: it lasts as long as the client's line needs
-    offset, proof = _meant(request)
-    held = await run_in_threadpool(_held, house, code, upload_id)
+    """Appends bytes. Bytes that came before a connection broke are kept: HEAD gives the offset to go on from."""
+    # async, because it lasts as long as the client needs to send
+    offset, proof = _offset_and_proof(request)
+    held = await run_in_threadpool(_hold, house, code, upload_id)
     try:
         state = held.state
         if state.offset != offset:
@@ -228,20 +228,20 @@ async def append_to_upload(
             await append(house, request, held, proof)
         state = held.state
         if state.is_whole and state.announced.kept_as is None:
-            state = await run_in_threadpool(_kept, house, begin, held, upload_id, request_id)
+            state = await run_in_threadpool(_become_video, house, begin, held, upload_id, request_id)
     except (UploadTooLarge, NoRoom, StorageUsedUp, HTTPException) as error:  # the rest of the body is not read
         raise uploads.cut_short(error) from error
     finally:
         await run_in_threadpool(held.release)
-    return Response(status_code=204, headers=_said(state))
+    return Response(status_code=204, headers=_protocol_headers(state))
 
 
 @router.delete("/{upload_id}", status_code=204, responses=_GONE | may_be(_412="Another version of the protocol."),
                openapi_extra={"parameters": [_VERSION]})  # fmt: skip
 def end_upload(house: House, code: Code, upload_id: UploadId, request: Request) -> None:
-    """Removes it, and what came of it. A video that it became stays."""
+    """Ends an upload and removes its bytes. A video that it became stays."""
     _same_version(request)
-    with _held(house, code, upload_id) as held:
+    with _hold(house, code, upload_id) as held:
         held.discard()
 
 
@@ -249,7 +249,7 @@ def end_upload(house: House, code: Code, upload_id: UploadId, request: Request) 
 async def stand_in(
     house: House, begin: Begins, code: Code, upload_id: UploadId, request: Request, request_id: RequestId
 ) -> Response:
-    """For clients whose network lets neither PATCH nor DELETE through."""
+    """PATCH or DELETE by POST, for clients whose network blocks these methods."""
     match request.headers.get("X-HTTP-Method-Override", "").upper():
         case "PATCH":
             return await append_to_upload(house, begin, code, upload_id, request, request_id)
@@ -259,7 +259,7 @@ async def stand_in(
     raise HTTPException(400, "X-HTTP-Method-Override is PATCH or DELETE")
 
 
-def _meant(request: Request) -> tuple[int, Proof | None]:
+def _offset_and_proof(request: Request) -> tuple[int, Proof | None]:
     _same_version(request)
     if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/offset+octet-stream":
         raise HTTPException(415, "The body is to be application/offset+octet-stream", {"Connection": "close"})
@@ -267,11 +267,13 @@ def _meant(request: Request) -> tuple[int, Proof | None]:
     return _number(request, "Upload-Offset"), Proof(proof) if proof else None
 
 
-# --- what it becomes --------------------------------------------------------------------------------------------
+# --- the video that it becomes
+# --------------------------------------------------------------------------------------------
 
 
-def _kept(house: Monolith, begin: Begin, held: Held, upload_id: UUID, request_id: str) -> State:
-    """All of it is here: the video. After a crash, or where the database is away, whoever asks next tries again."""
+def _become_video(house: Monolith, begin: Begin, held: Held, upload_id: UUID, request_id: str) -> State:
+    """Makes the video of a complete upload. If this fails, by a crash or without the database, the next request for the
+    upload tries again."""
     with begin() as transaction:
         key = keys.of_video(transaction.code, upload_id) + "source"
     received, name = held.finish(key), held.state.announced.file_name
@@ -285,14 +287,14 @@ def _kept(house: Monolith, begin: Begin, held: Held, upload_id: UUID, request_id
     return held.state
 
 
-def _found(house: Monolith, code: str, upload_id: UUID) -> State:
+def _state_of(house: Monolith, code: str, upload_id: UUID) -> State:
     try:
         return house.storage.resumable.find(code, upload_id)
     except (NotStored, UploadExpired) as error:
         raise _absent(error, upload_id) from error
 
 
-def _held(house: Monolith, code: str, upload_id: UUID) -> Held:
+def _hold(house: Monolith, code: str, upload_id: UUID) -> Held:
     try:
         return house.storage.resumable.hold(code, upload_id)
     except UploadInUse as error:
@@ -307,17 +309,17 @@ def _absent(error: Exception, upload_id: UUID) -> HTTPException:
     return HTTPException(404, f"Upload not found: {upload_id}")
 
 
-def _said(state: State) -> dict[str, str]:
-    said = {
+def _protocol_headers(state: State) -> dict[str, str]:
+    headers = {
         "Upload-Offset": str(state.offset),
         "Upload-Length": str(state.announced.length),
         "Upload-Expires": format_datetime(state.expires, usegmt=True),
     }
     if state.announced.metadata:
-        said["Upload-Metadata"] = state.announced.metadata
+        headers["Upload-Metadata"] = state.announced.metadata
     if state.announced.kept_as:
-        said["Content-Location"] = f"{uploads.router.prefix}/{state.announced.kept_as}"
-    return said
+        headers["Content-Location"] = f"{uploads.router.prefix}/{state.announced.kept_as}"
+    return headers
 
 
 def _shown(upload_id: UUID, state: State) -> UploadShown:

@@ -1,4 +1,5 @@
-"""The bytes of one part of an upload, as the line brings them: kept to the last one, judged, and proven."""
+"""Receives one part of a resumable upload: keeps every byte that arrives, checks that it is a video, and checks the
+checksum."""
 
 import asyncio
 import base64
@@ -12,14 +13,14 @@ from snapapp.api.http.files.upload_parser import BEGINNING, NO_VIDEO, PIECE, loo
 from snapapp.process.monolith import Monolith
 from snapapp.storage.resumable import Held
 
-SILENT = 20.0  # seconds: a line that broke without a word must not hold the upload against whoever goes on
+SILENT = 20.0  # seconds: a connection that died silently must not keep the upload locked for the next one
 DIGESTS = {"sha1": hashlib.sha1, "sha256": hashlib.sha256}
-_MISMATCH = 460  # of tus: the checksum is another one
+_MISMATCH = 460  # of the tus protocol: the checksum is wrong
 COME_BACK = {"Retry-After": "2"}
 
 
 class Proof:
-    """What the client says of the bytes of one body."""
+    """The checksum of one body that the client sent, compared with the bytes that arrive."""
 
     def __init__(self, said: str) -> None:
         name, _, digest = said.partition(" ")
@@ -27,7 +28,7 @@ class Proof:
             raise HTTPException(400, f"Upload-Checksum is one of {', '.join(DIGESTS)}")
         try:
             self._wanted = base64.b64decode(digest, validate=True)
-        except ValueError:  # of what is not ASCII, too
+        except ValueError:  # also for text that is not ASCII
             raise HTTPException(400, "Upload-Checksum is no base64") from None
         self._digest = DIGESTS[name]()
 
@@ -50,7 +51,7 @@ async def append(house: Monolith, request: Request, held: Held, proof: Proof | N
 
 
 async def _append_pieces(house: Monolith, request: Request, held: Held, proof: Proof | None) -> None:
-    """To the last byte that arrived, however the line ends."""
+    """Writes all bytes that arrive, however the connection ends; then raises why it ended too early."""
     stream, gathered = request.stream(), bytearray()
     is_judged = held.state.offset >= BEGINNING
     why: HTTPException | None = None

@@ -1,4 +1,4 @@
-"""POST /v2/videos: a file goes to storage as it arrives, counted and hashed on the way; memory does not grow."""
+"""POST /v2/videos: stores a file while it arrives, counted and hashed on the way, so that memory does not grow."""
 
 from contextlib import suppress
 from typing import Any
@@ -52,7 +52,7 @@ _BODY: dict[str, Any] = {
     ],
 }
 _RESPONSES = {
-    200: {"model": VideoShown, "description": "The tenant has this file already: here it is."},
+    200: {"model": VideoShown, "description": "The tenant already has a video of the same bytes, which is returned."},
 } | may_be(
     _400="It is empty, ends too early, or is no mp4, mov, mkv, webm, ts, flv or avi.",
     _413="It is larger than `SNAPAPP_UPLOAD_MAX_MB`.",
@@ -64,13 +64,13 @@ _RESPONSES = {
 async def upload_video(
     house: House, begin: Begins, request: Request, request_id: RequestId, response: Response
 ) -> VideoShown:
-    """Takes a video. What it holds is found out by a job; the same file sent twice is kept once."""
-    # async: it lasts as long as the client's line needs
+    """Uploads a video. A job probes it. The same file sent twice is kept once."""
+    # async, because it lasts as long as the client needs to send
     incoming = Incoming(request)
     video_id = uuid4()
     try:
-        upload = await run_in_threadpool(_begun, house, begin, video_id, request)
-        received = await _received(upload, incoming)
+        upload = await run_in_threadpool(_begin_upload, house, begin, video_id, request)
+        received = await _receive(upload, incoming)
     except (UploadTooLarge, NoRoom, StorageUsedUp, HTTPException) as error:  # the rest of the body is not read
         raise cut_short(error) from error
     except ClientDisconnect:
@@ -81,7 +81,7 @@ async def upload_video(
     return VideoShown.of(video)
 
 
-async def _received(upload: Upload, incoming: Incoming) -> Received:
+async def _receive(upload: Upload, incoming: Incoming) -> Received:
     try:
         async for piece in incoming.pieces():
             if not upload.size and not looks_like_a_video(piece):
@@ -91,10 +91,10 @@ async def _received(upload: Upload, incoming: Incoming) -> Received:
             raise HTTPException(400, "The upload is empty")
         return await run_in_threadpool(upload.finish)
     finally:
-        await run_in_threadpool(upload.abort)  # after `finish` there is nothing left to remove
+        await run_in_threadpool(upload.abort)  # does nothing after `finish`
 
 
-def _begun(house: Monolith, begin: Begin, video_id: UUID, request: Request) -> Upload:
+def _begin_upload(house: Monolith, begin: Begin, video_id: UUID, request: Request) -> Upload:
     length = request.headers.get("Content-Length", "")
     announced = int(length) if length.isdigit() else None
     max_mb = house.settings.upload_max_mb
@@ -117,8 +117,8 @@ def cut_short(error: Exception) -> HTTPException:
 def _keep(
     house: Monolith, begin: Begin, video_id: UUID, received: Received, name: str | None, request_id: str
 ) -> Video:
-    """Makes the row of bytes that are stored. Where that is refused they are deleted. Where the answer to the commit
-    was lost it is not known whether there is a row: then they stay, and the sweep finds out."""
+    """Adds the row for stored bytes. If the row is refused, the bytes are deleted. If the database's answer to the
+    commit was lost, the row may exist: then the bytes stay, and the sweep decides later."""
     try:
         return rowed(house, begin, video_id, received, name, request_id)
     except Exception as error:
@@ -130,7 +130,7 @@ def _keep(
 def rowed(
     house: Monolith, begin: Begin, video_id: UUID, received: Received, name: str | None, request_id: str
 ) -> Video:
-    """The row of stored bytes. Where the tenant has the same ones, it is that of these."""
+    """The video of stored bytes: a new row, or the tenant's video that has the same bytes."""
     upload = videos.Upload(
         id=video_id, storage_key=received.key, size_bytes=received.size, sha256=received.sha256, file_name=name
     )
@@ -141,7 +141,8 @@ def rowed(
 
 
 def _hand_over(house: Monolith, begin: Begin, kept: Video, key: str, request_id: str) -> None:
-    """The tenant has these bytes under another key. Where that one lost them, these take their place."""
+    """Handles bytes that the tenant already has under another key: deletes the new copy, after restoring the old one
+    from it if that was lost."""
     assert kept.storage_key
     try:
         was_lost = not house.storage.exists(kept.storage_key)
@@ -155,5 +156,5 @@ def _hand_over(house: Monolith, begin: Begin, kept: Video, key: str, request_id:
 
 
 def delete(house: Monolith, key: str) -> None:
-    with suppress(StorageError):  # the sweeper comes by as well
+    with suppress(StorageError):  # the sweep would delete it too
         house.storage.delete(key)

@@ -1,4 +1,4 @@
-"""/v2/videos: what is known of a video, the snaps in it, its bytes for a player, and stills for stepping through it."""
+"""/v2/videos: lists and shows videos, their snaps, their bytes for a player, and stills for stepping through them."""
 
 from datetime import datetime, timedelta
 from typing import Annotated, Any
@@ -35,8 +35,8 @@ from snapapp.storage import keys
 
 router = APIRouter(prefix="/v2/videos", tags=["videos"], route_class=LenientRoute)
 
-_URGENT = 100  # somebody looks at the place where it should be
-_IN_VAIN_FOR = timedelta(hours=1)  # then a server that was away may be back
+_URGENT = 100  # priority of previews and stills, for which a person waits
+_RETRY_AFTER = timedelta(hours=1)  # after this a failed copy may be tried again, because a remote server may be back
 
 VideoId = Annotated[UUID, Path(description="The video's id.")]
 NO_VIDEO = may_be(_404="The tenant has no such video.")
@@ -46,7 +46,7 @@ NO_VIDEO = may_be(_404="The tenant has no such video.")
 
 
 class VideoShown(Shown):
-    """A video, known by its URL or uploaded."""
+    """A video, named by a URL or uploaded."""
 
     video_id: UUID
     video_url: str | None = Field(examples=["https://videos.example/brete-7.mp4"])
@@ -54,8 +54,8 @@ class VideoShown(Shown):
     file_name: str | None = Field(examples=["brete-7.mp4"])
     size_bytes: int | None = Field(examples=[7340032])
     sha256: str | None
-    content_path: str = Field(description="The bytes, for a player; in ranges.")
-    video_probe: ProbeShown | None = Field(description="Null until somebody has looked.")
+    content_path: str = Field(description="The address of the bytes for a player, which takes ranges.")
+    video_probe: ProbeShown | None = Field(description="Null until a job has probed it.")
     created_at: datetime
 
     @classmethod
@@ -80,7 +80,7 @@ class VideoList(Listed):
 
 
 class MyVideo(Shown):
-    """A video in which somebody marked snaps."""
+    """A video in which one person marked snaps."""
 
     video_id: UUID
     video_url: str | None
@@ -90,7 +90,7 @@ class MyVideo(Shown):
 
 
 class MyVideoList(Listed):
-    """The videos in which somebody marked snaps."""
+    """The videos in which one person marked snaps."""
 
     nickname: str = Field(examples=["ana"])
     items: list[MyVideo]
@@ -100,11 +100,13 @@ class MyVideoList(Listed):
 def list_videos(
     own: Own,
     page: Annotated[Window, Depends(windows("createdAt", "fileName", "sizeBytes"))],
-    q: Annotated[Label | None, Query(description="What name or URL holds, in any case.", examples=["brete"])] = None,
+    q: Annotated[
+        Label | None, Query(description="A part of the file name or URL, in any case.", examples=["brete"])
+    ] = None,
 ) -> VideoList:
     """The videos of the tenant, newest first."""
-    found = videos.page(own.db, own.code, page, q=q)
-    return VideoList(**listed(found, [VideoShown.of(video) for video in found.items]))
+    matches = videos.page(own.db, own.code, page, q=q)
+    return VideoList(**listed(matches, [VideoShown.of(video) for video in matches.items]))
 
 
 @router.get("/mine")
@@ -113,19 +115,21 @@ def list_my_videos(
     page: Annotated[Window, Depends(windows("latestSnapCreatedAt", "snapCount", "videoUrl"))],
     nickname: Annotated[Label, Query(description="Who marked snaps in them, in any case.", examples=["ana"])],
 ) -> MyVideoList:
-    """The videos in which somebody marked snaps; the one marked last comes first."""
-    found = search.videos_mine(own.db, own.code, nickname, page)
-    items = [MyVideo.model_validate(each) for each in found.items]
-    return MyVideoList(**listed(found, items), nickname=nickname)
+    """The videos in which one person marked snaps; the video marked last comes first."""
+    matches = search.videos_mine(own.db, own.code, nickname, page)
+    items = [MyVideo.model_validate(each) for each in matches.items]
+    return MyVideoList(**listed(matches, items), nickname=nickname)
 
 
 class StorageUseShown(Shown):
-    """What the tenant has in the storage. Stills and copies for browsers do not count."""
+    """How much storage the tenant uses. Stills and copies for browsers do not count."""
 
     used_bytes: int = Field(examples=[7_840_032])
-    video_bytes: int = Field(description="Of uploads.", examples=[7_340_032])
-    snap_bytes: int = Field(description="Of frames, clips and what else belongs to snaps.", examples=[500_000])
-    max_bytes: int | None = Field(description="Beyond it no upload is taken; null: no limit.", examples=[1_073_741_824])
+    video_bytes: int = Field(description="Bytes of uploads.", examples=[7_340_032])
+    snap_bytes: int = Field(description="Bytes of frames, clips and other files of snaps.", examples=[500_000])
+    max_bytes: int | None = Field(
+        description="The limit, beyond which uploads are refused; null: no limit.", examples=[1_073_741_824]
+    )
 
 
 @router.get("/storage")
@@ -142,17 +146,18 @@ def show_storage(own: Own, house: House) -> StorageUseShown:
 
 @router.get("/{video_id}", responses=NO_VIDEO)
 def show_video(own: Own, video_id: VideoId) -> VideoShown:
-    """What is known of a video."""
+    """One video."""
     return VideoShown.of(videos.read(own.db, own.code, video_id))
 
 
 @router.delete(
     "/{video_id}",
     status_code=204,
-    responses=NO_VIDEO | may_be(_409="Snaps are of it; those that were shared keep it for good."),
+    responses=NO_VIDEO
+    | may_be(_409="The video has snaps. If one of them was ever shared, it cannot be deleted at all."),
 )
 def remove_video(begin: Begins, video_id: VideoId, request_id: RequestId) -> None:
-    """Deletes a video, and soon its files. Its snaps are to be deleted first."""
+    """Deletes a video, and its files a minute later. Its snaps must be deleted first."""
     videos.remove(begin, QUEUE, video_id, request_id)
 
 
@@ -165,18 +170,19 @@ def list_snaps_of_video(
     places: Placed,
     video_id: VideoId,
     page: Annotated[Window, Depends(_BY_MOMENT)],
-    nickname: Annotated[Label | None, Query(description="Only those that they marked, in any case.")] = None,
+    nickname: Annotated[Label | None, Query(description="Only snaps that this person marked, in any case.")] = None,
 ) -> VideoSnapList:
-    """The snaps of a video, in the order of their moments. A video that nobody knows has none."""
-    found = search.of_video(own.db, own.code, video_id, page, nickname=nickname)
-    return VideoSnapList(**listed(found, lines_of(found.items, places)), video_id=video_id)
+    """The snaps of a video, in the order of their moments. The list is empty if there is no such video."""
+    matches = search.of_video(own.db, own.code, video_id, page, nickname=nickname)
+    return VideoSnapList(**listed(matches, lines_of(matches.items, places)), video_id=video_id)
 
 
 # --- its bytes --------------------------------------------------------------------------------------------------
 
 
 def _found(house: House, claim: Claimed, video_id: VideoId) -> tuple[str, Video]:
-    """The tenant's code and the video, read in a transaction that ends at once: a slow client must not keep one."""
+    """The tenant's code and the video, read in a transaction that ends at once, so that a slow client does not keep one
+    open."""
     with begun(house, claim) as transaction, transaction.as_tenant() as db:
         return transaction.code, videos.read(db, transaction.code, video_id)
 
@@ -185,14 +191,14 @@ Found = Annotated[tuple[str, Video], Depends(_found)]
 
 
 class Making(Shown):
-    """It is being made; ask again in `Retry-After` seconds."""
+    """The file is being made; ask again in `Retry-After` seconds."""
 
     message: str = Field(examples=["The preview is being made, ask again"])
     job_id: int = Field(examples=[42])
 
 
 _BEING_MADE: dict[int | str, dict[str, Any]] = {
-    202: {"model": Making, "description": "It is being made; ask again in `Retry-After` seconds."},
+    202: {"model": Making, "description": "The file is being made; ask again in `Retry-After` seconds."},
     **may_be(_507="The disk is nearly full, or the tenant's storage is used up: no new work is taken."),
 }
 _CONTENT = (
@@ -201,7 +207,7 @@ _CONTENT = (
     | _BEING_MADE
     | may_be(
         _400="No copy can be made of it; the message says why.",
-        _502="The other server does not give it; the message says why.",
+        _502="The remote server fails; the message says why.",
         _503="Too many videos of the tenant are being fetched.",
         _507="The disk is full, or nearly, or the tenant's storage is used up; the message says which.",
     )
@@ -218,12 +224,12 @@ async def show_content(
     request_id: RequestId,
     preview: Annotated[
         bool | None,
-        Query(description="Whether a copy that every browser plays is wanted; else where the video is none itself."),
+        Query(description="Whether to send a copy that every browser plays; by default if the video itself does not."),
     ] = None,
 ) -> Response:
-    """The video for a player, in ranges. The copy has the same timestamps as the original; it is made when it is first
-    asked for, and until then the answer is 202 with `Retry-After`."""
-    # async: a remote video has threads of its own
+    """The video for a player, in ranges. A copy has the timestamps of the original. It is made when it is first asked
+    for; until it is ready the answer is 202 with `Retry-After`."""
+    # async, because remote videos have threads of their own
     code, video = found
     wants_copy = (
         preview if preview is not None else bool(video.probe and not video.probe.get("plays_in_browsers", True))
@@ -239,33 +245,33 @@ _BY_FORMAT = {"mpegts": "ts", "flv": "flv", "avi": "avi"}
 
 
 def kind_of(video: Video) -> str:
-    """Of media.TYPES, by what the probe found; until then by the name, and never anything but a video."""
-    found = str((video.probe or {}).get("container_format") or "")
-    named = (video.file_name or video.url or "").partition("?")[0].lower()
-    if "matroska" in found:
-        return "webm" if named.endswith(".webm") else "mkv"
-    if found in _BY_FORMAT:
-        return _BY_FORMAT[found]
-    return next((kind for kind in ("mov", "webm", "mkv") if named.endswith(f".{kind}")), "mp4")
+    """The video's key in media.TYPES, by the probe, or before that by the name; always one of a video."""
+    container_format = str((video.probe or {}).get("container_format") or "")
+    name = (video.file_name or video.url or "").partition("?")[0].lower()
+    if "matroska" in container_format:
+        return "webm" if name.endswith(".webm") else "mkv"
+    if container_format in _BY_FORMAT:
+        return _BY_FORMAT[container_format]
+    return next((kind for kind in ("mov", "webm", "mkv") if name.endswith(f".{kind}")), "mp4")
 
 
 async def _copy(house: Monolith, code: str, video: Video, request: Request, request_id: str) -> Response:
     key = keys.of_preview(code, video.id)
     if await media.is_there(house.storage, key):
         return await media.sent(house.storage, key, request)
-    await run_in_threadpool(_refuse_in_vain, house, code, video)
+    await run_in_threadpool(_refuse_if_failed_lately, house, code, video)
     await run_in_threadpool(_refuse_beyond_storage, house, code)
     order = payloads.of_preview(video, key)
     job_id = await run_in_threadpool(_start, house, code, kinds.PREVIEW, order, str(video.id), request_id)
     return _making("preview", job_id)
 
 
-def _refuse_in_vain(house: Monolith, code: str, video: Video) -> None:
-    """A player asks every few seconds: what failed a moment ago is not tried again for each of these."""
+def _refuse_if_failed_lately(house: Monolith, code: str, video: Video) -> None:
+    """Refuses a copy that failed lately: a player asks every few seconds, and must not start a job each time."""
     if video.probe and video.probe.get("compatible") is False:
         raise HTTPException(400, told(video.probe.get("reason")) or "The video cannot be used")
     with house.web.connect() as connection:
-        why = views.failure(connection, kinds.PREVIEW, code, str(video.id), _IN_VAIN_FOR)
+        why = views.failure(connection, kinds.PREVIEW, code, str(video.id), _RETRY_AFTER)
     if why:
         raise HTTPException(400, told(why))
 
@@ -277,7 +283,7 @@ def _refuse_beyond_storage(house: Monolith, code: str) -> None:
 
 
 def _start(house: Monolith, code: str, kind: str, order: dict[str, Any], unique_key: str, request_id: str) -> int:
-    """Enqueues the job that makes it; returns the one there is where somebody asked before."""
+    """Enqueues the job that makes a file, or finds the one that does already; returns its id."""
     refuse_without_room(house)
     with house.web.begin() as connection:
         job_id = enqueue(
@@ -294,8 +300,8 @@ def _start(house: Monolith, code: str, kind: str, order: dict[str, Any], unique_
 
 
 def _making(what: str, job_id: int) -> JSONResponse:
-    told = Making(message=f"The {what} is being made, ask again", job_id=job_id)
-    return JSONResponse(told.model_dump(by_alias=True), 202, {"Retry-After": "3", "Cache-Control": "no-store"})
+    making = Making(message=f"The {what} is being made, ask again", job_id=job_id)
+    return JSONResponse(making.model_dump(by_alias=True), 202, {"Retry-After": "3", "Cache-Control": "no-store"})
 
 
 # --- a still ----------------------------------------------------------------------------------------------------
@@ -321,8 +327,8 @@ async def show_still(
         Decimals,
     ],
 ) -> Response:
-    """What the video shows at a moment. A job takes the picture, so the first time may take a second."""
-    # async: it waits for that, and must not keep a thread
+    """The picture that the video shows at a moment. A job takes it, so the first request may take a second."""
+    # async, because it waits for the job and must not hold a thread
     code, video = found
     milliseconds = round(at * 1000)
     key = keys.of_still(code, video.id, milliseconds)
