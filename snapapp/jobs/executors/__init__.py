@@ -6,37 +6,37 @@ from typing import Protocol
 from snapapp.jobs.errors import JobsError
 from snapapp.jobs.model import Job
 
-# Runs one job and hands its outcome on; never raises. False: meanwhile the slot was given to another thread.
+# Runs one job and passes its outcome on; never raises. False: the slot was given to another thread meanwhile.
 Work = Callable[[Job], bool]
 
 
 class Executor(Protocol):
-    """A place where jobs run. One thread (the claimer) puts jobs in and takes back; the slots empty it, and call
-    `on_free` when one of them finds nothing to do."""
+    """A number of slots of one sort. The claimer's thread puts jobs in and takes them back. Slots take jobs out to run
+    them, and call `on_free` when they find none."""
 
     slots: int
-    prefetches: bool  # may jobs wait here for a slot?
+    prefetches: bool  # may more jobs be put in than slots are free?
 
     def start(self) -> None: ...
 
     def load(self) -> int:
-        """Jobs in here, running or waiting for a slot."""
+        """Number of jobs that run or wait for a slot."""
         ...
 
     def at_work(self) -> list[Job]:
-        """Those that slots are running now."""
+        """The jobs that slots are running now."""
         ...
 
     def put(self, jobs: list[Job]) -> None: ...
 
     def take_back(self) -> list[Job]:
-        """Jobs that no slot has begun."""
+        """Removes and returns the jobs that wait for a slot."""
         ...
 
     def interrupt(self, job: Job, reason: JobsError) -> None:
-        """Stops a running job as far as this kind of executor can."""
+        """Stops a running job as far as this executor can."""
         ...
 
     def stop(self) -> None:
-        """Returns when nothing runs in here any more, or nothing that could be stopped does."""
+        """Returns when no job runs any more, except those that cannot be stopped."""
         ...

@@ -1,4 +1,4 @@
-"""One attempt at one job: run it, and turn whatever happens into an Outcome."""
+"""One attempt at one job: runs the processor and turns its return value or error into an Outcome."""
 
 import asyncio
 from contextlib import suppress
@@ -33,17 +33,17 @@ _NOTHING = Succeeded(None)
 _LONGEST_SNOOZE = timedelta(days=3650).total_seconds()
 
 _ANYBODY = Within()
-_BACKOFF = wait_spread(RetrySettings())  # where a kind's own strategy raises
+_BACKOFF = wait_spread(RetrySettings())  # used when a kind's own wait strategy raises
 
 
-class Told(Exception):
-    """A failure that we know by hearsay, from a child or a program; for strategies that look at the error."""
+class ReportedError(Exception):
+    """Stands for an error of a child or a program, of which only the text is known; wait strategies look at it."""
 
 
 def run(job: Job, processor: Processor, wait: wait_base, within: Within | None = None) -> Outcome:
-    """Runs the processor here and now. Nothing that it raises gets past this function."""
+    """Runs the processor on this thread. Whatever it raises becomes an Outcome."""
     if job.exhausted:
-        return over(job, processor)
+        return exhausted(job, processor)
     try:
         payloads.fit(job, processor.function)
         result = processor.function(job) if within is None else within.run(job, processor.function)
@@ -55,9 +55,9 @@ def run(job: Job, processor: Processor, wait: wait_base, within: Within | None =
 async def run_async(
     job: Job, processor: Processor, wait: wait_base, timeout: float, within: Within | None = None
 ) -> Outcome:
-    """The same on an event loop, where a deadline and a cancel can bite."""
+    """Like `run`, on an event loop: here the time limit and a cancellation interrupt the processor at its awaits."""
     if job.exhausted:
-        return over(job, processor)
+        return exhausted(job, processor)
     try:
         payloads.fit(job, processor.function)
         async with asyncio.timeout(timeout):
@@ -67,21 +67,22 @@ async def run_async(
         return judge(job, job.stop or error, processor.wait or wait)
     except TimeoutError as error:
         late = JobTimeout(f"{job.kind} job {job.id} ran longer than its {timeout:g} s")
-        is_ours = job.deadline is not None and monotonic() >= job.deadline
-        return judge(job, late if is_ours else error, processor.wait or wait)
+        is_deadline = job.deadline is not None and monotonic() >= job.deadline
+        return judge(job, late if is_deadline else error, processor.wait or wait)
     except BaseException as error:  # noqa: BLE001 - as above
         return judge(job, error, processor.wait or wait)
 
 
-def over(job: Job, processor: Processor) -> Outcome:
-    """Its attempts were used up elsewhere. Its hook sees the payload as the others do."""
-    with suppress(Exception):  # whatever is wrong with its type, it must end
+def exhausted(job: Job, processor: Processor) -> Outcome:
+    """The outcome of a job whose attempts were used up by lost workers: it does not run. The payload is still converted
+    to its type, because the `failed` hook reads it."""
+    with suppress(Exception):  # a payload that does not fit its type must not keep the job from ending
         payloads.fit(job, processor.function)
     return Buried(WORKER_LOST, ran=False)
 
 
 def judge(job: Job, error: BaseException, wait: wait_base) -> Outcome:
-    """What an error means for the job."""
+    """Returns the outcome of an attempt that raised this error."""
     match error:
         case Snooze():
             return snoozed(error.delay.total_seconds())
@@ -101,16 +102,17 @@ def snoozed(seconds: float) -> Snoozed:
 
 
 def failed(job: Job, failure: Failure, wait: wait_base, error: BaseException | None = None) -> Outcome:
-    """An ordinary failure: again later, or over."""
+    """The outcome of an ordinary failure: another attempt later, or none when this was the last."""
     if job.attempt >= job.max_attempts:
         return Buried(failure)
     return Retried(failure, delay(job, failure, wait, error))
 
 
 def delay(job: Job, failure: Failure, wait: wait_base, error: BaseException | None = None) -> timedelta:
-    """A strategy is the application's code, and may raise: that must not take the place of what went wrong."""
+    """The wait before the next attempt. The kind's wait strategy is application code: if it raises, its error must not
+    hide the error of the attempt, so the default wait is used."""
     try:
-        return delay_after(job.attempt, wait, error or Told(failure.error))
-    except Exception as broken:  # noqa: BLE001 - its edge
+        return delay_after(job.attempt, wait, error or ReportedError(failure.error))
+    except Exception as broken:  # noqa: BLE001 - the strategy's edge
         job.log(f"its wait strategy raised {describe(broken)}: the default delay is used", level="WARNING")
         return delay_after(job.attempt, _BACKOFF)

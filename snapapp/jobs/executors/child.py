@@ -1,7 +1,7 @@
-"""The other side of a `process` slot: a warm child that runs one job at a time and knows no database.
+"""The child process of a `process` slot: it imports the code once, runs one job at a time, and has no database.
 
-Started as `python -m snapapp.jobs.executors.child REQUESTS ANSWERS PARENT STACKS MODULE...`: two pipes, the parent's
-pid, a pipe for what it is doing when it is asked in vain, and what to import before the first job comes.
+Started as `python -m snapapp.jobs.executors.child REQUESTS ANSWERS PARENT STACKS MODULE...`: the pipes for requests and
+answers, the parent's pid, a pipe for stack dumps, and the modules to import before the first job.
 """
 
 import ctypes
@@ -26,14 +26,14 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Pipe:
-    """The channel of a job in a child: its words travel to the parent, which writes them down."""
+    """The channel of a job in a child: sends progress and log lines to the parent, which passes them to the worker."""
 
     def __init__(self, answers: int) -> None:
         self._answers = answers
-        self._lock = Lock()  # a processor may speak from several threads; frames must not mix
+        self._lock = Lock()  # a processor may log from several threads; messages must not mix
 
     def say(self, message: dict[str, Any], job: Job | None = None) -> None:
-        """Says whom it is about: a thread that a job left behind must not speak for the next one."""
+        """Sends a message with the job's lease, so that the parent ignores threads left by an earlier job."""
         about = {"lease": list(job.lease)} if job else {}
         with self._lock:
             messages.write(self._answers, message | about)
@@ -45,7 +45,7 @@ class Pipe:
         self.say({"log": [level, message]}, job)
 
     def check(self, job: Job) -> None:
-        """Nothing to check: whoever wants this attempt to end kills the child."""
+        """Does nothing: the parent stops an attempt by killing the child."""
 
     def connection(self, job: Job) -> NoReturn:
         raise NoConnection(
@@ -59,12 +59,12 @@ class Pipe:
 
 def main(arguments: list[str]) -> None:
     requests, answers, parent, stacks = (int(argument) for argument in arguments[:4])
-    _die_with(parent)
-    _keep_to_itself(requests, answers, stacks)
-    faulthandler.enable()  # the last words of a crash: where in Python it happened
+    _die_with_parent(parent)
+    _isolate(requests, answers, stacks)
+    faulthandler.enable()  # at a crash, prints where in Python it happened
     process_hooks.stacks = stacks
-    faulthandler.register(messages.STACKS, file=stacks)  # answers in C, whatever the interpreter is busy with
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, which then decides about us
+    faulthandler.register(messages.STACKS, file=stacks)  # dumps the stacks from C, even while the interpreter is busy
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, which then stops its children
     for module in arguments[4:]:
         importlib.import_module(module)
     process_hooks.start()
@@ -78,15 +78,16 @@ def main(arguments: list[str]) -> None:
     process_hooks.stop(lambda name, error: print(f"{name}: {describe(error)}", file=sys.stderr))  # noqa: T201
 
 
-def _die_with(parent: int) -> None:
+def _die_with_parent(parent: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before we could ask to die with it
+    if os.getppid() != parent:  # the parent died before prctl took effect
         os._exit(1)
 
 
-def _keep_to_itself(*pipes: int) -> None:
-    """Nothing that a job starts gets our pipes, and what it leaves behind becomes our child: so the worker sees it."""
+def _isolate(*pipes: int) -> None:
+    """Keeps our pipes from programs that a job starts. As subreaper we inherit the processes that such a program leaves
+    behind, so that the worker finds them among our descendants."""
     for pipe in pipes:
         os.set_inheritable(pipe, False)
     if sys.platform == "linux":
@@ -101,7 +102,7 @@ def _answer(request: dict[str, Any], job: Job, pipe: Pipe) -> dict[str, Any]:
         return {"done": None if result is None else to_json(result, what="result")}
     except Snooze as error:
         return {"snooze": error.delay.total_seconds()}
-    except BaseException as error:  # noqa: BLE001 - a bad job fails; the child goes on to the next one
+    except BaseException as error:  # noqa: BLE001 - the job fails, and the child takes the next one
         failure = Failure.of(error)
         permanent = isinstance(error, Permanent | InvalidJob)
         return {"failed": {**asdict(failure), "permanent": permanent}}

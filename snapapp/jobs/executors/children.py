@@ -1,4 +1,5 @@
-"""Jobs in warm child processes: for code that may hang, crash or hold the GIL. A kill ends it, whatever it does."""
+"""Jobs in child processes that have imported the code already: for code that may hang, crash or hold the GIL. A kill
+always ends it."""
 
 import json
 import os
@@ -24,45 +25,45 @@ from snapapp.jobs.registry import Processor
 from snapapp.jobs.settings import JobsSettings
 
 _STARTS_IN = 30.0  # seconds a child may take to import its modules
-_ENDS_IN = 5.0  # seconds a child may take to end once it has let go of its pipes; on a full box it took one
-_TELLS_IN = 0.5  # seconds a child may take to say where it is
-_ANSWERS_IN = 0.1  # seconds, of what the child has started
-_QUIET = 0.03  # seconds of silence after which it has said all
-_LAST_WORDS = 8192  # bytes of what it printed; they often say why it died
+_ENDS_IN = 5.0  # seconds a child may take to end after it closed its pipes; on a loaded machine it took one
+_DUMPS_IN = 0.5  # seconds a child may take to dump its stacks
+_DESCENDANT_DUMPS_IN = 0.1  # seconds likewise for a process that the child has started
+_QUIET = 0.03  # seconds of silence after which a dump is taken for complete
+_LAST_WORDS = 8192  # bytes kept of what a child printed last, which often tells why it died
 _LAST_LINES = 20
 _STACKS_CAP = 65536  # bytes
 
 
 class Order(NamedTuple):
-    """What a child is to do with a job, and with how much memory."""
+    """Which function a child calls for a job, and with how much memory."""
 
     path: str  # of the processor's function
-    context: str | None  # and of the application's hook around it
-    limit_mb: int
+    context: str | None  # of the application's context hook around the call
+    limit_mb: int  # 0: none
 
 
 class Child(GroupRunner):
-    """One process, one job at a time. Used by its slot's thread only; `interrupt` and `shut` may come from any."""
+    """One process, one job at a time. Only its slot's thread uses it; any thread may call `interrupt` and `shut`."""
 
     def __init__(self, modules: tuple[str, ...], settings: JobsSettings, guard: Guard, within: Within) -> None:
         super().__init__(guard, settings)
         self._modules = modules
         self._within = within
         self._line: _Line | None = None
-        self._jobs = 0  # that this process has run
-        self._has_an_end = False  # hooks that it runs when it may end by itself
+        self._jobs = 0  # jobs that this process has run
+        self._has_an_end = False  # has the child hooks to run before it ends?
 
     def prepare(self) -> None:
-        """Between two jobs: a child that is gone or worn out is replaced, so that the next job finds a warm one."""
+        """Between two jobs: replaces a child that is gone or worn out, so that the next job finds a started one."""
         try:
             if self._group and self._is_worn_out(self._group):
                 self.close()
             self.warm_up()
-        except Exception:  # noqa: BLE001 - a child that cannot start says so to that job
+        except Exception:  # noqa: BLE001 - the next job tries to start a child again, and fails with the reason
             self.close()
 
     def warm_up(self, job: Job | None = None) -> "_Line":
-        """Starts the process, if there is none, and waits until it has imported what it needs."""
+        """Starts the process, if there is none, and waits until it has imported its modules."""
         if self._line and self._group and not self._group.has_ended:
             return self._line
         self.close()
@@ -78,7 +79,7 @@ class Child(GroupRunner):
         return self._line
 
     def close(self) -> None:
-        """One that is idle may run its hooks first."""
+        """Ends the process; an idle child first runs its own hooks."""
         if self._line and self._group and self.ends_in and self._job is None:
             self._line.hang_up()
             self._group.linger(_ENDS_IN)
@@ -89,7 +90,7 @@ class Child(GroupRunner):
         return _ENDS_IN if self._has_an_end else 0.0
 
     def _end(self) -> int:
-        """Ends the process and all that it has started; its exit code."""
+        """Kills the process and everything it has started. Returns its exit code."""
         code = self._end_group()
         if self._line:
             self._line.close()
@@ -100,37 +101,38 @@ class Child(GroupRunner):
         with ExitStack() as ours, ExitStack() as theirs:
             requests, answers, stacks = (_pipe(ours, theirs, out=out) for out in (True, False, False))
             their_ends = (requests[1], answers[1], stacks[1])
-            nothing = os.open(os.devnull, os.O_RDONLY)  # Python 3.11.2 leaves its own open when it cannot go on
+            nothing = os.open(os.devnull, os.O_RDONLY)  # Python 3.11.2 leaks its own DEVNULL when Popen fails
             theirs.callback(os.close, nothing)
             argv = [sys.executable, "-m", "snapapp.jobs.executors.child", str(requests[1]), str(answers[1])]
             group = self._launch(
                 [*argv, str(os.getpid()), str(stacks[1]), *self._modules],
                 pass_fds=their_ends,
                 stdin=nothing,
-                # one that was taken over can still read what its user can: docs/executors.md
+                # no secrets; but a hijacked child can still read the files of its user: docs/executors.md
                 env=environment.plain() | dict(self._settings.child_environment),
-                stdout=PIPE,  # a job that prints must not write into our log as if it were us
+                stdout=PIPE,  # what a job prints must not appear in the worker's log
                 stderr=STDOUT,
             )
             ours.callback(close_pipes, group.process)
             group.go_first()
             self._line = _Line(group, self._within.tell, requests=requests[0], answers=answers[0], stacks=stacks[0])
-            ours.pop_all()  # the line closes them
+            ours.pop_all()  # from here on the line closes our ends
 
     def _attempt(self, job: Job, processor: Processor, wait: wait_base, limit_mb: int) -> Outcome:
         answer = self._answer(job, Order(processor.path, self._within.path, limit_mb))
         return outcome_of(job, answer, wait, limit_mb)
 
     def _answer(self, job: Job, order: "Order") -> dict[str, Any]:
-        """The child's last word. One that died while it waited for work has cost the job nothing: another gets it."""
+        """Runs the job in the child and returns its final message. If the child had died before it began the job, a
+        new child gets the job, once."""
         for is_last in (False, True):
             line = self.warm_up(job)
             assert self._group
             self._group.allow_data(order.limit_mb)
             self._jobs += 1
             timeout = JobTimeout(f"{job.kind} job {job.id} was killed at its time limit")
-            box = partial(self._open_box, line, job)
-            watch = Watch(self._group, job, job.deadline or monotonic(), timeout, order.limit_mb, on_soft_deadline=box)
+            dump = partial(self._write_late_report, line, job)
+            watch = Watch(self._group, job, job.deadline or monotonic(), timeout, order.limit_mb, on_soft_deadline=dump)
             self._group.begin()
             line.ask({"path": order.path, "context": order.context, "job": fields(job)})
             try:
@@ -138,7 +140,7 @@ class Child(GroupRunner):
                 if answer is not None:
                     self._group.kept = frozenset(int(pid) for pid in answer.get("kept", ()))
             finally:
-                watch.account()  # with what it keeps, or the next attempt would pay for what that did in this one
+                watch.account()  # after `kept` is known: what kept processes used counts here, not for the next attempt
             if answer is not None:
                 return answer
             if is_last or line.has_begun or job.stop:
@@ -146,14 +148,14 @@ class Child(GroupRunner):
             self.close()
         raise AssertionError("unreachable")
 
-    def _open_box(self, line: "_Line", job: Job) -> None:
-        within = max(0.0, min(_TELLS_IN, (job.deadline or 0.0) - monotonic()))
+    def _write_late_report(self, line: "_Line", job: Job) -> None:
+        within = max(0.0, min(_DUMPS_IN, (job.deadline or 0.0) - monotonic()))
         dump = line.stacks(within)
         silent = f"the child does not say where it is within {within:.1f} s"
         late_report.put_down(job, "the child's stack", late_report.of_dump(dump) if dump else silent)
 
     def _is_worn_out(self, group: Group) -> bool:
-        # a job started it and did not wait for its end
+        # processes that a job has started and not ended, except those that the code declared as kept
         has_left_something = bool({*group.family()} - {group.pid} - group.kept)
         is_big = group.memory() > self._settings.child_max_rss_mb * MB
         return has_left_something or is_big or self._jobs >= self._settings.child_max_jobs
@@ -172,7 +174,7 @@ class Child(GroupRunner):
 
 
 class _Line:
-    """What connects us to one child: requests, answers, what it prints, and the news of its end."""
+    """The pipes to one child: for requests, answers, stack dumps, what it prints, and the pidfd that tells its end."""
 
     def __init__(self, group: Group, tell: Tell, *, requests: int, answers: int, stacks: int) -> None:
         assert group.process.stdout
@@ -182,7 +184,7 @@ class _Line:
         self._stacks = stacks
         self._inbox = messages.Inbox(answers)
         self._unsent = memoryview(b"")
-        self._said = b""
+        self._last_printed = b""
         self.has_begun = False
         self._selector = selectors.DefaultSelector()
         for pipe in (self._requests, self._answers, self._printed, self._stacks):
@@ -192,15 +194,15 @@ class _Line:
                 self._selector.register(ear, selectors.EVENT_READ)
 
     def ask(self, request: dict[str, Any]) -> None:
-        self._keep()  # what it printed after its last job is not about this one
-        self._said, self.has_begun = b"", False
+        self._read_printed()  # what it printed since its last job is not about this one
+        self._last_printed, self.has_begun = b"", False
         self._unsent = memoryview(messages.pack(request))
         self._send()
         if self._unsent:
             self._selector.register(self._requests, selectors.EVENT_WRITE)
 
     def listen(self, watch: Watch, ends: set[str], job: Job | None = None) -> dict[str, Any] | None:
-        """Passes on what the child says until it says one of the last words; None when it is gone."""
+        """Passes on the child's messages until one has a key in `ends`, and returns that; None: the child is gone."""
         while True:
             watch.check()
             ready = {key.fd for key, _ in self._selector.select(watch.pause())}
@@ -208,11 +210,11 @@ class _Line:
                 self._send()
                 if not self._unsent:
                     self._selector.unregister(self._requests)
-            if self._printed in ready and not self._keep():
+            if self._printed in ready and not self._read_printed():
                 self._selector.unregister(self._printed)
             for message in self._inbox.take() if self._answers in ready else ():
                 if job and message.get("lease") != list(job.lease):
-                    continue  # somebody whom an earlier job left behind
+                    continue  # a thread that an earlier job left running
                 if message.keys() & ends:
                     return message
                 if "begun" in message:
@@ -223,25 +225,25 @@ class _Line:
                 return None
 
     def stacks(self, within: float) -> str:
-        """Where the child's threads are, as faulthandler tells it: also those that are in C and let nobody else run.
-        Then those of what it has started, where that knows how to answer; one after the other, or they would mix."""
-        self._read_stacks()  # what came too late for an earlier job
+        """The stacks of the child's threads, dumped by faulthandler, even while a thread in C holds the GIL. Then those
+        of descendants that know the signal. One process is asked after the other, so that dumps do not mix."""
+        self._read_stacks()  # drops a dump that came too late for an earlier job
         deadline = monotonic() + within
-        said: list[bytes] = []
+        dumps: list[bytes] = []
         for pid in self._group.family():
             self._group.nudge(messages.STACKS, pid)
-            said.append(self._dump(deadline if not said else min(deadline, monotonic() + _ANSWERS_IN)))
-        return b"\n\n".join(filter(None, said)).decode(errors="replace")
+            dumps.append(self._dump(deadline if not dumps else min(deadline, monotonic() + _DESCENDANT_DUMPS_IN)))
+        return b"\n\n".join(filter(None, dumps)).decode(errors="replace")
 
     def _dump(self, deadline: float) -> bytes:
-        said = b""
+        dump = b""
         with selectors.PollSelector() as selector:
             selector.register(self._stacks, selectors.EVENT_READ)
-            while (left := deadline - monotonic()) > 0 and len(said) < _STACKS_CAP:
-                if not selector.select(min(left, _QUIET) if said else left) or not (part := self._read_stacks()):
+            while (left := deadline - monotonic()) > 0 and len(dump) < _STACKS_CAP:
+                if not selector.select(min(left, _QUIET) if dump else left) or not (part := self._read_stacks()):
                     break
-                said += part
-        return said
+                dump += part
+        return dump
 
     def _read_stacks(self) -> bytes:
         try:
@@ -250,15 +252,15 @@ class _Line:
             return b""
 
     def last_words(self) -> str:
-        for _ in range(4):  # what was still in the pipe
-            self._keep()
-        lines = self._said.decode(errors="replace").splitlines()[-_LAST_LINES:]
+        for _ in range(4):  # reads what is still in the pipe
+            self._read_printed()
+        lines = self._last_printed.decode(errors="replace").splitlines()[-_LAST_LINES:]
         return "".join(f"\n{line[:300]}" for line in lines)
 
     def hang_up(self) -> None:
-        """By which a child that waits for a job knows that there will be none."""
+        """Closes the request pipe, which tells a waiting child that no job will come."""
         nothing = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nothing, self._requests, inheritable=False)  # the number stays ours
+        os.dup2(nothing, self._requests, inheritable=False)  # the descriptor stays open for `close`
         os.close(nothing)
 
     def close(self) -> None:
@@ -274,21 +276,21 @@ class _Line:
         except BlockingIOError:
             pass
         except BrokenPipeError:
-            self._unsent = memoryview(b"")  # it is dead: listening will tell
+            self._unsent = memoryview(b"")  # the child is dead: `listen` will notice
 
-    def _keep(self) -> bool:
-        """Reads what was printed, so that a flood blocks nobody, and keeps the end of it. False: nothing will come."""
+    def _read_printed(self) -> bool:
+        """Reads what the child printed, so that no pipe gets full, and keeps the end. False: the pipe was closed."""
         try:
             data = os.read(self._printed, 262_144)
         except BlockingIOError:
             return True
-        self._said = (self._said + data)[-_LAST_WORDS:]
+        self._last_printed = (self._last_printed + data)[-_LAST_WORDS:]
         return bool(data)
 
 
 def hear(message: dict[str, Any], job: Job, tell: Tell) -> None:
-    """Passes on what a child says of a job that runs. Checked like anything from outside: who decodes hostile input
-    may have become hostile."""
+    """Passes on a child's message about a running job. It is checked like any outside input, because a child that
+    decodes hostile files may have been taken over."""
     if "progress" in message:
         job.update_progress(dict(json.loads(message["progress"])))
     elif "log" in message:
@@ -299,7 +301,7 @@ def hear(message: dict[str, Any], job: Job, tell: Tell) -> None:
 
 
 def _pipe(ours: ExitStack, theirs: ExitStack, *, out: bool) -> tuple[int, int]:
-    """Our end and theirs, each to be closed with the others; `out`: we write."""
+    """A pipe as (our end, the child's end), each closed by its stack. `out`: we write and the child reads."""
     reading, writing = os.pipe()
     near, far = (writing, reading) if out else (reading, writing)
     ours.callback(os.close, near)
@@ -328,20 +330,20 @@ def fields(job: Job) -> dict[str, Any]:
 
 
 def outcome_of(job: Job, answer: dict[str, Any], wait: wait_base, limit_mb: int) -> Outcome:
-    """What a child's last word means. Checked like anything from outside."""
+    """The outcome of a child's final message, which is checked like any outside input."""
     if "done" in answer:
-        return Succeeded(_checked(answer["done"]))
+        return Succeeded(_checked_result(answer["done"]))
     if "snooze" in answer:
         return attempt.snoozed(answer["snooze"])
-    told = answer["failed"]
-    failure = Failure.told(told["error"], told["trace"], lacked_memory=bool(told["lacked_memory"]))
+    report = answer["failed"]
+    failure = Failure.told(report["error"], report["trace"], lacked_memory=bool(report["lacked_memory"]))
     if failure.error.partition(":")[0] == "MemoryError" and limit_mb:
         error = f"MemoryExceeded: {exceeded(job, 'was refused more memory', limit_mb)}"
         failure = Failure.told(error, failure.trace, lacked_memory=True)
-    return Buried(failure) if told["permanent"] else attempt.failed(job, failure, wait)
+    return Buried(failure) if report["permanent"] else attempt.failed(job, failure, wait)
 
 
-def _checked(result: object) -> str | None:
+def _checked_result(result: object) -> str | None:
     if result is None:
         return None
     if not isinstance(result, str) or len(result) > JSON_CAP:

@@ -1,7 +1,7 @@
-"""Jobs as programs in any language: one process an attempt, the job as JSON on its standard input, one JSON object as
-its answer on the standard output, `{"ok": true, "result": …}` or `{"ok": false, "error_class": …, "message": …,
-"traceback": …}`. What it writes to the standard error becomes the job's log. No shell, none of our secrets in its
-environment, a folder of its own.
+"""Jobs as programs in any language, one process for each attempt. The program reads the job as JSON from its standard
+input and writes one JSON object to its standard output: `{"ok": true, "result": …}` or `{"ok": false, "error_class": …,
+"message": …, "traceback": …}`. Its standard error becomes the job's log. It is started without a shell, without our
+secrets in its environment, in a folder of its own.
 """
 
 import json
@@ -41,42 +41,44 @@ from snapapp.jobs.settings import JobsSettings
 
 _OUTPUT_CAP = JSON_CAP + 4096  # the result and the envelope around it
 _LAST_LINES = 20
-_FIRST_LOOK = 0.005  # seconds: of what ends sooner only a need beyond our own is known
-_REMOVED_IN = 60.0  # seconds that a folder may take
-_SHOWN = 200  # characters of an answer that is none
-_KEPT = frozenset({"PATH", "LANG", "TZ"})
+_FIRST_LOOK = 0.005  # seconds until memory is first measured; of shorter programs only a peak above ours is known
+_REMOVED_IN = 60.0  # seconds that removing a folder may take
+_SHOWN = 200  # characters of an invalid answer that are quoted in the error
+_KEPT = frozenset({"PATH", "LANG", "TZ"})  # variables that a program gets from us
 _ANY_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 class Command(GroupRunner):
-    """A slot of the executor for commands."""
+    """One slot for programs."""
 
     def __init__(self, settings: JobsSettings, guard: Guard, within: Within) -> None:
         super().__init__(guard, settings)
         self._within = within
         self._environment = _environment()
-        self._folder: str | None = None  # of the job that runs, or of the next one
-        self._made: tuple[int, ...] = ()  # what the kernel said of it when it was new
+        self._folder: str | None = None  # for the running job, or ready for the next one
+        self._identity_when_made: tuple[int, ...] = ()  # of the folder when it was new
 
     def prepare(self) -> None:
-        """The next job finds an empty folder. One that stayed empty is kept: making a new one took as long as half the
-        program (0.2 to 0.7 ms), and whoever might have stayed behind to look could look anyway."""
-        if self._folder and not self._is_as_it_was(self._folder):
+        """Removes the folder unless it is unchanged and empty. An empty one is kept for the next job, because making a
+        new one takes 0.2 to 0.7 ms, half as long as a short program. It gives nothing away: a process that the last
+        job left behind could read the next job's folder anyway."""
+        if self._folder and not self._is_unchanged(self._folder):
             self._remove_folder()
 
     def close(self) -> None:
         super().close()
         self._remove_folder()
 
-    def _is_as_it_was(self, folder: str) -> bool:
-        """Also no link to another one, and as private."""
+    def _is_unchanged(self, folder: str) -> bool:
+        """Is it still the same folder, with the same permissions, not replaced by a link, and empty?"""
         try:
-            return _identity(folder) == self._made and not os.listdir(folder)  # noqa: PTH208 - on the way of every job
+            # os.listdir is the fastest way, and every job waits for it
+            return _identity(folder) == self._identity_when_made and not os.listdir(folder)  # noqa: PTH208
         except OSError:
             return False  # the program has removed or locked it
 
     def _remove_folder(self) -> None:
-        """A program may leave what cannot be removed, or a link to what is not its own."""
+        """Forgets the folder first: a program may have made it unremovable, and the slot must go on."""
         folder, self._folder = self._folder, None
         if folder:
             _remove(folder)
@@ -88,14 +90,14 @@ class Command(GroupRunner):
             group.allow_data(limit_mb)
             talk = _Talk(group, job)
             late = JobTimeout(f"{job.kind} job {job.id} was killed at its time limit")
-            box = partial(_open_box, talk, job)
+            report = partial(_write_late_report, talk, job)
             watch = Watch(
-                group, job, job.deadline or monotonic(), late, limit_mb, first_look=_FIRST_LOOK, on_soft_deadline=box
+                group, job, job.deadline or monotonic(), late, limit_mb, first_look=_FIRST_LOOK, on_soft_deadline=report
             )
             try:
                 talk.listen(watch)
             finally:
-                if watch.peak:  # what ended before anybody looked is told whole by the kernel, in the end
+                if watch.peak:  # 0: it ended before the first look, and used_until_its_end tells all
                     watch.account()
         finally:
             code = self._end_group() or 0
@@ -104,8 +106,8 @@ class Command(GroupRunner):
         return _outcome(job, argv[0], code, talk, wait)
 
     def _argv(self, job: Job, processor: Processor) -> list[str]:
-        """What to run, with the program's path. A program that the code names is allowed unless there is a list; one
-        that is computed, perhaps from a payload, only if it is on the list."""
+        """The command with the program's full path. A program that stands in the code is allowed while no allow list is
+        set; a computed one, which may come from a payload, is allowed only if it is on the list."""
         argv = list(processor.command or self._within.run(job, processor.function))
         if not (argv and argv[0]) or not all(isinstance(part, str) and "\0" not in part for part in argv):
             raise CommandNotAllowed(f"{job.kind} job {job.id}: a command is a list of texts that begins with a program")
@@ -119,7 +121,7 @@ class Command(GroupRunner):
         return [path, *argv[1:]]
 
     def _find(self, program: str) -> str | None:
-        """A name is looked up in PATH; anything else must be a whole path, or it would depend on the folder."""
+        """Looks a name up in PATH. A path must be absolute: a relative one would depend on the folder."""
         if os.sep in program and not os.path.isabs(program):  # noqa: PTH117 - a text that may be no path at all
             return None
         return shutil.which(program, path=self._environment["PATH"])
@@ -131,7 +133,7 @@ class Command(GroupRunner):
         except (FileNotFoundError, PermissionError) as error:
             if error.filename != folder:
                 raise CommandMissing(f"the program {argv[0]!r} cannot be started: {error.strerror}") from error
-        return self._start_in(self._new_folder(), argv, job)  # somebody has cleared the old one away while it waited
+        return self._start_in(self._new_folder(), argv, job)  # a cleaner of /tmp has deleted the kept folder
 
     def _start_in(self, folder: str, argv: list[str], job: Job) -> Group:
         here = {"HOME": folder, "TMPDIR": folder}
@@ -141,12 +143,12 @@ class Command(GroupRunner):
 
     def _new_folder(self) -> str:
         folder = self._folder = mkdtemp(prefix=f"{_folders()}{os.getpid()}-{processes.started(os.getpid())}-")
-        self._made = _identity(folder)
+        self._identity_when_made = _identity(folder)
         return folder
 
 
 def sweep() -> None:
-    """Removes the folders of workers on this machine that were killed."""
+    """Removes the folders that killed workers on this machine have left."""
     for folder in Path(gettempdir()).glob(f"{_folders()}*"):
         with suppress(ValueError, OSError):
             pid, started = map(int, folder.name.split("-")[3:5])
@@ -164,7 +166,7 @@ def _identity(folder: str) -> tuple[int, ...]:
 
 
 def _remove(folder: str) -> None:
-    """Python takes a frame and an open file for each level, and gives up at a thousand; rm does not."""
+    """Removes a folder of any depth: shutil fails beyond a thousand levels, rm does not."""
     with suppress(RecursionError):
         shutil.rmtree(folder, ignore_errors=True)
     if os.path.lexists(folder):
@@ -173,7 +175,7 @@ def _remove(folder: str) -> None:
 
 
 class _Talk:
-    """What is said to one program and what it says."""
+    """The pipes to one program: what is sent to it and what it has written."""
 
     def __init__(self, group: Group, job: Job) -> None:
         process = group.process
@@ -185,10 +187,10 @@ class _Talk:
         self._input, self._output, self._error = process.stdin, process.stdout.fileno(), process.stderr.fileno()
         self._unsent = memoryview(command_input(job))
         self._answer = bytearray()
-        self._answered = 0  # bytes, of which only the cap is kept
-        self._line = b""  # of the standard error, not yet ended
+        self._answer_bytes = 0  # bytes it wrote to standard output; _answer keeps at most the cap
+        self._line = b""  # the unfinished line of standard error
         self.lines: deque[str] = deque(maxlen=_LAST_LINES)
-        self._selector = selectors.PollSelector()  # for a few pipes and a short life the cheapest
+        self._selector = selectors.PollSelector()  # the cheapest for a few pipes and a short life
         for pipe in (self._input.fileno(), self._output, self._error):
             os.set_blocking(pipe, False)
         self._open = {self._output, self._error}
@@ -199,10 +201,10 @@ class _Talk:
 
     @property
     def is_truncated(self) -> bool:
-        return self._answered > len(self._answer)
+        return self._answer_bytes > len(self._answer)
 
     def listen(self, watch: Watch) -> None:
-        """Returns when the program has ended and what it wrote is read."""
+        """Returns when the program has ended and everything that it wrote was read."""
         self._send()
         with self._selector as selector:
             for ear in (*self._open, self._group.ear):
@@ -210,7 +212,7 @@ class _Talk:
                     selector.register(ear, selectors.EVENT_READ)
             if self._unsent:
                 selector.register(self._input, selectors.EVENT_WRITE)
-            while self._open or not self._group.has_ended:  # who has closed its output may still be at work
+            while self._open or not self._group.has_ended:  # a program that closed its output may still run
                 watch.check()
                 ready = {key.fd for key, _ in selector.select(watch.pause())}
                 if self._unsent and self._input.fileno() in ready:
@@ -222,14 +224,14 @@ class _Talk:
                         self._open.remove(pipe)
                         selector.unregister(pipe)
                 if self._open and not self._open & ready and self._group.has_ended:
-                    # Somebody whom it left behind holds its pipes; or it ended just now, and its last words are there.
+                    # Either a process that it left behind holds its pipes, or it has just ended: read the rest once.
                     for pipe in self._open:
                         self._read(pipe)
                     break
         self._end_line()
 
     def _send(self) -> None:
-        """A program need not read its input, nor all of it."""
+        """Writes more of the input. A program may close its input without reading all of it."""
         try:
             self._unsent = self._unsent[os.write(self._input.fileno(), self._unsent) :]
         except BlockingIOError:
@@ -245,7 +247,7 @@ class _Talk:
         except BlockingIOError:
             return True
         if pipe == self._output:
-            self._answered += len(data)
+            self._answer_bytes += len(data)
             self._answer += data[: _OUTPUT_CAP - len(self._answer)]
         else:
             *whole, self._line = (self._line + data).split(b"\n")
@@ -263,17 +265,17 @@ class _Talk:
     def _log(self, line: bytes) -> None:
         text = line[: 4 * TEXT_CAP].decode(errors="replace").rstrip()
         if text:
-            self._job.log(text)  # which knows how many are too many
+            self._job.log(text)  # Job.log drops what exceeds its limit of lines
             self.lines.append(text[:300])
 
 
-def _open_box(talk: _Talk, job: Job) -> None:
+def _write_late_report(talk: _Talk, job: Job) -> None:
     lines = "".join(f"\n{line}" for line in talk.lines)
     late_report.put_down(job, "the end of its standard error", lines.strip() or "it has written nothing")
 
 
 def command_input(job: Job) -> bytes:
-    """What the program finds on its standard input."""
+    """What the program reads from its standard input."""
     about = {
         "id": job.id,
         "kind": job.kind,
@@ -290,7 +292,8 @@ def command_input(job: Job) -> bytes:
 
 
 def _outcome(job: Job, program: str, code: int, talk: _Talk, wait: wait_base) -> Outcome:
-    """Exit code 0 and `ok` together are a success. Otherwise the most telling of what is known is the error."""
+    """Success needs exit code 0 and `ok`. Otherwise the error is, in this order: the signal that killed the program, a
+    missing or invalid answer, the error in the answer, the exit code."""
     last_lines = "".join(f"\n{line}" for line in talk.lines)
     if code < 0:
         raise CommandKilled(f"{program} was killed by {signal_name(code)}{last_lines}")
@@ -311,23 +314,23 @@ def _outcome(job: Job, program: str, code: int, talk: _Talk, wait: wait_base) ->
 
 
 def _envelope(program: str, talk: _Talk) -> dict[str, Any]:
-    said = f"{program} did not answer with the envelope"
+    problem = f"{program} did not answer with the envelope"
     if talk.is_truncated:
         raise CommandAnswerInvalid(
-            f"{said}: it wrote more than {_OUTPUT_CAP} bytes: {_shown(talk.answer)}… (truncated)"
+            f"{problem}: it wrote more than {_OUTPUT_CAP} bytes: {_quoted(talk.answer)}… (truncated)"
         )
     if not talk.answer.strip():
-        raise CommandAnswerInvalid(f"{said}: it wrote nothing to its standard output")
+        raise CommandAnswerInvalid(f"{problem}: it wrote nothing to its standard output")
     try:
         envelope = json.loads(talk.answer)
     except (ValueError, RecursionError) as error:
-        raise CommandAnswerInvalid(f"{said}: {error}: {_shown(talk.answer)}") from error
+        raise CommandAnswerInvalid(f"{problem}: {error}: {_quoted(talk.answer)}") from error
     if not isinstance(envelope, dict) or not isinstance(envelope.get("ok"), bool):
-        raise CommandAnswerInvalid(f'{said}: no "ok" that is true or false: {_shown(talk.answer)}')
+        raise CommandAnswerInvalid(f'{problem}: no "ok" that is true or false: {_quoted(talk.answer)}')
     return envelope
 
 
-def _shown(answer: bytes) -> str:
+def _quoted(answer: bytes) -> str:
     return repr(answer[:_SHOWN].decode(errors="replace"))
 
 

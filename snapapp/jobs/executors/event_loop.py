@@ -1,4 +1,4 @@
-"""Jobs on an event loop of their own: many at once, for code that mostly waits."""
+"""Jobs as coroutines on an event loop of their own: many at once, for code that mostly waits."""
 
 import asyncio
 import threading
@@ -22,8 +22,8 @@ class AsyncExecutor:
         self._buffer: deque[Job] = deque()  # filled by the claimer, emptied on the loop
         self._entered = 0  # written by the claimer
         self._left = 0  # written on the loop
-        self._tasks: set[asyncio.Task[None]] = set()  # the loop holds them weakly; written there
-        self._begun: dict[Job, asyncio.Task[None]] = {}  # those that a cancel can reach; written there
+        self._tasks: set[asyncio.Task[None]] = set()  # kept, for the loop has only weak references; written there
+        self._running: dict[Job, asyncio.Task[None]] = {}  # running job -> its task; written on the loop
         self._thread = threading.Thread(target=self._run, name="async-executor", daemon=True)
 
     def start(self) -> None:
@@ -32,14 +32,14 @@ class AsyncExecutor:
 
     @property
     def ident(self) -> int:
-        """Of the loop's thread; 0 before it was started."""
+        """The id of the loop's thread; 0 before it was started."""
         return self._thread.ident or 0
 
     def load(self) -> int:
         return self._entered - self._left
 
     def at_work(self) -> list[Job]:
-        return list(self._begun.copy())
+        return list(self._running.copy())
 
     def put(self, jobs: list[Job]) -> None:
         self._entered += len(jobs)
@@ -48,7 +48,7 @@ class AsyncExecutor:
 
     def take_back(self) -> list[Job]:
         jobs: list[Job] = []
-        with suppress(IndexError):  # the loop takes some, too
+        with suppress(IndexError):  # empty now; the loop takes jobs at the same time
             while True:
                 jobs.append(self._buffer.popleft())
         self._entered -= len(jobs)
@@ -62,7 +62,7 @@ class AsyncExecutor:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(timeout=5)
-        if self.ident and not self._thread.is_alive():  # else a job holds it up, and a running loop cannot be closed
+        if self.ident and not self._thread.is_alive():  # a loop that a job blocks is still running and cannot be closed
             self._loop.close()
 
     def _run(self) -> None:
@@ -71,7 +71,7 @@ class AsyncExecutor:
 
     def _begin(self) -> None:
         while len(self._tasks) < self.slots and (job := self._next()):
-            task = self._loop.create_task(self._one(job))
+            task = self._loop.create_task(self._run_job(job))
             self._tasks.add(task)
             task.add_done_callback(self._end)
 
@@ -89,17 +89,18 @@ class AsyncExecutor:
         else:
             self._on_free()
 
-    async def _one(self, job: Job) -> None:
+    async def _run_job(self, job: Job) -> None:
         task = asyncio.current_task()
         assert task
-        self._begun[job] = task  # not before: what is cancelled before its first step never gets to its `finally`
+        # here, not in _begin: a task that is cancelled before its first step never reaches its `finally`
+        self._running[job] = task
         try:
             await self._work(job)
         finally:
-            del self._begun[job]
+            del self._running[job]
 
     def _cancel(self, job: Job) -> None:
-        """One whose attempt has not started will find its `stop`, and not begin."""
-        task = self._begun.get(job)
+        """Cancels a job's task once its attempt has started. Before that, the job sees `stop` and does not start."""
+        task = self._running.get(job)
         if task and job.started_at is not None:
             task.cancel()

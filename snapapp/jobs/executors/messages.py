@@ -1,4 +1,4 @@
-"""How a worker and its children speak: JSON with its length in front, over a pipe."""
+"""Messages between a worker and its children: JSON with its length in front, over pipes."""
 
 import json
 import os
@@ -7,13 +7,13 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-CAP = 4 * 1024 * 1024
-STACKS = signal.SIGURG  # asks a child what it is doing: ignored by whoever does not expect it, unlike most signals
+CAP = 4 * 1024 * 1024  # bytes of a message
+STACKS = signal.SIGURG  # asks a process to dump its stacks; programs that do not know it ignore it
 _HEAD = struct.Struct(">I")
 
 
 class Oversized(Exception):
-    """A frame is longer than anything that honest code sends."""
+    """A message is longer than CAP, which honest code never sends."""
 
 
 def pack(message: dict[str, Any]) -> bytes:
@@ -30,19 +30,19 @@ def write(pipe: int, message: dict[str, Any]) -> None:
 
 
 def read(pipe: int) -> dict[str, Any] | None:
-    """The next message; None when the other side is gone. For a child, which has nothing else to do meanwhile."""
+    """Waits for the next message; None: the other side is gone. For the child, which has nothing else to do."""
     head = _read_exactly(pipe, _HEAD.size)
     body = _read_exactly(pipe, _length(head)) if head else None
     return _decoded(body) if body else None
 
 
 class Inbox:
-    """Takes what has arrived and never waits: half a message must not hold up whoever watches the clock."""
+    """Returns complete messages and never waits for the rest of one, because its caller also watches a deadline."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
         self._bytes = bytearray()
-        self.is_closed = False  # by the other side
+        self.is_closed = False  # the other side has closed the pipe
 
     def take(self) -> Iterator[dict[str, Any]]:
         try:

@@ -1,4 +1,4 @@
-"""A program that we started together with all that it starts: watched, killed and reaped as one process group."""
+"""A child process and everything it starts: measured, watched, killed and reaped as one process group."""
 
 import os
 import resource
@@ -20,30 +20,31 @@ from snapapp.jobs.model import Job
 from snapapp.jobs.os import processes
 
 MB = 1024 * 1024
-LOOK_EVERY = 0.1  # seconds between two looks at a program's memory and at whether somebody wants it to end
+LOOK_EVERY = 0.1  # seconds between two checks of a program's memory, and whether its job should stop
 _PAGE = resource.getpagesize()
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
-_KB = 1024 if sys.platform == "linux" else 1  # what ru_maxrss counts in
+_KB = 1024 if sys.platform == "linux" else 1  # the unit of ru_maxrss
 _NICE = os.getpriority(os.PRIO_PROCESS, 0)
 
 
 class Group:
-    """One program and its descendants. `kill` may come from any thread; `end` is for the one that started it."""
+    """One program and its descendants. Any thread may call `kill`; only the thread that started it calls `end`."""
 
     def __init__(self, argv: list[str], guard: Guard, *, nice: int = 0, **how: Any) -> None:
         self._guard = guard
-        self._lock = Lock()  # a kill must not meet a number that was reaped, and is somebody else's by now
+        self._lock = Lock()  # no kill after the reap: the pid may belong to another process by then
         self._is_over = False
-        self._cpu, self._cpu_before = 0.0, 0.0  # seconds, as of the last attempt's end and of this one's beginning
-        self._peak_is_its_own = True  # is the kernel's mark of this attempt?
-        self.kept: frozenset[int] = frozenset()  # descendants that it keeps from one job to the next
+        self._cpu, self._cpu_before = 0.0, 0.0  # seconds used until the last attempt ended, and until this one began
+        self._peak_is_its_own = True  # was the kernel's peak reset when this attempt began?
+        self.kept: frozenset[int] = frozenset()  # descendants that live on after a job, as declared by the child
         self._rusage: resource.struct_rusage | None = None
         self._our_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         self.process: subprocess.Popen[bytes] = subprocess.Popen(argv, start_new_session=True, bufsize=0, **how)
         self.pid = self.process.pid
         try:
             guard.watch(self.pid)
-            self.ear = os.pidfd_open(self.pid) if sys.platform == "linux" else -1  # readable when it has ended
+            # a pidfd is readable when the program has ended
+            self.ear = os.pidfd_open(self.pid) if sys.platform == "linux" else -1
         except BaseException:
             self.ear = -1
             self.end()
@@ -55,24 +56,24 @@ class Group:
 
     @property
     def has_ended(self) -> bool:
-        """Without reaping it: its number stays ours, and so does that of its group."""
+        """Has the program ended? It is not reaped here, so its pid, and that of its group, stay ours."""
         if sys.platform == "darwin":  # has no waitid
             return self._is_over or self.process.poll() is not None
         return self._is_over or os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def linger(self, seconds: float) -> None:
-        """Returns when the program has ended by itself, or after so long: it lets go of its pipes a moment before."""
+        """Returns when the program has ended by itself, or after `seconds`. It closes its pipes a little earlier."""
         deadline = monotonic() + seconds
         while not self.has_ended and monotonic() < deadline:
             sleep(0.002)
 
     def kill(self) -> None:
-        """All of it, at once."""
+        """Kills the program and its descendants."""
         with self._lock:
             self._kill()
 
     def end(self) -> int:
-        """Kills whatever is left; the exit code of the program, negative for the signal that ended it."""
+        """Kills what is left of the group and reaps the program. Returns its exit code, negative for a signal."""
         with self._lock:
             self._kill()
             if not self._is_over:
@@ -83,54 +84,55 @@ class Group:
         return self._reap()
 
     def begin(self) -> None:
-        """Another attempt begins: what was used until now is not its own."""
-        # between two attempts it waits; before the first it was starting, which no job has to pay for
+        """Called when another attempt begins: what was used until now does not count for it."""
+        # 0.0 before the first attempt: then read the CPU time of the start, which counts for no job
         self._cpu_before = self._cpu or (_cpu_of(self.pid) if sys.platform == "linux" else 0.0)
-        self._peak_is_its_own = _forget_peak(self.pid)
+        self._peak_is_its_own = _reset_peak(self.pid)
 
     def used(self, job: Job, seen: int) -> None:
-        """Writes onto the job what it has used; `seen` is the most memory that anybody saw, 0 where it was so short
-        that nobody looked: then what it may have left running is left out, for looking around takes 0.1 ms."""
+        """Sets the CPU time and memory peak of the job. `seen` is the highest memory measured; 0: the job was too short
+        to be measured. Then its descendants are left out, because finding them takes 0.1 ms."""
         if sys.platform == "linux":
             self._cpu = sum(map(_cpu_of, self.family() if seen or self.kept else [self.pid]))
             job.cpu = max(0.0, self._cpu - self._cpu_before)
-            job.peak = max(seen, _high_water(self.pid) if self._peak_is_its_own else 0) or None
+            job.peak = max(seen, _peak_of(self.pid) if self._peak_is_its_own else 0) or None
 
     def used_until_its_end(self, job: Job) -> None:
-        """For a program that ran this job only. What it needed counts from our own need, which it was started with."""
+        """Sets the same from the kernel's account, for a program that ran only this job. A peak below our own stays
+        unknown, because a new process begins with its parent's peak."""
         if self._rusage:
             job.cpu = max(job.cpu or 0.0, self._rusage.ru_utime + self._rusage.ru_stime)
             if self._rusage.ru_maxrss > self._our_peak:
                 job.peak = max(job.peak or 0, self._rusage.ru_maxrss * _KB)
 
     def memory(self) -> int:
-        """Bytes resident, of all of it; 0 where that cannot be seen."""
-        # A program that is just being started shares its parent's memory, and would count twice.
+        """Resident bytes of the whole family; 0 where that cannot be measured."""
+        # equal lines count once: a process that was just forked shows its parent's memory
         return sum({line: int(line.split()[1]) * _PAGE for line in map(_statm, self.family()) if line}.values())
 
     def family(self) -> list[int]:
-        """The program and its descendants, but for those whose parent has ended."""
-        found = [self.pid]
-        for pid in found:  # which grows meanwhile
-            found += processes.children(pid)
-        return found
+        """The pids of the program and its descendants, except those whose parent has ended."""
+        pids = [self.pid]
+        for pid in pids:  # the list grows while we walk over it
+            pids += processes.children(pid)
+        return pids
 
     def nudge(self, number: signal.Signals, pid: int) -> None:
-        """Signals the program, or one of its descendants, alone."""
+        """Sends a signal to the program or to one of its descendants."""
         with self._lock:
             if not self._is_over:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, number)
 
     def go_first(self) -> None:
-        """When memory runs out altogether, the kernel takes it before us."""
+        """Makes the kernel kill this program, and not the worker, when the machine runs out of memory."""
         if sys.platform == "linux":
             with suppress(OSError):
                 Path(f"/proc/{self.pid}/oom_score_adj").write_text("500", encoding="ascii")
 
     def allow_data(self, megabytes: int) -> None:
-        """The kernel refuses what goes far beyond the limit: between two looks a program can take a gigabyte. Far,
-        because it counts what is reserved, and libraries reserve much that they never touch."""
+        """Sets a limit in the kernel, because a program can take a gigabyte between two of our checks. It is more than
+        twice our limit, because the kernel counts reserved memory, and libraries reserve much that they never use."""
         if sys.platform == "linux":
             with suppress(ProcessLookupError, PermissionError):
                 _, hard = resource.prlimit(self.pid, resource.RLIMIT_DATA)
@@ -146,12 +148,12 @@ class Group:
 
     def _kill(self) -> None:
         if not self._is_over:
-            with suppress(ProcessLookupError, PermissionError):  # the latter is how macOS says it of a zombie
+            with suppress(ProcessLookupError, PermissionError):  # PermissionError: macOS, for a zombie
                 os.killpg(self.pid, signal.SIGKILL)
 
 
 class Watch:
-    """Over a group while it works for one attempt: its time, its memory, and whether somebody wants it to end."""
+    """Watches a group during one attempt: its deadline, its memory, and whether the job should stop."""
 
     def __init__(
         self,
@@ -173,14 +175,14 @@ class Watch:
         self._look_at = monotonic() + first_look
         self._on_soft_deadline = on_soft_deadline
         self._soft_at = late_report.opens_at(job) if job and on_soft_deadline else float("inf")
-        self.peak = 0  # bytes, as far as anybody looked
+        self.peak = 0  # bytes, the highest measured
 
     def pause(self) -> float:
-        """Seconds until it is time to check again."""
+        """Seconds until the next `check` is due."""
         return max(0.0, min(self._look_at, self._deadline, self._soft_at) - monotonic())
 
     def check(self) -> None:
-        """Raises the reason to end it."""
+        """Raises the reason why the attempt must end, if there is one."""
         if self._job and self._job.stop:
             raise self._job.stop
         now = monotonic()
@@ -192,12 +194,13 @@ class Watch:
         if now >= self._look_at:
             self._gap = min(2 * self._gap, LOOK_EVERY)
             self._look_at = now + self._gap
+            # measured twice, because one measurement may catch a process that was just forked
             if self._used_mb() > self._memory_mb > 0 and self._used_mb() > self._memory_mb:
                 assert self._job
                 raise exceeded(self._job, f"used {self.peak / MB:.0f} MB of memory and was killed", self._memory_mb)
 
     def account(self) -> None:
-        """The attempt is over: what has it used? Asked before its group is reaped."""
+        """Sets what the attempt has used. Called after its end and before its group is reaped."""
         if self._job:
             self._group.used(self._job, self.peak)
 
@@ -221,12 +224,12 @@ def close_pipes(process: subprocess.Popen[bytes]) -> None:
 
 
 def signal_name(code: int) -> str:
-    """Of a negative exit code."""
+    """The name of the signal in a negative exit code."""
     try:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    # We kill too, but then the reason is ours and nobody asks here.
+    # This is not called for our own kills, whose reason we know.
     return f"{name}, which was not sent by the worker: perhaps memory ran out" if name == "SIGKILL" else name
 
 
@@ -238,16 +241,17 @@ def _statm(pid: int) -> str:
 
 
 def _cpu_of(pid: int) -> float:
-    """Of all its threads, to the nanosecond, and of the descendants that it waited for, to the tick."""
+    """CPU seconds of a process: of its threads, exact to the ns, plus its reaped descendants, exact to the tick."""
     try:
-        own = clock_gettime((~pid << 3) | 2)  # as clock_getcpuclockid makes it
+        own = clock_gettime((~pid << 3) | 2)  # the clock id that clock_getcpuclockid returns
         fields = _read(f"/proc/{pid}/stat").rsplit(b")", 1)[1].split()
     except OSError:
         return 0.0
     return own + (int(fields[13]) + int(fields[14])) * _TICK
 
 
-def _forget_peak(pid: int) -> bool:
+def _reset_peak(pid: int) -> bool:
+    """Makes the kernel count the memory peak of a process anew. False: it does not allow that."""
     try:
         handle = os.open(f"/proc/{pid}/clear_refs", os.O_WRONLY)
         try:
@@ -259,17 +263,17 @@ def _forget_peak(pid: int) -> bool:
     return True
 
 
-def _high_water(pid: int) -> int:
-    """The most bytes resident that the kernel has seen; 0 where it does not say, as of a process that has ended."""
+def _peak_of(pid: int) -> int:
+    """The peak of resident bytes that the kernel counted; 0: unknown, for example after the process has ended."""
     try:
-        _, found, line = _read(f"/proc/{pid}/status").partition(b"VmHWM:")
+        _, is_there, line = _read(f"/proc/{pid}/status").partition(b"VmHWM:")
     except OSError:
         return 0
-    return int(line.split(maxsplit=1)[0]) * 1024 if found else 0
+    return int(line.split(maxsplit=1)[0]) * 1024 if is_there else 0
 
 
 def _read(path: str) -> bytes:
-    """A small file of /proc, in a fifth of the time that Path takes."""
+    """Reads a small file of /proc, five times as fast as Path."""
     handle = os.open(path, os.O_RDONLY)
     try:
         return os.read(handle, 8192)

@@ -1,8 +1,8 @@
-"""Outlives us by a moment: when this process is gone, however it went, it kills every process group left behind.
+"""The guard: a small process that kills every process group of this worker once the worker is gone.
 
-PDEATHSIG is not enough: it reaches the child, not what the child has started, and a program of a `command` job not at
-all. The guard is a shell that waits for the end of its input, which only we hold open; it costs 1 MB. The groups
-stand in memory that it shares with us, because waking it for each of them took 0.1 ms.
+PDEATHSIG is not enough: it kills a child, but not what the child has started, nor the program of a `command` job. The
+guard is a shell of 1 MB that waits for the end of its standard input, which only the worker holds open. The worker
+writes the groups into a shared file, because waking the shell for each group took 0.1 ms.
 """
 
 import mmap
@@ -23,10 +23,10 @@ done <&1
 
 
 class Guard:
-    """`watch` a group as soon as it is started, `forget` it before its number may go to somebody else."""
+    """`watch` a group when it is started; `forget` it before its pid is reaped and may be given to another process."""
 
     def __init__(self) -> None:
-        self._lock = Lock()  # the slots come here at any time
+        self._lock = Lock()  # every slot calls `watch` and `forget`
         self._free = list(range(_LINES))
         self._line_of: dict[int, int] = {}
         self._shell: subprocess.Popen[bytes] | None = None
@@ -39,7 +39,7 @@ class Guard:
                 self._file.flush()
                 self._map = mmap.mmap(self._file.fileno(), _LINE * _LINES)
                 self._start()
-            elif self._shell.poll() is not None:  # somebody killed it
+            elif self._shell.poll() is not None:  # the shell was killed
                 self._end_shell()
                 self._start()
             line = self._line_of[group] = self._free.pop()
@@ -53,7 +53,7 @@ class Guard:
                 self._free.append(line)
 
     def stop(self) -> None:
-        """What is still watched is killed, as it would be at our death."""
+        """Ends the guard, which kills the groups that are still watched."""
         with self._lock:
             if self._shell:
                 self._end_shell()
@@ -66,15 +66,15 @@ class Guard:
         self._map[_LINE * line : _LINE * (line + 1)] = text
 
     def _start(self) -> None:
-        self._file.seek(0)  # the shell reads from where we stand
+        self._file.seek(0)  # the shell inherits our position in the file
         self._shell = subprocess.Popen(
             ["/bin/sh", "-c", _SCRIPT],
             stdin=subprocess.PIPE,
-            stdout=self._file,  # to be read: dash knows no file by a number above 9
+            stdout=self._file,  # the shell reads from it: dash cannot use descriptors above 9
             stderr=subprocess.DEVNULL,
             cwd="/",
             env={},
-            start_new_session=True,  # Ctrl-C is not for it
+            start_new_session=True,  # so that Ctrl-C does not reach it
             bufsize=0,
         )
 

@@ -1,4 +1,4 @@
-"""Slots whose jobs run outside of this process, where a kill ends them, whatever they do."""
+"""Slots whose jobs run outside of this process, so that a kill always ends them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -17,21 +17,21 @@ from snapapp.jobs.model import Buried, Job, Outcome, Retried
 from snapapp.jobs.registry import Processor
 from snapapp.jobs.settings import JobsSettings
 
-_CLOSE = 0.8  # of the limit: what was allocated in one go and refused does not show in what was used
-_RAISED = 2
+_CLOSE = 0.8  # of the limit: a peak above counts as lack of memory, for a large refused allocation is not in it
+_RAISED = 2  # times the limit, for one more attempt after a lack of memory
 
 
 class Runner(ABC):
-    """A slot of which each job runs somewhere else. Ties each job to where it runs, so that a kill meant for one job
+    """One slot whose jobs run in another process. It keeps job and process together, so that a kill meant for one job
     never hits the next."""
 
     def __init__(self, settings: JobsSettings) -> None:
         self._settings = settings
-        self._lock = Lock()  # whose turn it is and what it runs in change together
+        self._lock = Lock()  # the job and its process change together
         self._job: Job | None = None
 
     def run(self, job: Job, processor: Processor, wait: wait_base) -> Outcome:
-        """One attempt. Whatever happens where it runs happens to this attempt only."""
+        """Runs one attempt. An error or the death of its process ends this attempt only."""
         if job.exhausted:
             return attempt.run(job, processor, wait)
         wait = processor.wait or wait
@@ -39,7 +39,7 @@ class Runner(ABC):
         with self._holding(job):
             try:
                 outcome = self._attempt(job, processor, wait, limit)
-            except Exception as error:  # noqa: BLE001 - whatever it says and however it ends is this attempt's end
+            except Exception as error:  # noqa: BLE001 - every error, also in the messages of a child, ends this attempt
                 self.close()
                 outcome = attempt.judge(job, job.stop or error, wait)
         return _with_more_memory(job, outcome, wait, limit, self.most_mb)
@@ -47,37 +47,37 @@ class Runner(ABC):
     @abstractmethod
     def _attempt(self, job: Job, processor: Processor, wait: wait_base, limit_mb: int) -> Outcome: ...
 
-    def reserve(self, job: Job, processor: Processor) -> None:  # noqa: B027 - most have their place
-        """Before the attempt begins, whose time limit is for the job: waits for a place to run it, and raises if there
-        is none. Returns early where the job is to stop."""
+    def reserve(self, job: Job, processor: Processor) -> None:  # noqa: B027 - most runners need no place
+        """Called before the attempt starts, so that its time limit does not run yet: waits for a place to run the job.
+        Raises if there is none; returns early if the job should stop."""
 
-    def prepare(self) -> None:  # noqa: B027 - most have nothing to prepare
-        """Called by the slot's thread when its first job has come, before that begins, and after each."""
+    def prepare(self) -> None:  # noqa: B027 - some runners prepare nothing
+        """Called on the slot's thread before its first job starts, and after each job."""
 
     @abstractmethod
     def close(self) -> None:
-        """Ends what is left and lets go of it."""
+        """Ends the process, if there is one, and frees what belongs to it."""
 
     @property
     def most_mb(self) -> int | None:
-        """What no job may have more of; None: nobody knows."""
+        """MB that no job can get more of; None: unknown."""
         return None
 
     @property
     def ends_in(self) -> float:
-        """Seconds that its thread may take for `close`; 0: there is nothing to be gentle with."""
+        """Seconds that `close` may take for an idle process that runs hooks before its end; 0: it has none."""
         return 0.0
 
     @abstractmethod
     def interrupt(self, job: Job) -> None:
-        """Ends this job, if it is the one that runs."""
+        """Kills the process, if it runs this job."""
 
     @abstractmethod
     def shut(self) -> None:
-        """Ends what runs, for good."""
+        """Kills what runs, and allows no further start."""
 
     def _memory_limit(self, job: Job, processor: Processor) -> int:
-        """In MB; 0: none."""
+        """The job's own limit, else its kind's, else the setting, in MB; 0: none."""
         its_own = processor.memory_mb if job.memory_mb is None else job.memory_mb
         return self._settings.job_memory_mb if its_own is None else its_own
 
@@ -93,7 +93,7 @@ class Runner(ABC):
 
 
 class GroupRunner(Runner):
-    """In a process group on this machine."""
+    """A runner whose jobs run in a process group on this machine."""
 
     def __init__(self, guard: Guard, settings: JobsSettings) -> None:
         super().__init__(settings)
@@ -110,7 +110,7 @@ class GroupRunner(Runner):
                 self._group.kill()
 
     def shut(self) -> None:
-        """What is idle and has hooks to run is ended by `close`."""
+        """Allows no further start and kills what runs. An idle process with hooks to run is left to `close`."""
         with self._lock:
             self._is_shut = True
             if self._group and (self._job or not self.ends_in):
@@ -130,8 +130,9 @@ class GroupRunner(Runner):
 
 
 def _with_more_memory(job: Job, outcome: Outcome, wait: wait_base, limit_mb: int, most_mb: int | None) -> Outcome:
-    """Once, with twice the limit and nothing beside it, where memory was what it lacked. A decoder that is refused
-    memory takes its video for a damaged one, so no last word is believed that was said close to the limit."""
+    """Turns an outcome for lack of memory into one more attempt, alone on a worker and with twice the limit; once for
+    each job. A permanent failure close to the limit counts, too: a decoder that is refused memory takes its video for
+    a damaged one."""
     raised_mb = min(_RAISED * limit_mb, most_mb or _RAISED * limit_mb)
     if raised_mb <= limit_mb or job.memory_mb is not None or job.attempt >= job.max_attempts:
         return outcome
@@ -144,7 +145,7 @@ def _with_more_memory(job: Job, outcome: Outcome, wait: wait_base, limit_mb: int
 
 
 class RunnerExecutor(ThreadExecutor):
-    """A thread for each runner: it hands the job over and waits, so it costs little here."""
+    """A thread for each runner. The thread mostly waits for the other process, so it costs this process little."""
 
     prefetches = False
 
@@ -167,22 +168,22 @@ class RunnerExecutor(ThreadExecutor):
 
     def _slot(self, number: int, _first: Callable[[], None] | None = None) -> None:
         runner, work = self._runners[number], self._works[number]
-        is_prepared = False  # a child takes 35 MB and half a second of a core, and many workers never need one
+        is_prepared = False  # only when the first job comes: a child takes 35 MB and half a second
         while job := self._next():
             self._at_work[number] = job
             if not is_prepared:
-                self._prepare(runner)  # before the attempt begins: its time limit is for the job
+                self._prepare(runner)  # before the attempt starts, so that its time limit does not run yet
                 is_prepared = True
             work(job)
             self._at_work[number] = None
             self._left[number] += 1
             self._prepare(runner)
-        runner.close()  # on this thread: a child dies with the thread that has started it
+        runner.close()  # on this thread, because a child is killed when the thread that started it ends
 
     def _prepare(self, runner: Runner) -> None:
         try:
             runner.prepare()
-        except Exception as error:  # noqa: BLE001 - a slot that ends would keep its jobs for ever
+        except Exception as error:  # noqa: BLE001 - if this thread ended, jobs would wait for its slot for ever
             self._complain("prepare a slot", error)
 
     def stop(self, patience: float = 1) -> None:

@@ -1,4 +1,5 @@
-"""Jobs on threads: the quickest executor, for code that waits or is short. Its slots share one queue and no lock."""
+"""Jobs on threads: the executor with the least overhead, for code that is short or waits. Slots share one queue and no
+lock."""
 
 import threading
 from collections.abc import Callable
@@ -53,13 +54,13 @@ class ThreadExecutor:
         """A thread cannot be stopped from outside: the job sees `job.stop` at its next raise_if_cancelled."""
 
     def replace(self, number: int, conclude: Callable[[], None]) -> None:
-        """Gives a slot whose thread does not come back to a new one, which first concludes the job that hangs."""
+        """Gives the slot of a thread that hangs to a new thread, which first concludes the job that hangs."""
         successor = self._thread(number, conclude)
         self._threads[number] = successor
         successor.start()
 
     def ident(self, number: int) -> int:
-        """Of the thread that a slot has now; 0 before it was started."""
+        """The id of the thread that a slot has now; 0 before it was started."""
         return self._threads[number].ident or 0
 
     def stop(self, patience: float = 1) -> None:
@@ -80,7 +81,7 @@ class ThreadExecutor:
         while job := self._next():
             at_work[number] = job
             if not work(job):
-                return  # the slot is another thread's by now
+                return  # `replace` has given the slot to another thread
             at_work[number] = None
             left[number] += 1
 

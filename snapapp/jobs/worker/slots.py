@@ -236,7 +236,7 @@ class Executors:
                 payloads.fit(job, processor.function)  # the kind's hooks run in this process and read the typed payload
             except Exception as error:  # noqa: BLE001 - resolving the payload's type may raise anything
                 return (
-                    attempt.over(job, processor)
+                    attempt.exhausted(job, processor)
                     if job.exhausted
                     else attempt.judge(job, error, processor.wait or self._wait)
                 )
