@@ -29,7 +29,7 @@ LARGE = {"frames": os.urandom(100_000).hex()}  # so that it is fetched when its 
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog, "_PATIENCE_WITH_COROUTINES", 0.3)
-    monkeypatch.setattr(begin, "_AGAIN_IN", 0.05)
+    monkeypatch.setattr(begin, "_HAND_BACK_AFTER", 0.05)
 
 
 @pytest.fixture
