@@ -108,7 +108,7 @@ def check_deploy(arguments: Namespace, settings: Settings) -> int:
 
 def show_kinds(arguments: Namespace, settings: Settings) -> int:
     loading.load(settings)
-    declared = kinds.known(registry.default)
+    declared = kinds.summaries(registry.default)
     if arguments.json:
         cli.show_json(declared)
     else:

@@ -10,7 +10,7 @@ import psycopg
 
 from snapapp import logs
 from snapapp.jobs.cli import simulate
-from snapapp.jobs.rows.database import opened
+from snapapp.jobs.rows.database import open_connection
 from snapapp.postgres.in_use import in_use
 from snapapp.settings.table import LogLevel, Settings
 
@@ -20,7 +20,10 @@ def run(arguments: Namespace, settings: Settings) -> int:
 
     @contextmanager
     def database() -> Iterator[psycopg.Connection[Any]]:
-        with in_use(settings) as url, opened(url, settings={"statement_timeout": "120s"}, autocommit=True) as db:
+        with (
+            in_use(settings) as url,
+            open_connection(url, settings={"statement_timeout": "120s"}, autocommit=True) as db,
+        ):
             yield db
 
     return simulate.run(database, arguments)

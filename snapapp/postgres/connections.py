@@ -11,7 +11,7 @@ import sqlalchemy
 from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
-from snapapp.jobs.rows.database import opened, sqlalchemy_url
+from snapapp.jobs.rows.database import open_connection, sqlalchemy_url
 from snapapp.postgres.database import session
 from snapapp.settings.table import Settings
 
@@ -55,7 +55,7 @@ def web_engine(url: str, settings: Settings) -> Iterator[Engine]:
 
 
 def _connect(_dialect: object, _record: object, arguments: Any, parameters: Any) -> psycopg.Connection[Any]:
-    return opened(*arguments, settings=_SETTINGS, **parameters)
+    return open_connection(*arguments, settings=_SETTINGS, **parameters)
 
 
 def _cut(connection: psycopg.Connection[Any]) -> None:

@@ -126,7 +126,7 @@ def test_a_type_that_cannot_be_read_hides_no_other_kind(known: Registry) -> None
     def broken(job: "Job[Nobody]") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
     known.processor("a.broken")(broken)
-    found = {one.kind: one.payload or {} for one in kinds.known(known)}
+    found = {one.kind: one.payload or {} for one in kinds.summaries(known)}
     assert found["a.broken"] == {"description": "its type cannot be read: NameError: name 'Nobody' is not defined"}
     assert found["mail"]["required"] == ["to", "day"]
 

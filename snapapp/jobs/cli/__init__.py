@@ -6,7 +6,7 @@ from typing import Any
 
 from snapapp.jobs.cli.shown import show_json, show_table
 from snapapp.jobs.cli.typed import Act
-from snapapp.jobs.rows.database import opened
+from snapapp.jobs.rows.database import open_connection
 
 __all__ = ["add_arguments", "run", "show_json", "show_table"]
 
@@ -30,7 +30,9 @@ _FAMILIES = {
 def run(url: str, arguments: Namespace) -> int:
     """What was typed, on this database; its exit code."""
     settings = {"statement_timeout": "60s", "timezone": "UTC"}
-    with opened(url, settings=settings, autocommit=True, application_name="snapapp cli", connect_timeout=10) as db:
+    with open_connection(
+        url, settings=settings, autocommit=True, application_name="snapapp cli", connect_timeout=10
+    ) as db:
         db.prepare_threshold = None  # a pooler may sit in between
         code: int = arguments.act(db, arguments)
         return code

@@ -1,4 +1,5 @@
-"""The executor of kinds that run on the cluster: as many slots as are wanted and the cluster has cores for."""
+"""The executor of kinds that run on the cluster. It has as many slots as the settings say, at most one for each core of
+the cluster."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +11,7 @@ from snapapp.jobs.executors.runners import Runner, RunnerExecutor
 from snapapp.jobs.settings import JobsSettings
 
 
-def opened(
+def open_executor(
     settings: JobsSettings,
     modules: tuple[str, ...],
     within: Within,
@@ -19,7 +20,7 @@ def opened(
     on_free: Callable[[], None],
     complain: Callable[[str, BaseException], None],
 ) -> "ClusterExecutor":
-    """With a connection of its own to the scheduler that the settings name."""
+    """Makes the executor, with its own connection to the scheduler of the settings."""
     assert settings.compute
     cluster = Cluster(settings.compute, complain)
     runners = [Remote(cluster, modules, settings, within) for _ in range(settings.children)]
@@ -27,7 +28,7 @@ def opened(
 
 
 class ClusterExecutor(RunnerExecutor):
-    """While the cluster is away it has no slots, so nothing is claimed for it and its jobs wait in the queue."""
+    """While the cluster is away it has no slots, so its jobs are not claimed and wait in the queue."""
 
     def __init__(
         self,
@@ -51,6 +52,7 @@ class ClusterExecutor(RunnerExecutor):
         self._cluster.stop()
 
     def fit(self, cores: int) -> None:
+        """Called once a second with the number of cores that the cluster has now."""
         slots = min(cores, len(self._runners))
         has_more, self.slots = slots > self.slots, slots
         if has_more:

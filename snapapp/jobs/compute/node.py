@@ -1,7 +1,8 @@
-"""What a node of the cluster does for us: a task holds a thread of it, and in that thread one of our children runs what
-the worker says. The child, its limits and its end are those of a worker's own machine (`executors/children.py`).
+"""What runs on a node of the cluster: a Dask task (`hold`) occupies a thread of the node, and on that thread a child
+process runs the job that the worker sends. The child and its limits are the same as on a worker's own machine
+(`executors/children.py`).
 
-Loaded into each node (`dask worker --preload`), which calls `attach`.
+Each node loads this module (`dask worker --preload`) and calls `attach`.
 """
 
 import asyncio
@@ -27,33 +28,33 @@ from snapapp.jobs.settings import JobsSettings
 
 OPERATION = "snapapp_attempt"
 LAST_WORDS = frozenset({"answer", "failure", "leaving", "refused"})
-CHATTER = frozenset({"log", "progress"})  # of which some may get lost
-MOST_WAITING = 1000  # messages for a reader who does not keep up
+CHATTER = frozenset({"log", "progress"})  # messages that may be dropped
+MOST_WAITING = 1000  # messages queued for a slow reader before chatter is dropped
 GOOD_BYE = {"bye": True}
-_TAKEN_IN = 10.0  # seconds in which the worker comes for the place that it asked for
-_LEAVES_IN = 1.0  # seconds in which those who wait here are told that the node ends
+_TAKEN_IN = 10.0  # seconds that a place waits for its worker to connect, or to send the next message
+_LEAVES_IN = 1.0  # seconds for telling connected workers that the node ends
 
 Message = dict[str, Any]
 
 
 class NotAttached(JobsError):
-    """A node of the cluster was started without what runs our jobs."""
+    """A node of the cluster was started without this module."""
 
 
 class Held:
-    """A thread of this node that one worker has asked for. Its words and those of the worker each have a queue."""
+    """A thread of this node that a worker has asked for, with a queue of messages in each direction."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self.orders: SimpleQueue[Message | None] = SimpleQueue()  # for the thread; None: nobody is there
+        self.orders: SimpleQueue[Message | None] = SimpleQueue()  # from the worker; None: the worker is gone
         self.words: asyncio.Queue[Message] = asyncio.Queue()  # for the worker
-        self.is_taken = False  # written on the loop, as is the next
+        self.is_taken = False  # has the worker connected? written on the loop, as is is_over
         self.is_over = False
-        self.job: Job | None = None  # these two are written by the thread
+        self.job: Job | None = None  # written by the thread, as is child
         self.child: Child | None = None
 
     def say(self, message: Message) -> None:
-        """From any thread."""
+        """Queues a message for the worker, from any thread."""
         with suppress(RuntimeError):  # the node is ending
             self._loop.call_soon_threadsafe(self._put, message)
 
@@ -62,7 +63,7 @@ class Held:
             self.words.put_nowait(message)
 
     def end(self) -> None:
-        """Whatever runs, or is about to."""
+        """Stops the job that runs, or that is about to run, on this thread."""
         self.is_over = True
         self.orders.put(None)
         job, child = self.job, self.child
@@ -75,7 +76,7 @@ class Held:
 
 
 class Relay:
-    """The channel of a job on a node: its words travel on to the worker."""
+    """The channel of a job on a node: sends progress and log lines to the worker."""
 
     def __init__(self, held: Held) -> None:
         self._held = held
@@ -87,57 +88,58 @@ class Relay:
         self._held.say({"log": [level, message]})
 
     def check(self, job: Job) -> None:
-        """Nothing to check: whoever wants this attempt to end kills the child."""
+        """Does nothing: an attempt is stopped by killing the child."""
 
     def connection(self, job: Job) -> NoReturn:
         raise NoConnection(f"{job.kind} job {job.id} runs in a child process, which has no database")
 
 
 class ChildHere(Child):
-    """Of one of the node's threads."""
+    """The child process of one thread of the node."""
 
     def answer(self, job: Job, order: Order) -> Message:
-        """What the child said in the end, or why it did not."""
+        """Runs the job in the child. Returns its final message or the failure, with what the attempt used."""
         with self._holding(job):
             try:
-                if job.stop:  # before there was a child to kill
+                if job.stop:  # set before `job` and `child` could be seen, so nothing was killed
                     raise job.stop
-                said: Message = {"answer": self._answer(job, order)}
-                outcome_of(job, said["answer"], wait_none(), order.limit_mb)  # or it is not what a child sends
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is this attempt's end
+                end: Message = {"answer": self._answer(job, order)}
+                outcome_of(job, end["answer"], wait_none(), order.limit_mb)  # raises if the message is malformed
+            except Exception as error:  # noqa: BLE001 - every error ends this attempt only
                 self.close()
-                said = {"failure": asdict(Failure.of(job.stop or error))}
-        return said | {"cpu": job.cpu, "peak": job.peak}
+                end = {"failure": asdict(Failure.of(job.stop or error))}
+        return end | {"cpu": job.cpu, "peak": job.peak}
 
 
 class Node:
-    """Of this process."""
+    """What this process, as a node, holds for workers."""
 
     def __init__(self, worker: Worker, settings: JobsSettings) -> None:
         self._worker = worker
         self._settings = settings
         self._guard = Guard()
-        self._own = threading.local()  # each thread its child, which dies with the thread that has started it
-        self._held: dict[str, Held] = {}  # by ticket; single operations
+        self._own = threading.local()  # each thread has its own child, which is killed when the thread ends
+        self._held: dict[str, Held] = {}  # by ticket; shared by single dict operations
         worker.handlers[OPERATION] = self.serve
 
     # --- on threads of tasks ----------------------------------------------------------------------------------
 
     def hold(self, ticket: str, topic: str, modules: tuple[str, ...]) -> None:
+        """Publishes the ticket, waits for the worker's order, runs it, and sends the end."""
         held = Held(self._worker.loop.asyncio_loop)
         child = self._child(modules, held)
-        child.prepare()  # before the attempt begins: its time limit is for the job
+        child.prepare()  # before the attempt starts, so that its time limit does not run yet
         with self._announced(ticket, topic, held):
-            said: Message = {"leaving": True}  # unless there is more to say: who waits for us must hear something
+            end: Message = {"leaving": True}  # sent if no attempt has run, because the worker waits for some end
             try:
                 order = self._order(held)
                 if order is not None:
-                    said = self._run(held, child, order)
+                    end = self._run(held, child, order)
             finally:
-                held.say(said)
-            if "leaving" not in said:
+                held.say(end)
+            if "leaving" not in end:
                 child.prepare()
-                self._order(held)  # the worker has heard it, or has gone
+                self._order(held)  # waits until the worker has received the end, or is gone
 
     @contextmanager
     def _announced(self, ticket: str, topic: str, held: Held) -> Iterator[None]:
@@ -155,20 +157,20 @@ class Node:
             return None
 
     def _run(self, held: Held, child: ChildHere, order: Message) -> Message:
-        told = _known(order["job"], Job.__dataclass_fields__)
+        fields = _known(order["job"], Job.__dataclass_fields__)
         job = Job(
-            **told
+            **fields
             | {
-                "payload_json": told["payload_json"].encode(),
-                "parents_json": told["parents_json"].encode(),
-                "snap_id": UUID(told["snap_id"]) if told["snap_id"] else None,
+                "payload_json": fields["payload_json"].encode(),
+                "parents_json": fields["parents_json"].encode(),
+                "snap_id": UUID(fields["snap_id"]) if fields["snap_id"] else None,
             },
             channel=Relay(held),
         )
         job.started_at = monotonic()
         job.deadline = job.started_at + order["within"]
         held.child, held.job = child, job
-        if held.is_over:  # before there was a job to stop
+        if held.is_over:  # `end` was called before it could see the job
             held.stop(job)
         try:
             return child.answer(job, Order(**_known(order["order"], Order._fields)))
@@ -176,20 +178,20 @@ class Node:
             held.job = None
 
     def _child(self, modules: tuple[str, ...], held: Held) -> ChildHere:
-        known: ChildHere | None = getattr(self._own, "child", None)
-        if known is None or self._own.modules != modules:
-            if known:
-                known.close()
+        child: ChildHere | None = getattr(self._own, "child", None)
+        if child is None or self._own.modules != modules:
+            if child:
+                child.close()
             within = Within(tell=lambda _job, step: self._own.held.say({"context": step}))
-            self._own.child = known = ChildHere(modules, self._settings, self._guard, within)
+            self._own.child = child = ChildHere(modules, self._settings, self._guard, within)
             self._own.modules = modules
         self._own.held = held
-        return known
+        return child
 
     # --- on the loop ------------------------------------------------------------------------------------------
 
     async def serve(self, comm: Any, ticket: str = "") -> Status:
-        """One connection of a worker's, for one ticket."""
+        """Serves one connection of a worker, for one ticket, until the worker says good-bye or is lost."""
         held = self._held.get(ticket)
         if held is None or held.is_taken:
             await comm.write({"refused": "its place is gone"})
@@ -212,7 +214,7 @@ class Node:
         return Status.dont_reply
 
     async def leave(self) -> None:
-        """The node is told to end, or has lost its scheduler: no fault of the jobs that it runs."""
+        """Called when the node ends or has lost its scheduler. Workers told of it do not charge their jobs."""
         there = [*self._held.values()]
         for held in there:
             held.words.put_nowait({"leaving": True})
@@ -223,13 +225,13 @@ class Node:
             held.end()
 
 
-def _known(told: Message, names: Collection[str]) -> Message:
-    """A worker of a newer release may say more than we understand."""
-    return {name: value for name, value in told.items() if name in names}
+def _known(fields: Message, names: Collection[str]) -> Message:
+    """Drops the fields that this release does not know: the worker may be newer."""
+    return {name: value for name, value in fields.items() if name in names}
 
 
 async def _speak(held: Held, comm: Any) -> None:
-    with suppress(OSError, CommClosedError):  # reading tells it, too
+    with suppress(OSError, CommClosedError):  # `serve` notices the loss when it reads
         while True:
             await comm.write(await held.words.get())
 
@@ -238,7 +240,7 @@ _nodes: list[Node] = []  # of this process, at most one
 
 
 def attach(worker: Worker, settings: JobsSettings) -> None:
-    """Called by what the node was told to load."""
+    """Called by the preload script of the node."""
     _nodes[:] = [Node(worker, settings)]
 
 
@@ -248,7 +250,7 @@ async def detach() -> None:
 
 
 def hold(ticket: str, topic: str, modules: tuple[str, ...]) -> None:
-    """The task that Dask runs here."""
+    """The Dask task that holds a place on this node."""
     if not _nodes:
         raise NotAttached("this node was not started by `snapapp compute node`, nor with its --preload")
     _nodes[0].hold(ticket, topic, modules)

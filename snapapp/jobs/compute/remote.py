@@ -1,4 +1,5 @@
-"""A slot whose jobs run in a child on a node of the cluster. It watches from here: the lease, a cancel, the time."""
+"""A slot whose jobs run in a child process on a node of the cluster. The slot watches the lease, the deadline and
+cancellations from here."""
 
 from dataclasses import replace
 from time import monotonic
@@ -16,14 +17,14 @@ from snapapp.jobs.model import Failure, Interrupted, Job, Outcome, Retried
 from snapapp.jobs.registry import Processor
 from snapapp.jobs.settings import JobsSettings
 
-_LARGER_IN = wait_fixed(300)  # seconds, in which whoever keeps the nodes may start a larger one
-_PLACE_IN = 30.0  # seconds that a job waits for a node; then another one may have its turn
-_SAYS_IN = 10.0  # seconds after its time limit in which a node may still say what came of it
-_STOPS_IN = 5.0  # seconds in which a node may say that a child was killed
+_LARGER_IN = wait_fixed(300)  # seconds until a job too large for all nodes tries again: a larger node may come
+_PLACE_IN = 30.0  # seconds that a job waits for a node; then the slot takes another job
+_SAYS_IN = 10.0  # seconds after the job's deadline that a node may take to report its end
+_STOPS_IN = 5.0  # seconds that a node may take to report that it killed the child
 
 
 class Remote(Runner):
-    """Used by its slot's thread only; `interrupt` and `shut` may come from any."""
+    """Only its slot's thread uses it; any thread may call `interrupt` and `shut`."""
 
     def __init__(self, cluster: Cluster, modules: tuple[str, ...], settings: JobsSettings, within: Within) -> None:
         super().__init__(settings)
@@ -35,7 +36,7 @@ class Remote(Runner):
     def reserve(self, job: Job, processor: Processor) -> None:
         size = Size(self._memory_limit(job, processor), processor.cores)
         if self._exceeds_all(size):
-            return  # the attempt says so
+            return  # `_attempt` fails it with the reason
         place = self._cluster.place(self._modules, *size)
         with self._lock:
             self._place = place
@@ -51,9 +52,9 @@ class Remote(Runner):
             raise job.stop
         size = Size(limit_mb, processor.cores)
         if self._exceeds_all(size):
-            return self._until_one_is_larger(job, size)
+            return self._too_large(job, size)
         place = self._place
-        if place is None:  # the lease was in doubt when there was to be one, or the first nodes have just come
+        if place is None:  # `reserve` was skipped for a doubtful lease, or the first nodes came after it
             return Interrupted()
         order = Order(processor.path, self._within.path, limit_mb)
         left = (job.deadline or monotonic()) - monotonic()
@@ -65,13 +66,13 @@ class Remote(Runner):
         if "leaving" in end:
             return Interrupted()
         if "failure" in end:
-            told = end["failure"]
-            failure = Failure.told(told["error"], told["trace"], lacked_memory=bool(told["lacked_memory"]))
+            report = end["failure"]
+            failure = Failure.told(report["error"], report["trace"], lacked_memory=bool(report["lacked_memory"]))
             return attempt.failed(job, failure, wait)
         return outcome_of(job, end["answer"], wait, limit_mb)
 
-    def _until_one_is_larger(self, job: Job, size: Size) -> Outcome:
-        """Such a node may yet come, so only the last attempt is the end of it."""
+    def _too_large(self, job: Job, size: Size) -> Outcome:
+        """The outcome of a job that is too large for all nodes: it waits for a larger one while it has attempts."""
         sizes = " or ".join(f"{memory} MB and cores: {cores}" for memory, cores in sorted(self._cluster.sizes))
         error = NoPlace(
             f"{job.kind} job {job.id} wants {size.memory_mb} MB and cores: {size.cores}, and no node of the cluster "
@@ -81,7 +82,7 @@ class Remote(Runner):
         return replace(outcome, ran=False) if isinstance(outcome, Retried) else outcome
 
     def _exceeds_all(self, size: Size) -> bool:
-        """Known only once there was a node."""
+        """Does the job need more than every node seen so far? Unknown, and so False, before the first node."""
         sizes = self._cluster.sizes
         return bool(sizes) and not any(each.holds(size) for each in sizes)
 
@@ -104,7 +105,7 @@ class Remote(Runner):
         raise JobTimeout(f"{job.kind} job {job.id} was given up: its node {place.node} has not said how it ended")
 
     def prepare(self) -> None:
-        """The place was for that job, whether it has begun or not."""
+        """Lets go of the last job's place: each job gets its own."""
         self.close()
 
     def close(self) -> None:

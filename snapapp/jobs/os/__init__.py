@@ -1,1 +1,1 @@
-"""What only the operating system can tell or do: signals, exits, memory, who lives, and what outlives a kill."""
+"""What needs the operating system: signals, exits, memory, whether a process lives, and a file that survives a kill."""

@@ -1,4 +1,4 @@
-"""The environment of what we start."""
+"""The environment variables of processes that we start."""
 
 import os
 import sys
@@ -8,6 +8,6 @@ _KEPT = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "LD_LIBRARY_P
 
 
 def plain() -> dict[str, str]:
-    """What a Python of ours needs to run, and none of our secrets: so no crash or message tells them."""
+    """The variables that a Python process of ours needs, without our secrets, which a crash could print."""
     kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")}
     return kept | {"PYTHONPATH": os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)}

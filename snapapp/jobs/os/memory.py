@@ -1,21 +1,22 @@
-"""How much memory a process has taken, and how much may still be taken here, as the kernel tells it: of the machine,
-and of each group around us."""
+"""Memory as the kernel reports it: used by a process, and still free on the machine and in the control groups that
+this process is in."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from resource import getpagesize
 
 _MB = 1024 * 1024
-_UNLIMITED = 1 << 60  # version 1 says "no limit" with a number of this size
+_UNLIMITED = 1 << 60  # control groups version 1 report a number above this for "no limit"
 
-# What a group may use, what it uses, and of that what the kernel gives back when asked: by version of control groups.
-# Above its "high" mark the kernel only slows a group down: it counts as a limit all the same.
+# For each version of control groups: the files with the limits, the file with the usage, and the field of memory.stat
+# with the part of the usage that the kernel can reclaim. Above memory.high the kernel only slows a group down; we treat
+# it as a limit.
 _V2 = (("memory.max", "memory.high"), "memory.current", "inactive_file")
 _V1 = (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file")
 
 
 def free_mb(root: Path = Path("/")) -> int | None:
-    """The least of what the machine and the groups leave; None where nobody can tell (not Linux)."""
+    """Free memory: the least of what the machine and the control groups leave. None: unknown (not Linux)."""
     machine = _field(root / "proc/meminfo", "MemAvailable:")
     if machine is None:
         return None
@@ -23,19 +24,19 @@ def free_mb(root: Path = Path("/")) -> int | None:
 
 
 def total_mb(root: Path = Path("/")) -> int | None:
-    """Of the machine; None where nobody can tell."""
+    """Memory of the machine; None: unknown."""
     machine = _field(root / "proc/meminfo", "MemTotal:")
     return None if machine is None else machine * 1024 // _MB
 
 
 def swapped_mb(root: Path = Path("/")) -> int | None:
-    """What the machine has moved out to disk."""
+    """Swap in use; None: unknown."""
     total, free = (_field(root / "proc/meminfo", name) for name in ("SwapTotal:", "SwapFree:"))
     return None if total is None or free is None else (total - free) * 1024 // _MB
 
 
 def resident_mb(pid: int) -> int:
-    """Of a process, now; 0 where nobody can tell."""
+    """Resident memory of a process; 0: unknown."""
     fields = text(Path(f"/proc/{pid}/statm")).split()
     return int(fields[1]) * getpagesize() // _MB if fields else 0
 
@@ -50,8 +51,8 @@ def _left_in_groups(root: Path) -> Iterator[int]:
 
 
 def _left_up_from(top: Path, path: str, files: tuple[tuple[str, ...], str, str]) -> Iterator[int]:
-    """A limit holds for all groups below. In a container the path may be one that only the host can see: then what is
-    above it counts."""
+    """Yields what is left in the group and in each group above it, because their limits include ours. In a container
+    the path may exist only on the host; then the groups above are used."""
     limit_names, used_name, spare_name = files
     here = top / path.strip("/")
     for group in (here, *here.parents):
@@ -72,12 +73,12 @@ def _field(file: Path, name: str) -> int | None:
 
 
 def _number(file: Path) -> int | None:
-    said = text(file).strip()
-    return int(said) if said.isdigit() else None  # else it is "max", or not there
+    value = text(file).strip()
+    return int(value) if value.isdigit() else None  # "max", or no such file
 
 
 def text(file: Path) -> str:
-    """Of a file that the kernel keeps; nothing where it is not there, or its process has ended meanwhile."""
+    """The text of a kernel file; empty if it does not exist, or its process has ended."""
     try:
         return file.read_text(encoding="ascii", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Whether a process of this machine still lives. A number alone does not tell: it may belong to another one by now."""
+"""Whether a process of this machine still lives. Its pid alone does not tell, because pids are reused."""
 
 import os
 import platform
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def machine() -> str:
-    """Two processes with the same answer see the same pids. Where that cannot be known, nobody shares an answer."""
+    """A name for this machine and pid namespace: processes with the same name see the same pids. Unknown: unique."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot}:{os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115 - not a path but a name
@@ -15,7 +15,7 @@ def machine() -> str:
 
 
 def started(pid: int) -> int | None:
-    """When a process started, in the kernel's ticks since boot: with it, a reused pid is not mistaken. None: dead."""
+    """When a process started, in ticks since boot, which tells it from a later one with the same pid. None: dead."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rsplit(")", 1)[1].split()
     except OSError:
@@ -24,13 +24,14 @@ def started(pid: int) -> int | None:
 
 
 def is_gone(pid: int, since: int) -> bool:
-    """Is the process that started then no more? One that cannot be seen (hidepid, a sandbox) is not therefore dead."""
-    if (found := started(pid)) is not None:
-        return found != since
+    """Has the process with this pid, started at `since`, ended? False if it is only hidden (hidepid, a sandbox)."""
+    if (start := started(pid)) is not None:
+        return start != since
     return Path(f"/proc/{pid}").exists() or not answers(pid)
 
 
 def answers(pid: int) -> bool:
+    """Does a process with this pid exist, also if it is another user's?"""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -41,7 +42,7 @@ def answers(pid: int) -> bool:
 
 
 def children(pid: int | str) -> list[int]:
-    """Of a process, as far as they can be seen; `self` is ours."""
+    """The pids of a process's children, as far as they are visible; "self" means this process."""
     try:
         lists = [path / "children" for path in Path(f"/proc/{pid}/task").iterdir()]
         return [int(child) for each in lists for child in each.read_text(encoding="ascii").split()]

@@ -1,4 +1,4 @@
-"""Notes signals, nothing else: the main thread asks for them where it can answer."""
+"""Signal handlers that only note a signal. The main thread takes the noted signals where it can act on them."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Signals:
-    """SIGTERM, SIGINT and SIGHUP, and those that are named besides."""
+    """Notes SIGTERM, SIGINT and SIGHUP, and the signals in `besides`."""
 
     def __init__(self, *besides: signal.Signals) -> None:
         self.noted: list[signal.Signals] = []  # written by the handler, and by `take`, which runs on the same thread
@@ -24,13 +24,14 @@ class Signals:
         self._before: dict[signal.Signals, Handler] = {}
 
     def __enter__(self) -> Self:
-        # The kernel may give a signal to any thread, and the handler runs when the main one wakes up: this wakes it.
+        # The kernel may deliver a signal to any thread, but Python runs the handler on the main thread only when that
+        # wakes up. The wakeup descriptor wakes it from `wait`.
         self._ear, self._bell = os.pipe()
         os.set_blocking(self._bell, False)
         self._bell_before = signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False)
         for number in self._numbers:
             if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
-                continue  # nohup's wish
+                continue  # started by nohup: keep ignoring it
             self._before[number] = signal.signal(number, self._note)
         return self
 
@@ -44,8 +45,7 @@ class Signals:
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:
-        """In here a signal that ends raises KeyboardInterrupt: for a start that takes long and that nobody wants any
-        more."""
+        """Within this block an ending signal raises KeyboardInterrupt, so that a long start can be interrupted."""
         self._interrupts = True
         try:
             yield
@@ -53,25 +53,25 @@ class Signals:
             self._interrupts = False
 
     def wait(self, seconds: float | None = None) -> None:
-        """Returns early for a signal or a ring, also for one that came since the last wait."""
+        """Returns after `seconds`, or earlier for a signal or a `ring`, also one that came since the last wait."""
         if readable(self._ear, within=seconds):
             os.read(self._ear, 4096)
 
     def take(self) -> list[signal.Signals]:
-        """What was noted since the last call, in order."""
+        """The signals noted since the last call, in order."""
         taken, self.noted = self.noted, []
         return taken
 
     def ignore(self) -> None:
-        """From now on, also after the `with`: a late one must not change the exit code of a life that is over. To block
-        them is not enough, as any thread may get them."""
+        """Ignores the signals from now on, also after the `with`, so that a late one cannot change the exit code.
+        Blocking them would not be enough, because any thread may get them."""
         self._before = dict.fromkeys(self._before, signal.SIG_IGN)
         for number in self._before:
             signal.signal(number, signal.SIG_IGN)
 
     def ring(self) -> None:
-        """Ends a wait, from any thread."""
-        with suppress(OSError):  # the pipe is full, so it rings already; or nobody waits any more
+        """Ends a `wait`, from any thread."""
+        with suppress(OSError):  # the pipe is full, so `wait` ends anyway; or it is closed
             os.write(self._bell, b"!")
 
     def _note(self, number: int, _frame: FrameType | None) -> None:

@@ -1,8 +1,9 @@
-"""How a worker process stands, in a file that it and its supervisor have mapped, and that outlives a kill.
+"""The state of a worker process, in a file that the worker and its supervisor have mapped into memory and that survives
+a kill.
 
-All that a worker and its supervisor tell each other without a statement is here: a number costs 60 ns, a statement
-60 µs. Whoever finds the process dead on the same machine reads which jobs were really running, so that the ones beside
-them, claimed but not started, are not charged. Times are those of `monotonic`, which all processes here share.
+The worker and its supervisor exchange all frequent facts here, because writing a number costs 60 ns and a statement
+60 µs. When the process is dead, another one on the same machine reads which jobs were really running: jobs that were
+claimed but not started are not charged for the death. Times are `monotonic`, which all processes of a machine share.
 """
 
 import fcntl
@@ -17,15 +18,15 @@ from time import time
 from typing import Self
 
 _PREFIX = "snapapp-state-"
-_READ_WITHIN = 86_400.0  # seconds after a death in which somebody may still want to know what was running
+_READ_WITHIN = 86_400.0  # seconds for which the file of a dead process is kept for readers
 MOST_SLOTS = 32_000
 _READY, _LEAVING, _REASON, _DONE, _SLOTS, _SEEN_AT = range(6)
-_HEADER = 8  # words; after them, for each slot: the job that runs there, and when its time is up
-_SIZE = 8 * (_HEADER + 2 * MOST_SLOTS)  # the same for all releases; what nobody writes to takes no memory
+_HEADER = 8  # words; then two words for each slot: the id of the job that it runs, and the job's deadline
+_SIZE = 8 * (_HEADER + 2 * MOST_SLOTS)  # the same in all releases; untouched pages take no memory
 
 
 class Reason(IntEnum):
-    """Why a worker was asked to finish what it runs and go."""
+    """Why the supervisor asked a worker to finish its jobs and end."""
 
     NONE = 0
     FEWER = 1
@@ -34,26 +35,27 @@ class Reason(IntEnum):
 
 
 class StateFile:
-    """Each number has one writer: the worker, or where it says so the supervisor."""
+    """The worker writes every number, except those that say the supervisor does."""
 
     def __init__(self, handle: int, path: str) -> None:
         self.path = path
         with os.fdopen(handle, "r+b") as file:
-            fcntl.flock(handle, fcntl.LOCK_SH)  # for as long as somebody has it mapped
+            fcntl.flock(handle, fcntl.LOCK_SH)  # held while the file is mapped, so that _sweep leaves it alone
             file.truncate(_SIZE)
             self._map = mmap.mmap(handle, _SIZE)
         self._numbers = memoryview(self._map).cast("q")
-        self._times = memoryview(self._map).cast("d")  # the same words
+        self._times = memoryview(self._map).cast("d")  # the same words, read as floats
 
     @classmethod
     def make(cls) -> Self:
-        """By whoever is there first: the supervisor of a worker that is about to be started, else the worker."""
+        """Makes a new file: called by the supervisor before it starts a worker, or by a worker without a supervisor."""
         _sweep()
         return cls(*tempfile.mkstemp(prefix=_PREFIX))
 
     @classmethod
     def open(cls, path: str) -> Self:
-        """FileNotFoundError where it is no more; PermissionError where it is not ours: paths also come from a table."""
+        """Opens an existing file. FileNotFoundError: it was removed. PermissionError: it is not ours; paths come from a
+        table, so they are not trusted."""
         handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
         if os.fstat(handle).st_uid != os.geteuid() or not Path(path).name.startswith(_PREFIX):
             os.close(handle)
@@ -64,7 +66,7 @@ class StateFile:
 
     @property
     def is_ready(self) -> bool:
-        """It stands on the roster and has looked at the queue."""
+        """The worker is on the roster and has looked at the queue."""
         return bool(self._numbers[_READY])
 
     def ready(self) -> None:
@@ -72,7 +74,7 @@ class StateFile:
 
     @property
     def is_leaving(self) -> bool:
-        """It claims nothing more, and ends when it has finished what it runs."""
+        """The worker claims nothing more, and ends when its jobs have ended."""
         return bool(self._numbers[_LEAVING])
 
     def leave(self) -> None:
@@ -80,7 +82,7 @@ class StateFile:
 
     @property
     def reason(self) -> Reason:
-        """Why it should leave; written by the supervisor."""
+        """Why the worker should end; written by the supervisor."""
         return Reason(self._numbers[_REASON])
 
     @reason.setter
@@ -89,12 +91,12 @@ class StateFile:
 
     @property
     def done(self) -> int:
-        """Attempts that came to an end."""
+        """Number of attempts that have ended."""
         return int(self._numbers[_DONE])
 
     @property
     def seen_at(self) -> float:
-        """When its main thread last looked around."""
+        """When the worker's main thread last ran its loop."""
         return float(self._times[_SEEN_AT])
 
     def note(self, done: int, seen_at: float) -> None:
@@ -103,13 +105,13 @@ class StateFile:
     # --- its slots --------------------------------------------------------------------------------------------
 
     def use(self, slots: int) -> None:
-        """Has so many of them."""
+        """Sets the number of slots."""
         if slots > MOST_SLOTS:
             raise ValueError(f"one process may run {MOST_SLOTS} jobs at once, not {slots}")
         self._numbers[_SLOTS] = slots
 
     def marker(self, slot: int) -> Callable[[int, float], None]:
-        """`mark` for one slot, for the hot path: the id of the job that it runs, or 0, and when its time is up."""
+        """Returns `mark(job_id, deadline)` for one slot, for the hot path; job_id 0: the slot runs nothing."""
         numbers, times, at = self._numbers, self._times, _HEADER + 2 * slot
 
         def mark(job_id: int, deadline: float) -> None:
@@ -120,12 +122,12 @@ class StateFile:
 
     @property
     def running(self) -> list[int]:
-        """The ids of the jobs that have begun and are not concluded."""
+        """The ids of the jobs that slots are running."""
         return [job for at in self._slots() if (job := self._numbers[at])]
 
     @property
     def busy_until(self) -> float:
-        """When the time of all that runs is up; 0 where nothing does."""
+        """The latest deadline of the running jobs; 0 if none runs."""
         return max((self._times[at + 1] for at in self._slots() if self._numbers[at]), default=0.0)
 
     def _slots(self) -> range:
@@ -134,7 +136,7 @@ class StateFile:
     # --- its end ----------------------------------------------------------------------------------------------
 
     def forget(self) -> None:
-        """The file goes; the memory stays until the last who has mapped it lets go."""
+        """Removes the file. The memory stays until the last process that has mapped it closes it."""
         with suppress(FileNotFoundError):
             Path(self.path).unlink()
 
@@ -145,7 +147,7 @@ class StateFile:
 
 
 def running(path: str | None) -> list[int] | None:
-    """What a dead process was running; None where that cannot be known."""
+    """The ids of the jobs that a dead process was running; None: unknown."""
     try:
         state = StateFile.open(path or "")
     except OSError:
@@ -157,7 +159,7 @@ def running(path: str | None) -> list[int] | None:
 
 
 def forget(path: str | None) -> None:
-    """Removes what a dead process left behind, if it is what its name says."""
+    """Removes the file of a dead process, if it is one of our state files."""
     with suppress(OSError):
         state = StateFile.open(path or "")
         state.forget()
@@ -165,9 +167,9 @@ def forget(path: str | None) -> None:
 
 
 def _sweep() -> None:
-    """Removes what killed processes left behind whose database nobody asks any more: nobody has these mapped."""
+    """Removes old files of killed processes that no process has mapped and no recovery has removed."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError):  # another's, in use, or gone
+        with suppress(OSError):  # another user's, still mapped, or already removed
             if path.lstat().st_mtime < time() - _READ_WITHIN:
                 handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
                 try:

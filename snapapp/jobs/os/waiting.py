@@ -1,11 +1,12 @@
-"""Waits for file descriptors of any number: `select` refuses those above 1023, and a supervisor has one a worker."""
+"""Waits for file descriptors. It uses poll, because select refuses descriptors above 1023, which a supervisor of many
+workers has."""
 
 import select
 from math import ceil
 
 
 def readable(*descriptors: int, within: float | None) -> set[int]:
-    """Those that have something to say, or have ended, within so many seconds; None: however long it takes."""
+    """The descriptors that are readable or closed within so many seconds; None: waits as long as it takes."""
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)

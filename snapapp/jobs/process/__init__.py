@@ -1,2 +1,2 @@
-"""A worker in a process: what it is made of (`runtime`), in one of its own (`foreground`), in yours (`embedding`), and
-which kinds of jobs it knows (`kinds`)."""
+"""A worker in a process: `runtime` builds workers, `foreground` runs one as a process of its own, `embedding` runs one
+inside an application, `kinds` lists the kinds of jobs that the process knows."""

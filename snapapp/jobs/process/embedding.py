@@ -1,4 +1,4 @@
-"""A worker in a process of the application's own: started and stopped by it, or by its web framework."""
+"""A worker inside an application's process, started and stopped by the application or by its web framework."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -16,9 +16,9 @@ from snapapp.jobs.worker.capacity.web_priority import WebPriority
 
 
 class Worker(worker.Worker):
-    """`Worker(url, queues=("mail",), concurrency=2)`: the options are those of JobsSettings, which may also come whole.
-    It runs what was declared with `@processor` before it is made. Several in one process are fine, each with options
-    of its own. `with Worker(url): …` starts and stops it."""
+    """`Worker(url, queues=("mail",), concurrency=2)`: the options are the fields of JobsSettings; a JobsSettings may be
+    passed in place of the url. The worker runs the kinds that were declared with `@processor` before it is made. One
+    process may have several workers with different options. `with Worker(url): …` starts and stops it."""
 
     def __init__(
         self,
@@ -51,17 +51,17 @@ class Worker(worker.Worker):
 Lifespan = Callable[[Any], AbstractAsyncContextManager[dict[str, Worker]]]
 
 
-def lifespan(database: str | JobsSettings, **given: Any) -> Lifespan:
-    """`FastAPI(lifespan=jobs.lifespan(url))`: the application works the queue while it serves. It takes what `Worker`
-    takes; requests find the worker as `request.state.worker`."""
+def lifespan(database: str | JobsSettings, **options: Any) -> Lifespan:
+    """`FastAPI(lifespan=jobs.lifespan(url))` runs a worker while the application serves. The arguments are those of
+    `Worker`; requests find it as `request.state.worker`."""
 
     @asynccontextmanager
     async def working(_app: Any) -> AsyncIterator[dict[str, Worker]]:
-        ours = Worker(database, **given)  # not before: whoever imports the application need not work the queue
-        await asyncio.to_thread(ours.start)
+        worker = Worker(database, **options)  # here, so that importing the application makes no worker
+        await asyncio.to_thread(worker.start)
         try:
-            yield {"worker": ours}
+            yield {"worker": worker}
         finally:
-            await asyncio.to_thread(ours.stop)  # which waits for jobs: requests of others must not wait with it
+            await asyncio.to_thread(worker.stop)  # on a thread: it waits for jobs, and the loop must not
 
     return working

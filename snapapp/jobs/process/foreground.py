@@ -1,4 +1,4 @@
-"""A worker as a process of its own: it runs until a signal, until nothing is due, or for one look at the queue."""
+"""A worker as a process of its own: it runs until a signal, until no job is due, or for one batch of jobs."""
 
 import logging
 import threading
@@ -19,14 +19,14 @@ from snapapp.jobs.worker.worker import Worker
 
 _log = logging.getLogger(__name__)
 
-_LAST_MOMENTS = 2.0  # seconds of the grace that the worker itself takes to hand back and leave
-_LOOK_EVERY = 0.1
-_LOOK_AT_HEALTH_EVERY = 2.0
-_SAY_AGAIN = 20  # failures: about once a minute
+_LAST_MOMENTS = 2.0  # seconds of the grace that Worker.stop gets to hand jobs back and leave the roster
+_LOOK_EVERY = 0.1  # seconds
+_LOOK_AT_HEALTH_EVERY = 2.0  # seconds
+_SAY_AGAIN = 20  # the error is shown again after so many failures: about once a minute
 
 
 class Visitor(Worker):
-    """A worker that says when it has looked at the queue; with `once`, it claims a single batch."""
+    """A worker that tells when it has looked at the queue. With `once` it claims a single batch."""
 
     def __init__(self, parts: WorkerParts, *, once: bool) -> None:
         self.has_looked = threading.Event()
@@ -51,7 +51,7 @@ def visitor(runtime: Runtime, *, once: bool = False) -> Visitor:
 
 
 def work(worker: Worker, signals: Signals) -> str | None:
-    """Until a signal, or until only a new process helps: then, why."""
+    """Runs the worker until a signal (returns None), or until only a new process helps (returns why)."""
     worker.start()
     why = None
     while not (signals.noted or why):
@@ -62,7 +62,7 @@ def work(worker: Worker, signals: Signals) -> str | None:
 
 
 def work_once(worker: Visitor, signals: Signals) -> None:
-    """Until the one batch that it claimed is settled."""
+    """Runs the worker until the single batch that it claims is settled."""
     worker.start()
     while not (signals.noted or (worker.has_looked.is_set() and worker.is_idle)):
         signals.wait(_LOOK_EVERY)
@@ -70,7 +70,7 @@ def work_once(worker: Visitor, signals: Signals) -> None:
 
 
 def drain(worker: Visitor, runtime: Runtime, signals: Signals) -> None:
-    """Until nothing is due that this worker can run, and nothing of its own is unsettled."""
+    """Runs the worker until no job is due that it can run, and all jobs that it claimed are settled."""
     line = Line(lambda: runtime.connect("drain"))
     worker.start()
     while not (signals.noted or (worker.has_looked.is_set() and worker.is_idle and _is_drained(line, worker, runtime))):
@@ -80,16 +80,16 @@ def drain(worker: Visitor, runtime: Runtime, signals: Signals) -> None:
 
 
 def _is_drained(line: Line, worker: Worker, runtime: Runtime) -> bool:
-    """One statement, one snapshot: between two, a job could pass from waiting to running unseen."""
+    """Asks in one statement: between two, a job could change from waiting to running and be missed by both."""
     try:
         with line.connection() as db:
             return overviews.is_drained(db, worker.id, runtime.registry.kinds(), runtime.settings.queues)
     except psycopg.OperationalError:
-        return False  # the worker itself says so, and waits for the database to come back
+        return False  # the worker reports it, and waits until the database is back
 
 
 def say_how_long(worker: Worker) -> None:
-    """For whoever typed Ctrl-C and sees nothing end."""
+    """Logs how long the running jobs may take, for a person who typed Ctrl-C."""
     if running := worker.running:
         grace = worker.settings.shutdown_grace.total_seconds()
         what = "1 job runs and may" if running == 1 else f"{running} jobs run and may"
@@ -97,7 +97,7 @@ def say_how_long(worker: Worker) -> None:
 
 
 def stop(worker: Worker, signals: Signals, reason: str = "done") -> None:
-    """Lets running jobs finish within the grace; a second signal ends the patience."""
+    """Lets running jobs finish within the grace. A second signal interrupts them."""
     say_how_long(worker)
     grace = worker.settings.shutdown_grace.total_seconds()
     patience_ends = monotonic() + grace - min(_LAST_MOMENTS, grace / 4)
@@ -109,7 +109,7 @@ def stop(worker: Worker, signals: Signals, reason: str = "done") -> None:
 
 
 def until_reachable(url: str, *, within: timedelta | None, say: Callable[[str], None]) -> None:
-    """Returns when the database answers; raises its last error when the time is over."""
+    """Returns when the database answers; raises the last error after `within`."""
     began, failures = monotonic(), 0
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What a process knows of its kinds, for people: `snapapp kinds` and /internal/kinds."""
+"""The kinds of jobs that this process knows, for `snapapp kinds` and /internal/kinds."""
 
 import inspect
 from collections.abc import Callable
@@ -17,11 +17,11 @@ class KindSummary:
     executor: str
     max_attempts: int | None  # None: the worker's default, as for the timeout
     timeout_ms: int | None
-    about: str | None  # the first line of what its function says of itself
+    about: str | None  # the first line of its function's docstring
     payload: dict[str, Any] | None  # a JSON schema; None: any object
 
 
-def known(registry: Registry) -> list[KindSummary]:
+def summaries(registry: Registry) -> list[KindSummary]:
     return [
         KindSummary(
             kind=one.kind,
@@ -37,8 +37,9 @@ def known(registry: Registry) -> list[KindSummary]:
 
 
 def _schema(function: Callable[..., Any]) -> dict[str, Any] | None:
-    """One type that cannot be read must not hide the other kinds."""
+    """The JSON schema of a kind's payload. A type that cannot be read must not hide the other kinds, so it gives a
+    schema that says so."""
     try:
         return payloads.schema(payloads.wanted_by(function))
-    except Exception as error:  # noqa: BLE001 - a name that is not there, or whatever pydantic says of a type
+    except Exception as error:  # noqa: BLE001 - an unknown name, or any error of pydantic
         return {"description": f"its type cannot be read: {describe(error)}"}

@@ -1,4 +1,4 @@
-"""What a process needs to work the queue: settings, a registry, an engine for the hooks, and one worker."""
+"""Builds workers of a process from its settings, its registry of kinds and its engines."""
 
 import threading
 from collections.abc import Iterator
@@ -28,8 +28,8 @@ _HOOK_DEADLINE = timedelta(seconds=30)
 
 
 class Runtime:
-    """Builds workers. `context` is the application's one hook around every attempt, commit and failed hook: its tenant,
-    say. See `docs/context.md`."""
+    """`context` is the application's hook around every attempt and every commit and failed hook, for example to set the
+    tenant: see `docs/context.md`."""
 
     def __init__(
         self,
@@ -48,14 +48,14 @@ class Runtime:
         if context and any(one.executor == "process" for one in self.registry):
             contexts.check_importable(context)
         self._engines: dict[str, Engine] = {}
-        self._turn = threading.Lock()  # for them
+        self._turn = threading.Lock()  # for _engines
         Defaults.max_attempts = settings.max_attempts
 
     def worker(self) -> Worker:
         return Worker(self.parts())
 
     def parts(self, registry: Registry | None = None) -> WorkerParts:
-        """What another worker is made from; `registry`: where it runs only some of the kinds."""
+        """The parts of another worker. `registry`: for a worker that runs only some of the kinds."""
         return WorkerParts(
             settings=self.settings,
             registry=self.registry if registry is None else registry,
@@ -76,11 +76,11 @@ class Runtime:
 
     @contextmanager
     def transaction(self, _job: Job) -> "Iterator[Connection]":
-        """The transaction in which a job is settled and its hook runs, with a deadline that the server keeps."""
+        """The transaction in which a job is settled and its hook runs, with time limits on the server."""
         with self._engine("hooks").begin() as connection:
             deadline = int(_HOOK_DEADLINE.total_seconds() * 1000)
-            # The second one for a process that is frozen in here: it must not hold its row's lock for ever. A plan that
-            # was made for a small table would be kept when it has grown.
+            # idle_in_transaction: a process that is frozen in here must not hold the row's lock for ever.
+            # force_custom_plan: a generic plan made for a small table would be kept after the table has grown.
             connection.exec_driver_sql(
                 f"SELECT set_config('statement_timeout', '{deadline}', true),"
                 f" set_config('idle_in_transaction_session_timeout', '{deadline}', true),"
@@ -89,18 +89,18 @@ class Runtime:
             yield connection
 
     def _engine(self, purpose: str) -> "Engine":
-        """Made for the first hook, or for the first job that asks for a connection: SQLAlchemy takes 30 MB and as long
-        as the whole start, and most workers never need it."""
+        """The engine for this purpose, made on first use: SQLAlchemy takes 30 MB and doubles the time of a start, and
+        most workers never need it."""
         with self._turn:
             if purpose not in self._engines:
                 from snapapp.jobs.worker import engines
 
-                self._engines[purpose] = engines.made(purpose, self.settings)
+                self._engines[purpose] = engines.open_engine(purpose, self.settings)
             return self._engines[purpose]
 
     def close(self) -> None:
         with self._turn:
             for engine in self._engines.values():
-                from snapapp.jobs.worker import engines  # it is, where there is one
+                from snapapp.jobs.worker import engines  # imported already, if there is an engine
 
                 engines.close(engine)

@@ -1,8 +1,8 @@
-"""Which trace the work belongs to, and who draws it. Without a tracer nothing here does anything.
+"""Distributed tracing: which trace the running code belongs to, and the tracer that records spans. Without a tracer
+nothing here has an effect.
 
-The row of a job keeps where in its trace it was enqueued, as W3C Trace Context writes it (`traceparent`): so its
-attempts, in whatever process and however often, belong to the trace of the request that wanted them. `spans` draws with
-OpenTelemetry, an extra.
+The row of a job keeps the `traceparent` (W3C Trace Context) of the place where it was enqueued. So all its attempts, in
+any process, belong to the trace of the request that enqueued it. `spans` records with OpenTelemetry, an extra.
 """
 
 import re
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 Facts = Mapping[str, str | int | float | bool]
 
-# Where in its trace the running code is. Set around each span, and in a child process, which draws none itself.
+# The traceparent of the running code. Set around each span, and in a child process, which records no spans itself.
 current: ContextVar[str | None] = ContextVar("traceparent", default=None)
 
 
 class Span(Protocol):
-    """Some work, from its begin to its end."""
+    """A piece of work with a begin and an end."""
 
     def name(self, name: str) -> None:
-        """Where the right one is known only later."""
+        """Replaces the name, for work whose right name is known only later."""
         ...
 
     def tell(self, facts: Facts) -> None: ...
@@ -33,28 +33,28 @@ class Span(Protocol):
 
 
 class Tracer(Protocol):
-    """It never raises and never waits: what becomes of a trace is no matter of the jobs."""
+    """Records spans. It never raises and never blocks, so that tracing cannot disturb a job."""
 
     def span(self, what: str, name: str, facts: Facts, under: str | None) -> AbstractContextManager[Span]: ...
 
     def begins(self, job: "Job", worker: str) -> None:
-        """Puts the attempt's own place into `job.traceparent`, for whatever the attempt starts."""
+        """Begins the attempt's span and puts its place into `job.traceparent`, for spans below it."""
         ...
 
     def rests(self) -> None:
-        """The slot that it began on has nothing to do."""
+        """Called on the slot after an attempt: the slot belongs to no trace now."""
         ...
 
     def ended(self, finished: "Finished", status: "Status | None") -> None:
-        """As it was written down; None: the lease was lost."""
+        """Ends the attempt's span with the status that was settled; None: its lease was lost."""
         ...
 
     def stop(self) -> None:
-        """Sends what is left, if that is quickly done."""
+        """Sends the remaining spans, without waiting long."""
         ...
 
 
-class _Nothing:
+class _NoSpan:
     def name(self, name: str) -> None: ...
     def tell(self, facts: Facts) -> None: ...
     def fail(self, why: str) -> None: ...
@@ -65,19 +65,19 @@ class _Nothing:
     def __exit__(self, *_: object) -> None: ...
 
 
-tracer: Tracer | None = None  # of this process; written once, before its first worker or request
-_NOTHING = _Nothing()
+tracer: Tracer | None = None  # of this process; set once, before its first worker or request
+_NO_SPAN = _NoSpan()
 _TRACEPARENT = re.compile("00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 
 
 def span(what: str, name: str, facts: Facts | None = None, *, under: str | None = None) -> AbstractContextManager[Span]:
-    """`what` is enqueue, hook, request or send. Below the place `under`, else below what runs here."""
-    return _NOTHING if tracer is None else tracer.span(what, name, facts or {}, under)
+    """Begins a span; `what` is enqueue, hook, request or send. Its parent is `under`, else the running code's span."""
+    return _NO_SPAN if tracer is None else tracer.span(what, name, facts or {}, under)
 
 
 @contextmanager
 def at(traceparent: str | None) -> Iterator[None]:
-    """What is logged or enqueued meanwhile belongs there."""
+    """Within this block, what is logged or enqueued belongs to this place of a trace."""
     token = current.set(traceparent)
     try:
         yield
@@ -86,13 +86,13 @@ def at(traceparent: str | None) -> Iterator[None]:
 
 
 def ids(traceparent: str | None) -> tuple[str, str] | None:
-    """Of the trace and of the span. A row may hold anything."""
-    found = _TRACEPARENT.fullmatch(traceparent or "")
-    return (found[1], found[2]) if found else None
+    """The ids of the trace and the span; None if the text is no traceparent, for a row may hold any text."""
+    match = _TRACEPARENT.fullmatch(traceparent or "")
+    return (match[1], match[2]) if match else None
 
 
 def stop() -> None:
     global tracer
-    its, tracer = tracer, None
-    if its:
-        its.stop()
+    stopped, tracer = tracer, None
+    if stopped:
+        stopped.stop()

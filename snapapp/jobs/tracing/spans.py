@@ -1,4 +1,5 @@
-"""Spans by OpenTelemetry, sent to a collector as OTLP over HTTP. Its standard variables (OTEL_…) configure it."""
+"""Records spans with OpenTelemetry and sends them to a collector as OTLP over HTTP. The standard variables OTEL_…
+configure it."""
 
 import logging
 import os
@@ -23,36 +24,36 @@ from snapapp.jobs.model import Buried, Finished, Job, Lease, Retried, Status, de
 
 _log = logging.getLogger(__name__)
 
-_LAST_WORDS = 3.0  # seconds that a process waits at its end for a collector
+_LAST_SEND = 3.0  # seconds that a process waits at its end for the collector
 _KINDS = {"request": SpanKind.SERVER, "enqueue": SpanKind.PRODUCER, "send": SpanKind.CLIENT}
 _FORMAT = TraceContextTextMapPropagator()
 
 
 def start(*, version: str) -> None:
-    """Draws from now on what happens in this process, as the OTEL_… variables in its environment say."""
+    """Records spans in this process from now on."""
     provider = TracerProvider(resource=_resource(version), shutdown_on_exit=False)
     exporter = _Exporter(OTLPSpanExporter())
     provider.add_span_processor(BatchSpanProcessor(exporter))  # type: ignore[arg-type, unused-ignore]
-    trace.set_tracer_provider(provider)  # so that spans of a processor's own libraries lie below its attempt
+    trace.set_tracer_provider(provider)  # so that spans of a processor's own libraries become children of its attempt
     for name in ("opentelemetry.exporter", "opentelemetry.sdk._shared_internal"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # a line for every batch that nobody took; ours are two
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # _Exporter logs the first failure
     tracing.tracer = Spans(provider)
 
 
 def _resource(version: str) -> Resource:
-    """What OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say comes first."""
+    """Our attributes; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win over them."""
     ours = {"service.name": "snapapp", "service.version": version, "host.name": platform.node() or "localhost"}
-    given = Resource.create()
-    kept = {name: value for name, value in given.attributes.items() if not str(value).startswith("unknown_service")}
-    return Resource({**ours, "process.pid": os.getpid(), **kept}, given.schema_url)
+    theirs = Resource.create()
+    kept = {name: value for name, value in theirs.attributes.items() if not str(value).startswith("unknown_service")}
+    return Resource({**ours, "process.pid": os.getpid(), **kept}, theirs.schema_url)
 
 
 class _Exporter:
-    """Says once that nobody takes the spans, and once that somebody does again."""
+    """Logs once that the collector takes no spans, and once that it takes them again."""
 
     def __init__(self, exporter: OTLPSpanExporter) -> None:
         self._exporter = exporter
-        self._failed_since: float | None = None  # the batch's thread writes it, as the next one
+        self._failed_since: float | None = None  # written by the exporting thread, as is the next one
         self._lost = 0
 
     def export(self, spans: Sequence[Any]) -> SpanExportResult:
@@ -76,22 +77,22 @@ class _Exporter:
 
 
 class Spans:
-    """The tracer of a process."""
+    """The tracer of this process."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
         self._tracer = provider.get_tracer("snapapp")
-        self._attempts: dict[Lease, trace.Span] = {}  # slots put them in, whoever settles takes them out
+        self._attempts: dict[Lease, trace.Span] = {}  # slots add them, settling threads remove them
 
     @contextmanager
-    def span(self, what: str, name: str, facts: tracing.Facts, under: str | None) -> Iterator["_Drawn"]:
+    def span(self, what: str, name: str, facts: tracing.Facts, under: str | None) -> Iterator["_RecordedSpan"]:
         above = _place(under) if under else None
         kind = _KINDS.get(what, SpanKind.INTERNAL)
         span = self._tracer.start_span(f"{what} {name}", above, kind, attributes=dict(facts))
         token = attach(trace.set_span_in_context(span))
         try:
-            with tracing.at(_written(span)):
-                yield _Drawn(span)
+            with tracing.at(_traceparent_of(span)):
+                yield _RecordedSpan(span)
         except BaseException as error:
             span.record_exception(error)
             span.set_status(StatusCode.ERROR, describe(error))
@@ -118,17 +119,17 @@ class Spans:
         below = trace.set_span_in_context(claim)
         attempt = self._tracer.start_span(f"attempt {job.kind}", below, attributes=facts, start_time=now)
         self._attempts[job.lease] = attempt
-        job.traceparent = _written(attempt)
+        job.traceparent = _traceparent_of(attempt)
         attach(trace.set_span_in_context(attempt))  # until `rests`
         tracing.current.set(job.traceparent)
 
     def rests(self) -> None:
-        attach(Context())  # an attempt may end in other ways than it began: there is no token to give back
+        attach(Context())  # an empty context, not detach: the attempt may end in another context than it began in
         tracing.current.set(None)
 
     def ended(self, finished: Finished, status: Status | None) -> None:
         attempt = self._attempts.pop(finished.job.lease, None)
-        if attempt is None:  # it never began
+        if attempt is None:  # the attempt never started
             return
         attempt.set_attribute("snapapp.job.status", status.value if status else "LEASE_LOST")
         match finished.outcome:
@@ -142,13 +143,13 @@ class Spans:
         attempt.end()
 
     def stop(self) -> None:
-        """A collector that hangs must not hold up whoever stops us."""
+        """Sends the remaining spans on a thread, so that a collector that hangs cannot delay the stop."""
         last = Thread(target=self._provider.shutdown, name="last-spans", daemon=True)
         last.start()
-        last.join(_LAST_WORDS)
+        last.join(_LAST_SEND)
 
 
-class _Drawn:
+class _RecordedSpan:
     def __init__(self, span: trace.Span) -> None:
         self._span = span
 
@@ -163,11 +164,11 @@ class _Drawn:
 
 
 def _place(traceparent: str | None) -> Context:
-    """Garbage, from a request or a row, is as if nothing had been said."""
+    """The context of a traceparent; an invalid one, from a request or a row, counts as none."""
     return _FORMAT.extract({"traceparent": traceparent} if traceparent else {}, Context())
 
 
-def _written(span: trace.Span) -> str | None:
+def _traceparent_of(span: trace.Span) -> str | None:
     carrier: dict[str, str] = {}
     _FORMAT.inject(carrier, trace.set_span_in_context(span, Context()))
     return carrier.get("traceparent")

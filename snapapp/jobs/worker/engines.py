@@ -13,7 +13,7 @@ from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.worker.connections import BEFORE_EACH_STATEMENT
 
 
-def made(purpose: str, settings: JobsSettings) -> Engine:
+def open_engine(purpose: str, settings: JobsSettings) -> Engine:
     return {"hooks": hook_engine, "jobs": job_engine}[purpose](settings)
 
 

@@ -251,7 +251,7 @@ class Executors:
             return self._runner_executor(started, "child", first_mark)
         from snapapp.jobs.compute import executor  # imported only here: Dask is an extra and takes 20 MB
 
-        return executor.opened(
+        return executor.open_executor(
             settings,
             modules,
             self._parts.within,

@@ -18,7 +18,7 @@ from tenacity import wait_fixed, wait_none
 
 from snapapp.jobs.compute import cluster as cluster_module
 from snapapp.jobs.compute import node
-from snapapp.jobs.compute.cluster import Place, connected
+from snapapp.jobs.compute.cluster import Place, connect_client
 from snapapp.jobs.compute.remote import Remote
 from snapapp.jobs.context import Within
 from snapapp.jobs.events import WORKER_ERROR
@@ -241,7 +241,7 @@ def test_an_order_that_comes_when_the_node_waits_no_longer_goes_back(
 
 
 def test_a_place_that_was_let_go_before_it_was_reached_asks_for_nothing(cluster: Cluster) -> None:
-    with connected(cluster.typed) as client:
+    with connect_client(cluster.typed) as client:
         [address] = client.scheduler_info()["workers"]
         place = Place(client)
         place.let_go()
@@ -306,7 +306,7 @@ def test_chatter_is_dropped_when_too_much_waits_and_a_last_word_never() -> None:
 
 
 def test_a_slot_that_does_not_read_is_sent_no_more_chatter(cluster: Cluster) -> None:
-    with connected(cluster.typed) as client:
+    with connect_client(cluster.typed) as client:
         place = Place(client)
         for _ in range(5000):
             place.hear({"progress": "{}"})

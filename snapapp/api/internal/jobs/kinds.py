@@ -31,4 +31,4 @@ class KindList(Shown):
 @router.get("")
 def list_kinds() -> KindList:
     """Every kind that this process has declared, by name."""
-    return KindList(items=[KindLine.model_validate(one) for one in kinds.known(registry.default)])
+    return KindList(items=[KindLine.model_validate(one) for one in kinds.summaries(registry.default)])
