@@ -91,8 +91,8 @@ class MediaLinks:
 
 
 def secret_kept_in(folder: Path) -> str:
-    """The secret for development. It is created when it is first needed, and is the same for all processes that share
-    the folder."""
+    """The secret for development. The first start creates it, and it is the same for all processes that share the
+    folder."""
     path = folder / _FILE
     try:
         if not path.exists():

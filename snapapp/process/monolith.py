@@ -4,7 +4,6 @@ the database is away, says what it waits for, and goes on by itself."""
 import logging
 import threading
 from contextlib import ExitStack
-from functools import cached_property
 
 import psycopg
 import sqlalchemy.exc
@@ -23,7 +22,7 @@ from snapapp.postgres import connections, database, migrate, schema
 from snapapp.postgres.in_use import in_use
 from snapapp.processing import loading
 from snapapp.settings.table import Environment, Settings
-from snapapp.signing import MediaLinks, secret_kept_in
+from snapapp.signing import MediaLinks, NoSecret, secret_kept_in
 
 _log = logging.getLogger(__name__)
 
@@ -34,11 +33,12 @@ Away = (psycopg.OperationalError, sqlalchemy.exc.OperationalError)
 
 
 class Monolith:
-    """start() and stop(); the second of each finds it done. `web` and `url` are there after start, `worker` as soon as
-    the database is."""
+    """start() and stop(); the second of each finds it done. `web`, `url` and `links` are there after start, `worker` as
+    soon as the database is."""
 
     url: str
     web: Engine
+    links: MediaLinks
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -67,17 +67,17 @@ class Monolith:
         Defaults.max_attempts = self.settings.job_max_attempts  # also where no worker runs
         self.url = self._to_close.enter_context(in_use(self.settings, create=True))
         self.web = self._to_close.enter_context(connections.web_engine(self.url, self.settings))
+        try:
+            self.links = _links(self.settings)  # now: a read must not fail because the disk is full meanwhile
+        except NoSecret:
+            self.stop()
+            raise
         self._opening.start()
         self._has_looked.wait(_OPEN_WITHIN)
         self._has_looked.set()  # what fails from now on is tried again
         if self._failure:
             self.stop()
             raise self._failure
-
-    @cached_property
-    def links(self) -> MediaLinks:
-        secrets = self.settings.signing_secret or (secret_kept_in(self.settings.data_dir),)
-        return MediaLinks(secrets, self.settings.media_url_ttl)
 
     def leave(self, reason: str = "stopped", *, hurry: bool = False) -> None:
         """Claim no more, let running jobs finish within the grace, hand back the rest. Requests are still served."""
@@ -142,6 +142,11 @@ class Monolith:
         self.waits_for = " ".join(why.split())
         if failures % _SAY_AGAIN == 0:
             _log.warning("Not ready yet, trying again until it works: %s", self.waits_for)
+
+
+def _links(settings: Settings) -> MediaLinks:
+    secrets = settings.signing_secret or (secret_kept_in(settings.data_dir),)
+    return MediaLinks(secrets, settings.media_url_ttl)
 
 
 def bring_up_to_date(url: str, settings: Settings) -> None:

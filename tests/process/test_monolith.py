@@ -177,6 +177,15 @@ def test_a_house_that_is_told_to_leave_before_it_begins_does_not_wait(url: str, 
     assert monotonic() - began < 10
 
 
+def test_a_start_that_cannot_keep_the_secret_of_links_says_so(url: str, serve: Serve, tmp_path: Path) -> None:
+    """It was made for the first link: on a disk that was full by then, reads were answered with 500."""
+    (tmp_path / "full").write_bytes(b"")
+    served = serve(url, SNAPAPP_DATA_DIR=str(tmp_path / "full"))
+    assert served.end() == 1
+    last = served.said().strip().splitlines()[-1]
+    assert "full/signing-secret cannot keep the secret that signs media links" in last
+
+
 @pytest.mark.parametrize("web_first", [True, False])
 def test_the_worker_waits_for_requests_only_where_the_web_comes_first(
     web_first: bool, url: str, db: Db, tmp_path: Path

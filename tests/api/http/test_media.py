@@ -62,6 +62,13 @@ def test_a_link_gives_the_file_without_any_header(stocked: TestClient) -> None:
     assert re.fullmatch(r"private, max-age=(8[6-9]|9[0-7])\d{3}", given.headers["cache-control"])
 
 
+def test_the_first_link_needs_no_disk(stocked: TestClient, tmp_path: Path) -> None:
+    """What signs it was made when the process started; on a full disk lists and exports were 500."""
+    (tmp_path / "signing-secret").unlink(missing_ok=True)
+    (tmp_path / "signing-secret").mkdir()  # there nothing can be kept any more
+    assert stocked.get(link(stocked)).status_code == 200
+
+
 def test_head_gives_the_same_without_the_bytes(stocked: TestClient) -> None:
     whole, head = stocked.get(link(stocked)), stocked.head(link(stocked), headers={"Range": "bytes=0-9"})
     assert (head.status_code, head.content) == (200, b"")
