@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import json
 import logging
 import shutil
 import signal
@@ -15,10 +14,9 @@ from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from snapapp import logs
-from snapapp.api.http import errors
+from snapapp.api.http.connections import Connection, most_open
 from snapapp.app import create_app
 from snapapp.cli import reload
 from snapapp.errors import SnapError
@@ -55,19 +53,6 @@ def run(arguments: Namespace, settings: Settings) -> int:
     return 0 if house.hurried_by is None else 128 + house.hurried_by
 
 
-class _Protocol(HttpToolsProtocol):
-    def send_400_response(self, msg: str) -> None:
-        """Answers a request that is not valid HTTP. Such a request never reaches the application, so its error body is
-        built here, in the same shape as all others."""
-        body = json.dumps(errors.body_of(400, msg)).encode()
-        head = (
-            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
-            f"content-length: {len(body)}\r\n\r\n"
-        )
-        self.transport.write(head.encode() + body)
-        self.transport.close()
-
-
 class Server(uvicorn.Server):
     """uvicorn's server. Until the application has its own signal handlers, the first signal is noted for the
     application, which knows what else has to stop and then passes the signal on to this server."""
@@ -75,11 +60,11 @@ class Server(uvicorn.Server):
     def __init__(self, app: FastAPI, noted: list[signal.Signals]) -> None:
         config = uvicorn.Config(
             app,
-            http=_Protocol,
+            http=Connection,
             log_config=None,
             access_log=False,  # writing a log line would cost more than most requests do
             server_header=False,
-            limit_concurrency=1000,
+            limit_concurrency=most_open(),
             timeout_keep_alive=75,  # longer than proxies keep one: a request on a closed connection is lost
         )
         super().__init__(config)

@@ -186,7 +186,10 @@ def _reason(mistake: Mapping[str, Any]) -> str:
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorBody, "description": "Something in the request is not as it must be."},
-    503: {"model": ErrorBody, "description": "The database is away; come back after `Retry-After` seconds."},
+    503: {
+        "model": ErrorBody,
+        "description": "The database is away, or too many ask at once; come back after `Retry-After` seconds.",
+    },
 }
 
 

@@ -1,6 +1,7 @@
 """What every request passes through: its id, the check of the internal token, the limit on its body, the priority of
 requests over jobs, and counting."""
 
+import asyncio
 import json
 import logging
 import re
@@ -30,6 +31,12 @@ _Refusal = tuple[int, dict[str, Any]] | tuple[int, dict[str, Any], tuple[bytes, 
 
 REQUEST_ID_MAX = 64
 BODY_MAX = 2 * 1024 * 1024  # a payload may have 1 MiB, and its JSON may have as much white space
+RUNNING_MAX = 1000  # requests at work; one whose body is still arriving costs little and does not count
+
+# For how many seconds a body is waited for. An upload may be as slow as a farm's line: only silence ends it.
+SILENT = 30.0  # without a byte
+UNHURRIED = 60.0  # in all; more where the mean is above the pace
+_PACE = 1024  # bytes a second
 
 request_id: ContextVar[str] = ContextVar("request_id")
 
@@ -48,12 +55,42 @@ _UNTRACED = ("/actuator", "/metrics")  # asked every few seconds, and of no inte
 
 _READS = ("GET", "HEAD", "OPTIONS")
 
+_ALWAYS_ANSWERED = ("/actuator/health", "/actuator/liveness", "/actuator/readiness")
+
 
 class Role(StrEnum):
     """What a token allows on /internal."""
 
     READER = "reader"
     OPERATOR = "operator"
+
+
+@dataclass(slots=True)
+class Running:
+    """Counts the requests whose body has arrived and whose answer is not complete. Only the event loop's thread
+    writes it."""
+
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What is accepted as the body of a request: at most `most` bytes, and, if `in_time`, not slower than the pace."""
+
+    most: int
+    in_time: bool
+
+    @classmethod
+    def of(cls, scope: Scope, upload_max: int) -> "Body":
+        if _is_upload(scope):
+            return cls(upload_max + BODY_MAX, in_time=False)  # a form has more bytes than its file
+        return cls(BODY_MAX, in_time=True)
+
+    def patience(self, received: int, waited: float) -> float:
+        """How many seconds the next bytes may take, after `received` bytes and `waited` seconds of waiting."""
+        if not self.in_time:
+            return SILENT
+        return min(SILENT, max(0.0, UNHURRIED + received / _PACE - waited))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +134,20 @@ class Requests:
         self._keys = keys
         self._access = access
         self._is_leaving = is_leaving
+        self._running = Running()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = _headers(scope)
-        most = self._upload_max + BODY_MAX if _is_upload(scope) else BODY_MAX  # a form has more bytes than its file
-        exchange = _Exchange(receive, send, self._web_priority, headers, most=most, is_leaving=self._is_leaving)
+        body = Body.of(scope, self._upload_max)
+        exchange = _Exchange(
+            receive, send, self._web_priority, headers, body=body, running=self._running, is_leaving=self._is_leaving
+        )
         request_id.set(exchange.id)
         try:
-            if refusal := self._refusal(scope, headers, most):
+            if refusal := self._refusal(scope, headers, body.most):
                 await exchange.answer(*refusal)
             else:
                 await self._traced(scope, headers, exchange)
@@ -118,7 +158,7 @@ class Requests:
             else:
                 raise  # a part of the answer is sent: the connection is cut, so that the client notices
         finally:
-            exchange.depart()
+            exchange.end()
             if exchange.status == 401 and _shows_a_token(scope, headers):
                 self._access.was_wrong(scope)
             self._traffic.count(scope, exchange.status or 500, exchange.took())
@@ -143,6 +183,8 @@ class Requests:
         if not length.isdigit() or int(length) > most:
             # closed, because otherwise the server would read the whole body
             return 413, body_of(413, f"The body is larger than {most} bytes"), (b"connection", b"close")
+        if self._running.count > RUNNING_MAX and not _routed(scope).startswith(_ALWAYS_ANSWERED):
+            return 503, body_of(503, "Too many requests at once, try again"), (b"retry-after", b"5")
         if _shows_a_token(scope, headers) and (seconds := self._access.wait_for(scope)):
             come_back = (b"retry-after", str(seconds).encode())
             return 429, body_of(429, f"Too many wrong tokens: wait {seconds} s"), come_back
@@ -171,6 +213,13 @@ class TooLarge(HTTPException):
         super().__init__(413, f"The body is larger than {most} bytes", {"Connection": "close"})
 
 
+class TooSlow(HTTPException):
+    """The body did not arrive in time."""
+
+    def __init__(self) -> None:
+        super().__init__(408, "The rest of the body did not come in time", {"Connection": "close"})
+
+
 class _Exchange:
     """One request and its answer."""
 
@@ -181,7 +230,8 @@ class _Exchange:
         web_priority: WebPriority,
         headers: dict[bytes, bytes],
         *,
-        most: int,
+        body: Body,
+        running: Running,
         is_leaving: Callable[[], bool],
     ) -> None:
         self.began = monotonic()
@@ -191,23 +241,40 @@ class _Exchange:
         self._receive = receive
         self._send = send
         self._web_priority = web_priority
-        self._most = most
+        self._body = body
+        self._running = running
         self._is_leaving = is_leaving
+        self._is_whole = False
         self._has_arrived = False
         self._received = 0
+        self._waited = 0.0
         self._streams_since: float | None = None
         if headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
             self._arrive()
 
     async def receive(self) -> Message:
-        message = await self._receive()
+        message = await (self._receive() if self._is_whole else self._more())
         if message["type"] == "http.request":
             self._received += len(message.get("body", b""))
-            if self._received > self._most:
-                raise TooLarge(self._most)
+            if self._received > self._body.most:
+                raise TooLarge(self._body.most)
             if not message.get("more_body"):
                 self._arrive()  # only now: the worker need not wait for a client that sends slowly
         return message
+
+    async def _more(self) -> Message:
+        """The next part of the body, if it comes in time. Only the time in which the application reads counts, so that
+        a client that the application keeps waiting is not late."""
+        asked = monotonic()
+        try:
+            async with asyncio.timeout(self._body.patience(self._received, self._waited)):
+                return await self._receive()
+        except TimeoutError:
+            if self.status is None:
+                raise TooSlow from None
+            return {"type": "http.disconnect"}  # the answer has begun, so that no other one can be sent
+        finally:
+            self._waited += monotonic() - asked
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -236,12 +303,20 @@ class _Exchange:
         """How long the answer took to its end, or for a stream, which the client ends, to its beginning."""
         return (self._streams_since or monotonic()) - self.began
 
+    def end(self) -> None:
+        self.depart()
+        if self._is_whole:
+            self._running.count -= 1
+
     def depart(self) -> None:
         if self._has_arrived:
             self._has_arrived = False
             self._web_priority.depart()
 
     def _arrive(self) -> None:
+        if not self._is_whole:
+            self._is_whole = True
+            self._running.count += 1
         if not self._has_arrived and self.status is None:
             self._has_arrived = True
             self._web_priority.arrive()

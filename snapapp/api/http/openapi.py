@@ -148,6 +148,7 @@ def _say_what_the_middleware_does(operation: Operation) -> None:
     if not operation.get("parameters") and "requestBody" not in operation:
         responses.pop("400", None)
     if "requestBody" in operation:
+        responses.setdefault("408", _answer("The rest of the body did not come in time."))
         responses.setdefault("413", _answer(f"The body has more than {BODY_MAX} bytes."))
     operation["responses"] = dict(sorted(responses.items()))
 

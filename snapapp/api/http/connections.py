@@ -1,0 +1,125 @@
+"""A connection of `snapapp serve`: how long it waits for its client, which connections are closed when there are too
+many, and what ends with a connection. The time limits of a body are in `middleware`."""
+
+import asyncio
+import json
+import resource
+from typing import Any
+
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from snapapp.api.http import errors
+
+HEAD_WITHIN = 10.0  # seconds from the first byte of a request to the end of its headers
+_DESCRIPTORS = 4096  # as in the service's systemd unit; a shell often allows 1,024
+
+
+def most_open() -> int:
+    """The number of open connections above which those that wait for their clients are closed: half of the file
+    descriptors. The other half is for files, the database and child processes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted // 2
+
+
+class Connection(HttpToolsProtocol):
+    def __init__(self, *parts: Any, **more: Any) -> None:
+        super().__init__(*parts, **more)
+        # uvicorn would count idle connections too, and refuse every request; the middleware counts the running ones
+        self._most, self.limit_concurrency = self.limit_concurrency, None
+        self._heard_at = self.loop.time()
+        self._head_due: asyncio.TimerHandle | None = None
+        self._is_in_body = False
+        self._running: RequestResponseCycle | None = (
+            None  # `cycle` is the request that was read last, and pipelined ones wait
+        )
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        self._close_when_idle()
+        if self._most is not None and len(self.connections) > self._most:
+            self._close_the_most_silent()
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_at = self.loop.time()
+        super().data_received(data)
+        if self.transport.is_closing() or not self._is_answered:
+            return
+        if self._is_in_body:  # the rest of a body whose request is answered: read and dropped
+            self._close_when_idle()
+        elif self._head_due is None:
+            self._head_due = self.loop.call_later(HEAD_WITHIN, self._give_up_on_the_head)
+
+    def on_headers_complete(self) -> None:
+        self._forget_the_head()
+        self._is_in_body = True
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._is_in_body = False
+        super().on_message_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """uvicorn tells only the request that was read last. The one that runs is told too, and those that wait behind
+        it are not begun, because nobody would receive their answers."""
+        self._forget_the_head()
+        super().connection_lost(exc)
+        if self._running is not None:
+            self._running.disconnected = True
+            self._running.message_event.set()
+        self.pipeline.clear()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answers a request that is not valid HTTP. Such a request never reaches the application, so its error body is
+        built here, in the same shape as all others."""
+        self._refuse(400, msg)
+
+    @property
+    def _is_answered(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete  # type: ignore[redundant-expr]  # it begins with None
+
+    @property
+    def _waits_for_its_client(self) -> bool:
+        """Not while reading is paused: then the client waits for the application."""
+        is_silent = self._is_answered or (self.cycle.more_body and not self.flow.read_paused)
+        return is_silent and not self.transport.is_closing()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGIApp) -> None:  # type: ignore[override]
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)  # type: ignore[arg-type]  # two packages' names for one thing
+
+    def _close_when_idle(self) -> None:
+        """Also before the first request, because a proxy may open connections in advance."""
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    def _close_the_most_silent(self) -> None:
+        """Closes an eighth of all at once: to search them for each new connection takes milliseconds, and a client
+        that opens many would keep all others waiting."""
+        waiting = [each for each in self.connections if isinstance(each, Connection) and each._waits_for_its_client]
+        waiting.sort(key=lambda each: each._heard_at)
+        for each in waiting[: max(1, len(self.connections) // 8)]:
+            self.connections.discard(each)  # `connection_lost` comes later, and new connections may come before
+            each.transport.abort()
+
+    def _give_up_on_the_head(self) -> None:
+        if not self.transport.is_closing():
+            self._refuse(408, f"The headers did not come within {HEAD_WITHIN:g} s")
+
+    def _forget_the_head(self) -> None:
+        if self._head_due is not None:
+            self._head_due.cancel()
+            self._head_due = None
+
+    def _refuse(self, status: int, message: str) -> None:
+        answer = errors.body_of(status, message)
+        body = json.dumps(answer).encode()
+        head = (
+            f"HTTP/1.1 {status} {answer['error']}\r\ncontent-type: application/json\r\nconnection: close\r\n"
+            f"content-length: {len(body)}\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()

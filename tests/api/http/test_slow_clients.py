@@ -1,0 +1,284 @@
+"""Clients that keep a connection and say nothing, or little: they keep nobody else out, and are not waited for."""
+
+import asyncio
+import json
+import logging
+import socket
+import struct
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, contextmanager
+from http.client import HTTPConnection
+from typing import Any
+
+import pytest
+from fastapi import FastAPI, Request
+from fastapi.responses import StreamingResponse
+
+from snapapp.api.http import connections, errors, middleware
+from snapapp.api.http.access import Access
+from snapapp.api.http.middleware import Body, Keys, Requests
+from snapapp.api.http.route_counts import Traffic
+from snapapp.cli.service import Server
+from snapapp.jobs.worker.capacity.web_priority import WebPriority
+from tests.jobs.working import until
+
+WITHIN = 20.0
+UPLOAD = "/v2/uploads/1"
+HEAD = b"POST /v2/snaps HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n"
+
+
+class Slow:
+    """An application whose answers wait until they are let go, behind everything that ours is behind."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.entered = threading.Semaphore(0)
+        self.app = FastAPI()
+        errors.add_handlers(self.app)
+        self.app.add_api_route("/slow", self.slow)
+        self.app.add_api_route("/long", self.long)
+        self.app.add_api_route("/actuator/liveness", self.quick)
+        self.app.add_api_route("/v2/snaps", self.quick)
+        self.app.add_api_route("/v2/snaps", self.body, methods=["POST"])
+        self.app.add_api_route(UPLOAD, self.body, methods=["POST"])
+        self.app.add_middleware(
+            Requests,
+            web_priority=WebPriority(),
+            traffic=Traffic(),
+            keys=Keys.of(None, None),
+            access=Access(()),
+            upload_max=1000,
+            is_leaving=lambda: False,
+        )
+        self.server = Server(self.app, [])
+        self.listening = socket.create_server(("127.0.0.1", 0))
+
+    async def slow(self) -> str:
+        self.entered.release()
+        while not self.open.is_set():
+            await asyncio.sleep(0.01)
+        return "slow"
+
+    async def long(self) -> StreamingResponse:
+        self.entered.release()
+        return StreamingResponse(self.blocks())
+
+    async def blocks(self) -> AsyncIterator[bytes]:
+        while not self.open.is_set():
+            await asyncio.sleep(0.01)
+        for _ in range(20):
+            yield b"x" * 1000
+            await asyncio.sleep(0.01)
+
+    async def quick(self) -> str:
+        return "quick"
+
+    async def body(self, request: Request) -> int:
+        self.entered.release()
+        return len(await request.body())
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(self.listening.getsockname(), timeout=WITHIN)
+
+    def ask(self, path: str) -> tuple[int, Any, dict[str, str]]:
+        host, port = self.listening.getsockname()
+        connection = HTTPConnection(host, port, timeout=WITHIN)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return (
+                answer.status,
+                json.loads(answer.read()),
+                {name.lower(): value for name, value in answer.getheaders()},
+            )
+        finally:
+            connection.close()
+
+    def are_open(self) -> int:
+        return len(self.server.server_state.connections)
+
+
+@contextmanager
+def serving(slow: Slow) -> Iterator[Slow]:
+    thread = threading.Thread(target=slow.server.run, args=[[slow.listening]])
+    thread.start()
+    try:
+        until(lambda: slow.server.started)
+        yield slow
+    finally:
+        slow.open.set()
+        slow.server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture
+def slow() -> Iterator[Slow]:
+    with serving(Slow()) as slow:
+        yield slow
+
+
+def rest_of(connection: socket.socket) -> bytes:
+    return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def refusal(answer: bytes) -> dict[str, Any]:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"connection: close" in head.lower()
+    said: dict[str, Any] = json.loads(body)
+    assert said.keys() == {"timestamp", "status", "error", "message", "details"}
+    return said
+
+
+# --- how many ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nHo", HEAD + b"{"], ids=["nothing", "half a head", "a body"])
+def test_clients_that_only_hold_connections_keep_nobody_out(said: bytes) -> None:
+    app = Slow()
+    app.server.config.limit_concurrency = 20
+    with serving(app) as slow, ExitStack() as held:
+        for _ in range(50):
+            connection = held.enter_context(slow.connect())
+            connection.sendall(said)
+            assert slow.ask("/v2/snaps")[0] == 200
+        until(lambda: slow.are_open() <= 20)
+
+
+def test_whoever_was_silent_longest_is_closed_and_who_is_being_answered_is_not() -> None:
+    app = Slow()
+    app.server.config.limit_concurrency = 3
+    with serving(app) as slow, slow.connect() as asking, slow.connect() as first, slow.connect() as second:
+        asking.sendall(b"GET /slow HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert slow.entered.acquire(timeout=WITHIN)
+        until(lambda: slow.are_open() == 3)
+        threading.Event().wait(0.1)  # the loop's clock counts milliseconds
+        first.sendall(b"GET /v2/snaps HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert first.recv(12) == b"HTTP/1.1 200"
+        with slow.connect() as third:
+            assert second.recv(1) == b""
+            slow.open.set()
+            assert rest_of(asking).endswith(b'"slow"')
+            for still in (first, third):
+                still.sendall(b"GET /v2/snaps HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                assert b'"quick"' in rest_of(still)
+
+
+def test_a_thousand_silent_connections_keep_nobody_out(slow: Slow) -> None:
+    """The application's own limit."""
+    with ExitStack() as held:
+        for _ in range(1100):
+            held.enter_context(slow.connect())
+        assert [slow.ask(path)[0] for path in ("/v2/snaps", "/actuator/liveness")] == [200, 200]
+
+
+def test_too_many_requests_are_refused_in_our_shape_and_liveness_is_told(
+    slow: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(middleware, "RUNNING_MAX", 2)
+    with slow.connect() as one, slow.connect() as other, slow.connect() as unfinished:
+        unfinished.sendall(HEAD + b"{")  # which does not count
+        assert slow.entered.acquire(timeout=WITHIN)
+        for each in (one, other):
+            each.sendall(b"GET /slow HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            assert slow.entered.acquire(timeout=WITHIN)
+        status, said, headers = slow.ask("/v2/snaps")
+        assert (status, said["message"], headers["retry-after"]) == (503, "Too many requests at once, try again", "5")
+        assert said.keys() == {"timestamp", "status", "error", "message", "details"}
+        assert slow.ask("/actuator/liveness")[0] == 200
+        slow.open.set()
+        assert all(b'"slow"' in rest_of(each) for each in (one, other))
+        until(lambda: slow.ask("/v2/snaps")[0] == 200)
+
+
+# --- how long ---------------------------------------------------------------------------------------------------
+
+
+def test_headers_that_do_not_come_are_not_waited_for(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often a byte of them comes; and also on a connection that had an answer."""
+    monkeypatch.setattr(connections, "HEAD_WITHIN", 1.5)
+    with slow.connect() as fresh, slow.connect() as used:
+        used.sendall(b"GET /v2/snaps HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert used.recv(12) == b"HTTP/1.1 200"
+        until(lambda: b'"quick"' in used.recv(65536))
+        for connection in (fresh, used):
+            connection.sendall(b"GET / HTTP/1.1\r\nX: ")
+            connection.settimeout(0.2)
+        assert [refusal(trickled(each))["status"] for each in (fresh, used)] == [408, 408]
+
+
+def trickled(connection: socket.socket) -> bytes:
+    """What is said at last to who sends a byte now and then."""
+    for _ in range(100):
+        try:
+            if said := connection.recv(65536):
+                return said
+        except TimeoutError:
+            connection.sendall(b"x")
+    raise AssertionError("it was waited for")
+
+
+def test_a_connection_that_says_nothing_is_closed_like_an_idle_one() -> None:
+    app = Slow()
+    app.server.config.timeout_keep_alive = 1
+    with serving(app) as slow, slow.connect() as silent:
+        assert silent.recv(1) == b""
+
+
+@pytest.mark.parametrize("path", [b"/v2/snaps", UPLOAD.encode()])
+def test_a_body_that_falls_silent_is_not_waited_for(slow: Slow, monkeypatch: pytest.MonkeyPatch, path: bytes) -> None:
+    monkeypatch.setattr(middleware, "SILENT", 1.0)
+    with slow.connect() as connection:
+        connection.sendall(HEAD.replace(b"/v2/snaps", path) + b"{")
+        assert refusal(rest_of(connection))["message"] == "The rest of the body did not come in time"
+
+
+def test_a_chunked_body_without_a_chunk_is_not_waited_for(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(middleware, "SILENT", 1.0)
+    with slow.connect() as connection:
+        connection.sendall(HEAD.replace(b"Content-Length: 10", b"Transfer-Encoding: chunked"))
+        assert refusal(rest_of(connection))["status"] == 408
+
+
+def test_json_that_trickles_is_not_waited_for(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(middleware, "UNHURRIED", 1.5)
+    with slow.connect() as connection:
+        connection.sendall(HEAD.replace(b": 10", b": 1000"))
+        connection.settimeout(0.2)
+        assert refusal(trickled(connection))["status"] == 408
+
+
+def test_an_upload_that_trickles_is_waited_for(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A farm's line is slow: only silence ends it."""
+    monkeypatch.setattr(middleware, "UNHURRIED", 0.1)
+    with slow.connect() as connection:
+        connection.sendall(HEAD.replace(b"/v2/snaps", UPLOAD.encode()))
+        for _ in range(10):
+            threading.Event().wait(0.1)
+            connection.sendall(b"x")
+        assert connection.recv(12) == b"HTTP/1.1 200"
+
+
+def test_a_body_may_be_as_slow_as_a_poor_line() -> None:
+    small = Body(most=10, in_time=True)
+    assert small.patience(0, 0.0) == middleware.SILENT
+    assert small.patience(0, 50.0) == 10.0
+    assert small.patience(0, 61.0) == 0.0
+    assert small.patience(1024 * 100, 150.0) == 10.0
+    assert Body(most=10, in_time=False).patience(0, 5000.0) == middleware.SILENT
+
+
+# --- who goes ---------------------------------------------------------------------------------------------------
+
+
+def test_who_goes_with_requests_unanswered_is_forgotten_in_silence(slow: Slow, caplog: Any) -> None:
+    """Each connection wrote two tracebacks: the answer met a closed one."""
+    caplog.set_level(logging.INFO)
+    with slow.connect() as hasty:
+        hasty.sendall(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n" * 10)
+        assert slow.entered.acquire(timeout=WITHIN)
+        hasty.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    slow.open.set()  # with others waiting, nothing is read: that it went is noticed by writing
+    until(lambda: slow.are_open() == 0 and not slow.server.server_state.tasks)
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert not slow.entered.acquire(blocking=False), "what waited behind it has nobody to hear it"
