@@ -21,6 +21,6 @@ def look(address: str) -> Seen:
     with connect_client(address, within=_ANSWERS_IN) as client:
         identity = client.sync(client.scheduler.identity, n_workers=-1, callback_timeout=_ANSWERS_IN)
     resources = [each["resources"] for each in identity["workers"].values()]
-    ours = [each for each in resources if {"MB", "cores"} <= each.keys()]
-    cores, memory_mb = (int(sum(each[name] for each in ours)) for name in ("cores", "MB"))
-    return Seen(len(ours), cores, memory_mb, len(resources) - len(ours))
+    usable = [each for each in resources if {"MB", "cores"} <= each.keys()]
+    cores, memory_mb = (int(sum(each[name] for each in usable)) for name in ("cores", "MB"))
+    return Seen(len(usable), cores, memory_mb, len(resources) - len(usable))

@@ -157,7 +157,7 @@ class Node:
             return None
 
     def _run(self, held: Held, child: ChildHere, order: Message) -> Message:
-        fields = _known(order["job"], Job.__dataclass_fields__)
+        fields = _known_fields(order["job"], Job.__dataclass_fields__)
         job = Job(
             **fields
             | {
@@ -173,7 +173,7 @@ class Node:
         if held.is_over:  # `end` was called before it could see the job
             held.stop(job)
         try:
-            return child.answer(job, Order(**_known(order["order"], Order._fields)))
+            return child.answer(job, Order(**_known_fields(order["order"], Order._fields)))
         finally:
             held.job = None
 
@@ -215,17 +215,17 @@ class Node:
 
     async def leave(self) -> None:
         """Called when the node ends or has lost its scheduler. Workers told of it do not charge their jobs."""
-        there = [*self._held.values()]
-        for held in there:
+        all_held = [*self._held.values()]
+        for held in all_held:
             held.words.put_nowait({"leaving": True})
         until = monotonic() + _LEAVES_IN
-        while monotonic() < until and any(held.is_taken and not held.words.empty() for held in there):
+        while monotonic() < until and any(held.is_taken and not held.words.empty() for held in all_held):
             await asyncio.sleep(0.01)
-        for held in there:
+        for held in all_held:
             held.end()
 
 
-def _known(fields: Message, names: Collection[str]) -> Message:
+def _known_fields(fields: Message, names: Collection[str]) -> Message:
     """Drops the fields that this release does not know: the worker may be newer."""
     return {name: value for name, value in fields.items() if name in names}
 

@@ -57,8 +57,8 @@ class Remote(Runner):
         if place is None:  # `reserve` was skipped for a doubtful lease, or the first nodes came after it
             return Interrupted()
         order = Order(processor.path, self._within.path, limit_mb)
-        left = (job.deadline or monotonic()) - monotonic()
-        place.say({"job": fields(job), "order": order._asdict(), "within": left})
+        seconds_left = (job.deadline or monotonic()) - monotonic()
+        place.say({"job": fields(job), "order": order._asdict(), "within": seconds_left})
         end = self._end_of(job, place)
         job.cpu, job.peak = _number(end.get("cpu")), int(_number(end.get("peak")) or 0) or None
         if job.stop:

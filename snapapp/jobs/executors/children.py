@@ -27,7 +27,7 @@ from snapapp.jobs.settings import JobsSettings
 _STARTS_IN = 30.0  # seconds a child may take to import its modules
 _ENDS_IN = 5.0  # seconds a child may take to end after it closed its pipes; on a loaded machine it took one
 _DUMPS_IN = 0.5  # seconds a child may take to dump its stacks
-_DESCENDANT_DUMPS_IN = 0.1  # seconds likewise for a process that the child has started
+_DESCENDANT_DUMPS_IN = 0.1  # seconds that a process started by the child may take for that
 _QUIET = 0.03  # seconds of silence after which a dump is taken for complete
 _LAST_WORDS = 8192  # bytes kept of what a child printed last, which often tells why it died
 _LAST_LINES = 20

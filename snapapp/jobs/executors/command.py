@@ -136,10 +136,10 @@ class Command(GroupRunner):
         return self._start_in(self._new_folder(), argv, job)  # a cleaner of /tmp has deleted the kept folder
 
     def _start_in(self, folder: str, argv: list[str], job: Job) -> Group:
-        here = {"HOME": folder, "TMPDIR": folder}
+        variables = {"HOME": folder, "TMPDIR": folder}
         if job.traceparent:
-            here["TRACEPARENT"] = job.traceparent  # where OpenTelemetry's own programs look for it
-        return self._launch(argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=folder, env=self._environment | here)
+            variables["TRACEPARENT"] = job.traceparent  # where OpenTelemetry's own programs look for it
+        return self._launch(argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=folder, env=self._environment | variables)
 
     def _new_folder(self) -> str:
         folder = self._folder = mkdtemp(prefix=f"{_folders()}{os.getpid()}-{processes.started(os.getpid())}-")
@@ -161,8 +161,8 @@ def _folders() -> str:
 
 
 def _identity(folder: str) -> tuple[int, ...]:
-    it = os.lstat(folder)
-    return it.st_dev, it.st_ino, it.st_mode, it.st_uid
+    status = os.lstat(folder)
+    return status.st_dev, status.st_ino, status.st_mode, status.st_uid
 
 
 def _remove(folder: str) -> None:
@@ -335,5 +335,5 @@ def _quoted(answer: bytes) -> str:
 
 
 def _environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")}
-    return {"PATH": _ANY_PATH} | kept
+    variables = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")}
+    return {"PATH": _ANY_PATH} | variables

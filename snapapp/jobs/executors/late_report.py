@@ -68,8 +68,8 @@ def _first_attribute(owner: object, *names: str) -> Any:
 def _stack_text(calls: Iterable[tuple[FrameType, int]]) -> str:
     """Formats calls, without our own ones that lead to the job's first call."""
     all_calls = [*calls]
-    own = [*dropwhile(lambda call: call[0].f_code.co_filename.startswith(_OURS), all_calls)] or all_calls
-    summary = traceback.StackSummary.extract(iter(own[-_FRAMES:]), lookup_lines=True)
+    job_calls = [*dropwhile(lambda call: call[0].f_code.co_filename.startswith(_OURS), all_calls)] or all_calls
+    summary = traceback.StackSummary.extract(iter(job_calls[-_FRAMES:]), lookup_lines=True)
     return clean("".join(summary.format()), TEXT_CAP - 400, keep="end")
 
 
@@ -81,9 +81,9 @@ def of_dump(dump: str) -> str:
 
 def _without_ours(block: str) -> str:
     head, *calls = block.splitlines()
-    own = [call for call in calls if not any(mark in call for mark in ("<frozen runpy>", f'"{_OURS[0]}executors'))]
-    head = "in another thread" if len(own) == len(calls) else "in its main thread"
-    return "\n".join([f"{head}, the innermost call first:", *own, ""])
+    of_job = [call for call in calls if not any(mark in call for mark in ("<frozen runpy>", f'"{_OURS[0]}executors'))]
+    head = "in another thread" if len(of_job) == len(calls) else "in its main thread"
+    return "\n".join([f"{head}, the innermost call first:", *of_job, ""])
 
 
 # --- where in SQL -----------------------------------------------------------------------------------------------

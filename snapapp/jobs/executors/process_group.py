@@ -90,8 +90,8 @@ class Group:
         self._peak_is_its_own = _reset_peak(self.pid)
 
     def used(self, job: Job, seen: int) -> None:
-        """Sets the CPU time and memory peak of the job. `seen` is the highest memory measured; 0: the job was too short
-        to be measured. Then its descendants are left out, because finding them takes 0.1 ms."""
+        """Sets the CPU time and memory peak of the job. `seen` is the highest memory measured, in bytes; 0: the job was
+        too short to be measured. Then its descendants are left out, because finding them takes 0.1 ms."""
         if sys.platform == "linux":
             self._cpu = sum(map(_cpu_of, self.family() if seen or self.kept else [self.pid]))
             job.cpu = max(0.0, self._cpu - self._cpu_before)

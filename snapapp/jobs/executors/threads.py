@@ -51,7 +51,7 @@ class ThreadExecutor:
         return jobs
 
     def interrupt(self, job: Job, reason: JobsError) -> None:
-        """A thread cannot be stopped from outside: the job sees `job.stop` at its next raise_if_cancelled."""
+        """Does nothing: no thread can be stopped from outside. The job sees `stop` at its next raise_if_cancelled."""
 
     def replace(self, number: int, conclude: Callable[[], None]) -> None:
         """Gives the slot of a thread that hangs to a new thread, which first concludes the job that hangs."""

@@ -9,5 +9,5 @@ _KEPT = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "LD_LIBRARY_P
 
 def plain() -> dict[str, str]:
     """The variables that a Python process of ours needs, without our secrets, which a crash could print."""
-    kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")}
-    return kept | {"PYTHONPATH": os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)}
+    variables = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")}
+    return variables | {"PYTHONPATH": os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)}

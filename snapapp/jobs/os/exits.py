@@ -14,11 +14,11 @@ def leave(code: int) -> None:
     """Called when everything is closed. If threads still run, for example in a job that never returns, it ends the
     process at once, because Python would wait for them for ever. Otherwise it returns."""
     ends_at = monotonic() + _LAST_THREADS
-    others = [one for one in threading.enumerate() if not one.daemon and one is not threading.main_thread()]
-    others += _threads_queues  # threads of pools: Python waits for these even if they are daemons
-    for thread in others:
+    threads = [one for one in threading.enumerate() if not one.daemon and one is not threading.main_thread()]
+    threads += _threads_queues  # threads of pools: Python waits for these even if they are daemons
+    for thread in threads:
         thread.join(max(0.0, ends_at - monotonic()))
-    if hanging := [thread.name for thread in others if thread.is_alive()]:
+    if hanging := [thread.name for thread in threads if thread.is_alive()]:
         _log.warning("Left without waiting for threads that do not end: %s.", ", ".join(sorted({*hanging})))
         logging.shutdown()
         os._exit(code)

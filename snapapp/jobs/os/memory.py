@@ -54,8 +54,8 @@ def _left_up_from(top: Path, path: str, files: tuple[tuple[str, ...], str, str])
     """Yields what is left in the group and in each group above it, because their limits include ours. In a container
     the path may exist only on the host; then the groups above are used."""
     limit_names, used_name, spare_name = files
-    here = top / path.strip("/")
-    for group in (here, *here.parents):
+    own_group = top / path.strip("/")
+    for group in (own_group, *own_group.parents):
         limits = [limit for name in limit_names if (limit := _number(group / name)) is not None and limit < _UNLIMITED]
         used = _number(group / used_name)
         if limits and used is not None:

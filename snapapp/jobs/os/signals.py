@@ -59,8 +59,8 @@ class Signals:
 
     def take(self) -> list[signal.Signals]:
         """The signals noted since the last call, in order."""
-        taken, self.noted = self.noted, []
-        return taken
+        noted, self.noted = self.noted, []
+        return noted
 
     def ignore(self) -> None:
         """Ignores the signals from now on, also after the `with`, so that a late one cannot change the exit code.

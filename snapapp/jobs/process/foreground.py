@@ -104,8 +104,8 @@ def stop(worker: Worker, signals: Signals, reason: str = "done") -> None:
     worker.stop_claiming()
     while not worker.is_idle and len(signals.noted) < 2 and monotonic() < patience_ends:
         signals.wait(_LOOK_EVERY)
-    left = 0.0 if len(signals.noted) > 1 else min(_LAST_MOMENTS, grace / 4)
-    worker.stop(timedelta(seconds=left), reason=signals.noted[0].name if signals.noted else reason)
+    seconds_left = 0.0 if len(signals.noted) > 1 else min(_LAST_MOMENTS, grace / 4)
+    worker.stop(timedelta(seconds=seconds_left), reason=signals.noted[0].name if signals.noted else reason)
 
 
 def until_reachable(url: str, *, within: timedelta | None, say: Callable[[str], None]) -> None:

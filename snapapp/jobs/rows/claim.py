@@ -271,8 +271,8 @@ def refused(db: psycopg.Connection[Any], by: Claimant, kinds: Sequence[str], bes
         with db.transaction(force_rollback=True):
             return run(db, _TRY, {"worker": by.worker, "ids": list(ids)})
 
-    whose = {"kinds": list(kinds), "queues": list(by.queues) or None, "besides": list(besides)}
-    row_by_row(try_to_claim, [row[0] for row in run(db, _NEXT, whose)], lambda job_id, _: refused_ids.add(job_id))
+    filters = {"kinds": list(kinds), "queues": list(by.queues) or None, "besides": list(besides)}
+    row_by_row(try_to_claim, [row[0] for row in run(db, _NEXT, filters)], lambda job_id, _: refused_ids.add(job_id))
     return refused_ids
 
 
@@ -306,10 +306,10 @@ def parents(db: Db, job_id: int) -> bytes:
 
 
 def _parameters(by: Claimant, wanted: Sequence[Wanted], look: Look) -> dict[str, Any]:
-    known = sorted(look.bookmarks)
-    begins = [look.begin, *known]
-    ends = [*known, look.end]
-    marks = [look.bookmarks[head] for head in known]
+    bookmarked = sorted(look.bookmarks)
+    begins = [look.begin, *bookmarked]
+    ends = [*bookmarked, look.end]
+    marks = [look.bookmarks[head] for head in bookmarked]
     return {
         "worker": by.worker,
         "lease_for": by.lease_for,

@@ -82,8 +82,8 @@ class _Sample:
 
     def entries(self) -> list[Entry]:
         """The sample; the `stands_for` of all entries together is the number of attempts seen."""
-        share, rest = divmod(self.seen, len(self.kept))
-        return [entry._replace(stands_for=share + (place < rest)) for place, entry in enumerate(self.kept)]
+        share, remainder = divmod(self.seen, len(self.kept))
+        return [entry._replace(stands_for=share + (place < remainder)) for place, entry in enumerate(self.kept)]
 
 
 class Ledger:
@@ -130,12 +130,12 @@ class Ledger:
         if not entries:
             return set()
         try:
-            written = _run(db, _WRITE, _columns(entries))
+            rows = _run(db, _WRITE, _columns(entries))
         except BaseException:
             with self._turn:
                 self._entries = deque([*entries, *self._entries], maxlen=_AT_MOST)
             raise
-        for kind, wait_ms, wall_ms, times in written:
+        for kind, wait_ms, wall_ms, times in rows:
             self._count(kind, wait_ms, wall_ms, times)
         return {entry.kind for entry in entries if entry.peak_mb is not None}
 

@@ -116,10 +116,10 @@ def open_connection(
     """Opens a connection with these settings as startup parameters: a SET would stay on a pooler's server connection
     for its next client. Where a pooler refuses startup parameters, it connects without them: nothing relies on them.
     Options in the URL come after ours, so they win."""
-    theirs = options or conninfo_to_dict(conninfo).get("options") or _options_of_the_environment()
-    ours = [f"-c {name}={value}" for name, value in settings.items()]
+    caller_options = options or conninfo_to_dict(conninfo).get("options") or _options_of_the_environment()
+    our_options = [f"-c {name}={value}" for name, value in settings.items()]
     try:
-        return psycopg.connect(conninfo, options=" ".join([*ours, str(theirs)]), **arguments)
+        return psycopg.connect(conninfo, options=" ".join([*our_options, str(caller_options)]), **arguments)
     except psycopg.OperationalError as error:
         if "unsupported startup parameter" not in str(error):
             raise

@@ -118,8 +118,8 @@ def recover(
     refused: Refused | None = None,
 ) -> list[int]:
     """Takes back jobs whose lease has ended. They become due at random times within `spread`, not all at once."""
-    whose: dict[str, Any] = {"worker": None, "running": None, "besides": []}
-    return _take_back(db, whose | {"spread": spread, "settled_for": settled_for, "limit": limit}, refused)
+    parameters: dict[str, Any] = {"worker": None, "running": None, "besides": []}
+    return _take_back(db, parameters | {"spread": spread, "settled_for": settled_for, "limit": limit}, refused)
 
 
 def release(

@@ -118,8 +118,8 @@ def settle_batch(
             pass
     with together(db):
         free = _lock_free(db, [one.job.lease for one in batch])
-        written = _write(db, [one for one in batch if one.job.id in free], interruptions_allowed)
-    return _result(db, batch, written)
+        landed = _write(db, [one for one in batch if one.job.id in free], interruptions_allowed)
+    return _result(db, batch, landed)
 
 
 def settle(db: Db, finished: Finished, *, interruptions_allowed: int = 0) -> Status | None:
@@ -129,12 +129,12 @@ def settle(db: Db, finished: Finished, *, interruptions_allowed: int = 0) -> Sta
 
 def complete(db: Db, finished: Iterable[tuple[Lease, str | None, float]], *, patience: str | None = None) -> set[int]:
     """Completes jobs, each given as (lease, result as JSON text, seconds it ran). Returns the ids whose lease held."""
-    done = sorted(finished, key=lambda one: one[0].id)
+    completions = sorted(finished, key=lambda one: one[0].id)
     parameters = {
-        "ids": _array(lease.id for lease, _, _ in done),
-        "seqs": _array(lease.lease_seq for lease, _, _ in done),
-        "results": [result for _, result, _ in done],
-        "ran_for": _array(round(ran_for, 6) for _, _, ran_for in done),
+        "ids": _array(lease.id for lease, _, _ in completions),
+        "seqs": _array(lease.lease_seq for lease, _, _ in completions),
+        "results": [result for _, result, _ in completions],
+        "ran_for": _array(round(ran_for, 6) for _, _, ran_for in completions),
         "patience": patience,
     }
     return {row[0] for row in _run(db, _COMPLETE, parameters)}
@@ -168,8 +168,8 @@ def _write(
         return {}
     if type(batch[0].outcome) is not Succeeded:
         return _end(db, map(_ending, batch), interruptions_allowed, patience)
-    done = [(one.job.lease, one.outcome.result, one.ran_for or 0.0) for one in batch]  # type: ignore[union-attr]
-    return dict.fromkeys(complete(db, done, patience=patience), Status.COMPLETED)
+    completions = [(one.job.lease, one.outcome.result, one.ran_for or 0.0) for one in batch]  # type: ignore[union-attr]
+    return dict.fromkeys(complete(db, completions, patience=patience), Status.COMPLETED)
 
 
 def _end(db: Db, ends: Iterable[_End], interruptions_allowed: int, patience: str | None = None) -> dict[int, Status]:

@@ -42,10 +42,11 @@ def start(*, version: str) -> None:
 
 def _resource(version: str) -> Resource:
     """Our attributes; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win over them."""
-    ours = {"service.name": "snapapp", "service.version": version, "host.name": platform.node() or "localhost"}
-    theirs = Resource.create()
-    kept = {name: value for name, value in theirs.attributes.items() if not str(value).startswith("unknown_service")}
-    return Resource({**ours, "process.pid": os.getpid(), **kept}, theirs.schema_url)
+    defaults = {"service.name": "snapapp", "service.version": version, "host.name": platform.node() or "localhost"}
+    configured = Resource.create()
+    attributes = configured.attributes.items()
+    known = {name: value for name, value in attributes if not str(value).startswith("unknown_service")}
+    return Resource({**defaults, "process.pid": os.getpid(), **known}, configured.schema_url)
 
 
 class _Exporter:

@@ -36,7 +36,7 @@ class Executors(Protocol):
 
     @property
     def executor_of(self) -> Mapping[str, str]:
-        """kind -> name of its executor"""
+        """Kind -> name of its executor."""
         ...
 
     def interrupt(self, job: Job, reason: JobsError) -> None: ...
@@ -79,11 +79,11 @@ class Claimer:
         self._again_in: float | None = None  # what the last tick returned
         # a claim was sent and its answer never came: jobs may be claimed that we do not know
         self._answer_was_lost = False
-        self._refused: set[int] = set()  # jobs that PostgreSQL lets nobody claim …
+        self._refused: set[int] = set()  # jobs whose claim PostgreSQL refuses …
         self._refused_until = 0.0  # … and when they are tried again
         self.is_paused = False  # True: claim nothing; set when the worker stops
         self.has_rules = False  # limits or fair queues exist; set by the beat, and by the listener when they change
-        self.rules_change = False  # waiting jobs need new labels; set likewise, cleared here
+        self.rules_change = False  # waiting jobs need new labels; set by the same, cleared here
         self.suspects_wait = False  # a suspect waits for a worker to run it alone; set by the beat, cleared here
 
     def tick(self, woken: Collection[str] = ()) -> float | None:
@@ -236,7 +236,7 @@ class Claimer:
         self._refused_until = monotonic() + _REFUSED_FOR
 
     def _jobs_to_leave_out(self) -> set[int]:
-        if monotonic() >= self._refused_until:  # somebody may have mended the rows: try them once more
+        if monotonic() >= self._refused_until:  # the rows may have been mended: try them once more
             self._refused = set()
         return self._refused
 
@@ -270,8 +270,8 @@ class Claimer:
     def _take_in(self, jobs: list[Job], sent_at: float) -> None:
         if not jobs:
             return
-        for lost in self._held_jobs.add(jobs, sent_at):
-            self._all_executors.interrupt(lost, LeaseLost(f"job {lost.id} was claimed again by this worker"))
+        for displaced in self._held_jobs.add(jobs, sent_at):
+            self._all_executors.interrupt(displaced, LeaseLost(f"job {displaced.id} was claimed again by this worker"))
         self._parts.counts.claimed += len(jobs)
         self._on_claimed(jobs)
         self._admission.took(jobs)
@@ -305,8 +305,8 @@ class Claimer:
         return 0.0 if self.rules_change else None
 
     def _give_back_unanswered(self) -> None:
-        """Gives back the jobs that a claim took whose answer never reached us: nobody would run them."""
-        held = [job.id for job in self._held_jobs.all()]
+        """Gives back the jobs that a claim took whose answer never reached us: no worker would run them."""
+        known_ids = [job.id for job in self._held_jobs.all()]
         with self._line.connection() as db:
-            leases.release_unheard(db, self._claimant.worker, held)
+            leases.release_unheard(db, self._claimant.worker, known_ids)
         self._answer_was_lost = False

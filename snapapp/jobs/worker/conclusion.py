@@ -42,7 +42,7 @@ class Conclusion:
         self._settler.put(Finished(job, Dropped(), None))
 
     def _settle_with_hook(self, finished: Finished, processor: Processor) -> None:
-        """On the job's own slot, so that a slow hook costs this slot only. Waits for a database that is away."""
+        """Settles on the job's own slot, so that a slow hook holds up this slot only. Waits for an absent database."""
         failures = hooks_failed = 0
         while not self._closed.is_set():
             try:

@@ -32,14 +32,14 @@ _LONGEST_MS = 2**31 - 1
 
 
 class Loan:
-    """One connection in the hands of one job."""
+    """One connection, lent to one job."""
 
     def __init__(self, driver: psycopg.Connection[Any]) -> None:
         self._driver = driver
         self._turn = threading.Lock()  # a cancel must not hit the statement of the next job on this connection
         self._returned = threading.Event()
         self.backend: int | None = None  # its pid in the server, as soon as the transaction has begun
-        self.revoked: JobsError | None = None  # why it must end; written by whoever revokes
+        self.revoked: JobsError | None = None  # why the loan must end; written by `revoke`
         self.was_cancelled = False
 
     def give_back(self) -> None:
@@ -86,7 +86,7 @@ class Loan:
 
 
 class JobConnections:
-    """`connection` is called by jobs, on any thread; `revoke` by whoever wants an attempt to end."""
+    """Jobs call `connection`, on any thread. The worker's threads call `revoke` when an attempt should end."""
 
     def __init__(self, engine: "Callable[[], Engine]", most: int, within: Within) -> None:
         self._engine = engine
@@ -176,8 +176,8 @@ class JobConnections:
 def _begin(connection: "Connection", job: Job) -> int:
     """Sends the first statement of the transaction and returns the pid of the server process. It sets the job's
     deadline on the server too, because a frozen client would hold its locks for ever."""
-    left = None if job.deadline is None else _AFTER_THE_DEADLINE + job.deadline - monotonic()
-    limit = "0" if left is None else str(min(_LONGEST_MS, max(1, round(left * 1000))))
+    seconds_left = None if job.deadline is None else _AFTER_THE_DEADLINE + job.deadline - monotonic()
+    limit = "0" if seconds_left is None else str(min(_LONGEST_MS, max(1, round(seconds_left * 1000))))
     statement = (
         "SELECT pg_backend_pid(), set_config('statement_timeout', %(limit)s, true),"
         " set_config('idle_in_transaction_session_timeout', %(limit)s, true)"

@@ -24,7 +24,7 @@ class Vitals:
     listens: bool  # LISTEN is proven alive
     note: str | None
     stuck: int  # jobs that ignore their deadline
-    wants_restart: str | None  # why only a new process helps
+    wants_restart: str | None  # why the process should be replaced by a new one
 
 
 def member(parts: WorkerParts, executors: Executors) -> Member:

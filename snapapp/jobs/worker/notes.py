@@ -151,11 +151,11 @@ class NotesWriter:
 
     def write(self) -> bool:
         """False: some notes must wait, because their row is locked or not yet as they expect it."""
-        taken = self._notes.take()
-        lines, progress = [note for note in taken if note.line], [note for note in taken if note.line is None]
+        pending = self._notes.take()
+        lines, progress = [note for note in pending if note.line], [note for note in pending if note.line is None]
         done: list[_Note] = []
         try:
-            if taken:
+            if pending:
                 with self._line.connection() as db:
                     self._in_parts(lambda part: _write_lines(db, part), lines, done)
                     self._in_parts(lambda part: _write_progress(db, part), progress, done)
@@ -189,21 +189,21 @@ class NotesWriter:
 
 def _write_lines(db: notes.Db, part: list[_Note]) -> list[_Note]:
     now = monotonic()
-    written = notes.log(
+    written_attempts = notes.log(
         db,
         [
-            notes.LogLine(note.job.lease, note.job.attempt, said.level, said.message, now - said.at, note.landed)
+            notes.LogLine(note.job.lease, note.job.attempt, entry.level, entry.message, now - entry.at, note.landed)
             for note in part
-            if (said := note.line)
+            if (entry := note.line)
         ],
     )
-    return [note for note in part if (note.job.id, note.job.attempt) in written]
+    return [note for note in part if (note.job.id, note.job.attempt) in written_attempts]
 
 
 def _write_progress(db: notes.Db, part: list[_Note]) -> list[_Note]:
-    written = notes.progress(db, {_lease_of(note): note.progress for note in part})
+    written_ids = notes.progress(db, {_lease_of(note): note.progress for note in part})
     # progress of a job that has ended is tried once: its row may stay locked or be gone
-    return [note for note in part if note.job.id in written or note.landed]
+    return [note for note in part if note.job.id in written_ids or note.landed]
 
 
 def _lease_of(note: _Note) -> Lease:

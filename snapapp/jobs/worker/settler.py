@@ -1,4 +1,4 @@
-"""Writes down how attempts ended, in batches: while one settle is under way, the next batch gathers by itself."""
+"""Writes down how attempts ended, in batches: while one settle runs, the attempts that end form the next batch."""
 
 import logging
 import threading
@@ -26,7 +26,7 @@ from snapapp.jobs.rows.database import Db, is_away, waited_in_vain
 from snapapp.jobs.worker.parts import WorkerParts
 
 _AT_MOST = 1000  # jobs in one statement
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds before a row that somebody has locked is tried again
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds before a locked row is tried again
 
 
 class _Part(NamedTuple):
@@ -39,7 +39,7 @@ class _Part(NamedTuple):
 
 
 class Settler:
-    """One thread, one connection. `put` may be called from anywhere; everything else happens on the thread."""
+    """One thread with one connection. Any thread may call `put`; the settler's thread does all else."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Settler:
         )
         self.account([finished], None)
 
-    # --- rows that somebody has locked ------------------------------------------------------------------------
+    # --- rows that other transactions have locked -------------------------------------------------------------
 
     def _set_aside(self, batch: list[Finished], part: _Part) -> None:
         """Tries the batch again later, at growing intervals, apart from new batches, which its locks would delay."""
@@ -185,8 +185,8 @@ class Settler:
         ended = landed | settled_before
         for status in {*ended.values()}:
             self.account([one for one in batch if ended.get(one.job.id) is status], status)
-        if lost := [one for one in missing if one.job.id not in locked and one.job.id not in ended]:
-            self.account(lost, None)
+        if lost_attempts := [one for one in missing if one.job.id not in locked and one.job.id not in ended]:
+            self.account(lost_attempts, None)
         self._on_settled()
 
     def _landed_already(self, db: Db, missing: Sequence[Finished]) -> dict[int, Status]:

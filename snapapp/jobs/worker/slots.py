@@ -62,7 +62,7 @@ class Executors:
         self.by_name = self._open(settings)
 
     def _open(self, settings: JobsSettings) -> dict[str, Executor]:
-        """Only the executors that some kind needs: a thread costs memory, a child costs much."""
+        """Makes the executors that the registered kinds need, and no others: each thread and child costs memory."""
         executors_needed = set(self.executor_of.values())
         threads = settings.concurrency if "thread" in executors_needed else 0
         children = settings.children if "process" in executors_needed else 0

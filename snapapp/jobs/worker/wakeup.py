@@ -79,8 +79,8 @@ class Listener:
             for ear in (raw.socket, self._ear):
                 selector.register(ear, selectors.EVENT_READ)
             while not self._stopping.is_set():
-                heard = {key.fd for key, _ in selector.select(self._deaf_after)}
-                if raw.socket in heard:
+                ready = {key.fd for key, _ in selector.select(self._deaf_after)}
+                if raw.socket in ready:
                     raw.consume_input()
                     while notice := raw.notifies():
                         self._heard_at = monotonic()

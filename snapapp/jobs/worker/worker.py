@@ -70,8 +70,8 @@ class Worker:
         self._notes_writer = NotesWriter(self.id, parts.notes, self._notes_line, self.events, parts.held_jobs.holds)
         self._settler = Settler(parts, on_settled=self._on_settled, on_due_in=self._claim_in)
         self._executors = Executors(parts, self._settler, self._notes_line, self._on_free)
-        here = ("command",) if self.settings.compute else ("process", "command")
-        apart = [kind for kind, executor in self._executors.executor_of.items() if executor in here]
+        local_executors = ("command",) if self.settings.compute else ("process", "command")
+        apart = [kind for kind, executor in self._executors.executor_of.items() if executor in local_executors]
         self._admission = Admission(apart, parts.held_jobs, reserve_mb=self.settings.memory_free_min_mb)
         self._claimer = Claimer(parts, self._executors, self._admission, on_claimed=self._on_claimed)
         member = introduction.member(parts, self._executors)
@@ -198,7 +198,7 @@ class Worker:
 
     @property
     def wants_restart(self) -> str | None:
-        """Why only a new process helps; None while this one is well."""
+        """Why this process should be replaced by a new one; None: it need not be."""
         stuck = len(self._executors.stuck)
         return f"{stuck} threads hang in jobs that ignore their deadline" if self._executors.is_worn_out else None
 

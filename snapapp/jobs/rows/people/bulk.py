@@ -77,9 +77,9 @@ def _in_pages(
     in_order = sorted(set(ids))  # one order of locks, so that two callers cannot deadlock
     for start in range(0, len(in_order), _PAGE):
         page = in_order[start : start + _PAGE]
-        some = _page(db, page, step, witness, page_of)
-        answers.done.update(some.done)
-        answers.refused.update(some.refused)
+        page_answers = _page(db, page, step, witness, page_of)
+        answers.done.update(page_answers.done)
+        answers.refused.update(page_answers.refused)
         if on_progress:
             on_progress(len(page))
     return answers

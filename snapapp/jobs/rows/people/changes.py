@@ -85,13 +85,13 @@ class News:
 
 def changes(before: Look, now: Look) -> list[Change]:
     """All changes between two looks, in the order of job ids."""
-    seen = [(_what(before, job), job) for job in now.jobs.values() if job is not before.jobs.get(job.id)]
-    gone = [(What.REMOVED, job) for job in before.jobs.values() if _is_gone(job, now)]
-    changed = [Change(what, job) for what, job in (*seen, *gone) if what is not None]
+    steps = [(_change_of(before, job), job) for job in now.jobs.values() if job is not before.jobs.get(job.id)]
+    removals = [(What.REMOVED, job) for job in before.jobs.values() if _is_gone(job, now)]
+    changed = [Change(what, job) for what, job in (*steps, *removals) if what is not None]
     return sorted(changed, key=lambda change: change.job.id)
 
 
-def _what(before: Look, job: JobSummary) -> What | None:
+def _change_of(before: Look, job: JobSummary) -> What | None:
     old = before.jobs.get(job.id)
     if old is not None:
         return _step(old, job)
@@ -227,25 +227,25 @@ class Tail:
         rows = _run(db, _NAMED if self.interest.ids else _SIGHT, self._parameters())
         floor, top, at = rows[0][:3]
         versions = {row[3]: row[4] for row in rows if row[3] is not None}
-        known = self._last.jobs if self._last else {}
+        last_jobs = self._last.jobs if self._last else {}
         changed = [job_id for job_id, version in versions.items() if self._versions.get(job_id) != version]
-        fresh = _summaries(db, changed)
-        kept = {job_id: known[job_id] for job_id in versions.keys() - set(changed)}
+        reread = _summaries(db, changed)
+        unchanged = {job_id: last_jobs[job_id] for job_id in versions.keys() - set(changed)}
         # a row changed between the two statements has a version newer than its entry here: the next look reads it again
         self._versions = versions
-        return Look(kept | fresh, floor, top or 0), at
+        return Look(unchanged | reread, floor, top or 0), at
 
     def _parameters(self) -> dict[str, Any]:
-        it = self.interest
-        is_open = it.kind is None and it.queue is None and it.tenant is None
+        interest = self.interest
+        is_open = interest.kind is None and interest.queue is None and interest.tenant is None
         return {
-            "kind": it.kind,
-            "queue": it.queue,
-            "tenant": it.tenant,
+            "kind": interest.kind,
+            "queue": interest.queue,
+            "tenant": interest.tenant,
             "window": NEWEST if is_open else WINDOW,
             "newest": NEWEST,
             "running": RUNNING,
-            "watched": list(it.ids) or self._unfinished(),
+            "watched": list(interest.ids) or self._unfinished(),
         }
 
     def _unfinished(self) -> list[int]:

@@ -53,17 +53,17 @@ class Stretch:
 
 def percentiles(counts: Sequence[int | None]) -> Percentiles:
     """The percentiles of a histogram of job_histogram(). `counts`: attempts in each bucket; None means 0."""
-    known = [count or 0 for count in counts]
-    return Percentiles(*(_percentile(known, part) for part in (0.5, 0.95, 0.99)))
+    counted = [count or 0 for count in counts]
+    return Percentiles(*(_percentile(counted, part) for part in (0.5, 0.95, 0.99)))
 
 
 def _percentile(counts: Sequence[int], part: float) -> float | None:
-    wanted = part * sum(counts)
+    rank = part * sum(counts)
     for place, count in enumerate(counts):
-        if count and wanted <= count:
+        if count and rank <= count:
             least = 2 ** ((place - 1) / 2) if place else 0.0
-            return round(least + (2 ** (place / 2) - least) * wanted / count, 3)
-        wanted -= count
+            return round(least + (2 ** (place / 2) - least) * rank / count, 3)
+        rank -= count
     return None
 
 
@@ -104,8 +104,8 @@ def kinds(db: Db, over: Over) -> list[Stretch]:
     return [_stretch(*row) for row in _run(db, _KINDS, {"span": _SPANS[over]})]
 
 
-def _stretch(at: datetime | None, kind: str, *rest: Any) -> Stretch:
-    completed, failed, cancelled, retried, waits, runs = rest
+def _stretch(at: datetime | None, kind: str, *columns: Any) -> Stretch:
+    completed, failed, cancelled, retried, waits, runs = columns
     return Stretch(at, kind, completed, failed, cancelled, retried, percentiles(waits), percentiles(runs))
 
 

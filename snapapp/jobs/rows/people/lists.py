@@ -144,8 +144,8 @@ class _Seen(NamedTuple):
 def jobs(db: Db, which: Filter = Filter(), *, before: int | None = None, limit: int = 50) -> Page:
     """The newest jobs that match, with ids below `before`. A page may be short and still have a `before`: one call
     reads a limited number of rows."""
-    ids, rest = _pick(db, which, min(before or HIGHEST, _first_too_young(db, which)), limit)
-    return Page(lines(db, ids), rest, now(db))
+    ids, next_before = _pick(db, which, min(before or HIGHEST, _first_too_young(db, which)), limit)
+    return Page(lines(db, ids), next_before, now(db))
 
 
 # Finds by bisection an id from which on all jobs were created after `until`, and so cannot have finished before it.
@@ -181,13 +181,13 @@ def _pick(
     statement, default_windows = _statement_for(db, which, limit)
     ids: list[int] = []
     for window in windows or default_windows:
-        seen = _look(db, statement, which, before, limit - len(ids), window)
-        ids += seen.ids
+        look = _look(db, statement, which, before, limit - len(ids), window)
+        ids += look.ids
         if len(ids) == limit:
             return ids, ids[-1]
-        if seen.lowest is None or seen.rows < window:
+        if look.lowest is None or look.rows < window:
             return ids, None
-        before = seen.lowest
+        before = look.lowest
     return ids, before
 
 
@@ -264,8 +264,8 @@ def matching(db: Db, which: Filter, limit: int) -> Matching:
         case Status.RUNNING:
             ids = _ids(db, _IDS_RUNNING, which, limit + 1)
         case Status.COMPLETED | Status.CANCELLED:
-            ids, rest = _pick(db, which, _first_too_young(db, which), limit, windows=[20_000] * 50)
-            return Matching(ids, rest is not None)
+            ids, next_before = _pick(db, which, _first_too_young(db, which), limit, windows=[20_000] * 50)
+            return Matching(ids, next_before is not None)
         case _:
             ids = waiting(db, which, limit + 1)
     return Matching(ids[:limit], len(ids) > limit)

@@ -116,21 +116,21 @@ SELECT it.id, job.kind, job.status FROM unnest(%(ids)s::bigint[]) AS it (id)
 
 def graph(db: Db, job_id: int) -> Graph:
     """Collects jobs outwards from the given one, the nearest first, up to NODES."""
-    seen, edges, frontier, more = {job_id}, dict[tuple[int, int], Edge](), [job_id], False
+    known_ids, edges, frontier, more = {job_id}, dict[tuple[int, int], Edge](), [job_id], False
     for _ in range(_STEPS):
         if not frontier:
             break
         new_edges = [Edge(*row) for row in _run(db, _AROUND, {"ids": frontier, "limit": _OF_ONE + 1})]
         more |= _is_cut(new_edges)
-        fresh = sorted({end for edge in new_edges for end in edge[:2]} - seen)
-        frontier = fresh[: NODES - len(seen)]
-        more |= len(frontier) < len(fresh)
-        seen |= set(frontier)
+        new_ids = sorted({end for edge in new_edges for end in edge[:2]} - known_ids)
+        frontier = new_ids[: NODES - len(known_ids)]
+        more |= len(frontier) < len(new_ids)
+        known_ids |= set(frontier)
         edges |= {edge[:2]: edge for edge in new_edges}
     else:
         more |= bool(frontier)
-    within = [edge for edge in edges.values() if {edge.parent, edge.child} <= seen]
-    return Graph([Node(*row) for row in _run(db, _NODES, {"ids": list(seen)})], within, more)
+    within = [edge for edge in edges.values() if {edge.parent, edge.child} <= known_ids]
+    return Graph([Node(*row) for row in _run(db, _NODES, {"ids": list(known_ids)})], within, more)
 
 
 def _is_cut(edges: Iterable[Edge]) -> bool:

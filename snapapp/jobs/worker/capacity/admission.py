@@ -74,9 +74,9 @@ class Admission:
 
     def took(self, jobs: Iterable[Job]) -> None:
         """Counts claimed jobs: the memory that they will take still looks free."""
-        ours = [job for job in jobs if job.kind in self.kinds] if self.kinds else []
-        if ours:
-            self._jobs = [*self._still_held(), *ours]
+        claimed = [job for job in jobs if job.kind in self.kinds] if self.kinds else []
+        if claimed:
+            self._jobs = [*self._still_held(), *claimed]
             self._weigh()
 
     def look(self) -> bool:

@@ -20,9 +20,9 @@ class Pace:
             count, total = sums.get(job.kind, (0, 0.0))
             sums[job.kind] = (count + 1, total + (ran_for or 0.0))
         for kind, (count, total) in sums.items():
-            known = self._mean.get(kind)
-            fresh, weight = total / count, count / (count + _WEIGHT)
-            self._mean[kind] = fresh if known is None else (1 - weight) * known + weight * fresh
+            old_mean = self._mean.get(kind)
+            batch_mean, weight = total / count, count / (count + _WEIGHT)
+            self._mean[kind] = batch_mean if old_mean is None else (1 - weight) * old_mean + weight * batch_mean
 
     def is_quick(self, kind: str) -> bool:
         return self._mean.get(kind, AHEAD) < AHEAD

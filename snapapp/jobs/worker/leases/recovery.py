@@ -55,9 +55,9 @@ class Recovery:
             return recovered
         settled_for = self._settings.beat_every + timedelta(seconds=1)
         with self._line.connection() as db:
-            taken = leases_rows.recover(db, settled_for=settled_for, refused=self._report_refused)
-        self._report_recovered(taken, "lease ended")
-        return recovered + len(taken)
+            job_ids = leases_rows.recover(db, settled_for=settled_for, refused=self._report_refused)
+        self._report_recovered(job_ids, "lease ended")
+        return recovered + len(job_ids)
 
     def away(self) -> None:
         """Called when the database did not answer: restarts the wait for one beat in `recover`."""
@@ -133,11 +133,11 @@ class Recovery:
     def _take_from(self, db: psycopg.Connection[Row], other: roster.Other) -> int:
         if other.is_here and processes.is_gone(other.pid, other.pid_started):
             running = state_file.running(other.traces)
-            taken = leases_rows.release(db, other.id, running, refused=self._report_refused)
+            job_ids = leases_rows.release(db, other.id, running, refused=self._report_refused)
             roster.leave(db, other.id, "lost: its process is gone")
             state_file.forget(other.traces)
-            self._report_recovered(taken, f"worker {other.id} is dead")
-            return len(taken)
+            self._report_recovered(job_ids, f"worker {other.id} is dead")
+            return len(job_ids)
         if other.is_overdue:
             roster.leave(db, other.id, "lost: its heartbeat stopped")  # its jobs are recovered when their leases end
         return 0
