@@ -24,13 +24,13 @@ def free_mb(root: Path = Path("/")) -> int | None:
 
 
 def total_mb(root: Path = Path("/")) -> int | None:
-    """Memory of the machine; None: unknown."""
+    """Memory of the machine, in MB; None: unknown."""
     machine = _field(root / "proc/meminfo", "MemTotal:")
     return None if machine is None else machine * 1024 // _MB
 
 
 def swapped_mb(root: Path = Path("/")) -> int | None:
-    """Swap in use; None: unknown."""
+    """Swap in use, in MB; None: unknown."""
     total, free = (_field(root / "proc/meminfo", name) for name in ("SwapTotal:", "SwapFree:"))
     return None if total is None or free is None else (total - free) * 1024 // _MB
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 
 def machine() -> str:
-    """A name for this machine and pid namespace: processes with the same name see the same pids. Unknown: unique."""
+    """A name for this machine and pid namespace: processes with the same name see the same pids. A unique name where
+    that is unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot}:{os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115 - not a path but a name

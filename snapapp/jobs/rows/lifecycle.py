@@ -59,7 +59,7 @@ def done_before(db: Db, job: str) -> Row | None:
 
 
 def retry_by_person(db: Db, job_id: int) -> None:
-    """Makes a FAILED or CANCELLED job PENDING, with all its attempts. UnknownJob, IllegalTransition and DuplicateKey
+    """Makes a FAILED or CANCELLED job PENDING, with no attempt counted. UnknownJob, IllegalTransition and DuplicateKey
     (another job has its unique key now) abort the caller's transaction."""
     _ask(db, "SELECT retry_job(%(id)s)", {"id": job_id})
 

@@ -74,8 +74,8 @@ class Claimer:
         self._bookmarks: dict[Head, Bookmark] = {}
         self._walk_at = 0.0  # when the next claim without bookmarks is due, monotonic
         self._begin = FIRST  # the head after which the next look starts; FIRST when the last look saw all heads
-        self._turns: dict[tuple[str, str], str] = {}  # (queue, kind) of a fair queue -> the lane served last
-        self._suspect: Job | None = None  # the suspect that we run: a job that was running when a worker died
+        self._turns: dict[tuple[str, str], str] = {}  # (queue, kind) under limits or fairness -> lane served last
+        self._suspect: Job | None = None  # the suspect that this worker runs now
         self._again_in: float | None = None  # what the last tick returned
         # a claim was sent and its answer never came: jobs may be claimed that we do not know
         self._answer_was_lost = False
@@ -283,8 +283,8 @@ class Claimer:
                 executor.put([job for job in jobs if self._kinds[job.kind] == name])
 
     def _take_suspect(self) -> None:
-        """Claims one suspect (a job that was running when its worker died), after the ordinary jobs, so that it never
-        keeps them from a slot."""
+        """Claims one suspect: a job that should run alone, because workers died with it or it ran short of memory. It
+        comes after the ordinary jobs, so that it never keeps them from a slot."""
         if self._suspect and self._held_jobs.get(self._suspect.id) is self._suspect:
             return
         self._suspect = None

@@ -42,7 +42,7 @@ class Conclusion:
         self._settler.put(Finished(job, Dropped(), None))
 
     def _settle_with_hook(self, finished: Finished, processor: Processor) -> None:
-        """Settles on the job's own slot, so that a slow hook holds up this slot only. Waits for an absent database."""
+        """Settles on the job's own slot: a slow hook holds up this slot only. Waits while the database is away."""
         failures = hooks_failed = 0
         while not self._closed.is_set():
             try:

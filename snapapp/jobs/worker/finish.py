@@ -66,7 +66,7 @@ def settle_with_hook(
 
     `was_unsure`: an earlier call lost its connection, perhaps after its COMMIT. So a lost lease may be our own commit.
     `hook_may_come_again`: False once hooks have lost their connection several times. Then the hook itself is taken for
-    the cause, and the attempt fails; before, the database is, and the caller tries again.
+    the cause, and the attempt fails; until then the database is, and the caller tries again.
     """
     job, is_success = finished.job, isinstance(finished.outcome, Succeeded)
     try:

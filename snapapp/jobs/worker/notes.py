@@ -150,7 +150,7 @@ class NotesWriter:
                 self._notes.news.set()
 
     def write(self) -> bool:
-        """False: some notes must wait, because their row is locked or not yet as they expect it."""
+        """False: some notes must wait, because their row is locked, or their attempt is just being settled."""
         pending = self._notes.take()
         lines, progress = [note for note in pending if note.line], [note for note in pending if note.line is None]
         done: list[_Note] = []
@@ -202,7 +202,7 @@ def _write_lines(db: notes.Db, part: list[_Note]) -> list[_Note]:
 
 def _write_progress(db: notes.Db, part: list[_Note]) -> list[_Note]:
     written_ids = notes.progress(db, {_lease_of(note): note.progress for note in part})
-    # progress of a job that has ended is tried once: its row may stay locked or be gone
+    # progress of a settled attempt is tried only once: no reader waits for it any more
     return [note for note in part if note.job.id in written_ids or note.landed]
 
 

@@ -27,7 +27,7 @@ def _ignore(_db: Db, _jobs: Collection[int]) -> None: ...
 
 
 def retry(db: Db, ids: Iterable[int], on_progress: OnProgress | None = None, witness: Witness = _ignore) -> Answers:
-    """Makes FAILED and CANCELLED jobs PENDING, with all their attempts. Each page is a transaction if `db` is
+    """Makes FAILED and CANCELLED jobs PENDING, with no attempt counted. Each page is a transaction if `db` is
     autocommit, otherwise a savepoint in the caller's transaction. A job that is refused does not stop the others."""
     return _in_pages(db, ids, _retry, on_progress, witness, page_of=_retry_all)
 
