@@ -18,7 +18,7 @@ def reached(settings: Settings, signals: Signals, stack: ExitStack, *, within: t
     """The URL of the database, once it can be reached and has the schema; None if a signal came first."""
     try:
         with signals.interrupting():
-            url = stack.enter_context(in_use(settings))
+            url = stack.enter_context(in_use(settings, keep=True))
             foreground.until_reachable(url, within=within, say=_say_unreachable)
             schema.require(url, product=settings.has_product)
     except KeyboardInterrupt:

@@ -9,8 +9,9 @@ from snapapp.settings.table import Settings
 
 
 @contextmanager
-def in_use(settings: Settings, *, create: bool = False) -> Iterator[str]:
-    """The URL of the database in use: the one that is set, else the embedded one, for as long as we need it."""
+def in_use(settings: Settings, *, create: bool = False, keep: bool = False) -> Iterator[str]:
+    """The URL of the database in use: the one that is set, else the embedded one, for as long as we need it. `keep`
+    starts that again whenever it dies meanwhile."""
     if settings.database_url:
         yield settings.database_url
         return
@@ -22,4 +23,6 @@ def in_use(settings: Settings, *, create: bool = False) -> Iterator[str]:
         places = " and ".join(settings.looked_in)
         raise PostgresError(f"{error} (SNAPAPP_DATABASE_URL was looked for in {places}.)") from error
     with server:
+        if keep:
+            server.keep()
         yield server.url

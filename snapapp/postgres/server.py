@@ -17,6 +17,8 @@ _log = logging.getLogger(__name__)
 # longer than the longest start: whoever waits at the gate meets a server, not an error
 _ADMITTED_WITHIN = postmaster.STARTED_WITHIN + timedelta(minutes=1)
 _DISMISSED_WITHIN = timedelta(seconds=30)
+_LOOK_EVERY = timedelta(seconds=2)  # a look reads two small files
+_LONGEST_PAUSE = timedelta(minutes=1)  # between two starts that fail
 
 
 class Server:
@@ -27,13 +29,44 @@ class Server:
         self._home = home
         self._share: locks.Share | None = share  # written by stop, under the lock
         self._lock = threading.Lock()  # a second stop returns when the first has stopped, not before
+        self._keeper: threading.Thread | None = None
+        self._leaving = threading.Event()
+
+    def keep(self) -> None:
+        """From now until `stop`, the server is started again whenever its process has died."""
+        self._keeper = threading.Thread(target=self._watch, name="postgres-keeper", daemon=True)
+        self._keeper.start()
+
+    def revive(self) -> None:
+        """Starts the server again if its process has died, unless we have left or its directory was removed."""
+        with self._lock:  # a stop waits for a start that is under way
+            if self._share is None or postmaster.find(self._home.cluster) or not cluster.stands(self._home):
+                return
+            someone_else_does = contextlib.suppress(locks.GateBusyError)
+            with explained(self._home), someone_else_does, locks.gate(self._home.gate, within=_LOOK_EVERY):
+                running = postmaster.start(self._home)
+                _log.warning("PostgreSQL had died and serves %s again as pid %d.", self._home.cluster, running.pid)
 
     def stop(self) -> None:
         """Gives our share back, and stops the server if nobody else has one. Bounded in time."""
+        self._leaving.set()
         with self._lock:
             share, self._share = self._share, None
             if share is not None:
                 _leave(self._home, share)
+        if self._keeper is not None:
+            self._keeper.join()
+
+    def _watch(self) -> None:
+        pause = _LOOK_EVERY
+        while not self._leaving.wait(pause.total_seconds()):
+            try:
+                self.revive()
+                pause = _LOOK_EVERY
+            except Exception as error:  # noqa: BLE001 - a thread's outermost edge
+                pause = min(pause * 2, _LONGEST_PAUSE)
+                is_unknown = not isinstance(error, PostgresError)
+                _log.error("PostgreSQL has died; a start is tried in %s again: %s", pause, error, exc_info=is_unknown)
 
     def __enter__(self) -> Self:
         return self

@@ -65,7 +65,7 @@ class Monolith:
         loading.load(self.settings)
         loading.trace(self.settings)
         Defaults.max_attempts = self.settings.job_max_attempts  # also where no worker runs
-        self.url = self._to_close.enter_context(in_use(self.settings, create=True))
+        self.url = self._to_close.enter_context(in_use(self.settings, create=True, keep=True))
         self.web = self._to_close.enter_context(connections.web_engine(self.url, self.settings))
         try:
             self.links = _links(self.settings)  # now: a read must not fail because the disk is full meanwhile

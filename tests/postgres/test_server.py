@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -270,6 +271,71 @@ def test_the_server_does_not_inherit_a_share(data_dir: Path, adopters: Callable[
     share = locks.Share(data_dir / "postgres.adopters")
     assert share.is_the_last()
     share.release()
+
+
+# --- kept: started again by whoever uses it
+
+
+def test_a_killed_server_is_started_again_by_those_who_keep_it_and_only_once(data_dir: Path) -> None:
+    def starts() -> int:
+        return (data_dir / "postgres.log").read_text().count("ready to accept connections")
+
+    keepers = [start_server(data_dir, create=False) for _ in range(3)]
+    before = starts()
+    kill_server(data_dir)
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda keeper: keeper.revive(), keepers))
+    again = pid_of(data_dir)
+    keepers[0].revive()
+    assert (pid_of(data_dir), ask(keepers[0].url, "SELECT 1")) == (again, 1)
+    assert starts() == before + 1
+    for keeper in keepers:
+        keeper.stop()
+    assert is_stopped(data_dir)
+
+
+def test_a_keeper_watches_until_its_stop_and_goes_on_when_a_start_fails(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server, "_LOOK_EVERY", BRIEFLY)
+    kept = start_server(data_dir, create=False)
+    control = data_dir / "postgres" / "global" / "pg_control"
+    kept.keep()
+    control.rename(control.with_name("aside"))
+    kill_server(data_dir)
+    until(lambda: "PostgreSQL has died" in caplog.text)
+    control.with_name("aside").rename(control)
+    until(lambda: not is_stopped(data_dir))
+    until(lambda: "serves" in caplog.text)
+    kept.stop()
+    assert is_stopped(data_dir)
+    assert "postgres-keeper" not in {thread.name for thread in threading.enumerate()}
+    kept.revive()
+    assert is_stopped(data_dir)
+
+
+def test_a_stop_waits_for_a_start_that_is_under_way_and_leaves_nothing(data_dir: Path) -> None:
+    kept = start_server(data_dir, create=False)
+    with lost(kept.url) as db:
+        orphan = backend_of(db)
+        os.kill(orphan, signal.SIGSTOP)
+        kill_server(data_dir)
+        with ThreadPoolExecutor(2) as pool:
+            reviving = pool.submit(kept.revive)
+            until(lambda: "is still in use" in (data_dir / "postgres.log").read_text())
+            stopping = pool.submit(kept.stop)
+            os.kill(orphan, signal.SIGCONT)
+            reviving.result()
+            stopping.result()
+    assert is_stopped(data_dir)
+
+
+def test_a_server_whose_directory_was_removed_is_not_made_again(data_dir: Path) -> None:
+    with start_server(data_dir, create=False) as kept:
+        kill_server(data_dir)
+        shutil.rmtree(data_dir / "postgres")
+        kept.revive()
+        assert not (data_dir / "postgres").exists()
 
 
 # --- stopping takes a bounded time

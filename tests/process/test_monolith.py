@@ -20,9 +20,11 @@ from snapapp.postgres.migrate import migrate
 from snapapp.process import monolith
 from snapapp.process.monolith import Monolith
 from snapapp.settings.table import Environment, Settings
+from tests.commands import until_status
 from tests.conftest import Postgres
 from tests.factory import Db, make_job, make_jobs, row, statuses
 from tests.jobs.working import until
+from tests.postgres.clusters import is_stopped, pid_of
 from tests.running import Running, Served
 
 Serve = Callable[..., Served]
@@ -116,6 +118,29 @@ def test_a_database_that_goes_away_is_missed_aloud_and_found_again(tmp_path: Pat
         assert served.ask(f"/internal/jobs/{job_id}").status == 200
         served.signal(signal.SIGTERM)
         assert served.end() == 0
+
+
+@pytest.mark.parametrize("command", ["serve", "worker"])
+def test_an_embedded_server_that_is_killed_is_started_again(
+    tmp_path: Path, serve: Serve, run: Callable[..., Running], command: str
+) -> None:
+    """Promise 7: nobody types anything."""
+    with postgres.start(tmp_path, create=True) as server:
+        migrate(server.url)
+        here = {"SNAPAPP_DATA_DIR": str(tmp_path), "SNAPAPP_DEMO": "false"}
+        running = serve("", **here) if command == "serve" else run(command, **here)
+        with connect(server.url, name="test") as db:
+            until_status(db, make_job(db, kind="demo.hello"), "COMPLETED")
+    os.kill(pid_of(tmp_path), signal.SIGKILL)
+    running.hear("PostgreSQL had died and serves")
+    with connect(server.url, name="test") as db:
+        until_status(db, make_job(db, kind="demo.hello"), "COMPLETED")
+    if isinstance(running, Served):
+        assert running.ask("/v2/videos").status == 200
+        assert running.ask("/actuator/health").status == 200
+    running.signal(signal.SIGTERM)
+    assert running.end() == 0
+    assert is_stopped(tmp_path)
 
 
 # --- clear errors at the start ----------------------------------------------------------------------------------
