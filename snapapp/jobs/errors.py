@@ -79,7 +79,8 @@ class Permanent(JobsError):
 
 
 class Snooze(JobsError):
-    """Raise it in a processor to run the job again after `delay`. The attempt does not count."""
+    """Raise it in a processor to run the job again after `delay`, which is a second at least. The attempt does not
+    count."""
 
     def __init__(self, delay: timedelta) -> None:
         self.delay = delay

@@ -30,6 +30,7 @@ from snapapp.jobs.settings import RetrySettings
 
 WORKER_LOST = Failure("worker lost")
 _NOTHING = Succeeded(None)
+_SHORTEST_SNOOZE = 1.0  # seconds; no attempt is used up, so without a pause the job would run in a loop for ever
 _LONGEST_SNOOZE = timedelta(days=3650).total_seconds()
 
 _ANYBODY = Within()
@@ -98,7 +99,7 @@ def judge(job: Job, error: BaseException, wait: wait_base) -> Outcome:
 
 
 def snoozed(seconds: float) -> Snoozed:
-    return Snoozed(timedelta(seconds=min(max(0.0, seconds), _LONGEST_SNOOZE)))
+    return Snoozed(timedelta(seconds=min(max(_SHORTEST_SNOOZE, seconds), _LONGEST_SNOOZE)))
 
 
 def failed(job: Job, failure: Failure, wait: wait_base, error: BaseException | None = None) -> Outcome:

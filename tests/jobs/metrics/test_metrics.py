@@ -86,7 +86,7 @@ def test_a_worker_knows_what_it_did(url: str, db: Db) -> None:
     def later(job: Job) -> None:
         if not begun.is_set():
             begun.set()
-            raise Snooze(timedelta(0))
+            raise Snooze(timedelta(seconds=1))
         raise Permanent("never")
 
     with working(url, registry) as (worker, _):

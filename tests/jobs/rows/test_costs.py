@@ -132,7 +132,7 @@ def test_every_attempt_has_its_own_row_whatever_it_led_to(url: str, db: Db) -> N
     @registry.processor("odd", max_attempts=3)
     def odd(job: Job) -> None:
         if job.lease_seq == 1:
-            raise Snooze(timedelta(milliseconds=1))
+            raise Snooze(timedelta(seconds=1))
         if job.attempt < 3:
             raise ValueError("not yet")
 

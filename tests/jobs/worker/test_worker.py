@@ -3,6 +3,7 @@
 import random
 import threading
 from datetime import timedelta
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -138,7 +139,7 @@ def test_a_snooze_gives_the_attempt_back(url: str, db: Db, registry: Registry) -
     def sleepy(job: Job) -> None:
         calls.append(job.attempt)
         if len(calls) < 3:
-            raise Snooze(timedelta(milliseconds=20))
+            raise Snooze(timedelta(seconds=1))
 
     with working(url, registry):
         job_id = enqueue(db, "sleepy", max_attempts=1)
@@ -146,6 +147,24 @@ def test_a_snooze_gives_the_attempt_back(url: str, db: Db, registry: Registry) -
         done = until_status(db, job_id, "COMPLETED")
     assert calls == [1, 1, 1]
     assert done.attempt_count == 1
+
+
+@pytest.mark.parametrize("delay", [timedelta(0), timedelta(milliseconds=1), timedelta(days=-1)])
+def test_a_snooze_lasts_a_second_at_least(url: str, db: Db, registry: Registry, delay: timedelta) -> None:
+    """It uses up no attempt: nothing else would end such a loop."""
+    calls: list[float] = []
+
+    @registry.processor("restless")
+    def restless(job: Job) -> None:
+        calls.append(monotonic())
+        if len(calls) < 2:
+            raise Snooze(delay)
+
+    with working(url, registry):
+        job_id = enqueue(db, "restless")
+        assert job_id
+        until_status(db, job_id, "COMPLETED")
+    assert calls[1] - calls[0] >= 1
 
 
 @pytest.mark.parametrize("bad", [object(), {"a": float("nan")}, "\0", "\ud800", {"x": "y" * 1_100_000}])
