@@ -1,4 +1,4 @@
-"""The queue's own commands, a file a family: tables for people, --json for programs."""
+"""The queue's own commands, one file for each family. They print tables for people, or JSON with --json."""
 
 from argparse import ArgumentParser, Namespace
 from importlib import import_module
@@ -11,7 +11,8 @@ from snapapp.jobs.rows.database import open_connection
 __all__ = ["add_arguments", "run", "show_json", "show_table"]
 
 
-# Modules are imported when one of their commands is typed: the fleet's would cost `jobs list` more than all it does.
+# A family's modules are imported when one of its commands is typed, because importing all of them takes longer than
+# most commands.
 _FAMILIES = {
     "jobs": (
         *("jobs.looking.add_commands", "jobs.adding.add_command", "jobs.many.add_commands"),
@@ -28,12 +29,12 @@ _FAMILIES = {
 
 
 def run(url: str, arguments: Namespace) -> int:
-    """What was typed, on this database; its exit code."""
+    """Runs the command that was typed on this database, and returns its exit code."""
     settings = {"statement_timeout": "60s", "timezone": "UTC"}
     with open_connection(
         url, settings=settings, autocommit=True, application_name="snapapp cli", connect_timeout=10
     ) as db:
-        db.prepare_threshold = None  # a pooler may sit in between
+        db.prepare_threshold = None  # a pooler in between may not support prepared statements
         code: int = arguments.act(db, arguments)
         return code
 

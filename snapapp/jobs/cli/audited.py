@@ -1,4 +1,4 @@
-"""What a person does from a terminal stands in the audit, written in the transaction that does it."""
+"""Writes what a person does from a terminal into the audit, in the transaction that does it."""
 
 import getpass
 import os
@@ -17,7 +17,7 @@ DOOR = "terminal"
 
 
 def person() -> str | None:
-    """Whoever typed this, if the system knows."""
+    """The system's account of the person who typed the command; None: it is not known."""
     with suppress(KeyError, OSError):
         return os.environ.get("SUDO_USER") or getpass.getuser()
     return None
@@ -28,20 +28,20 @@ def actor() -> Actor:
 
 
 def note(db: Any, action: str, subject: str, *, jobs: int = 0, detail: Mapping[str, Any] | None = None) -> None:
-    """In the caller's transaction."""
+    """Writes a row into the audit, in the caller's transaction."""
     audit.write(db, actor(), action, subject, jobs=jobs, detail=detail)
 
 
 @contextmanager
 def noted(db: Db, action: str, subject: str, *, detail: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """What is done within stands there, or neither is done."""
+    """Opens a transaction and adds the row of the audit at its end, so that both or neither are committed."""
     with together(db):
         yield
         note(db, action, subject, detail=detail)
 
 
 def witness_of_each(action: str, detail: Mapping[str, Any] | None = None) -> Witness:
-    """A row for each job: it was named, and its own page shows who did it."""
+    """Writes one row for each job. It is for jobs that were named: the page of each then shows who did it."""
 
     def witness(db: Any, jobs: Collection[int]) -> None:
         for job_id in jobs:
@@ -51,7 +51,7 @@ def witness_of_each(action: str, detail: Mapping[str, Any] | None = None) -> Wit
 
 
 def witness_of_all(action: str, detail: Mapping[str, Any]) -> Witness:
-    """One row, which each page counts on in."""
+    """Writes one row for all jobs, whose count grows with each page of jobs."""
     run = uuid4()
 
     def witness(db: Any, jobs: Collection[int]) -> None:

@@ -1,4 +1,4 @@
-"""`fleet …`: the supervisors and their pools, and what they can be told."""
+"""`fleet …`: lists the supervisors and their pools, and sends commands to them."""
 
 from argparse import ArgumentParser, Namespace
 from datetime import UTC, datetime
@@ -51,22 +51,22 @@ def _add_where(command: ArgumentParser, action: Action) -> None:
     command.add_argument("--no-wait", action="store_true", help="do not wait for what comes of it")
 
 
-# --- told -------------------------------------------------------------------------------------------------------
+# --- commands to supervisors ------------------------------------------------------------------------------------
 
 
 def tell(db: Db, arguments: Namespace) -> int:
-    told = {"pool": arguments.pool, "amount": getattr(arguments, "amount", None), "reason": arguments.reason}
+    detail = {"pool": arguments.pool, "amount": getattr(arguments, "amount", None), "reason": arguments.reason}
     with together(db):
-        command = commands.send(db, arguments.action, host=arguments.host, source=Source.CLI, **told)
+        command = commands.send(db, arguments.action, host=arguments.host, source=Source.CLI, **detail)
         host = arguments.host or "there is one"
-        note(db, f"fleet.{arguments.action}", f"host {host}", detail=told | {"command": command})
-    sent = commands.one(db, command) if arguments.no_wait else _answered(db, command)
+        note(db, f"fleet.{arguments.action}", f"host {host}", detail=detail | {"command": command})
+    sent = commands.one(db, command) if arguments.no_wait else _wait_for_answer(db, command)
     answer(arguments, sent, _in_words(sent))
     return 0 if sent.status is CommandStatus.EXECUTED or (arguments.no_wait and not sent.status.is_final) else 1
 
 
-def _answered(db: Db, command: int) -> Sent:
-    """As soon as something has come of it, or when it is clear that nothing will for now."""
+def _wait_for_answer(db: Db, command: int) -> Sent:
+    """The command once its supervisor has answered, or its host is known not to answer, or the time is up."""
     deadline = monotonic() + _WAIT
     while True:
         sent = commands.one(db, command)
@@ -85,7 +85,7 @@ def _in_words(sent: Sent) -> str:
     return f"{sent.host}: command {sent.id} waits until {local(sent.expires_at)}{waits}"
 
 
-# --- looked at --------------------------------------------------------------------------------------------------
+# --- lists ------------------------------------------------------------------------------------------------------
 
 
 def list_pools(db: Db, arguments: Namespace) -> int:

@@ -51,8 +51,8 @@ def list_limits(db: Db, arguments: Namespace) -> int:
 
 
 def _line(one: Limit) -> list[str]:
-    said = map(number, (one.max_running, one.rate, one.burst, one.running, one.keys_running, one.keys_full))
-    return [one.key_pattern, *said]
+    numbers = map(number, (one.max_running, one.rate, one.burst, one.running, one.keys_running, one.keys_full))
+    return [one.key_pattern, *numbers]
 
 
 def set_limit(db: Db, arguments: Namespace) -> int:

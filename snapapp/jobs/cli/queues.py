@@ -22,12 +22,12 @@ def add_worker_commands(add: Add) -> None:
 
 
 def list_queues(db: Db, arguments: Namespace) -> int:
-    queues = found_queues(db)
+    queues = count_queues(db)
     show_json(queues) if arguments.json else show_queues(queues)
     return 0
 
 
-def found_queues(db: Db, cap: int = overviews.CAP) -> list[overviews.QueueSummary]:
+def count_queues(db: Db, cap: int = overviews.CAP) -> list[overviews.QueueSummary]:
     with db.transaction():
         return overviews.queues(db, cap)
 
@@ -51,7 +51,7 @@ def _queue_line(each: overviews.QueueSummary, running: int, failed: int) -> list
 
 
 def _counted(jobs: int, of: int) -> str:
-    """`of` all that were counted with them, which may be fewer than there are."""
+    """A count for people. `of` is how many were counted in all: above CAP counting stopped, so the count gets a +."""
     return f"{min(jobs, overviews.CAP):,}+" if of > overviews.CAP else str(jobs)
 
 

@@ -172,8 +172,8 @@ def run_schedule(db: Db, arguments: Namespace) -> int:
 
 
 def fire_schedules(db: Db, arguments: Namespace) -> int:
-    """One look of a worker's. Nobody fires what neither a worker alive nor the code here declares: its kind may be
-    gone."""
+    """Fires the due slots once, as a worker does. It leaves out schedules that neither a live worker nor the code here
+    declares, because no processor for them may exist any more."""
     known = {(its.name, its.spec, its.tz) for its in registry.default.schedules()}
     fired: list[tuple[str, Settled]] = []
     code = 0
@@ -183,7 +183,7 @@ def fire_schedules(db: Db, arguments: Namespace) -> int:
             continue
         try:
             fired += [(its.name, each) for each in ledger.settle_due(db, its, None)]
-        except InvalidSchedule as error:  # declared by newer code
+        except InvalidSchedule as error:  # newer code declared it with a spec that this code cannot read
             whisper(f"{its.name}: {error}")
             code = 1
     if arguments.json:

@@ -1,4 +1,4 @@
-"""How it looks: tables and sentences for people, JSON for programs."""
+"""The output of commands: tables and sentences for people, JSON for programs."""
 
 import itertools
 import json
@@ -18,10 +18,10 @@ from unicodedata import east_asian_width
 T = TypeVar("T")
 
 _GAP = "  "
-_NARROWEST = 8  # a column of text is not cut any further: then each row becomes a block of lines
-_EDGE, _EDGE_WRAPPED = 12, 20  # the first column, which names, and the last, which tells why, stay so wide
-_BAR_FROM = 101  # jobs; a bar for fewer would be gone before anybody has read it
-_FOLDED_FROM = 20  # lines of JSON
+_NARROWEST = 8  # the least width of a column of text; where that does not fit, each row becomes a block of lines
+_EDGE, _EDGE_WRAPPED = 12, 20  # least widths of the first column, which names, and the last, which gives the reason
+_BAR_FROM = 101  # jobs; fewer are done before anybody has read a progress bar
+_FOLDED_FROM = 20  # lines of JSON that are shown of a long value
 _GREEN, _RED, _YELLOW, _CYAN, _DIM, _BOLD = "32", "31", "33", "36", "2", "1"
 _COLOURS = {
     **dict.fromkeys(("COMPLETED", "ACTIVE", "EXECUTED", "fired"), _GREEN),
@@ -36,18 +36,18 @@ _COLOURS = {
 
 
 class Form(TypedDict, total=False):
-    """How a table looks, by the places of its columns."""
+    """The form of a table: the positions of columns that are treated in a special way."""
 
-    numbers: Collection[int]  # stand to the right, and are never cut
-    whole: Collection[int]  # are never cut
-    spare: Sequence[int]  # are left out where there is no room, the first one first
+    numbers: Collection[int]  # columns aligned to the right and never cut
+    whole: Collection[int]  # columns that are never cut
+    spare: Sequence[int]  # columns that are left out if there is no room, in this order
 
 
 def show_table(
     headers: Sequence[str], rows: Sequence[Sequence[str]], *, wraps: bool = False, **form: Unpack[Form]
 ) -> None:
-    """As wide as the terminal: long text ends with …, or the last column is wrapped; empty columns are left out.
-    Elsewhere whole lines with every column."""
+    """Prints a table. On a terminal it fits the width: long text ends with …, or the last column is wrapped, and empty
+    columns are left out. In a file or a pipe, every column is printed in full."""
     write_lines(table_in_lines(headers, rows, wraps=wraps, **form))
 
 
@@ -59,22 +59,22 @@ def table_in_lines(
         yield from _blocks(titles, cells)
         return
     right = [place in form.get("numbers", ()) for place in widths]
-    yield painted(_line(_of(widths, titles), [*widths.values()], right), _BOLD)
+    yield painted(_line(_cells_at(widths, titles), [*widths.values()], right), _BOLD)
     for line in cells:
-        yield from _row(_of(widths, line), [*widths.values()], right, wraps=wraps and _room() is not None)
+        yield from _row(_cells_at(widths, line), [*widths.values()], right, wraps=wraps and _room() is not None)
 
 
 def rows_in_lines(headers: Sequence[str], rows: Sequence[Sequence[str]], **form: Unpack[Form]) -> list[str]:
-    """The same with one line for each row after its header's, however narrow the terminal is."""
+    """The table with exactly one line for the header and one for each row, however narrow the terminal is."""
     titles, cells, widths = _fit(headers, rows, _EDGE, form)
     if widths is None:
         return [cut(_GAP.join(filter(None, line)), _room() or 0) for line in (titles, *cells)]
     right = [place in form.get("numbers", ()) for place in widths]
-    return [_line(_of(widths, line), [*widths.values()], right) for line in (titles, *cells)]
+    return [_line(_cells_at(widths, line), [*widths.values()], right) for line in (titles, *cells)]
 
 
 def show_pairs(pairs: Iterable[Sequence[str]]) -> None:
-    """Rows without a header, whose last cell is long: it is wrapped. A line break in it is kept."""
+    """Prints rows without a header. Their last cell is long and is wrapped; its line breaks are kept."""
     write_lines(pairs_in_lines(pairs))
 
 
@@ -90,20 +90,20 @@ def pairs_in_lines(pairs: Iterable[Sequence[str]]) -> Iterator[str]:
 
 
 def text_in_lines(lines: Iterable[str]) -> Iterator[str]:
-    """What is wider than the terminal goes on in the next line; a line that has colours was fitted before."""
+    """Wraps lines that are wider than the terminal; lines with colours have been fitted before."""
     for line in lines:
         yield from [line] if "\x1b" in line or line.isspace() else _wrapped(line, _room())
 
 
 def _room() -> int | None:
-    """The terminal's columns; None where what we write is read by something else."""
+    """The width of the terminal in columns; None: the output goes to a file or a pipe."""
     if not (os.environ.get("FORCE_COLOR") or sys.stdout.isatty()):
         return None
     return max(20, shutil.get_terminal_size().columns)
 
 
 def _least(column: Iterable[str], is_whole: bool) -> int:
-    """How narrow a column may become: what is a number or a status by itself is not cut either."""
+    """How narrow a column may become. A cell that is a number or a status is never cut."""
     return max(
         (
             _width(cell) if is_whole or cell.isdecimal() or cell in _COLOURS else min(_width(cell), _NARROWEST)
@@ -116,8 +116,8 @@ def _least(column: Iterable[str], is_whole: bool) -> int:
 def _fit(
     headers: Sequence[str], rows: Sequence[Sequence[str]], last: int, form: Form
 ) -> tuple[list[str], list[list[str]], dict[int, int] | None]:
-    """The titles, the cells, and the places of the columns that are shown, each with its width. No such: they do not
-    fit, however they are cut."""
+    """The titles, the cells, and the positions of the shown columns with their widths. None instead of the widths: the
+    columns do not fit, however they are cut."""
     titles = [header.upper() for header in headers]
     cells = [[visible(cell) for cell in row] for row in rows]
     room, every, spare = _room(), range(len(titles)), form.get("spare", ())
@@ -127,17 +127,18 @@ def _fit(
         places = [place for place in shown if place not in spare[:left_out]]
         columns = [[line[place] for line in (titles, *cells)] for place in places]
         least = [_least(column[1:], place in whole) for place, column in zip(places, columns, strict=True)]
-        if widths := _fitted(columns, least, room, last):
+        if widths := _fit_widths(columns, least, room, last):
             return titles, cells, dict(zip(places, widths, strict=True))
     return titles, cells, None
 
 
-def _of(places: Iterable[int], cells: Sequence[str]) -> list[str]:
+def _cells_at(places: Iterable[int], cells: Sequence[str]) -> list[str]:
     return [cells[place] for place in places]
 
 
-def _fitted(columns: Sequence[Sequence[str]], least: list[int], room: int | None, last: int) -> list[int] | None:
-    """How wide each column is: the widest one gives way first. None: they do not fit, however they are cut."""
+def _fit_widths(columns: Sequence[Sequence[str]], least: list[int], room: int | None, last: int) -> list[int] | None:
+    """The width of each column; the widest ones are made narrower first. None: they do not fit, however they are
+    cut."""
     widths = [max(map(_width, column)) for column in columns]
     if room is None:
         return widths
@@ -170,13 +171,14 @@ def _cell(text: str, width: int, is_right: bool) -> str:
 
 
 def in_columns(cells: Sequence[str], widths: Sequence[int]) -> str:
-    """The last cell has no width. What a job says must have been made visible before."""
+    """A line of cells with these widths; the last cell has none. Text of jobs must have passed `visible` before."""
     padded = [_status(cell) + " " * (wide - _width(cell)) for cell, wide in zip(cells, widths, strict=False)]
     return _GAP.join([*padded, _status(cells[-1])]).rstrip()
 
 
 def _blocks(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterator[str]:
-    """For a table that is too wide for this terminal: a line for each field that says something."""
+    """A table that is too wide for the terminal, as a block for each row with a line for each field that is not
+    empty."""
     room, wide = _room() or 0, max(map(len, titles))
     for number, line in enumerate(cells):
         if number:
@@ -208,7 +210,7 @@ def cut(text: str, width: int) -> str:
 
 
 def _status(text: str) -> str:
-    """A status in its colour, by itself or before a comma."""
+    """Colours a status that is the whole text, or that stands before a comma."""
     word, comma, rest = text.partition(",")
     return painted(word, _COLOURS[word]) + comma + rest if word in _COLOURS else text
 
@@ -219,7 +221,7 @@ def painted(text: str, colour: str) -> str:
 
 
 def write_lines(lines: Iterable[str]) -> None:
-    """Lines that were made visible."""
+    """Writes lines that have passed `visible`."""
     sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
@@ -228,11 +230,11 @@ def write_lines(lines: Iterable[str]) -> None:
 
 @contextmanager
 def bar_of(total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr where a person waits for many; call it with how many more are done."""
+    """A progress bar on stderr, for a terminal and many jobs. Call what it yields with how many more are done."""
     if total < _BAR_FROM:
         yield lambda _: None
         return
-    from rich.console import Console  # which nothing else here should wait for
+    from rich.console import Console  # imported here, because it is slow to import and few commands need it
     from rich.progress import Progress
 
     console = Console(stderr=True)
@@ -244,7 +246,7 @@ def bar_of(total: int) -> Iterator[Callable[[int], None]]:
 
 
 def answer(arguments: Namespace, facts: Any, words: str) -> int:
-    """What came of a command that did what it was told: words for people, facts for programs."""
+    """Prints the result of a command that succeeded: words for people, facts for programs. Returns the exit code 0."""
     if arguments.json:
         show_json(facts)
     else:
@@ -254,18 +256,18 @@ def answer(arguments: Namespace, facts: Any, words: str) -> int:
 
 def show_list(
     arguments: Namespace,
-    found: Sequence[T],
+    entries: Sequence[T],
     headers: Sequence[str],
     line: Callable[[T], Sequence[str]],
     *,
     empty: str,
     **form: Any,
 ) -> int:
-    """What a command found: a table of that `form` for people, or what is said of none; for programs as it is."""
+    """Prints a list: for people a table, or the sentence `empty` if there is no entry; for programs JSON."""
     if arguments.json:
-        show_json(found)
-    elif found:
-        show_table(headers, [line(one) for one in found], **form)
+        show_json(entries)
+    elif entries:
+        show_table(headers, [line(one) for one in entries], **form)
     else:
         say(empty)
     return 0
@@ -291,12 +293,12 @@ def say(text: str) -> None:
 
 
 def whisper(text: str) -> None:
-    """To people, beside the output that a program may be reading."""
+    """Prints a remark for people to stderr, so that it is not part of the output that a program may read."""
     sys.stderr.write(visible(text) + "\n")
 
 
 def visible(text: str, keep: str = "") -> str:
-    """What a job says may hold anything, and must not steer the terminal."""
+    """The text with control characters escaped: text of a job may hold any, and must not control the terminal."""
     if text.isprintable():
         return text
     return "".join(
@@ -313,7 +315,7 @@ def in_json(value: Any) -> str:
 
 
 def folded_json(value: Any) -> str:
-    """One line where it fits or where nobody reads it; else indented, and only its beginning."""
+    """JSON in one line if it fits the terminal, or if there is no terminal; else the first lines of indented JSON."""
     line, room = in_json(value), _room()
     if room is None or len(line) <= room - 16:
         return line
@@ -326,7 +328,7 @@ def folded_json(value: Any) -> str:
 
 
 def begun(sentence: str) -> str:
-    """With a capital letter."""
+    """The sentence with a capital letter at its beginning."""
     return sentence[:1].upper() + sentence[1:]
 
 
@@ -352,7 +354,7 @@ _BOTH_BELOW = 10  # "3 min 5 s", but "12 min"
 
 
 def span(duration: timedelta) -> str:
-    """As people say it: 12 ms, 4.2 s, 3 min 5 s, 2 h."""
+    """A duration in words: 12 ms, 4.2 s, 3 min 5 s, 2 h."""
     seconds = max(0.0, duration.total_seconds())
     if seconds < 0.9995:
         return f"{digits(seconds * 1000)} ms"
@@ -370,7 +372,7 @@ def _in_units(seconds: int) -> str:
 
 
 def about(duration: timedelta) -> str:
-    """In one unit, for ages: 42 s, 3 min, 2 h, 5 d."""
+    """An age in one unit: 42 s, 3 min, 2 h, 5 d."""
     seconds = int(max(0.0, duration.total_seconds()))
     return next((f"{seconds // length} {unit}" for unit, length in _UNITS if seconds >= length), "0 s")
 
@@ -384,7 +386,7 @@ def milliseconds(amount: float | None) -> str:
 
 
 def digits(value: float) -> str:
-    """No more of them than a person reads, and never an exponent."""
+    """A number with only as many decimals as a person reads (none from 10 on), and never with an exponent."""
     if value >= 9.95:
         return f"{value:.0f}"
     return f"{value:.{1 if value >= 0.095 else 3}f}".rstrip("0").rstrip(".")

@@ -1,4 +1,4 @@
-"""`simulate`: what jobs would wait for with other workers, limits or boxes, before anybody pays for them."""
+"""`simulate`: computes how long jobs would wait with other numbers of workers, other limits or other boxes."""
 
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -20,12 +20,12 @@ from snapapp.jobs.simulation.forecast import Forecast, Waits, forecast
 from snapapp.jobs.simulation.load import InvalidLoad, Load, described, is_pattern, recorded
 from snapapp.jobs.simulation.world import Boxes
 
-Variant = tuple[dict[str, Any], Forecast]  # how it is set up, and what came of it
+Variant = tuple[dict[str, Any], Forecast]  # the numbers of boxes and processes, and the forecast for them
 Opened = Callable[[], AbstractContextManager[psycopg.Connection[Any]]]
 
 _LARGEST = 1_048_576  # bytes of a described load
 _MOST = 10_000  # processes on all boxes
-_MOST_LOOKS = 2_000_000  # of the autoscaler, some minutes of computing
+_MOST_LOOKS = 2_000_000  # of the autoscaler; more would take more than some minutes to compute
 _DAY = timedelta(days=1)
 
 

@@ -1,4 +1,4 @@
-"""What can be typed: how a command is declared, and how its options are read."""
+"""How commands are declared, and how their options are read."""
 
 import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -15,7 +15,7 @@ Add = Callable[..., ArgumentParser]
 
 def whole(least: int, most: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        # int() alone would take "1_000" and unbounded digits
+        # int() alone would accept "1_000" and any number of digits.
         if not re.fullmatch(r"[0-9]{1,19}", text) or not least <= int(text) <= most:
             raise ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
         return int(text)
@@ -42,20 +42,20 @@ _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d
 
 
 def duration(text: str) -> timedelta:
-    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(ms|s|m|h|d)", text)
-    if not found:
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(ms|s|m|h|d)", text)
+    if not match:
         raise ArgumentTypeError(f"{text!r} is not a duration: write 250ms, 10s, 5m, 2h or 1d")
-    return timedelta(**{_UNITS[found[2]]: float(found[1])})
+    return timedelta(**{_UNITS[match[2]]: float(match[1])})
 
 
 _LONGEST_AGE = timedelta(days=365_000)  # PostgreSQL's times do not begin much earlier
 
 
 def age(text: str) -> timedelta:
-    found = duration(text)
-    if found > _LONGEST_AGE:
+    value = duration(text)
+    if value > _LONGEST_AGE:
         raise ArgumentTypeError(f"{text!r} is longer than {_LONGEST_AGE.days}d, and nothing is so old")
-    return found
+    return value
 
 
 def moment(text: str) -> datetime:

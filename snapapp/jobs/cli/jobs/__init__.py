@@ -1,2 +1,3 @@
-"""`jobs …`: `looking`, `adding` (and `spec`, a job as a document), `many` and `upkeep` (what is done to them), `logs`,
-`tail`. `which` says which are meant."""
+"""The commands `jobs …`: `looking` (list, show, explain, workflows, stats), `adding` (enqueue) and `spec` (run, for a
+job in a document), `many` (retry, replay, cancel) and `upkeep` (discard, prune, reclaim), `logs` and `tail`. `which`
+reads the options that select jobs."""

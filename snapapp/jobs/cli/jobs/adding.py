@@ -1,4 +1,4 @@
-"""`jobs enqueue`: adds one."""
+"""`jobs enqueue`: adds a job."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ from snapapp.jobs.enqueue import enqueue
 from snapapp.jobs.errors import InvalidJob
 from snapapp.jobs.rows.people import overviews
 
-_OPTIONS = (  # of enqueue, each the option of that name
+_OPTIONS = (  # the arguments of enqueue that have an option of the same name
     *("queue", "priority", "delay", "run_at", "unique_key", "unique_by", "max_attempts", "tenant", "concurrency_key"),
     *("after", "on_parent_failure"),
 )

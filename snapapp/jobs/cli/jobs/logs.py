@@ -1,4 +1,4 @@
-"""`jobs logs`: what a job said, as a file has it. The rows of job_log stay what is kept."""
+"""`jobs logs`: writes the log of a job, the rows of job_log, as lines of a file."""
 
 import json
 import sys
@@ -34,30 +34,30 @@ def add_command(add: Add) -> None:
 def show_logs(db: Db, arguments: Namespace) -> int:
     status, was_over, after = views.job(db, arguments.id).status, False, 0
     write = _as_json if arguments.json else _as_text if arguments.output else _shown
-    with _opened(arguments.output) as file:
+    with _open_output(arguments.output) as file:
         while True:
-            for entry in _said(db, arguments.id, arguments.attempt, after):
+            for entry in _log_entries(db, arguments.id, arguments.attempt, after):
                 file.write(write(entry))
                 after = entry.id
             file.flush()
             if not arguments.follow:
                 return 0
-            if status in FINAL and was_over:  # one look more: a job's last words follow its end
+            if status in FINAL and was_over:  # one look more, because a job's last lines are written after its end
                 return 0 if status is Status.COMPLETED else 1
             was_over = status in FINAL
             sleep(_LOOK_EVERY)
             status = views.job(db, arguments.id).status
 
 
-def _said(db: Db, job: int, attempt: int | None, after: int) -> Iterator[LogEntry]:
-    """Page by page: 20 attempts of 1000 lines of 4000 characters need not fit into memory."""
+def _log_entries(db: Db, job: int, attempt: int | None, after: int) -> Iterator[LogEntry]:
+    """Reads page by page, because 20 attempts of 1000 lines of 4000 characters may not fit into memory."""
     while page := views.log_page(db, job, attempt=attempt, after=after, limit=_PAGE):
         yield from page
         after = page[-1].id
 
 
 @contextmanager
-def _opened(file: Path | None) -> Iterator[TextIO]:
+def _open_output(file: Path | None) -> Iterator[TextIO]:
     if file is None:
         yield sys.stdout
         return
@@ -70,7 +70,7 @@ def _opened(file: Path | None) -> Iterator[TextIO]:
 
 
 def _as_text(entry: LogEntry) -> str:
-    """Of several lines all but the first are indented, so that whatever begins at the margin has a time."""
+    """An entry as text. Its further lines are indented, so that every line that begins at the margin has a time."""
     at = entry.at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return indent(f"{at} #{entry.attempt} {entry.level} {entry.message}", "    ").removeprefix("    ") + "\n"
 

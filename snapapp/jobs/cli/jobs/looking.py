@@ -1,4 +1,4 @@
-"""`jobs list, show, explain, workflows, stats`: what there is."""
+"""`jobs list, show, explain, workflows, stats`: shows jobs and numbers about them, and changes nothing."""
 
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 
 from snapapp.jobs import tracing
 from snapapp.jobs.cli.jobs.which import add_filter, filter_of
-from snapapp.jobs.cli.queues import found_queues, show_queues
+from snapapp.jobs.cli.queues import count_queues, show_queues
 from snapapp.jobs.cli.shown import (
     about,
     ago,
@@ -110,8 +110,8 @@ def show_job(db: Db, arguments: Namespace) -> int:
     spent = costs.of_job(db, job.id)
     deeds = audit.deeds(db, subject=f"job {job.id}")
     if arguments.json:
-        told = {"costs": spent, "logs": logs, "deeds": deeds}
-        show_json(asdict(job) | {"explain": views.explain(db, job.id)} | told)
+        further = {"costs": spent, "logs": logs, "deeds": deeds}
+        show_json(asdict(job) | {"explain": views.explain(db, job.id)} | further)
         return 0
     write_lines(pairs_in_lines(job_in_words(job, views.now(db))))
     write_lines(_paragraph(views.explain(db, job.id)))
@@ -124,7 +124,7 @@ def show_job(db: Db, arguments: Namespace) -> int:
 
 
 def attempts_in_lines(job: JobDetail, spent: Sequence[AttemptCost], logs: Sequence[views.LogEntry]) -> Iterator[str]:
-    """What went wrong, what it cost, and what it said."""
+    """The errors, the costs and the log of a job's attempts."""
     for error in job.errors:
         trace = str(error.get("trace") or "").rstrip()
         yield from _paragraph(f"attempt {error.get('attempt')}{_ran(error)} failed: {error.get('error')}\n{trace}")
@@ -143,12 +143,12 @@ def _paragraph(text: str) -> list[str]:
 
 
 def list_workflows(db: Db, arguments: Namespace) -> int:
-    found = relatives.workflows(db)
+    workflows = relatives.workflows(db)
     if arguments.json:
-        show_json({"workflows": found})
+        show_json({"workflows": workflows})
         return 0
     headers = ["id", "state", "kind", "expected", "done", "failed", "open", "note"]
-    return show_list(arguments, found, headers, _workflow, numbers={3, 4, 5, 6}, empty="No job waits for others.")
+    return show_list(arguments, workflows, headers, _workflow, numbers={3, 4, 5, 6}, empty="No job waits for others.")
 
 
 def _workflow(one: relatives.Workflow) -> list[str]:
@@ -219,7 +219,7 @@ def _progress(job: JobSummary, *, bar: bool = False) -> str:
     progress = job.progress
     if not isinstance(progress, dict) or not isinstance(progress.get("percent"), int | float):
         return in_json(progress)
-    is_done = job.status is Status.COMPLETED  # whatever it said last: nobody says 100 % before the end
+    is_done = job.status is Status.COMPLETED  # shown as 100 %, because few processors report it before their end
     percent = 100.0 if is_done else max(0.0, min(100.0, float(progress["percent"])))
     filled = round(percent / 5)
     drawn = f"{'█' * filled}{'░' * (20 - filled)} " if bar else ""
@@ -231,7 +231,7 @@ def _progress(job: JobSummary, *, bar: bool = False) -> str:
 
 
 def show_stats(db: Db, arguments: Namespace) -> int:
-    queues, throughput, kinds = found_queues(db), overviews.throughput(db), costs.of_kinds(db)
+    queues, throughput, kinds = count_queues(db), overviews.throughput(db), costs.of_kinds(db)
     if arguments.json:
         show_json({"queues": queues, "last_hour": throughput, "costs": kinds})
         return 0
@@ -273,7 +273,7 @@ _UNITS_OF_TIME = {"h": 3_600_000, "min": 60_000, "s": 1000, "ms": 1}
 
 
 def _percentiles(units: dict[str, int], *amounts: float | None) -> str:
-    """In one unit, that of the first or the one above it, so that they can be compared."""
+    """The amounts in one common unit, so that they can be compared: the unit of the first one, or the next larger."""
     known = [amount for amount in amounts if amount is not None]
     if len(known) < len(amounts):
         return ""

@@ -1,4 +1,4 @@
-"""`jobs retry, replay, cancel`: what is done to jobs that are named, or to all that match."""
+"""`jobs retry, replay, cancel`: acts on jobs that are named by their ids, or on all that match."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -29,8 +29,8 @@ from snapapp.jobs.rows.people.lists import Filter
 Step = Callable[[Db, Iterable[int], bulk.OnProgress, bulk.Witness], Answers]
 
 _SAMPLE = 10  # jobs that a preview shows
-_MOST_REPLAYED = 10_000  # in one call, so that a slip of the fingers has an end
-_COMPLAINTS = 20  # printed one by one; the others are only counted
+_MOST_REPLAYED = 10_000  # in one call, so that a mistyped filter cannot copy millions of jobs
+_COMPLAINTS = 20  # refusals that are printed one by one; the others are counted
 
 
 def add_commands(add: Add) -> None:
@@ -62,11 +62,11 @@ def cancel_jobs(db: Db, arguments: Namespace) -> int:
 def replay_jobs(db: Db, arguments: Namespace) -> int:
     if len(arguments.ids) == 1 and not arguments.all:
         return _replay_one(db, arguments.ids[0], arguments)
-    return to_many(db, arguments, bulk.replay, _ended, verb="replay", participle="replayed")
+    return to_many(db, arguments, bulk.replay, _ended_jobs, verb="replay", participle="replayed")
 
 
-def _ended(db: Db, which: Filter) -> list[int]:
-    """No index has those that ended well: as many as one call looks through, the newest first."""
+def _ended_jobs(db: Db, which: Filter) -> list[int]:
+    """The newest matching jobs that have ended. Their number is limited, because no index has the COMPLETED ones."""
     which = which if which.status else replace(which, status=Status.COMPLETED)
     return sorted(lists.matching(db, which, _MOST_REPLAYED).ids)
 
@@ -88,8 +88,8 @@ def to_many(
     participle: str,
     **said: str,
 ) -> int:
-    """The jobs that were named, each with its answer; or all that match, counted. What was `said` stands in the audit
-    beside the filter."""
+    """Takes a step with jobs, and reports it: for jobs that were named, an answer for each; for all that match, their
+    number. The texts in `said` are added to the row of the audit."""
     which = filter_of(arguments)
     if bool(arguments.ids) == arguments.all or ((not which.is_open or arguments.preview) and not arguments.all):
         arguments.error(f"name the jobs to {verb} by their ids, or all that match by the option for it")
@@ -108,7 +108,7 @@ def to_many(
 
 
 def _narrowed(which: Filter, arguments: Namespace) -> dict[str, Any]:
-    """As /internal writes down what narrowed it."""
+    """The filter as /internal writes it into the audit."""
     narrowed: dict[str, Any] = {"kind": which.kind, "queue": which.queue, "tenant": which.tenant, "error": which.error}
     age = None if which.older_than is None else which.older_than // timedelta(milliseconds=1)
     narrowed |= {"olderThanMs": age, "hash": which.hash, "status": getattr(arguments, "status", None)}

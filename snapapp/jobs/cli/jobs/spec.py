@@ -1,4 +1,4 @@
-"""`jobs run`: a job as a document that can be kept beside the code, reviewed and run again, in TOML, JSON or YAML:
+"""`jobs run`: enqueues a job from a document in TOML, JSON or YAML, which can be kept beside the code and reviewed:
 
     version = 1
     kind = "report"
@@ -13,7 +13,7 @@
     by = "ana"
     code_ref = "v1.4.2"
 
-Who ran it, and from where, stands in the audit.
+The audit records who ran it, and from which file.
 """
 
 import hashlib
@@ -40,9 +40,9 @@ from snapapp.jobs.model import clean
 from snapapp.jobs.rows.people import audit, overviews
 from snapapp.jobs.rows.people.audit import Actor
 
-_LONGEST = 500  # characters of what provenance says
+_LONGEST = 500  # characters of a text in [provenance]
 
-# What may stand where; what it may be says `enqueue`, which takes all of it.
+# The names that may stand in each table of the document. `enqueue` checks their values.
 _PLACES: Mapping[str, tuple[str, ...]] = {
     "": (
         *("version", "kind", "payload", "payload_file", "queue", "tenant", "priority", "delay", "run_at", "request_id"),
@@ -90,8 +90,8 @@ def run_spec(db: Db, arguments: Namespace) -> int:
 
 
 def read(text: str, file: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """What enqueue is to be told, and where the document comes from; InvalidJob has every mistake with its place."""
-    given = _parsed(text, file)
+    """The arguments for enqueue, and the provenance of the document; InvalidJob names every mistake with its place."""
+    given = _parse(text, file)
     tables = {"": given} | {name: given.pop(name, {}) for name in ("limits", "provenance")}
     mistakes = [f"{name} is not a table" for name, table in tables.items() if not isinstance(table, dict)]
     if not mistakes:
@@ -102,10 +102,10 @@ def read(text: str, file: Path) -> tuple[dict[str, Any], dict[str, str]]:
         mistakes.append("payload and payload_file exclude each other")
     if mistakes:
         raise InvalidJob(f"{file}: {'; '.join(mistakes)}")
-    for name, told in tables["provenance"].items():
-        if not isinstance(told, str) or clean(told, _LONGEST) != told:
-            said = f"text of at most {_LONGEST} characters, not {told!r:.100}"
-            raise InvalidJob(f"{file}: provenance.{name} must be {said}")
+    for name, value in tables["provenance"].items():
+        if not isinstance(value, str) or clean(value, _LONGEST) != value:
+            expected = f"text of at most {_LONGEST} characters, not {value!r:.100}"
+            raise InvalidJob(f"{file}: provenance.{name} must be {expected}")
     job = given | tables["limits"]
     if "payload_file" in job:
         job["payload"] = _payload(job.pop("payload_file"), file)
@@ -121,22 +121,22 @@ def _unknown(name: str, table: Mapping[str, Any]) -> list[str]:
 
 
 def _times(job: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """JSON has no durations and no times, TOML no durations."""
-    found = {}
+    """The durations and times that the document gives as text: JSON has neither type, and TOML has no durations."""
+    times = {}
     for name, read_text in (("delay", duration), ("timeout", duration), ("run_at", moment)):
         if isinstance(job.get(name), str):
             try:
-                found[name] = read_text(job[name])
+                times[name] = read_text(job[name])
             except ArgumentTypeError as error:
                 raise InvalidJob(f"{file}: {name} = {error}") from None
-    return found
+    return times
 
 
 def _payload(name: object, file: Path) -> dict[str, Any]:
     if not isinstance(name, str):
         raise InvalidJob(f"{file}: payload_file must be the name of a file beside it, not {name!r:.100}")
     beside = file.parent / name
-    return _parsed(_text_of(beside), beside)
+    return _parse(_text_of(beside), beside)
 
 
 def _text_of(file: Path) -> str:
@@ -146,30 +146,30 @@ def _text_of(file: Path) -> str:
         raise InvalidJob(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _parsed(text: str, file: Path) -> dict[str, Any]:
+def _parse(text: str, file: Path) -> dict[str, Any]:
     parse = _PARSERS.get(file.suffix.lower())
     if parse is None:
         raise InvalidJob(f"{file} must be named .toml, .json, .yaml or .yml for what it is")
     try:
         given = parse(text)
-    except (ValueError, RecursionError) as error:  # which has line and column
+    except (ValueError, RecursionError) as error:  # its text names the line and the column
         raise InvalidJob(f"{file} cannot be read: {error}") from None
     if not isinstance(given, dict):
         raise InvalidJob(f"{file} holds no object")
     return given
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def _refuse_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
         [doubled, *_] = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
         raise ValueError(f"{doubled!r} comes twice in one object")
-    return found
+    return table
 
 
 def _yaml(text: str) -> Any:
     try:
-        from snapapp.jobs.cli.jobs.yaml_document import parse  # needs PyYAML, which nothing else here does
+        from snapapp.jobs.cli.jobs.yaml_document import parse  # the only module that needs PyYAML
     except ModuleNotFoundError:
         raise ValueError("PyYAML is not installed: pip install snapapp[yaml], or write it in TOML or JSON") from None
     return parse(text)
@@ -177,7 +177,7 @@ def _yaml(text: str) -> Any:
 
 _PARSERS: Mapping[str, Callable[[str], Any]] = {
     ".toml": tomllib.loads,
-    ".json": partial(json.loads, object_pairs_hook=_once),
+    ".json": partial(json.loads, object_pairs_hook=_refuse_repeated_names),
     ".yaml": _yaml,
     ".yml": _yaml,
 }

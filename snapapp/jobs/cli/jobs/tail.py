@@ -1,4 +1,4 @@
-"""`jobs tail`: what happens in the queue, line by line as it happens."""
+"""`jobs tail`: prints the changes of jobs in the queue line by line, as they happen."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ from snapapp.jobs.rows.people.changes import IDS_MAX, Interest, Line, News, Tail
 from snapapp.jobs.rows.people.views import JobSummary
 
 _LOOK_EVERY = 0.3  # seconds
-_AT_FIRST = 10  # jobs that are there already
+_AT_FIRST = 10  # existing jobs that are shown first
 _WIDTHS = (6, 10, 12, 8, 4)
 
 Tell = Callable[[datetime, str, JobSummary], None]
@@ -41,7 +41,7 @@ def tail_jobs(db: Db, arguments: Namespace) -> int:
     while True:
         _report(news, tell, say_line)
         is_over, was_over = bool(arguments.ids) and all(job.status in FINAL for job in watching.jobs), is_over
-        if is_over and was_over:  # one look more: a job's last words follow its end
+        if is_over and was_over:  # one look more, because a job's last lines are written after its end
             return 0 if all(job.status is Status.COMPLETED for job in watching.jobs) else 1
         sleep(_LOOK_EVERY)
         news = watching.look(db)
@@ -70,7 +70,7 @@ def _report(news: News, tell: Tell, say_line: Callable[[Line], None]) -> None:
         tell(news.now, change.what, change.job)
     if news.skipped:
         whisper(f"Too many at once: up to {news.skipped} jobs came and went unseen.")
-    sys.stdout.flush()  # somebody is waiting for it, perhaps behind a pipe
+    sys.stdout.flush()  # a reader behind a pipe should see each line at once
 
 
 # --- how it looks -----------------------------------------------------------------------------------------------
@@ -78,15 +78,15 @@ def _report(news: News, tell: Tell, say_line: Callable[[Line], None]) -> None:
 
 def _tell(at: datetime, what: str, job: JobSummary) -> None:
     *cells, when, note = in_line(job, at)
-    is_told_by_time = job.status in FINAL and what != "present"  # "0ms ago" says nothing
-    told = "  ".join(filter(None, ["" if is_told_by_time else when, note]))
+    has_just_ended = job.status in FINAL and what != "present"  # then the line's own time says when
+    last_cell = "  ".join(filter(None, ["" if has_just_ended else when, note]))
     widths = [8, *_WIDTHS]
-    sys.stdout.write(in_columns(list(map(visible, [_clock(at), *cells, told])), widths) + "\n")
+    sys.stdout.write(in_columns(list(map(visible, [_clock(at), *cells, last_cell])), widths) + "\n")
 
 
 def _say_line(line: Line) -> None:
-    said = f"{line.entry.level.lower()}: {first_line(line.entry.message)}"
-    say("  ".join([_clock(line.entry.at), str(line.job_id).ljust(_WIDTHS[0]), said]))
+    message = f"{line.entry.level.lower()}: {first_line(line.entry.message)}"
+    say("  ".join([_clock(line.entry.at), str(line.job_id).ljust(_WIDTHS[0]), message]))
 
 
 def _clock(at: datetime) -> str:

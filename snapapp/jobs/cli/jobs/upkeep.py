@@ -1,4 +1,5 @@
-"""`jobs discard`, and what workers do by themselves, done now by a person: `jobs prune` and `jobs reclaim`."""
+"""`jobs discard`, `jobs prune` and `jobs reclaim`. Workers prune and reclaim by themselves; here a person does it
+now."""
 
 from argparse import Namespace
 from collections.abc import Iterable
@@ -15,7 +16,7 @@ from snapapp.jobs.rows.database import together
 from snapapp.jobs.rows.people import audit, bulk, lists
 
 _PAGE = 1000  # jobs in a transaction
-_SETTLED_FOR = timedelta(seconds=15)  # after a server was away, its holders get a beat to say that they live
+_SETTLED_FOR = timedelta(seconds=15)  # after a restart of the server, workers get the time of a beat to renew leases
 
 
 def add_commands(add: Add) -> None:
@@ -44,12 +45,12 @@ def discard_jobs(db: Db, arguments: Namespace) -> int:
 def prune_jobs(db: Db, arguments: Namespace) -> int:
     keep, kind = arguments.older_than, arguments.kind
     status = Status(arguments.status) if arguments.status else None
-    found = retention.prunable(db, keep=keep, status=status, kind=kind)
-    if found and not (arguments.yes or agreed(f"delete {counted_jobs(found)} for good", arguments)):
+    jobs = retention.prunable(db, keep=keep, status=status, kind=kind)
+    if jobs and not (arguments.yes or agreed(f"delete {counted_jobs(jobs)} for good", arguments)):
         return 1
     detail, run = {"olderThanMs": keep // timedelta(milliseconds=1), "status": status, "kind": kind}, uuid4()
-    deleted, after = 0, 0 if found else None
-    with bar_of(found) as done:
+    deleted, after = 0, 0 if jobs else None
+    with bar_of(jobs) as done:
         while after is not None:
             with together(db):
                 some, after = retention.prune(db, keep=keep, after=after, limit=_PAGE, status=status, kind=kind)

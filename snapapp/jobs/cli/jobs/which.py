@@ -1,4 +1,4 @@
-"""Which jobs are meant: by what they are."""
+"""The options by which a command selects jobs."""
 
 from argparse import ArgumentParser, Namespace
 

@@ -1,4 +1,4 @@
-"""A document in YAML, read as strictly as one in JSON. Imported only where somebody has one: PyYAML is an extra."""
+"""Reads a YAML document as strictly as JSON. Imported only for such a document, because PyYAML is an extra."""
 
 from typing import Any
 
@@ -6,7 +6,8 @@ import yaml
 
 
 class _Strict(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
-    """Plain values alone: a key once, and no anchors, of which a few lines can make gigabytes."""
+    """Accepts plain values only. It refuses a key that comes twice, and anchors, with which a few lines can make
+    gigabytes."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event = self.peek_event()
@@ -15,12 +16,12 @@ class _Strict(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         names = [self.construct_object(key, deep=True) for key, _ in node.value]
-        if len(found) < len(names):
+        if len(mapping) < len(names):
             doubled = next(name for name in names if names.count(name) > 1)
             raise ValueError(f"{doubled!r} comes twice in one object{node.start_mark}")
-        return found
+        return mapping
 
 
 def parse(text: str) -> Any:

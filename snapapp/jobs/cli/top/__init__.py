@@ -1,8 +1,8 @@
 """`snapapp top`: queues, jobs, workers, failures and the doctor's findings, live in a terminal.
 
-`terminal` draws lines and reads keys; `pages` say what is on the screen; `looker` asks the database in a thread of its
-own, so that no key waits for it; `deeds` are what a person does; `console` is what the keys mean; `plain` is all of it
-where a terminal can neither move a cursor nor send keys.
+`terminal` draws lines and reads keys; `pages` has the contents of the screen; `looker` asks the database on a thread of
+its own, so that no key waits for the database; `deeds` are the actions of a person; `console` gives the keys their
+meaning; `plain` prints the pages for a terminal that can neither move a cursor nor send single keys.
 """
 
 import os
@@ -21,7 +21,7 @@ _ANSWER_WITHIN = timedelta(seconds=10)
 
 
 def run(url: str, arguments: Namespace, examine: Examine) -> int:
-    """What was typed, on this database; its exit code."""
+    """Runs `snapapp top` on this database, and returns its exit code."""
     looker = Looker(
         lambda: connect(url, name="snapapp top", statement_timeout=_ANSWER_WITHIN, prepared_statements=False),
         every=arguments.every,
@@ -29,7 +29,7 @@ def run(url: str, arguments: Namespace, examine: Examine) -> int:
     page = PAGES[arguments.view](examine)
     if arguments.plain or arguments.once or _is_dumb():
         return print_snapshots(looker, page, once=arguments.once)
-    from snapapp.jobs.cli.top.console import Console  # and termios, which not every system has
+    from snapapp.jobs.cli.top.console import Console  # imported here: it needs termios, which not every system has
     from snapapp.jobs.cli.top.terminal import Terminal
 
     with Terminal() as terminal:

@@ -1,4 +1,4 @@
-"""What is drawn, and what the keys mean: as in k9s."""
+"""Draws the screen of `snapapp top`, and gives the keys their meaning, as in k9s."""
 
 import re
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 from snapapp.jobs.cli.shown import begun, cut, local, painted, text_in_lines, visible
 from snapapp.jobs.cli.top.deeds import Ask
 from snapapp.jobs.cli.top.looker import Deed, Looker
-from snapapp.jobs.cli.top.pages import PAGES, Examine, Lines, Page, Row, Table, headline, in_lines, named
+from snapapp.jobs.cli.top.pages import PAGES, Examine, Lines, Page, Row, Table, headline, in_lines, page_named
 from snapapp.jobs.cli.top.terminal import Key, Terminal
 
 _HELP = """\
@@ -37,7 +37,7 @@ class Help(Page):
 
 
 class Typing(NamedTuple):
-    """A line that is being typed: after : or /, or why a queue is paused."""
+    """A line that is being typed: a command after :, a filter after /, or the reason for pausing a queue."""
 
     sign: str
     text: str
@@ -48,7 +48,7 @@ class Console:
     def __init__(self, terminal: Terminal, looker: Looker, page: Page, examine: Examine) -> None:
         self._terminal, self._looker, self._examine = terminal, looker, examine
         self._pages = [page]
-        self._cursors: dict[int, tuple[object, int]] = {}  # by page: its row's key, and where that was
+        self._cursors: dict[int, tuple[object, int]] = {}  # by id of a page: the key of the cursor's row, its position
         self._typing: Typing | None = None
         self._asking: Ask | None = None
         self._is_over = False
@@ -79,7 +79,7 @@ class Console:
         return [*above, *body, *[""] * (room - len(body)), self._foot(columns)]
 
     def _tabs(self, columns: int) -> str:
-        """All of them, or their numbers where there is no room for more."""
+        """The names of all pages; in a narrow terminal the range of their numbers and the name of this one."""
         names = [f"{at} {name}" for at, name in enumerate(PAGES, 1)]
         if len("  ".join(names)) > columns:
             return cut(f"1-{len(names)} {self._pages[0].name}", columns)
@@ -174,11 +174,11 @@ class Console:
                 self._typing = typing._replace(text=typing.text[:-1]) if typing.text or typing.ask else None
             case "enter":
                 self._typing = None
-                self._typed(typing)
+                self._finish_typing(typing)
             case _:
                 self._typing = typing._replace(text=typing.text + text)
 
-    def _typed(self, typing: Typing) -> None:
+    def _finish_typing(self, typing: Typing) -> None:
         text = typing.text.strip()
         if typing.ask:
             self._do(typing.ask.make(text or None))
@@ -187,13 +187,13 @@ class Console:
             self._looker.want(self._page)
         elif text in ("q", "quit"):
             self._is_over = True
-        elif page := named(text, self._examine):
+        elif page := page_named(text, self._examine):
             self._turn_to(page) if page.name else self._open(page)
         elif text:
             self._say(f"There is no {text}: {', '.join(PAGES)}, or a job's number.")
 
     def _begin(self, key: str) -> None:
-        """What changes something, once it was agreed to."""
+        """Begins an action of the page: it asks the person first."""
         it = self._shown.it if isinstance(self._shown, Lines) else (row := self._row()) and row.it
         ask = self._page.deed(key, it) if it is not None else None
         if isinstance(ask, str):
@@ -233,7 +233,7 @@ class Console:
         return self._shown.rows[self._place(self._shown.rows)]
 
     def _place(self, rows: list[Row]) -> int:
-        """Of the cursor: with its row where that is still there, else where it was."""
+        """The position of the cursor: it moves with its row, or stays where it was if the row is gone."""
         key, place = self._cursors.get(id(self._page), (None, 0))
         keys = [row.key for row in rows]
         place = keys.index(key) if key in keys else max(0, min(place, len(rows) - 1))

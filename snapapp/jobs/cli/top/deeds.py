@@ -1,4 +1,4 @@
-"""What a person does from the terminal: asked first, and written into the audit in the transaction that does it."""
+"""The actions of a person in `snapapp top`. Each asks first, and is written into the audit in its own transaction."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from snapapp.jobs.rows.people.views import JobSummary
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What has to be agreed to. `make` is handed the reason, where one is asked for."""
+    """A question that a person must answer before an action. `make` is called with the reason, if one is asked for."""
 
     question: str
     make: Callable[[str | None], Deed]
@@ -80,7 +80,8 @@ def retry_group(group: Group) -> Ask:
 
 
 def _retry_group(group: Group, db: Db, say: Say) -> str:
-    """By ascending id up to the newest of now, so none is met twice. All of it is one line of the audit."""
+    """Retries the group by ascending id up to the newest job of now, so that no job is retried twice. The whole group
+    is one row of the audit."""
     which = Filter(status=Status.FAILED, kind=group.kind, error_line=group.line)
     witness = witness_of_all("jobs.retry", {"kind": group.kind, "errorLine": group.line})
     up_to, after, done, refused = failures.newest(db), 0, 0, 0

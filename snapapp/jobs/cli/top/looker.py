@@ -1,5 +1,5 @@
-"""Asks the database again and again, in a thread of its own, and does there what a person wants done. What it sees it
-leaves where the screen finds it."""
+"""Asks the database again and again on a thread of its own, and carries out a person's actions there. The screen reads
+the results from its attributes."""
 
 import queue
 import threading
@@ -10,7 +10,7 @@ from typing import Protocol
 
 import psycopg
 
-from snapapp.jobs.cli.queues import found_queues
+from snapapp.jobs.cli.queues import count_queues
 from snapapp.jobs.cli.shown import first_line
 from snapapp.jobs.errors import JobsError
 from snapapp.jobs.rows.database import Line, Row
@@ -18,27 +18,27 @@ from snapapp.jobs.rows.people import overviews, views
 
 Db = psycopg.Connection[Row]
 Say = Callable[[str], None]
-Deed = Callable[[Db, Say], str]  # what it says at its end
+Deed = Callable[[Db, Say], str]  # an action; returns the sentence that is shown when it is done
 
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """What every page is headed by, and what some of them show."""
+    """The queues and workers: every page has their numbers in its heading, and some pages list them."""
 
     queues: list[overviews.QueueSummary]
     workers: list[overviews.WorkerSummary]
-    now: datetime  # the database's
+    now: datetime  # by the database's clock
 
 
 class Asks(Protocol):
-    """A page, as far as we know it."""
+    """A page, as far as the looker needs it."""
 
     def look(self, db: Db, house: House) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the last look at a page saw; `trouble`: why there was none since."""
+    """The result of the last look at a page; `trouble` says why a later look failed."""
 
     page: Asks | None = None
     shown: object = None
@@ -47,26 +47,26 @@ class Seen:
 
 
 class Looker:
-    """`seen` and `said` are replaced by its thread, the page that is wanted by whoever shows it."""
+    """The looker's thread writes `seen` and `said`; the screen's thread says which page it wants."""
 
     def __init__(self, connect: Callable[[], Db], *, every: float) -> None:
         self.every = every  # seconds
         self.seen = Seen()
-        self.said = ""  # of what was done last
+        self.said = ""  # the sentence about the last action
         self._line = Line(connect)
         self._wanted: queue.SimpleQueue[Deed | None] = queue.SimpleQueue()
 
     def look(self, page: Asks) -> Seen:
-        """Once, here and now; raises what the database says."""
+        """Looks once, on the caller's thread; raises the database's errors."""
         with self._line.connection() as db:
-            house = House(found_queues(db, overviews.GLANCE), overviews.workers(db), views.now(db))
+            house = House(count_queues(db, overviews.GLANCE), overviews.workers(db), views.now(db))
             return Seen(page, page.look(db, house), house)
 
     def close(self) -> None:
         self._line.close()
 
     def begin(self, page: Asks, wake: Callable[[], None]) -> None:
-        """`wake` is called after each look."""
+        """Starts the thread, which calls `wake` after each look."""
         self._page, self._wake = page, wake
         threading.Thread(target=self._watch, name="looker", daemon=True).start()
 
@@ -97,7 +97,7 @@ class Looker:
         try:
             with self._line.connection() as db:
                 self._say(deed(db, self._say))
-        except Exception as error:  # noqa: BLE001 - likewise
+        except Exception as error:  # noqa: BLE001 - a thread's outermost edge; a person sees it
             self._say(f"Nothing was done: {_in_words(error)}")
 
     def _say(self, words: str) -> None:
@@ -106,6 +106,6 @@ class Looker:
 
 
 def _in_words(error: Exception) -> str:
-    said = first_line(str(error).strip()) or type(error).__name__
+    message = first_line(str(error).strip()) or type(error).__name__
     is_away = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-    return f"the database does not answer: {said}" if is_away and not isinstance(error, JobsError) else said
+    return f"the database does not answer: {message}" if is_away and not isinstance(error, JobsError) else message

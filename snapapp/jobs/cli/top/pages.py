@@ -1,4 +1,5 @@
-"""What can be on the screen: each page asks for its rows or lines, says what Enter opens, and what can be done."""
+"""The pages of the screen. Each page reads its rows or lines from the database, says which page Enter opens, and which
+actions there are."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +28,7 @@ Examine = Callable[[], Sequence[Any]]  # the doctor's findings
 
 
 class Row(NamedTuple):
-    key: object  # by which the cursor finds it again
+    key: object  # the cursor finds its row again by this
     cells: list[str]
     it: Any
 
@@ -44,7 +45,7 @@ class Table:
 
 
 def in_lines(table: Table) -> list[str]:
-    """A line a row, after that of the headers."""
+    """The table with one line for the headers and one for each row."""
     cells = [row.cells for row in table.rows]
     return rows_in_lines(table.headers, cells, numbers=table.numbers, whole=table.whole, spare=table.spare)
 
@@ -57,7 +58,7 @@ class Lines:
 
 @dataclass(slots=True)
 class Page:
-    """`words` are what it is narrowed by: written by the screen, read by the looker."""
+    """A page. `words` is the filter that the person typed; the screen writes it, the looker reads it."""
 
     words: str = ""
 
@@ -72,15 +73,15 @@ class Page:
         raise NotImplementedError
 
     def opened(self, _it: Any) -> "Page | None":
-        """What Enter shows of a row."""
+        """The page that Enter opens for a row; None: there is none."""
         return None
 
     def deed(self, _key: str, _it: Any) -> Ask | str | None:
-        """What a key does to it, or why not; None: nothing."""
+        """The action of a key on a row, or a sentence why it cannot be done; None: the key has no action."""
         return None
 
     def narrowed(self, table: Table) -> Table:
-        """The rows that have each word in them."""
+        """The table with only the rows that contain every word of the filter."""
         words = [word for word in self.words.lower().split() if "=" not in word]
         fits = [row for row in table.rows if all(word in " ".join(row.cells).lower() for word in words)]
         return replace(table, rows=fits) if words else table
@@ -118,7 +119,8 @@ def _queue_cells(its: QueueSummary) -> list[str]:
 
 @dataclass(slots=True)
 class Jobs(Page):
-    """The newest that match. `status=failed kind=…` narrow what is asked for, other words what is seen of it."""
+    """The newest matching jobs. Words such as `status=failed` and `kind=…` filter in the database; other words filter
+    the rows that came from it."""
 
     which: Filter = field(default_factory=Filter)
 
@@ -131,7 +133,7 @@ class Jobs(Page):
         return " ".join(["jobs", *(f"{name}={value}" for name, value in named if value), self.which.error_line or ""])
 
     def look(self, db: Db, _house: House) -> Table:
-        page = lists.jobs(db, _asked_for(self.words, self.which), limit=MOST)
+        page = lists.jobs(db, _narrow_filter(self.words, self.which), limit=MOST)
         table = self.narrowed(_of_jobs(page.jobs, page.now, "No job matches."))
         return replace(table, note=f"among the newest {MOST}" if page.before is not None else "")
 
@@ -150,8 +152,8 @@ _STATES = {status.value for status in Status}
 _NAMED = {"kind", "queue", "tenant", "error", "hash"}
 
 
-def _asked_for(words: str, which: Filter) -> Filter:
-    """The filter that words such as `failed` and `kind=mail` narrow further."""
+def _narrow_filter(words: str, which: Filter) -> Filter:
+    """The filter, narrowed by words such as `failed` and `kind=mail`."""
     for word in words.split():
         name, is_named, value = word.partition("=")
         if word.upper() in _STATES:
@@ -231,10 +233,9 @@ class Failures(Page):
     hints = "enter its jobs  r retry all of a group"
 
     def look(self, db: Db, house: House) -> Table:
-        found = failures.groups(db)
+        page = failures.groups(db)
         rows = [
-            Row((each.kind, each.line), _group_cells(each, ago(house.now - each.last_at)), each)
-            for each in found.groups
+            Row((each.kind, each.line), _group_cells(each, ago(house.now - each.last_at)), each) for each in page.groups
         ]
         return self.narrowed(
             Table(
@@ -243,7 +244,7 @@ class Failures(Page):
                 numbers=frozenset({0, 1}),
                 whole=frozenset({2}),
                 empty="No job has failed for good.",
-                note=f"of the newest {found.seen} dead letters" if found.more else "",
+                note=f"of the newest {page.seen} dead letters" if page.more else "",
             )
         )
 
@@ -256,10 +257,11 @@ class Failures(Page):
 
 @dataclass(slots=True)
 class Doctor(Page):
-    """What the doctor finds, the worst first. An examination is too much for every second."""
+    """The doctor's findings, the worst first. They are kept for some seconds, because an examination takes too long to
+    run at every look."""
 
     examine: Examine = list
-    _found: list[Any] = field(default_factory=list)
+    _findings: list[Any] = field(default_factory=list)
     _at: float = float("-inf")
 
     name = "doctor"
@@ -267,9 +269,9 @@ class Doctor(Page):
 
     def look(self, _db: Db, _house: House) -> Table:
         if monotonic() - self._at > _EXAMINED_EVERY:
-            self._found, self._at = list(self.examine()), monotonic()
-        wrong = [each for severity in _BADNESS for each in self._found if each.severity == severity]
-        well = len(self._found) - len(wrong)
+            self._findings, self._at = list(self.examine()), monotonic()
+        wrong = [each for severity in _BADNESS for each in self._findings if each.severity == severity]
+        well = len(self._findings) - len(wrong)
         return self.narrowed(
             Table(
                 headers=("how bad", "what it saw"),
@@ -331,16 +333,16 @@ PAGES: dict[str, Callable[[Examine], Page]] = {
 }
 
 
-def named(typed: str, examine: Examine) -> Page | None:
-    """By its name, how that begins, or a job's number."""
+def page_named(typed: str, examine: Examine) -> Page | None:
+    """The page with this name, or whose name begins with it, or the page of the job with this number."""
     if typed.isdecimal() and 0 < int(typed) < 2**63:
         return Job(job_id=int(typed))
-    found = [make for name, make in PAGES.items() if typed and name.startswith(typed)]
-    return found[0](examine) if found else None
+    makers = [make for name, make in PAGES.items() if typed and name.startswith(typed)]
+    return makers[0](examine) if makers else None
 
 
 def headline(house: House) -> str:
-    """The numbers that every page has above it."""
+    """The line of numbers above every page."""
     queues, workers = house.queues, house.workers
     waiting, is_more = sum(each.waiting for each in queues), any(each.waiting > overviews.GLANCE for each in queues)
     oldest = max((each.oldest_due for each in queues if each.oldest_due is not None), default=None)

@@ -1,4 +1,4 @@
-"""For a terminal that can do nothing but print, and for files: one snapshot after the other, as plain text."""
+"""Prints one snapshot of a page after the other as plain text: for files, and for terminals that can only print."""
 
 import os
 import sys
@@ -15,8 +15,9 @@ from snapapp.jobs.cli.top.pages import Lines, Page, Table, headline, in_lines
 
 
 def print_snapshots(looker: Looker, page: Page, *, once: bool) -> int:
-    """Until it is interrupted. While the database is away it says so, once a look."""
-    os.environ["NO_COLOR"] = "1"  # for whatever the tables are made of
+    """Prints snapshots until it is interrupted, or a single one. While the database does not answer, each look prints a
+    line that says so."""
+    os.environ["NO_COLOR"] = "1"  # read by the functions that paint the tables
     with closing(looker):
         if not once:
             _print_for_ever(looker, page)
@@ -36,7 +37,7 @@ def _print_for_ever(looker: Looker, page: Page) -> NoReturn:
 
 
 def _cure(it: Any) -> Iterator[str]:
-    """Of what the doctor found: where there is a screen, Enter shows it."""
+    """What to do about a finding of the doctor; on a screen, Enter shows it instead."""
     if do := getattr(it, "do", ""):
         yield f"{it.id}: {do}{f'  {it.paste}' if it.paste else ''}"
 
