@@ -1,8 +1,8 @@
-"""Backups of the database and the media, how they are brought back, and the drill that proves they can be.
+"""Backups of the database and the media, their restoring, and the drill that proves that they can be restored.
 
-To be read in this order: `place` (where they lie, in which shape), `manifest` (what one says of itself), `streams`
-(from programs, through the seal), `reading` (who may read every row), `making`, `retention`, `restoring`, `drill`; then
-`records`, `judgement` and `check`: whether somebody should look."""
+Read in this order: `place` (where backups are stored, and in which form), `manifest` (the description of a backup),
+`streams` (reading and writing through programs and encryption), `reading` (the role that may read every row), `making`,
+`retention`, `restoring`, `drill`; then `records`, `judgement` and `check` (whether a person should act)."""
 
 from snapapp.backup.drill import drill
 from snapapp.backup.making import make

@@ -16,9 +16,9 @@ def check_of(settings: Settings) -> Callable[[Patient], Iterator[Finding]]:
 
     def check(patient: Patient) -> Iterator[Finding]:
         states = records.states(patient.db)
-        found = False
+        is_well = True
         for trouble in troubles(states, expected):
-            found = True
+            is_well = False
             yield Finding(
                 id=trouble.id,
                 severity=Severity.WARNING if trouble.is_serious else Severity.NOTICE,
@@ -27,7 +27,7 @@ def check_of(settings: Settings) -> Callable[[Patient], Iterator[Finding]]:
                 do=trouble.do,
                 numbers={"seconds": trouble.age.total_seconds()} if trouble.age else {},
             )
-        if not found:
+        if is_well:
             ages = {what: state.good_age for what, state in states.items() if state.good_age is not None}
             yield Finding(
                 id="BACKUPS",

@@ -1,8 +1,9 @@
-"""The newest backup is brought back into a scratch database and a scratch folder, compared with its manifest, and
-removed. Only what was restored once is a backup.
+"""The drill: it restores the newest backup into a scratch database and a scratch folder, compares the result with the
+manifest, and removes it. A backup that was never restored proves nothing.
 
-The database is a server of its own, the embedded one, so the one in use is not touched and nobody needs the right to
-make databases. Objects are restored one by one and removed at once, so the disk needs room for the largest only."""
+The scratch database runs on an embedded server of its own, so the drill does not touch the server in use and needs no
+right to create databases there. Objects are restored one by one and removed at once, so the disk needs room for the
+largest one only."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +14,11 @@ from snapapp.backup import reading, restoring
 from snapapp.backup.errors import Damaged
 from snapapp.backup.manifest import Manifest
 from snapapp.backup.place import Place
-from snapapp.backup.streams import counted
+from snapapp.backup.streams import size_and_hash
 from snapapp.storage import Local, Room
 
-# Nothing here outlives the drill, so nothing waits for a disk.
-_IN_A_HURRY = "fsync = off\nfull_page_writes = off\nshared_buffers = 32MB\njit = off\n"
+# Nothing in the scratch database outlives the drill, so no write needs to wait for the disk.
+_FAST_CONFIGURATION = "fsync = off\nfull_page_writes = off\nshared_buffers = 32MB\njit = off\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +43,19 @@ def _media(place: Place, manifest: Manifest, folder: Path) -> None:
     for file in files:
         restoring.restore_file(file, media, place)
         with media.open(file.key) as source:
-            if counted(source).sha256 != file.sha256:
+            if size_and_hash(source).sha256 != file.sha256:
                 raise Damaged(f"{file.key} was not restored as it was.")
         media.delete(file.key)
 
 
 def _database(place: Place, manifest: Manifest, folder: Path) -> int:
     folder.mkdir(mode=0o700)
-    (folder / "postgres.local.conf").write_text(_IN_A_HURRY)
+    (folder / "postgres.local.conf").write_text(_FAST_CONFIGURATION)
     with postgres.start(folder, create=True) as server:
         with reading.connected(server.url) as db:
             restoring.add_roles(db, manifest.roles)
-            # the embedded server has few: what somebody added to watch the other one (pg_stat_statements) holds no row
-            there = {name for (name,) in db.execute("SELECT name FROM pg_available_extensions").fetchall()}
-        restoring.restore_database(server.url, place, manifest, folder, extensions=there)
-        return sum(restoring.compared(server.url, manifest).values())
+            # Extensions that the embedded server lacks are left out: they watch a server (pg_stat_statements), and hold
+            # no rows.
+            available = {name for (name,) in db.execute("SELECT name FROM pg_available_extensions").fetchall()}
+        restoring.restore_database(server.url, place, manifest, folder, extensions=available)
+        return sum(restoring.compare_rows(server.url, manifest).values())

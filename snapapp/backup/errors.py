@@ -1,15 +1,15 @@
-"""What can go wrong with backups, as people read it."""
+"""The errors of backups, with messages for people."""
 
 from snapapp.errors import SnapError
 
 
 class BackupError(SnapError):
-    """A backup cannot be made, read or brought back; the message says what to do."""
+    """A backup cannot be made, read or restored; the message says what to do."""
 
 
 class Damaged(BackupError):
-    """What lies in a backup is not what its manifest says."""
+    """The contents of a backup differ from its manifest."""
 
 
 class NotEmpty(BackupError):
-    """What would be restored into holds something already, which must not be lost."""
+    """The database or storage to restore into holds something already, which must not be overwritten."""

@@ -1,4 +1,4 @@
-"""Whether the backups are as they should be: from what is known to what is said, for the doctor and for the alerts."""
+"""Judges whether the backups are as the settings want them, for the doctor and for the alerts."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from snapapp.settings.table import Environment, Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What the settings say there should be."""
+    """What the settings expect of the backups."""
 
-    is_wanted: bool  # a place is set
+    is_wanted: bool  # SNAPAPP_BACKUP_TO is set
     is_prod: bool
     within: Mapping[What, timedelta]
 
@@ -29,7 +29,7 @@ class Trouble:
     saw: str
     do: str
     age: timedelta | None
-    is_serious: bool = True  # else it is good to know
+    is_serious: bool = True  # False: a notice only
 
 
 def troubles(states: Mapping[What, State], expected: Expected) -> Iterator[Trouble]:
@@ -43,10 +43,10 @@ def troubles(states: Mapping[What, State], expected: Expected) -> Iterator[Troub
         )
         return
     for what in What:
-        yield from _of(what, states[what], expected.within[what])
+        yield from _judge(what, states[what], expected.within[what])
 
 
-def _of(what: What, state: State, within: timedelta) -> Iterator[Trouble]:
+def _judge(what: What, state: State, within: timedelta) -> Iterator[Trouble]:
     name = what.value
     if state.failed is not None:
         yield Trouble(
@@ -56,10 +56,10 @@ def _of(what: What, state: State, within: timedelta) -> Iterator[Trouble]:
             age=state.good_age,
         )
     elif state.good_age is None or state.good_age > within:
-        told = "There was none yet" if state.good_age is None else f"The newest is {hours(state.good_age)} old"
+        newest = "There was none yet" if state.good_age is None else f"The newest is {hours(state.good_age)} old"
         yield Trouble(
             id=f"{name.upper()}_OLD",
-            saw=f"No good {name} within {hours(within)}. {told}.",
+            saw=f"No good {name} within {hours(within)}. {newest}.",
             do=f"Is the timer running (systemctl list-timers snapapp-{name}.timer)? Type `snapapp {name}`.",
             age=state.good_age,
         )

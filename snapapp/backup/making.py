@@ -1,8 +1,9 @@
-"""A backup is made: the media, the database, the media that came meanwhile, the manifest.
+"""Makes a backup: it copies the media, dumps the database, copies the media that came meanwhile, and writes the
+manifest.
 
-Bytes are stored before the row that names them commits, so what the dump has a row for is there when the media are
-looked at again; and what was deleted in between had been copied before. Objects are written once under their key, so
-only those that are new are read."""
+The product stores a file before it commits the row that names it. So every file that the dump has a row for is there at
+the second copy, or was deleted since and is in the first one. An object never changes under its key, so a backup reads
+only new objects."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from snapapp.backup import reading, retention
 from snapapp.backup.errors import BackupError
 from snapapp.backup.manifest import Manifest, MediaFile, Part, index_lines, new_id
 from snapapp.backup.place import Place
-from snapapp.backup.streams import Program, counted
+from snapapp.backup.streams import Program, size_and_hash
 from snapapp.errors import SnapError
 from snapapp.postgres import dump
 from snapapp.storage import NotStored, Storage, Stored, keys
@@ -22,8 +23,8 @@ from snapapp.storage import NotStored, Storage, Stored, keys
 @dataclass(frozen=True, slots=True)
 class Made:
     manifest: Manifest
-    copied: int  # objects that were new
-    removed: list[str]  # backups whose time was over
+    copied: int  # how many objects were new
+    removed: list[str]  # old backups that were deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def make(url: str, media: Storage, place: Place, *, keep: int, keep_for: timedel
 
 
 def dump_database(url: str, place: Place, id_: str) -> Dumped:
-    """What is counted and what is dumped are one snapshot."""
+    """Dumps the database, and counts its rows in the same snapshot."""
     with reading.connected(url) as db:
         role = reading.role(db)
         with db.transaction():
@@ -82,13 +83,13 @@ def dump_database(url: str, place: Place, id_: str) -> Dumped:
 
 
 class Copy:
-    """The objects of the storage, each content once. May be run again: what is known is not read again."""
+    """Copies the objects of the storage, each content once. A second `run` copies what is new since the first."""
 
     def __init__(self, media: Storage, place: Place) -> None:
         self._media = media
         self._place = place
         self._there = place.has()
-        self._known = _of_newest(place)
+        self._known = _files_of_newest(place)
         self.files: dict[str, MediaFile] = {}
         self.copied = 0
 
@@ -98,7 +99,7 @@ class Copy:
                 try:
                     self._take(stored)
                 except NotStored:
-                    continue  # deleted since it was listed
+                    continue  # it was deleted since it was listed
 
     def _take(self, stored: Stored) -> None:
         known = self.files.get(stored.key) or self._known.get(stored.key)
@@ -107,7 +108,7 @@ class Copy:
             self.files[stored.key] = known
             return
         with self._media.open(stored.key) as source:
-            part = counted(source)
+            part = size_and_hash(source)
             if part.sha256 not in self._there:
                 source.seek(0)
                 if self._place.put_object(part.sha256, source) != part:
@@ -117,8 +118,8 @@ class Copy:
             self.files[stored.key] = MediaFile(stored.key, part.size, part.sha256, source.stored.etag)
 
 
-def _of_newest(place: Place) -> dict[str, MediaFile]:
-    """Only spares reading: where it cannot be read, everything is read."""
+def _files_of_newest(place: Place) -> dict[str, MediaFile]:
+    """The media of the newest backup that can be read, so that unchanged objects need not be read again."""
     for id_ in reversed(place.whole()):
         try:
             return {file.key: file for file in place.media(place.manifest(id_))}
@@ -128,7 +129,7 @@ def _of_newest(place: Place) -> dict[str, MediaFile]:
 
 
 class _Joined:
-    """Lines as a file."""
+    """Lines of bytes, readable as one file."""
 
     def __init__(self, lines: Iterator[bytes]) -> None:
         self._lines = lines

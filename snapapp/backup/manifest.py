@@ -1,4 +1,4 @@
-"""What a backup says of itself. The manifest is written last: a backup without one is none."""
+"""The manifest, which describes a backup. It is written last, so a backup without a manifest is unfinished."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ _ID = "%Y%m%dT%H%M%SZ"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A file of the backup, before it was sealed."""
+    """The size and the hash of a file in the backup, before encryption."""
 
     size: int
     sha256: str
@@ -22,12 +22,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class MediaFile:
-    """An object of the storage. Its content lies under its hash, once, however many backups have it."""
+    """An object of the storage. All backups share its content, which is stored once under its hash."""
 
     key: str
     size: int
     sha256: str
-    etag: str  # as the storage had it: the same one again is not read again
+    etag: str  # as the storage gave it; an object with the same etag need not be read again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +36,8 @@ class Manifest:
     version: str  # of snapapp
     server: int  # the major version of PostgreSQL
     database: Part
-    tables: Mapping[str, int]  # rows, as of the dump
-    roles: tuple[str, ...]  # that the schema names
+    tables: Mapping[str, int]  # rows by table, as of the dump
+    roles: tuple[str, ...]  # that the schema grants rights to
     index: Part  # the list of the media
     objects: int
     object_bytes: int
@@ -48,17 +48,17 @@ class Manifest:
     @classmethod
     def read(cls, content: bytes) -> "Manifest":
         try:
-            said = json.loads(content)
-            if said.pop("format") != FORMAT:
+            fields = json.loads(content)
+            if fields.pop("format") != FORMAT:
                 raise BackupError("The backup was made by another version of snapapp: restore it with that one.")
-            database, index = Part(**said.pop("database")), Part(**said.pop("index"))
-            return cls(database=database, index=index, roles=tuple(said.pop("roles")), **said)
+            database, index = Part(**fields.pop("database")), Part(**fields.pop("index"))
+            return cls(database=database, index=index, roles=tuple(fields.pop("roles")), **fields)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise BackupError(f"The manifest of the backup cannot be read: {error}") from error
 
 
 def new_id(now: datetime) -> str:
-    """Sorts by time."""
+    """The id of a backup made now. Ids sort by time."""
     return now.astimezone(UTC).strftime(_ID)
 
 

@@ -1,8 +1,8 @@
-"""Where backups lie, and in which shape:
+"""Where backups are stored, and in which form:
 
     backups/20260131T030000Z/database   pg_dump's custom format
     backups/20260131T030000Z/media      a line for each object of the storage: key, size, SHA-256, etag
-    backups/20260131T030000Z/manifest   written last; without it the rest is no backup
+    backups/20260131T030000Z/manifest   written last; without it the backup is unfinished
     objects/ab/ab12…                    the content of an object, by its SHA-256
 
 With a key each name ends in .age, and `age --decrypt --identity KEY FILE` opens it without snapapp."""
@@ -23,7 +23,7 @@ _SEALED = ".age"
 
 
 class Place:
-    """The storage of the backups, behind the seal where there is a key."""
+    """The storage of the backups, with encryption if there is a key."""
 
     def __init__(self, store: Storage, key: Path | None) -> None:
         self.store = store
@@ -37,7 +37,7 @@ class Place:
         return sorted({id_ for id_, name in self._files() if name in ("manifest", f"manifest{_SEALED}")})
 
     def unfinished(self) -> list[str]:
-        """What an interrupted backup left."""
+        """The backups without a manifest, which were interrupted."""
         return sorted({id_ for id_, _ in self._files()} - {*self.whole()})
 
     def objects(self) -> Iterator[tuple[str, str]]:
@@ -46,7 +46,8 @@ class Place:
             yield stored.key.rpartition("/")[2].removesuffix(_SEALED), stored.key
 
     def has(self) -> set[str]:
-        """The objects that need not be copied: those that are sealed, or not, as ours are."""
+        """The hashes of the objects that need not be copied again: with a key the sealed ones, without a key the
+        others."""
         return {sha256 for sha256, key in self.objects() if key.endswith(_SEALED) == bool(self._key)}
 
     def _files(self) -> Iterator[tuple[str, str]]:
@@ -104,7 +105,7 @@ class Place:
 
     @contextmanager
     def opened(self, key: str, expected: Part | None = None) -> Iterator[Readable]:
-        """Its end is reached only where it is what was expected: what is damaged raises instead."""
+        """Opens a file, unsealed. Reading to its end raises Damaged if size or hash are not the expected ones."""
         is_sealed = self.store.exists(f"{key}{_SEALED}") and (self._key is not None or not self.store.exists(key))
         if is_sealed and self._key is None:
             raise BackupError(f"{key} is sealed: SNAPAPP_BACKUP_KEY_FILE must name the key that it was sealed with.")
@@ -112,14 +113,14 @@ class Place:
             source: Readable = stack.enter_context(self.store.open(f"{key}{_SEALED}" if is_sealed else key))
             if is_sealed and self._key:
                 source = io.BufferedReader(stack.enter_context(opened(source, self._key)))
-            yield source if expected is None else _Expected(source, key, expected)
+            yield source if expected is None else _Verified(source, key, expected)
 
 
 def _object(sha256: str) -> str:
     return f"objects/{sha256[:2]}/{sha256}"
 
 
-class _Expected:
+class _Verified:
     def __init__(self, source: Readable, key: str, expected: Part) -> None:
         self._reader = Counted(source)
         self._key = key
@@ -128,9 +129,9 @@ class _Expected:
     def read(self, size: int = -1, /) -> bytes:
         block = self._reader.read(size)
         if (size < 0 or not block) and self._reader.part() != self._expected:
-            found = self._reader.part()
+            part = self._reader.part()
             raise Damaged(
-                f"{self._key} is damaged: it has {found.size} bytes with the hash {found.sha256[:12]}…, not "
+                f"{self._key} is damaged: it has {part.size} bytes with the hash {part.sha256[:12]}…, not "
                 f"{self._expected.size} with {self._expected.sha256[:12]}…. Remove it: the next backup copies an "
                 "object anew."
             )
@@ -138,7 +139,7 @@ class _Expected:
 
 
 def place_of(settings: Settings) -> Place:
-    """Where SNAPAPP_BACKUP_TO says."""
+    """The place that SNAPAPP_BACKUP_TO names."""
     target = settings.backup_to
     if target is None:
         raise BackupError("SNAPAPP_BACKUP_TO says where backups go: a folder, or s3://BUCKET/PREFIX. It is not set.")
@@ -146,7 +147,7 @@ def place_of(settings: Settings) -> Place:
 
 
 def _store(settings: Settings, target: str) -> Storage:
-    # room is the product's floor for new work; a backup says itself when the disk is full
+    # The product's floor of free disk does not apply to backups: a backup itself fails if the disk is full.
     room = Room(settings.data_dir, 0)
     if not target.startswith("s3://"):
         folder = Path(target)

@@ -1,6 +1,7 @@
-"""Reading every tenant's rows. The tables keep even their owner behind the tenants' wall, so a dump is made, and rows
-are counted, in a role that row level security does not hold for: ours where it is such a one, else snapapp_backup. To
-be its member gives the owner of the tables nothing that it could not take; it must only say so."""
+"""The role in which a backup reads every tenant's rows. Row level security applies even to the owner of the tables, so
+a dump is made in a role that may bypass it: the connection's own role if it may, else snapapp_backup. Membership in
+snapapp_backup gives the owner no new power, as the owner could switch row level security off; it only needs to be
+granted."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +25,8 @@ SELECT format('%I.%I', nspname, relname) FROM pg_class JOIN pg_namespace ON pg_n
  WHERE relkind IN ('r', 'p') AND NOT relispartition AND nspname <> 'information_schema' AND nspname !~ '^pg_'
  ORDER BY 1
 """
-# Whoever something is granted to, or a policy is for. 0 is everybody. What a superuser has as owner is in no dump.
+# The roles that something is granted to, or that a policy is for (0 stands for PUBLIC). The rights that a superuser has
+# as owner are left out, because no dump contains them.
 _ROLES = """
 SELECT DISTINCT rolname FROM pg_roles JOIN (
     SELECT (aclexplode(relacl)).grantee, relowner AS owner FROM pg_class
@@ -38,7 +40,8 @@ SELECT DISTINCT rolname FROM pg_roles JOIN (
 """
 
 
-# Our transaction waits while pg_dump, which lifts these limits for itself, reads: for hours perhaps.
+# The transaction of the snapshot stays idle while pg_dump reads, for hours perhaps. pg_dump lifts these limits for its
+# own connection.
 _LIFT_LIMITS = """
 SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN (
     'idle_in_transaction_session_timeout', 'idle_session_timeout', 'statement_timeout', 'transaction_timeout')
@@ -54,7 +57,7 @@ def connected(url: str) -> Iterator[Db]:
 
 @contextmanager
 def alone(url: str) -> Iterator[None]:
-    """Else the one would take for leftovers what the other has just written."""
+    """Allows one backup of a database at a time: a second one would delete the unfinished files of the first."""
     with connected(url) as db:
         if not _one(db, "SELECT pg_try_advisory_lock(%s)", _LOCK):
             raise BackupError("Another backup of this database is being made.")
@@ -62,7 +65,7 @@ def alone(url: str) -> Iterator[None]:
 
 
 def role(db: Db) -> str | None:
-    """The role to act in; None: the one that we have."""
+    """The role to act in; None: the connection's own role will do."""
     if _one(db, _SEES_ALL):
         return None
     if _one(db, _MAY_BECOME, ROLE):
@@ -84,7 +87,7 @@ def tables(db: Db) -> list[str]:
 
 
 def rows(db: Db) -> dict[str, int]:
-    """Of every table, in the caller's transaction, which must be one snapshot."""
+    """The number of rows of every table, in the caller's transaction, which must be one snapshot."""
     counts = {}
     for name in tables(db):
         # format('%I') has quoted the name

@@ -1,4 +1,4 @@
-"""What is known of the backups: each run leaves a row, and from those it is told whether somebody should look."""
+"""The records of backups and drills: each run adds a row, and the checks judge by these rows."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,9 +15,9 @@ class What(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Of backups, or of drills."""
+    """The state of the backups, or of the drills."""
 
-    good_age: timedelta | None  # since the last that ended well; None: there was none
+    good_age: timedelta | None  # time since the last one that ended well; None: there was none
     failed: str | None  # why the last one failed, if it did
 
 
@@ -29,7 +29,7 @@ VALUES (%(what)s, now() - %(took)s::interval, %(is_good)s, %(said)s)
 """
 _FORGET = "DELETE FROM backup_run WHERE ended_at < now() - %(kept_for)s::interval"
 
-# clock_timestamp: a transaction that began long ago must not make a backup look young
+# clock_timestamp() instead of now(): in a transaction that began long ago, now() would make a backup look young.
 _STATES = """
 SELECT what,
        (SELECT clock_timestamp() - ended_at FROM backup_run AS good

@@ -1,6 +1,5 @@
-"""A backup is brought back, into a database and a storage that are empty: nothing that is there is ever replaced. The
-media come first and the database last, in one transaction; so what was interrupted is gone on with by the same
-command."""
+"""Restores a backup into an empty database and an empty storage; it never replaces anything. The media come first, and
+the database last, in one transaction. So the same command continues a restore that was interrupted."""
 
 import shutil
 from collections.abc import Container, Iterator, Mapping
@@ -15,7 +14,7 @@ from snapapp.backup import reading
 from snapapp.backup.errors import BackupError, Damaged, NotEmpty
 from snapapp.backup.manifest import Manifest, MediaFile
 from snapapp.backup.place import Place
-from snapapp.backup.streams import BLOCK, counted
+from snapapp.backup.streams import BLOCK, size_and_hash
 from snapapp.postgres import dump
 from snapapp.storage import Storage, keys
 
@@ -31,12 +30,12 @@ def restore(url: str, media: Storage, place: Place, id_: str | None, scratch: Pa
     files = {file.key: file for file in place.media(manifest)}
     with reading.connected(url) as db:
         require_empty(db)
-        reading.role(db)  # refused now rather than when all else is done
+        reading.role(db)  # a missing right is reported before the long copy, not after it
         add_roles(db, manifest.roles)
     for file in missing(files, media):
         restore_file(file, media, place)
     restore_database(url, place, manifest, scratch)
-    return Restored(manifest, sum(compared(url, manifest).values()))
+    return Restored(manifest, sum(compare_rows(url, manifest).values()))
 
 
 def chosen(place: Place, id_: str | None) -> Manifest:
@@ -52,12 +51,13 @@ def chosen(place: Place, id_: str | None) -> Manifest:
 
 
 def require_empty(db: reading.Db) -> None:
-    if found := reading.tables(db):
-        raise NotEmpty(f"The database has tables already ({', '.join(found[:3])}, …): restore into a new, empty one.")
+    if tables := reading.tables(db):
+        raise NotEmpty(f"The database has tables already ({', '.join(tables[:3])}, …): restore into a new, empty one.")
 
 
 def add_roles(db: reading.Db, names: tuple[str, ...]) -> None:
-    """The schema grants rights to them; they belong to the whole server, so no dump of a database has them."""
+    """Creates the roles that the schema grants rights to. Roles belong to the whole server, so a dump of one database
+    does not contain them."""
     there = {name for (name,) in db.execute("SELECT rolname FROM pg_roles")}
     for name in names:
         if name not in there:
@@ -72,8 +72,8 @@ def add_roles(db: reading.Db, names: tuple[str, ...]) -> None:
 def restore_database(
     url: str, place: Place, manifest: Manifest, scratch: Path, *, extensions: Container[str] | None = None
 ) -> None:
-    """The dump is whole, and what its manifest says, before anything of it is run. With `extensions` those alone are
-    added that are among them."""
+    """Restores the dump, after it was read as a whole and compared with its manifest. With `extensions`, other
+    extensions are left out."""
     with reading.connected(url) as db:
         server = reading.major(db)
     with TemporaryDirectory(prefix="restore-", dir=scratch) as folder:
@@ -83,40 +83,41 @@ def restore_database(
         dump.pg_restore(url, server, file, extensions=extensions)
 
 
-def compared(url: str, manifest: Manifest) -> Mapping[str, int]:
-    """The rows that are there now, which are as many as were dumped."""
+def compare_rows(url: str, manifest: Manifest) -> Mapping[str, int]:
+    """Counts the restored rows of each table; Damaged if there are other numbers than in the manifest."""
     with reading.connected(url) as db:
         role = reading.role(db)
         with db.transaction():
             reading.act_as(db, role)
-            found = reading.rows(db)
-    if found != manifest.tables:
-        names = sorted({*found} | {*manifest.tables})
-        wrong = [name for name in names if found.get(name) != manifest.tables.get(name)]
-        told = ", ".join(f"{name} {found.get(name)} instead of {manifest.tables.get(name)}" for name in wrong[:5])
-        raise Damaged(f"The restored database has other rows than were dumped: {told}")
-    return found
+            counts = reading.rows(db)
+    if counts != manifest.tables:
+        names = sorted({*counts} | {*manifest.tables})
+        wrong = [name for name in names if counts.get(name) != manifest.tables.get(name)]
+        differences = [f"{name} {counts.get(name)} instead of {manifest.tables.get(name)}" for name in wrong[:5]]
+        raise Damaged(f"The restored database has other rows than were dumped: {', '.join(differences)}")
+    return counts
 
 
 # --- the media --------------------------------------------------------------------------------------------------
 
 
 def missing(files: Mapping[str, MediaFile], media: Storage) -> Iterator[MediaFile]:
-    """What an earlier, interrupted try has brought already need not come again; anything else must not be there."""
+    """The files that are not in the storage yet. Files of this backup may be there, from a restore that was
+    interrupted; anything else raises NotEmpty."""
     there = {stored.key: stored.size for folder in keys.FOLDERS for stored in media.listed(folder)}
     for key in there:
-        if key not in files or not _is_that(media, files[key]):
+        if key not in files or not _has_content(media, files[key]):
             raise NotEmpty(f"The storage has something already ({key}): restore into a new, empty one.")
     return (file for key, file in files.items() if key not in there)
 
 
-def _is_that(media: Storage, file: MediaFile) -> bool:
+def _has_content(media: Storage, file: MediaFile) -> bool:
     with media.open(file.key) as source:
-        return counted(source).sha256 == file.sha256
+        return size_and_hash(source).sha256 == file.sha256
 
 
 def restore_file(file: MediaFile, media: Storage, place: Place) -> None:
     with place.media_file(file) as source, media.upload(file.key) as upload:
         while block := source.read(BLOCK):
             upload.write(block)
-        upload.finish()  # which is not reached where it is not what it should be
+        upload.finish()  # not reached if the file is damaged: reading its end has raised then

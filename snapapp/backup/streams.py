@@ -1,4 +1,4 @@
-"""Bytes on their way into a backup and out of it: from a program, counted and hashed, sealed or opened by age."""
+"""Streams of bytes into and out of a backup: read from a program, counted and hashed, encrypted or decrypted by age."""
 
 import hashlib
 import io
@@ -21,7 +21,7 @@ class Readable(Protocol):
 
 
 class Counted:
-    """What was read through it, counted and hashed."""
+    """Passes on what it reads from a source, and counts and hashes it."""
 
     def __init__(self, source: Readable) -> None:
         self._source = source
@@ -38,8 +38,8 @@ class Counted:
         return Part(self._size, self._digest.hexdigest())
 
 
-def counted(source: Readable) -> Part:
-    """All of it, read to its end."""
+def size_and_hash(source: Readable) -> Part:
+    """Reads the source to its end, and returns its size and hash."""
     reader = Counted(source)
     while reader.read(BLOCK):
         pass
@@ -47,15 +47,15 @@ def counted(source: Readable) -> Part:
 
 
 class Program(io.RawIOBase):
-    """What a program writes, as a file. A thread hands it what it reads. The end of the file is reached only where the
-    program, and what it was handed, ended well: what is torn raises instead, so nobody keeps it as whole."""
+    """The output of a program, as a file. A thread feeds the program its input. If the program or its input fails,
+    reading raises an error instead of reaching the end, so that nobody keeps half a file as a whole one."""
 
     def __init__(
         self, argv: Sequence[str], source: Readable | None = None, env: Mapping[str, str] | None = None
     ) -> None:
         self._name = Path(argv[0]).name
         self._complaint = tempfile.TemporaryFile()  # noqa: SIM115 - closed with us
-        self._trouble: BaseException | None = None  # written by the thread, read when it has ended
+        self._trouble: BaseException | None = None  # written by the feeding thread, read when it has ended
         try:
             self._process = subprocess.Popen(
                 argv,
@@ -101,10 +101,10 @@ class Program(io.RawIOBase):
         if source is None or into is None:
             return
         try:
-            with suppress(BrokenPipeError), into:  # it ended early, and says itself why
+            with suppress(BrokenPipeError), into:  # the program ended early; its exit code and its errors say why
                 while block := source.read(BLOCK):
                     into.write(block)
-        except Exception as error:  # noqa: BLE001 - a thread's outermost edge: whoever reads is told
+        except Exception as error:  # noqa: BLE001 - a thread's outermost edge: the reader raises it
             self._trouble = error
             self._process.kill()
 
@@ -115,12 +115,12 @@ class Program(io.RawIOBase):
             raise self._trouble
         if code:
             self._complaint.seek(0)
-            said = " ".join(self._complaint.read().decode(errors="replace").split())
-            raise BackupError(f"{self._name} failed with {code}: {said[-500:]}")
+            errors = " ".join(self._complaint.read().decode(errors="replace").split())
+            raise BackupError(f"{self._name} failed with {code}: {errors[-500:]}")
 
 
 def sealed(source: Readable, key: Path) -> Program:
-    """age seals in pieces that are each authenticated, so what was changed does not open."""
+    """Encrypts with age. It authenticates each piece, so a file that was changed cannot be decrypted."""
     return Program(["age", "--encrypt", "--identity", str(key)], source)
 
 

@@ -1,7 +1,8 @@
 """The embedded PostgreSQL: one server per data directory, shared by every process that uses it.
 
-Read `server` first: who starts it, who shares it, who is the last one out. Then `locks`, `cluster` (the files
-it keeps), `postmaster` (its process), `account` (under which user it runs), `sockets`, `home` and `psql`.
+Read `server` first: the first process starts the server, the others share it, and the last one stops it. Then `locks`,
+`cluster` (the server's files), `postmaster` (its process), `account` (the user that it runs as), `sockets`, `home` and
+`psql`.
 """
 
 from snapapp.postgres.psql import psql_argv, run_psql

@@ -1,4 +1,5 @@
-"""Under which user the server runs. PostgreSQL refuses root; no parent directory is opened up for it."""
+"""Chooses the user that the server runs as. PostgreSQL refuses to run as root; the permissions of parent directories
+are never changed for it."""
 
 import os
 import pwd
@@ -18,7 +19,7 @@ _PROBE_WITHIN = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """How to run a program for the server, and who owns its files in the eyes of everybody else."""
+    """The user of the server's programs: how to run one, and which uid owns its files as others see it."""
 
     uid: int
     gid: int
@@ -33,7 +34,8 @@ class Account:
         typed: str = "",
         errors_to: int = subprocess.STDOUT,
     ) -> subprocess.CompletedProcess[str]:
-        """To its end, in a session of its own: Ctrl-C in our terminal is not for the server."""
+        """Runs a program to its end, in a session of its own, so that Ctrl-C in the terminal does not reach the
+        server."""
         try:
             return subprocess.run(
                 [*self.prefix, *argv],
@@ -54,7 +56,7 @@ class Account:
             raise PostgresError(f"PostgreSQL's program {argv[0]} did not end within {within}.") from error
 
     def reaches(self, folder: Path) -> bool:
-        """Whether the programs and the folder are open to this account, by trying."""
+        """Tries whether this account can reach the programs and the folder."""
         try:
             result = self.run(
                 "/bin/sh",
@@ -71,7 +73,7 @@ class Account:
 
 
 def choose(home: Home) -> Account:
-    """Ourselves; for root the owner of the files, or somebody unprivileged where that is root too."""
+    """The current user. For root: the owner of the files, or an unprivileged user if root owns them."""
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid())
     exists = (home.cluster / "PG_VERSION").exists()
@@ -87,7 +89,7 @@ def choose(home: Home) -> Account:
 
 
 def _in_a_namespace() -> list[Account]:
-    """Root outside, so that it reaches what root reaches; nobody inside, so that PostgreSQL agrees to run."""
+    """Root in a user namespace: outside it is root and reaches all files, inside it is nobody, so PostgreSQL runs."""
     unshare = shutil.which("unshare")
     if unshare is None:
         return []
@@ -95,7 +97,7 @@ def _in_a_namespace() -> list[Account]:
 
 
 def _nobody() -> Account:
-    # initdb looks its user up by number, so it must be one that has a name here
+    # initdb looks its user up by uid, so the user must have a name on this system.
     for name in ("nobody", "daemon", "bin"):
         try:
             entry = pwd.getpwnam(name)
@@ -131,6 +133,6 @@ def _is_open(folder: Path) -> bool:
 
 
 def _environment() -> dict[str, str]:
-    """Ours without PGDATA, PGPORT and their like, which the programs would take for settings."""
+    """The environment without PGDATA, PGPORT and the like, which the programs would take as settings."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))}
     return inherited | {"LC_ALL": "C"}

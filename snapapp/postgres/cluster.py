@@ -1,4 +1,4 @@
-"""The files of the server: made once and whole, recognised ever after, configured anew at each start."""
+"""The files of the server: created once, recognised by a marker file, and configured anew at each start."""
 
 import os
 import shutil
@@ -24,8 +24,8 @@ _SWEEP_PAUSE = timedelta(milliseconds=50)
 
 _INITDB = (
     "--username=postgres",
-    "--auth-local=trust",  # the socket's directory is the lock on the door
-    "--auth-host=scram-sha-256",  # for those who open a port in their own configuration
+    "--auth-local=trust",  # the permissions of the socket's directory protect it
+    "--auth-host=scram-sha-256",  # used if somebody opens a port in the local configuration
     "--encoding=UTF8",
     "--locale=C",
     "--locale-provider=builtin",
@@ -78,7 +78,8 @@ log_checkpoints = off
 
 
 def stands(home: Home) -> bool:
-    """Whether our cluster is there, in a version that our programs read. Anything else there is refused."""
+    """Whether a cluster made by snapapp is there, in the version of the bundled programs. Anything else raises
+    PostgresError."""
     if not home.cluster.exists():
         return False
     found = sorted(entry.name for entry in home.cluster.iterdir())
@@ -90,9 +91,10 @@ def stands(home: Home) -> bool:
 
 
 def create(home: Home, account: Account) -> None:
-    """Beside its place and renamed when it is whole: what is in place is never half a cluster."""
+    """Creates the cluster in another folder, and renames that when it is complete, so that its final place never holds
+    half a cluster."""
     _sweep(home)
-    # a fresh name each time: the initdb of a killed predecessor may still be writing into the last one
+    # A new name each time, because the initdb of a killed process may still be writing into the last one.
     unfinished = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=home.root))
     try:
         if account.switches:
@@ -104,10 +106,10 @@ def create(home: Home, account: Account) -> None:
 
 
 def configure(home: Home) -> None:
-    """Only when it changes: a server on a full disk must still be able to start."""
+    """Writes the configuration, but only if it has changed: a server on a full disk must still be able to start."""
     path = home.cluster / CONFIGURATION
     text = _SETTINGS
-    if (home.root / LOCAL_CONFIGURATION).exists():  # include_if_exists would log a line each time it does not
+    if (home.root / LOCAL_CONFIGURATION).exists():  # include_if_exists would log a line at each start without the file
         text += f"\ninclude = '../{LOCAL_CONFIGURATION}'\n"
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         write_durably(path, text)
@@ -129,12 +131,13 @@ def _initialise(folder: Path, account: Account) -> None:
 def _run(account: Account, folder: Path, *argv: str | Path, typed: str = "") -> None:
     result = account.run(*argv, typed=typed, folder=folder, within=_CREATED_WITHIN)
     if result.returncode != 0:
-        said = "\n".join(f"  {line}" for line in result.stdout.strip().splitlines()[-10:])
-        raise PostgresError(f"PostgreSQL's files cannot be made in {folder.parent}:\n{said}{disk_hint(folder.parent)}")
+        last = "\n".join(f"  {line}" for line in result.stdout.strip().splitlines()[-10:])
+        raise PostgresError(f"PostgreSQL's files cannot be made in {folder.parent}:\n{last}{disk_hint(folder.parent)}")
 
 
 def _sweep(home: Home) -> None:
-    """Twice or more where the initdb of a killed predecessor still writes: it ends when it misses its files."""
+    """Removes unfinished clusters. It repeats that for a while, because the initdb of a killed process may still write
+    into one; initdb ends when its files are gone."""
     deadline = time.monotonic() + _SWEPT_WITHIN.total_seconds()
     while leftovers := list(home.root.glob(f"{_UNFINISHED}*")):
         for leftover in leftovers:

@@ -26,14 +26,14 @@ _SETTINGS = {
 
 @contextmanager
 def web_engine(url: str, settings: Settings) -> Iterator[Engine]:
-    """A pool of the web's own: however busy the worker is, a request finds a connection. In the end all of them are
-    cut: a request that waits for a silent database would keep its thread, and so the process, for ever."""
+    """The web's own pool, so that a request gets a connection however busy the worker is. At the end its connections
+    are shut down: a request that waits for a database without answer would otherwise keep the process from ending."""
     engine = sqlalchemy.create_engine(
         sqlalchemy_url(url),
         pool_size=settings.web_connections,
         max_overflow=0,
         pool_timeout=_CHECKOUT_TIMEOUT,
-        pool_pre_ping=True,  # a restarted server costs no request
+        pool_pre_ping=True,  # so that no request fails after a restart of the server
         hide_parameters=True,
         connect_args={
             "application_name": "snapapp web",
@@ -59,14 +59,15 @@ def _connect(_dialect: object, _record: object, arguments: Any, parameters: Any)
 
 
 def _cut(connection: psycopg.Connection[Any]) -> None:
-    """Below psycopg, which another thread may be using at this moment: that one sees the server hang up."""
+    """Shuts the socket down without psycopg, because another thread may be using the connection: that thread then sees
+    it closed by the server."""
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as line:
         line.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager
 def transaction(url: str) -> Iterator[Session]:
-    """One, on a connection of its own: for commands and for the start. Committed in the end."""
+    """A transaction on a connection of its own, for commands and for the start; committed at the end of the block."""
     engine = sqlalchemy.create_engine(
         sqlalchemy_url(url),
         poolclass=sqlalchemy.NullPool,

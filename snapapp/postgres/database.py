@@ -1,4 +1,4 @@
-"""Sessions and transactions on the database in use, and whose rows they see."""
+"""Sessions on the database in use, and the tenant whose rows they see."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,14 +14,15 @@ from snapapp.settings.table import Settings
 
 
 def session(bind: Engine | Connection) -> Session:
-    """Its rows can still be read when it has ended. On somebody's connection the transaction stays theirs."""
+    """A session whose rows can still be read after its end. Given a connection, the session leaves the transaction to
+    the connection's owner."""
     return Session(bind, expire_on_commit=False, join_transaction_mode="rollback_only")
 
 
 # --- the tenant -------------------------------------------------------------------------------------------------
 
-# A plan made for any value suits none: half of all animals are female, one has the ear tag A777. (At 100,000 snaps
-# 1,167 ms from the sixth execution on, when PostgreSQL turns to a generic plan; 6 ms before.)
+# force_custom_plan, because no single plan suits all values: half of all animals are female, one has the ear tag A777.
+# (Measured with 100,000 snaps: 6 ms, and 1,167 ms from the sixth execution on, when PostgreSQL uses a generic plan.)
 _ENTER = """
 WITH outside AS MATERIALIZED (
     SELECT current_setting('role') AS role, coalesce(current_setting('snapapp.tenant', true), '') AS tenant,
@@ -39,9 +40,9 @@ SELECT set_config('role', %(role)s, true), set_config('snapapp.tenant', %(tenant
 
 
 def enter(db: Session, tenant: str) -> Callable[[], None]:
-    """From here on the session's transaction sees and writes the rows of this tenant and nothing else, whatever a
-    statement says: row level security, in a role that owns nothing. Returns the way out, for who needs one before the
-    transaction ends."""
+    """From here on the session's transaction sees and writes only the rows of this tenant, whatever a statement says:
+    it runs under row level security, in a role that owns nothing. Returns a function that leaves the tenant before the
+    end of the transaction."""
     if not tenant:
         raise ValueError("a scope is somebody's")
     connection = db.connection()
@@ -51,7 +52,7 @@ def enter(db: Session, tenant: str) -> Callable[[], None]:
     [(role, before, plans, *_)] = connection.exec_driver_sql(_ENTER, {"tenant": tenant}).fetchall()
 
     def leave() -> None:
-        # elsewhere the end of the transaction has put them back
+        # if the transaction has ended, its end has reset these settings
         if not connection.closed and line.info.transaction_status is TransactionStatus.INTRANS:
             connection.exec_driver_sql(_LEAVE, {"role": role, "tenant": before, "plans": plans})
 
@@ -60,7 +61,7 @@ def enter(db: Session, tenant: str) -> Callable[[], None]:
 
 @contextmanager
 def scope(db: Session | Connection, tenant: str) -> Iterator[Session]:
-    """The same for a part of a transaction; what the session has to write is written before it ends."""
+    """Like `enter`, for a part of a transaction. What the session has to write is flushed at the end of the block."""
     own = db if isinstance(db, Session) else session(db)
     leave = enter(own, tenant)
     try:
@@ -79,12 +80,12 @@ SELECT current_setting('max_connections')::int - current_setting('superuser_rese
 
 
 def connections_needed(settings: Settings) -> int:
-    """By one process: the web's pool, the health check and the two streams, and what its worker takes."""
+    """How many connections one process needs: the web's pool, the health check, the two streams, and its worker's."""
     return settings.web_connections + 3 + (settings.jobs("").connections if settings.worker_enabled else 0)
 
 
 def check_budget(url: str, needed: int) -> None:
-    """Found out at the start, not when the last connection is gone and a person waits."""
+    """Raises SnapError at the start if the server allows too few connections, so that no request fails for it later."""
     with psycopg.connect(url, connect_timeout=5, application_name="snapapp start") as connection:
         [(allowed,)] = connection.execute(ALLOWED_CONNECTIONS).fetchall()
     if needed > allowed:

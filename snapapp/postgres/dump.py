@@ -1,5 +1,5 @@
-"""pg_dump and pg_restore: which ones suit a server, and how they are called. Not the wheel's alone: what pg_dump 18
-writes sets a parameter that an older server does not know."""
+"""Calls pg_dump and pg_restore in a version that suits the server. The bundled version 18 alone would not do: its dumps
+set a parameter that older servers do not know."""
 
 import re
 import shutil
@@ -13,52 +13,53 @@ from snapapp.postgres import binaries
 from snapapp.postgres.psql import conninfo, environment
 
 _OF_THE_SYSTEM = Path("/usr/lib/postgresql")  # Debian's place: a folder for each major version
-# What belongs to other roles or to the server, which a role that owns no more than its database may not make: what is
-# granted on tables of the future, and the comments of extensions (extensions that are there already are fine).
+# Entries of a dump that a role which owns only its database may not restore: default privileges, and the comments of
+# extensions. (Extensions that exist already do no harm.)
 _LEFT_OUT = re.compile(r"[0-9]+; [0-9]+ [0-9]+ (DEFAULT ACL|COMMENT - EXTENSION) ")
 _EXTENSION = re.compile(r"[0-9]+; [0-9]+ [0-9]+ EXTENSION - (\S+)")
 _VERSION = re.compile(r"\(PostgreSQL\) (\d+)")
 
 
 def pg_dump(url: str, server: int, *options: str) -> tuple[list[str], dict[str, str]]:
-    """What to run, and in which environment: a password in the arguments could be read by every user."""
-    return [str(_suiting("pg_dump", server)), *options, "--dbname", conninfo(url)], environment(url)
+    """The command line and the environment of pg_dump. The password is in the environment, because every user of the
+    machine can read the arguments of a process."""
+    return [str(_program_for("pg_dump", server)), *options, "--dbname", conninfo(url)], environment(url)
 
 
 def pg_restore(url: str, server: int, dump: Path, *, extensions: Container[str] | None = None) -> None:
-    """All of it in one transaction, or nothing. What belongs to whom is not restored: all becomes the caller's. With
-    `extensions` those alone are added that are among them."""
-    program = str(_suiting("pg_restore", server))
-    listed = _done([program, "--list", str(dump)], url).splitlines(keepends=True)
+    """Restores a dump in one transaction. Owners are not restored: everything belongs to the caller. With `extensions`,
+    other extensions are left out."""
+    program = str(_program_for("pg_restore", server))
+    listed = _run([program, "--list", str(dump)], url).splitlines(keepends=True)
     wanted = dump.with_suffix(".list")
     wanted.write_text("".join(line for line in listed if not _LEFT_OUT.match(line) and _fits(line, extensions)))
     options = ["--single-transaction", "--exit-on-error", "--no-owner", "--use-list", str(wanted)]
-    _done([program, *options, "--dbname", conninfo(url), str(dump)], url)
+    _run([program, *options, "--dbname", conninfo(url), str(dump)], url)
 
 
 def _fits(line: str, extensions: Container[str] | None) -> bool:
-    found = _EXTENSION.match(line)
-    return found is None or extensions is None or found[1] in extensions
+    extension = _EXTENSION.match(line)
+    return extension is None or extensions is None or extension[1] in extensions
 
 
-def _done(argv: list[str], url: str) -> str:
+def _run(argv: list[str], url: str) -> str:
     done = subprocess.run(argv, env=environment(url), capture_output=True, text=True, check=False)
     if done.returncode:
         raise PostgresError(f"pg_restore failed, and nothing was restored: {' '.join(done.stderr.split())[-600:]}")
     return done.stdout
 
 
-def _suiting(name: str, server: int) -> Path:
-    """The one of the server's own version, else the next newer: an older one refuses."""
-    found = {_major(path): path for path in _programs(name)}
-    newer = sorted(major for major in found if major >= server)
+def _program_for(name: str, server: int) -> Path:
+    """The program of the server's version, or of the next newer one: an older one refuses to work."""
+    by_version = {_major(path): path for path in _programs(name)}
+    newer = sorted(major for major in by_version if major >= server)
     if not newer:
         raise PostgresError(f"There is no {name} for PostgreSQL {server}: type `apt install postgresql-client`.")
-    return found[newer[0]]
+    return by_version[newer[0]]
 
 
 def _programs(name: str) -> Iterator[Path]:
-    """The best comes last: of one version, Debian's own."""
+    """The installed programs; of one version the last is preferred, which is Debian's own."""
     with suppress(PostgresError):
         yield binaries.program(name)
     if on_path := shutil.which(name):
@@ -67,6 +68,6 @@ def _programs(name: str) -> Iterator[Path]:
 
 
 def _major(path: Path) -> int:
-    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
-    found = _VERSION.search(said)
-    return int(found[1]) if found else 0
+    output = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
+    version = _VERSION.search(output)
+    return int(version[1]) if version else 0

@@ -1,4 +1,4 @@
-"""What lies where in the data directory, and what a person is told when the disk does not play along."""
+"""The paths in the data directory, and the messages for people when the directory or the disk cannot be used."""
 
 import errno
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from snapapp.errors import PostgresError
 
-_SCARCE_MB = 64  # a new cluster takes 40 MB; below this a failure is most likely the disk's
+_SCARCE_MB = 64  # a new cluster takes 40 MB; with less free than this, a failure is most likely due to the disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,8 @@ class Home:
 
     @classmethod
     def at(cls, data_dir: Path) -> "Home":
-        """By its real path, so that every spelling of a directory meets the same locks and server."""
+        """The home at its real path, so that every spelling of a directory leads to the same locks and the same
+        server."""
         return cls(Path(os.path.realpath(data_dir)))
 
     @property
@@ -41,7 +42,8 @@ class Home:
 
 
 def open_private(path: Path, flags: int) -> int:
-    """A descriptor that no child inherits; the file is its directory owner's even if root makes it."""
+    """Opens a file with a descriptor that no child inherits. A file that root creates is given to the directory's
+    owner."""
     descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     if os.geteuid() == 0:
         owner = path.parent.stat()
@@ -63,7 +65,7 @@ def disk_hint(path: Path) -> str:
 
 @contextmanager
 def explained(home: Home) -> Iterator[None]:
-    """Turns what the operating system says about the data directory into what a person can do about it."""
+    """Turns an error of the operating system about the data directory into a message that says what to do."""
     try:
         yield
     except OSError as error:

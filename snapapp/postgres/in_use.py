@@ -1,4 +1,5 @@
-"""Which database is in use. A worker asks on its way to its first job, so nothing heavy is imported here."""
+"""Says which database is in use. A worker needs this before its first job, so nothing slow to import is imported
+here."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +11,8 @@ from snapapp.settings.table import Settings
 
 @contextmanager
 def in_use(settings: Settings, *, create: bool = False, keep: bool = False) -> Iterator[str]:
-    """The URL of the database in use: the one that is set, else the embedded one, for as long as we need it. `keep`
-    starts that again whenever it dies meanwhile."""
+    """The URL of the database in use: the one that is set, or the embedded one, which runs at least until the end of the
+    block. With `keep` the embedded server is started again whenever it dies meanwhile."""
     if settings.database_url:
         yield settings.database_url
         return

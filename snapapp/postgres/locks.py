@@ -1,4 +1,5 @@
-"""Who uses the server, whose turn it is to change that. The kernel keeps the answers and forgets the dead."""
+"""File locks that say which processes use the server, and which one may start or stop it. The kernel releases the locks
+of a process that dies."""
 
 import fcntl
 import os
@@ -15,21 +16,21 @@ _PAUSE = timedelta(milliseconds=20)
 
 
 class GateBusyError(PostgresError):
-    """Another process has been starting or stopping the server for all the time we were ready to wait."""
+    """Another process is still starting or stopping the server, after the longest time that this one waits."""
 
 
 @contextmanager
 def gate(path: Path, *, within: timedelta) -> Iterator[None]:
-    """One process at a time starts, adopts or stops."""
+    """Lets one process at a time start, adopt or stop the server."""
     descriptor = open_private(path, os.O_RDWR)
     try:
-        _pass(descriptor, path, time.monotonic() + within.total_seconds())
+        _lock_gate(descriptor, path, time.monotonic() + within.total_seconds())
         yield
     finally:
         os.close(descriptor)
 
 
-def _pass(descriptor: int, path: Path, deadline: float) -> None:
+def _lock_gate(descriptor: int, path: Path, deadline: float) -> None:
     while not _try_lock(descriptor, fcntl.LOCK_EX):
         if time.monotonic() > deadline:
             raise GateBusyError(
@@ -48,10 +49,10 @@ def _try_lock(descriptor: int, kind: int) -> bool:
 
 
 class Share:
-    """One adopter's hold on the server. Take it, ask it and release it behind the gate."""
+    """The share of one process in the server, as a lock. Create, ask and release it only while holding the gate."""
 
     def __init__(self, path: Path) -> None:
-        # never inherited: a lock that the server or a child also holds would not end with its owner
+        # The descriptor is never inherited: if the server or a child held it too, the lock would outlive this process.
         self._descriptor: int | None = open_private(path, os.O_RDWR)
         if not _try_lock(self._descriptor, fcntl.LOCK_SH):
             self.release()
@@ -61,7 +62,7 @@ class Share:
         return self._descriptor is not None and _try_lock(self._descriptor, fcntl.LOCK_EX)
 
     def release(self) -> None:
-        """Twice is fine."""
+        """Releases the share; a second call does nothing."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)

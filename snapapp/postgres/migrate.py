@@ -1,4 +1,4 @@
-"""Brings a database to the schema that the product needs: the queue's, and then its own."""
+"""Migrates a database to the schema that the product needs: first the queue's migrations, then the product's."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,8 +15,8 @@ from snapapp.postgres.schema import PRODUCT
 
 
 def migrate(url: str, *, if_new: Callable[[Session], object] | None = None) -> None:
-    """Runs what is missing. Two callers at once are fine: the second finds it done. What a database that was empty is
-    to begin with, `if_new` adds in the same transaction."""
+    """Runs the missing migrations. Two callers at once are fine: the second has nothing left to do. In a database that
+    was empty, `if_new` adds the first rows in the same transaction."""
     with _transaction(url) as db:
         is_new = migrations.revision(db, PRODUCT) is None
         for history in (QUEUE, PRODUCT):
@@ -26,7 +26,7 @@ def migrate(url: str, *, if_new: Callable[[Session], object] | None = None) -> N
 
 
 def take_down(url: str) -> None:
-    """All of it, with what it holds."""
+    """Drops the whole schema with all its rows."""
     with _transaction(url) as db:
         for history in (PRODUCT, QUEUE):
             migrations.downgrade(db, history)

@@ -1,4 +1,4 @@
-"""The server's process: found by its pid file, started, waited for, asked to end."""
+"""The server's process: it is found by its pid file, started, and stopped."""
 
 import os
 import re
@@ -17,8 +17,8 @@ from snapapp.postgres.binaries import program
 from snapapp.postgres.home import Home, disk_hint, open_private
 from snapapp.postgres.sockets import PORT, answers, directory, path_in
 
-STARTED_WITHIN = timedelta(minutes=2)  # after a crash it may have 1 GB of WAL to replay
-RETRIED_FOR = timedelta(seconds=10)  # orphans of a killed postmaster notice its death within seconds
+STARTED_WITHIN = timedelta(minutes=2)  # after a crash the server may have 1 GB of WAL to replay
+RETRIED_FOR = timedelta(seconds=10)  # children of a killed postmaster notice its death within seconds
 STOPPED_WITHIN = ((signal.SIGINT, timedelta(seconds=30)), (signal.SIGQUIT, timedelta(seconds=10)))
 
 _FALLS_SILENT_WITHIN = timedelta(seconds=2)  # a dying server closes its socket last
@@ -28,7 +28,7 @@ _OURS = "cluster_name=snapapp"
 _POLL = timedelta(milliseconds=20)
 _BACKOFF = timedelta(milliseconds=250)
 
-# what a start says while something of the last server is still dying
+# Messages of a start that fails because processes of the last server still exist: such a start is tried again.
 _PASSING = re.compile(r"is still in use|lock file .* (already exists|is empty)|Address already in use")
 
 
@@ -49,14 +49,14 @@ class _Launch:
     def is_alive(self) -> bool:
         return bool(_command_line(self.pid))
 
-    def said(self) -> str:
+    def output(self) -> str:
         with self.log.open("rb") as file:
             file.seek(self.log_start)
             return file.read().decode("utf-8", "replace").strip()
 
 
 def find(folder: Path) -> Postmaster | None:
-    """The living server of this cluster, if snapapp started it; any other is an error."""
+    """The running server of this cluster, if snapapp started it; a server that somebody else started is an error."""
     lines = _lines(folder / "postmaster.pid")
     if not lines or not lines[0].isdigit():
         return None
@@ -75,16 +75,16 @@ def find(folder: Path) -> Postmaster | None:
 
 
 def start(home: Home) -> Postmaster:
-    """The server that runs, or a new one; returns when it takes connections. To be called behind the gate."""
+    """Finds the running server or starts one, and returns when it takes connections. Call it while holding the gate."""
     began = time.monotonic()
     launch: _Launch | None = None
     while _passed_since(began) < STARTED_WITHIN:
-        found = find(home.cluster)
-        if found is not None and found.is_ready:
-            return found
-        if found is None and (launch is None or not launch.is_alive()):
+        running = find(home.cluster)
+        if running is not None and running.is_ready:
+            return running
+        if running is None and (launch is None or not launch.is_alive()):
             if launch is not None:
-                _judge(home, launch.said(), may_retry=_passed_since(began) < RETRIED_FOR)
+                _wait_or_raise(home, launch.output(), may_retry=_passed_since(began) < RETRIED_FOR)
             launch = _launch(home)
         time.sleep(_POLL.total_seconds())
     raise PostgresError(
@@ -94,32 +94,34 @@ def start(home: Home) -> Postmaster:
 
 
 def stop(folder: Path) -> None:
-    """Fast, rolling open transactions back; if that takes too long at once: the next start recovers."""
-    found = find(folder)
-    if found is None:
+    """Stops the server fast, which rolls open transactions back; if that takes too long immediately, and then the next
+    start recovers."""
+    server = find(folder)
+    if server is None:
         return
     for request, patience in STOPPED_WITHIN:
         try:
-            os.kill(found.pid, request)
+            os.kill(server.pid, request)
         except ProcessLookupError:
             return
-        if _is_gone_within(found.pid, patience):
+        if _is_gone_within(server.pid, patience):
             return
-    raise PostgresError(f"PostgreSQL in {folder} does not stop: look at pid {found.pid}, then `kill -9 {found.pid}`.")
+    raise PostgresError(f"PostgreSQL in {folder} does not stop: look at pid {server.pid}, then `kill -9 {server.pid}`.")
 
 
-def _judge(home: Home, said: str, *, may_retry: bool) -> None:
-    if may_retry and _PASSING.search(said):
+def _wait_or_raise(home: Home, output: str, *, may_retry: bool) -> None:
+    if may_retry and _PASSING.search(output):
         time.sleep(_BACKOFF.total_seconds())
         return
-    tail = "\n".join(f"  {line}" for line in said.splitlines()[-10:])
+    tail = "\n".join(f"  {line}" for line in output.splitlines()[-10:])
     raise PostgresError(
         f"PostgreSQL does not start in {home.cluster}. It said in {home.log}:\n{tail}{disk_hint(home.root)}"
     )
 
 
 def _launch(home: Home) -> _Launch:
-    """As nobody's child: the shell ends at once, and no adopter is more its parent than another."""
+    """Starts the server through a shell that ends at once, so that the server is not a child of this process: it must
+    outlive it while other processes use it."""
     who = account.choose(home)
     folder = directory(home.cluster, who)
     _must_be_silent(folder)
@@ -139,7 +141,8 @@ def _launch(home: Home) -> _Launch:
 
 
 def _must_be_silent(folder: Path) -> None:
-    """Two containers on one volume do not see each other's pids, but they do see each other's sockets."""
+    """Raises if a server answers on the socket although no process of it was found: two containers on one volume do not
+    see each other's pids, but they see each other's sockets."""
     deadline = time.monotonic() + _FALLS_SILENT_WITHIN.total_seconds()
     while answers(folder):
         if time.monotonic() > deadline:
@@ -151,9 +154,10 @@ def _must_be_silent(folder: Path) -> None:
 
 
 def _drop_stale(lock_file: Path) -> None:
-    """PostgreSQL believes any process with the noted pid: another's after a reboot, a zombie that nobody buries.
+    """Removes a lock file whose pid belongs to no living process, or to a process of another program. PostgreSQL would
+    refuse to start: it only looks whether some process has this pid, after a reboot or as a zombie.
 
-    Its other guard still stands between two servers: shared memory, whose key is the cluster's inode."""
+    Two servers on one cluster are still prevented by shared memory, whose key is the cluster's inode."""
     lines = _lines(lock_file)
     if not lines or not lines[0].isdigit() or processes.answers(int(lines[0])):
         lock_file.unlink(missing_ok=True)
@@ -188,15 +192,16 @@ def _serves(command_line: str, pid: int, folder: Path) -> bool:
     if re.match(r"(.*/)?(postgres|postmaster)( |$)", command_line) is None:
         return False
     try:
-        # a server works in its cluster, wherever that was moved or mounted since
+        # A server's working directory is its cluster, even if that was moved or mounted elsewhere since.
         return Path(f"/proc/{pid}/cwd").samefile(folder)
     except OSError:
-        told = re.search(r" -D (.+) -k ", command_line)
-        return told is None or Path(told.group(1)) == folder
+        option = re.search(r" -D (.+) -k ", command_line)
+        return option is None or Path(option.group(1)) == folder
 
 
 def _command_line(pid: int) -> str:
-    """Empty for the dead, even where nobody has buried them: a zombie has no arguments."""
+    """The command line of a process. Empty for one that has ended, even if it is a zombie: a zombie has no
+    arguments."""
     if sys.platform != "linux":
         return _listed_command_line(pid)
     try:

@@ -1,4 +1,4 @@
-"""The bundled psql, for our database as for a foreign one."""
+"""Runs the bundled psql, on the embedded database or on another one."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from snapapp.postgres.binaries import program
 
 _FOR_PSQL = (signal.SIGINT, signal.SIGHUP)
 
-# its own libtinfo does not look where Debian keeps the common terminals
+# The bundled libtinfo does not look in the folders where Debian keeps the common terminals.
 _TERMINFO = "/etc/terminfo:/lib/terminfo:/usr/lib/terminfo:/usr/share/terminfo"
 
 
@@ -22,17 +22,18 @@ def psql_argv(url: str) -> list[str]:
 
 
 def conninfo(url: str) -> str:
-    """Without the password, which every user of the machine could read in the list of processes."""
+    """The connection string without the password, because every user of the machine can read the arguments of a
+    process."""
     parts = _parts(url)
     parts.pop("password", None)
     return make_conninfo("", **parts)
 
 
 def run_psql(url: str, arguments: Sequence[str] = ()) -> int:
-    """Runs psql in our terminal and returns its exit code.
+    """Runs psql in this terminal and returns its exit code.
 
-    As a child, not by exec: our share in the server is not inherited, so it must outlive psql on our side."""
-    # Ctrl-C is psql's to answer, and when the terminal goes psql does: our share we give back after
+    psql runs as a child instead of by exec, because the share in the embedded server belongs to this process."""
+    # psql handles Ctrl-C and the end of the terminal; this process ends after it, and then gives its share back.
     before = {number: signal.signal(number, lambda _number, _frame: None) for number in _FOR_PSQL}
     try:
         return subprocess.run([*psql_argv(url), *arguments], env=environment(url), check=False).returncode
@@ -42,7 +43,7 @@ def run_psql(url: str, arguments: Sequence[str] = ()) -> int:
 
 
 def environment(url: str) -> dict[str, str]:
-    """Ours, and the password where the URL has one."""
+    """The environment of this process, with the password of the URL if it has one."""
     password = _parts(url).get("password")
     secret = {} if password is None else {"PGPASSWORD": str(password)}
     return {"TERMINFO_DIRS": _TERMINFO} | os.environ | secret

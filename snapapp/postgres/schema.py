@@ -1,4 +1,4 @@
-"""Whether a database has the schema that this code needs: the queue's, and where it is wanted the product's."""
+"""Compares a database with the schema that this code needs: the queue's, and the product's if that is wanted."""
 
 from snapapp.errors import MigrationError
 from snapapp.jobs import schema
@@ -13,7 +13,7 @@ def histories(*, product: bool = True) -> tuple[History, ...]:
 
 
 def wanted(*, product: bool = True) -> dict[str, str]:
-    """The newest revision that the code knows, by the table where a database keeps its own."""
+    """The newest revisions in this code, by the name of the table that holds a database's revision."""
     return {history.version_table: history.head for history in histories(product=product)}
 
 

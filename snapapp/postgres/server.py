@@ -1,4 +1,4 @@
-"""One server for all processes of a data directory: the first starts it, the last one out stops it."""
+"""One server for all processes of a data directory: the first process starts it, the last one that leaves stops it."""
 
 import contextlib
 import logging
@@ -14,7 +14,7 @@ from snapapp.postgres.home import Home, explained
 
 _log = logging.getLogger(__name__)
 
-# longer than the longest start: whoever waits at the gate meets a server, not an error
+# Longer than the longest start, so that a process that waits for another one's start gets a server, not an error.
 _ADMITTED_WITHIN = postmaster.STARTED_WITHIN + timedelta(minutes=1)
 _DISMISSED_WITHIN = timedelta(seconds=30)
 _LOOK_EVERY = timedelta(seconds=2)  # a look reads two small files
@@ -22,13 +22,14 @@ _LONGEST_PAUSE = timedelta(minutes=1)  # between two starts that fail
 
 
 class Server:
-    """Our share in the running server. A process that dies without `stop` gives its share back as well."""
+    """The share of this process in the running server. If the process dies without `stop`, the kernel gives the share
+    back."""
 
     def __init__(self, home: Home, share: locks.Share, url: str) -> None:
         self.url = url
         self._home = home
         self._share: locks.Share | None = share  # written by stop, under the lock
-        self._lock = threading.Lock()  # a second stop returns when the first has stopped, not before
+        self._lock = threading.Lock()  # makes a second stop wait until the first one has ended
         self._keeper: threading.Thread | None = None
         self._leaving = threading.Event()
 
@@ -38,7 +39,7 @@ class Server:
         self._keeper.start()
 
     def revive(self) -> None:
-        """Starts the server again if its process has died, unless we have left or its directory was removed."""
+        """Starts the server again if its process has died, unless this process has left it or its directory was removed."""
         with self._lock:  # a stop waits for a start that is under way
             if self._share is None or postmaster.find(self._home.cluster) or not cluster.stands(self._home):
                 return
@@ -48,7 +49,7 @@ class Server:
                 _log.warning("PostgreSQL had died and serves %s again as pid %d.", self._home.cluster, running.pid)
 
     def stop(self) -> None:
-        """Gives our share back, and stops the server if nobody else has one. Bounded in time."""
+        """Gives the share back, and stops the server if no other process has one. Bounded in time."""
         self._leaving.set()
         with self._lock:
             share, self._share = self._share, None
@@ -99,7 +100,7 @@ def _enter(home: Home, *, create: bool) -> Server:
     except Exception:
         share.release()  # a server that is still recovering goes on, and the next start adopts it
         raise
-    except BaseException:  # Ctrl-C: nobody asked for a server any more
+    except BaseException:  # Ctrl-C: the server is not wanted any more
         _stop_if_last(home, share)
         raise
     _log.info("PostgreSQL serves %s as pid %d.", home.cluster, running.pid)
@@ -108,7 +109,7 @@ def _enter(home: Home, *, create: bool) -> Server:
 
 def _leave(home: Home, share: locks.Share) -> None:
     try:
-        # a server whose directory was removed notices that within a minute and ends by itself
+        # A server whose directory was removed notices it within a minute and ends by itself.
         gone = contextlib.suppress(FileNotFoundError)
         with explained(home), gone, locks.gate(home.gate, within=_DISMISSED_WITHIN):
             _stop_if_last(home, share)
@@ -124,7 +125,7 @@ def _stop_if_last(home: Home, share: locks.Share) -> None:
             postmaster.stop(home.cluster)
             _log.info("PostgreSQL in %s was stopped: nobody used it any more.", home.cluster)
     finally:
-        share.release()  # before the gate opens for the next one
+        share.release()  # before the gate is released, so that the next process counts the shares right
 
 
 def _url(running: postmaster.Postmaster) -> str:

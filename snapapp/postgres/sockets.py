@@ -1,4 +1,5 @@
-"""The directory of the server's Unix socket: the cluster, or a short private one where that is too deep."""
+"""The directory of the server's Unix socket: the cluster, or a private directory with a short path if the cluster's
+path is too long."""
 
 import hashlib
 import os
@@ -13,7 +14,7 @@ from snapapp.postgres.account import Account
 
 PORT = 5432
 _LONGEST = 103  # bytes of a socket's path: 107 on Linux, 103 on macOS
-_PLAIN = re.compile(r"[\w/.+@ -]+")  # PostgreSQL and libpq both read a comma as the start of the next directory
+_PLAIN = re.compile(r"[\w/.+@ -]+")  # no comma: PostgreSQL and libpq take it for the start of another directory
 
 
 def directory(cluster: Path, account: Account) -> Path:
@@ -47,19 +48,20 @@ def _fits(folder: Path) -> bool:
 
 
 def _private(folder: Path, account: Account) -> Path:
-    """Anybody may have made this name before us: whoever owns the directory would own our connections."""
+    """Creates the directory, or checks the one that is there: another user may have created it first, and could then
+    take over the connections."""
     try:
         folder.mkdir(mode=0o700)
         if account.switches:
             os.chown(folder, account.uid, account.gid)
     except FileExistsError:
         pass
-    found = folder.lstat()
-    mode = stat.S_IMODE(found.st_mode)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != account.uid or mode & 0o077:
+    status = folder.lstat()
+    mode = stat.S_IMODE(status.st_mode)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != account.uid or mode & 0o077:
         raise PostgresError(
             f"{folder} must be a directory of uid {account.uid} with mode 0700 to hold PostgreSQL's socket, "
-            f"but has uid {found.st_uid} and mode {mode:04o}: somebody else may have made it. "
+            f"but has uid {status.st_uid} and mode {mode:04o}: somebody else may have made it. "
             f"Look at it and remove it, or set TMPDIR to a directory of your own."
         )
     return folder

@@ -1,2 +1,3 @@
-"""What one running process holds: `monolith` (database, worker, API together), `shutdown` (how it ends), `health`,
-`loop_lag` (how late the event loop is)."""
+"""The parts of one running process: `monolith` (database, worker and web together), `shutdown` (how it ends), `health`
+(the state of its parts), `loop_lag` (how late the event loop is), `box` (the machine), `systemd` (readiness and the
+watchdog) and `compute_node` (a node of a cluster)."""

@@ -1,5 +1,5 @@
-"""The machine that this process stands on, as the kernel tells it: no question to a database, so it can be told while
-that is away."""
+"""The machine that this process runs on, as the kernel describes it. The database is not asked, so the answer comes
+even while the database is away."""
 
 import os
 import shutil
@@ -16,32 +16,32 @@ from snapapp.storage import room_of
 
 _MB = 2**20
 _PROCESSES = 20
-_ANSWERS_IN = 1.0  # seconds for all disks: one behind a network may hang for ever
+_ANSWERS_IN = 1.0  # seconds for all disks together, because a disk behind a network may hang for ever
 
-_Usage = tuple[Path, int, int, int]  # the folder that is there, its device, bytes in all and free
-_asked: dict[Path, Future[_Usage]] = {}  # a thread each; one that hangs stays the only one for its folder
+_Usage = tuple[Path, int, int, int]  # an existing folder, its device, its bytes in all and free
+_questions: dict[Path, Future[_Usage]] = {}  # each is answered by a thread; while one hangs, no other is asked
 _turn = Lock()
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
     total_mb: int
-    free_mb: int  # the least that the machine and our control groups leave
+    free_mb: int  # the least of what the machine and this process's control groups leave
     swapped_mb: int
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
     folder: str
-    what: str  # that is kept there
-    total_mb: int | None  # None: it did not answer
+    what: str  # what is kept there
+    total_mb: int | None  # None: the disk did not answer
     free_mb: int | None
-    floor_mb: int | None  # under it new heavy work is refused
+    floor_mb: int | None  # with less free than this, new heavy work is refused
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """This one, or one that it started."""
+    """This process, or one that it started."""
 
     pid: int
     name: str
@@ -54,13 +54,13 @@ class Box:
     host: str
     cores: int
     load: tuple[float, float, float] | None  # over 1, 5 and 15 minutes
-    memory: Memory | None  # None: it cannot be told here (not Linux)
+    memory: Memory | None  # None: not known on this system (not Linux)
     disks: list[Disk]
     processes: list[Process]
 
 
 def look(settings: Settings) -> Box:
-    """It may take a second, where a disk hangs."""
+    """Describes the machine. If a disk hangs, this takes a second."""
     return Box(os.uname().nodename, os.cpu_count() or 1, _load(), _memory(), list(_disks(settings)), list(_processes()))
 
 
@@ -77,20 +77,20 @@ def _memory() -> Memory | None:
 
 
 def _disks(settings: Settings) -> Iterator[Disk]:
-    """Each once, however many of our folders lie on it."""
+    """The disks of snapapp's folders, each once even if several folders are on it."""
     room = room_of(settings)
     ours = (
         (room.folder.absolute(), "files", room.floor_mb),
         (settings.data_dir.absolute(), "data", room.floor_mb),
         (Path(tempfile.gettempdir()), "scratch", None),
     )
-    asked = [(*each, _ask(each[0])) for each in ours]
-    wait([its for *_, its in asked], timeout=_ANSWERS_IN)
+    questions = [(*each, _ask(each[0])) for each in ours]
+    wait([its for *_, its in questions], timeout=_ANSWERS_IN)
     seen = set()
-    for folder, what, floor, its in asked:
+    for folder, what, floor, its in questions:
         if not its.done():
             yield Disk(str(folder), what, None, None, floor)
-        elif its.exception() is None:  # else a folder that we may not enter
+        elif its.exception() is None:  # an error means that this process may not enter the folder
             there, device, total, free = its.result()
             if device not in seen:
                 seen.add(device)
@@ -99,10 +99,10 @@ def _disks(settings: Settings) -> Iterator[Disk]:
 
 def _ask(folder: Path) -> Future[_Usage]:
     with _turn:
-        if folder not in _asked or _asked[folder].done():
-            its = _asked[folder] = Future()
+        if folder not in _questions or _questions[folder].done():
+            its = _questions[folder] = Future()
             Thread(target=_answer, args=(folder, its), name=f"disk of {folder}", daemon=True).start()
-        return _asked[folder]
+        return _questions[folder]
 
 
 def _answer(folder: Path, its: Future[_Usage]) -> None:
@@ -110,7 +110,7 @@ def _answer(folder: Path, its: Future[_Usage]) -> None:
         there = next(each for each in (folder, *folder.parents) if each.exists())
         usage = shutil.disk_usage(there)
         its.set_result((there, there.stat().st_dev, usage.total, usage.free))
-    except Exception as error:  # noqa: BLE001 - a thread's outermost edge: this folder is asked again only if it ends
+    except Exception as error:  # noqa: BLE001 - a thread's outermost edge; without a result the folder stays blocked
         its.set_exception(error)
 
 
@@ -122,7 +122,7 @@ def _processes() -> Iterator[Process]:
 
 
 def _below(pid: int) -> Iterator[int]:
-    """What it started, and what those started."""
+    """All processes below this one: its children, and theirs."""
     for child in processes.children(pid):
         yield child
         yield from _below(child)

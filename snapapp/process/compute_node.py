@@ -1,12 +1,12 @@
-"""What a node of a cluster loads, also one that is started by hand (`--preload snapapp.process.compute_node`). It reads
-the settings of its own machine, for the children that it starts."""
+"""The module that every node of a cluster loads, even a node started by hand (`--preload
+snapapp.process.compute_node`). The node reads the settings of its own machine, for the children that it starts."""
 
 from distributed import Worker
 
 from snapapp.jobs.compute import node
 from snapapp.settings.loading import from_environment
 
-_NO_DATABASE = "postgresql:///"  # which a node does not have
+_NO_DATABASE = "postgresql:///"  # never connected to: a node has no database
 
 
 def dask_setup(worker: Worker) -> None:

@@ -1,4 +1,4 @@
-"""The state of each part of the process. An answer never waits for a part that is broken."""
+"""The state of each part of the process. The answer never waits for a broken part."""
 
 import asyncio
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,7 +19,7 @@ _FRESH_FOR = 0.5  # seconds; many requests at once cost one query
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`name` is UP or not, and the facts say why."""
+    """One part: whether it is up, with facts that say why."""
 
     name: str
     is_up: bool
@@ -27,13 +27,14 @@ class Part:
 
 
 class Health:
-    """One a process. Its question to the database runs in a thread, so that a silent one keeps nobody waiting."""
+    """The health of this process. It asks the database on a thread, so that a database without answer delays nobody."""
 
     def __init__(self, monolith: Monolith) -> None:
         self._monolith = monolith
         self._line = Line(self._connect)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="health")
-        self._question: Future[timedelta | str] | None = None  # these two are written on the event loop's thread
+        # The event loop's thread writes these two.
+        self._question: Future[timedelta | str] | None = None
         self._asked_at = 0.0
 
     async def parts(self) -> list[Part]:
@@ -43,10 +44,10 @@ class Health:
         if self._monolith.waits_for:
             return Part("database", is_up=False, facts={"error": self._monolith.waits_for})
         done, _ = await asyncio.wait([asyncio.wrap_future(self._ask())], timeout=_ANSWER_WITHIN)
-        told = done.pop().result() if done else f"no answer within {_ANSWER_WITHIN:g} s"
-        if isinstance(told, str):
-            return Part("database", is_up=False, facts={"error": told})
-        return Part("database", is_up=True, facts={"answeredInMs": round(told / timedelta(milliseconds=1), 1)})
+        answer = done.pop().result() if done else f"no answer within {_ANSWER_WITHIN:g} s"
+        if isinstance(answer, str):
+            return Part("database", is_up=False, facts={"error": answer})
+        return Part("database", is_up=True, facts={"answeredInMs": round(answer / timedelta(milliseconds=1), 1)})
 
     def _worker(self) -> list[Part]:
         worker = self._monolith.worker
@@ -66,12 +67,12 @@ class Health:
         room = room_of(self._monolith.settings)
         try:
             free = room.free_mb()
-        except OSError as error:  # a folder that we may not enter
+        except OSError as error:  # this process may not enter the folder
             return Part("disk", is_up=False, facts={"error": str(error)})
         return Part("disk", is_up=free >= room.floor_mb, facts={"freeMb": free, "floorMb": room.floor_mb})
 
     def is_worth_a_restart(self) -> str | None:
-        """Why only a new process would help; None while this one can mend itself."""
+        """Why only a new process would help; None: this one can recover by itself."""
         worker = self._monolith.worker
         if worker is None or self._monolith.is_leaving:
             return None
@@ -90,8 +91,8 @@ class Health:
         return self._question
 
     def _look(self) -> timedelta | str:
-        """How long the database took, or what is wrong with it. What a new connection costs, or a busy process of
-        ours, is no slowness of the database's."""
+        """How long the database took to answer, or what is wrong with it. The time is measured here, so that neither
+        connecting nor a busy event loop counts as slowness of the database."""
         try:
             with self._line.connection() as db:
                 began = monotonic()

@@ -1,4 +1,5 @@
-"""How late the event loop is: every request waits as long. Where it is too late, the worker in this process pauses."""
+"""Measures how late the event loop is, because every request waits as long. If the loop is too late, the worker in this
+process pauses."""
 
 import asyncio
 from collections import deque
@@ -10,18 +11,18 @@ from snapapp.jobs.worker.capacity.web_priority import WebPriority
 _EVERY = 0.1  # seconds; a look takes 10 µs
 _REMEMBERED = int(60 / _EVERY)  # looks
 MARK = 0.02  # seconds of lag that a person's request should not have to bear
-_LONGEST_PRESS = 0.25  # seconds
+_LONGEST_PRESS = 0.25  # seconds that the worker pauses at most
 
 
 class Lateness(NamedTuple):
-    """In seconds, over the last minute."""
+    """How late the event loop was over the last minute, in seconds."""
 
     p99: float
     longest: float
 
 
 class Lag:
-    """Lives on the event loop's thread, from `with` to its end. `note` may be called by a test, without any loop."""
+    """Watches the event loop within a `with` block, on the loop's thread. A test can call `note` without a loop."""
 
     def __init__(self, web_priority: WebPriority) -> None:
         self._web_priority = web_priority
@@ -39,8 +40,8 @@ class Lag:
             self._next.cancel()
 
     def note(self, late: float) -> float:
-        """What one look saw. Returns the seconds that the worker is asked to pause: as long as the loop was kept
-        waiting, so that a machine that is slow for other reasons loses a share of its jobs and no more."""
+        """Notes the lateness of one look. Returns the seconds that the worker is asked to pause: as long as the loop
+        was late, so that on a machine that is slow for other reasons the worker still does a share of its jobs."""
         self._seen.append(max(0.0, late))
         self._web_priority.ease()
         if late <= MARK:
@@ -55,7 +56,7 @@ class Lag:
         return Lateness(seen[int(0.99 * (len(seen) - 1))], seen[-1])
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._due = monotonic() + _EVERY  # not the loop's own time, which stands still while it is kept waiting
+        self._due = monotonic() + _EVERY  # not the loop's own time, which does not advance while the loop is blocked
         self._next = loop.call_later(_EVERY, self._look, loop)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -1,5 +1,5 @@
-"""What the process holds besides its routes: the database, the web's connections, and the worker. It stays up while
-the database is away, says what it waits for, and goes on by itself."""
+"""The parts of `snapapp serve` besides its routes: the database, the web's connections, and the worker. While the
+database is away the process stays up, says what it waits for, and goes on when the database is back."""
 
 import logging
 import threading
@@ -27,14 +27,14 @@ from snapapp.signing import MediaLinks, NoSecret, secret_kept_in
 _log = logging.getLogger(__name__)
 
 _OPEN_WITHIN = 30.0  # seconds that a start waits for a database that answers; a migration may take longer
-_SAY_AGAIN = 20  # failures: about once a minute
+_SAY_AGAIN = 20  # failures between two log lines: about a minute
 
 Away = (psycopg.OperationalError, sqlalchemy.exc.OperationalError)
 
 
 class Monolith:
-    """start() and stop(); the second of each finds it done. `web`, `url` and `links` are there after start, `worker` as
-    soon as the database is."""
+    """The process's parts. A second start() or stop() does nothing. `web`, `url` and `links` exist after start, `worker`
+    as soon as the database answers."""
 
     url: str
     web: Engine
@@ -45,20 +45,22 @@ class Monolith:
         self.events = logs.events_to_log(settings)
         self.web_priority = WebPriority()
         self.storage = storage.from_settings(settings)
-        self.worker: Worker | None = None  # these two are written by the opening thread
+        # The opening thread writes these two.
+        self.worker: Worker | None = None
         self.waits_for: str | None = "the database was not asked yet"
         self.is_leaving = False
-        self.hurried_by: int | None = None  # the second signal, which cut the drain short
+        self.hurried_by: int | None = None  # the second signal, if one cut the drain short
         self._is_started = False
         self._failure: SnapError | None = None
         self._has_looked = threading.Event()  # the database answered, or the first attempt failed
         self._leaving = threading.Event()
         self._opening = threading.Thread(target=self._open, name="opening", daemon=True)
         self._to_close = ExitStack()
-        self._turn = threading.Lock()  # one stop at a time; the second finds it done
+        self._turn = threading.Lock()  # one stop at a time
 
     def start(self) -> None:
-        """The embedded server starts here. A server elsewhere may be away; what it refuses is an error all the same."""
+        """Starts the parts, and the embedded server if that is in use. Another server may be away; but if it answers
+        and refuses, that is an error."""
         if self._is_started:
             return
         self._is_started = True
@@ -74,13 +76,14 @@ class Monolith:
             raise
         self._opening.start()
         self._has_looked.wait(_OPEN_WITHIN)
-        self._has_looked.set()  # what fails from now on is tried again
+        self._has_looked.set()  # from now on a failure is tried again instead of raised
         if self._failure:
             self.stop()
             raise self._failure
 
     def leave(self, reason: str = "stopped", *, hurry: bool = False) -> None:
-        """Claim no more, let running jobs finish within the grace, hand back the rest. Requests are still served."""
+        """Stops the worker: it claims no more, lets running jobs finish within the grace, and hands back the rest.
+        Requests are still served."""
         is_news, self.is_leaving = not self._leaving.is_set(), True
         self._leaving.set()
         if self.worker and hurry:
@@ -109,20 +112,20 @@ class Monolith:
                 self.waits_for = None
                 return
             except Away as error:
-                self._wait_for_it(str(error), failures)
+                self._note_failure(str(error), failures)
             except SnapError as error:
                 if self._has_looked.is_set():
-                    self._wait_for_it(str(error), failures)
-                else:  # for whoever starts us, and who may have stopped waiting just now: so go on
+                    self._note_failure(str(error), failures)
+                else:  # `start` raises it; but `start` may have stopped waiting just now, so the loop goes on
                     self._failure, self.waits_for = error, str(error)
             except Exception as error:  # noqa: BLE001 - a thread's outermost edge
                 _log.exception("The database cannot be prepared.")
-                self._wait_for_it(f"{type(error).__name__}: {error}", failures)
+                self._note_failure(f"{type(error).__name__}: {error}", failures)
             finally:
                 self._has_looked.set()
             failures += 1
             self._leaving.wait(pause_after(failures))
-        self._has_looked.set()  # whoever starts us while we are told to leave must not wait for a look
+        self._has_looked.set()  # a `start` that is waiting while the process leaves must not wait for a look
 
     def _begin(self) -> None:
         database.check_budget(self.url, database.connections_needed(self.settings))
@@ -138,7 +141,7 @@ class Monolith:
             worker.start()
             self.worker = worker
 
-    def _wait_for_it(self, why: str, failures: int) -> None:
+    def _note_failure(self, why: str, failures: int) -> None:
         self.waits_for = " ".join(why.split())
         if failures % _SAY_AGAIN == 0:
             _log.warning("Not ready yet, trying again until it works: %s", self.waits_for)
@@ -150,7 +153,7 @@ def _links(settings: Settings) -> MediaLinks:
 
 
 def bring_up_to_date(url: str, settings: Settings) -> None:
-    """In prod a deploy migrates, at a moment of its choosing."""
+    """Migrates the database in dev. In prod it only checks the schema: there the deploy migrates, when it wants to."""
     if settings.env is Environment.DEV:
         migrate.migrate(url, if_new=first_minute.order if settings.demo else None)
     else:

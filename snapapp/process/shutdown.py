@@ -1,5 +1,5 @@
-"""SIGTERM and Ctrl-C under uvicorn, whoever started it. By itself uvicorn ends the lifespan only after the last
-response: with one stream open the worker would go on claiming. So the signals are noted here first, and passed on."""
+"""Handles SIGTERM and Ctrl-C under uvicorn. By itself, uvicorn ends the lifespan only after the last response, so with
+one open stream the worker would go on claiming. Therefore the signals are handled here first, and then passed on."""
 
 import asyncio
 import signal
@@ -12,18 +12,20 @@ from typing import Self
 from snapapp.process.monolith import Monolith
 
 _LINGER = 0.15  # seconds in which requests that are on their way are still accepted
-_IMPATIENT_AFTER = 1.0  # seconds; sooner, a second signal is the first one, sent by terminal and supervisor
-_NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # SIGHUP: its terminal was closed
+_IMPATIENT_AFTER = 1.0  # seconds; a second signal before that is the first one again, sent by terminal and supervisor
+_NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # SIGHUP: the terminal was closed
 
 
 class Departure:
-    """The first signal: streams end and the drain begins, at once. The second, or the end of the grace: now."""
+    """The end of the process. At the first signal streams end and the worker drains. At the second signal, or at the
+    end of the grace, everything ends at once."""
 
     def __init__(self, monolith: Monolith) -> None:
         self._monolith = monolith
         self._loop = asyncio.get_running_loop()
         self._before: dict[int, signal.Handlers | int | object] = {}
-        self._first: int | None = None  # all of these are written on the loop's thread only
+        # The loop's thread alone writes these.
+        self._first: int | None = None
         self._first_at = 0.0
         self._is_serving = False
         self._is_hurried = False
@@ -32,7 +34,7 @@ class Departure:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in _NUMBERS:
-                if signal.getsignal(number) is not signal.SIG_IGN:  # set by nohup
+                if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores a signal like this
                     self._before[number] = signal.signal(number, self._note)
         return self
 
@@ -47,7 +49,7 @@ class Departure:
         return "stopped" if self._first is None else signal.Signals(self._first).name
 
     def serving(self, noted: Sequence[int]) -> None:
-        """A signal that came during the start, to us or before us, is passed on only now."""
+        """Says that requests are served now. A signal that came during the start is handled or passed on only now."""
         self._is_serving = True
         if self._first is not None:
             self._pass_on_soon(self._first)
@@ -79,11 +81,11 @@ class Departure:
     def _end(self) -> None:
         self._monolith.leave(self.reason, hurry=True)
         self._monolith.stop(self.reason)
-        with suppress(RuntimeError):  # the loop has ended meanwhile, and everything with it
+        with suppress(RuntimeError):  # the loop has ended meanwhile
             self._loop.call_soon_threadsafe(self._force)
 
     def _force(self) -> None:
-        """uvicorn stops waiting for open responses at the second SIGINT."""
+        """Sends uvicorn SIGINT twice: at the second one it stops waiting for open responses."""
         self._pass_on(signal.SIGINT)
         self._pass_on(signal.SIGINT)
 

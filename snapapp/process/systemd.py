@@ -1,9 +1,9 @@
-"""What systemd is told, where it asks (Type=notify): that requests are served, that the event loop still turns, that
-the end has begun. A loop that hangs answers nobody, and no part of this process would notice: so it is started anew.
+"""Notices to systemd (Type=notify): that requests are served, that the event loop runs, that the end has begun. If the
+event loop hangs, no part of this process could notice it, so systemd's watchdog restarts the process.
 
-And what it keeps for us, where it may (FileDescriptorStoreMax): the socket that we listen on. Between the end of this
-process and the start of the next one nobody is refused: who comes meanwhile waits in the kernel. A stop is a stop, it
-keeps nothing."""
+systemd can also keep the listening socket (FileDescriptorStoreMax) from the end of this process to the start of the
+next one. Then no client is refused at a restart: new connections wait in the kernel. At a stop, systemd closes the
+socket."""
 
 import asyncio
 import os
@@ -13,21 +13,21 @@ from contextlib import suppress
 from typing import Self
 
 _KEPT = "http"  # the socket's name
-_FIRST = 3  # the number of the first descriptor that is handed over
+_FIRST = 3  # the number of the first descriptor that systemd hands over
 
 
 class SocketStore:
-    """systemd's, for the socket that we listen on."""
+    """systemd's store for the listening socket."""
 
     def __init__(self, environ: MutableMapping[str, str] = os.environ) -> None:
         self._address = environ.get("NOTIFY_SOCKET", "")
         handed_over = [environ.get(name) for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")]
         self._number = _FIRST if handed_over == [str(os.getpid()), "1", _KEPT] else None
-        for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):  # not for our children
+        for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):  # children must not see them
             environ.pop(name, None)
 
     def take(self, place: tuple[str, int]) -> socket.socket | None:
-        """What the process before us listened on, if it is the place where we are to listen, too."""
+        """The socket of the previous process, if it listens on the place that is wanted now; None: there is none."""
         if self._number is None:
             return None
         kept = socket.socket(fileno=self._number)
@@ -44,12 +44,12 @@ class SocketStore:
 
 
 class Notices:
-    """Lives on the event loop's thread. Elsewhere than under systemd it does nothing."""
+    """Sends the notices, on the event loop's thread. Without systemd it does nothing."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
-        # systemd's protocol, not settings of ours
+        # variables of systemd's protocol, not settings of snapapp
         self._address = environ.get("NOTIFY_SOCKET", "")
-        self._within = int(environ.get("WATCHDOG_USEC") or 0) / 1_000_000  # seconds, in which it wants a beat
+        self._within = int(environ.get("WATCHDOG_USEC") or 0) / 1_000_000  # seconds in which systemd wants a beat
         self._next: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> Self:
@@ -76,7 +76,7 @@ def _send(address: str, words: str, descriptors: Sequence[int] = ()) -> None:
     if not address:
         return
     place = f"\0{address[1:]}" if address.startswith("@") else address
-    # a full buffer is a systemd that is busy; the next beat comes
+    # An error such as a full buffer is ignored: systemd is busy, and the next beat follows.
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as line:
         line.connect(place)
         socket.send_fds(line, [words.encode()], list(descriptors))

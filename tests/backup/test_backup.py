@@ -358,7 +358,7 @@ def test_a_drill_finds_an_object_that_is_not_what_it_was(
 def test_a_backup_that_tells_of_other_rows_fails_its_comparison(filled: str, media: Local, place: Place) -> None:
     told = replace(made(filled, media, place).manifest, tables={**rows(filled), "public.snap": 7})
     with pytest.raises(Damaged, match=r"public\.snap 0 instead of 7"):
-        restoring.compared(filled, told)
+        restoring.compare_rows(filled, told)
 
 
 def test_without_a_backup_there_is_nothing_to_restore(
