@@ -1,9 +1,10 @@
-"""`snapapp bench`: how fast the queue is on this box, each number with the limit that was measured beside it.
+"""`snapapp bench`: measures how fast the queue is on this machine. Beside each number it shows the limit, measured at
+the same time.
 
-`cli` is what the command calls. The scenarios are `enqueue`, `drain` (memory and peers too), `pickup`, `start`, `idle`
-and `claims`; they run on a `ground`, with `players` (real processes, each in one of the `roles`), as much as a `plan`
-says, and end up in a `report`.
-"""
+`cli` is what the command calls. The scenarios are `enqueue`, `drain` (also memory, and other queues), `slots`,
+`pickup`, `start`, `idle`, `claims`, `neighbours`, `steady` and `web`. They run on a `ground` (a server with databases
+for each run), with `players` (real processes, each in one of the `roles`), in the sizes of a `plan`, and make a
+`report`."""
 
 from snapapp.bench.cli import add_arguments, command, run
 from snapapp.bench.plan import Plan

@@ -1,4 +1,4 @@
-"""What a claim of 100 costs on a deep queue, claim by claim in turns with one on a shallow queue beside it."""
+"""Measures what a claim of 100 jobs costs on a deep queue, in turns with a claim on a shallow queue."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -30,7 +30,7 @@ from snapapp.jobs.worker.claimer import Claimer
 
 _BATCH = 100
 _WARM_UPS = 5  # psycopg prepares a statement at its fourth use
-_LAST = 40  # claims of a drain that are looked at
+_LAST = 40  # how many of the last claims of a drain are measured
 _BY = Claimant("bench", timedelta(minutes=1))
 _WANTED = [Wanted(KIND, executor=0, at_most=_BATCH, at_once=_BATCH)]
 
@@ -100,7 +100,10 @@ def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
     lines = []
     for case in cases(plan):
         step(f"claim: {case.what}")
-        with ground.database() as deep, ground.database() as shallow:  # both fresh: claims undone leave dead rows
+        with (
+            ground.database() as deep,
+            ground.database() as shallow,
+        ):  # new ones, because claims that are undone leave dead rows
             _fill(ground, deep, case.fill, is_analysed=case.is_analysed)
             _fill(ground, shallow, partial(fill, count=plan.shallow))
             lines.append(_compare(case, plan, deep, shallow))
@@ -136,7 +139,7 @@ def _compare(case: Case, plan: Plan, deep: str, shallow: str) -> Measurement:
 
 
 def _claim_and_undo(db: psycopg.Connection[Row], has_rules: bool = False) -> float:
-    """Rolled back, so that the next one finds the same queue."""
+    """Claims, and rolls back, so that the next claim finds the same queue."""
     with db.transaction(force_rollback=True):
         began = perf_counter()
         jobs = claim_rows.claim(db, _BY, _WANTED, Look(has_rules=has_rules)).jobs
@@ -150,7 +153,7 @@ def _claim_and_undo(db: psycopg.Connection[Row], has_rules: bool = False) -> flo
 
 
 class Table:
-    """An executor that runs nothing: what the claimer puts on it is taken off and completed by hand."""
+    """An executor that runs nothing: the bench takes the jobs that the claimer puts here, and completes them."""
 
     slots = _BATCH
     prefetches = False
@@ -182,7 +185,7 @@ class Table:
 
 
 class Tables:
-    """The only one."""
+    """The executors of the claimer: only the one above."""
 
     executor_of: ClassVar = {KIND: "thread"}
 
@@ -192,12 +195,12 @@ class Tables:
     def interrupt(self, job: Job, reason: JobsError) -> None:  # noqa: ARG002 - nothing runs here
         return
 
-    def hand_back(self, name: str) -> None:  # noqa: ARG002 - likewise
+    def hand_back(self, name: str) -> None:  # noqa: ARG002 - nothing runs here
         return
 
 
 class Drain:
-    """The claimer itself, bookmark and all, one tick at a time."""
+    """Drains a queue with the real claimer and its bookmarks, one tick at a time."""
 
     def __init__(self, url: str) -> None:
         self._db = _connect(url)
@@ -209,7 +212,7 @@ class Drain:
         self._claimer = Claimer(parts, Tables(self._table), admission, on_claimed=lambda _: None)
 
     def claim(self) -> float | None:
-        """One batch, claimed and completed. Returns what the claim took in ms, None at the end."""
+        """Claims and completes one batch. Returns the milliseconds of the claim; None: the queue is empty."""
         began = perf_counter()
         self._claimer.tick()
         took = perf_counter() - began
@@ -225,7 +228,8 @@ class Drain:
 
 
 def _measure_pinned(ground: Ground, plan: Plan, step: Step) -> Measurement:
-    """Two databases, because a snapshot holds back the vacuum of its own only; batch by batch in turns."""
+    """Drains two databases batch by batch in turns. An idle transaction holds back vacuum in one of them; a snapshot
+    does not hold it back in the other database."""
     runs = []
     for run in range(plan.runs):
         step(f"claim: {plan.pinned:,} drained beside an idle transaction, run {run + 1}")
@@ -261,7 +265,8 @@ def _drain_in_turns(*urls: str) -> list[list[float]]:
 
 
 def _means(run: Sequence[Sequence[float]]) -> list[float]:
-    """With the walks over all lanes, of which the claimer allows itself so many that they take a tenth of the time."""
+    """The means of the last tenth. They include the walks over all lanes, to which the claimer gives a tenth of its
+    time."""
     tenth = max(1, len(run[0]) // 10)
     return [sum(times[-tenth:]) / tenth for times in run]
 
@@ -275,7 +280,7 @@ def pinning(url: str) -> Iterator[None]:
 
 
 def _connect(url: str) -> psycopg.Connection[Row]:
-    # the claim is measured, not the disk
+    # without waiting for the disk, because the claim is measured, not the disk
     return connect_as_worker(url, name="snapapp bench", options="-c synchronous_commit=off")
 
 

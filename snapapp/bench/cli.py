@@ -32,7 +32,7 @@ _MEASURES: dict[str, Measure] = {
     "versus": drain.measure_peers,
     "steady": steady.measure,
 }
-NOTHING_FURTHER: Mapping[str, Measure] = MappingProxyType({})  # what the application has to measure, by scenario
+NOTHING_FURTHER: Mapping[str, Measure] = MappingProxyType({})  # the application's own scenarios: none
 _FAILURES = (PlayerFailed, psycopg.Error, TimeoutError, RuntimeError)
 
 
@@ -52,7 +52,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def plan_of(arguments: argparse.Namespace) -> Plan:
-    """Raises ValueError where the arguments make no sense."""
+    """The plan for these arguments; ValueError: they make no sense."""
     asked = {
         "runs": arguments.runs,
         "jobs": arguments.jobs or (20_000 if arguments.quick else 100_000),
@@ -65,7 +65,8 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
 def command(
     arguments: argparse.Namespace, server_url: str, migrate: Migrate, further: Mapping[str, Measure] = NOTHING_FURTHER
 ) -> int:
-    """0: everything was measured, whatever came out. Databases are made on the server and dropped again."""
+    """Runs the bench. Exit code 0: everything was measured, whatever the numbers are. It creates databases on the
+    server, and drops them at the end."""
     errors = Console(stderr=True)
     try:
         plan = plan_of(arguments)
@@ -98,7 +99,7 @@ def run(
     console: Console | None = None,
     further: Mapping[str, Measure] = NOTHING_FURTHER,
 ) -> Report:
-    """What cannot be measured is reported, and the rest is measured all the same."""
+    """Measures the scenarios. A scenario that fails is reported, and the others are measured nevertheless."""
     measures = {**_MEASURES, **further}
     chosen = [name for name in _chosen(plan) if name in measures]
     with Ground(url, migrate) as ground:
@@ -127,7 +128,7 @@ def _progress(console: Console | None) -> Progress:
 
 
 def _output() -> Console:
-    """A table in a file or a pipe has no reason to be narrow."""
+    """The console for the table; in a file or a pipe the table may be wide."""
     output = Console()
     return output if output.is_terminal else Console(width=150)
 

@@ -1,4 +1,5 @@
-"""How many jobs a second: the worker, the limit and the peers empty the same queue, each in its own processes."""
+"""Measures how many jobs a second are done: the worker, a bare loop (the limit) and other queues (the peers) each empty
+the same queue, in processes of their own."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -14,12 +15,13 @@ from snapapp.bench.players import Player
 from snapapp.bench.report import Measurement, Target
 
 _DRAINED_WITHIN = 900.0
-_ROOT = Path(__file__).parents[2]  # of the source tree, which alone has the peers' side of it
+_ROOT = Path(__file__).parents[2]  # the source tree; only there are the adapters for the peers
 
-# How long it took by the database's own clock: until the last job was written down as finished.
+# How many jobs have finished, and when the last one did, by the database's clock.
 _OUR_END = "SELECT count(*), max(finished_at) FROM snap_processing_job WHERE kind = %(kind)s AND status = 'COMPLETED'"
 
-# The rates of the first fifth and of what follows it, up to four fifths: at the end the last batches are small.
+# The rates of the first fifth of the jobs, and of the next three fifths. The last fifth is left out, because the last
+# batches are small.
 _EARLY = """
     SELECT count(*) FILTER (WHERE place <= 0.2)
                / extract(epoch FROM max(finished_at) FILTER (WHERE place <= 0.2) - %(began)s),
@@ -33,15 +35,15 @@ _EARLY = """
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """Who drains. `end` counts what it finished and says when the last one was."""
+    """One that drains the queue. The query `end` counts the jobs that it finished, and says when the last one was."""
 
     title: str
     role: str
-    told: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)  # sent to its processes
     end: str = _OUR_END
     kind: str = KIND
     is_peer: bool = False
-    ends_by_itself: bool = True  # the product's worker does not: it waits for more
+    ends_by_itself: bool = True  # False for snapapp's worker, which waits for more jobs
 
 
 def worker(batch: int) -> Contestant:
@@ -74,7 +76,7 @@ PEERS = {
 class Drained:
     jobs: int
     took: timedelta
-    early: float | None  # jobs/s in the first fifth as a share of the rate after it; ours only
+    early: float | None  # jobs/s in the first fifth, as a share of the rate after it; None for a peer
     client_cpu: float  # seconds, all processes together
     server_cpu: float | None
     memory_before: dict[str, float]  # of one process
@@ -94,11 +96,13 @@ class Drained:
 
 
 def drain(ground: Ground, who: Contestant, jobs: int, processes: int) -> Drained:
-    """One run. Everybody is connected and warm before the clock starts."""
+    """One run. All processes are connected and warmed up before the clock starts."""
     with ground.database(migrated=not who.is_peer) as url, ExitStack() as stack:
         _prepare(url, who, jobs)
         ground.settle(url)
-        players = [stack.enter_context(Player(who.role, url=url, task="drain", **who.told)) for _ in range(processes)]
+        players = [
+            stack.enter_context(Player(who.role, url=url, task="drain", **who.options)) for _ in range(processes)
+        ]
         before = [player.hear() for player in players]
         ground.checkpoint()  # what the warm-up wrote
         cpu_before = ground.cpu()
@@ -130,7 +134,7 @@ def drain(ground: Ground, who: Contestant, jobs: int, processes: int) -> Drained
 
 def _prepare(url: str, who: Contestant, jobs: int) -> None:
     if who.is_peer:
-        with Player(who.role, url=url, task="prepare", jobs=jobs, **who.told) as player:
+        with Player(who.role, url=url, task="prepare", jobs=jobs, **who.options) as player:
             player.hear()
         return
     with connect(url) as db:
@@ -152,7 +156,7 @@ def _early(db: Any, kind: str, began: datetime) -> float | None:
 
 
 def _wait_for_the_last(db: Any, kind: str) -> None:
-    """Looks at the newest row, which costs nothing, and at all of them only when that one is done."""
+    """Waits for the end. It looks at the newest row, which costs little, and at all rows only when that one is done."""
     newest = db.execute("SELECT max(id) FROM snap_processing_job WHERE kind = %s", [kind]).fetchone()[0]
 
     def is_drained() -> bool:
@@ -169,7 +173,7 @@ def _wait_for_the_last(db: Any, kind: str) -> None:
 
 
 def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
-    """Against the limit: bare loops that send the very same statements."""
+    """Compares the worker with the limit: bare loops that send exactly the same statements."""
     lines = []
     for processes in plan.processes:
         for batch in plan.batches:
@@ -182,7 +186,7 @@ def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
 
 
 def _line_of_the_first(name: str, pair: tuple[list[Drained], list[Drained]]) -> Measurement:
-    """A fresh worker has yet to learn how quick its jobs are; it should not show."""
+    """The rate of the first fifth: a new worker has yet to learn how quick its jobs are, which should not slow it."""
     return Measurement(
         name=f"{name}.early",
         what="  rate of the first fifth, beside that of what follows",
@@ -214,7 +218,7 @@ def measure_memory(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
 
 
 def measure_peers(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
-    """Against other queues in Python, on the same server, in turns."""
+    """Compares the worker with other queues in Python, on the same server, in turns."""
     lines = []
     for name in plan.versus:
         peer = PEERS[name]
@@ -229,7 +233,7 @@ def measure_peers(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
 
 
 def missing_peers(plan: Plan) -> list[str]:
-    """What keeps the chosen peers from being measured, a sentence each."""
+    """A sentence for each chosen peer that cannot be measured, with the reason."""
     sentences = []
     for name in plan.versus:
         adapter = Path(*PEERS[name].role.split(".")).with_suffix(".py")
@@ -243,11 +247,12 @@ def missing_peers(plan: Plan) -> list[str]:
 def _alternate(
     ground: Ground, plan: Plan, step: Step, us: Contestant, them: Contestant, processes: int, jobs: int
 ) -> tuple[list[Drained], list[Drained]]:
-    """In turns, and every other run the other one first: what the machine does meanwhile hits both."""
+    """Measures two contestants in turns, and swaps their order at every run, so that changes of the machine's speed
+    affect both."""
     results: dict[str, list[Drained]] = {us.title: [], them.title: []}
     for run in range(plan.runs):
         for who in (us, them) if run % 2 else (them, us):
-            batch = who.told.get("batch", "")
+            batch = who.options.get("batch", "")
             step(f"drain {jobs:,}: {who.title}, {_workers(processes)}, {batch}, run {run + 1}")
             results[who.title].append(drain(ground, who, jobs, processes))
     return results[us.title], results[them.title]

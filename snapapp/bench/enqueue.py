@@ -1,4 +1,5 @@
-"""How many jobs come in: one by one and in bulk, beside plain INSERTs of the same rows into the same table."""
+"""Measures how many jobs a second can be enqueued, one by one and in bulk, beside plain INSERTs of the same rows into
+the same table."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,11 +17,11 @@ from snapapp.jobs.rows.database import sqlalchemy_url
 Numbers = Sequence[int]
 Way = Callable[[Numbers], None]
 
-_SLICE = 50  # so many one by one before it is the next way's turn
+_SLICE = 50  # jobs that are enqueued one by one before the next way's turn
 _BULK = 1_000
 
 _ONE = "INSERT INTO snap_processing_job (kind, payload) VALUES (%s, %s::jsonb) RETURNING id"
-# One jsonb parameter: the quickest way in but for COPY.
+# With one jsonb parameter: only COPY is quicker.
 _MANY = (
     "INSERT INTO snap_processing_job (kind, payload)"
     " SELECT kind, payload FROM jsonb_to_recordset(%s::jsonb) AS job (kind text, payload jsonb) RETURNING id"
@@ -55,10 +56,11 @@ def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
 
 
 def _in_turns(ways: Mapping[str, Way], count: int, slice_of: int) -> Iterator[tuple[str, float]]:
-    """All ways into one table, a slice each in turn: the disk's moods hit all of them."""
+    """Measures all ways into one table, a slice each in turn, so that changes of the disk's speed affect all of
+    them."""
     spent = dict.fromkeys(ways, 0.0)
     for way in ways.values():
-        way(range(slice_of))  # connected, prepared
+        way(range(slice_of))  # not measured: statements are prepared here
     for start in range(0, count, slice_of):
         numbers = range(start, min(start + slice_of, count))
         for name, way in ways.items():

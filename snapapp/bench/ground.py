@@ -1,4 +1,4 @@
-"""The server that everything is measured on: databases for one run each, rows to fill them, what the server spends."""
+"""The server that the bench measures on: a new database for each run, rows to fill it, and the server's CPU time."""
 
 import os
 import platform
@@ -38,7 +38,8 @@ _SETTINGS = [
 
 
 class Ground:
-    """Databases named snapapp_bench_*; each lives as long as its `with`, so nothing is left behind after Ctrl-C."""
+    """Creates databases named snapapp_bench_*. Each is dropped at the end of its `with`, so none is left after
+    Ctrl-C."""
 
     def __init__(self, url: str, migrate: Migrate) -> None:
         self._url = sqlalchemy.make_url(url.replace("postgresql+psycopg://", "postgresql://", 1))
@@ -71,7 +72,7 @@ class Ground:
 
     @contextmanager
     def database(self, *, migrated: bool = True) -> Iterator[str]:
-        """A fresh one for each contestant of each run: nobody inherits another's dead rows."""
+        """A new database for each contestant of each run, so that none has dead rows of another one."""
         self._made += 1
         name = str(self._made)
         self._create(name, f"{self._prefix}_template" if migrated else "template0")
@@ -81,7 +82,7 @@ class Ground:
             self._drop(name)
 
     def settle(self, url: str) -> None:
-        """Fresh statistics, nothing left to write: every contestant starts from the same calm."""
+        """Updates the statistics and writes everything to disk, so that every contestant starts in the same state."""
         with connect(url) as db:
             db.execute("VACUUM (ANALYZE)")
         self.checkpoint()
@@ -91,14 +92,16 @@ class Ground:
             self.admin.execute("CHECKPOINT")
 
     def cpu(self) -> float | None:
-        """CPU seconds of the server and all of its processes, the ended ones too; None where it is not on this box."""
+        """CPU seconds of the server and all its processes, including ended ones; None: it is not on this machine."""
         if self._postmaster is None:
             return None
         with suppress(OSError):
             while True:
                 before = sum(_stat(self._postmaster)[13:17])
                 children = sum(map(_seconds_on_cpu, _children_of(self._postmaster)))
-                if sum(_stat(self._postmaster)[13:17]) == before:  # else one has ended between the two: look again
+                if (
+                    sum(_stat(self._postmaster)[13:17]) == before
+                ):  # otherwise a process ended between the two sums: measure again
                     return before * _TICK + children
         return None
 
@@ -119,7 +122,7 @@ class Ground:
         }
 
     def _create(self, name: str, template: str) -> None:
-        self._drop(name)  # of a bench that was killed and had our pid
+        self._drop(name)  # may be left by a killed bench that had the same pid
         self.admin.execute(
             sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(self._identifier(name), sql.Identifier(template))
         )
@@ -132,7 +135,7 @@ class Ground:
 
 
 def connect(url: str) -> Db:
-    """The bench's own connection; the measured ones are opened as the product opens them."""
+    """A connection of the bench itself; measured connections are opened as the product opens its own."""
     return psycopg.connect(url, autocommit=True, application_name="snapapp bench")
 
 
@@ -146,7 +149,7 @@ def fill(
     due_in: str = "0",
     lanes: int | None = None,
 ) -> None:
-    """So many rows in one statement, made by the same triggers as any others."""
+    """Adds `count` jobs in one statement, through the same triggers as any other jobs."""
     db.execute(
         "INSERT INTO snap_processing_job (kind, priority, status, next_retry_at, concurrency_key, finished_at)"
         " SELECT %(kind)s::text, %(priority)s::integer, %(status)s::text, now() + %(due_in)s::interval,"
@@ -157,7 +160,7 @@ def fill(
 
 
 def until(condition: Callable[[], bool], what: str, *, within: float, look_every: float = 0.02) -> None:
-    """Waits for what has no other way of telling us."""
+    """Waits for a condition by looking at it again and again."""
     deadline = monotonic() + within
     while not condition():
         if monotonic() > deadline:
@@ -171,7 +174,8 @@ _TICK = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
 
 
 def _parent_of(pid: int) -> int | None:
-    """The postmaster of a backend, if that runs on this machine and its pid means here what it means there."""
+    """The postmaster of a backend; None: the pid is not of a PostgreSQL process here (another machine or pid
+    namespace)."""
     try:
         if not Path(f"/proc/{pid}/comm").read_text().startswith("postgres"):
             return None
@@ -181,16 +185,16 @@ def _parent_of(pid: int) -> int | None:
 
 
 def _children_of(parent: int) -> list[int]:
-    found = []
+    children = []
     for entry in Path("/proc").iterdir():
-        with suppress(OSError):  # ended meanwhile, and then counted with its parent's dead children
+        with suppress(OSError):  # a process that has ended meanwhile is counted in its parent's ended children
             if entry.name.isdigit() and _stat(int(entry.name))[3] == parent:
-                found.append(int(entry.name))
-    return found
+                children.append(int(entry.name))
+    return children
 
 
 def _stat(pid: int) -> list[int]:
-    """/proc/pid/stat from its first field; the two that are no numbers are 0."""
+    """The fields of /proc/pid/stat; the two that are not numbers (name and state) are 0."""
     after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return [pid, 0, 0, *map(int, after_name[1:])]
 

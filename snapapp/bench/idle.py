@@ -1,8 +1,7 @@
-"""What an idle worker costs the database: every statement that it sends in a while, BEGIN and COMMIT counted.
+"""Measures what an idle worker costs the database: every statement that it sends, including BEGIN and COMMIT.
 
-libpq itself writes down the protocol, so nothing that the worker sends can be missed; PostgreSQL's own count of the
-transactions in that database stands beside it (it has autovacuum's too).
-"""
+libpq traces the protocol, so no statement can be missed. PostgreSQL's own count of transactions in the database is
+shown beside it; that one includes autovacuum's transactions."""
 
 import re
 import tempfile
@@ -62,7 +61,7 @@ def _count(protocol: Path) -> int:
 
 
 def _transactions(ground: Ground, url: str) -> int:
-    """Asked from another database, so that the question does not count."""
+    """PostgreSQL's count of transactions, asked from another database, so that the question itself is not counted."""
     row = ground.admin.execute(
         "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = %s",
         [sqlalchemy.make_url(url).database],

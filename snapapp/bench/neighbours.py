@@ -1,4 +1,4 @@
-"""No neighbour stalls another: how long many small jobs take by themselves, and beside one that misbehaves."""
+"""Measures whether a job that misbehaves stalls others: how long many small jobs take alone, and beside such a job."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -15,18 +15,18 @@ from snapapp.bench.roles.neighbours import ENDS, ENDS_AFTER, ENDS_AT_ONCE, HANGS
 from snapapp.jobs.enqueue import enqueue, enqueue_many
 
 _ENDED_WITHIN = 300.0
-# Of the newest crowd, which is all that has come since its first one.
+# Both ask about the newest crowd: all jobs of this kind from its first id on.
 _LEFT = "SELECT EXISTS (SELECT FROM snap_processing_job WHERE kind = %s AND id >= %s AND finished_at IS NULL)"
 _TOOK = """SELECT extract(epoch FROM max(finished_at) - min(created_at)) FROM snap_processing_job
             WHERE kind = %s AND id >= %s"""
 _RUNS = "SELECT status = 'RUNNING' FROM snap_processing_job WHERE id = %s"
 _REFUSED = 10
-_AT_MOST, _AND = 2.0, 1.0  # times their time alone, and so many seconds
+_AT_MOST, _AND = 2.0, 1.0  # the target: at most twice their time alone, plus a second
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """`beside` begins to disturb when it is entered, and has ended when it is left."""
+    """A job or rows that disturb others. They do so from entering `beside` to leaving it."""
 
     name: str
     what: str
@@ -41,7 +41,7 @@ def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
             step(f"{plan.crowd:,} jobs beside {neighbour.what}, run {run + 1}")
             with ground.database() as url, connect(url) as db, Player("worker", url=url) as worker:
                 worker.hear()
-                _crowd(db, plan)  # a fresh worker learns what a job takes
+                _crowd(db, plan)  # not measured: a new worker has yet to learn how long a job takes
                 alone.append(_crowd(db, plan))
                 with neighbour.beside(db, url, plan):
                     beside.append(_crowd(db, plan))
@@ -60,7 +60,8 @@ def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
 
 
 def _crowd(db: Db, plan: Plan) -> float:
-    """Seconds from the commit that brings them to the end of the last one, by the database's clock."""
+    """Adds the small jobs. Returns the seconds from their commit to the end of the last one, by the database's
+    clock."""
     ids = [job for job in enqueue_many(db, [{"kind": KIND}] * plan.crowd) if job]
     until(lambda: not _ask(db, _LEFT, KIND, ids[0]), "the end of the crowd", within=_ENDED_WITHIN)
     return float(_ask(db, _TOOK, KIND, ids[0]))
@@ -73,7 +74,7 @@ def _ask(db: Db, query: LiteralString, *values: object) -> Any:
 
 
 def _run(db: Db, kind: str) -> int:
-    """A job of this kind, when it has begun."""
+    """Enqueues a job of this kind, and waits until it runs."""
     job = enqueue(db, kind)
     assert job
     until(lambda: _ask(db, _RUNS, job), f"the start of {kind}", within=30)
@@ -94,17 +95,18 @@ def _running(kind: str) -> Callable[[Db, str, Plan], AbstractContextManager[None
 
 @contextmanager
 def _locked_row(db: Db, url: str, _plan: Plan) -> Iterator[None]:
-    """The job is over, and its row is held by somebody else: it cannot be settled."""
+    """A job that has ended while another transaction locks its row, so that it cannot be settled."""
     with connect(url) as other, other.transaction():
         job = _run(db, ENDS)
         other.execute("SELECT FROM snap_processing_job WHERE id = %s FOR UPDATE", [job])
-        sleep(2 * ENDS_AFTER)  # until it is over, which nobody can see
+        sleep(2 * ENDS_AFTER)  # the job's processor ends in this time, which no row shows
         yield
 
 
 @contextmanager
 def _refused_end(db: Db, _url: str, _plan: Plan) -> Iterator[None]:
-    """They come just before the crowd, and so are settled together with it."""
+    """Jobs whose end PostgreSQL refuses to write. They are added just before the crowd, so they are settled
+    together."""
     _refuse(db, "snap_processing_job", f"NEW.kind = '{ENDS_AT_ONCE}' AND NEW.finished_at IS NOT NULL")
     enqueue_many(db, [{"kind": ENDS_AT_ONCE}] * _REFUSED)
     yield
@@ -127,7 +129,7 @@ def _refuse(db: Db, table: str, when: str) -> None:
 
 @contextmanager
 def _limited_key(db: Db, _url: str, plan: Plan) -> Iterator[None]:
-    """All of them of one key, of which one runs at a time, and older than the crowd."""
+    """A deep queue of one key, of which only one job runs at a time, older than the crowd."""
     db.execute("INSERT INTO job_limit (key_pattern, max_running) VALUES ('key:lane-0', 1)")
     fill(db, plan.deep, kind=HANGS, lanes=1)
     db.execute("ANALYZE")
@@ -136,7 +138,7 @@ def _limited_key(db: Db, _url: str, plan: Plan) -> Iterator[None]:
 
 @contextmanager
 def _idle_queue(db: Db, _url: str, plan: Plan) -> Iterator[None]:
-    """Of a kind that no worker knows."""
+    """A deep queue of a kind that no worker knows."""
     fill(db, plan.deep, kind="bench.a-kind-that-nobody-knows", priority=10)
     db.execute("ANALYZE")
     yield

@@ -1,4 +1,5 @@
-"""How soon a job begins on an idle queue: processes share the machine's monotonic clock, so two of them can tell."""
+"""Measures how soon a job begins on an idle queue. The bench and the worker compare times of the machine's monotonic
+clock, which all processes share."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ class Latencies:
     """Milliseconds until the processor ran: from before `enqueue` was called, and from when its commit returned."""
 
     from_call: list[float]
-    from_commit: list[float]  # below zero where the worker was quicker than the answer to the commit
+    from_commit: list[float]  # negative if the worker was quicker than the answer to the commit
 
 
 def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
@@ -31,8 +32,8 @@ def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
     bare: list[Latencies] = []
     for run in range(plan.runs):
         step(f"pickup of {plan.pickups}, run {run + 1}")
-        for found, latencies in zip((ours, bare), _run(ground, plan.pickups), strict=True):
-            found.append(latencies)
+        for runs, latencies in zip((ours, bare), _run(ground, plan.pickups), strict=True):
+            runs.append(latencies)
     return [
         Measurement(
             name=f"pickup.{since}.p{percent}",
@@ -50,7 +51,7 @@ def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
 
 
 def _run(ground: Ground, count: int) -> tuple[Latencies, Latencies]:
-    """The worker, and a process that LISTENs and claims with nothing around it; a job for each in turn."""
+    """Enqueues jobs in turn for the worker, and for a bare process that only LISTENs and claims."""
     with (
         ground.database() as our_url,
         ground.database() as bare_url,

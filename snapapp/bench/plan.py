@@ -1,4 +1,4 @@
-"""How much is measured: every size of the bench in one value, so that a test can ask for a very small one."""
+"""The sizes of the bench in one value, so that a test can run a very small bench."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ SCENARIOS = (
     *("enqueue", "drain", "slots", "pickup", "start", "idle", "claim", "neighbours", "memory", "web", "versus"),
     "steady",
 )
-_LONG = {"steady"}  # measured when it is asked for by name
+_LONG = {"steady"}  # measured only if asked for by name
 PEERS = ("pgqueuer", "procrastinate")
 
 
@@ -25,15 +25,15 @@ class Plan:
     singles: int = 3_000  # enqueued one by one
     pickups: int = 300
     idle_for: timedelta = timedelta(minutes=1)
-    deep: int = 1_000_000  # the rows of a claim that should not notice them
-    shallow: int = 1_000  # the rows of the claim that it is compared with
+    deep: int = 1_000_000  # rows of the deep queue, which should not slow a claim
+    shallow: int = 1_000  # rows of the queue that it is compared with
     lanes: int = 100_000  # concurrency keys
     heads: int = 2_000  # kinds and priorities
     claims: int = 15
-    web_for: timedelta = timedelta(seconds=20)  # each stay of the requests
-    crowd_of_videos: int = 1_000  # of the tenant whose pages are asked for
+    web_for: timedelta = timedelta(seconds=20)  # each series of requests
+    crowd_of_videos: int = 1_000  # of the tenant whose pages are measured
     crowd_of_snaps: int = 100_000
-    page_asks: int = 40  # of each page, a run
+    page_asks: int = 40  # requests for each page in a run
     pinned: int = 200_000  # jobs drained beside an idle transaction
     steady_for: timedelta = timedelta(minutes=10)
     crowd: int = 3_000  # small jobs beside a neighbour
@@ -52,12 +52,12 @@ class Plan:
             raise ValueError(f"at least 1 run of 100 jobs, not {self.runs} of {self.jobs}")
 
     def slow_jobs(self) -> int:
-        """For a peer that settles jobs one by one: a shallower queue, which if anything favours it."""
+        """The jobs for a peer that settles jobs one by one: a shallower queue, which can only favour the peer."""
         return max(100, self.jobs // 20)
 
 
 def quick(*, runs: int, jobs: int, scenarios: tuple[str, ...], versus: tuple[str, ...]) -> Plan:
-    """A tenth of everything: good for seeing that a change is no disaster, not for publishing."""
+    """A tenth of everything: enough to see whether a change made things much worse, but not for publishing."""
     return Plan(
         runs=runs,
         jobs=jobs,

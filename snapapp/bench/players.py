@@ -1,4 +1,5 @@
-"""Real processes that get ready, wait for their cue, and report: so no start-up is measured, and no GIL is shared."""
+"""The processes of the bench. Each gets ready, waits for its cue, and reports. So start-up is not measured, and the
+processes do not share a GIL."""
 
 import json
 import os
@@ -12,14 +13,14 @@ _HEARD_WITHIN = 1200.0
 
 
 class PlayerFailed(RuntimeError):
-    """A process of the bench ended, or fell silent, before it had reported."""
+    """A process of the bench ended, or stopped answering, before it had reported."""
 
 
 class Player:
-    """A process that runs one of `bench.roles`, or a peer's module by its full name. We speak lines of JSON with it,
-    over its stdin and stdout."""
+    """A process that runs one of `bench.roles`, or a peer's module by its full name. The bench sends it lines of JSON
+    on stdin, and reads its answers from stdout."""
 
-    def __init__(self, role: str, **told: Any) -> None:
+    def __init__(self, role: str, **options: Any) -> None:
         self._role = role
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
         self._process = subprocess.Popen(
@@ -28,9 +29,9 @@ class Player:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            start_new_session=True,  # Ctrl-C is ours to hear: we end it, and the databases after it
+            start_new_session=True,  # Ctrl-C reaches only the bench, which ends this process before the databases
         )
-        self.cue(**told)
+        self.cue(**options)
 
     def __enter__(self) -> Self:
         return self
@@ -42,27 +43,27 @@ class Player:
             if pipe:
                 pipe.close()
 
-    def cue(self, **told: Any) -> None:
+    def cue(self, **facts: Any) -> None:
         assert self._process.stdin
         try:
-            self._process.stdin.write(json.dumps(told).encode() + b"\n")
+            self._process.stdin.write(json.dumps(facts).encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            raise self._failed("is gone") from None
+            raise self._failure("is gone") from None
 
     def hear(self, within: float = _HEARD_WITHIN) -> dict[str, Any]:
-        """The next thing it says."""
+        """The next line that the process writes."""
         assert self._process.stdout
-        heard, _, _ = select.select([self._process.stdout], [], [], within)
-        if not heard:
-            raise self._failed(f"said nothing for {within:g} s")
+        ready, _, _ = select.select([self._process.stdout], [], [], within)
+        if not ready:
+            raise self._failure(f"said nothing for {within:g} s")
         line = self._process.stdout.readline()
         if not line:
-            raise self._failed("ended without a report")
-        said: dict[str, Any] = json.loads(line)
-        return said
+            raise self._failure("ended without a report")
+        facts: dict[str, Any] = json.loads(line)
+        return facts
 
-    def _failed(self, how: str) -> PlayerFailed:
+    def _failure(self, how: str) -> PlayerFailed:
         self._process.kill()
         self._process.wait()
         self._errors.seek(0)

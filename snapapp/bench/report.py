@@ -1,4 +1,4 @@
-"""What was measured, as values: samples, what they are compared with, what was promised; as a table and as JSON."""
+"""The results of the bench: samples, what they are compared with, and the stated targets; as a table and as JSON."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from rich.text import Text
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the product states; `of` says which number must keep it."""
+    """A bound that the product states; `of` says which number must keep it."""
 
     of: Literal["ours", "ratio"]
     bound: Literal["at least", "at most"]
@@ -30,18 +30,18 @@ class Target:
 class Measurement:
     """One line of the report. `ours[i]` and `beside[i]` were measured one right after the other, in run i."""
 
-    name: str  # drain.1x500: for machines
+    name: str  # for machines, such as drain.1x500
     what: str  # for people
     unit: str
     ours: Sequence[float]
     beside: Sequence[float] = ()
     beside_is: str = ""
     target: Target | None = None
-    more: dict[str, Any] = field(default_factory=dict)  # raw samples behind it and further facts, for the JSON only
+    more: dict[str, Any] = field(default_factory=dict)  # raw samples and further facts, for the JSON only
 
     @property
     def ratios(self) -> list[float]:
-        """Run by run, because the machine's mood is the same for the two of a pair, not from run to run."""
+        """The ratio of each run: the machine is equally fast for the two of a pair, but not from run to run."""
         return [ours / beside for ours, beside in zip(self.ours, self.beside, strict=False) if beside]
 
     @property
@@ -51,7 +51,7 @@ class Measurement:
 
     @property
     def is_met(self) -> bool | None:
-        """None: nothing was promised, or there is nothing to compare with."""
+        """Whether the target is met; None: there is no target, or nothing to compare with."""
         number = self.ratio if self.target and self.target.of == "ratio" else _median(self.ours)
         return None if self.target is None or number is None else self.target.is_met_by(number)
 
@@ -128,7 +128,7 @@ def _verdict(one: Measurement) -> Text:
 
 
 def _show(number: float) -> str:
-    """Three digits that matter."""
+    """The number with three significant digits."""
     size = abs(number)
     return f"{number:,.0f}" if size >= 100 else f"{number:.1f}" if size >= 10 else f"{number:.2f}"
 
@@ -138,6 +138,6 @@ def _median(samples: Sequence[float]) -> float | None:
 
 
 def percentile(samples: Iterable[float], percent: float) -> float:
-    """The smallest sample that so many percent of them do not exceed."""
+    """The smallest sample that at least `percent` percent of the samples do not exceed."""
     ordered = sorted(samples)
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]

@@ -1,4 +1,4 @@
-"""Jobs of a millisecond each that wait and do not compute: on so many slots of the event loop, and of threads."""
+"""Measures jobs that wait for a millisecond and do not compute, on slots of the event loop and on threads."""
 
 from snapapp.bench.drain import Contestant, drain
 from snapapp.bench.ground import Ground

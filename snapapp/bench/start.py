@@ -1,5 +1,5 @@
-"""What a worker of its own costs before it has done anything: the time from its start to the end of its first job, and
-the memory of all its processes when it is idle again."""
+"""Measures what `snapapp worker` costs: the time from its start to the end of its first job, and the memory of all its
+processes when it is idle after that."""
 
 import os
 import subprocess
@@ -13,11 +13,11 @@ from snapapp.bench.report import Measurement, Target
 from snapapp.jobs.enqueue import enqueue
 
 _KIND, _KINDS = "demo.hello", "snapapp.demo.kinds"
-_SETTLES_IN = 2.0  # seconds until what only the start needed is done
+_SETTLES_IN = 2.0  # seconds until the work of the start is over
 
 
 def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
-    """`snapapp worker`, as it is typed, with a job that waits for it."""
+    """Starts `snapapp worker` as a person types it, with a job that waits for it."""
     times, sizes = [], []
     with ground.database() as url, connect(url) as db:
         for run in range(plan.runs):
@@ -59,16 +59,16 @@ def _run(url: str, db: Db) -> tuple[float, float]:
 
 
 def _has_completed(db: Db, job: int | None) -> bool:
-    found = db.execute("SELECT status FROM snap_processing_job WHERE id = %s", [job]).fetchone()
-    return found == ("COMPLETED",)
+    row = db.execute("SELECT status FROM snap_processing_job WHERE id = %s", [job]).fetchone()
+    return row == ("COMPLETED",)
 
 
 def _family(pid: int) -> list[int]:
-    found = [pid]
-    for one in found:  # which grows meanwhile
+    pids = [pid]
+    for one in pids:  # the list grows while it is read, so grandchildren are visited too
         for children in Path(f"/proc/{one}/task").glob("*/children"):
-            found += [int(child) for child in children.read_text(encoding="ascii").split()]
-    return found
+            pids += [int(child) for child in children.read_text(encoding="ascii").split()]
+    return pids
 
 
 def _resident_mb(pid: int) -> float:

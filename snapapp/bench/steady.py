@@ -1,4 +1,5 @@
-"""A queue that is nearly empty for a long time, while somebody's transaction keeps the dead rows from being removed."""
+"""Measures a queue that stays nearly empty for a long time, while an idle transaction keeps vacuum from removing dead
+rows."""
 
 from statistics import median
 from time import monotonic, sleep
@@ -11,7 +12,7 @@ from snapapp.bench.report import Measurement, Target, percentile
 from snapapp.jobs.enqueue import enqueue_many
 
 _A_SECOND = 500
-_TURN = 0.02  # seconds between two commits: so many jobs come together as this makes
+_TURN = 0.02  # seconds between two commits; the jobs of this time are added together
 _PARTS = 10
 
 
@@ -41,14 +42,14 @@ def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
 
 
 def _feed(db: Db, seconds: float) -> None:
-    """What the clock says is due by now, so that a late turn is made up for."""
+    """Adds as many jobs as are due by the clock, so that a late turn is made up for."""
     began = monotonic()
-    brought = 0
+    added = 0
     while (passed := monotonic() - began) < seconds:
-        due = int(passed * _A_SECOND) - brought
+        due = int(passed * _A_SECOND) - added
         if due:
             enqueue_many(db, [{"kind": KIND}] * due)
-            brought += due
+            added += due
         sleep(_TURN)
 
 
@@ -60,7 +61,7 @@ def _left(db: Db) -> bool:
 
 
 def _parts(db: Db) -> list[list[float]]:
-    """Milliseconds, in the order in which the jobs came, in so many equal parts."""
+    """The milliseconds from enqueue to end of all jobs, in the order in which they came, in equal parts."""
     rows = db.execute(
         "SELECT extract(epoch FROM finished_at - created_at)::float8 * 1000, ntile(%s) OVER (ORDER BY id)"
         "  FROM snap_processing_job WHERE kind = %s",

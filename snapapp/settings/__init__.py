@@ -1,1 +1,2 @@
-"""What can be set from outside: `table` names every setting, `types` reads and checks the values."""
+"""The settings of snapapp: `table` names them all, `types` reads and checks their values, `loading` takes them from the
+environment and from the file that `env_file` reads."""

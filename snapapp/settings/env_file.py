@@ -1,4 +1,4 @@
-"""The file of settings beneath the environment: what it may say, and what to say of it."""
+"""Reads the environment file, whose settings apply where the environment has none."""
 
 import re
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The text of one variable and where it stands."""
+    """The text of one variable, and where it was set."""
 
     text: str
     origin: Origin
@@ -31,7 +31,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvFile:
-    """An environment file as it was found: its variables, its mistakes, and what to say of having looked."""
+    """An environment file as it was read: its variables, mistakes and warnings. `looked` describes it in messages."""
 
     looked: str
     values: Mapping[str, Given] = field(default_factory=lambda: MappingProxyType({}))
@@ -45,8 +45,8 @@ class EnvFile:
 
     @classmethod
     def at(cls, path: Path, *, is_named: bool) -> "EnvFile":
-        """A file that somebody named must be readable. The default one need not be: systemd, which may read
-        it, has given its contents to the service already; anybody else's command warns that it may not."""
+        """Reads the file. A file named by ENV_FILE must be readable. The default file need not be: systemd reads it for
+        the service, and a command of a user who may not read it only warns."""
         try:
             with path.open("rb") as file:
                 content = file.read(ENV_FILE_MAX_BYTES + 1)
@@ -57,12 +57,12 @@ class EnvFile:
     @classmethod
     def _without(cls, path: Path, error: Exception, *, is_named: bool) -> "EnvFile":
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        said = f"{visible(str(path))} ({reason})"
+        looked = f"{visible(str(path))} ({reason})"
         if is_named:
-            return cls(looked=said, mistakes=(f"{PREFIX}ENV_FILE names a file that cannot be read: {said}",))
+            return cls(looked=looked, mistakes=(f"{PREFIX}ENV_FILE names a file that cannot be read: {looked}",))
         if isinstance(error, FileNotFoundError):
-            return cls(looked=said)
-        return cls(looked=said, warnings=(f"{said}: its settings are not applied",))
+            return cls(looked=looked)
+        return cls(looked=looked, warnings=(f"{looked}: its settings are not applied",))
 
     @classmethod
     def parse(cls, content: bytes, name: str) -> "EnvFile":
@@ -92,7 +92,7 @@ class EnvFile:
 
 
 def _assignment(line: str) -> tuple[str, str]:
-    """KEY=VALUE as systemd's EnvironmentFile takes it; its errors show no value, which may be a secret."""
+    """Reads KEY=VALUE as systemd's EnvironmentFile does. Its errors never show the value, which may be a secret."""
     key, separator, value = line.partition("=")
     if not separator:
         raise UnreadableError("it is not KEY=VALUE")

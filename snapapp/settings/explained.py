@@ -1,4 +1,4 @@
-"""The settings as people are shown them: each value, where it comes from, and what it means."""
+"""The settings for people: each with its value, its origin and its meaning."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Settings from the environment and the file beneath it, or every mistake of both at once."""
+"""Loads the settings from the environment and the environment file. An error names every mistake of both."""
 
 import difflib
 import os
@@ -51,7 +51,7 @@ def load(environ: Mapping[str, str], file: EnvFile | None = None) -> Settings:
 
 
 def _given(environ: Mapping[str, str], file: EnvFile | None) -> dict[str, Given]:
-    """What is set at all: an empty variable counts as not there, so the file's value shows through."""
+    """The variables that are set. An empty variable counts as not set, so that the file's value applies."""
     layers = dict(file.values) if file else {}
     layers.pop(f"{PREFIX}ENV_FILE", None)  # a file cannot name itself
     layers |= {name: Given(text, Origin.ENVIRONMENT, "") for name, text in environ.items() if text.strip()}
@@ -69,7 +69,7 @@ def _value(entry: Setting[T], given: Given | None, default: str) -> T:
 
 
 def _printable(text: str) -> str:
-    """Control characters, NUL and the surrogates of undecodable bytes would fail far from here, if at all."""
+    """Refuses control characters, NUL and undecodable bytes here, because they would cause errors far from here."""
     if not text.isprintable():
         raise UnreadableError("it holds characters that cannot be printed")
     return text
@@ -80,7 +80,7 @@ def _as_given(entry: Setting[Any], given: Given) -> str:
     return f"{entry.name}{value}" + (f" ({given.place})" if given.place else "")
 
 
-# The fields behind each check of the queue's settings that concerns several, by how its sentence begins.
+# Some checks of the queue's settings concern several settings: the fields of each, by the beginning of its message.
 _TOGETHER = {
     "the lease must outlast": ("job_lock_ttl", "job_heartbeat_interval"),
     "retry maximum must not": ("retry_max", "retry_base"),
@@ -88,8 +88,8 @@ _TOGETHER = {
 
 
 def _clashes(settings: Settings, wrong: set[str], given: Mapping[str, Given]) -> Iterator[str]:
-    """What the queue says about settings that are fine one by one. A field that is wrong by itself holds its
-    default here; what the default clashes with is no mistake."""
+    """The mistakes that the queue finds in settings that are fine one by one. A field that is wrong by itself holds its
+    default here, and a clash with that default is not a mistake of the user."""
     for refusal in [*_refusals(settings.retry), *_refusals(lambda: settings._jobs("", RetrySettings()))]:
         concerned = next((fields_ for start, fields_ in _TOGETHER.items() if refusal.startswith(start)), ())
         if wrong.isdisjoint(concerned):
@@ -106,7 +106,7 @@ def _refusals(construct: Callable[[], object]) -> list[str]:
 
 
 def _gaps(settings: Settings, wrong: set[str]) -> Iterator[str]:
-    """What one setting makes another one need."""
+    """The settings that are missing because another setting needs them."""
     if settings.storage is StorageKind.S3:
         for name in ("s3_bucket", "s3_access_key_id", "s3_secret_access_key"):
             if name not in wrong and getattr(settings, name) is None:
@@ -119,7 +119,7 @@ def _gaps(settings: Settings, wrong: set[str]) -> Iterator[str]:
 
 
 def _dangers(settings: Settings, wrong: set[str], given: Mapping[str, Given]) -> Iterator[str]:
-    """What production refuses to start on."""
+    """The settings with which production refuses to start."""
     if settings.env is not Environment.PROD:
         return
     if settings.database_url is None and "database_url" not in wrong:

@@ -1,5 +1,5 @@
-"""The settings as one frozen value. The class `Settings` is the table: one entry a setting, from which parsing,
-`config --explain` and docs/settings.md follow."""
+"""The settings as one frozen value. The class `Settings` is the table of all settings; loading, `config --explain` and
+docs/settings.md are made from it."""
 
 # ruff: noqa: RUF009 (setting() is dataclasses.field() with a reader and a sentence)
 
@@ -79,7 +79,7 @@ class StorageKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Setting(Generic[T]):
-    """One entry of the table. Its default is text, read like any other, so the docs tell the truth."""
+    """One entry of the table. Its default is a text that is read like any other value, so the docs show it exactly."""
 
     name: str  # as in the environment, prefix included
     reader: Reader[T]
@@ -97,7 +97,7 @@ class Setting(Generic[T]):
 
 
 def setting(reader: Reader[T], default: str, description: str, *, name: str = "", **its: Any) -> T:
-    """An entry, named in the environment as its field is here, with the unit of its reader, or by `name`."""
+    """Declares an entry. Its name in the environment is that of the field with the unit of its reader, or `name`."""
 
     def entry(attribute: str) -> Setting[T]:
         return Setting(f"{PREFIX}{name or attribute.upper() + reader.unit}", reader, default, description, **its)
@@ -108,7 +108,7 @@ def setting(reader: Reader[T], default: str, description: str, *, name: str = ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Every setting of snapapp, in the order of the documentation; `load` needs `env` to be the first."""
+    """Every setting of snapapp, in the order of the documentation. `env` must be the first one for `load`."""
 
     env: Environment = setting(choice(Environment), "dev", "prod refuses what is only good enough for development.")
     env_file: Path = setting(path(), str(DEFAULT_ENV_FILE), "KEY=VALUE lines read beneath the environment, which wins.")
@@ -133,7 +133,7 @@ class Settings:
     internal_allow: tuple[str, ...] = setting(
         names("addresses or ranges of them (10.0.0.0/8)", is_address_range),
         "",
-        "From where /internal answers, token or not; none named: from everywhere. This machine may always ask.",
+        "The addresses from which /internal may be asked, token or not; none: all. This machine may always ask.",
     )
     require_api_token: bool = setting(switch(), "false", "Whether a tenant must prove itself with its token.")
     v1_open: bool = setting(
@@ -142,8 +142,8 @@ class Settings:
     trusted_hosts: tuple[str, ...] = setting(
         names("host names", is_host),
         "",
-        "Where tokens are not required: names besides PUBLIC_BASE_URL's by which clients come, but for addresses and "
-        "names without a dot; * is any, and then a foreign page may act in the name of whoever opens it.",
+        "Without REQUIRE_API_TOKEN: host names that clients may use besides PUBLIC_BASE_URL's, addresses and names "
+        "without a dot; * allows any, and then a foreign web page may act in the name of the person who opens it.",
     )
     web_connections: int = setting(whole(1, 200), "10", "Connections to the database that requests share.")
     web_first: bool = setting(switch(), "true", "Whether the embedded worker pauses while a request is being answered.")
@@ -153,38 +153,38 @@ class Settings:
     storage: StorageKind = setting(
         choice(StorageKind), "local", "Where videos and what is made of them are kept: DATA_DIR or S3."
     )
-    s3_endpoint: str | None = setting(optional(web_address()), "", "Of what speaks S3 and is not Amazon's.")
-    s3_bucket: str | None = setting(optional(bucket_name()), "", "The bucket; it must be there.")
-    s3_region: str = setting(label(60), "us-east-1", "The region, as requests are signed with it.")
-    s3_prefix: str = setting(key_prefix(), "", "What all keys begin with, in a bucket with others in it.")
-    s3_access_key_id: str | None = setting(optional(token(3)), "", "Who we are to S3.")
-    s3_secret_access_key: str | None = setting(optional(token(8)), "", "And what proves it.", secret=True)
+    s3_endpoint: str | None = setting(optional(web_address()), "", "The address of an S3 that is not Amazon's.")
+    s3_bucket: str | None = setting(optional(bucket_name()), "", "The bucket; it must exist.")
+    s3_region: str = setting(label(60), "us-east-1", "The region that requests are signed with.")
+    s3_prefix: str = setting(key_prefix(), "", "The prefix of all keys, in a bucket shared with others.")
+    s3_access_key_id: str | None = setting(optional(token(3)), "", "The access key for S3.")
+    s3_secret_access_key: str | None = setting(optional(token(8)), "", "The secret of that access key.", secret=True)
     backup_to: str | None = setting(
         optional(folder_or_bucket()),
         "",
-        "Where backups go; a place of this installation's own, on another disk than DATA_DIR.",
+        "The folder or bucket for backups; of this installation only, and on another disk than DATA_DIR.",
     )
     backup_key_file: Path | None = setting(
         optional(path()),
         "",
-        "A key of age (`age-keygen`) that seals backups; none: they are not sealed. Keep a copy elsewhere.",
+        "A key of age (`age-keygen`) that encrypts backups; none: no encryption. Keep a copy of it elsewhere.",
     )
-    backup_keep: int = setting(whole(1, 10_000), "7", "The newest backups that stay, however old.")
+    backup_keep: int = setting(whole(1, 10_000), "7", "How many of the newest backups are kept, however old.")
     backup_keep_for: timedelta = setting(
-        days(0, 36_500), "30", "And those that are younger than this.", name="BACKUP_KEEP_DAYS"
+        days(0, 36_500), "30", "Backups younger than this are kept, too.", name="BACKUP_KEEP_DAYS"
     )
-    backup_max_age: timedelta = setting(hours(1, 87_600), "26", "An older newest backup is a warning.")
+    backup_max_age: timedelta = setting(hours(1, 87_600), "26", "If the newest backup is older, the doctor warns.")
     backup_drill_max_age: timedelta = setting(
-        days(1, 3_650), "8", "A longer time since the last good drill is one, too."
+        days(1, 3_650), "8", "If the last good drill is longer ago, the doctor warns."
     )
     backup_s3_endpoint: str | None = setting(
         optional(web_address()),
         "",
-        "Of the bucket in BACKUP_TO, where it is another than S3_ENDPOINT; so with the next three.",
+        "The S3 address of the bucket in BACKUP_TO; this and the next three default to those of S3_*.",
     )
-    backup_s3_region: str | None = setting(optional(label(60)), "", "Its region.")
-    backup_s3_access_key_id: str | None = setting(optional(token(3)), "", "Who we are there.")
-    backup_s3_secret_access_key: str | None = setting(optional(token(8)), "", "And what proves it.", secret=True)
+    backup_s3_region: str | None = setting(optional(label(60)), "", "The region of the bucket for backups.")
+    backup_s3_access_key_id: str | None = setting(optional(token(3)), "", "The access key for that bucket.")
+    backup_s3_secret_access_key: str | None = setting(optional(token(8)), "", "The secret of that key.", secret=True)
     media_retention: timedelta | None = setting(
         optional(days(1, 36_500)), "", "How long the files of a snap that nobody shared are kept; none: for ever."
     )
@@ -198,8 +198,8 @@ class Settings:
     signing_secret: tuple[str, ...] = setting(
         tokens(32),
         "",
-        "Signs media links and cookies; of several the first, and the others still count. In dev made and kept in "
-        "DATA_DIR.",
+        "Signs media links and cookies. Of several the first signs, and what the others signed stays valid. In dev it "
+        "is made and kept in DATA_DIR.",
         secret=True,
     )
     media_url_ttl: timedelta = setting(
@@ -207,11 +207,11 @@ class Settings:
         "86400",
         "How long a media link works, at least; 0: as long as its tenant's token, for clients that keep links.",
     )
-    public_base_url: str | None = setting(optional(web_address()), "", "What links that leave the house begin with.")
+    public_base_url: str | None = setting(optional(web_address()), "", "The beginning of links for people elsewhere.")
     cors_allowed_origins: tuple[str, ...] = setting(
         names("origins (https://app.example.com)", is_origin),
         "",
-        "Whose pages in a browser may call the API; * is everybody's.",
+        "The origins whose web pages may call the API from a browser; * allows all.",
     )
     fetch_max_mb: int = setting(whole(1, 1_000_000), "1024", "The most that one job downloads of a remote video.")
     fetch_timeout: timedelta = setting(
@@ -263,7 +263,7 @@ class Settings:
     worker_poll_delay: timedelta | None = setting(
         automatic(milliseconds(10, DAY_MS)),
         "auto",
-        "How often to look for jobs unwoken; auto: 1000, and 5000 while LISTEN is proven alive.",
+        "How often to look for jobs without a NOTIFY; auto: 1000, and 5000 while LISTEN is proven alive.",
     )
     job_lock_ttl: timedelta = setting(milliseconds(1, DAY_MS), "60000", "How long a silent worker keeps its jobs.")
     job_heartbeat_interval: timedelta = setting(
@@ -277,29 +277,29 @@ class Settings:
     job_memory_mb: int = setting(
         whole(0, 1_048_576),
         "512",
-        "The memory of a job in a child or a command, where its kind says nothing; 0: no limit.",
+        "The memory limit of a job in a child or a command, unless its kind sets one; 0: no limit.",
     )
     job_connections: int = setting(whole(0, 200), "2", "Connections to the database that running jobs share; 0: none.")
     memory_free_min_mb: int = setting(
         whole(0, 1_048_576),
         "100",
-        "What jobs in children and commands leave free: a kind that needs more than the rest is held back.",
+        "The memory that jobs in children and commands must leave free; a kind that needs more is held back.",
     )
     child_max_jobs: int = setting(whole(1, 1_000_000), "1000", "Jobs that a child runs before it is replaced.")
     child_max_rss_mb: int = setting(whole(1, 1_048_576), "300", "A child that is bigger after a job is replaced.")
     child_nice: int = setting(
-        whole(0, 19), "5", "How far children and commands stand behind the web in the queue for a core."
+        whole(0, 19), "5", "The niceness of children and commands: how far they come after the web for a core."
     )
     command_allow: tuple[str, ...] = setting(
         names("programs (names or whole paths)", is_program),
         "",
-        "The programs that `command` jobs may run; none listed: those that the code names, none that is computed.",
+        "The programs that `command` jobs may run; none: only those that the code names as a constant.",
     )
     job_retention: timedelta = setting(hours(0, 87_600), "168", "How long finished jobs are kept; 0 keeps none.")
     retry_base: timedelta = setting(milliseconds(1, DAY_MS), "10000", "The delay before the first retry.")
     retry_multiplier: float = setting(number(1, 100), "2", "How much longer each further retry waits.")
-    retry_max: timedelta = setting(milliseconds(1, 30 * DAY_MS), "300000", "The longest such delay.")
-    retry_jitter: float = setting(number(0, 1), "0.2", "The part of the delay that is left to chance.")
+    retry_max: timedelta = setting(milliseconds(1, 30 * DAY_MS), "300000", "The longest delay before a retry.")
+    retry_jitter: float = setting(number(0, 1), "0.2", "The share of the delay that is random.")
     shutdown_grace: timedelta = setting(milliseconds(0, DAY_MS), "20000", "How long running jobs may finish at a stop.")
     fleet_plan: Path | None = setting(
         optional(path()), "", "The plan of `snapapp supervisor`; none: one pool over all queues."
@@ -324,14 +324,14 @@ class Settings:
     def has_product(self) -> bool:
         return find_spec("av") is not None if self.product is None else self.product
 
-    # How we came by them; not settings themselves, so they do not take part in comparisons.
+    # Where the settings came from. These fields are not settings, so comparisons leave them out.
     given: Mapping[str, Given] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
     warnings: tuple[str, ...] = field(default=(), compare=False, repr=False)
     looked_in: tuple[str, ...] = field(default=("the environment",), compare=False, repr=False)
 
     @property
     def traces(self) -> Mapping[str, str] | None:
-        """OpenTelemetry's variables; None: nobody wants traces."""
+        """OpenTelemetry's variables; None: traces are off."""
         return traces.wanted({name: its.text for name, its in self.given.items()})
 
     def retry(self) -> RetrySettings:
@@ -378,8 +378,8 @@ class Settings:
         )
 
     def _for_children(self) -> dict[str, str]:
-        """What a child needs to fetch a video and to keep what it makes of it: no token, no secret of ours but the
-        bucket's, and no file that might hold one."""
+        """The variables that a child needs to fetch a video and to store its results. Of the secrets only the bucket's
+        is among them, and no environment file, which might hold others."""
         own = {name: self.given[name].text for name in _CHILDREN_KNOW if name in self.given}
         return own | {f"{PREFIX}DATA_DIR": str(self.data_dir.absolute()), f"{PREFIX}ENV_FILE": os.devnull}
 

@@ -1,5 +1,5 @@
-"""What OpenTelemetry's own variables say about traces. The SDK takes what it cannot read for not said, with a line in a
-log at most; here it is a mistake like any other."""
+"""Checks OpenTelemetry's own variables. The SDK ignores a value that it cannot read, with a log line at most; here such
+a value is a mistake like any other."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -80,7 +80,7 @@ _SECRET = ("HEADERS", "RESOURCE_ATTRIBUTES")
 
 
 def wanted(given: Mapping[str, str]) -> dict[str, str] | None:
-    """The variables, where traces are to be sent: somebody has named a place, or the exporter. None: they are off."""
+    """OpenTelemetry's variables, if they name an endpoint or an exporter and do not switch traces off; else None."""
     its = {name: text.strip() for name, text in given.items() if name.startswith("OTEL_")}
     is_off = its.get("OTEL_SDK_DISABLED", "").lower() == "true" or its.get("OTEL_TRACES_EXPORTER", "").lower() == "none"
     is_named = any(name in its for name in (*_ON, "OTEL_TRACES_EXPORTER"))
@@ -116,12 +116,12 @@ def _mistake(name: str, text: str, read: Callable[[str], object], accepts: str) 
 
 
 def _without_user(text: str) -> str:
-    """An address may carry a secret before its @."""
+    """The text without the part before an @, which may be a secret in an address."""
     return re.sub(r"^(\w+://)?.*@", r"\1***@", text, flags=re.DOTALL)
 
 
 def _clash(its: Mapping[str, str]) -> Iterator[str]:
-    """The SDK refuses to start on it."""
+    """A batch larger than the queue, with which the SDK refuses to start."""
     queue, batch = its.get("OTEL_BSP_MAX_QUEUE_SIZE", "2048"), its.get("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "512")
     if queue.isdecimal() and batch.isdecimal() and int(batch) > int(queue):
         yield f"OTEL_BSP_MAX_EXPORT_BATCH_SIZE={batch} must not exceed OTEL_BSP_MAX_QUEUE_SIZE={queue}"
@@ -130,5 +130,5 @@ def _clash(its: Mapping[str, str]) -> Iterator[str]:
 def _is_installed() -> bool:
     try:
         return find_spec("opentelemetry.exporter.otlp.proto.http") is not None
-    except ModuleNotFoundError:  # a package above it
+    except ModuleNotFoundError:  # a parent package is missing
         return False

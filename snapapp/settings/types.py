@@ -1,4 +1,4 @@
-"""What a setting's text may be: each reader turns text into a value, and says in words what it accepts."""
+"""Readers of settings: each turns the text of a setting into its value, and says in words what it accepts."""
 
 import ipaddress
 import keyword
@@ -19,7 +19,7 @@ E = TypeVar("E", bound=StrEnum)
 
 
 class UnreadableError(ValueError):
-    """A text is not what its setting accepts. It has a message only where there is more to say than that."""
+    """A setting does not accept this text. The message is empty unless there is more to say than that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,13 @@ class Reader(Generic[T]):
     accepts: str
     read: Callable[[str], T]  # raises UnreadableError
     show: Callable[[T], str] = str
-    mask: Callable[[T], str] = lambda _: "***"  # what may be shown of a secret
-    unit: str = ""  # with which the names of such settings end
+    mask: Callable[[T], str] = lambda _: "***"  # the part of a secret that may be shown
+    unit: str = ""  # the ending of such a setting's name
 
 
 def whole(low: int, high: int) -> Reader[int]:
     def read(text: str) -> int:
-        # int() alone would take "1_000", "٣" and unbounded digits
+        # int() alone would accept "1_000", "٣" and any number of digits.
         if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or not low <= int(text) <= high:
             raise UnreadableError
         return int(text)
@@ -69,7 +69,7 @@ def days(low: int, high: int) -> Reader[timedelta]:
 
 
 def seconds_or_none(low: int, high: int) -> Reader[timedelta]:
-    """0 is what it says there, and not a short time."""
+    """A number of seconds, or 0, which has a meaning of its own and is not a short time."""
     some = whole(low, high)
 
     def read(text: str) -> int:
@@ -85,7 +85,7 @@ def _duration(count: Reader[int], unit: str, ending: str) -> Reader[timedelta]:
 
 
 def _word(accepts: str, words: Mapping[str, T], show: Callable[[T], str] = str) -> Reader[T]:
-    """One of these, in upper or lower case."""
+    """Accepts one of these words, in upper or lower case."""
 
     def read(text: str) -> T:
         if text.lower() not in words:
@@ -106,7 +106,7 @@ def choice(kind: type[E]) -> Reader[E]:
 
 
 def choice_of(*words: str) -> Reader[str]:
-    """The same for words that are somebody else's."""
+    """Like `choice`, for words that have no StrEnum here."""
     return _word(f"one of {', '.join(words)}" if len(words) > 1 else words[0], {word: word for word in words})
 
 
@@ -140,7 +140,7 @@ def token(shortest: int) -> Reader[str]:
 
 
 def tokens(shortest: int) -> Reader[tuple[str, ...]]:
-    """Several secrets, so that one can be replaced while what the old one did still counts."""
+    """Several secrets: when a secret is replaced, what the old one signed can stay valid."""
     each = token(shortest)
 
     def read(text: str) -> tuple[str, ...]:
@@ -181,7 +181,7 @@ def is_address_range(text: str) -> bool:
 
 
 def names(what: str, is_name: Callable[[str], bool]) -> Reader[tuple[str, ...]]:
-    """A comma list: blanks around items, empty items and repetitions do not matter, the order does."""
+    """A list with commas. The order is kept; blanks around items, empty items and repetitions are dropped."""
 
     def read(text: str) -> tuple[str, ...]:
         items = dict.fromkeys(_items(text))
@@ -213,11 +213,11 @@ def is_program(name: str) -> bool:
 
 
 def is_fetch_host(text: str) -> bool:
-    found = _FETCH_HOST.fullmatch(text)
-    if found is None or not 1 <= int(found["port"] or 1) <= 65_535:
+    match = _FETCH_HOST.fullmatch(text)
+    if match is None or not 1 <= int(match["port"] or 1) <= 65_535:
         return False
-    is_number = found["name"] is None or found["name"].rpartition(".")[2].isdecimal()
-    return not is_number or is_address(found["ipv6"] or found["name"])
+    is_number = match["name"] is None or match["name"].rpartition(".")[2].isdecimal()
+    return not is_number or is_address(match["ipv6"] or match["name"])
 
 
 def is_host(text: str) -> bool:
@@ -249,7 +249,7 @@ def _is_web_address(text: str) -> bool:
     try:
         parts = urlsplit(text)
         return bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is none, half an IPv6 address
+    except ValueError:  # a port that is not a number, or half an IPv6 address
         return False
 
 
@@ -312,7 +312,8 @@ def _read_postgres_url(text: str) -> str:
 
 
 def _check_hosts(authority: str) -> None:
-    """libpq takes several hosts, each with a port. A password with a raw @ : or / ends up here in pieces."""
+    """Checks the hosts of a URL: libpq takes several, each with a port. A raw @ : or / in a password is noticed here,
+    because parts of the password are then read as hosts."""
     user, _, hosts = authority.rpartition("@")
     ports = [_HOST_AND_PORT.fullmatch(host) for host in hosts.split(",")]
     if "@" in user or not all(port and 1 <= int(port[1] or 1) <= 65_535 for port in ports):
@@ -323,13 +324,13 @@ _HOST_AND_PORT = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\[\]:]*)(?::([0-9]{0,5}))?
 
 
 def mask_password(url: str) -> str:
-    """Up to the last @, so that a password with a raw @ in it does not show its end."""
+    """Hides everything up to the last @, so that no part of a password with a raw @ is shown."""
     url = re.sub(r"//([^:/@?]*):.*@", r"//\1:***@", url)
     return re.sub(r"([?&](?:ssl)?password=)[^&]*", r"\1***", url, flags=re.IGNORECASE)
 
 
 def optional(reader: Reader[T]) -> Reader[T | None]:
-    """Without a default: a setting left out is None."""
+    """A setting without a default; it is None if it is left out."""
     return Reader(
         reader.accepts,
         lambda text: reader.read(text) if text else None,
@@ -340,7 +341,7 @@ def optional(reader: Reader[T]) -> Reader[T | None]:
 
 
 def automatic(reader: Reader[T]) -> Reader[T | None]:
-    """`auto` is None: the program decides, by what it sees."""
+    """A setting that may be `auto`; it is then None, and the program decides by what it measures."""
     return Reader(
         f"auto, or {reader.accepts}",
         lambda text: None if text == "auto" else reader.read(text),

@@ -1,1 +1,1 @@
-"""What the bench's processes do, a module a role. Each is told its task, says when it is ready, and reports."""
+"""The roles of the bench's processes, one module each. A process reads its task, says when it is ready, and reports."""

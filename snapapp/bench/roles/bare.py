@@ -1,4 +1,4 @@
-"""The limit: a bare psycopg loop that sends the worker's own claim and complete, and does nothing else."""
+"""The limit that the worker is compared with: a bare psycopg loop that only sends the worker's claim and complete."""
 
 from datetime import timedelta
 from time import monotonic
@@ -13,14 +13,14 @@ from snapapp.jobs.rows.database import Row, connect
 from snapapp.jobs.rows.settle import _COMPLETE
 from snapapp.jobs.worker.wakeup import JOB_CHANNEL
 
-_ANNOUNCED_WITHIN = 60.0  # or nobody enqueues any more
-_WALK_EVERY = 1.0  # seconds between two looks at all lanes, as the claimer has it
+_ANNOUNCED_WITHIN = 60.0  # seconds; without a NOTIFY for so long, the bench has stopped enqueuing
+_WALK_EVERY = 1.0  # seconds between two walks over all lanes, as in the claimer
 
 Rows = list[tuple[Any, ...]]
 
 
 class Loop:
-    """Claims from where the last full batch ended, as the worker does, and completes the batch as it came."""
+    """Claims from where the last full batch ended, as the worker does, and completes each batch at once."""
 
     def __init__(self, db: psycopg.Connection[Row], batch: int) -> None:
         self._execute = db.execute
@@ -53,7 +53,7 @@ class Loop:
         self._execute(_COMPLETE, parameters).fetchall()
 
     def prepare(self) -> None:
-        """Each statement often enough to be prepared; there is nothing of this kind to claim."""
+        """Runs each statement often enough for psycopg to prepare it. The kind has no jobs, so nothing is claimed."""
         nothing = _parameters(self._by, [Wanted("bench.none", executor=0, at_most=1, at_once=1)], Look(has_rules=False))
         for _ in range(5):
             self._execute(_CLAIM, nothing)
@@ -66,7 +66,7 @@ def drain(loop: Loop) -> None:
 
 
 def listen(db: psycopg.Connection[Row], loop: Loop, count: int) -> list[tuple[int, float]]:
-    """Picks up jobs one by one as they are announced; their payload says which they are."""
+    """Claims jobs one by one as NOTIFY announces them, and notes when; the number of a job is in its payload."""
     picked: list[tuple[int, float]] = []
     while len(picked) < count:
         if not list(db.notifies(timeout=_ANNOUNCED_WITHIN, stop_after=1)):
@@ -79,18 +79,18 @@ def listen(db: psycopg.Connection[Row], loop: Loop, count: int) -> list[tuple[in
 
 
 def main() -> None:
-    told = stage.told()
-    with connect(told["url"], name="snapapp bench") as db:
-        loop = Loop(db, told["batch"])
+    options = stage.read()
+    with connect(options["url"], name="snapapp bench") as db:
+        loop = Loop(db, options["batch"])
         loop.prepare()
-        if "pickups" in told:
+        if "pickups" in options:
             db.execute(f"LISTEN {JOB_CHANNEL}")
         stage.say(memory=stage.memory())
         spent = stage.Spent()
-        if "pickups" in told:
-            stage.say(picked=listen(db, loop, told["pickups"]))
+        if "pickups" in options:
+            stage.say(picked=listen(db, loop, options["pickups"]))
         else:
-            stage.told()
+            stage.read()
             drain(loop)
             stage.say(cpu=spent.cpu(), memory=stage.memory())
             stage.stay()

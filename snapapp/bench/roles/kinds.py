@@ -1,4 +1,4 @@
-"""The kind that does nothing, for a process that loads its processors by a module's name."""
+"""A kind whose processor does nothing, for a process that loads its processors by the name of a module."""
 
 from snapapp.bench.plan import KIND
 from snapapp.jobs import Job, processor
@@ -6,4 +6,4 @@ from snapapp.jobs import Job, processor
 
 @processor(KIND)
 def noop(_job: Job) -> None:
-    """Nothing."""
+    """Does nothing."""

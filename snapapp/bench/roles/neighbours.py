@@ -1,4 +1,4 @@
-"""The kinds of jobs that nobody wants beside his own. What ends meets something that the bench has put in its way."""
+"""Kinds of jobs that disturb others. The bench makes the database refuse or block the end of some of them."""
 
 from time import sleep
 from typing import Any
@@ -44,6 +44,6 @@ def _talk(job: Job) -> None:
 
 
 def _end(_: Job) -> str:
-    """After a moment in which the bench locks its row."""
+    """Ends after a moment in which the bench locks the job's row."""
     sleep(ENDS_AFTER)
     return "a result"

@@ -1,4 +1,4 @@
-"""A role's side of `players.Player`: lines of JSON on stdin and stdout."""
+"""The counterpart of `players.Player` in the role's process: it reads and writes lines of JSON on stdin and stdout."""
 
 import json
 import os
@@ -9,13 +9,13 @@ from time import process_time
 from typing import Any
 
 
-def told() -> dict[str, Any]:
-    """The next thing that the bench says. It having gone means that nobody wants us any more."""
+def read() -> dict[str, Any]:
+    """The next line that the bench sends. If the bench has ended, this process ends too."""
     line = sys.stdin.readline()
     if not line:
         os._exit(1)
-    said: dict[str, Any] = json.loads(line)
-    return said
+    facts: dict[str, Any] = json.loads(line)
+    return facts
 
 
 def say(**facts: Any) -> None:
@@ -24,9 +24,9 @@ def say(**facts: Any) -> None:
 
 
 def stay() -> None:
-    """Until the bench ends us: it still reads what our connections cost the server."""
+    """Keeps the process and its connections until the bench ends it: the bench still reads the server's CPU time."""
     while True:
-        told()
+        read()
 
 
 class Spent:
@@ -40,11 +40,11 @@ class Spent:
 
 
 def memory() -> dict[str, float]:
-    """Resident MiB of this process: all of it (rss), and with shared pages counted by share (pss)."""
-    found = {}
+    """Resident MiB of this process: with shared pages counted in full (rss), and in proportion (pss)."""
+    sizes = {}
     with suppress(OSError):
         for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
             name, _, rest = line.partition(":")
             if name in ("Rss", "Pss"):
-                found[name.lower()] = int(rest.split()[0]) / 1024
-    return found
+                sizes[name.lower()] = int(rest.split()[0]) / 1024
+    return sizes

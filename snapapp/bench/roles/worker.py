@@ -1,4 +1,4 @@
-"""The product itself: one worker process with a processor that does nothing."""
+"""The role of the product: a real worker process, with processors that do nothing or wait for a millisecond."""
 
 import asyncio
 import os
@@ -26,8 +26,8 @@ NAP_IN_THREAD, NAP_ON_LOOP = "bench.nap.thread", "bench.nap.loop"
 _NAP = 0.001
 
 
-class Overheard(Runtime):
-    """A runtime whose connections write down all that they say to the server: libpq does it, nothing is left out."""
+class TracedRuntime(Runtime):
+    """A runtime whose connections are traced: libpq writes every message to and from the server into a file."""
 
     def __init__(self, settings: JobsSettings, *, registry: Registry, protocol: Path) -> None:
         super().__init__(settings, registry=registry)
@@ -41,7 +41,7 @@ class Overheard(Runtime):
 
 
 def main() -> None:
-    told = stage.told()
+    options = stage.read()
     registry = Registry()
     picked: list[tuple[int, float]] = []
 
@@ -59,13 +59,13 @@ def main() -> None:
     neighbours.declare(registry)
     warm, is_warm = f"bench.warm.{uuid.uuid4().hex}", threading.Event()
     registry.processor(warm)(lambda _: is_warm.set())
-    runtime = _runtime(told, registry)
+    runtime = _runtime(options, registry)
     worker = runtime.worker()
     worker.start()
     _warm_up(runtime, worker, warm, is_warm)
     spent = stage.Spent()
     stage.say(memory=stage.memory())
-    stage.told()
+    stage.read()
     stage.say(cpu=spent.cpu(), memory=stage.memory(), picked=picked)
     stage.stay()
 
@@ -78,19 +78,19 @@ async def _nap_on_loop(_: Job) -> None:
     await asyncio.sleep(_NAP)
 
 
-def _runtime(told: dict[str, Any], registry: Registry) -> Runtime:
-    settings = JobsSettings(database_url=told["url"])
-    if "batch" in told:
-        settings = replace(settings, batch_size=told["batch"])
-    if "slots" in told:
-        settings = replace(settings, concurrency=told["slots"], async_concurrency=told["slots"])
-    if "protocol" in told:
-        return Overheard(settings, registry=registry, protocol=Path(told["protocol"]))
+def _runtime(options: dict[str, Any], registry: Registry) -> Runtime:
+    settings = JobsSettings(database_url=options["url"])
+    if "batch" in options:
+        settings = replace(settings, batch_size=options["batch"])
+    if "slots" in options:
+        settings = replace(settings, concurrency=options["slots"], async_concurrency=options["slots"])
+    if "protocol" in options:
+        return TracedRuntime(settings, registry=registry, protocol=Path(options["protocol"]))
     return Runtime(settings, registry=registry)
 
 
 def _warm_up(runtime: Runtime, worker: Worker, kind: str, is_warm: threading.Event) -> None:
-    """One job all the way through: then every connection is open and LISTEN is proven alive."""
+    """Runs one job from start to end, so that every connection is open and LISTEN is proven alive."""
     with runtime.connect("bench") as db:
         enqueue(db, kind, queue="bench.warm")
     if not is_warm.wait(30):

@@ -1,5 +1,5 @@
-"""How quick the web is: `pages` asks for every page of a tenant who has much, which `crowd` makes; `backlog` asks
-beside a worker that has more to do than it can. Both ask a real process, which `served` starts."""
+"""Measures how quick the web is. `pages` requests every page of a tenant with many snaps, which `crowd` creates;
+`backlog` sends requests beside a worker with an endless backlog. Both use a real process, which `served` starts."""
 
 from snapapp.bench.ground import Ground
 from snapapp.bench.plan import Plan, Step

@@ -13,7 +13,7 @@ from snapapp.bench.report import Measurement, Target
 from snapapp.bench.web.served import served
 from snapapp.jobs.enqueue import enqueue
 
-RATE = 50  # requests a second, sent on time whether or not the one before was answered
+RATE = 50  # requests a second, each sent on time even if the previous one was not answered yet
 _PROCESSORS = "snapapp.bench.roles.kinds"
 _WARM_UP = 5.0  # seconds
 _BACKLOG_A_SECOND = 60_000  # jobs: more than one worker can do
@@ -21,7 +21,7 @@ _BACKLOG_A_SECOND = 60_000  # jobs: more than one worker can do
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """What was seen while requests came for a while."""
+    """The results of one series of requests."""
 
     latencies: list[float]  # ms, from when each was due
     jobs_a_second: float
@@ -41,7 +41,7 @@ def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
         step(f"web beside a backlog, run {run} of {plan.runs}")
         with ground.database() as url, connect(url) as db, served(url, SNAPAPP_PROCESSORS=_PROCESSORS) as port:
             job_id = _hello(db)
-            _stay(db, port, job_id, _WARM_UP)  # children start, connections open: else idle would look worse than it is
+            _stay(db, port, job_id, _WARM_UP)  # not measured: children start, connections open
             idle.append(_stay(db, port, job_id, seconds))
             _fill(db, seconds)
             alone.append(_throughput(db, seconds / 2))
@@ -79,7 +79,7 @@ def _latencies(name: str, what: str, stays: list[Stay], idle: list[Stay]) -> Mea
 
 
 def _hello(db: Db) -> int:
-    """A job that is done, and so a worker that is warm."""
+    """Runs a job, which warms the worker up; returns its id, for the requests."""
     job_id = cast(int, enqueue(db, "demo.hello", {}))
     until(lambda: _status(db, job_id) == "COMPLETED", "the first job", within=30)
     return job_id
@@ -106,8 +106,8 @@ def _throughput(db: Db, seconds: float) -> float:
 
 
 def _done(db: Db) -> int:
-    """How far the worker got: it takes the jobs of one lane in the order of their ids, so a few probes find the place.
-    Counting them would disturb what is measured."""
+    """The id up to which the jobs are done. The worker takes the jobs of one lane in the order of their ids, so a
+    binary search finds it; counting the jobs would disturb the measurement."""
     [(low, high)] = db.execute("SELECT min(id), max(id) FROM snap_processing_job").fetchall()
     while low < high:
         middle = (low + high + 1) // 2
@@ -125,7 +125,7 @@ def _stay(db: Db, port: int, job_id: int, seconds: float) -> Stay:
 
 
 async def requests(port: int, path: str, seconds: float) -> list[float]:
-    """Open loop: each request has its time, and a late answer does not delay the next one."""
+    """Sends the requests in an open loop: each has its time, and a late answer does not delay the next request."""
     free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
     latencies: list[float] = []
     request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()

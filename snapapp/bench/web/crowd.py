@@ -1,13 +1,13 @@
-"""A tenant after a year of work: its videos, its snaps with their evidence, attributes, words, links and jobs."""
+"""Creates a tenant as after a year of work: its videos, its snaps with evidence, attributes, words, links and jobs."""
 
 import hashlib
 from uuid import UUID
 
 from snapapp.bench.ground import Db
 
-# The first video has a third of all snaps, the first animal a tenth; Ana marked half of them. One in ten has a link,
-# one in a hundred failed, another waits until tomorrow, and one is marked every five minutes. Their evidence is the
-# JSON that five frames and a clip leave, because what is read and sent is part of what is measured.
+# The first video has a third of all snaps, the first animal a tenth; Ana marked half of them. One snap in ten has a
+# link; of each hundred one failed and one waits until tomorrow; one was marked every five minutes. Their evidence is
+# the JSON of five frames and a clip, because reading and sending it is part of the measurement.
 _FILL = """
 INSERT INTO operator (id, tenant, email, nickname) OVERRIDING SYSTEM VALUE
 VALUES (1000, 'default', 'ana@example.org', 'Ana');
@@ -69,14 +69,14 @@ _EXTRAS = """jsonb_build_object('poster', 'poster.jpg', 'thumbnail', 'thumbnail.
 
 
 def fill(db: Db, *, videos: int, snaps: int) -> None:
-    """Statement by statement: as one they would be one transaction, whose rows nothing could vacuum meanwhile."""
+    """Runs the statements one by one: together they would be one transaction, and vacuum could not run meanwhile."""
     filled = _FILL.format(videos=videos, snaps=snaps, probe=_PROBE, frames=_FRAMES, extras=_EXTRAS)
     for statement in filled.strip().split(";\n"):
         db.execute(statement.rstrip(";").encode())
 
 
 def id_of(name: str) -> UUID:
-    """Of `snap 7`, the seventh before the newest, or `video 7`."""
+    """The id of `snap 7` (the seventh before the newest) or `video 7`."""
     return UUID(hashlib.md5(name.encode(), usedforsecurity=False).hexdigest())
 
 

@@ -1,4 +1,4 @@
-"""`snapapp serve`, a process of its own, on a database of the bench."""
+"""Starts `snapapp serve` as a process of its own, on a database of the bench."""
 
 import json
 import os
@@ -17,13 +17,13 @@ from snapapp.bench.ground import until
 
 @contextmanager
 def served(url: str, **settings: str) -> Iterator[int]:
-    """`snapapp serve` on this database, as people run it; yields its port."""
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as said:
+    """Runs `snapapp serve` on this database as people run it; yields its port."""
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "snapapp", "serve"],
             cwd=folder,
             stdout=subprocess.DEVNULL,
-            stderr=said,
+            stderr=log,
             env={name: value for name, value in os.environ.items() if not name.startswith("SNAPAPP_")}
             | {
                 "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parents[3]), *sys.path])),
@@ -36,25 +36,25 @@ def served(url: str, **settings: str) -> Iterator[int]:
             start_new_session=True,
         )
         try:
-            yield _port(process, said)
+            yield _port(process, log)
         finally:
             process.terminate()
             process.wait(timeout=60)
 
 
-def _port(process: "subprocess.Popen[bytes]", said: Any) -> int:
-    found: list[int] = []
+def _port(process: "subprocess.Popen[bytes]", log: Any) -> int:
+    ports: list[int] = []
 
     def is_up() -> bool:
-        said.seek(0)
-        lines = said.read().decode(errors="replace")
+        log.seek(0)
+        lines = log.read().decode(errors="replace")
         if process.poll() is not None:
             raise RuntimeError(f"`snapapp serve` ended:\n{lines[-2000:]}")
-        found.extend(int(port) for port in re.findall(r"Serving http://localhost:(\d+)/", lines))
-        return bool(found) and _is_healthy(found[0])
+        ports.extend(int(port) for port in re.findall(r"Serving http://localhost:(\d+)/", lines))
+        return bool(ports) and _is_healthy(ports[0])
 
     until(is_up, "the API's start", within=60, look_every=0.1)
-    return found[0]
+    return ports[0]
 
 
 def _is_healthy(port: int) -> bool:

@@ -37,7 +37,7 @@ async def drain(told: dict[str, Any]) -> None:
     manager.entrypoint(KIND)(noop)
     mode = import_module("pgqueuer.types").QueueExecutionMode.drain
     stage.say(memory=stage.memory())
-    stage.told()
+    stage.read()
     spent = stage.Spent()
     await manager.run(batch_size=told["batch"], mode=mode)
     stage.say(cpu=spent.cpu(), memory=stage.memory())
@@ -52,7 +52,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 def main() -> None:
-    told = stage.told()
+    told = stage.read()
     run(prepare(told) if told["task"] == "prepare" else drain(told))
 
 

@@ -30,7 +30,7 @@ async def play(told: dict[str, Any]) -> None:
             stage.say(done=True)
             return
         stage.say(memory=stage.memory())
-        stage.told()
+        stage.read()
         spent = stage.Spent()
         await app.run_worker_async(concurrency=told["concurrency"], wait=False, install_signal_handlers=False)
         stage.say(cpu=spent.cpu(), memory=stage.memory())
@@ -38,7 +38,7 @@ async def play(told: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    asyncio.run(play(stage.told()))
+    asyncio.run(play(stage.read()))
 
 
 if __name__ == "__main__":
