@@ -1,9 +1,9 @@
 -- The role in which a tenant's rows are read and written: it owns nothing, so row level security holds for it. Roles
 -- belong to the whole cluster: another database may have made it, or be making it now.
 
--- It is the second wall; the first is the condition on tenant in every statement. db.scope() acts as snapapp_tenant and
--- says for whom. Nothing said: nothing seen. FORCE holds the owner to it as well, except at the two doors where it is
--- found out who somebody is: a tenant by its token (tenant), a receiver by the token of a link (share).
+-- The first protection is the condition on tenant in every statement; this role is the second. database.scope() acts as
+-- snapapp_tenant and sets the tenant; without a tenant no row is visible. FORCE applies the policies to the owner too,
+-- except on the two tables that say who somebody is: a tenant by its token (tenant), a receiver by a link's (share).
 
 DO $$
 DECLARE
@@ -23,7 +23,7 @@ BEGIN
         RAISE EXCEPTION 'the role snapapp_tenant is above row level security: type: '
             'ALTER ROLE snapapp_tenant NOSUPERUSER NOBYPASSRLS' USING ERRCODE = '42501';
     END IF;
-    -- Tried out, because what membership allows is another question in each PostgreSQL from 14 to 18.
+    -- The role is tried out, because what membership allows differs between the versions 14 to 18 of PostgreSQL.
     BEGIN
         SET LOCAL ROLE snapapp_tenant;
         RESET ROLE;

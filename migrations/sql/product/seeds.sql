@@ -1,2 +1,3 @@
--- With the token that the old service's developers know; prod refuses to start on it where tokens are required.
+-- The first tenant has the token that the old service's developers know; with it prod refuses to start if tokens are
+-- required.
 INSERT INTO tenant (code, name, token_hash) VALUES ('default', 'Default', sha256('dev-default-token'));

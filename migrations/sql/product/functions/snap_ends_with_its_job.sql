@@ -1,5 +1,5 @@
--- The owner is held to row level security too, so it says for whom it writes; a function's own SET clause would do
--- that more simply, but takes a superuser.
+-- Row level security applies to the owner too, so the function sets the tenant that it writes for. A SET clause of the
+-- function would be simpler, but needs a superuser.
 CREATE FUNCTION snap_ends_with_its_job() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     outside CONSTANT text := coalesce(current_setting('snapapp.tenant', true), '');
@@ -21,4 +21,4 @@ CREATE TRIGGER snap_ends_with_its_job AFTER UPDATE OF status ON snap_processing_
                        AND NEW.status IN ('FAILED', 'CANCELLED') AND OLD.status NOT IN ('FAILED', 'CANCELLED'))
     EXECUTE FUNCTION snap_ends_with_its_job();
 
-COMMENT ON FUNCTION snap_ends_with_its_job IS 'Copies how a job FAILED or was CANCELLED to its snap, unless the snap has evidence already.';
+COMMENT ON FUNCTION snap_ends_with_its_job IS 'When a job is FAILED or CANCELLED, writes that to its snap, unless the snap has evidence already.';

@@ -1,4 +1,5 @@
--- Retried by a person, or replayed: it waits again. What is COMPLETED stays so until something better is published.
+-- A snap waits again when its job is retried by a person or replayed. A COMPLETED snap stays so until the new run
+-- publishes its evidence.
 CREATE FUNCTION snap_waits_with_its_job() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     outside CONSTANT text := coalesce(current_setting('snapapp.tenant', true), '');
@@ -18,4 +19,4 @@ CREATE TRIGGER snap_waits_with_its_replay AFTER INSERT ON snap_processing_job
     FOR EACH ROW WHEN (NEW.replay_of IS NOT NULL AND NEW.snap_id IS NOT NULL AND NEW.kind = 'snap.process')
     EXECUTE FUNCTION snap_waits_with_its_job();
 
-COMMENT ON FUNCTION snap_waits_with_its_job IS 'A snap whose job is retried or replayed waits again.';
+COMMENT ON FUNCTION snap_waits_with_its_job IS 'Makes a snap wait again when its job is retried or replayed.';

@@ -1,4 +1,4 @@
--- What every tenant begins with, however it comes into the table.
+-- A trigger, so that every new tenant gets its templates, whoever adds it.
 CREATE FUNCTION tenant_begins_with_templates() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     outside CONSTANT text := coalesce(current_setting('snapapp.tenant', true), '');

@@ -12,10 +12,10 @@ CREATE TABLE backup_run (
 
 CREATE INDEX backup_run_newest ON backup_run (what, ended_at DESC);
 
-COMMENT ON TABLE backup_run IS 'Backups and drills that ended, well or not: what the doctor and the metrics go by.';
-COMMENT ON COLUMN backup_run.id IS 'Identity.';
-COMMENT ON COLUMN backup_run.what IS 'backup: one was made; drill: one was restored on trial.';
-COMMENT ON COLUMN backup_run.began_at IS 'When it began.';
-COMMENT ON COLUMN backup_run.ended_at IS 'When it ended.';
-COMMENT ON COLUMN backup_run.is_good IS 'Whether it came to its end.';
-COMMENT ON COLUMN backup_run.said IS 'What it had to say: how much there was, or what went wrong.';
+COMMENT ON TABLE backup_run IS 'Backups and drills that ended, well or not. The doctor and the metrics judge by them.';
+COMMENT ON COLUMN backup_run.id IS 'The id of the row.';
+COMMENT ON COLUMN backup_run.what IS 'backup (one was made) or drill (one was restored on trial).';
+COMMENT ON COLUMN backup_run.began_at IS 'When the backup or drill began.';
+COMMENT ON COLUMN backup_run.ended_at IS 'When the backup or drill ended.';
+COMMENT ON COLUMN backup_run.is_good IS 'Whether it succeeded.';
+COMMENT ON COLUMN backup_run.said IS 'Its message: how much was copied, or what went wrong.';

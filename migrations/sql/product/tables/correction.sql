@@ -17,11 +17,11 @@ GRANT SELECT, INSERT ON correction TO snapapp_tenant;
 ALTER TABLE correction ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 CREATE POLICY its_own ON correction USING (tenant = nullif(current_setting('snapapp.tenant', true), ''));
 
-COMMENT ON TABLE correction IS 'How snaps were corrected before they were shared; nothing here is ever changed.';
-COMMENT ON COLUMN correction.id IS 'Identity.';
-COMMENT ON COLUMN correction.tenant IS 'Whose.';
-COMMENT ON COLUMN correction.snap_id IS 'Of which snap.';
+COMMENT ON TABLE correction IS 'Corrections of snaps before they were shared. Rows are never changed.';
+COMMENT ON COLUMN correction.id IS 'The id of the row.';
+COMMENT ON COLUMN correction.tenant IS 'The tenant that the row belongs to.';
+COMMENT ON COLUMN correction.snap_id IS 'The snap (snap.id).';
 COMMENT ON COLUMN correction.by IS 'Who corrected it.';
-COMMENT ON COLUMN correction.at IS 'When.';
-COMMENT ON COLUMN correction.before IS 'The subject before, and the filming date (dataFilmagem) where that was corrected.';
-COMMENT ON COLUMN correction.after IS 'The same after.';
+COMMENT ON COLUMN correction.at IS 'When it was corrected.';
+COMMENT ON COLUMN correction.before IS 'The subject before the correction, and the filming date (dataFilmagem) if that was corrected.';
+COMMENT ON COLUMN correction.after IS 'The same values after the correction.';

@@ -6,9 +6,9 @@ CREATE TABLE share (
     expires_at timestamptz,
     revoked_at timestamptz,
 
-    -- no cascade: what was ever shared is not deleted
+    -- no cascade: a snap that was ever shared is not deleted
     FOREIGN KEY (tenant, snap_id) REFERENCES snap (tenant, id),
-    -- ours have 32 hex digits; links of the old service keep theirs
+    -- new tokens have 32 hex digits; links of the old service keep their own
     CONSTRAINT token_can_be_in_a_path CHECK (token ~ '^[A-Za-z0-9_-]{16,200}$')
 );
 
@@ -19,10 +19,10 @@ GRANT SELECT, INSERT, UPDATE ON share TO snapapp_tenant;
 ALTER TABLE share ENABLE ROW LEVEL SECURITY;
 CREATE POLICY its_own ON share USING (tenant = nullif(current_setting('snapapp.tenant', true), ''));
 
-COMMENT ON TABLE share IS 'Public links. One of a snap is in force at a time; the others are dead for ever.';
+COMMENT ON TABLE share IS 'Public links. A snap has at most one valid link at a time; a link that was revoked or has expired never works again.';
 COMMENT ON COLUMN share.token IS 'The secret part of the link.';
-COMMENT ON COLUMN share.tenant IS 'Whose.';
-COMMENT ON COLUMN share.snap_id IS 'Of which snap.';
-COMMENT ON COLUMN share.created_at IS 'When it was made.';
-COMMENT ON COLUMN share.expires_at IS 'Until when it works; null: for ever.';
-COMMENT ON COLUMN share.revoked_at IS 'When it was revoked.';
+COMMENT ON COLUMN share.tenant IS 'The tenant that the row belongs to.';
+COMMENT ON COLUMN share.snap_id IS 'The snap (snap.id).';
+COMMENT ON COLUMN share.created_at IS 'When the link was created.';
+COMMENT ON COLUMN share.expires_at IS 'When the link stops working; null: never.';
+COMMENT ON COLUMN share.revoked_at IS 'When the link was revoked; null: it was not.';

@@ -14,7 +14,7 @@ GRANT SELECT, INSERT, DELETE ON subject_word TO snapapp_tenant;
 ALTER TABLE subject_word ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 CREATE POLICY its_own ON subject_word USING (tenant = nullif(current_setting('snapapp.tenant', true), ''));
 
-COMMENT ON TABLE subject_word IS 'Every word said of a subject, in lower case without accents: what free text search looks in.';
-COMMENT ON COLUMN subject_word.snap_id IS 'Of which snap.';
-COMMENT ON COLUMN subject_word.word IS 'A word of its id or attributes.';
-COMMENT ON COLUMN subject_word.tenant IS 'Whose.';
+COMMENT ON TABLE subject_word IS 'The words of every subject, in lower case without accents, for the free text search.';
+COMMENT ON COLUMN subject_word.snap_id IS 'The snap (snap.id).';
+COMMENT ON COLUMN subject_word.word IS 'A word of the subject''s id or attributes.';
+COMMENT ON COLUMN subject_word.tenant IS 'The tenant that the row belongs to.';

@@ -18,13 +18,13 @@ CREATE TRIGGER tenant_begins_with_templates AFTER INSERT ON tenant
 
 GRANT SELECT (code, name, status, created_at, token_changed_at) ON tenant TO snapapp_tenant;
 ALTER TABLE tenant ENABLE ROW LEVEL SECURITY;
--- A setting that was set once in a session is empty, not null, ever after.
+-- nullif, because a setting that was set for a transaction is empty, not null, in the rest of the session.
 CREATE POLICY its_own ON tenant USING (code = nullif(current_setting('snapapp.tenant', true), ''));
 
-COMMENT ON TABLE tenant IS 'A customer (assinatura). Its code is its key everywhere; adding one gives it its templates.';
-COMMENT ON COLUMN tenant.code IS 'What X-Assinatura-Codigo says.';
-COMMENT ON COLUMN tenant.name IS 'For people.';
-COMMENT ON COLUMN tenant.token_hash IS 'SHA-256 of its token, which is kept nowhere; null: it has none.';
-COMMENT ON COLUMN tenant.status IS 'ACTIVE, or INACTIVE: then it is as if it did not exist.';
+COMMENT ON TABLE tenant IS 'A customer (assinatura), identified by its code. A trigger gives a new tenant its templates.';
+COMMENT ON COLUMN tenant.code IS 'The code that the header X-Assinatura-Codigo names.';
+COMMENT ON COLUMN tenant.name IS 'The name of the tenant for people.';
+COMMENT ON COLUMN tenant.token_hash IS 'SHA-256 of its token, which itself is stored nowhere; null: it has no token.';
+COMMENT ON COLUMN tenant.status IS 'ACTIVE or INACTIVE; an INACTIVE tenant is treated as unknown.';
 COMMENT ON COLUMN tenant.created_at IS 'When it was added.';
 COMMENT ON COLUMN tenant.token_changed_at IS 'When it last got a token.';

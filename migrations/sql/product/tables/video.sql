@@ -26,7 +26,7 @@ CREATE TABLE video (
     CONSTRAINT probe_is_capped CHECK (pg_column_size(probe) <= 1000000)
 );
 
--- The same bytes are kept once.
+-- The same bytes are stored once for each tenant.
 CREATE UNIQUE INDEX video_bytes ON video (tenant, sha256) WHERE storage_key IS NOT NULL AND url IS NULL;
 CREATE INDEX video_recent ON video (tenant, created_at, id);
 
@@ -34,16 +34,16 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON video TO snapapp_tenant;
 ALTER TABLE video ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 CREATE POLICY its_own ON video USING (tenant = nullif(current_setting('snapapp.tenant', true), ''));
 
-COMMENT ON TABLE video IS 'A source of snaps: known by its URL, or uploaded.';
-COMMENT ON COLUMN video.id IS 'What videoId names.';
-COMMENT ON COLUMN video.tenant IS 'Whose.';
-COMMENT ON COLUMN video.url IS 'Where it lies, as sent; null for an upload.';
-COMMENT ON COLUMN video.url_hash IS 'SHA-256 of url: one row for each tenant and URL.';
-COMMENT ON COLUMN video.storage_key IS 'Where the uploaded bytes are kept; null: they are fetched from url.';
-COMMENT ON COLUMN video.file_name IS 'What the uploader called it; shown, never used as a path.';
-COMMENT ON COLUMN video.size_bytes IS 'How large the upload is.';
-COMMENT ON COLUMN video.sha256 IS 'Of the uploaded bytes: the same ones are kept once.';
-COMMENT ON COLUMN video.content_type IS 'What the uploader said it is; not believed.';
-COMMENT ON COLUMN video.probe IS 'What was found in it.';
-COMMENT ON COLUMN video.created_by IS 'Who brought it.';
-COMMENT ON COLUMN video.created_at IS 'When it came.';
+COMMENT ON TABLE video IS 'A video that snaps are made of, either at a URL or uploaded.';
+COMMENT ON COLUMN video.id IS 'The id of the video (videoId in the API).';
+COMMENT ON COLUMN video.tenant IS 'The tenant that the row belongs to.';
+COMMENT ON COLUMN video.url IS 'The URL of the video as sent; null for an upload.';
+COMMENT ON COLUMN video.url_hash IS 'SHA-256 of url; unique within a tenant.';
+COMMENT ON COLUMN video.storage_key IS 'The key of the uploaded bytes in the storage; null: the video is fetched from url.';
+COMMENT ON COLUMN video.file_name IS 'The name that the uploader gave the file; it is shown, and never used as a path.';
+COMMENT ON COLUMN video.size_bytes IS 'The size of the upload in bytes.';
+COMMENT ON COLUMN video.sha256 IS 'SHA-256 of the uploaded bytes; the same bytes are stored once.';
+COMMENT ON COLUMN video.content_type IS 'The content type that the uploader sent; it is not relied on.';
+COMMENT ON COLUMN video.probe IS 'The properties of the video: format, size, duration, frame rate.';
+COMMENT ON COLUMN video.created_by IS 'Who added the video.';
+COMMENT ON COLUMN video.created_at IS 'When the video was added.';

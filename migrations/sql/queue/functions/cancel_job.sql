@@ -1,4 +1,4 @@
--- Waiting jobs end at once; of a running one it is a wish, and a completion that arrives first wins.
+-- A waiting job ends at once. A running job is asked to stop; if it completes first, it is COMPLETED.
 CREATE FUNCTION cancel_job(job_id bigint) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     job snap_processing_job;
@@ -21,4 +21,4 @@ BEGIN
     RETURN job.status;
 END $$;
 
-COMMENT ON FUNCTION cancel_job IS 'Ends a waiting job, asks a running one to stop; returns the status it found or made.';
+COMMENT ON FUNCTION cancel_job IS 'Ends a waiting job, or asks a running one to stop; returns the job''s status after that.';

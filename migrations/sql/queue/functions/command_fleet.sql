@@ -1,4 +1,4 @@
--- What a host is told, whoever tells it. The host may be left out where there is only one.
+-- Every command to a supervisor is added here. The host may be left out if there is only one.
 CREATE FUNCTION command_fleet(
     action text,
     pool text DEFAULT NULL,
@@ -47,4 +47,4 @@ BEGIN
     RETURN new_id;
 END $$;
 
-COMMENT ON FUNCTION command_fleet IS 'Tells the supervisor of a host: SELECT command_fleet(''scale'', ''mail-supervisor'', 4).';
+COMMENT ON FUNCTION command_fleet IS 'Sends a command to the supervisor of a host: SELECT command_fleet(''scale'', ''mail-supervisor'', 4).';

@@ -1,23 +1,23 @@
--- Many jobs in one call: an array of objects with the names of enqueue_job's arguments. Ids come in the array's
--- order; null where on_conflict = 'ignore' met a holder.
+-- Many jobs in one call: an array of objects with the names of enqueue_job's arguments. The ids are in the array's
+-- order; an id is null if on_conflict = 'ignore' and another job holds the unique key.
 CREATE FUNCTION enqueue_jobs(jobs jsonb) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
-    -- The fast way, unless there is something to look after, or to refuse.
+    -- The fast way, for jobs without unique keys and parents and with valid options.
     IF NOT jsonb_path_exists(jobs, '$[*] ? (
            @.unique_key != null || @.unique_by != null || @.unique_scope != null || @.after != null
            || @.on_conflict.type() != "string" || @.on_parent_failure.type() != "string"
            || @.on_conflict != "existing" && @.on_conflict != "ignore" && @.on_conflict != "replace"
            || @.on_parent_failure != "cancel" && @.on_parent_failure != "run")') THEN
-        RETURN QUERY  -- ON CONFLICT would cost a fifth of the speed
+        RETURN QUERY  -- without ON CONFLICT, which would take a fifth of the speed
         INSERT INTO snap_processing_job (
             kind, payload, queue, priority, next_retry_at, unique_key, unique_scope, max_attempts, concurrency_key,
             timeout_ms, tenant, snap_id, request_id, replay_of, traceparent)
         SELECT * FROM job_specs(jobs) RETURNING id;
         RETURN;
     END IF;
-    -- In the order of the keys, so that two bulk calls with the same keys never wait for each other in a circle; the
-    -- order of their bytes, because whoever needs several calls in one transaction sorts by that.
+    -- Sorted by key, so that two bulk calls with the same keys cannot deadlock. Sorted by bytes, as Python sorts them:
+    -- a caller that needs several calls in one transaction sorts its jobs first.
     RETURN QUERY
     WITH made AS MATERIALIZED (
         SELECT spec.place, enqueue_one_job(spec.job) AS id

@@ -1,4 +1,5 @@
--- A holder of the unique key that runs is not locked, and where it replaces a job nothing of the old one is told.
+-- A running job that holds the unique key is not locked. A replaced job shows no error, progress or start of its
+-- old payload.
 CREATE FUNCTION enqueue_one_job(job jsonb) RETURNS bigint LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -21,7 +22,7 @@ BEGIN
         RAISE EXCEPTION 'on_conflict must be existing, ignore or replace, not %', on_conflict USING ERRCODE = '22023';
     ELSIF on_parent_failure NOT IN ('cancel', 'run') THEN
         RAISE EXCEPTION 'on_parent_failure must be cancel or run, not %', on_parent_failure USING ERRCODE = '22023';
-    ELSIF on_conflict = 'replace' AND parents <> '{}' THEN  -- the holder may be older than they, or wait for others
+    ELSIF on_conflict = 'replace' AND parents <> '{}' THEN  -- the holder may be older than them, or wait itself
         RAISE EXCEPTION 'a job with parents cannot replace another' USING ERRCODE = '22023';
     END IF;
     LOOP
@@ -36,15 +37,15 @@ BEGIN
         EXIT WHEN new_id IS NOT NULL;
 
         holder := job_holder(its.kind, its.tenant, its.unique_key, its.unique_scope);
-        CONTINUE WHEN holder IS NULL;  -- it ended between the two statements: try again
+        CONTINUE WHEN holder IS NULL;  -- the holder ended between the two statements: try again
         IF on_conflict = 'replace' THEN
             PERFORM FROM snap_processing_job WHERE id = holder AND status IN ('PENDING', 'RETRY_WAIT') FOR UPDATE;
         ELSE
-            -- A waiting one must not begin before this transaction ends, or it would not see what that has written. A
-            -- running one is not locked: its end would wait for us, and its worker settle nothing else meanwhile.
+            -- A waiting holder is locked: it must not begin before this transaction ends, as it would not see what the
+            -- transaction wrote. A running holder is not locked: its worker would wait for the lock and settle nothing.
             PERFORM FROM snap_processing_job WHERE id = holder AND status IN ('PENDING', 'RETRY_WAIT') FOR SHARE;
         END IF;
-        CONTINUE WHEN holder IS DISTINCT FROM job_holder(  -- it began or ended meanwhile
+        CONTINUE WHEN holder IS DISTINCT FROM job_holder(  -- the holder began or ended meanwhile
             its.kind, its.tenant, its.unique_key, its.unique_scope);
         EXIT WHEN on_conflict = 'ignore';
         new_id := holder;
@@ -72,4 +73,4 @@ BEGIN
     RETURN new_id;
 END $$;
 
-COMMENT ON FUNCTION enqueue_one_job IS 'What enqueue_jobs does where there are unique keys or parents: adds one job, or does what its on_conflict says.';
+COMMENT ON FUNCTION enqueue_one_job IS 'Adds one job with a unique key or parents, or does what its on_conflict says; enqueue_jobs calls it.';

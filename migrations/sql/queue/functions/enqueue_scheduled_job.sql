@@ -1,4 +1,4 @@
--- The job that a schedule means, for a slot or for a person who wants it now.
+-- Adds the job of a schedule, for a slot or for a person who runs the schedule now.
 CREATE FUNCTION enqueue_scheduled_job(schedule job_schedule, slot timestamptz) RETURNS bigint LANGUAGE sql AS $$
     SELECT enqueue_job(
         kind => schedule.name, queue => schedule.queue, max_attempts => schedule.max_attempts,
@@ -7,4 +7,4 @@ CREATE FUNCTION enqueue_scheduled_job(schedule job_schedule, slot timestamptz) R
             'slot', to_char(slot AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')))
 $$;
 
-COMMENT ON FUNCTION enqueue_scheduled_job IS 'Adds the job of a schedule for one slot; run_schedule(name) is what people call.';
+COMMENT ON FUNCTION enqueue_scheduled_job IS 'Adds the job of a schedule for one slot. People call run_schedule(name).';

@@ -1,4 +1,4 @@
--- Why is it not running, and when will it? Every sentence follows from rows that people can look at too.
+-- Says why a job is not running, and when it will run. Every sentence follows from rows that people can read too.
 CREATE FUNCTION explain_job(job_id bigint) RETURNS text LANGUAGE plpgsql STABLE AS $$
 DECLARE
     clock timestamptz := clock_timestamp();

@@ -35,4 +35,4 @@ BEGIN
     RETURN QUERY SELECT * FROM explain_memory_of_job(job);
 END $$;
 
-COMMENT ON FUNCTION explain_limits_of_job IS 'Which limits, and which want of memory, hold back a job that waits; see explain_job(id).';
+COMMENT ON FUNCTION explain_limits_of_job IS 'The limits, or the lack of memory, that hold back a waiting job; see explain_job(id).';

@@ -10,4 +10,4 @@ CREATE FUNCTION explain_memory_of_job(job snap_processing_job, OUT said text, OU
      ORDER BY name
 $$;
 
-COMMENT ON FUNCTION explain_memory_of_job IS 'Which workers hold back a job for want of memory; see explain_job(id).';
+COMMENT ON FUNCTION explain_memory_of_job IS 'The workers that hold back a job because memory is short; see explain_job(id).';

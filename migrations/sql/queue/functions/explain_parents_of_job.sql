@@ -24,4 +24,4 @@ BEGIN
     END LOOP;
 END $$;
 
-COMMENT ON FUNCTION explain_parents_of_job IS 'Which jobs a job waits for, and what became of them; explain_job(id) is what people call.';
+COMMENT ON FUNCTION explain_parents_of_job IS 'The jobs that a job waits for, and how they ended. People call explain_job(id).';

@@ -1,16 +1,16 @@
--- Who is before it, and when its turn comes. In a fair queue lanes take turns, and nobody waits for the whole of another
--- lane. What is counted is capped: it may be asked of a job behind a million.
+-- How many jobs come before a due job, and when its turn comes. In a fair queue lanes take turns, so a job does not
+-- wait for the whole of another lane. Counting stops at a limit, because there may be a million jobs before it.
 CREATE FUNCTION explain_place_of_job(job snap_processing_job) RETURNS SETOF text LANGUAGE plpgsql STABLE AS $$
 DECLARE
     most CONSTANT integer := 10000;
     is_fair CONSTANT boolean := job.gate = 'held' AND EXISTS (SELECT FROM job_queue WHERE name = job.queue AND fair);
     clock timestamptz := clock_timestamp();
-    above bigint;   -- due, of its kind and queue, with a higher priority; in a fair queue of its lane
-    before bigint;  -- likewise of its priority, and older
+    above bigint;   -- due jobs of its kind and queue with a higher priority; in a fair queue only of its lane
+    before bigint;  -- the same with its own priority, and older
     rivals bigint;  -- other lanes
     ahead bigint;
     is_more boolean;
-    head bigint;    -- the one that is next
+    head bigint;    -- the id of the next job
     ended bigint;
     per_second double precision;
 BEGIN
@@ -63,7 +63,7 @@ BEGIN
             CASE WHEN above > most THEN 'more than ' || most ELSE above::text END);
     END IF;
 
-    -- what ended lately stands, by id, just before what runs next: no need to look at the whole table
+    -- the jobs that ended lately have ids just below the next one, so the whole table need not be read
     SELECT count(*), count(*) / greatest(1, extract(epoch FROM clock - min(finished_at)))
       INTO ended, per_second
       FROM (SELECT kind, finished_at FROM snap_processing_job
@@ -78,4 +78,4 @@ BEGIN
     END IF;
 END $$;
 
-COMMENT ON FUNCTION explain_place_of_job IS 'Who stands before a job that is due, and when its turn comes; see explain_job(id).';
+COMMENT ON FUNCTION explain_place_of_job IS 'How many jobs come before a due job, and when its turn comes; see explain_job(id).';

@@ -5,7 +5,7 @@ DECLARE
     is_held boolean := false;
     seen record;
 BEGIN
-    IF job.status = 'RETRY_WAIT' AND job.last_error IS NOT NULL THEN  -- else it was replaced: that was another payload
+    IF job.status = 'RETRY_WAIT' AND job.last_error IS NOT NULL THEN  -- no error: its payload was replaced
         RETURN NEXT format('Attempt %s of %s failed: %s', coalesce(job.errors->-1->>'attempt', job.attempt_count::text),
                            job.max_attempts, left(split_part(job.last_error, chr(10), 1), 300));
     END IF;
@@ -53,4 +53,4 @@ BEGIN
     END IF;
 END $$;
 
-COMMENT ON FUNCTION explain_waiting_job IS 'What holds back a job that waits; explain_job(id) is what people call.';
+COMMENT ON FUNCTION explain_waiting_job IS 'What holds back a waiting job. People call explain_job(id).';

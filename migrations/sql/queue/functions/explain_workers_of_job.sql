@@ -1,4 +1,4 @@
--- Which workers could take it, and what keeps them. `is_held`: its place among the others does not matter yet.
+-- Which workers could take a job, and why they do not. `is_held`: its place among the other jobs does not matter yet.
 CREATE FUNCTION explain_workers_of_job(job snap_processing_job, OUT said text, OUT is_held boolean)
     RETURNS SETOF record LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -70,4 +70,4 @@ BEGIN
     END IF;
 END $$;
 
-COMMENT ON FUNCTION explain_workers_of_job IS 'Which workers could take a job that waits, and what keeps them; see explain_job(id).';
+COMMENT ON FUNCTION explain_workers_of_job IS 'The workers that could take a waiting job, and why they do not; see explain_job(id).';

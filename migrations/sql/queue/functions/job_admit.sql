@@ -1,4 +1,5 @@
--- Due from now on, not since it was added: what began to wait behind others must not come before them.
+-- The jobs become due now, not at the time when they were added: otherwise they would come before jobs that have been
+-- due for longer.
 CREATE FUNCTION job_admit(ids bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF ids = '{}' THEN
@@ -13,4 +14,4 @@ BEGIN
        FROM (SELECT DISTINCT queue FROM snap_processing_job WHERE id = ANY (ids)) AS touched;
 END $$;
 
-COMMENT ON FUNCTION job_admit IS 'Lets jobs in that have waited for their parents, and wakes the workers at commit.';
+COMMENT ON FUNCTION job_admit IS 'Makes jobs claimable that have waited for their parents, and wakes the workers at commit.';

@@ -1,4 +1,5 @@
--- One NOTIFY a queue and transaction: each one takes a database-wide lock at commit. PostgreSQL drops repeats.
+-- One NOTIFY for each queue and transaction, because each takes a database-wide lock at commit. PostgreSQL drops
+-- repeats.
 CREATE FUNCTION job_after_insert() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF job_has_rules() THEN
@@ -8,4 +9,4 @@ BEGIN
     RETURN NULL;
 END $$;
 
-COMMENT ON FUNCTION job_after_insert IS 'Labels new jobs that a limit or a fair queue covers, and wakes the workers at commit, once a queue.';
+COMMENT ON FUNCTION job_after_insert IS 'Labels new jobs that a limit or a fair queue covers, and wakes the workers at commit, once for each queue.';

@@ -1,4 +1,4 @@
--- The index is named by its own words, or a generic plan would not find it.
+-- The condition repeats the index's own words; otherwise a generic plan would not use the index.
 CREATE FUNCTION job_done_before(kind text, payload jsonb DEFAULT '{}', tenant text DEFAULT '', snap_id uuid DEFAULT NULL)
     RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT job.id FROM snap_processing_job AS job
@@ -9,4 +9,4 @@ CREATE FUNCTION job_done_before(kind text, payload jsonb DEFAULT '{}', tenant te
      ORDER BY job.id DESC LIMIT 1
 $$;
 
-COMMENT ON FUNCTION job_done_before IS 'The newest COMPLETED job that did this work, enqueued with unique_by = ''spec''; null: none that is still kept.';
+COMMENT ON FUNCTION job_done_before IS 'The newest kept job with unique_by = ''spec'' that COMPLETED the same work; null: there is none.';

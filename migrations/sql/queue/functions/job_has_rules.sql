@@ -3,4 +3,4 @@ CREATE FUNCTION job_has_rules() RETURNS boolean LANGUAGE sql STABLE AS $$
         OR EXISTS (SELECT FROM job_rule_change)
 $$;
 
-COMMENT ON FUNCTION job_has_rules IS 'Is there a limit or a fair queue, or are jobs still labelled by one?';
+COMMENT ON FUNCTION job_has_rules IS 'Whether there is a limit or a fair queue, or jobs are still labelled by an old one.';

@@ -1,6 +1,6 @@
--- How many amounts, each of which stands for several, are in which bucket: up to 1 in the first one, up to √2 in the
--- second, up to 2 in the third. What is above 2^26.5 (26 hours in ms) is in the last one, the 54th; buckets after the
--- last that holds something are left out.
+-- Counts amounts, each of which stands for several, in buckets: up to 1 in the first, up to √2 in the second, up to 2
+-- in the third. Amounts above 2^26.5 (26 hours in ms) are in the last bucket, the 54th. Empty buckets at the end are
+-- left out.
 CREATE FUNCTION job_histogram(amounts double precision[], weights integer[]) RETURNS bigint[]
     LANGUAGE sql IMMUTABLE AS $$
     WITH counted AS (
@@ -12,4 +12,4 @@ CREATE FUNCTION job_histogram(amounts double precision[], weights integer[]) RET
       FROM generate_series(1, (SELECT max(place) FROM counted)) AS place LEFT JOIN counted USING (place)
 $$;
 
-COMMENT ON FUNCTION job_histogram IS 'Amounts counted in buckets that grow by the square root of two; histograms can be added.';
+COMMENT ON FUNCTION job_histogram IS 'Counts amounts in buckets that grow by the square root of two; job_histogram_sum() adds histograms.';

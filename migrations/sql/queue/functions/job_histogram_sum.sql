@@ -4,4 +4,4 @@ CREATE FUNCTION job_histogram_sum(one bigint[], other bigint[]) RETURNS bigint[]
       FROM unnest(one, other) WITH ORDINALITY AS both_of_them (a, b, place)
 $$;
 
-COMMENT ON FUNCTION job_histogram_sum IS 'Two histograms of job_histogram() as one.';
+COMMENT ON FUNCTION job_histogram_sum IS 'Adds two histograms of job_histogram().';

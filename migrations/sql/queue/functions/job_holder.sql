@@ -1,4 +1,5 @@
--- Who holds a unique key. The conditions are the three indexes' own words, so that a generic plan finds them.
+-- The job that holds a unique key. The conditions repeat the words of the three indexes, so that a generic plan uses
+-- them.
 CREATE FUNCTION job_holder(its_kind text, its_tenant text, its_key text, scope text) RETURNS bigint
     LANGUAGE sql STABLE AS $$
     SELECT job.id FROM snap_processing_job AS job

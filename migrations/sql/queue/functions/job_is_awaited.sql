@@ -4,4 +4,4 @@ BEGIN
                     WHERE its.parent_id = parent AND child.finished_at IS NULL);
 END $$;
 
-COMMENT ON FUNCTION job_is_awaited IS 'Is there a job that waits for this one, or may still read its result?';
+COMMENT ON FUNCTION job_is_awaited IS 'Whether a job waits for this one, or may still read its result.';

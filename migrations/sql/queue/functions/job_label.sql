@@ -1,4 +1,4 @@
--- Says on each of these rows whether a rule covers it. Who runs counts in its key from then on.
+-- Writes on each of these rows whether a rule covers it. A running job then counts under its key.
 CREATE FUNCTION job_label(ids bigint[]) RETURNS void LANGUAGE sql AS $$
     WITH its AS MATERIALIZED (
         SELECT job.id, rule.lane, rule.lane IS NOT NULL AS is_covered
@@ -17,4 +17,4 @@ CREATE FUNCTION job_label(ids bigint[]) RETURNS void LANGUAGE sql AS $$
       FROM its WHERE job.id = its.id AND job.status IN ('PENDING', 'RETRY_WAIT', 'RUNNING')
 $$;
 
-COMMENT ON FUNCTION job_label IS 'Sets gate and lane of these jobs by the limits and fair queues that there are.';
+COMMENT ON FUNCTION job_label IS 'Sets gate and lane of these jobs by the present limits and fair queues.';

@@ -1,4 +1,4 @@
--- The lane of a job that a rule covers; null: none does.
+-- The lane of a job that a limit or a fair queue covers; null: none covers it.
 CREATE FUNCTION job_lane_of(queue text, kind text, tenant text, concurrency_key text) RETURNS text
     LANGUAGE sql STABLE AS $$
     SELECT its.lane

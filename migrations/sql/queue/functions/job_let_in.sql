@@ -1,8 +1,8 @@
--- Which jobs that a rule holds may begin now: due, of these kinds and queues, within every limit that covers them, the
--- lanes of a fair queue in turns. One caller at a time; what it returns is certain until its transaction ends.
--- `after_lane` is where each lane's head (queue and kind) was left the last time. The last row has no job: it says where
--- to begin the next time, and in how many seconds there may be more. `besides` are jobs that nobody can claim: they take
--- nobody's place.
+-- Selects the held jobs that may begin now: due jobs of these kinds and queues, within every limit that covers them,
+-- the lanes of a fair queue in turns. One caller runs at a time, so the answer stays right until its transaction ends.
+-- `after_lane` is where each lane's head (queue and kind) was left the last time. The last row has no job: it says
+-- where to begin the next time, and in how many seconds there may be more. `besides` are jobs that nobody can claim:
+-- they take nobody's place.
 CREATE FUNCTION job_let_in(
     kinds text[], queues text[], at_most integer, takes_suspects boolean,
     after_queue text[], after_kind text[], after_lane text[],
@@ -15,15 +15,15 @@ DECLARE
     promoted integer;
     next_later double precision;
 BEGIN
-    -- Whoever counts must be the only one who begins what is counted, and count in a statement after the lock: in the
-    -- same one it would use the snapshot from before (probed: limit 3, 12 running).
+    -- The caller that counts running jobs must be the only one that begins jobs, and must count in a statement after
+    -- the lock: in the same statement it would count in an older snapshot (tried: limit 3, 12 running).
     IF NOT pg_try_advisory_xact_lock(7266823110002) THEN
         told := jsonb_build_object('again_in', 0.005 + 0.01 * random());
         RETURN NEXT;
         RETURN;
     END IF;
     RETURN QUERY
-    WITH RECURSIVE head AS (  -- (queue, kind) with something due
+    WITH RECURSIVE head AS (  -- each (queue, kind) with a due job
         (SELECT queue, kind FROM snap_processing_job
           WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'held' ORDER BY queue, kind LIMIT 1)
       UNION ALL
@@ -39,7 +39,7 @@ BEGIN
           LEFT JOIN job_queue ON job_queue.name = head.queue
          WHERE head.kind = ANY (kinds) AND (queues IS NULL OR head.queue = ANY (queues))
            AND job_queue.paused_at IS NULL
-    ), turn AS MATERIALIZED (  -- of each head the lanes after that one, and then those before it
+    ), turn AS MATERIALIZED (  -- of each head the lanes after its last one, then those before it
         SELECT ours.*, lanes.lane, lanes.turn
           FROM ours CROSS JOIN LATERAL (
             WITH RECURSIVE later AS (
@@ -73,7 +73,7 @@ BEGIN
          CROSS JOIN LATERAL (VALUES ('queue:' || job.queue), ('kind:' || job.kind), ('key:' || nullif(job.lane, ''))) AS its (key)
          WHERE job.status = 'RUNNING' AND job.gate = 'held' AND key IS NOT NULL
          GROUP BY key
-    ), room AS MATERIALIZED (  -- of each key that a limit covers
+    ), room AS MATERIALIZED (  -- the room of each key that a limit covers
         SELECT wanted.key, its.rate, its.max_running, room.places, room.tokens, room.next_token_in
           FROM (SELECT 'queue:' || queue AS key FROM ours UNION SELECT 'kind:' || kind FROM ours
                 UNION SELECT 'key:' || lane FROM turn WHERE lane <> '') AS wanted
@@ -91,19 +91,19 @@ BEGIN
          WHERE coalesce(in_queue.room, 1) > 0 AND coalesce(in_kind.room, 1) > 0 AND coalesce(in_lane.room, 1) > 0
     ), candidate AS MATERIALIZED (
         SELECT open.*, job.id, job.priority, job.is_suspect, row_number() OVER lane_order AS nth,
-               -- a fair queue is as old as its oldest job, whose turn may come late
+               -- the age of a fair queue is that of its oldest job, whose turn may come late
                min(job.next_retry_at) OVER (PARTITION BY CASE WHEN open.is_fair THEN open.queue ELSE job.id::text END) AS due
           FROM open CROSS JOIN LATERAL (
             SELECT id, priority, next_retry_at, losses >= 2 OR memory_mb IS NOT NULL AS is_suspect
               FROM snap_processing_job
              WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'held'
                AND queue = open.queue AND kind = open.kind AND lane = open.lane AND id <> ALL (besides)
-               -- a suspect waits for an empty worker, but not for ever
+               -- a suspect waits for an idle worker, but only for a limited time
                AND (takes_suspects OR (losses < 2 AND memory_mb IS NULL) OR next_retry_at < now() - interval '1 minute')
              ORDER BY priority DESC, next_retry_at, id
              LIMIT least(at_most, open.queue_room, open.kind_room, open.lane_room, 4 * at_most / lanes + 1)) AS job
         WINDOW lane_order AS (PARTITION BY open.queue, open.kind, open.lane ORDER BY job.priority DESC, job.next_retry_at, job.id)
-    ), placed AS MATERIALIZED (  -- the order in which they come, and in each key how many come before
+    ), placed AS MATERIALIZED (  -- the order of the jobs, and for each key how many come before
         SELECT candidate.*,
                row_number() OVER (PARTITION BY queue_key ORDER BY priority DESC, due, CASE WHEN is_fair THEN nth ELSE 0 END, turn, nth) AS in_queue,
                row_number() OVER (PARTITION BY kind_key ORDER BY priority DESC, due, CASE WHEN is_fair THEN nth ELSE 0 END, turn, nth) AS in_kind,
@@ -132,12 +132,12 @@ BEGIN
         'again_in', (SELECT least(
             CASE WHEN EXISTS (SELECT FROM turn WHERE turn = lanes_at_once)
                  THEN CASE WHEN EXISTS (SELECT FROM let_in) THEN 0 ELSE 0.02 END END,
-            -- nobody tells us that another worker's job has ended
+            -- look again soon, because nothing announces that another worker's job has ended
             CASE WHEN EXISTS (SELECT FROM room WHERE places = 0 AND max_running > 0) THEN 0.2 END,
             CASE WHEN EXISTS (SELECT FROM let_in) THEN 0.2 END,
             (SELECT min(next_token_in) + 0.001 FROM room WHERE tokens = 0))));
 
-    -- What has become due since is looked at the next time: this statement's rows must not change under it.
+    -- Jobs that became due meanwhile are looked at the next time, so that the rows of this statement do not change.
     WITH due AS MATERIALIZED (
         SELECT id FROM snap_processing_job
          WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'later' AND next_retry_at <= now()
@@ -151,4 +151,4 @@ BEGIN
     RETURN NEXT;
 END $$;
 
-COMMENT ON FUNCTION job_let_in IS 'Which held jobs limits and fair queues let begin now; the claim asks it.';
+COMMENT ON FUNCTION job_let_in IS 'The held jobs that limits and fair queues allow to begin now; called by the claim.';

@@ -1,4 +1,4 @@
--- The limit of a key: the one that names it, else the longest pattern that it begins with.
+-- The limit of a key: the one with exactly this key, else the longest pattern that the key begins with.
 CREATE FUNCTION job_limit_of(its_key text)
     RETURNS TABLE (key_pattern text, max_running integer, rate double precision, burst integer)
     LANGUAGE sql STABLE AS $$
@@ -12,4 +12,4 @@ CREATE FUNCTION job_limit_of(its_key text)
      LIMIT 1
 $$;
 
-COMMENT ON FUNCTION job_limit_of IS 'The limit that rules a key such as queue:media or key:camera:7, if any.';
+COMMENT ON FUNCTION job_limit_of IS 'The limit that applies to a key such as queue:media or key:camera:7; null: none.';

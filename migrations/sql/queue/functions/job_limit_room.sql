@@ -1,5 +1,5 @@
--- What a key may still start now: places left, tokens left, and in how many seconds there is a token again. A bucket may
--- be in debt, because its limit was lowered: nobody was told of that limit.
+-- How many jobs of a key may still start now: free places, tokens left, and the seconds until the next token. A bucket
+-- may be in debt, because its limit was lowered after tokens had been taken.
 CREATE FUNCTION job_limit_room(its_key text, running bigint, full_at timestamptz,
                                OUT places bigint, OUT tokens bigint, OUT next_token_in double precision)
     LANGUAGE sql STABLE AS $$
@@ -10,4 +10,4 @@ CREATE FUNCTION job_limit_room(its_key text, running bigint, full_at timestamptz
               FROM job_limit_of(its_key)) AS its
 $$;
 
-COMMENT ON FUNCTION job_limit_room IS 'What a key may still start now, given how many of it run and when its bucket is full.';
+COMMENT ON FUNCTION job_limit_room IS 'How many jobs of a key may still start now, given how many run and when its bucket is full.';

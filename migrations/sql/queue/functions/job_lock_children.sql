@@ -1,4 +1,5 @@
--- Those that were never let in; and where a parent did not complete, all below them, which may follow it.
+-- Locks the children that still wait. If a parent did not complete, also all jobs below them, which may be cancelled
+-- too.
 CREATE FUNCTION job_lock_children(parents bigint[]) RETURNS bigint[] LANGUAGE sql AS $$
     WITH RECURSIVE below AS (
         SELECT its.job_id, coalesce(parent.status, '') <> 'COMPLETED' AS goes_on

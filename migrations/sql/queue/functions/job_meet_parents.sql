@@ -1,6 +1,6 @@
--- What its parents mean for a job that was never let in: it waits for those that are not over, is cancelled, or begins to
--- wait like any other. One that was cancelled for its parents comes back when none of them stands in its way any more.
--- The caller has locked it.
+-- Applies the state of its parents to a job that still waits for them: the job goes on waiting, is cancelled, or
+-- becomes claimable. A job that was cancelled because of its parents comes back when none of them prevents it any more.
+-- The caller has locked the job.
 CREATE FUNCTION job_meet_parents(child bigint) RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     job snap_processing_job;
@@ -27,7 +27,7 @@ BEGIN
             UPDATE snap_processing_job
                SET status = 'PENDING', lease_seq = lease_seq + 1, finished_at = NULL, last_error = NULL
              WHERE id = child;
-        EXCEPTION WHEN unique_violation THEN  -- another job has its key now: that is no reason not to retry its parent
+        EXCEPTION WHEN unique_violation THEN  -- another job has its key now; the retry of its parent must still succeed
             RETURN;
         END;
     END IF;
@@ -37,4 +37,4 @@ BEGIN
     END IF;
 END $$;
 
-COMMENT ON FUNCTION job_meet_parents IS 'Counts anew which parents a job waits for, and does what follows from how they ended.';
+COMMENT ON FUNCTION job_meet_parents IS 'Counts anew which parents a job waits for, and makes the job wait, run or end accordingly.';

@@ -1,4 +1,4 @@
--- Of a job with children that ended, was revived or was deleted: notes it for job_parents_changed. Minus: it was revived.
+-- Notes a job with children that ended, was revived or was deleted, for job_parents_changed. A negative id: revived.
 CREATE FUNCTION job_parent_changed() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'DELETE' OR (OLD.finished_at IS NULL) <> (NEW.finished_at IS NULL) THEN
@@ -8,4 +8,4 @@ BEGIN
     RETURN NULL;
 END $$;
 
-COMMENT ON FUNCTION job_parent_changed IS 'Notes within the transaction that a job with children has ended or was revived.';
+COMMENT ON FUNCTION job_parent_changed IS 'Notes for the commit that a job with children has ended or was revived.';

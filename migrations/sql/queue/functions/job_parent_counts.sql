@@ -8,4 +8,4 @@ CREATE FUNCTION job_parent_counts(
      WHERE its.job_id = child
 $$;
 
-COMMENT ON FUNCTION job_parent_counts IS 'How far the jobs are that a job waits for: SELECT * FROM job_parent_counts(42). Those that were pruned are only expected.';
+COMMENT ON FUNCTION job_parent_counts IS 'Counts the jobs that a job waits for by how they ended: SELECT * FROM job_parent_counts(42). Pruned jobs count as expected only.';

@@ -1,5 +1,6 @@
--- At commit, after the hook of a job: a child is locked for the moment of the commit, and not while a hook runs. The first
--- call does it for all parents of the transaction, the children in the order of ids, so that nobody waits in a circle.
+-- Runs at commit, after the hook of a job: so a child is locked during the commit only, not while a hook runs. The
+-- first call handles all parents of the transaction, and locks the children in the order of their ids, so that
+-- transactions cannot deadlock.
 CREATE FUNCTION job_parents_changed() RETURNS trigger LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     noted bigint[];
@@ -17,14 +18,14 @@ BEGIN
         ended := ARRAY(SELECT DISTINCT its FROM unnest(noted) AS its WHERE its > 0 EXCEPT SELECT unnest(revived));
         IF children IS NULL THEN
             children := job_lock_children(ended || revived);
-        ELSE  -- what the round before has ended or revived, whose children are locked already
+        ELSE  -- jobs that the previous round ended or revived; their children are locked already
             children := ARRAY(
                 SELECT id FROM snap_processing_job
                  WHERE id = ANY (ARRAY(SELECT job_id FROM job_parent WHERE parent_id = ANY (noted || revived))) AND gate = 'after');
         END IF;
 
-        -- Those that cannot run any more, and all below them at once: a chain may be long. Nobody wished it, so
-        -- cancel_requested_at stays empty: by that job_meet_parents knows whom it may revive.
+        -- Cancels the jobs that cannot run any more, and all below them at once, because a chain may be long. No person
+        -- cancelled them, so cancel_requested_at stays empty: by that job_meet_parents knows which it may revive.
         WITH RECURSIVE waits AS MATERIALIZED (
             SELECT id FROM snap_processing_job WHERE id = ANY (children) AND status IN ('PENDING', 'RETRY_WAIT')
         ), lost AS (
@@ -52,7 +53,7 @@ BEGIN
             children := array_remove(children, child);
         END LOOP;
 
-        -- One that is deleted may have been over before, and been counted then.
+        -- A deleted job may have ended before, and was counted then.
         gone := ARRAY(SELECT unnest(ended) EXCEPT SELECT id FROM snap_processing_job WHERE id = ANY (ended));
         UPDATE snap_processing_job AS job
            SET waits_for = CASE WHEN its.lacks_one THEN (job_parent_counts(job.id)).open ELSE waits_for - its.ended END
@@ -65,4 +66,4 @@ BEGIN
     RETURN NULL;
 END $$;
 
-COMMENT ON FUNCTION job_parents_changed IS 'At commit: lets in, cancels or revives the children of the jobs that have ended or were revived.';
+COMMENT ON FUNCTION job_parents_changed IS 'At commit: releases, cancels or revives the children of the jobs that have ended or were revived.';

@@ -1,4 +1,4 @@
--- The least amounts that 50, 95 and 99 % of the weight do not exceed. An amount that is null is not known, and left out.
+-- The least amounts that 50, 95 and 99 % of the weight do not exceed. A null amount is not known and is left out.
 CREATE FUNCTION job_percentiles(amounts double precision[], weights integer[],
                                 OUT p50 double precision, OUT p95 double precision, OUT p99 double precision)
     LANGUAGE sql IMMUTABLE AS $$

@@ -6,7 +6,7 @@ DECLARE
 BEGIN
     SELECT * INTO change FROM job_rule_change FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
-        RETURN false;  -- nothing to do, or somebody else is at it
+        RETURN false;  -- nothing to do, or another worker is doing it
     ELSIF change.looked_to = 0 THEN
         change.is_last := pg_snapshot_xmin(pg_current_snapshot())::text::bigint > change.changed_by;
     END IF;
@@ -18,7 +18,7 @@ BEGIN
     ELSIF change.is_last THEN
         DELETE FROM job_rule_change;
     ELSE
-        UPDATE job_rule_change SET looked_to = 0;  -- once more, when those who know nothing of the change have ended
+        UPDATE job_rule_change SET looked_to = 0;  -- again: older transactions did not see the change
     END IF;
     RETURN false;
 END $$;

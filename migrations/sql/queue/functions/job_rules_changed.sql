@@ -6,4 +6,4 @@ BEGIN
     RETURN NULL;
 END $$;
 
-COMMENT ON FUNCTION job_rules_changed IS 'Has the workers look through the waiting jobs when limits or fair queues change.';
+COMMENT ON FUNCTION job_rules_changed IS 'When limits or fair queues change: makes the workers look through the waiting jobs.';

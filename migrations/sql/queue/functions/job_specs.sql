@@ -1,7 +1,7 @@
--- What new jobs are made of: an array of objects with the names of enqueue_job's arguments, with what was not said filled
--- in; a null counts as not said, and so does a traceparent that is none: a trace must not cost its job. A single query, so
--- that PostgreSQL puts it into the INSERT that it is called in. Kinds are looked up one by one, and only where something was
--- not said: a join might change the order.
+-- The columns of new jobs, from an array of objects with the names of enqueue_job's arguments. Arguments that are
+-- missing or null get their defaults; so does an invalid traceparent, because a trace must not make its job fail. It is
+-- a single query, so that PostgreSQL inlines it into the INSERT around it. Kinds are looked up one by one, and only for
+-- missing arguments, because a join might change the order.
 CREATE FUNCTION job_specs(jobs jsonb) RETURNS TABLE (
     kind text, payload jsonb, queue text, priority integer, next_retry_at timestamptz, unique_key text, unique_scope text,
     max_attempts integer, concurrency_key text, timeout_ms integer, tenant text, snap_id uuid, request_id text,

@@ -5,4 +5,4 @@ CREATE FUNCTION pause_queue(name text, reason text DEFAULT NULL, by text DEFAULT
         paused_by = excluded.paused_by
 $$;
 
-COMMENT ON FUNCTION pause_queue IS 'Lets no worker claim from a queue: SELECT pause_queue(''mail'', ''the server is away''). What runs goes on.';
+COMMENT ON FUNCTION pause_queue IS 'Stops workers from claiming from a queue: SELECT pause_queue(''mail'', ''the server is away''). Running jobs go on.';

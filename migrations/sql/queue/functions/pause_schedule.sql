@@ -8,4 +8,4 @@ BEGIN
     END IF;
 END $$;
 
-COMMENT ON FUNCTION pause_schedule IS 'Its slots are skipped, with this reason in the ledger, until resume_schedule(name).';
+COMMENT ON FUNCTION pause_schedule IS 'Pauses a schedule: its slots are skipped, with this reason in the ledger, until resume_schedule(name).';

@@ -1,5 +1,5 @@
--- Replay inserts a copy, so that no commit hook ever runs twice for one job. It has the parents of the first one, whose
--- results it may read, and waits for those that are not over; it is nobody's parent.
+-- Replay adds a copy, so that no commit hook ever runs twice for one job. The copy has the same parents, may read their
+-- results, and waits for those that have not ended; no job waits for the copy.
 CREATE FUNCTION replay_job(job_id bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     job snap_processing_job;

@@ -3,4 +3,4 @@ CREATE FUNCTION resume_queue(name text) RETURNS void LANGUAGE sql AS $$
     SELECT pg_notify('snapapp_job', resume_queue.name);
 $$;
 
-COMMENT ON FUNCTION resume_queue IS 'The opposite of pause_queue.';
+COMMENT ON FUNCTION resume_queue IS 'Ends the pause of a queue: workers claim from it again.';

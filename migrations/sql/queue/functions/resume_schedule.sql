@@ -1,6 +1,6 @@
 CREATE FUNCTION resume_schedule(name text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    -- the range is kept, because slots within it may not have been looked at yet: they too were paused
+    -- the range of the pause is kept, because some of its slots may not have been settled yet: they are skipped too
     UPDATE job_schedule
        SET last_pause = CASE WHEN paused_at IS NULL THEN last_pause
                              ELSE tstzrange(paused_at, greatest(paused_at, clock_timestamp()), '[]') END,
@@ -11,4 +11,4 @@ BEGIN
     END IF;
 END $$;
 
-COMMENT ON FUNCTION resume_schedule IS 'The opposite of pause_schedule. Slots that passed meanwhile are not made up for.';
+COMMENT ON FUNCTION resume_schedule IS 'Ends the pause of a schedule. Slots that passed during the pause do not run later.';

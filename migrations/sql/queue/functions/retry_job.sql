@@ -1,4 +1,4 @@
--- A person's retry: the count starts again, the history stays.
+-- A retry by a person: the count of attempts starts again, the history stays.
 CREATE FUNCTION retry_job(job_id bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     job snap_processing_job;
@@ -15,7 +15,7 @@ BEGIN
        SET status = 'PENDING', lease_seq = lease_seq + 1, attempt_count = 0, interruptions = 0, losses = 0,
            gate = CASE WHEN gate IN ('held', 'later') THEN 'held' WHEN gate = 'after' THEN 'after' ELSE 'open' END, memory_mb = NULL, next_retry_at = now(), cancel_requested_at = NULL, started_at = NULL, finished_at = NULL
      WHERE id = job_id;
-    IF job.gate = 'after' THEN  -- it still waits for those that are not over; who asks for it knows of the others
+    IF job.gate = 'after' THEN  -- it waits for parents that have not ended; the person knows how the others ended
         UPDATE job_parent AS its SET must_complete = false FROM snap_processing_job AS parent
          WHERE its.job_id = retry_job.job_id AND parent.id = its.parent_id AND parent.status IN ('FAILED', 'CANCELLED');
         PERFORM job_meet_parents(job_id);

@@ -15,4 +15,4 @@ BEGIN
     RETURN new_job;
 END $$;
 
-COMMENT ON FUNCTION run_schedule IS 'Enqueues its job now, besides its slots and even while it is paused; returns the job''s id.';
+COMMENT ON FUNCTION run_schedule IS 'Enqueues the job of a schedule now, in addition to its slots and even while it is paused; returns the job''s id.';

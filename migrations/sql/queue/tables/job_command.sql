@@ -21,9 +21,9 @@ CREATE TABLE job_command (
 
 CREATE INDEX job_command_open ON job_command (host, id) WHERE status IN ('PENDING', 'TAKEN');
 
-COMMENT ON TABLE job_command IS 'What supervisors were told, and what came of it; SELECT command_fleet(''pause'', ''mail-supervisor'') tells one.';
+COMMENT ON TABLE job_command IS 'Commands to supervisors, and their results; SELECT command_fleet(''pause'', ''mail-supervisor'') sends one.';
 COMMENT ON COLUMN job_command.pool IS 'Which pool; null: all pools of the host.';
-COMMENT ON COLUMN job_command.amount IS 'Of scale: how many processes; null gives the decision back to the pool''s balance.';
-COMMENT ON COLUMN job_command.status IS 'PENDING, TAKEN (by the master that stands in it), EXECUTED, FAILED or EXPIRED; each is executed at most once.';
-COMMENT ON COLUMN job_command.output IS 'What came of it, in words.';
-COMMENT ON COLUMN job_command.expires_at IS 'Nobody takes it after this.';
+COMMENT ON COLUMN job_command.amount IS 'For scale: how many processes; null lets the pool''s balance decide again.';
+COMMENT ON COLUMN job_command.status IS 'PENDING, TAKEN (by the supervisor in the column master), EXECUTED, FAILED or EXPIRED; a command is executed at most once.';
+COMMENT ON COLUMN job_command.output IS 'The result in words.';
+COMMENT ON COLUMN job_command.expires_at IS 'After this time no supervisor takes the command.';

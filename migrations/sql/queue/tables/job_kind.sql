@@ -5,8 +5,8 @@ CREATE TABLE job_kind (
     declared_at  timestamptz NOT NULL DEFAULT now()
 );
 
-COMMENT ON TABLE job_kind IS 'What a new job gets where whoever enqueues it says nothing: written by each worker at its start, for the kinds that it knows.';
+COMMENT ON TABLE job_kind IS 'The defaults for new jobs of each kind, used if enqueue does not set them. Each worker writes them at its start, for the kinds that it knows.';
 COMMENT ON COLUMN job_kind.name IS 'The kind.';
 COMMENT ON COLUMN job_kind.queue IS 'The queue that its processor declares.';
-COMMENT ON COLUMN job_kind.max_attempts IS 'The attempts that its processor declares, else the worker''s default.';
-COMMENT ON COLUMN job_kind.declared_at IS 'When a worker last declared it otherwise than before.';
+COMMENT ON COLUMN job_kind.max_attempts IS 'The attempts that its processor declares, or the worker''s default.';
+COMMENT ON COLUMN job_kind.declared_at IS 'When a worker last changed the declaration.';

@@ -1,5 +1,6 @@
--- A key names what is limited: `queue:NAME`, `kind:NAME`, or `key:LANE`, where a job's lane is its concurrency key, else
--- its tenant in a fair queue. Running rows are the only counter, so nothing leaks.
+-- A key names the jobs that a limit counts: `queue:NAME`, `kind:NAME`, or `key:LANE`, where a job's lane is its
+-- concurrency key, or else its tenant in a fair queue. The RUNNING rows themselves are counted, so no counter can
+-- drift.
 CREATE TABLE job_limit (
     key_pattern text PRIMARY KEY COLLATE "C",
     max_running integer CHECK (max_running >= 0),
@@ -15,8 +16,8 @@ CREATE TABLE job_limit (
 CREATE TRIGGER job_rules_changed AFTER INSERT OR UPDATE OR DELETE ON job_limit
     FOR EACH STATEMENT EXECUTE FUNCTION job_rules_changed();
 
-COMMENT ON TABLE job_limit IS 'Limits: INSERT INTO job_limit VALUES (''key:camera:*'', 3). Each queue, kind and key that fits the pattern has the limit for itself; the most specific pattern rules.';
+COMMENT ON TABLE job_limit IS 'Limits: INSERT INTO job_limit VALUES (''key:camera:*'', 3). The limit applies separately to each queue, kind or key that fits the pattern; the most specific pattern applies.';
 COMMENT ON COLUMN job_limit.key_pattern IS 'queue:NAME, kind:NAME, or key:KEY for a concurrency key (in a fair queue also for a tenant); a * at the end stands for anything.';
-COMMENT ON COLUMN job_limit.max_running IS 'So many run at once, claimed ones included; 0 stops it, null does not limit it.';
-COMMENT ON COLUMN job_limit.rate IS 'So many attempts start a second on average; null does not limit it.';
-COMMENT ON COLUMN job_limit.burst IS 'So many may start at once after a rest; null: as many as the rate allows in a second, at least one.';
+COMMENT ON COLUMN job_limit.max_running IS 'How many jobs may run at once, claimed ones included; 0: none, null: no limit.';
+COMMENT ON COLUMN job_limit.rate IS 'How many attempts may start a second on average; null: no limit.';
+COMMENT ON COLUMN job_limit.burst IS 'How many attempts may start at once after a rest; null: as many as the rate allows in a second, at least one.';

@@ -8,4 +8,4 @@ CREATE TABLE job_log (
     PRIMARY KEY (job_id, id)  -- no foreign key: it would lock the busy row for every line; prune removes both
 );
 
-COMMENT ON TABLE job_log IS 'What processors logged, a line a row.';
+COMMENT ON TABLE job_log IS 'The log lines of processors, one a row.';

@@ -17,13 +17,13 @@ CREATE TABLE job_pool (
     CONSTRAINT pool_bounds_are_sane CHECK (min_processes >= 0 AND max_processes >= greatest(1, min_processes))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
 
-COMMENT ON TABLE job_pool IS 'The pools of every host: what was planned, what a person changed, and how it stands as of seen_at.';
-COMMENT ON COLUMN job_pool.queues IS 'The queues it works; none named: all of them.';
-COMMENT ON COLUMN job_pool.balance IS 'off (always max_processes), simple (by what waits) or auto.';
-COMMENT ON COLUMN job_pool.state IS 'ACTIVE, PAUSED (its workers live and claim nothing) or DRAINED (it has none).';
+COMMENT ON TABLE job_pool IS 'The pools of every host: what was planned, what a person changed, and their state as of seen_at.';
+COMMENT ON COLUMN job_pool.queues IS 'The queues that the pool works on; empty: all queues.';
+COMMENT ON COLUMN job_pool.balance IS 'off (always max_processes), simple (by the number of waiting jobs) or auto.';
+COMMENT ON COLUMN job_pool.state IS 'ACTIVE, PAUSED (its workers live and claim nothing) or DRAINED (its workers finish their jobs and leave).';
 COMMENT ON COLUMN job_pool.state_reason IS 'Why somebody paused or drained it.';
-COMMENT ON COLUMN job_pool.fixed_at IS 'A person fixed it at so many processes; null: balance decides.';
-COMMENT ON COLUMN job_pool.wanted IS 'How many processes it should have now.';
-COMMENT ON COLUMN job_pool.present IS 'How many it has that do not leave.';
-COMMENT ON COLUMN job_pool.leaving IS 'How many are finishing their last jobs.';
-COMMENT ON COLUMN job_pool.note IS 'What holds it back, if anything does.';
+COMMENT ON COLUMN job_pool.fixed_at IS 'The number of processes that a person fixed; null: balance decides.';
+COMMENT ON COLUMN job_pool.wanted IS 'How many processes the pool should have now.';
+COMMENT ON COLUMN job_pool.present IS 'How many processes it has, without those that are leaving.';
+COMMENT ON COLUMN job_pool.leaving IS 'How many processes are finishing their last jobs.';
+COMMENT ON COLUMN job_pool.note IS 'What keeps the pool from having its processes; null: nothing.';

@@ -19,7 +19,7 @@ CREATE TRIGGER job_rules_ended AFTER DELETE ON job_queue
     FOR EACH ROW WHEN (OLD.fair) EXECUTE FUNCTION job_rules_changed();
 
 COMMENT ON TABLE job_queue IS 'Queues that are paused or shared out fairly by tenant; a queue needs no row here to exist.';
-COMMENT ON COLUMN job_queue.fair IS 'Lanes take turns, and a job without a concurrency key has its tenant for a lane once the workers have looked through what waits.';
-COMMENT ON COLUMN job_queue.ages_after IS 'A job that is due for so long counts one priority higher, and one more each time it passes; null: never.';
-COMMENT ON COLUMN job_queue.long_wait IS 'Somebody is told when a job here is due for longer; null: 5 minutes. An interval of years silences the queue.';
-COMMENT ON COLUMN job_queue.paused_by IS 'Who paused it, as they say; else the role of their session.';
+COMMENT ON COLUMN job_queue.fair IS 'True: lanes take turns, and the lane of a job without a concurrency key is its tenant. Waiting jobs follow once the workers have looked through them.';
+COMMENT ON COLUMN job_queue.ages_after IS 'Each time a job has been due for this long again, its priority counts one higher; null: never.';
+COMMENT ON COLUMN job_queue.long_wait IS 'The doctor and the alerts report a job that is due for longer than this; null: 5 minutes. An interval of years silences the queue.';
+COMMENT ON COLUMN job_queue.paused_by IS 'Who paused it: the name that the person gave, or else the role of the session.';

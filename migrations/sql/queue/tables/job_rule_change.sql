@@ -1,5 +1,5 @@
--- There is a row while jobs are still labelled by older rules. Whoever begins or ends a rule puts it there; the workers
--- look through the jobs, page by page, and take it away.
+-- This table has a row while jobs are still labelled by older rules. A change of the rules adds it; the workers look
+-- through the jobs page by page, and then delete it.
 CREATE TABLE job_rule_change (
     is_only    boolean PRIMARY KEY DEFAULT true CHECK (is_only),
     changed_by bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
@@ -7,7 +7,7 @@ CREATE TABLE job_rule_change (
     is_last    boolean NOT NULL DEFAULT false
 );
 
-COMMENT ON TABLE job_rule_change IS 'Limits or fair queues have changed, and waiting jobs are being looked through.';
-COMMENT ON COLUMN job_rule_change.changed_by IS 'The transaction that changed them: one that began before it may still add a job that knows nothing of it.';
-COMMENT ON COLUMN job_rule_change.looked_to IS 'Jobs up to this id have been looked at.';
-COMMENT ON COLUMN job_rule_change.is_last IS 'This look began when no such transaction was left.';
+COMMENT ON TABLE job_rule_change IS 'A row says that limits or fair queues have changed, and that workers are looking through the waiting jobs.';
+COMMENT ON COLUMN job_rule_change.changed_by IS 'The transaction that changed the rules: older transactions may still add jobs that were labelled without the change.';
+COMMENT ON COLUMN job_rule_change.looked_to IS 'The jobs up to this id have been labelled anew.';
+COMMENT ON COLUMN job_rule_change.is_last IS 'True: this pass began when no such older transaction was left.';

@@ -12,5 +12,5 @@ CREATE TABLE job_scaling (
 
 CREATE INDEX job_scaling_of_pool ON job_scaling (host, pool, id);
 
-COMMENT ON TABLE job_scaling IS 'Every decision of the autoscaler, with what it was made from.';
-COMMENT ON COLUMN job_scaling.inputs IS 'What was measured: what is due, how fast it comes and goes, how long it takes, memory.';
+COMMENT ON TABLE job_scaling IS 'Every decision of the autoscaler, with the numbers that it was made from.';
+COMMENT ON COLUMN job_scaling.inputs IS 'The measured numbers: due jobs, arrivals and ends a second, durations, memory.';

@@ -26,20 +26,20 @@ CREATE TABLE job_schedule (
     CONSTRAINT reason_is_short CHECK (length(paused_reason) <= 500)
 );
 
-COMMENT ON TABLE job_schedule IS 'What fires again and again: declared in code with @scheduled, written here by the workers that know it.';
+COMMENT ON TABLE job_schedule IS 'Schedules, declared in code with @scheduled and written here by the workers that know them.';
 COMMENT ON COLUMN job_schedule.name IS 'Its name, and the kind of its jobs.';
-COMMENT ON COLUMN job_schedule.spec IS 'Five cron fields, or every Ns: the multiples of N seconds since 1970 in UTC; then perhaps from and until a time, both in. Changed by the worker that declared it last; workers with another spec fire nothing.';
-COMMENT ON COLUMN job_schedule.tz IS 'On whose clocks the cron fields are read.';
-COMMENT ON COLUMN job_schedule.queue IS 'Which queue its jobs wait in.';
-COMMENT ON COLUMN job_schedule.payload IS 'What its jobs are given, besides schedule and slot.';
-COMMENT ON COLUMN job_schedule.max_attempts IS 'After this many attempts a job of it is FAILED.';
-COMMENT ON COLUMN job_schedule.missed IS 'What becomes of slots that no worker noticed in time: skip, once (the newest runs late) or all (the newest at_most run late).';
-COMMENT ON COLUMN job_schedule.at_most IS 'How many missed slots run where missed is all.';
-COMMENT ON COLUMN job_schedule.overlap IS 'Whether a slot fires while the job of the one before has not ended.';
-COMMENT ON COLUMN job_schedule.settled_until IS 'Every slot from created_at up to here was fired or skipped, and stood in job_schedule_slot; of more than a thousand missed at once the older ones as one.';
-COMMENT ON COLUMN job_schedule.paused_at IS 'Since when it is paused; see pause_schedule(name, reason).';
-COMMENT ON COLUMN job_schedule.paused_reason IS 'Why, for whoever wonders.';
-COMMENT ON COLUMN job_schedule.last_pause IS 'The pause before: slots within it are skipped, even when they are noticed later.';
-COMMENT ON COLUMN job_schedule.created_at IS 'When it was first declared; its first slot is later.';
-COMMENT ON COLUMN job_schedule.declared_at IS 'When a worker last declared it.';
-COMMENT ON COLUMN job_schedule.declared_by IS 'The workers that declared it as it is now; one that is not in job_worker any more does not count.';
+COMMENT ON COLUMN job_schedule.spec IS 'Five cron fields, or every Ns (the multiples of N seconds since 1970 in UTC); then optionally from TIME and until TIME, both included. The worker that declares it last sets it; workers that declare another spec fire nothing.';
+COMMENT ON COLUMN job_schedule.tz IS 'The time zone on whose clocks the cron fields are read.';
+COMMENT ON COLUMN job_schedule.queue IS 'The queue of its jobs.';
+COMMENT ON COLUMN job_schedule.payload IS 'The payload of its jobs; schedule and slot are added to it.';
+COMMENT ON COLUMN job_schedule.max_attempts IS 'After this many attempts a job of the schedule is FAILED.';
+COMMENT ON COLUMN job_schedule.missed IS 'What happens with slots that no worker noticed in time: skip, once (the newest runs late) or all (the newest at_most run late).';
+COMMENT ON COLUMN job_schedule.at_most IS 'How many missed slots run if missed is all.';
+COMMENT ON COLUMN job_schedule.overlap IS 'Whether a slot fires while the job of an earlier slot has not ended.';
+COMMENT ON COLUMN job_schedule.settled_until IS 'Every slot from created_at up to this time was fired or skipped, and was written to job_schedule_slot; if more than a thousand were missed at once, one row stands for the older ones.';
+COMMENT ON COLUMN job_schedule.paused_at IS 'When it was paused; null: it is not paused. See pause_schedule(name, reason).';
+COMMENT ON COLUMN job_schedule.paused_reason IS 'The reason that the person gave for the pause.';
+COMMENT ON COLUMN job_schedule.last_pause IS 'The time of the previous pause: slots within it are skipped, even if they are noticed later.';
+COMMENT ON COLUMN job_schedule.created_at IS 'When the schedule was first declared; its first slot is after this time.';
+COMMENT ON COLUMN job_schedule.declared_at IS 'When a worker last declared the schedule.';
+COMMENT ON COLUMN job_schedule.declared_by IS 'The workers that declared the schedule as it is now; a worker that is no longer in job_worker does not count.';

@@ -35,16 +35,16 @@ CREATE TABLE job_worker (
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
 
 COMMENT ON TABLE job_worker IS 'The roster: every process that works the queue, as of its last heartbeat.';
-COMMENT ON COLUMN job_worker.pool IS 'The pool it belongs to; null: it was started by itself.';
+COMMENT ON COLUMN job_worker.pool IS 'The pool of the worker; null: it was not started by a supervisor.';
 COMMENT ON COLUMN job_worker.master IS 'The supervisor that started it (job_master.id).';
-COMMENT ON COLUMN job_worker.machine IS 'Boot id and process namespace: on the same one, a dead pid is known to be dead.';
-COMMENT ON COLUMN job_worker.held_kinds IS 'Kinds that it does not claim for want of memory, each with the reason.';
-COMMENT ON COLUMN job_worker.rooms IS 'Where jobs run in it: thread, async, process, command, each with its slots and kinds.';
-COMMENT ON COLUMN job_worker.note IS 'What holds it back, if anything does.';
-COMMENT ON COLUMN job_worker.traces IS 'The file in which the process marks what it is running, read by whoever finds it dead.';
-COMMENT ON COLUMN job_worker.free_mb IS 'Memory that jobs may still take, as of the last beat, the reserve left out; null: cannot be known here.';
-COMMENT ON COLUMN job_worker.context_switches IS 'How often the application''s context (its tenant) was entered for a job, hooks included.';
-COMMENT ON COLUMN job_worker.context_failures IS 'How often that failed; the attempt then fails with ContextFailed.';
-COMMENT ON COLUMN job_worker.max_jobs IS 'After so many jobs it is replaced, between two jobs; null: never for that.';
-COMMENT ON COLUMN job_worker.max_seconds IS 'Likewise after so long.';
-COMMENT ON COLUMN job_worker.max_memory_mb IS 'Likewise when it is bigger than this.';
+COMMENT ON COLUMN job_worker.machine IS 'Boot id and process namespace: within the same one it can be seen whether a pid is alive.';
+COMMENT ON COLUMN job_worker.held_kinds IS 'The kinds that it does not claim because memory is short, each with the reason.';
+COMMENT ON COLUMN job_worker.rooms IS 'Its executors (thread, async, process, command), each with its slots and kinds.';
+COMMENT ON COLUMN job_worker.note IS 'What keeps the worker from working as usual; null: nothing.';
+COMMENT ON COLUMN job_worker.traces IS 'The file in which the process notes what it is running; the process that finds it dead reads the file.';
+COMMENT ON COLUMN job_worker.free_mb IS 'Memory that jobs may still take, as of the last heartbeat, without the reserve; null: not known on this system.';
+COMMENT ON COLUMN job_worker.context_switches IS 'How often the application''s context hook (which sets the tenant) was entered for a job or its hooks.';
+COMMENT ON COLUMN job_worker.context_failures IS 'How often the context hook failed; the attempt then fails with ContextFailed.';
+COMMENT ON COLUMN job_worker.max_jobs IS 'The worker is replaced after so many jobs, between two jobs; null: no such limit.';
+COMMENT ON COLUMN job_worker.max_seconds IS 'The worker is replaced after so many seconds, between two jobs; null: no such limit.';
+COMMENT ON COLUMN job_worker.max_memory_mb IS 'The worker is replaced when it uses more memory, between two jobs; null: no such limit.';

@@ -14,4 +14,4 @@ CREATE TABLE job_worker_exit (
 );
 
 COMMENT ON TABLE job_worker_exit IS 'How each worker ended.';
-COMMENT ON COLUMN job_worker_exit.pool IS 'The pool it belonged to.';
+COMMENT ON COLUMN job_worker_exit.pool IS 'The pool of the worker.';

@@ -10,4 +10,4 @@ SELECT command.id, command.host, command.action, command.pool, command.amount, c
   FROM job_command AS command
   LEFT JOIN job_master AS master USING (host);
 
-COMMENT ON VIEW command_overview IS 'What supervisors were told; says so when a host does not answer.';
+COMMENT ON VIEW command_overview IS 'The commands to supervisors; the output says if a host does not answer.';

@@ -1,4 +1,4 @@
--- One branch for each index: a condition on all of them would find none of them.
+-- One branch for each index: with a single condition PostgreSQL would use none of the indexes.
 CREATE VIEW job_apart AS
 SELECT * FROM snap_processing_job WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'held'
 UNION ALL
@@ -8,4 +8,4 @@ SELECT * FROM snap_processing_job WHERE status IN ('PENDING', 'RETRY_WAIT') AND 
 UNION ALL
 SELECT * FROM snap_processing_job WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'after';
 
-COMMENT ON VIEW job_apart IS 'Waiting jobs that not any claim may take: held by a limit or a fair queue, suspects, which run alone, or those that wait for other jobs.';
+COMMENT ON VIEW job_apart IS 'Waiting jobs that only some claims may take: held by a limit or a fair queue, suspects (which run alone), and jobs that wait for other jobs.';

@@ -23,4 +23,4 @@ SELECT known.kind, its.attempts, its.measured, its.since,
  CROSS JOIN LATERAL job_percentiles(its.peaks, its.weights) AS peak
  ORDER BY known.kind;
 
-COMMENT ON VIEW kind_costs IS 'What attempts of each kind wait, take and need, in percentiles of the newest 1,000 rows of job_cost.';
+COMMENT ON VIEW kind_costs IS 'How long attempts of each kind wait and run, and how much processor time and memory they need: percentiles of the newest 1,000 rows of job_cost.';

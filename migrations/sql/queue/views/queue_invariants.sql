@@ -1,11 +1,12 @@
--- What must never be, as far as rows can tell and CHECKs and unique indexes cannot say. The ids are those of
--- docs/doctor.md. The newest 20,000 jobs and all that run are looked at, so the cost does not grow with the table.
+-- Broken invariants that can be seen in the rows, and that CHECKs and unique indexes cannot express. The ids are those
+-- of docs/doctor.md. Only the newest 20,000 jobs and all RUNNING ones are looked at, so the cost does not grow with the
+-- table.
 CREATE VIEW queue_invariants AS
 WITH looked_at AS MATERIALIZED (
     SELECT max(id) - 19999 AS lowest, max(id) AS highest FROM snap_processing_job
 ), job AS MATERIALIZED (
-    -- By an array: a range of ids, or LIMIT, is read from the whole table where nobody has analyzed it. And of the wide
-    -- columns only whether they are there: nothing is read from their own pages.
+    -- By an array of ids: for a range of ids or a LIMIT, PostgreSQL may read the whole table if it was never analyzed.
+    -- Of the wide columns only whether they are null is asked, so their TOAST pages are not read.
     SELECT id, kind, status, attempt_count, max_attempts, lease_seq, losses, cancel_requested_at, next_retry_at,
            started_at, finished_at, last_error IS NULL AS has_no_error, result IS NOT NULL AS has_result
       FROM snap_processing_job
@@ -41,11 +42,11 @@ UNION ALL
 SELECT 'I4', id, format('it runs its attempt %s under lease %s: a claim did not raise lease_seq', attempt_count, lease_seq)
   FROM job WHERE status = 'RUNNING' AND lease_seq < attempt_count
 UNION ALL
--- a row that was never claimed at all came with somebody's import
+-- a row that was never claimed at all comes from an import
 SELECT 'I4', id, format('it is COMPLETED after %s attempts with lease_seq %s: nobody held it', attempt_count, lease_seq)
   FROM job WHERE status = 'COMPLETED' AND lease_seq > 0 AND (lease_seq < 2 OR attempt_count = 0)
 UNION ALL
--- the claim that finds its attempts used up counts one more until it is buried
+-- the claim that finds the attempts used up counts one more until the job is FAILED
 SELECT 'I7', id, format('it is %s with %s of %s attempts', status, attempt_count, max_attempts)
   FROM job WHERE attempt_count > max_attempts + (status = 'RUNNING')::integer
 UNION ALL
@@ -72,7 +73,7 @@ SELECT 'I10', NULL, format('the workers %s and %s say they are process %s of one
   FROM job_worker AS old JOIN job_worker AS young USING (machine, pid)
  WHERE old.pid_started < young.pid_started AND old.beat_at > young.started_at
 UNION ALL
--- one by one, as above: joined with them, PostgreSQL may read the whole table where nobody has analyzed it
+-- one by one: with a join PostgreSQL may read the whole table if it was never analyzed
 SELECT 'I10', job_id, 'there are lines in job_log of a job that is not there'
   FROM logged LEFT JOIN LATERAL (SELECT id FROM snap_processing_job WHERE id = logged.job_id LIMIT 1) AS its ON true
  WHERE its.id IS NULL
@@ -86,4 +87,4 @@ UNION ALL
 SELECT 'I3', NULL, format('the trigger %s is disabled', tgname)
   FROM pg_trigger WHERE tgrelid = 'snap_processing_job'::regclass AND tgenabled = 'D';
 
-COMMENT ON VIEW queue_invariants IS 'What must never be: empty, or something is broken that no retry mends. snapapp doctor looks here too.';
+COMMENT ON VIEW queue_invariants IS 'Broken invariants. Always empty, unless the queue has a bug or rows were changed by hand. snapapp doctor reads it too.';

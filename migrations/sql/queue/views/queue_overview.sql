@@ -1,4 +1,4 @@
--- How old the oldest is leaves out what has always been due: that has no age.
+-- The age of the oldest job leaves out jobs whose due time is -infinity: they have no age.
 CREATE VIEW queue_overview AS
 SELECT live.queue,
        count(*) FILTER (WHERE live.status = 'PENDING') AS pending,
@@ -20,4 +20,4 @@ SELECT live.queue,
  GROUP BY live.queue
  ORDER BY live.queue;
 
-COMMENT ON VIEW queue_overview IS 'Every queue with work in it: how much, how old, paused by whom.';
+COMMENT ON VIEW queue_overview IS 'Every queue with work in it: how many jobs, how old the oldest is, and who paused it.';

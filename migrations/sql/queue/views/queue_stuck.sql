@@ -12,7 +12,7 @@ SELECT job.id, job.queue, job.kind, 'no worker alive knows the kind ' || job.kin
                 UNION ALL SELECT kind, id, next_retry_at FROM snap_processing_job
                  WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'held'
                 UNION ALL SELECT kind, id, next_retry_at FROM snap_processing_job
-                 WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'later'  -- which workers look through
+                 WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'later'  -- workers look through these for due ones
                 UNION ALL SELECT kind, id, next_retry_at FROM snap_processing_job
                  WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'alone') AS due
          WHERE next_retry_at < now() - interval '1 minute'
@@ -20,4 +20,4 @@ SELECT job.id, job.queue, job.kind, 'no worker alive knows the kind ' || job.kin
   JOIN snap_processing_job AS job USING (id)
  WHERE NOT EXISTS (SELECT FROM job_worker WHERE expires_at > now() AND waiting.kind = ANY (kinds));
 
-COMMENT ON VIEW queue_stuck IS 'Jobs that nobody moves: leases that ended, kinds that no worker knows.';
+COMMENT ON VIEW queue_stuck IS 'Jobs that no worker moves: running jobs whose lease has ended, and kinds that no worker knows.';

@@ -12,4 +12,4 @@ SELECT its.name, its.spec, its.tz, its.queue, its.missed, its.overlap, its.pause
   LEFT JOIN snap_processing_job AS job ON job.id = fired.job_id
  ORDER BY its.name;
 
-COMMENT ON VIEW schedule_overview IS 'Every schedule with its last slot and its last job; workers = 0 means that nobody alive declares it, so nothing fires.';
+COMMENT ON VIEW schedule_overview IS 'Every schedule with its last slot and its last job; workers = 0 means that no live worker declares it, so nothing fires.';

@@ -8,4 +8,4 @@ SELECT id, name, host, pid, CASE WHEN expires_at < now() THEN 'LOST' ELSE status
   FROM job_worker
  ORDER BY host, name, id;
 
-COMMENT ON VIEW worker_overview IS 'The roster as people read it; LOST means its heartbeat stopped.';
+COMMENT ON VIEW worker_overview IS 'The workers for people; LOST means that a worker''s heartbeat stopped.';

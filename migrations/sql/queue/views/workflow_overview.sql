@@ -1,4 +1,4 @@
--- The newest 200 only: job_parent_counts(id) tells of any.
+-- Only the newest 200; job_parent_counts(id) counts for any job.
 CREATE VIEW workflow_overview AS
 SELECT job.id AS job_id, job.kind, CASE
            WHEN job.status = 'COMPLETED' THEN 'SUCCESSFUL'
@@ -11,4 +11,4 @@ SELECT job.id AS job_id, job.kind, CASE
  CROSS JOIN LATERAL job_parent_counts(job.id) AS told
  ORDER BY job.id DESC;
 
-COMMENT ON VIEW workflow_overview IS 'The newest jobs that wait or have waited for others: how many of those are done. RUNNING: they are not over; WAITING_CALLBACK: they are, and the job itself is not.';
+COMMENT ON VIEW workflow_overview IS 'The newest jobs that wait or have waited for others, with the counts of those. RUNNING: the others have not all ended; WAITING_CALLBACK: they have, and the job itself has not.';
