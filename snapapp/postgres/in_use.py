@@ -11,8 +11,8 @@ from snapapp.settings.table import Settings
 
 @contextmanager
 def in_use(settings: Settings, *, create: bool = False, keep: bool = False) -> Iterator[str]:
-    """The URL of the database in use: the one that is set, or the embedded one, which runs at least until the end of the
-    block. With `keep` the embedded server is started again whenever it dies meanwhile."""
+    """The URL of the database in use: the one that is set, or the embedded one, which runs at least until the end of
+    the block. With `keep` the embedded server is started again whenever it dies meanwhile."""
     if settings.database_url:
         yield settings.database_url
         return

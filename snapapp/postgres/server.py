@@ -39,7 +39,8 @@ class Server:
         self._keeper.start()
 
     def revive(self) -> None:
-        """Starts the server again if its process has died, unless this process has left it or its directory was removed."""
+        """Starts the server again if its process has died, unless this process has left it or its directory was
+        removed."""
         with self._lock:  # a stop waits for a start that is under way
             if self._share is None or postmaster.find(self._home.cluster) or not cluster.stands(self._home):
                 return

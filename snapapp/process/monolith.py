@@ -33,8 +33,8 @@ Away = (psycopg.OperationalError, sqlalchemy.exc.OperationalError)
 
 
 class Monolith:
-    """The process's parts. A second start() or stop() does nothing. `web`, `url` and `links` exist after start, `worker`
-    as soon as the database answers."""
+    """The process's parts. A second start() or stop() does nothing. `web`, `url` and `links` exist after start,
+    `worker` as soon as the database answers."""
 
     url: str
     web: Engine
