@@ -21,8 +21,8 @@ def hold_key(db: Session, tenant: str, key: str, body_hash: bytes, snap_id: UUID
     the caller then creates in this transaction, or a snap that an equal request created in the last 24 hours."""
     validation.insist({"Idempotency-Key": validation.text(key, _LONGEST)})
     values = {"body_hash": body_hash, "snap_id": snap_id, "created_at": func.now()}
-    # A key older than 24 hours is free: the upsert takes it over. Of two requests at once the second waits here for
-    # the first, and then sees its key.
+    # A key older than 24 hours is free: the upsert takes it over. Of two requests at once the second waits here for the
+    # first, and then sees its key.
     claim = insert(IdempotencyKey).values(tenant=tenant, key=key, **values)
     claim = claim.on_conflict_do_update(
         index_elements=[IdempotencyKey.tenant, IdempotencyKey.key],

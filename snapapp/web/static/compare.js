@@ -1,16 +1,16 @@
-// The page at /snaps/compare: two clips that are played, stopped and stepped through as one. Each begins at its own
-// moment; without this script each has its own controls.
+// The page at /snaps/compare: plays, stops and steps two clips together, each from its own moment. Without this script
+// each clip has its own controls.
 
 import "/static/times.js";
 import { at, put } from "/static/page.js";
 import { clock, t } from "/static/words.js";
 
-const APART = 0.06; // s that one may be behind the other before it is told again where to be
+const APART = 0.06; // s that one clip may be behind the other before it is moved
 const pair = document.querySelector(".pair");
 const films = [...pair.querySelectorAll("video")];
 const frame = 1 / Number(pair.dataset.rate);
 
-/** The longer one leads: the other waits at its end. */
+/** The longer clip, which sets the time; the other one waits at its end. */
 const leader = () => (films[0].duration >= films[1].duration ? films[0] : films[1]);
 const length = () => leader().duration;
 
@@ -32,7 +32,7 @@ function stop() {
 
 const toggle = () => (leader().paused ? play() : stop());
 
-/** To the middle of a frame: its edges belong to two. */
+/** Steps to the middle of a frame, because the time of an edge belongs to two frames. */
 function step(frames) {
   for (const film of films) film.pause();
   goTo((Math.floor(leader().currentTime / frame + 0.01) + frames + 0.5) * frame);
@@ -71,7 +71,7 @@ const KEYS = { " ": toggle, k: toggle, ",": () => step(-1), ".": () => step(1), 
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || at("together").hidden || event.target.closest("select")) return;
-  if (event.key === " " && event.target.closest("button, a")) return; // it presses what has the focus
+  if (event.key === " " && event.target.closest("button, a")) return; // the space bar presses the focused button
   const act = KEYS[event.key];
   if (!act) return;
   act();

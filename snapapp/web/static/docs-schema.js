@@ -1,10 +1,10 @@
-// How schemas are shown, and what an example of them looks like.
+// Shows JSON schemas on the page at /docs, and makes examples of them.
 
 import { make } from "/static/page.js";
 
-const NO_NUL = "^[^\\x00]*$"; // nearly every text has it, and nobody types a NUL
+const NO_NUL = "^[^\\x00]*$"; // left out: nearly every text has this pattern
 
-/** A sentence with `code` in it. */
+/** Elements for a text that may contain `code`. */
 function prose(text) {
   const parts = text.replaceAll("\n", " ").split("`");
   return parts.map((part, place) => (place % 2 ? make("code", { textContent: part }) : part)).filter((part) => part !== "");
@@ -36,16 +36,16 @@ export function code(text = "") {
 
 // --- schemas ---------------------------------------------------------------------------------------------------
 
-export let description = {}; // what /openapi.json says
+export let description = {}; // the content of /openapi.json
 
 export function learnDescription(said) {
   description = said;
 }
 
 export const refName = (ref) => ref.split("/").pop();
-export const readable = (name) => name.split("__").pop(); // pydantic puts the module before a name that two models have
+export const readable = (name) => name.split("__").pop(); // pydantic puts the module before names that two models share
 
-/** What a `$ref` points to, with what is said beside it. */
+/** The schema that a `$ref` points to, with the properties beside the `$ref`. */
 export function resolve(schema) {
   if (!schema?.$ref) return schema ?? {};
   const { $ref, ...beside } = schema;
@@ -53,12 +53,12 @@ export function resolve(schema) {
   return { ...resolve(found), ...beside };
 }
 
-/** A record's own options say which fields go together; its fields are what to show. */
+/** The options of a schema. A record has none, because its `anyOf` only says which fields go together. */
 export const optionsOf = (schema) => (schema.properties ? [] : (schema.anyOf ?? schema.oneOf ?? []));
 export const isNull = (schema) => schema.type === "null";
 const isNullable = (schema) => optionsOf(schema).some(isNull) || [schema.type].flat().includes("null");
 
-/** The one thing that a schema is besides null, with what is said of both; or itself, where it may be several things. */
+/** The schema without null: the one other option of its `anyOf`, or the schema itself if there are several. */
 export function essence(schema) {
   const whole = resolve(schema);
   const options = optionsOf(whole).filter((option) => !isNull(option));
@@ -72,7 +72,7 @@ const isRecord = (schema) => Boolean(schema.properties);
 
 function number(value) {
   if (Number.isSafeInteger(value) || !Number.isInteger(value)) return String(value);
-  return value === 2 ** 63 ? "2⁶³ − 1" : value.toExponential(2); // JSON.parse has rounded it
+  return value === 2 ** 63 ? "2⁶³ − 1" : value.toExponential(2); // JSON.parse rounds large numbers
 }
 
 export function typeOf(schema) {
@@ -105,7 +105,7 @@ const between = (low, high, unit) => {
 
 const hasDefault = ({ default: value }) => value !== undefined && value !== null && !(Array.isArray(value) && !value.length);
 
-/** The type of a value, and what else it must be. */
+/** The type of a value, and its limits. */
 export function facts(schema) {
   const plain = essence(schema);
   const said = [
@@ -123,7 +123,7 @@ export function facts(schema) {
   return make("span", { className: "facts" }, ...parts);
 }
 
-/** The records within a schema, each with its name and its `$ref`. */
+/** The records that a schema contains, each with its name and its `$ref`. */
 export function recordsIn(schema) {
   const plain = essence(schema);
   const ref = refOf(schema) ?? refOf(plain) ?? null;
@@ -135,7 +135,8 @@ export function recordsIn(schema) {
   return values && typeof values === "object" ? recordsIn(values) : [];
 }
 
-/** The fields of a record and, folded, of those within it. `above` are the records we are in: they may hold themselves. */
+/** The fields of a record and, folded, of records in it. `above` are the outer records, because a record may contain
+ *  itself. */
 function fields(record, isRequest, above) {
   const required = new Set(record.required ?? []);
   const list = Object.entries(record.properties).map(([name, schema]) => {
@@ -177,8 +178,8 @@ const OF_FORMAT = {
   uri: "https://example.org/",
 };
 
-/** What somebody wrote as an example, else something of the right shape. A request holds what it must, and what has an
- *  example; an answer everything. */
+/** The example in the schema, or a value of the right type. In a request it has the required fields and those with an
+ *  example; in an answer all fields. */
 export function exampleOf(schema, isRequest, above = []) {
   const whole = resolve(schema);
   const ref = refOf(schema);

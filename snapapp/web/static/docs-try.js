@@ -1,15 +1,15 @@
-// An operation's form: what it asks, who asks, and what comes back.
+// The form of an operation on the page at /docs: its parameters, the credentials, and the answer.
 
 import { make } from "/static/page.js";
 import { asText, code, description, essence, exampleOf, facts, fold, heading, isNull, mediaExample, optionsOf, paragraph, pre, readable, refName, refOf, resolve, schemaOf, typeOf } from "/static/docs-schema.js";
 import { tab } from "/static/remembered.js";
 
-const LONGEST = 200_000; // characters of an answer that are shown
+const LONGEST = 200_000; // characters that are shown of an answer
 
 // --- who asks --------------------------------------------------------------------------------------------------
 
-const KEYS = { "X-Internal-Token": "token" }; // the page of the queue keeps it under this name
-const VARIABLES = { "X-Internal-Token": "SNAPAPP_INTERNAL_TOKEN" }; // in a shell
+const KEYS = { "X-Internal-Token": "token" }; // /ops keeps the token in the tab under the same name
+const VARIABLES = { "X-Internal-Token": "SNAPAPP_INTERNAL_TOKEN" }; // the shell's variables for secrets
 
 export const isHeader = (scheme) => scheme?.type === "apiKey" && scheme.in === "header";
 const keyOf = (header) => KEYS[header] ?? header;
@@ -18,13 +18,13 @@ const kept = (header) => tab.get(keyOf(header));
 const securityOf = (operation) => operation.security ?? description.security ?? [];
 export const isOptional = (operation) => securityOf(operation).some((option) => !Object.keys(option).length);
 
-/** The headers in which an operation looks for who asks. A cookie is the browser's to send. */
+/** The headers by which an operation identifies the client, without the cookie, which the browser sends. */
 export function headersOf(operation) {
   const schemes = new Set(securityOf(operation).flatMap(Object.keys));
   return [...schemes].map((name) => description.components?.securitySchemes?.[name]).filter(isHeader).map((scheme) => scheme.name);
 }
 
-/** A field for a header's value, which is kept in this tab for the operations that ask for it. */
+/** An input for a header's value, which this tab keeps for all operations that use the header. */
 export function keeper({ name, description: about }) {
   const input = make("input", { id: `header-${name}`, type: "password", autocomplete: "off", spellcheck: false, required: true });
   const forget = make("button", { type: "button", textContent: "Forget" });
@@ -59,7 +59,7 @@ export function keeper({ name, description: about }) {
 
 // --- what is asked ---------------------------------------------------------------------------------------------
 
-/** A parameter and the input that holds its value. One that may be left out is sent when its box is ticked. */
+/** A parameter and its input. An optional parameter is sent if its box is ticked. */
 function parameterOf(found, form) {
   const parameter = resolve(found);
   const schema = essence(parameter.schema ?? {});
@@ -135,7 +135,7 @@ function choice(option, fill, area) {
   return button;
 }
 
-/** The request that the form describes, but for who asks. */
+/** The request that the form describes, without credentials. */
 function requestOf(path, method, parameters, body) {
   const query = [];
   const headers = {};
@@ -152,7 +152,7 @@ function requestOf(path, method, parameters, body) {
   return { method, url: query.length ? `${path}?${query.join("&")}` : path, headers, body: text };
 }
 
-const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`; // for a shell
+const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`; // quoted for a shell
 
 function curl(request, isStream, headers) {
   const parts = [`curl ${isStream ? "-N " : ""}${request.method === "GET" ? "" : `-X ${request.method} `}${quoted(location.origin + request.url)}`];
@@ -164,7 +164,7 @@ function curl(request, isStream, headers) {
 
 // --- trying it -------------------------------------------------------------------------------------------------
 
-/** Sends the request, and shows what comes back as it comes. */
+/** Sends the request, and shows the answer while it arrives. */
 async function send(request, box, asking, signal) {
   const status = make("span", { className: "status", textContent: "…" });
   const took = make("span", { className: "quiet", role: "status", textContent: "asking" });
@@ -213,7 +213,7 @@ async function receive(answer, said) {
     if (done) break;
     text += value;
     if (isJson) continue;
-    text = text.slice(-LONGEST); // a stream has no end
+    text = text.slice(-LONGEST); // a stream does not end
     said.textContent = text;
     said.scrollTop = said.scrollHeight;
   }
@@ -222,7 +222,7 @@ async function receive(answer, said) {
 
 const cut = (text) => (text.length > LONGEST ? `${text.slice(0, LONGEST)}\n… and ${text.length - LONGEST} characters more` : text);
 
-/** JSON on many lines. Its numbers stay as they are written: JSON.parse would round ids above 2^53. */
+/** Indents JSON without parsing its numbers, because JSON.parse would round ids above 2^53. */
 function indented(text) {
   try {
     JSON.parse(text);
@@ -264,7 +264,7 @@ export function tryIt({ path, method, operation, id, box }) {
   let going = null;
 
   stop.addEventListener("click", () => going?.abort());
-  box.addEventListener("toggle", () => box.open || going?.abort()); // a forgotten stream keeps a connection
+  box.addEventListener("toggle", () => box.open || going?.abort()); // ends a stream, which would hold a connection
   form.addEventListener("input", show);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();

@@ -1,10 +1,10 @@
-// The page at /docs: what /openapi.json says, for people. All of it is text and stays text: nothing is parsed as HTML.
+// The page at /docs, which shows /openapi.json to people. Texts are never parsed as HTML.
 
 import { at, make } from "/static/page.js";
 import { asText, description, fold, heading, learnDescription, mediaExample, paragraph, pre, recordsIn, resolve, schemaOf, typeOf } from "/static/docs-schema.js";
 import { headersOf, isHeader, isOptional, keeper, tryIt } from "/static/docs-try.js";
 
-const NOT_SAID = "Successful Response"; // FastAPI's words where nobody wrote any
+const NOT_SAID = "Successful Response"; // FastAPI's description of a response without one
 
 // --- one operation ---------------------------------------------------------------------------------------------
 
@@ -43,7 +43,7 @@ function contents(answer) {
 
 const isHollow = (example) => example === null || example === "text" || JSON.stringify(example) === "{}";
 
-/** Refusals look alike: each shape is shown once, with the statuses that have it. */
+/** The error answers. Each schema is shown once, with all statuses that use it. */
 function refusals(bad) {
   const shapes = new Map();
   for (const [status, answer] of bad) {
@@ -109,7 +109,7 @@ function draw({ id, path, method, operation }) {
   return { box, item: make("li", {}, link), link };
 }
 
-/** Most operations are never looked at, so each is written out when it is first opened. */
+/** Fills an operation's section when it is first opened, because most operations are never looked at. */
 function fill(id) {
   const known = operations.get(id);
   if (known.box.childElementCount === 1) known.box.append(inside(known));
@@ -157,7 +157,7 @@ function markCurrent() {
       continue;
     }
     link.setAttribute("aria-current", "true");
-    const list = at("docs-contents"); // scrolled by hand: scrollIntoView would move the page too
+    const list = at("docs-contents"); // not by scrollIntoView, which would move the page too
     list.scrollTop = link.offsetTop - list.offsetTop - list.clientHeight / 2;
   }
 }
@@ -183,7 +183,7 @@ at("docs-search").addEventListener("keydown", (event) => {
     search();
   }
   if (event.key === "Enter") {
-    event.preventDefault(); // else it closes what it has opened: the focus is on its summary by then
+    event.preventDefault(); // otherwise the key would also close the section, whose summary has the focus by then
     const first = [...operations.values()].find((known) => !known.box.hidden);
     if (!first) return;
     history.replaceState(null, "", `#${first.id}`);

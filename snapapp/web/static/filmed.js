@@ -1,4 +1,4 @@
-// When a video was filmed: what the file says, or what somebody says of it in this browser.
+// When a video was filmed: as the file states it, or as somebody entered it in this browser.
 
 import { at, put } from "/static/page.js";
 import { player } from "/static/player.js";

@@ -1,5 +1,5 @@
-// The page at /snaps, which the server makes. A script adds what a form cannot: days begin where the browser is, fields
-// left empty stay out of the address, and two moments are chosen, here or on another page, to be seen side by side.
+// The page at /snaps, which the server makes. This script adds what a form cannot do: it sends the browser's time zone,
+// keeps empty fields out of the address, and lets two moments be chosen for comparison, also on different pages.
 
 import "/static/times.js";
 import { at, put } from "/static/page.js";
@@ -19,9 +19,9 @@ at("filters").addEventListener("formdata", ({ formData }) => {
 // --- two of them, side by side ------------------------------------------------------------------------------------
 
 const boxes = document.querySelectorAll("input[data-id]");
-const { tenant } = document.querySelector("main").dataset; // what another one chose is not shown
+const { tenant } = document.querySelector("main").dataset; // a choice made for another tenant is not shown
 const kept = JSON.parse(tab.get(KEPT) ?? "{}");
-let chosen = kept.tenant === tenant ? kept.moments : []; // {id, name}, at most two, the one chosen first first
+let chosen = kept.tenant === tenant ? kept.moments : []; // {id, name} of at most two, in the order of choosing
 
 function choose(wanted) {
   chosen = wanted.slice(-2);
@@ -46,6 +46,7 @@ for (const box of boxes) {
 }
 at("unchoose").addEventListener("click", () => choose([]));
 addEventListener("pageshow", ({ persisted }) => {
-  if (persisted) at("filters").reset(); // the browser has kept the page and what was typed: the form says what is shown
+  // back from the browser's cache with typed changes: shows the filters of this page
+  if (persisted) at("filters").reset();
   show();
 });

@@ -1,4 +1,4 @@
-// The page at /: a video, moments marked in it, and what becomes of them.
+// The page at /: plays a video, marks moments in it, and shows their state.
 
 import { at, client, put } from "/static/page.js";
 import { showFilmed } from "/static/filmed.js";
@@ -15,7 +15,7 @@ import * as waiting from "/static/waiting.js";
 import { number, t, told } from "/static/words.js";
 
 const { ask, change } = client();
-const AGAIN_AFTER = 15_000; // ms, where the server did not answer: nothing says when it is back
+const AGAIN_AFTER = 15_000; // ms until the next try, after the server did not answer
 const demo = { id: at("film").dataset.demo, pause: Number(at("film").dataset.pause) };
 
 async function begin() {
@@ -28,9 +28,9 @@ async function begin() {
     if (error.status !== 401) beginAgain(error);
     return;
   }
-  if (openFor && session.code !== openFor) return location.assign("/"); // what is shown is not theirs
-  if (session.code !== browser.get("tenant")) tab.forget("chosen"); // another one's names
-  waiting.begin(session.code, sendWaiting); // whatever else fails
+  if (openFor && session.code !== openFor) return location.assign("/"); // the page shows another tenant's data
+  if (session.code !== browser.get("tenant")) tab.forget("chosen"); // its names are another tenant's
+  waiting.begin(session.code, sendWaiting); // first, so that it happens even if the rest fails
   put(at("lost"), "");
   at("sign-in").hidden = true;
   at("sign-out").hidden = browser.get("signed-in") === null;
@@ -44,7 +44,7 @@ async function begin() {
   if (video && !player.video) await show(video, asked.has("t") ? Number(asked.get("t")) || 0 : undefined);
 }
 
-let openFor = null; // a tenant's code: a page that has begun goes on as it is when the same one signs in again
+let openFor = null; // the tenant that the page was opened for; if it signs in again, the page stays as it is
 
 function beginAgain(error) {
   lost(error);
@@ -106,7 +106,7 @@ at("video-delete").addEventListener("click", async () => {
   }
 });
 
-/** The first minute goes on behind the scenes, for whoever looks at the demo. */
+/** Shows a new mark; for a mark in the demo's video also links to its job. */
 function hear(marked) {
   moments.hear(marked);
   const job = marked.snap?.job?.jobId;
@@ -122,7 +122,7 @@ const isPressed = (element) => element.closest("button, a, summary, label");
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target) || document.querySelector("dialog[open]")) return;
-  if (event.key === " " && isPressed(event.target)) return; // it presses what has the focus
+  if (event.key === " " && isPressed(event.target)) return; // the space bar presses the focused button
   const key = event.key.toLowerCase();
   const act = { s: () => event.repeat || marking.mark(), d: () => marking.toForm() || moments.describeNewest(), "?": () => (at("keys").open = !at("keys").open) }[key];
   if (act) act();
@@ -131,7 +131,7 @@ document.addEventListener("keydown", (event) => {
 });
 
 at("mark").addEventListener("click", marking.mark);
-// What a finger or a mouse presses on the player takes no focus: the space bar stays the player's.
+// A click on the player's buttons does not focus them, so that the space bar still plays and stops.
 for (const part of [at("controls"), at("mark")]) {
   part.addEventListener("mousedown", (event) => event.target.closest("button") && event.preventDefault());
 }
@@ -141,7 +141,7 @@ at("sign-in").addEventListener("submit", async (event) => {
   try {
     await change("/v2/session", { token: at("sign-in-token").value.trim() });
     at("sign-in-token").value = "";
-    browser.set("signed-in", "yes"); // the cookie is none that a script can see
+    browser.set("signed-in", "yes"); // because scripts cannot see the cookie
     await begin();
     if (!at("sign-in").hidden) put(at("sign-in-said"), t("The token is right, but this browser keeps no cookies. Allow them for this address, and sign in again."));
   } catch (error) {
@@ -149,7 +149,7 @@ at("sign-in").addEventListener("submit", async (event) => {
   }
 });
 
-/** The next one at this screen is somebody else: the name goes too. */
+/** Signs out. The operator's name is forgotten too, because the next person at this screen may be another. */
 at("sign-out").addEventListener("click", async () => {
   if (waiting.isAnyWaiting()) return put(at("lost"), t("Moments wait for the line: they would be lost. Stay until they are sent, or forget them."));
   await change("/v2/session", undefined, { method: "DELETE" }).catch(() => {});

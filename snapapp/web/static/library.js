@@ -1,25 +1,25 @@
-// The videos that are there: found by name, page by page, and those opened last.
+// The list of videos, searched by name and page by page, and the videos opened last.
 
 import { at, client, make, pause, put } from "/static/page.js";
 import { browser } from "/static/remembered.js";
 import { clock, size, t, told, when } from "/static/words.js";
 
 const AT_ONCE = 20; // videos a page
-const OPENED = 6; // that are remembered
-const LOOK_EVERY = 2000; // ms, at one that is not examined, and for the first one
-const TYPED = 300; // ms after the last letter
+const OPENED = 6; // videos that are remembered as opened last
+const LOOK_EVERY = 2000; // ms between two looks at a video that is not examined yet, and for the demo's video
+const TYPED = 300; // ms after the last key until the search begins
 
 const { ask, change } = client();
 
 let open = () => {};
-let known = []; // newest first, of those that are looked for
+let known = []; // the videos that match the search, newest first
 let offset = 0;
-let opened = []; // by whoever works at this browser, the last one first
+let opened = []; // in this browser, the last one first
 let chosen = null;
-let question = 0; // the answer to an earlier one may come after that to a later one
+let question = 0; // the number of the last search: answers to earlier ones are dropped
 let typing;
 
-/** `show(video)` is called for the one that somebody chooses. */
+/** `show(video)` is called when a video is chosen. */
 export async function begin(show) {
   open = show;
   await Promise.all([more(), remember()]);
@@ -67,7 +67,7 @@ function keepOpened(video) {
   browser.set("opened", JSON.stringify(opened.map((each) => each.videoId)));
 }
 
-/** The first video of a new installation comes by itself: the demo is being painted. Null: one was sent meanwhile. */
+/** Waits for the demo's video, which a new installation is still making; null if another one was sent meanwhile. */
 export async function firstVideo() {
   for (;;) {
     await pause(LOOK_EVERY);
@@ -88,12 +88,12 @@ export function learn(video, isNew = false) {
   examine(video);
 }
 
-/** One that is not examined is looked at until it is. */
+/** Asks for an upload until a job has examined it. */
 function examine(video) {
   if (video.isUpload && !video.videoProbe && !awaited.has(video.videoId)) void look(video);
 }
 
-const awaited = new Set(); // ids
+const awaited = new Set(); // ids of videos that `look` waits for
 
 async function look(video) {
   awaited.add(video.videoId);
@@ -139,7 +139,7 @@ function line(video) {
   return make("li", {}, button);
 }
 
-/** One without snaps goes; the server says what still needs it. */
+/** Deletes a video. The server refuses if the video has snaps. */
 export async function remove(video) {
   await change(`/v2/videos/${video.videoId}`, undefined, { method: "DELETE" });
   const isOther = (each) => each.videoId !== video.videoId;

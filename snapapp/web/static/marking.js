@@ -1,6 +1,6 @@
-// A moment is marked at once, as a draft, and described after. What is typed belongs to the moment beside whose picture
-// it was typed, and to no other: each moment has a form of its own that begins empty, and a name is saved without a
-// question only while the player still stands at that moment.
+// Marks moments at once, as drafts, and describes them afterwards. Typed text must not go to the wrong moment: each
+// moment has its own form, which begins empty, and a name is saved without asking only if the player still shows that
+// moment.
 
 import { at, client, local, make, markInvalid, put } from "/static/page.js";
 import { filmedAt } from "/static/filmed.js";
@@ -11,16 +11,16 @@ import { browser } from "/static/remembered.js";
 import { hear, onMarks, submit, tell } from "/static/sending.js";
 import { clock, t, told, when } from "/static/words.js";
 
-const RECENT = 8; // subjects to choose from
-const FRAMES = 1; // seconds of them, where no interval is said
-const CLIP = 2; // seconds
+const RECENT = 8; // names of subjects that are offered
+const FRAMES = 1; // seconds of frames, if no interval is set
+const CLIP = 2; // seconds of clip, if no interval is set
 
 const { ask, send } = client();
 
 let templates = [];
-let target = null; // the moment that the form is of
+let target = null; // the moment that the form describes
 const recent = []; // names, the newest first
-const choices = at("recent"); // moves into the form of each moment
+const choices = at("recent"); // the element with the recent names; it is moved into the form
 
 /** `listener(target)` is called when a moment is marked, and again whenever something about it changes. */
 export async function begin(listener) {
@@ -57,7 +57,7 @@ export async function mark() {
   const marked = { ...moment, typed: new Map(), snap: null, etag: null, error: null, sent: null, removed: false };
   marked.wanted = wanted(marked, who);
   player.forgetInterval();
-  const sent = submit(marked); // first: it is kept from here on, whatever else fails
+  const sent = submit(marked); // first, because `submit` keeps the mark even if the rest fails
   hear(marked);
   describe(marked);
   at("describe").scrollIntoView({ block: "nearest" });
@@ -65,12 +65,12 @@ export async function mark() {
   await sent;
 }
 
-/** What the player shows at this very moment: nothing of it changes after. */
+/** A copy of what the player shows now. */
 function captured() {
   const { from, to } = player.interval;
   const template = Number(at("template").value) || null;
   return {
-    key: crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`, // no randomUUID without https
+    key: crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`, // browsers have no randomUUID without https
     keptAt: Date.now(),
     video: player.video,
     seconds: to === null ? player.moment : from,
@@ -103,7 +103,8 @@ player.onChange(() => {
 
 const templateOf = (moment) => templates.find((each) => each.id === (moment.snap?.subjectTemplateId ?? moment.templateId));
 
-/** The subject's name: the field `id`, or else the first text that must be there, as an ear tag. */
+/** The template's fields, with the one that names the subject marked: `id`, or else the first required text, such as an
+ *  ear tag. */
 function fieldsOf(template) {
   const fields = [...(template?.fields ?? [])].sort((one, other) => one.order - other.order);
   const name = fields.find((each) => each.key === "id") ?? fields.find((each) => each.required && each.type === "string");
@@ -111,7 +112,7 @@ function fieldsOf(template) {
   return fields.map((each) => ({ ...each, isName: name ? each === name : each.key === "id" }));
 }
 
-/** A snap that is there: to be described, or corrected. */
+/** Opens the form for an existing snap, to describe or correct it. */
 export async function describeSnap(snap) {
   const moment = { video: player.video, seconds: snap.resolvedStartSeconds ?? snap.startSeconds, picture: null, typed: new Map(), removed: false };
   const answer = await send(`/v2/snaps/${snap.snapId}`);
@@ -126,7 +127,7 @@ export async function describeSnap(snap) {
   focusForm();
 }
 
-/** The form of a moment. What was typed into the form before stays with its own moment. */
+/** Opens the form for a moment. Text that was typed for the previous moment is kept with that moment. */
 export function describe(moment) {
   keepTyped();
   const before = target;
@@ -141,7 +142,7 @@ export function describe(moment) {
   showRecent();
 }
 
-/** Who marks it, and when that was filmed. */
+/** Shows who marks, and when the moment was filmed. */
 function factsOf({ snap, wanted }) {
   const { nickname, dataFilmagem } = snap ?? wanted;
   return t("{who} · filmed {when}", { who: nickname, when: dataFilmagem ? when(dataFilmagem) : "?" });
@@ -173,10 +174,10 @@ function line(moment, field) {
   return make("div", { className: field.isName ? "field name" : "field" }, label, input, said);
 }
 
-/** A name that was typed, in part or whole, while the player showed another moment, may be the name of that one. */
+/** Notes whether a name was typed while the player showed another moment: it may be that moment's name. */
 function doubt(moment, name) {
   if (!stands(moment)) moment.isDoubtful = true;
-  else if (name.length < 2) moment.isDoubtful = false; // begun anew, here
+  else if (name.length < 2) moment.isDoubtful = false; // the name was begun again at the right moment
 }
 
 const stands = (moment) => player.video?.videoId === moment.video?.videoId && player.isAt(moment.seconds);
@@ -187,7 +188,7 @@ function keepTyped() {
   if (target) for (const input of inputs()) if (input.value || target.typed.has(input.dataset.key)) target.typed.set(input.dataset.key, input.value);
 }
 
-/** As it is typed; a field that must be there and is not is said when one saves. */
+/** Checks an input while it is typed. A missing required field is only reported when saving. */
 function judge(input, isSaving = false) {
   const text = input.value.trim();
   const isNumber = input.dataset.type === "number";
@@ -201,7 +202,7 @@ function complain(input, words) {
   markInvalid(input, words);
 }
 
-/** With a comma or a point. */
+/** The number in a text, with a decimal comma or point; null if it is none. */
 function numberOf(text) {
   const found = text.replace(",", ".");
   return /^-?\d{1,12}(\.\d{1,6})?$/.test(found) ? Number(found) : null;
@@ -222,7 +223,7 @@ function showRecent() {
   choices.replaceChildren(...(recent.length && name ? [make("span", { className: "quiet", textContent: t("Recent:") }), ...buttons] : []));
 }
 
-/** To the moment that the form is of: the player shows it. False: there is no form. */
+/** Moves the player to the form's moment and focuses the form. False if no form is open. */
 export function toForm() {
   if (!target) return false;
   player.goTo(target.seconds);
@@ -246,7 +247,7 @@ at("describe").addEventListener("keydown", (event) => {
   leave();
 });
 
-/** What was typed is kept with its moment. */
+/** Closes the form, and keeps the typed text with its moment. */
 function leave() {
   keepTyped();
   close();
@@ -280,7 +281,7 @@ async function save() {
     if (target === moment) close();
     tell(t("Saved: {name} at {at}.", { name: name || t("unnamed"), at: clock(moment.seconds) }));
     at("mark").focus({ preventScroll: true });
-    at("mark").blur(); // keys are the player's again
+    at("mark").blur(); // so that keys control the player again
   } catch (error) {
     if (target === moment) explain(error);
     else tell(told(error.message));
@@ -302,8 +303,8 @@ function said(moment) {
   return { name, body: { id: name || null, attributes: [...attributes, ...others], nickname: operator().nickname } };
 }
 
-/** The player has gone on since: then somebody looks at the picture and says yes. A name that is not said to be this
-    moment's is forgotten. */
+/** If the player has moved on since, asks whether the name belongs to the moment's picture. If not, the name is
+ *  dropped. */
 async function isSure(moment, name) {
   if (stands(moment) && !moment.isDoubtful) return true;
   put(at("sure-title"), t("Is this {name}?", { name: name || t("what you typed") }));
@@ -345,7 +346,7 @@ async function store(moment, body) {
   moment.snap = await answer.json();
 }
 
-/** What the server does not take is said at its field. */
+/** Shows the server's complaints at the fields they are about. */
 async function explain(error) {
   const left = [];
   for (const detail of error.details ?? []) {
@@ -373,10 +374,10 @@ async function showOthers() {
   put(at("describe-said"), t("Somebody else has described it meanwhile, as {name}. To replace that, save again.", { name: target.snap.subject.id }));
 }
 
-/** Whether the form is that of this moment. */
+/** Whether the form describes this moment. */
 export const isShown = (moment) => target === moment;
 
-/** What was typed for it and is not saved. */
+/** The text that was typed for a moment and is not saved. */
 export const unsaved = (moment) => [...moment.typed].filter(([key, value]) => value && value !== moment.known?.get(key)).map(([, value]) => value).join(", ");
 
 export function forgetTarget(snapId) {

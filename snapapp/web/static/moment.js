@@ -1,4 +1,4 @@
-// A moment in words, for every page that shows some.
+// A moment in words, for all pages that show moments.
 
 import { t, told } from "/static/words.js";
 
@@ -7,10 +7,10 @@ export const nameOf = (snap) => (isNamed(snap) ? snap.subject.id : t("not descri
 export const momentOf = (snap) => snap.resolvedStartSeconds ?? snap.startSeconds ?? 0;
 
 const LABELS = { id: "Subject", observacoes: "Notes", brinco: "Ear tag", raca: "Breed", sexo: "Sex", peso_referencia: "Weight, kg", condicao_corporal: "Body condition", lote: "Lot", pasto: "Pasture" };
-/** Of a template's field. */
+/** The label of a template's field. */
 export const labelOf = (key) => (LABELS[key] ? t(LABELS[key]) : key.replaceAll("_", " "));
 
-/** In words, and as the colours know it. */
+/** The state of a snap: in words, and as the name by which the style sheet colours it. */
 export function stateOf(snap) {
   const { job } = snap;
   const tried = job?.attempts > 1 || job?.status === "RETRY_WAIT" ? t("attempt {n} of {m}", { n: job.attempts, m: job.maxAttempts }) : "";

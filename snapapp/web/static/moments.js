@@ -1,5 +1,4 @@
-// The moments of the video in the player: in a list, newest first, and on the timeline. Each says what becomes of it,
-// and what can be done.
+// The moments of the video in the player: a list, newest first, and the timeline. Each shows its state and its actions.
 
 import { at, client, local, make, pause, put } from "/static/page.js";
 import { describe, describeSnap, forgetTarget, isShown, learnName, unsaved } from "/static/marking.js";
@@ -11,13 +10,13 @@ import * as waiting from "/static/waiting.js";
 import { clock, t, told } from "/static/words.js";
 
 const AT_ONCE = 50; // moments a page
-const LOOK_EVERY = 1000; // ms, at one that is not finished
-const LONG = 8000; // ms in the queue after which somebody wants to know why
+const LOOK_EVERY = 1000; // ms between two looks at an unfinished snap
+const LONG = 8000; // ms in the queue after which the reason is shown
 
 const { ask, change } = client();
 
-let shown = null; // the id of the video whose moments these are
-let entries = []; // newest first: of the server (`snap`), or marked here and on their way (`marked`)
+let shown = null; // the id of the video whose moments are shown
+let entries = []; // newest first: known by the server (`snap`), or marked here (`marked`), or both
 let listening = null;
 let offset = 0;
 const followed = new Set();
@@ -55,7 +54,7 @@ function say(words) {
   put(at("mark-said"), words);
 }
 
-/** A moment that was marked here, or about which something has changed. */
+/** Shows a moment that was marked here, or its changes. */
 export function hear(marked) {
   if (marked.removed || marked.video?.videoId !== shown) return;
   const filed = marked.snap && entries.find(({ snap }) => snap?.snapId === marked.snap.snapId);
@@ -63,7 +62,7 @@ export function hear(marked) {
   if (known) known.marked = marked;
   else entries.unshift({ marked, snap: null, others: marked.snap || marked.error ? [] : entries.filter((each) => isOf(marked, each)) });
   if (filed && filed !== known) {
-    known.snap = filed.snap; // it was heard of before it was answered
+    known.snap = filed.snap; // an event told of the snap before the server's answer came
     entries = entries.filter((each) => each !== filed);
   }
   if (marked.snap) learn(marked.snap);
@@ -72,8 +71,8 @@ export function hear(marked) {
 
 const isOf = ({ wanted }, { snap }) => snap?.nickname === wanted.nickname && snap.startSeconds === wanted.startSeconds;
 
-/** Events or a list may tell of a snap before its mark is answered. Until then the mark's card stands for both; `others`
-    are those that were there when it was marked. */
+/** Whether an entry is the snap of a mark whose answer has not come yet, which events or a list may tell of earlier.
+ *  The mark's card then stands for both. `others` are equal snaps from before the mark. */
 const isAnothers = (entry) => !entry.marked && entries.some(({ marked, snap, others }) => marked && !snap && isOf(marked, entry) && !others.includes(entry));
 
 function learn(snap) {
@@ -82,7 +81,7 @@ function learn(snap) {
   const before = known && snapOf(known);
   if (known) {
     const was = before.status !== "PENDING" && snap.status === "PENDING" && !known.isRetried;
-    if (was) return; // an answer that was overtaken
+    if (was) return; // an old answer that came after a newer one
     known.snap = { ...snap, job: snap.job ?? before.job };
     known.isRetried = false;
   } else {
@@ -97,9 +96,9 @@ function learn(snap) {
   paint();
 }
 
-// --- what becomes of it -----------------------------------------------------------------------------------------
+// --- the state of a snap -----------------------------------------------------------------------------------------
 
-/** Asks until it is finished: events tell sooner, and this what they leave out. */
+/** Asks for a snap until it is finished. Events come sooner, but some may be missed. */
 async function follow(id) {
   if (followed.has(id)) return;
   followed.add(id);
@@ -134,7 +133,7 @@ export function listen() {
     listening.addEventListener(`snap.${name}`, (event) => heard(JSON.parse(event.data)));
   }
   listening.addEventListener("error", () => {
-    if (listening?.readyState === EventSource.CLOSED) listening = null; // refused: `follow` asks
+    if (listening?.readyState === EventSource.CLOSED) listening = null; // refused; `follow` still asks
   });
 }
 
@@ -148,7 +147,7 @@ function heard(news) {
 
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) {
-    listening?.close(); // a browser has six connections to a server
+    listening?.close(); // a hidden page must not hold one of the browser's six connections to the server
     listening = null;
   } else if (shown) listen();
 });
@@ -214,7 +213,7 @@ function fill(entry) {
   if (picture && !parts.picture.src) parts.picture.src = local(picture);
   const wanted = actionsOf(entry, snap);
   const key = wanted.map(([label]) => label).join() + (snap?.snapId ?? "");
-  if (parts.actions.dataset.key === key) return; // a button under somebody's finger stays
+  if (parts.actions.dataset.key === key) return; // unchanged, so the buttons stay the same elements
   parts.actions.dataset.key = key;
   parts.actions.replaceChildren(...wanted.map(([label, act]) => actionOf(label, act)));
 }
@@ -243,7 +242,7 @@ waiting.onForgotten((key) => {
   if (entry) drop(entry);
 });
 
-/** Another window has sent it, or forgotten it. One that is on its way from here is answered here. */
+/** Handles a mark that another window has sent or dropped. A mark that this page is sending itself is left alone. */
 waiting.onGone(async (key) => {
   const entry = entryWaiting(key);
   if (!entry?.marked.waits) return;
@@ -260,7 +259,7 @@ function drop(entry) {
   paint();
 }
 
-/** A deliberate choice of this moment: the player goes there. */
+/** Moves the player to an entry's moment and opens its form. */
 async function describeEntry(entry) {
   player.pause();
   player.goTo(secondsOf(entry));
@@ -271,7 +270,7 @@ async function describeEntry(entry) {
   await describeSnap(snapOf(entry));
 }
 
-/** The newest one that nobody has described. */
+/** Opens the form of the newest moment that is not described yet. */
 export function describeNewest() {
   const entry = entries.find((each) => !snapOf(each) || !isNamed(snapOf(each)));
   if (entry) void describeEntry(entry).catch((error) => say(told(error.message)));

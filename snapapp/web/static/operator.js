@@ -1,4 +1,4 @@
-// Who marks: asked once in a browser, kept there, and changed by whoever sits down at it.
+// The person who marks: asked for once in a browser and kept there, until somebody changes it.
 
 import { at, put } from "/static/page.js";
 import { browser } from "/static/remembered.js";
@@ -18,7 +18,7 @@ export function showOperator() {
   at("operator").title = known ? `${known.nickname}, ${known.email}` : "";
 }
 
-/** Asked once in a browser; null: it was not said. */
+/** The operator, who is asked for if the browser does not know yet; null if the question was not answered. */
 export function operatorOrAsk() {
   return operator() ?? askOperator();
 }

@@ -3,7 +3,7 @@
 import { make, put } from "/static/page.js";
 import { ask, button, link, moment, number, panel, query, table } from "/static/ops-parts.js";
 
-const EVERY = 5000; // ms
+const EVERY = 5000; // ms between two looks
 const PAGE = 50;
 
 const SQL = `SELECT at, who, door, action, subject, jobs, detail

@@ -1,11 +1,11 @@
-// The box: memory, disks and processes, which are told without a database; and the server with our tables, who is
-// connected to it, and who keeps it from being swept.
+// The view of the machine: memory, disks and processes, which need no database; and of the PostgreSQL server: tables,
+// connections, and sessions that hold vacuum back.
 
 import { make } from "/static/page.js";
 import { ask, each, number, panel, span, table, tile } from "/static/ops-parts.js";
 
-const EVERY = 5000; // ms
-const NEARLY = 0.85; // of the connections
+const EVERY = 5000; // ms between two looks
+const NEARLY = 0.85; // share of the connections from which on the number is highlighted
 
 const SIZES = `SELECT pg_size_pretty(pg_database_size(current_database()));
 SELECT count(*), current_setting('max_connections') FROM pg_stat_activity WHERE datid IS NOT NULL;`;

@@ -1,9 +1,9 @@
-// Costs: what attempts of each kind wait, take and need.
+// The view of costs: waiting time, duration, processor time and memory of attempts, by kind.
 
 import { make } from "/static/page.js";
 import { ask, each, endedWithin, link, moment, number, now, panel, query, span, table } from "/static/ops-parts.js";
 
-const EVERY = 10_000; // ms
+const EVERY = 10_000; // ms between two looks
 
 export function costsView() {
   const kinds = table(

@@ -1,18 +1,19 @@
-// A workflow as a drawing: jobs in columns, each to the right of those that it waits for. Beside it stands a list of the
-// same, for who cannot see it, and for what is too much to draw.
+// Draws a workflow: jobs in columns, each to the right of the jobs that it waits for. A list beside it has the same
+// jobs, for people who cannot see the drawing and for jobs that do not fit into it.
 
 import { STATES, number } from "/static/ops-parts.js";
 import { svg } from "/static/ops-plots.js";
 
-const WIDE = 150; // of a job
+const WIDE = 150; // width of a job's box
 const HIGH = 40;
-const ACROSS = 46; // between columns
+const ACROSS = 46; // space between columns
 const DOWN = 12;
-const ROWS = 8; // of a column; what is more is one box
+const ROWS = 8; // boxes in a column; further jobs share one box
 const LETTERS = 18;
-const FIRST = ["RUNNING", "FAILED", "CANCELLED", "RETRY_WAIT", "PENDING", null, "COMPLETED"]; // who keeps a box of its own
+// which jobs get a box of their own first
+const FIRST = ["RUNNING", "FAILED", "CANCELLED", "RETRY_WAIT", "PENDING", null, "COMPLETED"];
 
-/** `own` is the job whose page this is. */
+/** Draws the graph around a job. `own` is the job whose page this is. */
 export function graphOf({ nodes, edges }, own) {
   const columns = placed(nodes, edges, own);
   const high = Math.max(...columns.map((column) => column.length)) * (HIGH + DOWN) + DOWN;
@@ -29,7 +30,8 @@ export function graphOf({ nodes, edges }, own) {
   return drawing;
 }
 
-/** Columns of boxes. A job stands one to the right of its last parent; its lower ids are there before it. */
+/** The columns of boxes. A job is one column to the right of its last parent. Parents have lower ids, so they are
+ *  placed before it. */
 function placed(nodes, edges, own) {
   const parents = new Map(nodes.map(({ id }) => [id, []]));
   for (const { parent, child } of edges) parents.get(child).push(parent);
@@ -37,7 +39,8 @@ function placed(nodes, edges, own) {
   for (const { id } of nodes) column.set(id, Math.max(-1, ...parents.get(id).map((parent) => column.get(parent))) + 1);
   const columns = [];
   for (const node of nodes) (columns[column.get(node.id)] ??= []).push(node);
-  const height = new Map(); // where a job stands in its column, from 0 to 1: children stand at the height of their parents
+  // a job's height in its column, from 0 to 1: children are placed at the height of their parents
+  const height = new Map();
   return columns.map((jobs) => {
     const wish = ({ id }) => parents.get(id).reduce((total, parent) => total + height.get(parent), 0) / (parents.get(id).length || 1);
     const ordered = [...jobs].sort((one, other) => wish(one) - wish(other) || one.id - other.id);
@@ -46,7 +49,7 @@ function placed(nodes, edges, own) {
   });
 }
 
-/** What is too much of a column becomes one box: those that are over well, before all. */
+/** Merges the jobs that do not fit into a column into one box, completed jobs first. */
 function folded(jobs, own) {
   if (jobs.length <= ROWS) return jobs.map((job) => ({ jobs: [job] }));
   const rank = (job) => (job.id === own ? -1 : FIRST.indexOf(job.status));

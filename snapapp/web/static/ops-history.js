@@ -1,10 +1,10 @@
-// History: what attempts did and took over an hour, a day or a week, of one kind or of all.
+// The view of history: outcomes and durations of attempts over an hour, a day or a week, of one kind or all.
 
 import { make, put } from "/static/page.js";
 import { ask, each, endedSince, endedWithin, link, literal, number, panel, query, span, sum, table } from "/static/ops-parts.js";
 import { plotBars, plotLines, svg } from "/static/ops-plots.js";
 
-const EVERY = 10_000; // ms
+const EVERY = 10_000; // ms between two looks
 const ENDS = ["completed", "failed", "cancelled", "retried"];
 const JOBS_OF = { completed: "COMPLETED", failed: "FAILED", cancelled: "CANCELLED" };
 const OVERS = { "1h": ["1 h", 3600], "24h": ["24 h", 86_400], "7d": ["7 d", 604_800] };
@@ -80,7 +80,8 @@ export function historyView({ query: asked, go }) {
   };
 }
 
-/** What stands in the plots at one step. A retried attempt is no job of its own: its job may have ended since. */
+/** The values of the plots at one step. Retried attempts do not count as jobs,
+ *  because their jobs may have ended since. */
 function stepRow(its, { step, length, to }) {
   const at = Date.parse(its.at);
   const jobs = (name) => (its[name] ? link(to(at, step, name), number(its[name])) : "0");

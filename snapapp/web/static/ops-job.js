@@ -1,4 +1,4 @@
-// One job: why it is where it is, what became of each attempt, what it said, whom it waits for, and what can be done.
+// The view of one job: an explanation of its state, its attempts, its log, its relatives, and its actions.
 
 import { make, put } from "/static/page.js";
 import {
@@ -9,7 +9,7 @@ import { graphOf } from "/static/ops-graph.js";
 import { deedRow } from "/static/ops-audit.js";
 import { noteOf, percentOf } from "/static/ops-jobs.js";
 
-const EVERY = 3000; // ms
+const EVERY = 3000; // ms between two looks
 
 const FAMILY_SQL = (id) => `SELECT its.*, job.kind, job.status
   FROM job_parent AS its
@@ -86,15 +86,16 @@ export function jobView({ parts: [id], again, go }) {
   };
 }
 
-/** Filled anew, with the folds that were open open. */
+/** Replaces an element's content, and keeps open folds open. */
 function keepingOpen(element, made) {
   const open = new Set([...element.querySelectorAll("details[open]")].map((fold) => fold.dataset.key));
-  if (element.contains(getSelection().anchorNode) && !getSelection().isCollapsed) return; // somebody is copying from it
+  // not while text in it is selected, which may be about to be copied
+  if (element.contains(getSelection().anchorNode) && !getSelection().isCollapsed) return;
   element.replaceChildren(...made());
   for (const fold of element.querySelectorAll("details")) fold.open ||= open.has(fold.dataset.key);
 }
 
-// --- what can be done ----------------------------------------------------------------------------------------------
+// --- actions ----------------------------------------------------------------------------------------------
 
 function fillActions(actions, job, again, go) {
   const act = (verb, text, options = {}) =>
@@ -124,7 +125,7 @@ function fillActions(actions, job, again, go) {
   renew(actions, can);
 }
 
-// --- what became of it ---------------------------------------------------------------------------------------------
+// --- attempts ---------------------------------------------------------------------------------------------
 
 function showProgress(element, job) {
   const percent = percentOf(job);
@@ -136,7 +137,7 @@ function showProgress(element, job) {
   );
 }
 
-/** Created, each attempt that is known of, and how it stands: one list in the order of time. */
+/** The history of a job in the order of time: its creation, each known attempt, and its present state. */
 function stepsOf(job) {
   const steps = [step("PENDING", "created", job.createdAt)];
   for (const attempt of attemptsOf(job)) steps.push(attemptStep(attempt));

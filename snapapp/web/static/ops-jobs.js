@@ -1,4 +1,4 @@
-// Jobs, newest first, page by page. What they are narrowed by stands in the address.
+// The list of jobs, newest first, page by page. The filters are in the address.
 
 import { make } from "/static/page.js";
 import {
@@ -6,10 +6,10 @@ import {
 } from "/static/ops-parts.js";
 import { many } from "/static/ops-many.js";
 
-const EVERY = 3000; // ms
+const EVERY = 3000; // ms between two looks
 const PAGE = 50;
 const FILTERS = ["status", "kind", "queue", "tenant", "error"];
-const ENDED = ["finishedFrom", "finishedUntil"]; // by no field: it comes with the links of numbers and plots
+const ENDED = ["finishedFrom", "finishedUntil"]; // filters without an input: links of numbers and plots set them
 
 export function jobsView({ query: asked, again, go }) {
   const filter = Object.fromEntries(FILTERS.map((each) => [each, asked.get(each) ?? ""]));
@@ -40,7 +40,8 @@ export function jobsView({ query: asked, again, go }) {
   };
 }
 
-/** An error of which nothing was written down is a line, too: an empty one. */
+/** The query of the filters. `errorLine` may be empty: dead letters without a recorded error are a group of their
+ *  own. */
 function address({ errorLine, ...others }) {
   const given = query(others);
   if (errorLine === undefined || errorLine === null) return given;
@@ -57,7 +58,7 @@ function onwards(page, wanted, before) {
   return parts;
 }
 
-// --- narrowing ----------------------------------------------------------------------------------------------------
+// --- filters ----------------------------------------------------------------------------------------------------
 
 function filters(filter, errorLine, ended, choose) {
   const status = make("select", { name: "status" }, make("option", { value: "", textContent: "any state" }));

@@ -1,14 +1,15 @@
-// What is done to many dead letters: counted first, then changed step by step, so that nobody waits for a statement
-// that changes them all, and whoever is in doubt can stop it.
+// Changes many dead letters: counts them first, then changes them step by step, so that no single statement takes long
+// and the change can be stopped.
 
 import { at, make, pause, put } from "/static/page.js";
 import { change, jobsOf, keepName, name, number, saidOf } from "/static/ops-parts.js";
 
 const WORDS = { retry: ["Retry", "retried"], discard: ["Discard", "discarded"] };
-const SHOWN = 10; // refusals
-const REST = 1000; // ms at most; else as long as a step took, so that it leaves the queue half of the database's time
+const SHOWN = 10; // refusals that are shown
+// ms: the longest pause between steps; it is as long as the step, to leave half of the database's time to the queue
+const REST = 1000;
 
-let running = null; // the AbortController of what counts or changes
+let running = null; // the AbortController of the present count or change
 
 /** `filter` as /internal/failures/step takes it. */
 export function many(action, filter, words, done) {
@@ -68,11 +69,11 @@ async function carryOut(action, filter, matching, upTo) {
       if (at("many-refused").children.length < SHOWN) at("many-refused").append(make("li", { textContent: why }));
     }
   });
-  if (end === false) return; // what went wrong is said
+  if (end === false) return; // the error is shown already
   ask(end ? `${say()}.` : `Stopped: ${say()}. The others are as they were.`, "", "Close", () => at("many").close());
 }
 
-/** Step after step until the end. The last answer; null: it was stopped; false: it could not go on. */
+/** Runs the steps to the end. Returns the last answer; null if it was stopped, false if a step failed. */
 async function walk(wanted, onStep) {
   running?.abort();
   const mine = new AbortController();
@@ -104,7 +105,7 @@ function ask(said, yes, no, onNo) {
   at("many-no").onclick = onNo;
 }
 
-/** Where the page did not come by https, nor from localhost, the browser makes none. */
+/** A random id for a run. Made here, because browsers have no randomUUID without https, except on localhost. */
 function uuid() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   bytes[6] = (bytes[6] & 15) | 64;

@@ -1,4 +1,4 @@
-// Now: how much waits, runs and failed, how fast it goes, what goes wrong, and what the doctor says.
+// The view of the present: numbers of jobs by state, speed, failures, and the doctor's findings.
 
 import { make, put } from "/static/page.js";
 import {
@@ -10,12 +10,13 @@ import { many } from "/static/ops-many.js";
 import { svg } from "/static/ops-plots.js";
 import { tab } from "/static/remembered.js";
 
-const EVERY = 3000; // ms
+const EVERY = 3000; // ms between two looks
 const DOCTOR_EVERY = 20_000;
 const RATE_OVER = 5; // minutes
-const ALIKE = 10; // findings of one sort
+const ALIKE = 10; // findings of one sort that are shown
 const HOUR = 3_600_000; // ms
-const OF_STATUS = { DEAD_LETTERS: "FAILED", MOSTLY_REPEATED: "RETRY_WAIT", QUEUE_PAUSED: "PENDING" }; // a finding's jobs
+// the status of the jobs that a finding is about
+const OF_STATUS = { DEAD_LETTERS: "FAILED", MOSTLY_REPEATED: "RETRY_WAIT", QUEUE_PAUSED: "PENDING" };
 
 const GROUPS_SQL = `SELECT kind, job_error_line(last_error) AS error, count(*), max(finished_at) AS last, max(id) AS newest
   FROM (SELECT * FROM snap_processing_job
@@ -62,7 +63,7 @@ export function nowView({ again, go }) {
   failures.id = "failures";
   const depthAndTiles = async () => showQueues((await ask("/internal/queues")).items);
   let lookedAt = -Infinity;
-  let urgent = null; // how many things the doctor warns of; null: it has not looked yet
+  let urgent = null; // how many warnings the doctor has; null: not examined yet
 
   async function look(isAsked = false) {
     if (!isAsked && performance.now() - lookedAt < DOCTOR_EVERY) return NOT_YET;
@@ -130,7 +131,7 @@ export function nowView({ again, go }) {
   };
 }
 
-/** A list is of one state. */
+/** The address of the waiting jobs. A list shows one state: if jobs of both states wait, it is that of the queues. */
 function whereTheyWait(items) {
   if (!sum(items, "retryWait")) return `/ops/jobs${query({ status: "PENDING" })}`;
   return sum(items, "pending") ? "/ops/queues" : `/ops/jobs${query({ status: "RETRY_WAIT" })}`;
@@ -167,8 +168,7 @@ function groupRow(its, again) {
 
 // --- the doctor --------------------------------------------------------------------------------------------------
 
-/** The worst first, and what speaks of jobs before what speaks of the house; what one check finds again and again is one
- * line. */
+/** The findings, the worst first, those about jobs before others. Repeated findings of one check are one line. */
 function findingsOf({ findings, generatedAt }, fixed) {
   const worst = ["critical", "warning", "notice"];
   const wrong = findings.filter((its) => its.severity !== "ok");
@@ -198,7 +198,7 @@ function finding([its, ...others], fixed) {
   return item;
 }
 
-/** To what a finding speaks of. */
+/** Links to the jobs, the queue or the view that a finding is about. */
 function waysFrom({ id, numbers: its }) {
   const jobs = [its.job, its.oldest, its.newest, ...(Array.isArray(its.jobs) ? its.jobs : [])].filter(Number.isInteger).slice(0, ALIKE);
   const ways = jobs.map((job) => link(`/ops/jobs/${job}`, `job ${job}`));
@@ -210,7 +210,7 @@ function waysFrom({ id, numbers: its }) {
   return ways;
 }
 
-/** Buttons for what is safe to do about it; each asks first, and stands in the audit. */
+/** Buttons for the safe repairs of a finding. Each asks first, and is recorded in the audit. */
 function fixesOf(its, fixed) {
   const { queue, schedule } = its.numbers;
   const fix = (words, title, path, body) => deed(words, () => sure({
@@ -228,7 +228,8 @@ function fixesOf(its, fixed) {
   return [];
 }
 
-// --- how it is: answered whatever is broken ------------------------------------------------------------------------
+// --- health, which is shown whatever else fails
+// ------------------------------------------------------------------------
 
 async function showHealth(element, urgent) {
   try {
@@ -256,7 +257,7 @@ function verdict(status, urgent) {
 
 function partOf(name, part) {
   if (part.status !== "UP") return `${name} DOWN${part.error ? `, ${part.error}` : ""}`;
-  if (Object.keys(part).length === 1) return name; // more is told to those who may know
+  if (Object.keys(part).length === 1) return name; // the reasons are only sent to authorized clients
   if (name === "database") return `database ${part.answeredInMs ?? "?"} ms`;
   if (name === "worker") return `worker in this process ${part.state}${part.note ? `, ${part.note}` : ""}`;
   if (name === "listener") return part.state;

@@ -1,10 +1,10 @@
-// What the views of /ops are made of. What jobs say is text and stays text: nothing here is ever parsed as HTML.
+// The parts that the views of /ops are made of. Texts of jobs are never parsed as HTML.
 
 import { Refused, at, client, make, put } from "/static/page.js";
 import { browser, tab } from "/static/remembered.js";
 
 const NAME = "ops-name";
-export const COUNTED = 1_000; // jobs of a queue, by the server: one more means more
+export const COUNTED = 1_000; // the server counts the jobs of a queue up to this; one more means "or more"
 
 export const STATES = {
   PENDING: ["○", "pending"],
@@ -29,23 +29,23 @@ function headers() {
 
 export const { send, ask, change } = client(headers);
 
-/** In words; a server that is slow may well wait for the database, as we do. */
+/** An error in words. A timeout may mean that the server itself waits for the database. */
 export function saidOf(error) {
   if (error instanceof Refused) return error.message;
   if (error.name === "TimeoutError") return "There was no answer in time";
   if (/fetch|network|load failed/i.test(error.message)) return "The server does not answer";
-  reportError(error); // a mistake of this page's, which must not pass for the network's
+  reportError(error); // an error in this page's code must not be shown as a network error
   return `This page has made a mistake: ${error.message}`;
 }
 
-/** "?status=FAILED&kind=…" of what has a value. */
+/** A query such as "?status=FAILED&kind=…", without empty values. */
 export function query(values) {
   const given = Object.entries(values).filter(([, value]) => value !== "" && value !== null && value !== undefined);
   return given.length ? `?${new URLSearchParams(given)}` : "";
 }
 
-/** To the jobs that ended within a time, narrowed by what else is given. The minute is enough, and keeps a link as it is
- * while the clock goes on. */
+/** The address of the jobs that ended within a time, with further filters. Times are cut to the minute, so that a link
+ *  does not change with every look. */
 export const endedWithin = (from, until, values = {}) => `/ops/jobs${query({
   ...values, finishedFrom: minute(from), finishedUntil: until === null ? "" : minute(until),
 })}`;
@@ -54,7 +54,7 @@ const minute = (at) => new Date(Math.floor(at / 60_000) * 60_000).toISOString().
 
 export const NOT_YET = Symbol("it was not asked this time");
 
-/** Runs all of them, each for its own panel: what one cannot show does not hide the others. Throws where none can. */
+/** Runs all tasks, each for its own panel: one failure does not hide the other panels. Throws if all fail. */
 export async function each(panels) {
   const ends = await Promise.allSettled(panels.map(([, load]) => load()));
   const asked = panels.map(([panel], place) => ({ panel, ...ends[place] })).filter((end) => end.value !== NOT_YET);
@@ -87,7 +87,7 @@ export function since(text) {
   return away < 0 ? `in ${span(-away)}` : `${span(away)} ago`;
 }
 
-/** A moment as people say it; the exact one is its title. */
+/** A time in words, with the exact time as its title. */
 export function moment(text, { full = false } = {}) {
   if (!text) return null;
   const clock = new Date(text).toLocaleString([], { dateStyle: "short", timeStyle: "medium" });
@@ -96,7 +96,7 @@ export function moment(text, { full = false } = {}) {
 
 export const number = (value) => value.toLocaleString("en");
 
-/** `of` all that were counted with them, which may be fewer than there are. */
+/** A number of jobs, with a "+" if the server stopped counting. `of` is how many it counted together with them. */
 export const counted = (jobs, of = jobs) => (of > COUNTED ? `${number(Math.min(jobs, COUNTED))}+` : number(jobs));
 
 export const sum = (items, field) => items.reduce((total, item) => total + item[field], 0);
@@ -114,7 +114,7 @@ export function badge(status, word = STATES[status]?.[1] ?? status) {
   return element;
 }
 
-/** A number at a glance; without an address it leads nowhere. */
+/** A large number with a label; with an address it is a link. */
 export function tile(title, value, href, note = "", kind = "") {
   return make(
     href === null ? "div" : "a", { ...(href !== null && { href }), className: `tile ${kind}` },
@@ -124,7 +124,7 @@ export function tile(title, value, href, note = "", kind = "") {
   );
 }
 
-/** A part of a view, with its own word on what it cannot show, and the statement that shows the same in psql. */
+/** A part of a view, with its own error message, and the statement that shows the same in psql. */
 export function panel(title, { sql = null, note = "", className = "" } = {}, ...children) {
   const head = make("div", { className: "head" }, make("h2", { textContent: title }));
   if (note) head.append(make("p", { className: "quiet", textContent: note }));
@@ -169,7 +169,7 @@ function addCopy(box) {
   box.append(button);
 }
 
-/** For a statement: what was typed or said stands in quotes of SQL, whatever is in it. */
+/** A text as a quoted SQL literal, whatever it contains. */
 export const literal = (text) => `'${String(text).replaceAll("'", "''")}'`;
 
 /** A table whose cells are texts or elements; `columns` are [title, class]. On a small screen each row is a card. */
@@ -194,8 +194,8 @@ export function table(columns, empty) {
   return { element: make("div", { className: "scroll" }, whole, none), fill };
 }
 
-/** New children, where they differ from those that are there: what is as it was stays the same element, with the focus,
- * and what somebody has selected in it. */
+/** Replaces the children that differ. Equal children stay the same elements, so that focus and selected text are
+ *  kept. */
 export function renew(element, children) {
   const focused = element.contains(document.activeElement) ? document.activeElement : null;
   const place = focused && focusable(element).indexOf(focused);
@@ -210,8 +210,8 @@ export function renew(element, children) {
 
 const focusable = (element) => [...element.querySelectorAll("a, button, summary")];
 
-// Nobody likes a button that moves away while it is aimed at.
-const AIMING = 1500; // ms since the pointer moved
+// A view is not repainted while the pointer moves, so that no button moves away under it.
+const AIMING = 1500; // ms after the pointer moved last
 let movedAt = -Infinity;
 document.addEventListener("pointermove", () => (movedAt = performance.now()), { passive: true });
 const isAimedAt = (body) => performance.now() - movedAt < AIMING && body.querySelector("button:hover, a:hover") !== null;
@@ -222,7 +222,7 @@ export function button(text, onClick, properties = {}) {
   return element;
 }
 
-/** A button that changes something: those who only read are not shown it. */
+/** A button that changes something; it is hidden from clients who may only read. */
 export function deed(text, onClick, { className = "", ...properties } = {}) {
   return button(text, onClick, { ...properties, className: `${className} changes`.trim() });
 }
@@ -238,9 +238,9 @@ export function speak(words) {
   put(at("spoken"), words);
 }
 
-// --- what is done, and confirmed before ---------------------------------------------------------------------------
+// --- changes, which are confirmed first ---------------------------------------------------------------------------
 
-/** Asks whether somebody is sure, and does it; what the server says against it stays in the dialog. */
+/** Asks for confirmation, then makes the change. If the server refuses, the dialog stays open with the reason. */
 export function sure({ title, text, yes, danger = false, reason = false, act, done = () => {} }) {
   put(at("sure-title"), title);
   put(at("sure-text"), text);

@@ -1,5 +1,5 @@
-// Plots of /ops: bars that stand on each other, and lines of percentiles. SVG that is drawn here, because a library would
-// be ten times as long as this.
+// The plots of /ops: stacked bars, and lines of percentiles. The SVG is drawn here, because a library would be ten
+// times as long as this.
 
 import { number, span } from "/static/ops-parts.js";
 
@@ -16,7 +16,7 @@ export function svg(tag, attributes, text = "") {
 
 const clock = (at, length) => new Date(at).toLocaleString([], length > 3_600_000 ? { dateStyle: "short", timeStyle: "short" } : { timeStyle: "short" });
 
-/** Where a point stands: the newest step is at the right edge. */
+/** The horizontal position of a point; the newest step is at the right edge. */
 function places({ items, step, length }) {
   const end = (Math.floor(Date.now() / step) + 1) * step;
   const wide = WIDE / (length / step);
@@ -25,13 +25,13 @@ function places({ items, step, length }) {
     .filter(({ x }) => x > -wide && x < WIDE);
 }
 
-/** A pointer's way from a plot to the rows behind it; for everybody there are the same numbers as a table. */
+/** Makes a part of a plot clickable. People without a pointer find the same numbers in a table. */
 function leads(element, href, go) {
   element.classList.add("leads");
   element.addEventListener("click", () => go(href));
 }
 
-/** `to` says where a step leads, or a part of it; `go` goes there. */
+/** Draws stacked bars. `to` gives the address of a step or of a part of it; `go` navigates to it. */
 export function plotBars(chart, frame) {
   const { items, names, length, step, to, go } = frame;
   const highest = Math.max(1, ...items.map((its) => names.reduce((total, name) => total + its[name], 0)));
@@ -55,7 +55,7 @@ export function plotBars(chart, frame) {
   chart.setAttribute("aria-label", `Attempts that ended, step by step; the most in one: ${number(highest)}`);
 }
 
-/** p50 and p95 on a logarithmic scale, on which twice as long is as far up wherever it is. A gap is a gap. */
+/** Draws p50 and p95 on a logarithmic scale. Steps without a value leave a gap in the line. */
 export function plotLines(chart, { of, title, ...frame }) {
   const measured = { ...frame, items: frame.items.filter((its) => its[of].p95 !== null) };
   const values = measured.items.flatMap((its) => [its[of].p50, its[of].p95]).map((value) => Math.max(0.1, value));

@@ -1,4 +1,4 @@
-// Queues, each with its switch, and the limits on what runs.
+// The view of queues, each with its switch for pausing, and of the limits.
 
 import { make } from "/static/page.js";
 import {
@@ -7,7 +7,7 @@ import {
 
 const HOUR_SQL = `SELECT kind, sum(completed) AS completed, sum(failed) AS failed, sum(cancelled) AS cancelled, sum(retried) AS retried
   FROM job_history WHERE kind <> '' AND at > now() - interval '1 hour' GROUP BY 1 ORDER BY 1;`;
-const EVERY = 3000; // ms
+const EVERY = 3000; // ms between two looks
 
 export const DEPTH_SQL = `SELECT * FROM queue_overview;
 SELECT id, queue, kind, next_retry_at FROM snap_processing_job  -- those that are due
@@ -73,7 +73,8 @@ function kindRow(its) {
 function limitRow(its) {
   const full = its.keysFull ? make("b", { className: "bad", textContent: number(its.keysFull) }) : "0";
   const [sort, name] = [its.keyPattern.slice(0, its.keyPattern.indexOf(":")), its.keyPattern.slice(its.keyPattern.indexOf(":") + 1)];
-  const isOne = (sort === "queue" || sort === "kind") && !name.endsWith("*"); // of keys there is no list
+  // there is no list of jobs by concurrency key
+  const isOne = (sort === "queue" || sort === "kind") && !name.endsWith("*");
   const running = isOne ? link(`/ops/jobs${query({ [sort]: name, status: "RUNNING" })}`, number(its.running)) : number(its.running);
   return [its.keyPattern, ...[its.maxRunning, its.rate, its.burst].map((value) => (value === null ? "" : number(value))), running, number(its.keysRunning), full];
 }

@@ -1,12 +1,12 @@
-// Schedules: when each fires next, what became of its slots and why, and its switch.
+// The view of schedules: when each fires next, what happened at its slots, and its switch for pausing.
 
 import { make, put } from "/static/page.js";
 import {
   ask, badge, change, deed, each, jobLink, learnTime, link, literal, moment, number, panel, renew, sure, table,
 } from "/static/ops-parts.js";
 
-const EVERY = 5000; // ms
-const COMING = 10; // slots
+const EVERY = 5000; // ms between two looks
+const COMING = 10; // next slots that are shown
 
 const addressOf = (name) => `/ops/schedules/${encodeURIComponent(name)}`;
 const pathOf = (name) => `/internal/schedules/${encodeURIComponent(name)}`;

@@ -1,10 +1,10 @@
-// Workers and pools: who works, on what, how large they are, and how others ended.
+// The view of workers and pools: what each works on, its memory, and how former workers ended.
 
 import { make } from "/static/page.js";
 import { ask, badge, each, jobLink, link, moment, number, panel, query, span, table } from "/static/ops-parts.js";
 
-const EVERY = 3000; // ms
-const SHOWN = 8; // jobs of a worker
+const EVERY = 3000; // ms between two looks
+const SHOWN = 8; // jobs of a worker that are shown
 const STATES = { ACTIVE: "COMPLETED", DRAINING: "RETRY_WAIT", LOST: "FAILED", PAUSED: "RETRY_WAIT", STOPPING: "RETRY_WAIT", DRAINED: "CANCELLED" };
 
 export function workersView() {

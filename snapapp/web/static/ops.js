@@ -1,6 +1,6 @@
-// The page at /ops, for whoever is on call. Each view is an address; it is asked for anew every few seconds, and at once
-// when the stream of jobs tells it to. Where the database or the server is away, what was seen last stays, and the page
-// says from when it is.
+// The page at /ops, for operators. Each view has an address. A view is refreshed every few seconds, and at once when
+// the stream of jobs reports a change. If the database or the server cannot be reached, the last content stays, with
+// its time.
 
 import { Refused, at, make, pause, put } from "/static/page.js";
 import { ask, saidOf, send } from "/static/ops-parts.js";
@@ -16,12 +16,13 @@ import { scheduleView, schedulesView } from "/static/ops-schedules.js";
 import { workersView } from "/static/ops-workers.js";
 import { tab } from "/static/remembered.js";
 
-const BETWEEN = 1000; // ms at least between two looks, however much is told
+const BETWEEN = 1000; // ms at least between two looks, however many events come
 const STREAM_AGAIN = 3000;
-const STREAM_SILENT = 40_000; // pings come every 15 s
-const HIDDEN_AFTER = 5000; // a browser has six connections to a server, and a forgotten tab would keep one
+const STREAM_SILENT = 40_000; // ms without a byte; the server pings every 15 s
+// ms; then the stream is closed, because a hidden tab must not hold one of the browser's six connections
+const HIDDEN_AFTER = 5000;
 
-// Each makes { title, element, refresh, every }; `stream` is the query of the stream that brings its look forward.
+// Each view makes { title, element, refresh, every }. `stream` is the query of the stream whose events refresh it.
 const VIEWS = [
   [/^\/ops$/, nowView],
   [/^\/ops\/jobs$/, jobsView],
@@ -36,9 +37,9 @@ const VIEWS = [
   [/^\/ops\/audit$/, auditView],
 ];
 
-let life = new AbortController(); // of the view that is shown
+let life = new AbortController(); // ends with the view that is shown
 let view = null;
-let look = null; // asks for the next look at once
+let look = null; // refreshes the view at once
 let seenAt = null; // when the last look succeeded
 
 // --- which view --------------------------------------------------------------------------------------------------
@@ -70,7 +71,7 @@ function decode(part) {
   }
 }
 
-/** To another address of ours. `replace`: the same view, as it is narrowed. */
+/** Navigates to another address of /ops. With `replace` the same view changes its filters. */
 function go(address, { replace = false } = {}) {
   history[replace ? "replaceState" : "pushState"](null, "", address);
   show();
@@ -80,7 +81,7 @@ function go(address, { replace = false } = {}) {
   }
 }
 
-/** After something was done: look at once. */
+/** Refreshes the view at once after a change. */
 function again() {
   look?.();
 }
@@ -88,7 +89,8 @@ function again() {
 document.addEventListener("click", (event) => {
   const link = event.target.closest?.("a[href]");
   const isPlain = link && !event.defaultPrevented && event.button === 0 && !(event.metaKey || event.ctrlKey || event.shiftKey || event.altKey);
-  const to = isPlain && new URL(link.getAttribute("href"), location.href); // a drawing's link has no parts of its own
+  // an SVG link has no properties like `pathname`
+  const to = isPlain && new URL(link.getAttribute("href"), location.href);
   if (!isPlain || to.origin !== location.origin || !/^\/ops(\/|$)/.test(to.pathname)) return;
   event.preventDefault();
   go(to.pathname + to.search);
@@ -151,7 +153,7 @@ function tell(words) {
 
 document.addEventListener("visibilitychange", () => !document.hidden && look?.());
 
-// --- the stream: it only says that there is something new -------------------------------------------------------
+// --- the stream, which only tells when to refresh -------------------------------------------------------
 
 async function listen(its, signal) {
   while (!signal.aborted) {
@@ -159,7 +161,7 @@ async function listen(its, signal) {
     try {
       await readStream(its, signal);
     } catch {
-      // the look itself says what is wrong
+      // the refresh itself shows what is wrong
     }
     its.isListening = false;
     await pause(STREAM_AGAIN, signal);
@@ -197,9 +199,9 @@ async function becomesVisible(signal) {
   while (document.hidden && !signal.aborted) await pause(1000, signal);
 }
 
-// --- the door ----------------------------------------------------------------------------------------------------
+// --- signing in ----------------------------------------------------------------------------------------------------
 
-/** Whoever may only read is shown no buttons that change something; the server refuses them in any case. */
+/** Hides the buttons that change something from clients who may only read. The server would refuse them too. */
 async function learnRole() {
   if (document.body.dataset.role) return;
   const { role } = await ask("/internal/role");
@@ -223,7 +225,7 @@ function explainDoor({ message }) {
   const port = location.port ? `:${location.port}` : "";
   say("waiting", "not allowed in");
   at("view").hidden = true;
-  if (message.includes("SNAPAPP_INTERNAL_ALLOW")) return tell(`${message}.`); // no token would help
+  if (message.includes("SNAPAPP_INTERNAL_ALLOW")) return tell(`${message}.`); // a token would not help
   at("notice").replaceChildren(
     "The queue is shown only to this machine, because the server has no internal token. Open the page as ",
     make("a", { href: `http://localhost${port}/ops`, textContent: `http://localhost${port}/ops` }),
@@ -234,7 +236,7 @@ function explainDoor({ message }) {
   at("notice").hidden = false;
 }
 
-/** A proxy in front of the server, as ours is set up, knows no /internal. */
+/** Says why nothing is shown: a proxy that is set up as in our examples does not forward /internal. */
 function explainProxy() {
   say("waiting", "not shown at this address");
   tell("The queue is shown on the server itself, and whoever runs it has closed it at this address.");

@@ -1,4 +1,4 @@
-// What all pages share: making elements of text, which stays text, and asking the server.
+// What all pages share: making elements, whose texts are never parsed as HTML, and sending requests.
 
 export const at = (id) => document.getElementById(id);
 
@@ -12,13 +12,13 @@ export function put(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** An attribute without a value would say that nothing is wrong. */
+/** Sets or removes aria-invalid. It is removed, because the attribute with an empty value would mean "valid". */
 export function markInvalid(element, isWrong) {
   if (isWrong) element.setAttribute("aria-invalid", "true");
   else element.removeAttribute("aria-invalid");
 }
 
-/** Links may begin with a public address; a page asks the server that it came from. */
+/** A link without its host: links may have the public address, but a page asks the server that it came from. */
 export function local(path) {
   const url = new URL(path, location.href);
   return url.pathname + url.search;
@@ -36,12 +36,12 @@ export class Refused extends Error {
   constructor(status, { message, details = [] } = {}) {
     super([message ?? `status ${status}`, details.join("; ")].filter(Boolean).join(": "));
     this.status = status;
-    this.isOurs = message !== undefined; // and not a proxy's
+    this.isOurs = message !== undefined; // otherwise a proxy answered
     this.details = details;
   }
 }
 
-/** How the server is asked by a page that sends these headers with each request. */
+/** The functions that send requests, each with the given headers. */
 export function client(headers = () => ({})) {
   async function send(path, options = {}) {
     const answer = await fetch(path, { ...options, headers: { ...options.headers, ...headers() }, cache: "no-store" });

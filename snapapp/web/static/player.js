@@ -1,12 +1,12 @@
-// The video: what it shows now, to the frame, and how one moves in it. What a browser cannot play is stepped through in
-// stills that the server takes, until there is a copy that plays.
+// The player: it knows the exact frame that is shown, and moves in the video. A video that the browser cannot play is
+// shown as stills from the server, until there is a copy that plays.
 
 import { at, client, local, pause, put } from "/static/page.js";
 import { browser } from "/static/remembered.js";
 import { clock, number, t, told } from "/static/words.js";
 
-const LOOK_EVERY = 1000; // ms, at a video that is not examined yet
-const LONG = 8000; // ms after which somebody wants to know why
+const LOOK_EVERY = 1000; // ms between two looks at a video that is not examined yet
+const LONG = 8000; // ms of waiting after which the reason is shown
 const RATES = [0.25, 0.5, 1, 1.5, 2, 4];
 const LONGEST = 5; // seconds of a marked interval
 
@@ -15,20 +15,20 @@ const film = at("film");
 const still = at("still");
 
 let video = null;
-let usable = false; // whether moments of it can be marked
-let isStill = false; // pictures from the server, instead of the browser's player
-let exact = null; // seconds: the time of the frame that is on the screen, where the browser tells
-let position = 0; // seconds: of a still, or where a film that is still loading will begin
-let backwards = 0; // how fast it runs backwards
+let usable = false; // whether moments of the video can be marked
+let isStill = false; // whether stills from the server are shown instead of the browser's player
+let exact = null; // seconds: the time of the frame on the screen, if the browser tells
+let position = 0; // seconds: of the still, or where a loading video will begin
+let backwards = 0; // the speed of playing backwards; 0: not backwards
 let interval = { from: null, to: null };
-let turn = 0; // counts videos: an answer about another one is not for this one
+let turn = 0; // counts the videos shown, so that answers about an earlier one are dropped
 let listeners = [];
 
 export const player = {
   get video() {
     return video;
   },
-  /** A film that shows nothing yet has no moment. */
+  /** Whether a moment can be marked: not before the first frame is shown. */
   get canMark() {
     return usable && (isStill || film.readyState > 0);
   },
@@ -42,7 +42,7 @@ export const player = {
     if (isStill || !film.readyState) return position;
     return Math.min(exact ?? film.currentTime, Math.max(0, this.length - 0.001));
   },
-  /** A millisecond is written up: cut off, it would name the frame before. */
+  /** The present time, rounded up to the millisecond: rounded down it would be in the frame before. */
   get moment() {
     return Math.ceil(this.seconds * 1000 - 0.01) / 1000;
   },
@@ -52,7 +52,7 @@ export const player = {
   get interval() {
     return interval;
   },
-  /** Whether it stands still at the frame that is shown at that time. */
+  /** Whether the player is paused at the frame that is shown at this time. */
   isAt(seconds) {
     const past = seconds - this.seconds;
     return film.paused && past > -0.002 && past < 1 / this.rate;
@@ -60,7 +60,7 @@ export const player = {
   onChange(hear) {
     listeners.push(hear);
   },
-  /** Of one mark an interval is not kept for the next. */
+  /** Clears the interval, which is for one mark only. */
   forgetInterval() {
     mean({ from: null, to: null });
   },
@@ -76,7 +76,7 @@ function tell() {
 
 // --- which video ------------------------------------------------------------------------------------------------
 
-/** Shows it as soon as it is known to be one; says what is wrong with it where it is none. */
+/** Shows a video once it is examined, or the reason why it cannot be used. */
 async function show(wanted, seconds = 0) {
   const mine = ++turn;
   video = wanted;
@@ -139,7 +139,7 @@ film.addEventListener("error", () => {
   offerCopy();
 });
 
-/** Stills at once, and a copy that plays when somebody wants it. The moments are those of the original. */
+/** Shows stills, and offers to make a copy that plays. Times in both are those of the original. */
 function offerCopy() {
   const mine = turn;
   isStill = true;
@@ -151,7 +151,7 @@ function offerCopy() {
   say("");
   goTo(position);
   at("copy-make").onclick = () => makeCopy(mine);
-  if (browser.get(`copy:${video.videoId}`)) void makeCopy(mine); // it was asked for before
+  if (browser.get(`copy:${video.videoId}`)) void makeCopy(mine); // the copy was asked for before
 }
 
 async function makeCopy(mine) {
@@ -189,7 +189,7 @@ function goTo(seconds) {
   }
   position = Math.round(target * 1000) / 1000;
   clearTimeout(wantedStill);
-  wantedStill = setTimeout(showStill, 200); // who holds a key wants the last one
+  wantedStill = setTimeout(showStill, 200); // while a key is held only the last still is loaded
   tell();
 }
 
@@ -200,7 +200,7 @@ function showStill() {
 still.addEventListener("error", () => video && isStill && say(t("This picture cannot be shown.")));
 still.addEventListener("load", () => say(""));
 
-/** A frame was drawn. After a jump the one from before may be told once more: it does not hold the time of now. */
+/** Handles a drawn frame. After a jump the browser may report the old frame once more; it is recognized by its time. */
 function seen(_, { mediaTime }) {
   const past = film.currentTime - mediaTime;
   if (!film.paused || (past > -0.002 && past < 1.01 / player.rate)) exact = mediaTime;
@@ -213,7 +213,7 @@ for (const name of ["timeupdate", "seeked", "loadedmetadata", "play", "pause", "
   film.addEventListener(name, tell);
 }
 
-/** To the middle of the frame before or after: its edges belong to two. */
+/** Steps to the middle of another frame, because the time of an edge belongs to two frames. */
 function step(frames) {
   stop();
   const { rate, frame } = player;
@@ -255,7 +255,7 @@ function forwards() {
   void film.play().catch(() => {});
 }
 
-/** No browser plays backwards: it jumps, ten times a second. */
+/** Plays backwards by ten jumps a second, because browsers cannot. */
 function rewind() {
   if (isStill || !usable) return jump(-1);
   film.pause();
@@ -287,7 +287,7 @@ function setOut() {
 
 // --- what is on the screen --------------------------------------------------------------------------------------
 
-/** A copy of it, to be shown beside what is said of it. */
+/** A copy of the picture on the screen, for the form of its moment. */
 function picture() {
   const shown = isStill ? still : film;
   const [width, height] = isStill ? [still.naturalWidth, still.naturalHeight] : [film.videoWidth, film.videoHeight];
@@ -298,7 +298,7 @@ function picture() {
   return canvas;
 }
 
-// --- hands on it ------------------------------------------------------------------------------------------------
+// --- buttons and keys ------------------------------------------------------------------------------------------------
 
 const KEYS = {
   " ": toggle,
@@ -315,7 +315,7 @@ const KEYS = {
   End: () => goTo(player.length),
 };
 
-/** True: it was a key of the player's. */
+/** Handles a key; returns whether it was one of the player's. */
 export function press(event) {
   const arrow = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
   const act = arrow ? () => jump(arrow * (event.shiftKey ? 5 : 1)) : KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];

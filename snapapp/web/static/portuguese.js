@@ -1,4 +1,4 @@
-// The page's texts in Portuguese of Brazil, by their English words.
+// The texts of the pages in Brazilian Portuguese, by their English words.
 
 export const PORTUGUESE = {
   // the frame of every page
@@ -236,7 +236,7 @@ export const PORTUGUESE = {
   "There is no such moment.": "Não existe esse momento.",
 };
 
-// What the server says, as far as operators meet it. Begun as here, it is replaced whole.
+// Messages of the server that operators may see. A message that matches a pattern is replaced as a whole.
 export const OF_THE_SERVER = [
   [/^finding the moment/, "procurando o momento"],
   [/^frames and clip/, "quadros e clipe"],

@@ -1,5 +1,5 @@
-// QR codes as ISO/IEC 18004 has them, as far as a link needs: bytes, error correction M, versions 1 to 9. Own code, because
-// it is short, and what a library has beyond it would be carried to every phone.
+// QR codes by ISO/IEC 18004, as far as links need them: bytes, error correction M, versions 1 to 9. Not a library,
+// because this is short, and every phone would load the parts of a library that are not needed.
 
 const BLOCKS = [null, [10, 1], [16, 1], [26, 1], [18, 2], [24, 2], [16, 4], [18, 4], [22, 4], [22, 5]]; // by version: bytes of correction in each, how many
 const ALIGNED = [null, [], [6, 18], [6, 22], [6, 26], [6, 30], [6, 34], [6, 22, 38], [6, 24, 42], [6, 26, 46]];
@@ -14,7 +14,7 @@ const MASKS = [
   (x, y) => (((x + y) % 2) + ((x * y) % 3)) % 2,
 ];
 
-/** Rows of dark (1) and light (0); null where the text is too long. */
+/** The code as rows of dark (1) and light (0) modules; null if the text is too long. */
 export function modulesOf(text) {
   const bytes = new TextEncoder().encode(text);
   const version = BLOCKS.findIndex((_, each) => each && bytes.length + 2 <= dataBytes(each));
@@ -36,7 +36,7 @@ function allBytes(version) {
 
 const dataBytes = (version) => allBytes(version) - BLOCKS[version][0] * BLOCKS[version][1];
 
-/** The mode, the length, the bytes, four zeros, and then 236 and 17 in turn. */
+/** The data: mode, length, the bytes, four zero bits, then 236 and 17 in turn as padding. */
 function padded(bytes, length) {
   const bits = [0, 1, 0, 0, ...bitsOf(bytes.length, 8), ...[...bytes].flatMap((byte) => bitsOf(byte, 8)), 0, 0, 0, 0];
   const filled = Array.from({ length: bits.length / 8 }, (_, place) => parseInt(bits.slice(8 * place, 8 * place + 8).join(""), 2));
@@ -47,7 +47,7 @@ function padded(bytes, length) {
 function interleaved(data, version) {
   const [correction, count] = BLOCKS[version];
   const short = Math.floor(data.length / count);
-  const long = data.length % count; // that many are a byte longer, the last ones
+  const long = data.length % count; // so many blocks, the last ones, are a byte longer
   const blocks = [];
   for (let block = 0, at = 0; block < count; block += 1) blocks.push(data.slice(at, (at += short + (block >= count - long))));
   const corrections = blocks.map((block) => remainder(block, correction));
@@ -95,12 +95,12 @@ function draw(version, bits, mask) {
   return rows;
 }
 
-/** Rings around a place, of which those named are dark. */
+/** Draws rings around a place; `dark` names the dark ones. */
 function square(set, x, y, reach, dark) {
   for (let dx = -reach; dx <= reach; dx += 1) for (let dy = -reach; dy <= reach; dy += 1) set(x + dx, y + dy, dark.includes(Math.max(Math.abs(dx), Math.abs(dy))));
 }
 
-/** With the remainder of a division by the polynomial behind it. */
+/** A value followed by its error correction: the remainder of a division by the polynomial. */
 function guarded(value, polynomial, length) {
   let left = value << length;
   for (let bit = 31 - Math.clz32(left); bit >= length && left; bit = 31 - Math.clz32(left)) left ^= polynomial << (bit - length);
@@ -108,7 +108,7 @@ function guarded(value, polynomial, length) {
 }
 
 function drawFormat(set, size, mask) {
-  const format = guarded(mask, 0x537, 10) ^ 0x5412; // M is 00 before the mask
+  const format = guarded(mask, 0x537, 10) ^ 0x5412; // error correction M is coded as 00, before the mask's number
   for (let bit = 0; bit < 15; bit += 1) {
     const dark = (format >> bit) & 1;
     set(8, bit < 6 ? bit : bit < 8 ? bit + 1 : size - 15 + bit, dark);
@@ -126,7 +126,7 @@ function drawVersion(set, size, version) {
   }
 }
 
-/** Two columns at a time from the right, upwards and downwards in turn, past the column of the timing. */
+/** Places the data in pairs of columns from the right, upwards and downwards in turn, skipping the timing column. */
 function fill(rows, size, bits, mask) {
   let next = 0;
   for (let right = size - 1, up = true; right > 0; right -= right === 8 ? 3 : 2, up = !up) {
@@ -142,7 +142,7 @@ function fill(rows, size, bits, mask) {
   }
 }
 
-/** What makes it hard to read: long runs, blocks of one colour, what looks like a corner, too much of one colour. */
+/** The penalty of a mask, for what is hard to read: long runs, blocks, false corners, too much of one colour. */
 function penalty(rows) {
   const lines = [...rows, ...rows.map((_, x) => rows.map((row) => row[x]))].map((line) => line.join(""));
   let sum = 0;
@@ -158,9 +158,9 @@ function penalty(rows) {
 // --- on a page --------------------------------------------------------------------------------------------------
 
 const SVG = "http://www.w3.org/2000/svg";
-const AROUND = 4; // modules of white, which a camera needs
+const AROUND = 4; // white modules around the code, which cameras need
 
-/** Dark on white by night as well: a camera wants it so. Null where the text is too long. */
+/** The code as an SVG, dark on white even in dark mode, because cameras need that. Null if the text is too long. */
 export function pictureOf(text, label) {
   const rows = modulesOf(text);
   if (!rows) return null;

@@ -1,11 +1,10 @@
-// What the browser remembers for us, and what the tab does. Where it refuses, or has no room, the page knows it for as long
-// as it is open.
+// Values that the browser or the tab stores for us. If storing fails, the page keeps a value as long as it is open.
 
 function memory(name) {
   const kept = opened(name);
   const here = new Map();
 
-  /** Whether it outlasts the page. */
+  /** Stores a value; returns whether it was stored beyond this page. */
   function keep(key, text) {
     try {
       kept.setItem(key, text);
@@ -27,7 +26,7 @@ function memory(name) {
   };
 }
 
-/** Null: somebody has forbidden it in the browser's settings. */
+/** The browser's storage; null if its settings forbid storage. */
 function opened(name) {
   try {
     return window[name];

@@ -1,17 +1,17 @@
-// A video that lies on another server: somebody types its address, and ours looks whether there is one.
+// Adds a video on another server: its address is typed, and our server checks that there is a video.
 
 import { at, client, markInvalid, pause, put } from "/static/page.js";
 import { nameOfVideo } from "/static/library.js";
 import { t, told } from "/static/words.js";
 
-const LOOK_EVERY = 1000; // ms, at one that is being examined
-const LOOKS = 15; // then it is shown all the same
+const LOOK_EVERY = 1000; // ms between two looks at a video that is being examined
+const LOOKS = 15; // after so many looks the video is shown even if it is not examined
 const WITHIN = 60_000; // ms: the other server may be slow
 
 const { ask, change } = client();
 
-/** `arrived(video, isAwaited)` is called for each that is known from now on. The other server may be slow: where somebody
- *  has turned to something else meanwhile, nothing takes the player or the focus from it. */
+/** `arrived(video, isAwaited)` is called for each video that is added. The other server may be slow: if the user has
+ *  turned to something else meanwhile, `isAwaited` is false, and neither player nor focus may be taken. */
 export function begin(arrived) {
   at("remote").addEventListener("submit", async (event) => {
     event.preventDefault();
@@ -36,7 +36,7 @@ export function begin(arrived) {
   });
 }
 
-/** Whether nobody has touched anything else since, until it is aborted. */
+/** A function that tells whether the user has used nothing else since, and the controller that ends this watching. */
 function watch() {
   const watched = new AbortController();
   let isAwaited = true;

@@ -1,23 +1,24 @@
-// How a moment that was marked gets to the server: at once, again when the line is back, and once whatever happens.
+// Sends marked moments to the server: at once, or again when the connection is back, and never twice.
 
 import { at, client, put } from "/static/page.js";
 import { nameOfVideo } from "/static/library.js";
 import * as waiting from "/static/waiting.js";
 import { clock, t, told } from "/static/words.js";
 
-const MARKED_WITHIN = 610_000; // ms; SNAPAPP_ASYNC_CREATE=false may answer so late
-const KEY_HOLDS = 23 * 3_600_000; // ms; the server knows a key for 24 hours, and would file the moment again after
+const MARKED_WITHIN = 610_000; // ms; with SNAPAPP_ASYNC_CREATE=false the answer may take so long
+const KEY_HOLDS = 23 * 3_600_000; // ms; after 24 hours the server has forgotten a key, and would mark the moment again
 
 const { ask, send } = client();
 
-export let hear = () => {}; // who is told of marks
+export let hear = () => {}; // called when a mark changes
 
 /** `listener(marked)` is called when a moment is marked, and again whenever something about it changes. */
 export function onMarks(listener) {
   hear = listener;
 }
 
-/** Sent again after a failure, it makes no second snap. What only the line did not carry waits for it. */
+/** Sends a mark. Sending it again after a failure makes no second snap. A mark that could not be sent is kept for
+ *  later. */
 export function submit(marked) {
   waiting.keep(marked, nameOfVideo(marked.video));
   marked.error = null;
@@ -48,7 +49,8 @@ const file = ({ key, wanted }) =>
     signal: AbortSignal.timeout(MARKED_WITHIN),
   });
 
-/** One whose key the server may have forgotten is looked for among the moments of its video. */
+/** The snap of a mark whose key the server may have forgotten, searched among the snaps of its video; null if there is
+ *  none. */
 async function filedBefore({ keptAt, wanted: { videoId, nickname, startSeconds } }) {
   if (Date.now() - keptAt < KEY_HOLDS) return null;
   for (let offset = 0, hasMore = true; hasMore; ) {
@@ -61,7 +63,7 @@ async function filedBefore({ keptAt, wanted: { videoId, nickname, startSeconds }
   return null;
 }
 
-const onTheirWay = new Map(); // by key: marked here, or sent from here, and neither answered nor forgotten
+const onTheirWay = new Map(); // key -> a mark that this page sends or keeps, without an answer so far
 
 export const unanswered = () => [...onTheirWay.values()].filter(({ removed }) => !removed);
 
@@ -78,7 +80,7 @@ async function fail(marked, error) {
   else tell(t("The moment at {at} was not marked: {reason}", said));
 }
 
-/** One that waited, of this page or of an earlier one. True: the server has answered. */
+/** Sends a kept mark, of this page or an earlier one. Returns whether the server has answered. */
 export async function sendWaiting({ key, keptAt, wanted, seconds, videoId }) {
   const fresh = () => ({ key, keptAt, wanted, seconds, video: { videoId }, picture: null, typed: new Map(), snap: null, removed: false });
   const marked = onTheirWay.get(key) ?? fresh();

@@ -1,5 +1,5 @@
-// Keeps the page at / and what it is made of, so that it opens without a line and shows what waits to be sent. The server
-// is always asked first; only where it cannot be reached is the kept one shown. Nothing of anybody's is kept here.
+// Caches the page at / and its files, so that the page opens offline and shows the marks that wait to be sent. The
+// server is always asked first; the cache is used only if it cannot be reached. No tenant's data is cached.
 
 const KEPT = "shell";
 const SHELL = [

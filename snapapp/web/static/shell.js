@@ -1,9 +1,10 @@
-// The page stays in the browser for when there is no line. The policy lets this one script be registered, and no other.
+// Registers the service worker, which keeps the page for offline use. The policy for Trusted Types allows only this
+// script.
 
 const WORKER = "/service-worker.js";
 
 export function keepShell() {
-  if (!navigator.serviceWorker) return; // a browser without, or an address without https
+  if (!navigator.serviceWorker) return; // the browser has none, or the page came without https
   const policy = window.trustedTypes?.createPolicy("service-worker", { createScriptURL: () => WORKER });
   const register = () => navigator.serviceWorker.register(policy ? policy.createScriptURL("") : WORKER).catch(() => {});
   if (document.readyState === "complete") register();

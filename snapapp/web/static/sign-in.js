@@ -1,4 +1,5 @@
-// The page at /sign-in, which the server makes and which works without this: the page at / learns that somebody signs in.
+// The page at /sign-in, which the server makes and which works without scripts. This notes for the page at / that
+// somebody signs in.
 
 import "/static/words.js";
 import { at } from "/static/page.js";

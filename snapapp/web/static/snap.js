@@ -1,4 +1,4 @@
-// The page at /snaps/{id}: a moment's evidence, its record, its link for others.
+// The page at /snaps/{id}: a moment's evidence, its record, and its public link.
 
 import { at, client, local, make, markInvalid, pause, put } from "/static/page.js";
 import { isNamed, labelOf, momentOf, nameOf, stateOf } from "/static/moment.js";
@@ -6,14 +6,14 @@ import { pictureOf } from "/static/qr.js";
 import { browser } from "/static/remembered.js";
 import { asLocal, clock, exactly, number, t, told, when } from "/static/words.js";
 
-const LOOK_EVERY = 1000; // ms, while it is not finished
+const LOOK_EVERY = 1000; // ms between two looks at an unfinished snap
 
 const { ask, change, send } = client();
 const id = location.pathname.split("/").pop();
 const api = `/v2/snaps/${id}`;
 
 let shown = null;
-let tag = ""; // of the version that is shown
+let tag = ""; // the ETag of the version that is shown
 let drawn = ""; // the answer that the page shows
 
 async function show() {
@@ -102,7 +102,7 @@ function showFiles(snap) {
 
 // --- when it was filmed, corrected --------------------------------------------------------------------------------
 
-let unchanged = ""; // as the field has it: it leaves out seconds that are none
+let unchanged = ""; // in the input's own form, which drops seconds that are zero
 
 function openFilmed() {
   at("correct-filmed").hidden = false;
@@ -158,14 +158,14 @@ at("correct-filmed").addEventListener("keydown", (event) => event.key === "Escap
 
 // --- what was corrected -------------------------------------------------------------------------------------------
 
-/** What a correction says of it, each in words. */
+/** The values of a subject in a correction, each in words. */
 function saidOf({ id: name, attributes, dataFilmagem }) {
   const values = attributes.map(({ key, stringValue, numberValue }) => `${labelOf(key)} ${stringValue ?? number(numberValue ?? 0)}`);
   return [name === id ? null : name, ...values, dataFilmagem && `${t("Filmed")} ${exactly(dataFilmagem)}`].filter(Boolean);
 }
 
 const changed = (before, after) => `${apart(before, after)} → ${apart(after, before)}`;
-/** What is in the one and not in the other. */
+/** The values that the one has and the other has not. */
 const apart = (one, other) => one.filter((each) => !other.includes(each)).join(", ") || t("nothing");
 
 async function showCorrections() {
@@ -195,7 +195,7 @@ function showShare({ isPublic, publicUrl, expiresAt }) {
   shownLink = url;
 }
 
-let shownLink = ""; // none
+let shownLink = ""; // empty: no link
 
 at("share").addEventListener("submit", async (event) => {
   event.preventDefault();
@@ -211,14 +211,15 @@ at("revoke").addEventListener("click", () => shared(change(`${api}/revoke`), () 
 
 const endOf = (day) => new Date(`${day}T23:59:59`);
 
-/** The one that was shown may have ended meanwhile: then the server has made another. */
+/** The message about the link. If the shown link had expired meanwhile, the server has made another one. */
 function saidOfLink(before) {
   if (!before) return t("The link is there.");
   return before === shownLink ? t("The link ends on another day now.") : t("The link that was shown is over. This is a new one.");
 }
 
 function flawOfEnd(day) {
-  if (at("expires").validity.badInput || (shownLink && !day) || (day && Number.isNaN(endOf(day).getTime()))) return t("Enter a day."); // no year has five digits
+  // years of five digits cannot be parsed
+  if (at("expires").validity.badInput || (shownLink && !day) || (day && Number.isNaN(endOf(day).getTime()))) return t("Enter a day.");
   return day && endOf(day) < new Date() ? t("That day is over.") : "";
 }
 

@@ -1,4 +1,4 @@
-// On pages that the server makes: it knows no place, and says times in UTC; here they become those of this place.
+// For pages that the server makes, whose times are in UTC: converts them to the browser's time zone.
 
 import { exactly, when } from "/static/words.js";
 

@@ -1,11 +1,11 @@
-// Sends a file in parts, by the tus protocol: what a broken line, a reload or a restart of the server leaves is gone on
-// with from the byte that is missing. An own client, because all that is needed of the protocol fits here.
+// Sends a file in parts, by the tus protocol: after a broken connection, a reload or a restart of the server it goes on
+// from the first missing byte. Not a library, because the needed part of the protocol is short.
 
 import { client, pause } from "/static/page.js";
 import { browser } from "/static/remembered.js";
 
-const PART = 8 * 2 ** 20; // bytes: what a proxy holds back is lost with the line, so no part is large
-const SILENT = 30_000; // ms without a byte: the line is dead, whatever it says
+const PART = 8 * 2 ** 20; // bytes; parts are small, because a proxy may buffer one and lose it with the connection
+const SILENT = 30_000; // ms without a byte, after which the connection counts as dead
 const LONGEST = 30_000; // ms between two tries
 const PASSING = [0, 408, 409, 423, 429, 500, 502, 503, 504];
 const GONE = [404, 410];
@@ -20,7 +20,7 @@ const all = () => JSON.parse(browser.get(KEPT) ?? "[]");
 const isOf = (file) => ({ name, size, changed }) => name === file.name && size === file.size && changed === file.lastModified;
 const isNot = (place) => (each) => each.at !== place;
 
-/** {at, name, size} of each. */
+/** {at, name, size} of each unfinished upload. */
 export const unfinished = all;
 
 export function forget(place) {
@@ -34,22 +34,23 @@ function keep(file, place) {
   browser.set(KEPT, JSON.stringify([...all(), { at: place, name, size, changed }]));
 }
 
-/** Where a file would go on. */
+/** The address of a file's unfinished upload, or null. */
 export const placeOf = (file) => all().find(isOf(file))?.at ?? null;
 
-/** {offset, sizeBytes, videoId}; an error with status 404 or 410 where it is no more. */
+/** The state of an upload: {offset, sizeBytes, videoId}. Fails with status 404 or 410 if the upload is gone. */
 export const stateOf = (place) => ask(place);
 
-/** Ends it here and there. */
+/** Ends an upload in this browser and on the server. */
 export async function end(place) {
   forget(place);
-  await change(place, undefined, { method: "DELETE", headers: SPOKEN }).catch(() => {}); // else it expires in a day
+  // if this fails, the upload expires in a day
+  await change(place, undefined, { method: "DELETE", headers: SPOKEN }).catch(() => {});
 }
 
 // --- sending ----------------------------------------------------------------------------------------------------
 
-/** The id of the video. `far(bytes)` hears how far it is, `broke(seconds)` when it is tried again. What `signal` stops
-    can be gone on with later. */
+/** Sends a file; returns the id of its video. `far(bytes)` is called with the progress, `broke(seconds)` with the time
+ *  until the next try. An upload that `signal` stops can be resumed later. */
 export async function send(file, { far, broke, signal }) {
   let failures = 0;
   let farthest = 0;
@@ -70,7 +71,7 @@ export async function send(file, { far, broke, signal }) {
       if (signal.aborted) throw error;
       const status = error.status ?? 0;
       if (place && GONE.includes(status)) forget(place);
-      else if (!PASSING.includes(status)) throw error; // 507 and 401 may pass, too, but not without a person
+      else if (!PASSING.includes(status)) throw error; // after 507 and 401 a person must act first
       failures += 1;
       const wait = Math.min(1000 * 2 ** (failures - 1), LONGEST);
       if (wait > 1000) broke(wait / 1000);
@@ -98,7 +99,7 @@ async function part(file, place, offset, far, signal) {
   return Number(headers("Upload-Offset"));
 }
 
-/** By XMLHttpRequest, which alone says how far it is. */
+/** Sends a request with XMLHttpRequest, because fetch does not report the progress of an upload. */
 function request(method, path, headers, body, far, signal) {
   const sent = new XMLHttpRequest();
   let watch;

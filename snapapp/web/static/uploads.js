@@ -1,4 +1,4 @@
-// Files on their way to the server: one after the other, each with how far it is, to be halted, gone on with and ended.
+// Uploads files one after the other. Each has a progress bar, and can be paused, resumed and cancelled.
 
 import { at, client, make, put } from "/static/page.js";
 import * as tus from "/static/tus.js";
@@ -6,13 +6,13 @@ import { number, size, t, told } from "/static/words.js";
 
 const { ask } = client();
 
-const before = tus.unfinished(); // when the page came: what is begun since has a line
-const early = []; // videos that arrived while the page was still asking what there is
+const before = tus.unfinished(); // uploads that were unfinished when the page was loaded; later ones have a line
+const early = []; // videos that were uploaded before `begin` was called
 let arrived = (video) => early.push(video);
-const lines = []; // of files, the oldest first
+const lines = []; // one for each file, the oldest first
 let sending = null;
 
-/** `listener(video, isLast)` is called for each that has arrived. */
+/** `listener(video, isLast)` is called for each uploaded video. */
 export async function begin(listener) {
   arrived = listener;
   early.forEach((video, place) => arrived(video, place === early.length - 1));
@@ -23,12 +23,14 @@ export async function begin(listener) {
       if (videoId) tus.forget(place);
       else showLeft(place, name, bytes, offset);
     } catch (error) {
-      if ([404, 410].includes(error.status)) tus.forget(place); // else another window sends it, or the line is down
+      // other errors: another window sends it, or the connection is down
+      if ([404, 410].includes(error.status)) tus.forget(place);
     }
   }
 }
 
-/** One that was begun before the page was loaded: a browser hands out a file only to whoever chooses it again. */
+/** Shows an upload from before the page was loaded. The file must be chosen again, because a page cannot open it
+ *  otherwise. */
 function showLeft(place, name, bytes, offset) {
   const line = shown(name, bytes);
   line.left = place;
@@ -46,7 +48,7 @@ function shown(name, bytes) {
     file: null,
     left: null,
     stop: null, // an AbortController while it is sent
-    state: "waits", // or sent, halted, over
+    state: "waits", // or "sent", "halted", "over"
     bar: make("progress", { max: bytes, value: 0 }),
     said: make("span", { className: "quiet" }),
     buttons: make("span", { className: "line" }),
@@ -78,7 +80,7 @@ function far(line, bytes) {
   put(line.said, t("{done} of {all}", { done: size(bytes), all: size(line.bytes) }));
 }
 
-// --- what a person does -----------------------------------------------------------------------------------------
+// --- buttons -----------------------------------------------------------------------------------------
 
 at("upload-file").addEventListener("change", () => {
   for (const file of at("upload-file").files) add(file);
@@ -163,7 +165,8 @@ async function sendOne(line) {
   }
 }
 
-/** What is there stays for a day: who signs in again, or makes room, sends the rest. */
+/** Shows a refusal. After 401 and 507 the rest can be sent later, because the server keeps the received bytes for a
+ *  day. */
 function refused(line, error) {
   const place = tus.placeOf(line.file);
   const mayPass = place && [401, 507].includes(error.status);

@@ -1,24 +1,25 @@
-// Marks that the server has not answered yet, kept in this browser: what a broken line or a reload leaves is sent when the
-// line is back. Each goes under the key that it was marked with, so the server files it once however often it comes.
+// Keeps marks without an answer in this browser, and sends them when the connection is back, also after a reload. Each
+// is sent with the Idempotency-Key that it was marked with, so the server makes one snap of it however often it is
+// sent.
 
 import { at, client, make } from "/static/page.js";
 import { browser } from "/static/remembered.js";
 import { clock, t } from "/static/words.js";
 
 const KEPT = "waiting";
-const AGAIN_AFTER = 15_000; // ms, where nothing says that the line is back
-const PASSING = [401, 408, 425, 429]; // refused now, and not for good
+const AGAIN_AFTER = 15_000; // ms until the next try, if the browser does not report that it is online
+const PASSING = [401, 408, 425, 429]; // statuses of refusals that may pass
 
 const { ask } = client();
 
-let tenant = browser.get("tenant"); // the one who signed in last: others' marks are not ours to send
+let tenant = browser.get("tenant"); // who signed in last; only this tenant's marks are sent
 let sendOne = async () => true;
 let sending = false;
 let timer = null;
-const lines = new Map(); // by key: each stays the same element, and keeps the focus that it has
-const atOnce = new Set(); // keys: sent for the first time just now, and shown only if the line does not carry them
+const lines = new Map(); // key -> element, which is reused so that it keeps the focus
+const atOnce = new Set(); // keys of marks that are sent for the first time; they are shown only if that fails
 
-let unkept = []; // those that the browser had no room for: they last as long as the page
+let unkept = []; // marks that the browser had no room for; they last as long as the page
 let hearForgotten = () => {};
 let hearGone = () => {};
 
@@ -27,7 +28,7 @@ const all = () => [...kept(), ...unkept];
 const isWaiting = (key) => all().some((each) => each.key === key);
 const ours = () => all().filter((each) => each.tenant === tenant);
 
-/** Whether the browser has kept them. */
+/** Stores the marks; returns whether the browser had room. */
 function store(marks) {
   if (marks.length) return browser.keep(KEPT, JSON.stringify(marks));
   browser.forget(KEPT);
@@ -36,7 +37,7 @@ function store(marks) {
 
 export const isAnyWaiting = () => ours().length > 0;
 
-/** One that waits already stays as it is. */
+/** Keeps a mark, unless it is kept already. */
 export function keep({ key, keptAt, wanted, seconds, video }, name) {
   if (isWaiting(key)) return;
   atOnce.add(key);
@@ -52,48 +53,50 @@ export function forget(key) {
   show();
 }
 
-/** `listener(key)` is called when somebody forgets one in the list. */
+/** `listener(key)` is called when the user drops a mark of the list. */
 export function onForgotten(listener) {
   hearForgotten = listener;
 }
 
-/** `listener(key)` is called when another window has sent one, or forgotten it. */
+/** `listener(key)` is called when another window has sent or dropped a mark. */
 export function onGone(listener) {
   hearGone = listener;
 }
 
-/** Another window has signed in somebody else since: what is sent from here now would be sent for them. */
+/** Whether another window has signed in another tenant, for whom marks of this page would now be sent. */
 export const isOthersTurn = () => (browser.get("tenant") ?? tenant) !== tenant;
 
-/** Whether the server has said no for good, and to us; anything else may be the line, or the server's bad moment. */
+/** Whether the server has refused a mark for good. Other failures may pass. */
 export async function isRefused({ status, isOurs }) {
   if (!isOurs || status < 400 || status >= 500 || PASSING.includes(status)) return false;
   return ask("/v2/session").then(({ code }) => code === tenant, () => false);
 }
 
-/** From now on those of this tenant are sent: `send(mark)` says whether the server has answered. */
+/** Begins to send the marks of this tenant. `send(mark)` returns whether the server has answered. */
 export function begin(code, send) {
   tenant = code;
-  if (!browser.keep("tenant", code)) browser.forget("tenant"); // no room: nobody is better than the one before
+  // no room to store it: no tenant is better than the previous one
+  if (!browser.keep("tenant", code)) browser.forget("tenant");
   sendOne = send;
   show();
   void sendAll();
 }
 
-/** One after the other, in the order of marking; the first that the line does not carry ends it. */
+/** Sends the marks in the order of marking, until one cannot be sent. */
 async function sendAll() {
   clearTimeout(timer);
   if (sending) return;
   sending = true;
   try {
-    for (const mark of ours()) if (isWaiting(mark.key) && !(await sendOne(mark))) break; // it may be forgotten by then
+    // a mark may be dropped meanwhile
+    for (const mark of ours()) if (isWaiting(mark.key) && !(await sendOne(mark))) break;
   } finally {
     sending = false;
     later();
   }
 }
 
-/** The line did not carry it. */
+/** Keeps a mark that could not be sent, for a later try. */
 export function hold(key) {
   atOnce.delete(key);
   show();

@@ -1,4 +1,5 @@
-// English and Portuguese. A text is looked up by its English words; what has no other ones stays English.
+// The pages in English and Portuguese. A text is looked up by its English words; without a translation it stays
+// English.
 
 import { OF_THE_SERVER, PORTUGUESE } from "/static/portuguese.js";
 import { browser } from "/static/remembered.js";
@@ -7,11 +8,12 @@ const KEPT = "language";
 
 const kept = browser.get(KEPT);
 if (kept) tellServer(kept);
-/** As the server has said it, where it has made the page; as the address says, where the browser remembers nothing. */
+/** The language: the server's choice on pages that the server makes; otherwise the stored one, that of the address, or
+ *  the browser's. */
 export const language = document.documentElement.dataset.said ?? kept ?? new URLSearchParams(location.search).get("lang") ?? (preferred().startsWith("pt") ? "pt" : "en");
 export const locale = language === "pt" ? "pt-BR" : "en";
 
-/** Pages that the server makes are in the same one. */
+/** Sets the cookie by which pages that the server makes have the same language. */
 function tellServer(chosen) {
   document.cookie = `${KEPT}=${chosen}; path=/; max-age=31536000; samesite=lax`;
 }
@@ -20,19 +22,19 @@ function preferred() {
   return navigator.languages.find((each) => /^(pt|en)\b/i.test(each))?.toLowerCase() ?? "en";
 }
 
-/** The text in the page's language, with values where {names} stand. */
+/** The text in the page's language, with values in place of {names}. */
 export function t(text, values = {}) {
   const found = language === "pt" ? (PORTUGUESE[text] ?? text) : text;
   return found.replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
 }
 
-/** What the server says of itself; what nobody has translated stays as it is. */
+/** A message of the server in the page's language, or unchanged if there is no translation. */
 export function told(text) {
   const [pattern, words] = (language === "pt" && OF_THE_SERVER.find(([each]) => each.test(text))) || [];
   return pattern ? text.replace(pattern, words) : text;
 }
 
-/** Translates what stands in the HTML: texts of elements with data-t, attributes that data-t-of names. */
+/** Translates the HTML: texts of elements with data-t, and the attributes that data-t-of names. */
 function translate() {
   document.documentElement.lang = locale;
   for (const element of document.querySelectorAll("[data-t]")) {
@@ -42,7 +44,7 @@ function translate() {
     for (const name of element.dataset.tOf.split(" ")) element.setAttribute(name, t(element.getAttribute(name)));
   }
   for (const button of document.querySelectorAll("[data-language]")) {
-    const isLink = button.localName === "a"; // which leads to the same page in that language
+    const isLink = button.localName === "a"; // a link leads to the same page in that language
     if (!isLink) button.setAttribute("aria-pressed", String(button.dataset.language === language));
     button.addEventListener("click", () => {
       const isKept = browser.keep(KEPT, button.dataset.language);
@@ -61,9 +63,9 @@ const point = language === "pt" ? "," : ".";
 export const clock = (seconds) => `${Math.floor(seconds / 60)}:${(seconds % 60).toFixed(2).padStart(5, "0").replace(".", point)}`;
 export const when = (text) => new Date(text).toLocaleString(locale, { dateStyle: "medium", timeStyle: "short" });
 
-/** To the second. */
+/** A time with seconds. */
 export const exactly = (text) => new Date(text).toLocaleString(locale, { dateStyle: "medium", timeStyle: "medium" });
-/** For an input, in the time of this place. */
+/** A time for a datetime input, in the browser's time zone. */
 export const asLocal = (moment) => new Date(moment.getTime() - moment.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
 export function size(bytes) {
   const megabytes = bytes / 1024 / 1024;
