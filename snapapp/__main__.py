@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # a command must not fail because the terminal lacks a character
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        code = _run(_parsed(words))
+        code = _run(_parse(words))
         sys.stdout.flush()  # flushed here, where a reader that has gone away is caught below
         if arguments is None and words[:1] in (["serve"], ["worker"]):
             from snapapp.jobs.os import exits
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
 
-def _parsed(typed: list[str]) -> Namespace:
+def _parse(typed: list[str]) -> Namespace:
     if not typed:
         _parser(typed).print_help(sys.stderr)
         raise SystemExit(2)

@@ -71,7 +71,7 @@ class JsonLines(JsonFormatter):
             if "NaN" in line or "Infinity" in line:
                 json.loads(line, parse_constant=_refuse)  # Python writes NaN and Infinity as numbers, which is not JSON
         except Exception:  # noqa: BLE001 - arguments that do not fit the message, an object whose str() raises
-            return super().format(_described(record))
+            return super().format(_with_reprs(record))
         return line
 
 
@@ -79,7 +79,7 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _described(record: logging.LogRecord) -> logging.LogRecord:
+def _with_reprs(record: logging.LogRecord) -> logging.LogRecord:
     plain = logging.makeLogRecord(record.__dict__)
     plain.msg, plain.args = _message(record), None
     fields: dict[object, object] = getattr(record, "fields", {})

@@ -39,7 +39,7 @@ def make(arguments: Namespace, settings: Settings) -> int:
     place = backup.place_of(settings)
     if arguments.list:
         return _list(arguments, place.whole(), place.manifest)
-    with in_use(settings) as url, _recorded(url, What.BACKUP) as run:
+    with in_use(settings) as url, _recording(url, What.BACKUP) as run:
         media = storage.from_settings(settings)
         backed_up = backup.make(url, media, place, keep=settings.backup_keep, keep_for=settings.backup_keep_for)
         run.said = f"{_in_words(backed_up.manifest)}; {backed_up.copied} objects were new"
@@ -64,7 +64,7 @@ def restore(arguments: Namespace, settings: Settings) -> int:
 
 
 def drill(arguments: Namespace, settings: Settings) -> int:
-    with in_use(settings) as url, _recorded(url, What.DRILL) as run:
+    with in_use(settings) as url, _recording(url, What.DRILL) as run:
         restored = backup.drill(backup.place_of(settings), arguments.id, settings.data_dir)
         run.said = f"backup {restored.manifest.id}: {_in_words(restored.manifest)}"
     if arguments.json:
@@ -107,7 +107,7 @@ class _Run:
 
 
 @contextmanager
-def _recorded(url: str, what: What) -> Iterator[_Run]:
+def _recording(url: str, what: What) -> Iterator[_Run]:
     """Records in the database how the run ended, for the doctor. A run that failed because the database cannot be
     reached, or has no schema, is not recorded."""
     began, run = monotonic(), _Run()

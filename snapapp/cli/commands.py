@@ -48,8 +48,8 @@ def migrate(arguments: Namespace, settings: Settings) -> int:
             say("The database does not have the newest schema: type `snapapp migrate`.")
             return 1
         migrations.migrate(url) if product else queue.migrate(url)
-        reached = " and ".join(f"{one.head} of the {one.name}" for one in schema.histories(product=product))
-        say(f"The database is now at revision {reached}.")
+        revisions = " and ".join(f"{one.head} of the {one.name}" for one in schema.histories(product=product))
+        say(f"The database is now at revision {revisions}.")
         return 0
 
 
@@ -94,8 +94,8 @@ def check_deploy(arguments: Namespace, settings: Settings) -> int:
         loading.load(settings)
         with in_use(settings) as url, doctor.consulting(url) as line:
             deploy = doctor.compare(line, registry.default)
-        missing = decoders.said() if settings.has_product else None
-        cluster = compute_check.said(settings.compute) if settings.compute else None
+        missing = decoders.in_one_line() if settings.has_product else None
+        cluster = compute_check.in_one_line(settings.compute) if settings.compute else None
         if arguments.json:
             cli.show_json(deploy.as_json() | {"decoders": missing, "compute": cluster})
         else:

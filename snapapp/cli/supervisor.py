@@ -84,7 +84,7 @@ def _program() -> Program:
 def _check_budget(plan: Plan, jobs: JobsSettings) -> None:
     """Refuses a plan that may need more connections than the server allows. Otherwise the web would find no connection
     when the pools are at their largest."""
-    each = [_adapted(pool, jobs).connections for pool in plan.pools]
+    each = [_settings_of(pool, jobs).connections for pool in plan.pools]
     needed = 2 + (max(each) * plan.most_processes if plan.max_processes else _together(plan, each))
     with psycopg.connect(jobs.database_url, connect_timeout=5, application_name="snapapp start") as connection:
         [(allowed,)] = connection.execute(database.ALLOWED_CONNECTIONS).fetchall()
@@ -95,7 +95,7 @@ def _check_budget(plan: Plan, jobs: JobsSettings) -> None:
         )
 
 
-def _adapted(pool: Pool, jobs: JobsSettings) -> JobsSettings:
+def _settings_of(pool: Pool, jobs: JobsSettings) -> JobsSettings:
     try:
         return pool.adapt(jobs, pool.name, "")
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The animals of the demo: what its video shows, and what its snaps say of them."""
+"""The animals of the demo, which its video shows and its snaps describe."""
 
 from dataclasses import dataclass
 

@@ -51,7 +51,7 @@ def publish(db: Connection, job: Job, painted: dict[str, Any]) -> None:
     """Adds the demo's video and snaps as far as they are missing, and the jobs of new snaps."""
     with scope(db, job.tenant) as as_tenant:
         video = _video(as_tenant, job.tenant, painted)
-        new_snaps = list(_marked(as_tenant, job.tenant))
+        new_snaps = list(_mark_missing(as_tenant, job.tenant))
     for snap in new_snaps:
         marking.enqueue(enqueue, db, snap, video)
     if video.probe is None:
@@ -80,7 +80,7 @@ def _video(db: Session, tenant: str, painted: dict[str, Any]) -> Video:
         return videos.add_upload(db, tenant, upload)
 
 
-def _marked(db: Session, tenant: str) -> Iterator[Snap]:
+def _mark_missing(db: Session, tenant: str) -> Iterator[Snap]:
     """Marks the demo's snaps that are missing, and yields them. A deleted snap comes back; a hidden one does not."""
     template = next((each for each in templates.every(db, tenant) if each.slug == "gado" and each.is_active), None)
     animals = {uuid5(VIDEO, animal.tag): animal for animal in _MARKED}

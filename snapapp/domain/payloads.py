@@ -13,7 +13,7 @@ from snapapp.domain.tables import Snap, Video
 
 def of_snap(snap: Snap, video: Video) -> dict[str, Any]:
     wanted = {name: getattr(snap, name) for name in WANTED}
-    return {"video": place_of(video)} | _developed(wanted, snap.overlay, snap.subject)
+    return {"video": place_of(video)} | _order_of(wanted, snap.overlay, snap.subject)
 
 
 def of_frames(
@@ -21,10 +21,10 @@ def of_frames(
 ) -> dict[str, Any]:
     """The payload of a job that takes frames for a request without a snap. Each attempt writes below a prefix of its
     own in `folder`."""
-    return {"video": {"url": url}, "folder": folder} | _developed(wanted, overlay, subject)
+    return {"video": {"url": url}, "folder": folder} | _order_of(wanted, overlay, subject)
 
 
-def _developed(wanted: Mapping[str, Any], overlay: Mapping[str, Any] | None, subject: Subject) -> dict[str, Any]:
+def _order_of(wanted: Mapping[str, Any], overlay: Mapping[str, Any] | None, subject: Subject) -> dict[str, Any]:
     return {
         "wanted": wanted,
         "overlay": overlay,

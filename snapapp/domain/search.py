@@ -75,7 +75,7 @@ def _flaws_of_times(since: datetime | None, until: datetime | None) -> dict[str,
 
 @dataclass(frozen=True, slots=True)
 class VideoSummary:
-    """A video in which somebody marked snaps."""
+    """A video in which a person marked snaps."""
 
     video_id: UUID
     video_url: str | None
@@ -108,7 +108,7 @@ _BY_MOMENT = Order(
     tie=Snap.id,
 )
 
-# --- by video, by person ------------------------------------------------------------------------------------
+# --- by video, by person ----------------------------------------------------------------------------------------
 
 
 def of_video(
@@ -248,7 +248,7 @@ def _words(q: str | None) -> list[str]:
     return sorted(subjects.words(q or ""), key=len, reverse=True)[:_MOST_WORDS]
 
 
-# --- the videos that a person marked ---------------------------------------------------------------------------------
+# --- the videos that a person marked ----------------------------------------------------------------------------
 
 
 def videos_mine(db: Session, tenant: str, nickname: str, window: Window = FIRST) -> Page[VideoSummary]:

@@ -69,8 +69,7 @@ def revoke(db: Session, tenant: str, snap_id: UUID) -> bool:
     return was_in_force and bool(revoked)
 
 
-# --- for anonymous readers of a link: outside of any tenant's scope
-# -------------------------------------------------------------
+# --- for anonymous readers of a link: outside of any tenant's scope ---------------------------------------------
 
 
 def find(db: Session, token: str) -> Share:

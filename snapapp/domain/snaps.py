@@ -197,7 +197,7 @@ def read_many(db: Session, tenant: str, ids: Sequence[UUID], *, hidden_too: bool
     return [by_id[snap_id] for snap_id in ids if snap_id in by_id]
 
 
-# --- how processing ended ------------------------------------------------------------------------------------------
+# --- how processing ended ---------------------------------------------------------------------------------------
 
 
 def lock(db: Session, tenant: str, snap_id: UUID) -> None:
@@ -211,7 +211,7 @@ def complete(db: Session, tenant: str, snap_id: UUID, evidence: Evidence) -> boo
     shared evidence never changes, even if the snap is processed again."""
     lock(db, tenant, snap_id)
     is_final = Snap.ended.is_not_distinct_from(Ended.COMPLETED) & Snap.is_shared
-    return _changed(
+    return _change(
         db,
         _of(tenant, snap_id).where(~is_final),
         ended=Ended.COMPLETED,
@@ -227,7 +227,7 @@ def complete(db: Session, tenant: str, snap_id: UUID, evidence: Evidence) -> boo
 def fail(db: Session, tenant: str, snap_id: UUID, error: str) -> bool:
     """Ends the snap as failed, with a reason for people instead of the job's error. A completed snap keeps its
     evidence."""
-    return _changed(
+    return _change(
         db,
         _of(tenant, snap_id).where(Snap.ended.is_distinct_from(Ended.COMPLETED)),
         ended=Ended.FAILED,
@@ -239,14 +239,14 @@ def fail(db: Session, tenant: str, snap_id: UUID, error: str) -> bool:
 def note_cancel(db: Session, tenant: str, snap_id: UUID, by: str) -> None:
     """Notes who cancels the snap, before its job is cancelled: the snap's error will name them."""
     waiting = _of(tenant, snap_id).where(Snap.hidden_at.is_(None), Snap.ended.is_(None))
-    _changed(db, waiting, cancelled_by=_storable(by)[:NICKNAME_LONGEST])
+    _change(db, waiting, cancelled_by=_storable(by)[:NICKNAME_LONGEST])
 
 
 def _of(tenant: str, snap_id: UUID) -> Update:
     return update(Snap).where(Snap.tenant == tenant, Snap.id == snap_id)
 
 
-def _changed(db: Session, which: Update, **values: Any) -> bool:
+def _change(db: Session, which: Update, **values: Any) -> bool:
     """Changes the snap in one statement, whose conditions decide whether it may change; returns whether it did."""
     return db.scalar(which.values(**values).returning(Snap.id)) is not None
 

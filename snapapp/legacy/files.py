@@ -67,9 +67,9 @@ class Archive:
         """Copies a snap's files as far as the old storage has them. A file that an earlier run copied is not copied
         again."""
         every = _every(shapes.frames_of(snap), shapes.clip_of(snap))
-        return [artefact for file in every if (artefact := self._copied(file, snap["id"]))]
+        return [artefact for file in every if (artefact := self._copy_file(file, snap["id"]))]
 
-    def _copied(self, file: dict[str, Any], snap_id: UUID) -> Artefact | None:
+    def _copy_file(self, file: dict[str, Any], snap_id: UUID) -> Artefact | None:
         if not keys.is_segment(file["file_name"]):
             return None
         for key in _candidates(file["path"], snap_id):

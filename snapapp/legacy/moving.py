@@ -58,7 +58,7 @@ class Moved:
 def move(old: Old, url: str, archive: Archive | None, step: Step = lambda: None) -> Moved:
     """Imports everything. The files come first: if the rows then fail, the sweep removes the copies. `step` is called
     once for each snap, and once more for each if there are files to copy."""
-    copied = _copied(old, archive, step) if archive else {}
+    copied = _copy_files(old, archive, step) if archive else {}
     moved = Moved(files=sum(map(len, copied.values())))
     with connections.transaction(url) as ours:
         ours.connection().exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('snapapp import-legacy'))")
@@ -70,7 +70,7 @@ def move(old: Old, url: str, archive: Archive | None, step: Step = lambda: None)
     return moved
 
 
-def _copied(old: Old, archive: Archive, step: Step) -> dict[UUID, list[Artefact]]:
+def _copy_files(old: Old, archive: Archive, step: Step) -> dict[UUID, list[Artefact]]:
     by_snap = {}
     for tenant in old.tenants():
         for snap in old.snaps(tenant["id"]):
@@ -103,7 +103,7 @@ def _add_tenant(ours: Session, row: Row, moved: Moved) -> None:
         "status": "ACTIVE" if str(row["status"]).upper() in _ACTIVE else "INACTIVE",
         "created_at": row["created_at"],
     }
-    with _kept(f"assinatura {row['codigo']}"):
+    with _naming_old_row(f"assinatura {row['codigo']}"):
         if ours.connection().exec_driver_sql(_ADD_TENANT, values).fetchall():
             moved.tenants += 1
         else:
@@ -147,15 +147,15 @@ def _make_way(old: Old, ours: Session) -> None:
         for tenant in old.tenants()
         for template in old.templates(tenant["id"])
     }
-    taken = set(wanted.values())
-    ours.connection().exec_driver_sql(_NEXT_TEMPLATE, {"highest": max(taken, default=1)})
+    taken_ids = set(wanted.values())
+    ours.connection().exec_driver_sql(_NEXT_TEMPLATE, {"highest": max(taken_ids, default=1)})
     for tenant in tenants.every(ours):
         with database.scope(ours, tenant.code):
             for template_id, slug in (
                 ours.connection().exec_driver_sql(_TEMPLATES_HERE, {"tenant": tenant.code}).fetchall()
             ):
                 old_id = wanted.get((tenant.code, slug))
-                if old_id != template_id and (old_id is not None or template_id in taken):
+                if old_id != template_id and (old_id is not None or template_id in taken_ids):
                     _renumber(ours, tenant.code, template_id, slug)
 
 
@@ -254,14 +254,14 @@ class _Tenant:
                 self._add_video(video)
             waiting = []
             for snap in old.snaps(tenant):
-                with _kept(f"snap {snap['id']}"):
+                with _naming_old_row(f"snap {snap['id']}"):
                     if self._add_snap(snap, copied.get(snap["id"], [])) and shapes.ended(snap) is None:
                         waiting.append(snap["id"])
                 step()
         self._enqueue(waiting)
 
     def _add_template(self, row: Row) -> None:
-        with _kept(f"subject_template {row['id']}"):
+        with _naming_old_row(f"subject_template {row['id']}"):
             if row["is_default"]:
                 self._run(_NO_OTHER_DEFAULT, slug=row["slug"])
             added = self._run(
@@ -278,7 +278,7 @@ class _Tenant:
         self.moved.templates += len(added)
 
     def _add_operator(self, row: Row) -> None:
-        with _kept(f"usuario {row['id']}"):
+        with _naming_old_row(f"usuario {row['id']}"):
             added = self._run(_ADD_OPERATOR, **row)
             [(self.operators[row["id"]],)] = added or self._run(_OPERATOR, email=row["email"])
         self.moved.users += len(added)
@@ -286,7 +286,7 @@ class _Tenant:
     def _add_video(self, row: Row) -> None:
         """Adds an old video. Where its URL is already known here, the video keeps the id that it has here."""
         url = row["original_url"]
-        with _kept(f"video {row['id']}"):
+        with _naming_old_row(f"video {row['id']}"):
             added = self._run(
                 _ADD_VIDEO,
                 id=row["id"],
@@ -342,7 +342,7 @@ class _Tenant:
 
 
 @contextmanager
-def _kept(what: str) -> Iterator[None]:
+def _naming_old_row(what: str) -> Iterator[None]:
     """Turns an error of our tables into a LegacyError that names the old row."""
     try:
         yield

@@ -82,17 +82,17 @@ class Old:
         return self.connection.execute(_PEOPLE, {"tenant": tenant}).fetchall()
 
     def videos(self, tenant: int) -> Iterator[Row]:
-        return self._streamed("videos", _VIDEOS, tenant)
+        return self._stream("videos", _VIDEOS, tenant)
 
     def snaps(self, tenant: int) -> Iterator[Row]:
-        return self._streamed("snaps", _SNAPS, tenant)
+        return self._stream("snaps", _SNAPS, tenant)
 
     def count(self) -> int:
         """How many snaps there are."""
         [row] = self.connection.execute("SELECT count(*) AS snaps FROM snap").fetchall()
         return int(row["snaps"])
 
-    def _streamed(self, name: str, statement: str, tenant: int) -> Iterator[Row]:
+    def _stream(self, name: str, statement: str, tenant: int) -> Iterator[Row]:
         with self.connection.cursor(name=name) as cursor:
             cursor.itersize = _PAGE
             cursor.execute(statement, {"tenant": tenant})

@@ -159,7 +159,7 @@ class Making:
             return self._last
         grey = quality.grey(image)
         measured = quality.measured(grey, self._last.grey if self._last else None)
-        self._last = _Still(shown.begins, image, self._encoded(image), grey, measured)
+        self._last = _Still(shown.begins, image, self._encode(image), grey, measured)
         return self._last
 
     def _frame(self, still: _Still | None) -> None:
@@ -168,7 +168,7 @@ class Making:
         name, clean = f"frame_{index:05}.{self.wanted.suffix}", None
         if self._signboard:
             clean = self._write(f"clean_{index:05}.{self.wanted.suffix}", still.encoded)
-            self._write(name, self._encoded(self._signboard.on(still.image, index, still.begins)))
+            self._write(name, self._encode(self._signboard.on(still.image, index, still.begins)))
         else:
             self._write(name, still.encoded)
         self.frames.append(Frame(index, still.begins / SECOND, name, clean, still.quality))
@@ -176,7 +176,7 @@ class Making:
         if self._best is None or worth > self._best[0]:
             self._best = worth, still, index
 
-    def _encoded(self, image: Image.Image) -> bytes:
+    def _encode(self, image: Image.Image) -> bytes:
         if self.wanted.quality is None:
             return pictures.png(image)
         return pictures.jpeg(image, self.wanted.quality)

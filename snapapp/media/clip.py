@@ -78,9 +78,9 @@ class ClipWriter:
     def _mux(self, picture: VideoFrame | None) -> None:
         with writing():
             for packet in self._stream.encode(picture):
-                self._film.mux(self._timed(packet))
+                self._film.mux(self._with_duration(packet))
 
-    def _timed(self, packet: "Packet[Stream]") -> "Packet[Stream]":
+    def _with_duration(self, packet: "Packet[Stream]") -> "Packet[Stream]":
         """Sets how long a frame lasts, which the encoder forgets; the length of the last frame would be lost."""
         if packet.pts is not None:
             packet.duration = self._lasts.pop(packet.pts)

@@ -228,9 +228,9 @@ def opened(source: BinaryIO, limits: Limits) -> Iterator[Video]:
         stream = video_stream(container)
         if stream is None:
             raise NoVideo("the file has no video stream, only " + _stream_types(container))
-        if problem := why_not(stream, kind, limits):
+        if problem := reason_against(stream, kind, limits):
             raise problem
-        with in_words(reading), closing(made_ready(container, stream, kind, reading, limits)) as video:
+        with in_words(reading), closing(prepare_video(container, stream, kind, reading, limits)) as video:
             yield video
 
 
@@ -261,7 +261,7 @@ def _container(reading: Reading, kind: str, limits: Limits) -> InputContainer:
     return container
 
 
-def made_ready(container: InputContainer, stream: VideoStream, kind: str, reading: Reading, limits: Limits) -> Video:
+def prepare_video(container: InputContainer, stream: VideoStream, kind: str, reading: Reading, limits: Limits) -> Video:
     _restrain(stream.codec_context, limits)
     return Video(container, stream, kind, reading, limits, container.start_time or 0, limits.max_decoded_pixels)
 
@@ -279,7 +279,7 @@ def video_stream(container: InputContainer) -> VideoStream | None:
     return next(moving, None)
 
 
-def why_not(stream: VideoStream, kind: str, limits: Limits) -> MediaError | None:
+def reason_against(stream: VideoStream, kind: str, limits: Limits) -> MediaError | None:
     """Why this stream cannot be decoded; None if it can."""
     context, most = stream.codec_context, f"{limits.max_pixels / 1e6:.1f} million pixels"
     if codec_name(stream) not in _CODECS:

@@ -62,7 +62,7 @@ def extract(
             missing = schedule.until - ends
             making.complete(repeat_last=missing <= _TOLERATED)
             progress(95, "poster and verdicts")
-            return _extracted(video, first, making, 0 if missing <= _TOLERATED else missing)
+            return _result_of(video, first, making, 0 if missing <= _TOLERATED else missing)
 
 
 def still(source: BinaryIO, at: float) -> bytes:
@@ -110,7 +110,7 @@ def _pass_on(first: Shown, rest: Iterator[Shown], making: Making, progress: Prog
     return shown.ends
 
 
-def _extracted(video: Video, first: Shown, making: Making, missing: int) -> Extracted:
+def _result_of(video: Video, first: Shown, making: Making, missing: int) -> Extracted:
     frames = tuple(making.frames)
     qualities = [frame.quality for frame in frames]
     width, height = making.studio.size

@@ -41,18 +41,18 @@ def of_second(seconds: float) -> int:
 
 def of_frame(video: Video, number: int) -> int:
     """When the frame with this number, from 0, begins."""
-    listed = _listed(video)
-    if listed and number >= len(listed):
-        raise PastTheEnd(_no_frame(video, number, len(listed)))
-    if listed:
-        video.container.seek(listed[number], stream=video.stream)
+    decoding_times = _decoding_times(video)
+    if decoding_times and number >= len(decoding_times):
+        raise PastTheEnd(_no_frame(video, number, len(decoding_times)))
+    if decoding_times:
+        video.container.seek(decoding_times[number], stream=video.stream)
     elif video.has_no_index:
         video.begin_anew()
     times: list[int] = []
     before = 0  # how many frames are shown before the first that is read
     for packet in _in_step(video):
-        if listed and not times and packet.dts is not None:
-            before = bisect_left(listed, packet.dts)
+        if decoding_times and not times and packet.dts is not None:
+            before = bisect_left(decoding_times, packet.dts)
         if packet.is_keyframe and before + len(times) > number:
             break  # frames after this keyframe are shown later than those before it
         if packet.pts is not None and not packet.is_discard and _is_shown(video, packet):
@@ -72,7 +72,7 @@ def frames_from(video: Video, moment: int, until: int) -> Iterator[Shown]:
 
 def all_frames(video: Video) -> Iterator[Shown]:
     """All frames of a file that was just opened."""
-    return _shown(video, None)
+    return _with_ends(video, None)
 
 
 def duration(video: Video) -> int | None:
@@ -92,7 +92,7 @@ def _first(video: Video, moment: int) -> tuple[Shown, Iterator[Shown]]:
     for start in [*starts, None]:
         for skip_before in _skipping(video, moment):
             _seek(video, start)
-            frames = _shown(video, skip_before)
+            frames = _with_ends(video, skip_before)
             first, last = _up_to(frames, moment)
             if first is None or last is None or (first.begins > moment and start is not None):
                 break  # decoding began too late; the next start is further back
@@ -111,7 +111,7 @@ def _first_without_index(video: Video, moment: int) -> tuple[Shown, Iterator[Sho
     passed = _packets_before(video, moment)
     for skipped in sorted({passed, 0}, reverse=True):
         video.begin_anew()
-        frames = _shown(video, None, skipped)
+        frames = _with_ends(video, None, skipped)
         first, last = _up_to(frames, moment)
         if first is None or last is None or (first.begins > moment and skipped):
             continue
@@ -173,10 +173,10 @@ def _seek(video: Video, start: int | None) -> None:
         video.reading.check()
 
 
-def _shown(video: Video, skip_before: int | None, packets_skipped: int = 0) -> Iterator[Shown]:
+def _with_ends(video: Video, skip_before: int | None, packets_skipped: int = 0) -> Iterator[Shown]:
     """Each frame with the time of its end, which is the beginning of the next."""
     held: tuple[VideoFrame, int] | None = None
-    for frame in _decoded(video, skip_before, packets_skipped):
+    for frame in _decode(video, skip_before, packets_skipped):
         stamp = frame.pts if frame.pts is not None else frame.dts
         if stamp is None:
             continue
@@ -190,7 +190,7 @@ def _shown(video: Video, skip_before: int | None, packets_skipped: int = 0) -> I
         yield Shown(held[0], held[1], held[1] + _lasts(video, held[0]))
 
 
-def _decoded(video: Video, skip_before: int | None, packets_skipped: int) -> Iterator[VideoFrame]:
+def _decode(video: Video, skip_before: int | None, packets_skipped: int) -> Iterator[VideoFrame]:
     context = video.stream.codec_context
     for packet in islice(_in_step(video), packets_skipped, None):
         if skip_before is not None:
@@ -210,7 +210,7 @@ def _lasts(video: Video, frame: VideoFrame) -> int:
 # --- frames by number ------------------------------------------------------------------------------------------
 
 
-def _listed(video: Video) -> list[int] | None:
+def _decoding_times(video: Video) -> list[int] | None:
     """The decoding times of all frames that are shown, if the index has them all."""
     if not _lists_all_frames(video):
         return None

@@ -16,11 +16,11 @@ _QUALITY = {2: 87, 3: 79, 4: 69, 5: 60, 6: 49, 7: 40, 8: 34, 9: 31, 10: 28}
 
 def jpeg(image: Image.Image, quality: int = 3) -> bytes:
     """The image as JPEG. `quality` is on FFmpeg's scale: 2 is best, 10 smallest."""
-    return _saved(image, "JPEG", quality=_QUALITY[quality])
+    return _encode(image, "JPEG", quality=_QUALITY[quality])
 
 
 def png(image: Image.Image) -> bytes:
-    return _saved(image, "PNG", compress_level=1)  # level 6 makes files a fifth smaller and takes five times as long
+    return _encode(image, "PNG", compress_level=1)  # level 6 makes files a fifth smaller and takes five times as long
 
 
 def thumbnail(image: Image.Image) -> Image.Image:
@@ -40,7 +40,7 @@ def _within(image: Image.Image, width: int) -> Image.Image:
     return image.resize(size, Image.Resampling.BILINEAR, reducing_gap=2.0)
 
 
-def _saved(image: Image.Image, kind: str, **options: int) -> bytes:
+def _encode(image: Image.Image, kind: str, **options: int) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, kind, **options)
     return buffer.getvalue()

@@ -12,10 +12,10 @@ from snapapp.media.container import (
     Video,
     codec_name,
     in_words,
-    made_ready,
     opened_unchecked,
+    prepare_video,
+    reason_against,
     video_stream,
-    why_not,
 )
 from snapapp.media.errors import MediaError, NoVideo, Unusable
 from snapapp.media.moments import frames_from
@@ -65,9 +65,9 @@ def probe(source: BinaryIO, limits: Limits | None = None) -> Probe:
         stream = video_stream(container)
         if stream is None:
             return _description(container, kind, None, problem=NoVideo("the file has no video stream"))
-        if problem := why_not(stream, kind, limits):
+        if problem := reason_against(stream, kind, limits):
             return _description(container, kind, stream, problem=problem)
-        return _describe_decoded(made_ready(container, stream, kind, reading, limits))
+        return _describe_decoded(prepare_video(container, stream, kind, reading, limits))
 
 
 def described(video: Video, rotation: int) -> Probe:

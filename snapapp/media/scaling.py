@@ -48,7 +48,7 @@ class Studio:
             dst_color_range=ColorRange.MPEG,
             threads=1,
         )
-        return self._turned(scaled) if self.rotation else scaled
+        return self._turn(scaled) if self.rotation else scaled
 
     def image(self, picture: VideoFrame) -> Image.Image:
         painted = self._painter.reformat(picture, format="rgb24", dst_color_range=ColorRange.JPEG, threads=1)
@@ -56,7 +56,7 @@ class Studio:
         size = (painted.width, painted.height)
         return Image.frombuffer("RGB", size, plane, "raw", "RGB", plane.line_size, 1)  # type: ignore[arg-type]
 
-    def _turned(self, frame: VideoFrame) -> VideoFrame:
+    def _turn(self, frame: VideoFrame) -> VideoFrame:
         if self._turner is None:
             self._turner = _turner(frame, self.rotation)
         self._turner.vpush(frame)

@@ -13,7 +13,8 @@ from snapapp.settings.table import Settings
 
 @lru_cache(maxsize=1)
 def house(settings: Settings, url: str) -> House:
-    """The same object in the whole process, because checks may remember what they found."""
+    """The facts and checks for the doctor. Every call in a process returns the same object, because checks may remember
+    their last result."""
     return House(
         jobs=settings.jobs(url),
         connections=database.connections_needed(settings),

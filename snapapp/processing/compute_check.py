@@ -27,7 +27,7 @@ class ComputeCheck:
         return iter(self._well)
 
 
-def said(address: str) -> str:
+def in_one_line(address: str) -> str:
     """What the check saw, in one line, for `check-deploy`."""
     return next(_findings(address)).saw.rstrip(".")
 

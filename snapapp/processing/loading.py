@@ -29,7 +29,7 @@ def load(settings: Settings) -> None:
         _load_named(module)
     if settings.has_product:
         registry.load(_PRODUCT)
-        if missing := decoders.said():
+        if missing := decoders.in_one_line():
             _log.warning("%s: `snapapp doctor --only decoders`", missing)
 
 
@@ -38,18 +38,18 @@ def _load_named(module: str) -> None:
         raise SnapError(
             f"SNAPAPP_PROCESSORS names {module}, which is a module of Python itself: give yours another name"
         )
-    before = _declared()
+    before = _count_declared()
     try:
         registry.load((module,))
     except ImportError as error:
         raise SnapError(f"SNAPAPP_PROCESSORS names {module}, which cannot be imported: {error}") from error
     modules = {processor.function.__module__ for processor in registry.default}
-    if _declared() == before and not any(f"{name}.".startswith(f"{module}.") for name in modules):
+    if _count_declared() == before and not any(f"{name}.".startswith(f"{module}.") for name in modules):
         place = getattr(sys.modules[module], "__file__", None) or "a folder"
         _log.warning("SNAPAPP_PROCESSORS names %s, which declares no processor and no schedule: %s", module, place)
 
 
-def _declared() -> int:
+def _count_declared() -> int:
     known = registry.default
     return len(known.kinds()) + len(known.schedules()) + len(known.routines())
 

@@ -42,28 +42,28 @@ class MediaWork:
         return self._evidence(job, f"{job.payload['folder']}{job.lease_seq}/")
 
     def probe(self, job: Job) -> dict[str, Any]:
-        with self._decoded("probe", job) as made:
+        with self._decode("probe", job) as made:
             description: dict[str, Any] = made.told
             return description
 
     def preview(self, job: Job) -> None:
-        with self._decoded("preview", job) as made:
+        with self._decode("preview", job) as made:
             self.storage.put(job.payload["key"], made.content("preview.mp4"))
 
     def still(self, job: Job) -> None:
-        with self._decoded("still", job) as made:
+        with self._decode("still", job) as made:
             self.storage.put(job.payload["key"], made.content("still.jpg"))
 
     def _evidence(self, job: Job, prefix: str) -> dict[str, Any]:
-        with self._decoded("extract", job) as made:
+        with self._decode("extract", job) as made:
             evidence = evidence_of(made, prefix)
             for name in made.names:
                 self.storage.put(prefix + name, made.content(name))
         return evidence
 
     @contextmanager
-    def _decoded(self, what: str, job: Job) -> Iterator[Made]:
-        with judged():
+    def _decode(self, what: str, job: Job) -> Iterator[Made]:
+        with marking_permanent_failures():
             self.decoders.start()  # the fork server starts while the video is opened
             with (
                 self._video(job.payload["video"]) as video,
@@ -88,7 +88,8 @@ def here() -> MediaWork:
 
 
 @contextmanager
-def judged() -> Iterator[None]:
+def marking_permanent_failures() -> Iterator[None]:
+    """Turns errors that another attempt cannot mend into Permanent."""
     try:
         yield
     except NotStored as error:

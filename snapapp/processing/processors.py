@@ -26,7 +26,7 @@ _HEAVY, _LIGHT = "media", "light"  # two queues, so that a long clip never makes
     failed=later("snapapp.processing.ends:give_up"),
 )
 def process_snap(job: Job) -> dict[str, Any]:
-    """A moment becomes frames, a clip, and what is told of them."""
+    """Makes the evidence of a snap: frames, a clip, and their descriptions."""
     from snapapp.processing import media_work
 
     return media_work.here().snap(job)
@@ -36,7 +36,7 @@ def process_snap(job: Job) -> dict[str, Any]:
     kinds.EXTRACT, queue=_HEAVY, executor="process", timeout=timedelta(minutes=1), max_attempts=2, wait=wait_fixed(1)
 )
 def extract_frames(job: Job) -> dict[str, Any]:
-    """The evidence of a moment for somebody who waits for it, so a second attempt comes soon, and a third never."""
+    """Makes the evidence of a moment for a waiting client, so a second attempt comes soon, and there is no third."""
     from snapapp.processing import media_work
 
     return media_work.here().frames(job)
@@ -51,7 +51,7 @@ def extract_frames(job: Job) -> dict[str, Any]:
     failed=later("snapapp.processing.ends:keep_reason"),
 )
 def probe_video(job: Job) -> dict[str, Any]:
-    """What a video is, as soon as it was uploaded."""
+    """Describes a video, as soon as it is uploaded."""
     from snapapp.processing import media_work
 
     return media_work.here().probe(job)
@@ -59,7 +59,7 @@ def probe_video(job: Job) -> dict[str, Any]:
 
 @processor(kinds.PREVIEW, queue=_HEAVY, executor="process", timeout=timedelta(hours=1))
 def make_preview(job: Job) -> None:
-    """A copy that every browser plays, with the same timestamps."""
+    """Makes a copy that every browser plays, with the timestamps of the original."""
     from snapapp.processing import media_work
 
     media_work.here().preview(job)
@@ -67,7 +67,7 @@ def make_preview(job: Job) -> None:
 
 @processor(kinds.STILL, queue=_LIGHT, executor="process", timeout=timedelta(minutes=1), max_attempts=2)
 def take_still(job: Job) -> None:
-    """One frame, for stepping through a video."""
+    """Takes one frame, for stepping through a video."""
     from snapapp.processing import media_work
 
     media_work.here().still(job)

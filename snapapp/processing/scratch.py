@@ -15,7 +15,7 @@ def folder(under: Path) -> Iterator[Path]:
     """An empty folder, which is removed at the end. Folders that killed processes left are removed first."""
     under.mkdir(parents=True, exist_ok=True, mode=0o700)
     sweep(under)
-    path, lock = _locked(under)
+    path, lock = _make_locked(under)
     try:
         yield path
     finally:
@@ -28,7 +28,7 @@ def sweep(under: Path) -> int:
     return sum(_is_removed(path) for path in under.iterdir()) if under.is_dir() else 0
 
 
-def _locked(under: Path) -> tuple[Path, int]:
+def _make_locked(under: Path) -> tuple[Path, int]:
     while True:
         path = Path(tempfile.mkdtemp(dir=under))
         lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

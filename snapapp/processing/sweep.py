@@ -159,12 +159,12 @@ def _still_without_row(job: Job, codes: Iterable[str], orphans: list[str]) -> li
     """The orphans that still have no row. The rows are asked again, because they may have changed since they were
     read."""
     folders = {_folder(key) for key in orphans}
-    named: set[str] = set()
+    with_row: set[str] = set()
     with job.connection() as db:
         for code in codes:
             with scope(db, code) as as_tenant:
-                named |= snaps.named(as_tenant, code, folders) | videos.named(as_tenant, code, orphans)
-    return [key for key in orphans if not {key, _folder(key)} & named]
+                with_row |= snaps.named(as_tenant, code, folders) | videos.named(as_tenant, code, orphans)
+    return [key for key in orphans if not {key, _folder(key)} & with_row]
 
 
 def _folder(key: str) -> str:

@@ -98,14 +98,14 @@ class Cache:
         self.make_room()
         with _needing_room():
             if self._bound == 0 or self._folder is None or not version.is_known:
-                return _nameless(self._folder)
-            return _named(self._folder / f"{_digest(origin.url)}-{_digest(repr(version))}{_SUFFIX}")
+                return _open_nameless(self._folder)
+            return _open_entry(self._folder / f"{_digest(origin.url)}-{_digest(repr(version))}{_SUFFIX}")
 
     def make_room(self) -> None:
         """Removes entries until the folder is below its limit. Safe at any time, in any number of processes."""
-        used = [entry for path in self._entries("*") if (entry := _stat(path))]
-        total = sum(stat.st_blocks * 512 for _, stat in used)
-        for path, stat in sorted(used, key=lambda each: each[1].st_mtime_ns):
+        entries = [entry for path in self._entries("*") if (entry := _stat(path))]
+        total = sum(stat.st_blocks * 512 for _, stat in entries)
+        for path, stat in sorted(entries, key=lambda each: each[1].st_mtime_ns):
             if total <= self._bound:
                 break
             with suppress(FileNotFoundError):
@@ -116,13 +116,13 @@ class Cache:
         return list(self._folder.glob(pattern + _SUFFIX)) if self._folder else []
 
 
-def _named(path: Path) -> Blocks:
+def _open_entry(path: Path) -> Blocks:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     os.utime(descriptor)
     return Blocks(descriptor)
 
 
-def _nameless(folder: Path | None) -> Blocks:
+def _open_nameless(folder: Path | None) -> Blocks:
     with tempfile.TemporaryFile(dir=folder) as file:
         return Blocks(os.dup(file.fileno()))
 

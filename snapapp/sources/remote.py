@@ -195,13 +195,13 @@ class RemoteFile(io.RawIOBase):
         """The block with this index. The blocks up to `needed` will be read next."""
         block = self._recent.pop(index, None) or self._blocks.get(index, self._length(index))
         if block is None:
-            block = self._fetched(index, needed)
+            block = self._fetch_block(index, needed)
         self._recent[index] = block
         if len(self._recent) > _IN_MEMORY:
             self._recent.popitem(last=False)
         return block
 
-    def _fetched(self, index: int, needed: int) -> bytes:
+    def _fetch_block(self, index: int, needed: int) -> bytes:
         with self._line.pace.running(), self._blocks.turn(self._line.pace.left / 2):
             block = self._blocks.get(index, self._length(index))
             if block is None:
@@ -236,13 +236,13 @@ class RemoteFile(io.RawIOBase):
                 if not answer.is_partial:
                     self._take_whole(answer)
                     break
-                self._take(self._judged(answer), intake)
+                self._take(self._same_version(answer), intake)
             except Dropped:
                 fruitless = 0 if intake.position > before else fruitless + 1
                 if fruitless >= _TRIES:
                     raise
 
-    def _judged(self, answer: Answer) -> Answer:
+    def _same_version(self, answer: Answer) -> Answer:
         if not self._version.is_still(answer.version):
             raise self._line.changed()
         if not answer.is_as_asked:

@@ -19,7 +19,7 @@ from snapapp.storage.uploads import Upload
 
 _INCOMING, _RESUMABLE = ".incoming", ".resumable"  # cannot collide with a key: no key begins with a dot
 _BLOCK = 128 * 1024  # bytes read ahead
-_TRIES = 10  # at a folder that a delete in another thread or process removes at the same moment
+_TRIES = 10  # to enter a folder that a delete elsewhere removes at the same moment
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # O_NONBLOCK: a named pipe must not block
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.EISDIR}

@@ -64,7 +64,7 @@ class S3(Storage):
             with source.open("rb") as file:
                 self.put(key, file)
             return
-        with _translated(key):
+        with _errors_as_ours(key):
             obstore.put(self._store, key, source, chunk_size=_PART, max_concurrency=_PARTS_AT_ONCE)
 
     def open(self, key: str) -> Reader:
@@ -72,23 +72,23 @@ class S3(Storage):
         return Reader(_Ranges(self._store, stored), stored, block=_BLOCK)
 
     def stat(self, key: str) -> Stored:
-        with _translated(keys.checked(key)):
+        with _errors_as_ours(keys.checked(key)):
             return _stored(obstore.head(self._store, key))
 
     def listed(self, prefix: str = "") -> Iterator[Stored]:
         if prefix:
             keys.checked_prefix(prefix)
-        with _translated(prefix):
+        with _errors_as_ours(prefix):
             for page in obstore.list(self._store, prefix or None, chunk_size=_PAGE):
                 yield from map(_stored, page)
 
     def delete(self, key: str) -> None:
-        with _translated(keys.checked(key)):
+        with _errors_as_ours(keys.checked(key)):
             obstore.delete(self._store, key)
 
     def delete_prefix(self, prefix: str) -> int:
         below = [stored.key for stored in self.listed(keys.checked_prefix(prefix))]
-        with _translated(prefix):
+        with _errors_as_ours(prefix):
             for start in range(0, len(below), _PAGE):
                 obstore.delete(self._store, below[start : start + _PAGE])
         return len(below)
@@ -110,7 +110,7 @@ class _Ranges(io.RawIOBase):
         stop = min(self._at + len(target), self._stored.size)
         if stop <= self._at:
             return 0
-        with _translated(self._stored.key):
+        with _errors_as_ours(self._stored.key):
             content = obstore.get(
                 self._store,
                 self._stored.key,
@@ -138,7 +138,7 @@ class _Ranges(io.RawIOBase):
 
 
 @contextmanager
-def _translated(key: str) -> Iterator[None]:
+def _errors_as_ours(key: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:

@@ -47,7 +47,7 @@ def compared(
     only one of each is in memory. Rows and objects change while they are read: ask the row again before you act on a
     result. `before` must lie further back than an attempt may last; otherwise files that are still being made would be
     orphans."""
-    rows = _merged(_ascending(published, lambda row: row.prefix))
+    rows = _merge_equal(_ascending(published, lambda row: row.prefix))
     row = next(rows, None)
     seen: set[str] = set()
     for each in _ascending(stored, lambda each: each.key):
@@ -70,7 +70,7 @@ def _lacking(row: Published, seen: set[str]) -> Iterator[Missing]:
         yield Missing(row.prefix, tuple(sorted(lost)))
 
 
-def _merged(rows: Iterable[Published]) -> Iterator[Published]:
+def _merge_equal(rows: Iterable[Published]) -> Iterator[Published]:
     """Merges rows that publish the same prefix."""
     for prefix, same in groupby(rows, key=lambda row: row.prefix):
         yield Published(prefix, frozenset().union(*(row.names for row in same)))

@@ -103,7 +103,7 @@ def test_what_does_not_shut_decoders_in_is_said_by_the_doctor_and_before_a_deplo
         jobs=settings.jobs(url), connections=0, disk_free_min_mb=0, schema={}, checks=checks.of(settings)
     )
     assert [each.id for each in doctor.examine(url, house, only=["decoders"])] == [finding]
-    assert (check.said() is None) if said is None else re.search(said, check.said() or "")
+    assert (check.in_one_line() is None) if said is None else re.search(said, check.in_one_line() or "")
 
 
 def test_a_kernel_without_landlock_is_known_by_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from snapapp import media
 from snapapp.media import Folder, as_json
 from snapapp.processing.decoder.client import WORK, Decoders, Refused
-from snapapp.processing.decoder.work import told_of, wanted_of
+from snapapp.processing.decoder.work import result_as_json, wanted_of
 from tests.media import material
 from tests.media.conftest import *  # noqa: F403 - its fixture of videos
 from tests.media.conftest import Video
@@ -45,7 +45,7 @@ def test_every_kind_of_video_is_decoded_behind_the_walls_as_without(
             with decoders.run(f"{WORK}:probe", order, source, tmp_path / "scratch", unheard) as behind:
                 assert behind.told == json.loads(json.dumps(found))
             with decoders.run(f"{WORK}:extract", order, source, tmp_path / "scratch", unheard) as behind:
-                assert behind.told == json.loads(json.dumps(told_of(made)))
+                assert behind.told == json.loads(json.dumps(result_as_json(made)))
                 assert {*behind.names} == {artefact.file_name for artefact in made.artefacts}
                 for name in behind.names:
                     content = behind.content(name)

@@ -102,41 +102,42 @@ _LINK = re.compile(r"(?<=/media/)[^/]+|(?<=/public/snaps/)[^/]+")
 
 def add_handlers(app: FastAPI) -> None:
     """Adds the handlers. All are async, because a refusal must not wait for a thread."""
-    app.add_exception_handler(HTTPException, _http)  # type: ignore[arg-type]  # starlette types these for Exception
-    app.add_exception_handler(RequestValidationError, _invalid)  # type: ignore[arg-type]
-    app.add_exception_handler(JobsError, _refused)  # type: ignore[arg-type]
-    app.add_exception_handler(SnapError, _refused)  # type: ignore[arg-type]
-    app.add_exception_handler(StorageAway, _no_storage)  # type: ignore[arg-type]
-    app.add_exception_handler(Invalid, _invalid_here)  # type: ignore[arg-type]
-    app.add_exception_handler(sqlalchemy.exc.TimeoutError, _crowded)  # type: ignore[arg-type]
-    app.add_exception_handler(sqlalchemy.exc.DBAPIError, _database)  # type: ignore[arg-type]
+    # starlette types these for Exception
+    app.add_exception_handler(HTTPException, _http_error)  # type: ignore[arg-type]
+    app.add_exception_handler(RequestValidationError, _invalid_request)  # type: ignore[arg-type]
+    app.add_exception_handler(JobsError, _known_error)  # type: ignore[arg-type]
+    app.add_exception_handler(SnapError, _known_error)  # type: ignore[arg-type]
+    app.add_exception_handler(StorageAway, _storage_away)  # type: ignore[arg-type]
+    app.add_exception_handler(Invalid, _invalid_value)  # type: ignore[arg-type]
+    app.add_exception_handler(sqlalchemy.exc.TimeoutError, _pool_exhausted)  # type: ignore[arg-type]
+    app.add_exception_handler(sqlalchemy.exc.DBAPIError, _database_error)  # type: ignore[arg-type]
 
 
-async def _http(_request: Request, error: HTTPException) -> JSONResponse:
+async def _http_error(_request: Request, error: HTTPException) -> JSONResponse:
     return answer(error.status_code, str(error.detail), headers=error.headers)
 
 
-async def _refused(_request: Request, error: JobsError | SnapError) -> JSONResponse:
+async def _known_error(_request: Request, error: JobsError | SnapError) -> JSONResponse:
     for kind, status in STATUS_OF.items():
         if isinstance(error, kind):
             return answer(status, str(error))
     raise error
 
 
-async def _no_storage(request: Request, error: StorageAway) -> JSONResponse:
+async def _storage_away(request: Request, error: StorageAway) -> JSONResponse:
     _log.warning("A request met no storage: %s: %s", asked_for(request.scope), error)
     return answer(503, "The storage is away, try again", headers=_COME_BACK)
 
 
-async def _invalid_here(_request: Request, error: Invalid) -> JSONResponse:
+async def _invalid_value(_request: Request, error: Invalid) -> JSONResponse:
     return answer(400, error.message, error.details)
 
 
-async def _crowded(_request: Request, _error: sqlalchemy.exc.TimeoutError) -> JSONResponse:
+async def _pool_exhausted(_request: Request, _error: sqlalchemy.exc.TimeoutError) -> JSONResponse:
     return answer(503, "Too many requests at once, try again", headers=_COME_BACK)
 
 
-async def _database(request: Request, error: sqlalchemy.exc.DBAPIError) -> JSONResponse:
+async def _database_error(request: Request, error: sqlalchemy.exc.DBAPIError) -> JSONResponse:
     match error.orig:
         case psycopg.errors.UndefinedTable() | psycopg.errors.UndefinedFunction() | psycopg.errors.UndefinedColumn():
             return answer(503, "The database is not prepared yet", headers=_COME_BACK)
@@ -156,7 +157,7 @@ async def _database(request: Request, error: sqlalchemy.exc.DBAPIError) -> JSONR
 # --- validation -------------------------------------------------------------------------------------------------
 
 
-async def _invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
+async def _invalid_request(_request: Request, error: RequestValidationError) -> JSONResponse:
     mistakes = error.errors()
     for mistake in mistakes:
         if mistake["type"] == "json_invalid":

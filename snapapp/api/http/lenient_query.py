@@ -24,8 +24,10 @@ class LenientRoute(StrictRoute):
 
 def tidy(query: bytes) -> bytes:
     parameters = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
-    kept = [(name, value.strip()) for name, value in parameters if value.strip() or _is_blank_nickname(name, value)]
-    return urlencode(kept).encode()
+    meaningful = [
+        (name, value.strip()) for name, value in parameters if value.strip() or _is_blank_nickname(name, value)
+    ]
+    return urlencode(meaningful).encode()
 
 
 def _is_blank_nickname(name: str, value: str) -> bool:

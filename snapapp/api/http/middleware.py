@@ -150,7 +150,7 @@ class Requests:
             if refusal := self._refusal(scope, headers, body.most):
                 await exchange.answer(*refusal)
             else:
-                await self._traced(scope, headers, exchange)
+                await self._run_traced(scope, headers, exchange)
         except Exception:
             _log.exception("A request failed: %s", asked_for(scope), extra=exchange.fields)
             if exchange.status is None:
@@ -163,7 +163,7 @@ class Requests:
                 self._access.was_wrong(scope)
             self._traffic.count(scope, exchange.status or 500, exchange.took())
 
-    async def _traced(self, scope: Scope, headers: dict[bytes, bytes], exchange: "_Exchange") -> None:
+    async def _run_traced(self, scope: Scope, headers: dict[bytes, bytes], exchange: "_Exchange") -> None:
         if tracing.tracer is None or scope["path"].startswith(_UNTRACED):
             await self._app(scope, exchange.receive, exchange.send)
             return
@@ -183,7 +183,7 @@ class Requests:
         if not length.isdigit() or int(length) > most:
             # closed, because otherwise the server would read the whole body
             return 413, body_of(413, f"The body is larger than {most} bytes"), (b"connection", b"close")
-        if self._running.count > RUNNING_MAX and not _routed(scope).startswith(_ALWAYS_ANSWERED):
+        if self._running.count > RUNNING_MAX and not _path_of_route(scope).startswith(_ALWAYS_ANSWERED):
             return 503, body_of(503, "Too many requests at once, try again"), (b"retry-after", b"5")
         if _shows_a_token(scope, headers) and (seconds := self._access.wait_for(scope)):
             come_back = (b"retry-after", str(seconds).encode())
@@ -335,23 +335,23 @@ def _clean_id(given: bytes) -> str:
 
 def _is_internal(scope: Scope) -> bool:
     path: str = scope["path"]
-    return path.startswith("/internal") or _routed(scope).startswith("/internal")
+    return path.startswith("/internal") or _path_of_route(scope).startswith("/internal")
 
 
 def _shows_a_token(scope: Scope, headers: dict[bytes, bytes]) -> bool:
     """Whether the request has anything that could be a guessed token."""
-    named = b"x-internal-token" in headers or b"x-assinatura-token" in headers
-    return named or (scope["method"] == "POST" and _routed(scope) in ("/v2/session", "/sign-in"))
+    has_header = b"x-internal-token" in headers or b"x-assinatura-token" in headers
+    return has_header or (scope["method"] == "POST" and _path_of_route(scope) in ("/v2/session", "/sign-in"))
 
 
 def _is_upload(scope: Scope) -> bool:
-    path = _routed(scope)
+    path = _path_of_route(scope)
     if path.startswith("/v2/uploads/"):
         return scope["method"] in ("PATCH", "POST")  # POST replaces PATCH in networks that block PATCH
     return scope["method"] == "POST" and path == "/v2/videos"
 
 
-def _routed(scope: Scope) -> str:
+def _path_of_route(scope: Scope) -> str:
     """The path as routes see it, without the prefix of `uvicorn --root-path /app`."""
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", ""))

@@ -54,7 +54,7 @@ def describe(app: FastAPI) -> None:
 
     def openapi() -> dict[str, Any]:
         if not app.openapi_schema:
-            app.openapi_schema = _described(app)
+            app.openapi_schema = _description_of(app)
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's own way to change it
@@ -78,10 +78,10 @@ def _as_pattern(path: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path)))
 
 
-def _described(app: FastAPI) -> dict[str, Any]:
+def _description_of(app: FastAPI) -> dict[str, Any]:
     schema = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
-    used = {tag for _, operation in _operations(schema) for tag in operation.get("tags", [])}
-    schema["tags"] = [{"name": tag, "description": _TAGS[tag]} for tag in _TAGS if tag in used]
+    used_tags = {tag for _, operation in _operations(schema) for tag in operation.get("tags", [])}
+    schema["tags"] = [{"name": tag, "description": _TAGS[tag]} for tag in _TAGS if tag in used_tags]
     components = schema.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     schemas["Unauthorized"] = _UNAUTHORIZED

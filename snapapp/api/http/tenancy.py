@@ -118,7 +118,7 @@ def _own_names(request: Request) -> set[str]:
 Claimed = Annotated[Claim, Depends(_claim)]
 
 
-# --- identified --------------------------------------------------------------------------------------------------
+# --- identified -------------------------------------------------------------------------------------------------
 
 
 def identified(db: Session, house: Monolith, claim: Claim) -> Tenant:

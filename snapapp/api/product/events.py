@@ -19,7 +19,7 @@ from snapapp.api.http.errors import may_be
 from snapapp.api.http.schema import Shown
 from snapapp.api.http.tenancy import Claimed, code_of
 from snapapp.api.internal.jobs.live import STREAMS_MAX, EventStream, Reader, Watcher, described, event, refuse
-from snapapp.api.product.snap_views import SnapStatus, told
+from snapapp.api.product.snap_views import SnapStatus, error_for_client
 from snapapp.domain.kinds import SNAP
 from snapapp.errors import NotFound, Unauthorized
 from snapapp.jobs.model import Status
@@ -96,7 +96,7 @@ def _news(job: JobSummary, snap_id: UUID) -> SnapNews:
         max_attempts=job.max_attempts,
         next_run_at=job.next_retry_at if job.status in (Status.PENDING, Status.RETRY_WAIT) else None,
         progress=job.progress,
-        error=told(job.last_error) if job.status is not Status.COMPLETED else None,
+        error=error_for_client(job.last_error) if job.status is not Status.COMPLETED else None,
     )
 
 

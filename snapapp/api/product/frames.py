@@ -28,10 +28,10 @@ from snapapp.api.product.snap_views import (
     ProbeShown,
     SubjectShown,
     clip_of,
+    error_for_client,
     frame_of,
     hashes_of,
     subject_of,
-    told,
 )
 from snapapp.api.product.snaps import refuse_without_room, subject_meant
 from snapapp.api.product.urls import signed
@@ -131,7 +131,7 @@ async def process_frames(house: House, claim: Claimed, items: Items, ends: Ends,
     batch_id = uuid4()
     tenant = await run_in_threadpool(_tenant, house, claim)
     with ends.places(len(items)):
-        ordered = await run_in_threadpool(_ordered, house, tenant, batch_id, items, request_id)
+        ordered = await run_in_threadpool(_order_jobs, house, tenant, batch_id, items, request_id)
         await ends.wait_for_all(ordered.job_ids, house.settings.sync_wait)
     return await run_in_threadpool(_batch, house, batch_id, ordered)
 
@@ -167,7 +167,7 @@ class Ordered:
         return self.jobs.values()
 
 
-def _ordered(house: Monolith, tenant: str, batch_id: UUID, given: Sequence[Any], request_id: str) -> Ordered:
+def _order_jobs(house: Monolith, tenant: str, batch_id: UUID, given: Sequence[Any], request_id: str) -> Ordered:
     refuse_without_room(house)
     items = [_parsed(item) for item in given]
     good = {place: item for place, item in enumerate(items) if isinstance(item, FramesRequest)}
@@ -206,7 +206,7 @@ def _subject(item: FramesRequest) -> Subject:
     return subject_meant(item.subject.id, item.subject.attributes)
 
 
-# --- the results ----------------------------------------------------------------------------------------
+# --- the results ------------------------------------------------------------------------------------------------
 
 
 def _batch(house: Monolith, batch_id: UUID, ordered: Ordered) -> Batch:
@@ -255,7 +255,7 @@ def _shown(
         "start_frame": item.start_frame,
     }
     if job and job.status is JobStatus.COMPLETED:
-        results = _made(job.result, signed(house, job.result["media_prefix"], now))
+        results = _results_of(job.result, signed(house, job.result["media_prefix"], now))
         return ItemShown(**fields, **results, status=ItemStatus.SUCCEEDED)
     return ItemShown(**fields, status=ItemStatus.FAILED, output_dir=folder, error=_why(house, job))
 
@@ -273,7 +273,7 @@ def _unread(place: int, item: Unread, folder: str) -> ItemShown:
     )
 
 
-def _made(evidence: Mapping[str, Any], base: str) -> dict[str, Any]:
+def _results_of(evidence: Mapping[str, Any], base: str) -> dict[str, Any]:
     hashes = hashes_of(evidence["extras"])
     return {
         "resolved_start_seconds": evidence["resolved_start_seconds"],
@@ -289,7 +289,7 @@ def _why(house: Monolith, job: JobDetail | None) -> str | None:
     if job is None:
         return _NOBODY
     if job.status is JobStatus.FAILED:
-        return told(job.last_error)
+        return error_for_client(job.last_error)
     if house.is_leaving:
         return _LEAVING
     return (

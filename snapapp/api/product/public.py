@@ -55,7 +55,7 @@ def _page(db: Session, house: House, token: str, request: Request) -> Response:
     return public_page.shown(request, shown, name, house.settings.public_base_url or "")
 
 
-def _published(house: House, token: Token) -> Snap:
+def _snap_behind(house: House, token: Token) -> Snap:
     """The snap, read in a transaction that ends at once, so that a slow client does not keep one open."""
     with session(house.web) as db, db.begin():
         return sharing.read_public(db, token)
@@ -65,7 +65,7 @@ def _published(house: House, token: Token) -> Snap:
 @router.head("/{token}/media/{name}", include_in_schema=False)
 async def show_public_file(
     house: House,
-    snap: Annotated[Snap, Depends(_published)],
+    snap: Annotated[Snap, Depends(_snap_behind)],
     name: Annotated[str, Path(description="The file's name.", examples=["frame_00001.jpg"], max_length=200)],
     request: Request,
 ) -> Response:

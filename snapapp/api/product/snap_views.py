@@ -255,7 +255,7 @@ def _fields(snap: Snap, places: Places) -> dict[str, Any]:
         "snapshot_video": clip_of(snap.clip, base, hashes) if snap.clip else None,
         "frame_count": snap.frame_count,
         "frames": [frame_of(frame, base, hashes) for frame in snap.frames or ()],
-        "error": told(snap.error),
+        "error": error_for_client(snap.error),
         "created_at": snap.created_at,
         "processed_at": snap.processed_at,
         "is_draft": snap.is_draft,
@@ -269,7 +269,9 @@ def _probe_of(snap: Snap) -> ProbeShown | None:
     if snap.probe:
         return ProbeShown.model_validate(snap.probe)
     has_failed = SnapStatus(snap.status.value) is SnapStatus.FAILED
-    return ProbeShown.model_validate({"compatible": False, "reason": told(snap.error)}) if has_failed else None
+    return (
+        ProbeShown.model_validate({"compatible": False, "reason": error_for_client(snap.error)}) if has_failed else None
+    )
 
 
 def subject_of(subject: Subject) -> SubjectShown:
@@ -330,12 +332,12 @@ def _job_of(job: SnapJob) -> JobShown:
         next_run_at=job.next_run_at,
         started_at=job.started_at,
         finished_at=job.finished_at,
-        last_error=None if job.status == "COMPLETED" else told(job.last_error),
+        last_error=None if job.status == "COMPLETED" else error_for_client(job.last_error),
         progress=job.progress,
     )
 
 
-def told(error: str | None) -> str | None:
+def error_for_client(error: str | None) -> str | None:
     """An error for clients: without the name of the class, and without paths on our disks."""
     if error is None:
         return None

@@ -219,7 +219,7 @@ def _status(wanted: SnapStatus | None) -> Status | None:
     return None if wanted is None else Status(wanted.value)
 
 
-# --- one of them ------------------------------------------------------------------------------------------------
+# --- one snap ---------------------------------------------------------------------------------------------------
 
 
 @router.get("/{snap_id}", responses=NO_SNAP)

@@ -42,8 +42,8 @@ class TemplateList(Shown):
 @router.get("")
 def list_templates(own: Own) -> TemplateList:
     """The tenant's templates, the default first."""
-    found = templates.every(own.db, own.code)
-    return TemplateList(items=[TemplateShown.model_validate(each) for each in found])
+    every_template = templates.every(own.db, own.code)
+    return TemplateList(items=[TemplateShown.model_validate(each) for each in every_template])
 
 
 @router.get("/{template_id}", responses=may_be(_404="The tenant has no such template."))

@@ -35,7 +35,7 @@ MOST_ATTRIBUTES = 100
 ATTRIBUTE_NUMBER = Range(-99_999_999_999_999.0, 99_999_999_999_999.0)  # the range of the old service's numeric(20,6)
 
 
-# --- a moment, and what is made of it ---------------------------------------------------------------------------
+# --- a moment, its frames and its clip --------------------------------------------------------------------------
 
 
 class Format(StrEnum):

@@ -30,7 +30,7 @@ def check(_: Patient) -> Iterator[Finding]:
         yield Finding(id="DECODERS", saw="Decoders are shut in by seccomp, and by Landlock behind it.")
 
 
-def said() -> str | None:
+def in_one_line() -> str | None:
     """What is missing, in one line for the log and for `check-deploy`; None if nothing is missing."""
     missing = walls.missing()
     if "seccomp" in missing:

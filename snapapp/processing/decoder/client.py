@@ -134,12 +134,12 @@ class Decoders:
                 "data_bytes": resource.getrlimit(resource.RLIMIT_DATA)[0],
             }
             with self._turn, self._decoder(files) as (line, end):
-                with suppress(BrokenPipeError):  # the decoder is dead; _served finds out
+                with suppress(BrokenPipeError):  # the decoder is dead; its missing answer tells
                     wire.say(line, task)
                 answer = _serve_until_answer(line, video, progress)
             if answer is None:
                 raise _death(end[0], words)
-            yield _made(answer, pictures, film)
+            yield _result_of(answer, pictures, film)
 
     @contextmanager
     def _decoder(self, files: list[int]) -> Iterator[tuple[int, list[int]]]:
@@ -188,8 +188,7 @@ def _descriptor(video: BinaryIO) -> int | None:
         return None  # a remote video has no descriptor
 
 
-# --- messages of a decoder, which its video may have taken over
-# --------------------------------------------------------
+# --- messages of a decoder, which its video may have taken over -------------------------------------------------
 
 
 def _serve_until_answer(line: int, video: BinaryIO, progress: Progress) -> dict[str, Any] | None:
@@ -197,7 +196,7 @@ def _serve_until_answer(line: int, video: BinaryIO, progress: Progress) -> dict[
     while message := _next_message(line):
         if "read" in message:
             piece = _piece(video, message["read"])
-            with suppress(BrokenPipeError):  # it is dead; _heard finds out
+            with suppress(BrokenPipeError):  # it is dead; the missing message tells
                 wire.hand(line, piece)
         elif "progress" in message:
             percent, step = message["progress"]
@@ -222,7 +221,7 @@ def _piece(video: BinaryIO, wanted: Any) -> bytes:
     return video.read(size)
 
 
-def _made(answer: dict[str, Any], pictures: BinaryIO, film: BinaryIO) -> Made:
+def _result_of(answer: dict[str, Any], pictures: BinaryIO, film: BinaryIO) -> Made:
     if "refused" in answer:
         raise Refused(str(answer["refused"])[:_TEXT])
     if "failed" in answer:

@@ -142,8 +142,8 @@ def _die_with_the_server() -> None:
 def _answer(order: dict[str, Any], desk: Desk) -> dict[str, Any]:
     module, _, name = order["do"].partition(":")
     try:
-        made = getattr(sys.modules[module], name)(order["order"], desk)
-        return {"made": made, "files": desk.output.files}
+        result = getattr(sys.modules[module], name)(order["order"], desk)
+        return {"made": result, "files": desk.output.files}
     except (Unusable, Invalid) as error:
         return {"refused": str(error)[:_LONGEST]}
     except BaseException as error:  # noqa: BLE001 - the outermost edge of this process

@@ -27,7 +27,7 @@ def hand(line: int, data: bytes) -> None:
 
 def heard(line: int) -> dict[str, Any] | None:
     """The next message, which is JSON; None when the other side is gone."""
-    body = _received(line, _JSON)
+    body = _receive(line, _JSON)
     if body is None:
         return None
     try:
@@ -40,7 +40,7 @@ def heard(line: int) -> dict[str, Any] | None:
 
 
 def handed(line: int) -> bytes | None:
-    return _received(line, _BYTES)
+    return _receive(line, _BYTES)
 
 
 def _send(line: int, kind: bytes, body: bytes) -> None:
@@ -51,7 +51,7 @@ def _send(line: int, kind: bytes, body: bytes) -> None:
         data = data[os.write(line, data) :]
 
 
-def _received(line: int, wanted: bytes) -> bytes | None:
+def _receive(line: int, wanted: bytes) -> bytes | None:
     head = _exactly(line, _HEAD.size)
     if head is None:
         return None

@@ -32,7 +32,7 @@ _import_the_rest()
 
 
 def extract(order: dict[str, Any], desk: Desk) -> dict[str, Any]:
-    return told_of(media.extract(desk.source, wanted_of(order), desk.output, desk.progress))
+    return result_as_json(media.extract(desk.source, wanted_of(order), desk.output, desk.progress))
 
 
 def probe(_order: dict[str, Any], desk: Desk) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def _overlay_of(order: dict[str, Any]) -> Overlay | None:
     )
 
 
-def told_of(made: Extracted) -> dict[str, Any]:
+def result_as_json(made: Extracted) -> dict[str, Any]:
     """The result as `snaps.Evidence` takes it, without the prefix of the files, which a decoder does not know."""
     return {
         "probe": as_json(made.probe),

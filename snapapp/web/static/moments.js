@@ -96,7 +96,7 @@ function learn(snap) {
   paint();
 }
 
-// --- the state of a snap -----------------------------------------------------------------------------------------
+// --- the state of a snap ----------------------------------------------------------------------------------------
 
 /** Asks for a snap until it is finished. Events come sooner, but some may be missed. */
 async function follow(id) {

@@ -95,7 +95,7 @@ function keepingOpen(element, made) {
   for (const fold of element.querySelectorAll("details")) fold.open ||= open.has(fold.dataset.key);
 }
 
-// --- actions ----------------------------------------------------------------------------------------------
+// --- actions -------------------------------------------------------------------------------------------------------
 
 function fillActions(actions, job, again, go) {
   const act = (verb, text, options = {}) =>
@@ -125,7 +125,7 @@ function fillActions(actions, job, again, go) {
   renew(actions, can);
 }
 
-// --- attempts ---------------------------------------------------------------------------------------------
+// --- attempts ------------------------------------------------------------------------------------------------------
 
 function showProgress(element, job) {
   const percent = percentOf(job);

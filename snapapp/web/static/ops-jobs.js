@@ -58,7 +58,7 @@ function onwards(page, wanted, before) {
   return parts;
 }
 
-// --- filters ----------------------------------------------------------------------------------------------------
+// --- filters ------------------------------------------------------------------------------------------------------
 
 function filters(filter, errorLine, ended, choose) {
   const status = make("select", { name: "status" }, make("option", { value: "", textContent: "any state" }));

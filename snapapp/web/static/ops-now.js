@@ -228,8 +228,7 @@ function fixesOf(its, fixed) {
   return [];
 }
 
-// --- health, which is shown whatever else fails
-// ------------------------------------------------------------------------
+// --- health, which is shown whatever else fails --------------------------------------------------------------------
 
 async function showHealth(element, urgent) {
   try {

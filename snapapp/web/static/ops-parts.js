@@ -238,7 +238,7 @@ export function speak(words) {
   put(at("spoken"), words);
 }
 
-// --- changes, which are confirmed first ---------------------------------------------------------------------------
+// --- changes, which are confirmed first --------------------------------------------------------------------------
 
 /** Asks for confirmation, then makes the change. If the server refuses, the dialog stays open with the reason. */
 export function sure({ title, text, yes, danger = false, reason = false, act, done = () => {} }) {

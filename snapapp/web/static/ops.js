@@ -153,7 +153,7 @@ function tell(words) {
 
 document.addEventListener("visibilitychange", () => !document.hidden && look?.());
 
-// --- the stream, which only tells when to refresh -------------------------------------------------------
+// --- the stream, which only tells when to refresh ----------------------------------------------------------------
 
 async function listen(its, signal) {
   while (!signal.aborted) {
@@ -199,7 +199,7 @@ async function becomesVisible(signal) {
   while (document.hidden && !signal.aborted) await pause(1000, signal);
 }
 
-// --- signing in ----------------------------------------------------------------------------------------------------
+// --- signing in --------------------------------------------------------------------------------------------------
 
 /** Hides the buttons that change something from clients who may only read. The server would refuse them too. */
 async function learnRole() {

@@ -80,7 +80,7 @@ function far(line, bytes) {
   put(line.said, t("{done} of {all}", { done: size(bytes), all: size(line.bytes) }));
 }
 
-// --- buttons -----------------------------------------------------------------------------------------
+// --- buttons ----------------------------------------------------------------------------------------------------
 
 at("upload-file").addEventListener("change", () => {
   for (const file of at("upload-file").files) add(file);

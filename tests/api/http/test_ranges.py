@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import Headers
 
-from snapapp.api.http.files.ranges import Part, Unsatisfiable, asked, status_of_unmet_condition
+from snapapp.api.http.files.ranges import Part, Unsatisfiable, requested_part, status_of_unmet_condition
 from snapapp.storage import Stored
 
 MODIFIED = datetime(2026, 5, 4, 12, 0, 0, 700_000, tzinfo=UTC)
@@ -36,7 +36,7 @@ def date(**after: float) -> str:
     ],
 )
 def test_one_range_is_understood(text: str, part: Part) -> None:
-    assert asked(Headers({"range": text}), HUNDRED) == part
+    assert requested_part(Headers({"range": text}), HUNDRED) == part
 
 
 @pytest.mark.parametrize(
@@ -62,15 +62,15 @@ def test_one_range_is_understood(text: str, part: Part) -> None:
 )
 def test_several_ranges_and_what_is_none_get_all_of_it(text: str) -> None:
     """4.1: a range header costs nothing, however long."""
-    assert asked(Headers({"range": text}), HUNDRED) is None
+    assert requested_part(Headers({"range": text}), HUNDRED) is None
 
 
 def test_digits_of_other_scripts_are_none() -> None:
-    assert asked(Headers(raw=[(b"range", "bytes=²-³".encode("latin-1"))]), HUNDRED) is None
+    assert requested_part(Headers(raw=[(b"range", "bytes=²-³".encode("latin-1"))]), HUNDRED) is None
 
 
 def test_two_range_headers_are_not_one() -> None:
-    assert asked(Headers(raw=[(b"range", b"bytes=0-1"), (b"range", b"bytes=2-3")]), HUNDRED) is None
+    assert requested_part(Headers(raw=[(b"range", b"bytes=0-1"), (b"range", b"bytes=2-3")]), HUNDRED) is None
 
 
 @pytest.mark.parametrize(
@@ -86,14 +86,14 @@ def test_two_range_headers_are_not_one() -> None:
 )
 def test_a_range_outside_of_it_cannot_be_had(text: str, stored: Stored) -> None:
     with pytest.raises(Unsatisfiable, match=f"there are {stored.size} bytes"):
-        asked(Headers({"range": text}), stored)
+        requested_part(Headers({"range": text}), stored)
 
 
 @given(st.text(max_size=60), st.integers(0, 2**40))
 def test_any_range_is_within_the_object_or_all_of_it_or_none(text: str, size: int) -> None:
     headers = Headers(raw=[(b"range", f"bytes={text}".encode("utf-8", "replace"))])
     try:
-        part = asked(headers, Stored("key", size, TAG, MODIFIED))
+        part = requested_part(headers, Stored("key", size, TAG, MODIFIED))
     except Unsatisfiable:
         return
     assert part is None or 0 <= part.start < part.stop <= size
@@ -105,8 +105,8 @@ def test_any_range_is_within_the_object_or_all_of_it_or_none(text: str, size: in
 )
 def test_a_range_of_what_it_was_before_gets_all_of_what_it_is(validator: str, is_met: bool) -> None:
     headers = Headers({"range": "bytes=0-9", "if-range": validator})
-    assert asked(headers, HUNDRED) == (Part(0, 10) if is_met else None)
-    assert asked(Headers({"range": "bytes=500-", "if-range": '"other"'}), HUNDRED) is None
+    assert requested_part(headers, HUNDRED) == (Part(0, 10) if is_met else None)
+    assert requested_part(Headers({"range": "bytes=500-", "if-range": '"other"'}), HUNDRED) is None
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from snapapp.api.http.deps import House
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.files import media_links
-from snapapp.api.http.files.ranges import Part, Unsatisfiable, asked, last_modified, status_of_unmet_condition
+from snapapp.api.http.files.ranges import Part, Unsatisfiable, last_modified, requested_part, status_of_unmet_condition
 from snapapp.api.http.timely import TimelyResponse
 from snapapp.process.monolith import Monolith
 from snapapp.sources import SourceError
@@ -128,7 +128,7 @@ def _answer(file: Reader, request: Request, headers: dict[str, str], threads: "T
         file.close()
         return Response(None, status, headers)
     try:
-        part = asked(request.headers, stored) if request.method == "GET" else None
+        part = requested_part(request.headers, stored) if request.method == "GET" else None
     except Unsatisfiable as error:
         raise HTTPException(416, str(error), _SAFE | {"Content-Range": f"bytes */{stored.size}"}) from None
     if part:

@@ -40,7 +40,7 @@ def status_of_unmet_condition(headers: Headers, stored: Stored) -> int | None:
     return None
 
 
-def asked(headers: Headers, stored: Stored) -> Part | None:
+def requested_part(headers: Headers, stored: Stored) -> Part | None:
     """The range that is asked for; None for the whole object. The whole is also sent for a Range header that cannot be
     read, and for several ranges: no client needs them, and assembling them costs more than it saves."""
     ranges = headers.getlist("range")

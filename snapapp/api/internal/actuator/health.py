@@ -26,34 +26,40 @@ _DOWN: dict[int | str, dict[str, Any]] = {503: {"description": "DOWN; the body s
 
 
 @router.get("/health", responses=_DOWN)
-async def health(asked: Asked, told: Told, response: Response) -> dict[str, Any]:
+async def health(checks: Asked, with_reasons: Told, response: Response) -> dict[str, Any]:
     """Every part of the process, and whether all of them are UP."""
-    parts = await asked.parts()
-    return _answered(response, all(part.is_up for part in parts), {"components": _components(parts, told=told)})
+    parts = await checks.parts()
+    return _status_answer(
+        response, all(part.is_up for part in parts), {"components": _components(parts, with_reasons=with_reasons)}
+    )
 
 
 @router.get("/readiness", responses=_DOWN)
 @router.get("/health/readiness", responses=_DOWN)
-async def readiness(asked: Asked, told: Told, house: House, response: Response) -> dict[str, Any]:
+async def readiness(checks: Asked, with_reasons: Told, house: House, response: Response) -> dict[str, Any]:
     """Whether requests should be sent here: not without a database, and not while the process is stopping."""
-    database = await asked.database()
-    facts = {"components": _components([database], told=told)} | ({"reason": "leaving"} if house.is_leaving else {})
-    return _answered(response, database.is_up and not house.is_leaving, facts)
+    database = await checks.database()
+    facts = {"components": _components([database], with_reasons=with_reasons)} | (
+        {"reason": "leaving"} if house.is_leaving else {}
+    )
+    return _status_answer(response, database.is_up and not house.is_leaving, facts)
 
 
 @router.get("/liveness", responses=_DOWN)
 @router.get("/health/liveness", responses=_DOWN)
-async def liveness(asked: Asked, response: Response) -> dict[str, Any]:
+async def liveness(checks: Asked, response: Response) -> dict[str, Any]:
     """DOWN if a restart would help. An unreachable database is no reason, because a restart would not bring it back."""
-    why = asked.is_worth_a_restart()
-    return _answered(response, why is None, {"reason": why} if why else {})
+    why = checks.is_worth_a_restart()
+    return _status_answer(response, why is None, {"reason": why} if why else {})
 
 
-def _answered(response: Response, is_up: bool, facts: dict[str, Any]) -> dict[str, Any]:
+def _status_answer(response: Response, is_up: bool, facts: dict[str, Any]) -> dict[str, Any]:
     response.status_code = 200 if is_up else 503
     response.headers["Cache-Control"] = "no-store"
     return {"status": "UP" if is_up else "DOWN", **facts}
 
 
-def _components(parts: list[Part], *, told: bool) -> dict[str, Any]:
-    return {part.name: {"status": "UP" if part.is_up else "DOWN", **(part.facts if told else {})} for part in parts}
+def _components(parts: list[Part], *, with_reasons: bool) -> dict[str, Any]:
+    return {
+        part.name: {"status": "UP" if part.is_up else "DOWN", **(part.facts if with_reasons else {})} for part in parts
+    }

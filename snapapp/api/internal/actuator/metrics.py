@@ -58,8 +58,8 @@ async def metric(
     if value is None:
         raise HTTPException(404, f"Metric not found: {name}")
     unit = _UNITS.get(name.rpartition(".")[2])
-    told = round(value) if unit == "milliseconds" else value
-    return Metric(name=name, base_unit=unit, measurements=[Measurement(statistic="VALUE", value=told)])
+    shown = round(value) if unit == "milliseconds" else value
+    return Metric(name=name, base_unit=unit, measurements=[Measurement(statistic="VALUE", value=shown)])
 
 
 _UNITS = {"ms": "milliseconds", "seconds": "seconds", "rss": "bytes"}  # by the last part of a name
@@ -69,10 +69,10 @@ _TEXT = {200: {"description": "Prometheus's text, version 0.0.4.", "content": {"
 
 
 @router.get("/metrics", response_class=PlainTextResponse, responses=_TEXT)  # type: ignore[arg-type]
-async def prometheus(counted: Counted, asked: Asked) -> Response:
+async def prometheus(counted: Counted, checks: Asked) -> Response:
     """The metrics for Prometheus. Numbers from the database are up to 15 s old, and left out while it cannot be
     reached."""
-    database = await asked.database()
+    database = await checks.database()
     depth = await asyncio.to_thread(counted.depth) if database.is_up else None
     backups = await asyncio.to_thread(counted.backups) if database.is_up else None
     text = render(counted.families(depth, backups, is_database_up=database.is_up))

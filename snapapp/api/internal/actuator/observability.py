@@ -158,9 +158,9 @@ async def snap_job_metrics(counted: Counted) -> JobMetrics:
 
 
 @router.get("/health")
-async def health_snapshot(asked: Asked, counted: Counted) -> HealthSnapshot:
+async def health_snapshot(checks: Asked, counted: Counted) -> HealthSnapshot:
     """Every part of the process, and how full the queues are. Always 200: `status` says whether all parts are UP."""
-    parts, depth = await _known(asked, counted)
+    parts, depth = await _parts_and_depth(checks, counted)
     return HealthSnapshot(
         status="UP" if all(part.is_up for part in parts.values()) else "DOWN",
         queue=QueueNumbers.of(depth) if depth else None,
@@ -169,9 +169,9 @@ async def health_snapshot(asked: Asked, counted: Counted) -> HealthSnapshot:
 
 
 @router.get("/alerts")
-async def current_alerts(asked: Asked, counted: Counted, house: House) -> Alerts:
+async def current_alerts(checks: Asked, counted: Counted, house: House) -> Alerts:
     """What an operator should look at now, and what to do about it."""
-    parts, depth = await _known(asked, counted)
+    parts, depth = await _parts_and_depth(checks, counted)
     if not parts["database"].is_up:
         return Alerts(alerts=alerts(parts, None, None))
     states = await asyncio.to_thread(counted.backups, fresh_for=_FRESH_FOR)
@@ -179,8 +179,8 @@ async def current_alerts(asked: Asked, counted: Counted, house: House) -> Alerts
     return Alerts(alerts=alerts(parts, depth, counted.watch.trouble, wrong))
 
 
-async def _known(asked: Asked, counted: Counted) -> tuple[dict[str, Part], Depth | None]:
-    parts = {part.name: part for part in await asked.parts()}
+async def _parts_and_depth(checks: Asked, counted: Counted) -> tuple[dict[str, Part], Depth | None]:
+    parts = {part.name: part for part in await checks.parts()}
     if not parts["database"].is_up:
         return parts, None
     return parts, await asyncio.to_thread(counted.depth, fresh_for=_FRESH_FOR)

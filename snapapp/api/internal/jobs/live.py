@@ -45,7 +45,7 @@ _NAMES = {What.CLAIMED: "job.active"} | {what: f"job.{what}" for what in What if
 router = APIRouter(prefix=PREFIX, tags=["jobs"])
 
 
-# --- the events -----------------------------------------------------------------------------------------------
+# --- the events -------------------------------------------------------------------------------------------------
 
 
 class Snapshot(Shown):

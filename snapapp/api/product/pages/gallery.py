@@ -53,8 +53,8 @@ router = APIRouter(include_in_schema=False)
 @router.head("/snaps")
 def gallery(house: House, claim: Claimed, request: Request) -> Response:
     def page(own: TenantTransaction, t: Language) -> Response:
-        asked = _asked(request.query_params)
-        page_found, mistakes = _page_or_mistakes(own, asked)
+        parameters = _parameters_of(request.query_params)
+        page_found, mistakes = _page_or_mistakes(own, parameters)
         sides = [side_of(t, each) for each in lines_of(page_found.items, for_page(house, claim))] if page_found else []
         start = page_found.offset if page_found else 0
         return shown(
@@ -63,17 +63,17 @@ def gallery(house: House, claim: Claimed, request: Request) -> Response:
             "gallery.html",
             400 if mistakes else 200,
             tenant=own.code,
-            asked=asked,
-            is_narrowed=bool(asked.keys() - {"lang"}),
-            everything=_address({name: asked[name] for name in ("lang",) if name in asked}),
+            asked=parameters,
+            is_narrowed=bool(parameters.keys() - {"lang"}),
+            everything=_address({name: parameters[name] for name in ("lang",) if name in parameters}),
             wrong=[_mistake_in_words(t, each) for each in mistakes],
-            filters=list(_filters(t, asked)),
+            filters=list(_filters(t, parameters)),
             states=_STATES,
             keys=_keys(own),
             sides=sides,
             start=start,
-            newer=_address(asked, offset=max(0, start - AT_ONCE)) if start else None,
-            older=_address(asked, offset=start + AT_ONCE) if page_found and page_found.has_more else None,
+            newer=_address(parameters, offset=max(0, start - AT_ONCE)) if start else None,
+            older=_address(parameters, offset=start + AT_ONCE) if page_found and page_found.has_more else None,
         )
 
     return answered(house, claim, request, page)
@@ -82,7 +82,7 @@ def gallery(house: House, claim: Claimed, request: Request) -> Response:
 # --- what is asked for ------------------------------------------------------------------------------------------
 
 
-def _asked(query: Mapping[str, str]) -> dict[str, str]:
+def _parameters_of(query: Mapping[str, str]) -> dict[str, str]:
     """The parameters of the address as they were typed, without empty ones."""
     given = {name: query.get(name, "").strip() for name in (*_LABELS, "offset", "lang")}
     return {name: text for name, text in given.items() if text and (name != "lang" or text in ("en", "pt"))}

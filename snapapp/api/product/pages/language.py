@@ -56,12 +56,12 @@ PORTUGUESE = Language("pt", "pt-BR", _WORDS, "%d/%m/%Y, %H:%M:%S", ",")
 def language_of(request: Request, *, chosen: str | None = None) -> Language:
     """The language of an answer: from `?lang=`, or chosen before, or from Accept-Language, where the one with more
     weight wins."""
-    asked = request.query_params.get("lang") or chosen
-    if asked not in ("en", "pt"):
+    code = request.query_params.get("lang") or chosen
+    if code not in ("en", "pt"):
         accepted = weights(request.headers.get("Accept-Language", ""))
         ours = [name for name in accepted if name[:2] in ("pt", "en")]
-        asked = max(ours, key=lambda name: accepted[name], default="en")[:2]
-    return PORTUGUESE if asked == "pt" else ENGLISH
+        code = max(ours, key=lambda name: accepted[name], default="en")[:2]
+    return PORTUGUESE if code == "pt" else ENGLISH
 
 
 def weights(header: str) -> dict[str, float]:

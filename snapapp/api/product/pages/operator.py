@@ -68,7 +68,7 @@ def _id(given: str) -> UUID:
         raise Invalid("id: must be a UUID") from None
 
 
-# --- two of them --------------------------------------------------------------------------------------------------
+# --- the comparison -----------------------------------------------------------------------------------------------
 
 
 def _rows(t: Language, one: SnapLine, other: SnapLine) -> Iterator[dict[str, Any]]:
@@ -82,11 +82,11 @@ def _rows(t: Language, one: SnapLine, other: SnapLine) -> Iterator[dict[str, Any
     }
     for label in dict.fromkeys([*left, *right]):
         (value, number), (value_of_other, number_of_other) = left.get(label, ("", None)), right.get(label, ("", None))
-        apart = "" if number is None or number_of_other is None else _signed(t, number_of_other - number)
+        apart = "" if number is None or number_of_other is None else _with_sign(t, number_of_other - number)
         yield {"label": label, "values": (value, value_of_other), "apart": apart}
 
 
-def _signed(t: Language, number: float) -> str:
+def _with_sign(t: Language, number: float) -> str:
     return f"{'+' if number > 0 else '−' if number < 0 else ''}{t.number(abs(number))}"
 
 

@@ -267,8 +267,7 @@ def _offset_and_proof(request: Request) -> tuple[int, Proof | None]:
     return _number(request, "Upload-Offset"), Proof(proof) if proof else None
 
 
-# --- the video that it becomes
-# --------------------------------------------------------------------------------------------
+# --- the video that it becomes ----------------------------------------------------------------------------------
 
 
 def _become_video(house: Monolith, begin: Begin, held: Held, upload_id: UUID, request_id: str) -> State:
@@ -278,7 +277,7 @@ def _become_video(house: Monolith, begin: Begin, held: Held, upload_id: UUID, re
         key = keys.of_video(transaction.code, upload_id) + "source"
     received, name = held.finish(key), held.state.announced.file_name
     try:
-        video = uploads.rowed(house, begin, upload_id, received, name, request_id)
+        video = uploads.keep_stored(house, begin, upload_id, received, name, request_id)
     except StorageUsedUp:
         uploads.delete(house, key)
         held.discard()

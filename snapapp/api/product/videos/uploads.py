@@ -120,14 +120,14 @@ def _keep(
     """Adds the row for stored bytes. If the row is refused, the bytes are deleted. If the database's answer to the
     commit was lost, the row may exist: then the bytes stay, and the sweep decides later."""
     try:
-        return rowed(house, begin, video_id, received, name, request_id)
+        return keep_stored(house, begin, video_id, received, name, request_id)
     except Exception as error:
         if not is_away(error):
             delete(house, received.key)
         raise
 
 
-def rowed(
+def keep_stored(
     house: Monolith, begin: Begin, video_id: UUID, received: Received, name: str | None, request_id: str
 ) -> Video:
     """The video of stored bytes: a new row, or the tenant's video that has the same bytes."""

@@ -17,7 +17,7 @@ from snapapp.api.http.paging import Listed, listed, windows
 from snapapp.api.http.schema import Decimals, Label, Shown
 from snapapp.api.http.tenancy import Begins, Claimed, Own, begun
 from snapapp.api.product.job_waiting import Ends, is_worked
-from snapapp.api.product.snap_views import ProbeShown, VideoSnapList, lines_of, told
+from snapapp.api.product.snap_views import ProbeShown, VideoSnapList, error_for_client, lines_of
 from snapapp.api.product.snaps import refuse_without_room
 from snapapp.api.product.urls import Placed
 from snapapp.api.product.videos import remote_playback
@@ -42,7 +42,7 @@ VideoId = Annotated[UUID, Path(description="The video's id.")]
 NO_VIDEO = may_be(_404="The tenant has no such video.")
 
 
-# --- what is known of them --------------------------------------------------------------------------------------
+# --- lists and descriptions -------------------------------------------------------------------------------------
 
 
 class VideoShown(Shown):
@@ -135,11 +135,11 @@ class StorageUseShown(Shown):
 @router.get("/storage")
 def show_storage(own: Own, house: House) -> StorageUseShown:
     """How much of the storage the tenant uses, and how much it may: `SNAPAPP_TENANT_STORAGE_MAX_MB`."""
-    used, max_mb = storage_use.of(own.db, own.code), house.settings.tenant_storage_max_mb
+    use, max_mb = storage_use.of(own.db, own.code), house.settings.tenant_storage_max_mb
     return StorageUseShown(
-        used_bytes=used.used_bytes,
-        video_bytes=used.video_bytes,
-        snap_bytes=used.snap_bytes,
+        used_bytes=use.used_bytes,
+        video_bytes=use.video_bytes,
+        snap_bytes=use.snap_bytes,
         max_bytes=max_mb and max_mb * storage_use.MB,
     )
 
@@ -180,14 +180,14 @@ def list_snaps_of_video(
 # --- its bytes --------------------------------------------------------------------------------------------------
 
 
-def _found(house: House, claim: Claimed, video_id: VideoId) -> tuple[str, Video]:
+def _read_video(house: House, claim: Claimed, video_id: VideoId) -> tuple[str, Video]:
     """The tenant's code and the video, read in a transaction that ends at once, so that a slow client does not keep one
     open."""
     with begun(house, claim) as transaction, transaction.as_tenant() as db:
         return transaction.code, videos.read(db, transaction.code, video_id)
 
 
-Found = Annotated[tuple[str, Video], Depends(_found)]
+Found = Annotated[tuple[str, Video], Depends(_read_video)]
 
 
 class Making(Shown):
@@ -269,11 +269,11 @@ async def _copy(house: Monolith, code: str, video: Video, request: Request, requ
 def _refuse_if_failed_lately(house: Monolith, code: str, video: Video) -> None:
     """Refuses a copy that failed lately: a player asks every few seconds, and must not start a job each time."""
     if video.probe and video.probe.get("compatible") is False:
-        raise HTTPException(400, told(video.probe.get("reason")) or "The video cannot be used")
+        raise HTTPException(400, error_for_client(video.probe.get("reason")) or "The video cannot be used")
     with house.web.connect() as connection:
         why = views.failure(connection, kinds.PREVIEW, code, str(video.id), _RETRY_AFTER)
     if why:
-        raise HTTPException(400, told(why))
+        raise HTTPException(400, error_for_client(why))
 
 
 def _refuse_beyond_storage(house: Monolith, code: str) -> None:
@@ -347,4 +347,4 @@ def _refuse_if_failed(house: Monolith, job_id: int) -> None:
     with house.web.connect() as connection:
         failed = [job for job in views.lines(connection, [job_id]) if job.status is Status.FAILED]
     if failed:
-        raise HTTPException(400, told(failed[0].last_error))
+        raise HTTPException(400, error_for_client(failed[0].last_error))
