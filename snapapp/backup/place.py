@@ -15,7 +15,7 @@ from pathlib import Path
 
 from snapapp.backup.errors import BackupError, Damaged
 from snapapp.backup.manifest import Manifest, MediaFile, Part, is_id, read_index
-from snapapp.backup.streams import BLOCK, Counted, Readable, opened, sealed
+from snapapp.backup.streams import BLOCK, Counted, Readable, decrypt, encrypt
 from snapapp.settings.table import Settings
 from snapapp.storage import S3, Local, Room, Storage
 
@@ -77,7 +77,7 @@ class Place:
         reader = Counted(source)
         with ExitStack() as stack:
             into = stack.enter_context(self.store.upload(f"{key}{self._ending}"))
-            ending = io.BufferedReader(stack.enter_context(sealed(reader, self._key))) if self._key else reader
+            ending = io.BufferedReader(stack.enter_context(encrypt(reader, self._key))) if self._key else reader
             while block := ending.read(BLOCK):
                 into.write(block)
             into.finish()
@@ -86,25 +86,25 @@ class Place:
     # --- out --------------------------------------------------------------------------------------------------
 
     def manifest(self, id_: str) -> Manifest:
-        with self.opened(f"backups/{id_}/manifest") as source:
+        with self.open_file(f"backups/{id_}/manifest") as source:
             return Manifest.read(source.read())
 
     def media(self, manifest: Manifest) -> list[MediaFile]:
-        with self.opened(f"backups/{manifest.id}/media", manifest.index) as source:
+        with self.open_file(f"backups/{manifest.id}/media", manifest.index) as source:
             return read_index(source.read())
 
     @contextmanager
     def database(self, manifest: Manifest) -> Iterator[Readable]:
-        with self.opened(f"backups/{manifest.id}/database", manifest.database) as source:
+        with self.open_file(f"backups/{manifest.id}/database", manifest.database) as source:
             yield source
 
     @contextmanager
     def media_file(self, file: MediaFile) -> Iterator[Readable]:
-        with self.opened(_object(file.sha256), Part(file.size, file.sha256)) as source:
+        with self.open_file(_object(file.sha256), Part(file.size, file.sha256)) as source:
             yield source
 
     @contextmanager
-    def opened(self, key: str, expected: Part | None = None) -> Iterator[Readable]:
+    def open_file(self, key: str, expected: Part | None = None) -> Iterator[Readable]:
         """Opens a file, unsealed. Reading to its end raises Damaged if size or hash are not the expected ones."""
         is_sealed = self.store.exists(f"{key}{_SEALED}") and (self._key is not None or not self.store.exists(key))
         if is_sealed and self._key is None:
@@ -112,7 +112,7 @@ class Place:
         with ExitStack() as stack:
             source: Readable = stack.enter_context(self.store.open(f"{key}{_SEALED}" if is_sealed else key))
             if is_sealed and self._key:
-                source = io.BufferedReader(stack.enter_context(opened(source, self._key)))
+                source = io.BufferedReader(stack.enter_context(decrypt(source, self._key)))
             yield source if expected is None else _Verified(source, key, expected)
 
 

@@ -119,10 +119,10 @@ class Program(io.RawIOBase):
             raise BackupError(f"{self._name} failed with {code}: {errors[-500:]}")
 
 
-def sealed(source: Readable, key: Path) -> Program:
+def encrypt(source: Readable, key: Path) -> Program:
     """Encrypts with age. It authenticates each piece, so a file that was changed cannot be decrypted."""
     return Program(["age", "--encrypt", "--identity", str(key)], source)
 
 
-def opened(source: Readable, key: Path) -> Program:
+def decrypt(source: Readable, key: Path) -> Program:
     return Program(["age", "--decrypt", "--identity", str(key)], source)

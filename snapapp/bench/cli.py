@@ -53,13 +53,13 @@ def _names(text: str) -> tuple[str, ...]:
 
 def plan_of(arguments: argparse.Namespace) -> Plan:
     """The plan for these arguments; ValueError: they make no sense."""
-    asked = {
+    sizes = {
         "runs": arguments.runs,
         "jobs": arguments.jobs or (20_000 if arguments.quick else 100_000),
         "scenarios": arguments.only or Plan().scenarios,
         "versus": arguments.versus,
     }
-    return quick(**asked) if arguments.quick else Plan(**asked)
+    return quick(**sizes) if arguments.quick else Plan(**sizes)
 
 
 def command(
@@ -101,7 +101,7 @@ def run(
 ) -> Report:
     """Measures the scenarios. A scenario that fails is reported, and the others are measured nevertheless."""
     measures = {**_MEASURES, **further}
-    chosen = [name for name in _chosen(plan) if name in measures]
+    chosen = [name for name in _chosen_scenarios(plan) if name in measures]
     with Ground(url, migrate) as ground:
         report = Report(ground.environment() | {"plan": _as_facts(plan)})
         with _progress(console) as progress:
@@ -117,7 +117,7 @@ def run(
         return report
 
 
-def _chosen(plan: Plan) -> list[str]:
+def _chosen_scenarios(plan: Plan) -> list[str]:
     return [name for name in SCENARIOS if name in plan.scenarios and (name != "versus" or plan.versus)]
 
 

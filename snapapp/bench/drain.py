@@ -191,8 +191,8 @@ def _line_of_the_first(name: str, pair: tuple[list[Drained], list[Drained]]) -> 
         name=f"{name}.early",
         what="  rate of the first fifth, beside that of what follows",
         unit="ratio",
-        ours=_known(one.early for one in pair[0]),
-        beside=_known(one.early for one in pair[1]),
+        ours=_without_none(one.early for one in pair[0]),
+        beside=_without_none(one.early for one in pair[1]),
         beside_is="plain SQL",
         target=Target("ours", "at least", 0.8),
     )
@@ -209,8 +209,8 @@ def measure_memory(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
                     name=f"memory.{kind}.{when.split()[0]}",
                     what=f"memory of a worker process ({kind.upper()}), {when}",
                     unit="MiB",
-                    ours=_known(getattr(one, attribute).get(kind) for one in ours),
-                    beside=_known(getattr(one, attribute).get(kind) for one in bare),
+                    ours=_without_none(getattr(one, attribute).get(kind) for one in ours),
+                    beside=_without_none(getattr(one, attribute).get(kind) for one in bare),
                     beside_is="bare psycopg",
                 )
             )
@@ -283,8 +283,8 @@ def _lines(
         name=f"{name}.server_cpu",
         what="  CPU of PostgreSQL",
         unit="µs/job",
-        ours=_known(one.server_us for one in ours),
-        beside=_known(one.server_us for one in beside),
+        ours=_without_none(one.server_us for one in ours),
+        beside=_without_none(one.server_us for one in beside),
         beside_is=beside_is,
     )
     return [rate, client, server] if server.ours else [rate, client]
@@ -294,5 +294,5 @@ def _workers(processes: int) -> str:
     return "1 process" if processes == 1 else f"{processes} processes"
 
 
-def _known(values: Iterable[float | None]) -> list[float]:
+def _without_none(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]

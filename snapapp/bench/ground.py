@@ -106,18 +106,18 @@ class Ground:
         return None
 
     def environment(self) -> dict[str, Any]:
-        asked = self.admin.execute(
+        settings = self.admin.execute(
             "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY (%s)", [list(_SETTINGS)]
         )
         return {
             "postgresql": self.admin.info.parameter_status("server_version"),
-            "settings": dict(asked.fetchall()),
+            "settings": dict(settings.fetchall()),
             "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
             "cpu": _cpu_model(),
             "load_average": list(os.getloadavg()),
             "system": platform.platform(),
             "python": platform.python_version(),
-            "packages": {name: found for name in _PACKAGES if (found := _version(name))},
+            "packages": {name: installed for name in _PACKAGES if (installed := _version(name))},
             "server_cpu_readable": self.cpu() is not None,
         }
 

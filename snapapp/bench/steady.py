@@ -22,7 +22,7 @@ def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
         worker.hear()
         with connect(url) as db, pinning(url):
             _feed(db, plan.steady_for.total_seconds())
-            until(lambda: not _left(db), "the end of the last one", within=60)
+            until(lambda: not _has_unfinished(db), "the end of the last one", within=60)
             parts = _parts(db)
     first, last = parts[0], parts[-1]
     return [
@@ -53,7 +53,7 @@ def _feed(db: Db, seconds: float) -> None:
         sleep(_TURN)
 
 
-def _left(db: Db) -> bool:
+def _has_unfinished(db: Db) -> bool:
     row = db.execute(
         "SELECT EXISTS (SELECT FROM snap_processing_job WHERE kind = %s AND finished_at IS NULL)", [KIND]
     ).fetchone()

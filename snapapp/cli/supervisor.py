@@ -34,7 +34,7 @@ def run(arguments: Namespace, settings: Settings) -> int:
     logs.begin(settings)
     plan = _plan(arguments, settings)
     if arguments.check:
-        sys.stdout.writelines(f"{line}\n" for line in plans.described(plan))
+        sys.stdout.writelines(f"{line}\n" for line in plans.in_words(plan))
         return 0
     with Signals(SIGUSR1, SIGUSR2, SIGCONT, SIGCHLD) as signals, ExitStack() as stack:
         url = start.reached(settings, signals, stack)

@@ -182,10 +182,10 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> "Failure":
-        return cls.told(describe(error), _trace(error), lacked_memory=_lacked_memory(error))
+        return cls.from_text(describe(error), _trace(error), lacked_memory=_lacked_memory(error))
 
     @classmethod
-    def told(cls, error: str, trace: str, *, lacked_memory: bool = False) -> "Failure":
+    def from_text(cls, error: str, trace: str, *, lacked_memory: bool = False) -> "Failure":
         """A failure as a child process or a program describes it."""
         return cls(clean(error, TEXT_CAP), clean(trace, TRACEBACK_CAP, keep="end"), lacked_memory)
 

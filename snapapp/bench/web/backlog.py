@@ -100,12 +100,12 @@ def _status(db: Db, job_id: int) -> str:
 
 
 def _throughput(db: Db, seconds: float) -> float:
-    began, done = monotonic(), _done(db)
+    began, done = monotonic(), _last_done_id(db)
     sleep(seconds)
-    return (_done(db) - done) / (monotonic() - began)
+    return (_last_done_id(db) - done) / (monotonic() - began)
 
 
-def _done(db: Db) -> int:
+def _last_done_id(db: Db) -> int:
     """The id up to which the jobs are done. The worker takes the jobs of one lane in the order of their ids, so a
     binary search finds it; counting the jobs would disturb the measurement."""
     [(low, high)] = db.execute("SELECT min(id), max(id) FROM snap_processing_job").fetchall()
@@ -119,9 +119,9 @@ def _done(db: Db) -> int:
 
 
 def _stay(db: Db, port: int, job_id: int, seconds: float) -> Stay:
-    began, done = monotonic(), _done(db)
+    began, done = monotonic(), _last_done_id(db)
     latencies = asyncio.run(requests(port, f"/internal/jobs/{job_id}", seconds))
-    return Stay(latencies, (_done(db) - done) / (monotonic() - began))
+    return Stay(latencies, (_last_done_id(db) - done) / (monotonic() - began))
 
 
 async def requests(port: int, path: str, seconds: float) -> list[float]:

@@ -46,8 +46,8 @@ def set_rule(db: Db, arguments: Namespace) -> int:
     keep_ms = None if rule.keep is None else rule.keep // timedelta(milliseconds=1)
     with noted(db, "retention.set", _subject(arguments), detail={"keepMs": keep_ms, "newest": rule.newest}):
         retention.set_rule(db, rule)
-    said = "The rule holds; what it no longer keeps goes within minutes, what is too many within an hour."
-    return answer(arguments, {"kind": arguments.kind, "status": arguments.status}, said)
+    sentence = "The rule holds; what it no longer keeps goes within minutes, what is too many within an hour."
+    return answer(arguments, {"kind": arguments.kind, "status": arguments.status}, sentence)
 
 
 def remove_rule(db: Db, arguments: Namespace) -> int:

@@ -119,7 +119,7 @@ def _declared_by(workers: int) -> str:
 
 def _ledger_line(entry: LedgerEntry, tz: str) -> list[str]:
     job = f"{entry.job_id} {entry.job_status or 'forgotten'}" if entry.job_id else ""
-    return [_shown(entry.slot, tz), entry.outcome, job, (entry.worker or "a person")[:8], entry.why or ""]
+    return [_local_time(entry.slot, tz), entry.outcome, job, (entry.worker or "a person")[:8], entry.why or ""]
 
 
 def preview_schedule(db: Db, arguments: Namespace) -> int:
@@ -129,14 +129,14 @@ def preview_schedule(db: Db, arguments: Namespace) -> int:
         zone = zone_of(its.tz)
         show_json([{"at": slot.at, "local": slot.at.astimezone(zone).isoformat(), "note": slot.note} for slot in slots])
         return 0
-    rows = [[_shown(slot.at, its.tz), f"{slot.at:%Y-%m-%d %H:%M:%S}", slot.note] for slot in slots]
+    rows = [[_local_time(slot.at, its.tz), f"{slot.at:%Y-%m-%d %H:%M:%S}", slot.note] for slot in slots]
     show_table([f"in {its.tz}", "in utc", "note"], rows, whole={0, 1})
     if its.paused_at:
         whisper(f"It is paused since {local(its.paused_at)}: until it is resumed its slots are skipped.")
     return 0
 
 
-def _shown(at: datetime, tz: str) -> str:
+def _local_time(at: datetime, tz: str) -> str:
     there = at.astimezone(zone_of(tz))
     offset = there.utcoffset() or timedelta(0)
     return f"{there:%a %Y-%m-%d %H:%M:%S} {'-' if offset < timedelta(0) else '+'}{_clock(abs(offset))}"

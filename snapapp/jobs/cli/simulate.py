@@ -17,7 +17,7 @@ from snapapp.jobs.cli.typed import age, duration, whole
 from snapapp.jobs.fleet import plan_file
 from snapapp.jobs.fleet.plan import Balance, Pool
 from snapapp.jobs.simulation.forecast import Forecast, Waits, forecast
-from snapapp.jobs.simulation.load import InvalidLoad, Load, described, is_pattern, recorded
+from snapapp.jobs.simulation.load import InvalidLoad, Load, described_load, is_pattern, recorded_load
 from snapapp.jobs.simulation.world import Boxes
 
 Variant = tuple[dict[str, Any], Forecast]  # the numbers of boxes and processes, and the forecast for them
@@ -89,12 +89,12 @@ def run(opened: Opened, arguments: Namespace) -> int:
     load = _load(opened, arguments)
     for _, boxes in variants:
         _refuse_too_many_looks(boxes, load)
-    found = [(name, forecast(load, boxes)) for name, boxes in variants]
-    good = [one for one in found if arguments.goal is None or one[1].keeps(arguments.goal)]
+    forecasts = [(name, forecast(load, boxes)) for name, boxes in variants]
+    good = [one for one in forecasts if arguments.goal is None or one[1].keeps(arguments.goal)]
     if arguments.json:
-        show_json(_as_json(load, found, arguments))
+        show_json(_as_json(load, forecasts, arguments))
     else:
-        _show(load, found, good, arguments)
+        _show(load, forecasts, good, arguments)
     return 0 if good else 1
 
 
@@ -111,9 +111,9 @@ def _refuse_too_many_looks(boxes: Boxes, load: Load) -> None:
 def _load(opened: Opened, arguments: Namespace) -> Load:
     if arguments.load is None:
         with opened() as db:
-            load = recorded(db, arguments.last)
+            load = recorded_load(db, arguments.last)
     else:
-        load = described(_text_of(arguments.load), arguments.seed)
+        load = described_load(_text_of(arguments.load), arguments.seed)
     load = load.grown(arguments.grow, arguments.seed)
     return load.limited(dict(arguments.limit))
 
@@ -153,24 +153,24 @@ _OF_WAITS = ("p50", "p95", "p99", "longest")
 
 def _show(
     load: Load,
-    found: list[Variant],
+    forecasts: list[Variant],
     good: list[tuple[dict[str, Any], Forecast]],
-    told: Namespace,
+    arguments: Namespace,
 ) -> None:
     kinds = _count(len({work.kind for work in load.works}), "kind", "kinds")
     say(f"{len(load.works):,} jobs of {kinds} in {span(timedelta(seconds=load.lasts))}: {_work(load)}")
     say("")
-    rows = [_row(name, one, told) for name, one in found]
+    rows = [_row(name, one, arguments) for name, one in forecasts]
     if load.waited:
         was = ["", "as it was", *_waits(Waits.of(load.waited))]
         rows.insert(0, was + [""] * (len(rows[0]) - len(was)))
     headers = ["boxes", "processes", *(f"wait {each}" for each in _OF_WAITS), "slots", "cores", "waiting", "done in"]
-    if told.price is not None:
+    if arguments.price is not None:
         headers.append("cost")
-    if told.goal is not None:
+    if arguments.goal is not None:
         headers.append("goal")
-    show_table(headers, rows, numbers=range(len(headers) - (told.goal is not None)), spare=(9, 8))
-    name, shown = (good or found)[0] if told.goal is not None else found[-1]
+    show_table(headers, rows, numbers=range(len(headers) - (arguments.goal is not None)), spare=(9, 8))
+    name, shown = (good or forecasts)[0] if arguments.goal is not None else forecasts[-1]
     say("")
     say(f"By kind, with {_processes(name['processes'])} on {_count(name['boxes'], 'box', 'boxes')}:")
     of_kinds = [[kind, f"{waits.jobs:,}", *_waits(waits)] for kind, waits in shown.by_kind.items()]
@@ -184,15 +184,15 @@ def _work(load: Load) -> str:
     return f"on average {runs / load.lasts:.2f} run at once, and keep {cpu / load.lasts:.2f} cores busy."
 
 
-def _processes(told: int | str) -> str:
-    return f"the pools of {told}" if isinstance(told, str) else _count(told, "process", "processes")
+def _processes(processes: int | str) -> str:
+    return f"the pools of {processes}" if isinstance(processes, str) else _count(processes, "process", "processes")
 
 
 def _count(many: int, one: str, several: str) -> str:
     return f"1 {one}" if many == 1 else f"{many:,} {several}"
 
 
-def _row(name: dict[str, Any], one: Forecast, told: Namespace) -> list[str]:
+def _row(name: dict[str, Any], one: Forecast, arguments: Namespace) -> list[str]:
     row = [
         str(name["boxes"]),
         str(name["processes"]),
@@ -201,10 +201,10 @@ def _row(name: dict[str, Any], one: Forecast, told: Namespace) -> list[str]:
         _share(one.cores_busy),
     ]
     row += [f"{one.most_waiting:,}", span(timedelta(seconds=one.lasted))]
-    if told.price is not None:
-        row.append(f"{one.cost(told.price):,.2f}")
-    if told.goal is not None:
-        row.append("kept" if one.keeps(told.goal) else "missed")
+    if arguments.price is not None:
+        row.append(f"{one.cost(arguments.price):,.2f}")
+    if arguments.goal is not None:
+        row.append("kept" if one.keeps(arguments.goal) else "missed")
     return row
 
 
@@ -216,10 +216,10 @@ def _share(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.0f} %"
 
 
-def _as_json(load: Load, found: list[Variant], told: Namespace) -> dict[str, Any]:
+def _as_json(load: Load, forecasts: list[Variant], arguments: Namespace) -> dict[str, Any]:
     def variant(name: dict[str, Any], one: Forecast) -> dict[str, Any]:
-        cost = {} if told.price is None else {"cost": one.cost(told.price)}
-        kept = {} if told.goal is None else {"keeps_goal": one.keeps(told.goal)}
+        cost = {} if arguments.price is None else {"cost": one.cost(arguments.price)}
+        kept = {} if arguments.goal is None else {"keeps_goal": one.keeps(arguments.goal)}
         return name | asdict(one) | cost | kept
 
     return {
@@ -227,5 +227,5 @@ def _as_json(load: Load, found: list[Variant], told: Namespace) -> dict[str, Any
         "seconds": load.lasts,
         "limits": load.limits,
         "as_it_was": asdict(Waits.of(load.waited)) if load.waited else None,
-        "variants": [variant(name, one) for name, one in found],
+        "variants": [variant(name, one) for name, one in forecasts],
     }

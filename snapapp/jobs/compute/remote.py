@@ -67,7 +67,7 @@ class Remote(Runner):
             return Interrupted()
         if "failure" in end:
             report = end["failure"]
-            failure = Failure.told(report["error"], report["trace"], lacked_memory=bool(report["lacked_memory"]))
+            failure = Failure.from_text(report["error"], report["trace"], lacked_memory=bool(report["lacked_memory"]))
             return attempt.failed(job, failure, wait)
         return outcome_of(job, end["answer"], wait, limit_mb)
 

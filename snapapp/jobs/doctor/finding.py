@@ -129,7 +129,7 @@ def saw_nothing(findings: Iterable[Finding]) -> bool:
     return all(finding.id == CHECK_FAILED for finding in findings)
 
 
-# --- how it is said ---------------------------------------------------------------------------------------------
+# --- texts ------------------------------------------------------------------------------------------------------
 
 
 def span(seconds: float | None) -> str:

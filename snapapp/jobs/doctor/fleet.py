@@ -29,12 +29,12 @@ SELECT id, host, action, pool, source, extract(epoch FROM clock_timestamp() - cr
 def fleet(patient: Patient) -> Iterator[Finding]:
     masters, pools = patient.ask(_MASTERS), patient.ask(_POOLS)
     for master in masters:
-        yield from _silent(*master)
+        yield from _silent_supervisor(*master)
     for pool in pools:
-        yield from _short(*pool)
-        yield from _held(*pool)
+        yield from _short_pool(*pool)
+        yield from _held_pool(*pool)
     for command in patient.ask(_UNTAKEN, lately=patient.limits.dead_lately):
-        yield _untaken(*command)
+        yield _untaken_command(*command)
     if not masters:
         yield Finding(id="FLEET", saw="No supervisor: what workers there are, were started by themselves.")
         return
@@ -47,7 +47,7 @@ def fleet(patient: Patient) -> Iterator[Finding]:
     )
 
 
-def _silent(host: str, pid: int, is_lost: bool, seconds: float, pools: int) -> Iterator[Finding]:
+def _silent_supervisor(host: str, pid: int, is_lost: bool, seconds: float, pools: int) -> Iterator[Finding]:
     if not is_lost:
         return
     yield Finding(
@@ -62,7 +62,7 @@ def _silent(host: str, pid: int, is_lost: bool, seconds: float, pools: int) -> I
     )
 
 
-def _short(
+def _short_pool(
     host: str, pool: str, _state: str, _reason: str | None, wanted: int, present: int, note: str | None
 ) -> Iterator[Finding]:
     """A pool has a note only if its workers died before they finished a job."""
@@ -79,7 +79,7 @@ def _short(
     )
 
 
-def _held(
+def _held_pool(
     host: str, pool: str, state: str, reason: str | None, _wanted: int, _present: int, _note: str | None
 ) -> Iterator[Finding]:
     if state == "ACTIVE":
@@ -95,7 +95,7 @@ def _held(
     )
 
 
-def _untaken(number: int, host: str, action: str, pool: str | None, source: str, seconds: float) -> Finding:
+def _untaken_command(number: int, host: str, action: str, pool: str | None, source: str, seconds: float) -> Finding:
     whom = f"the pool {pool} on {host}" if pool else host
     return Finding(
         id="COMMAND_UNTAKEN",

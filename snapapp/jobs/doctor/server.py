@@ -135,12 +135,12 @@ def connections(patient: Patient) -> Iterator[Finding]:
     [(allowed, used, workers, names)] = patient.ask(_CONNECTIONS)
     needed = workers * patient.house.connections
     numbers = {"allowed": allowed, "used": used, "workers": workers, "workersNeed": needed}
-    said = f"{used} of {allowed} connections are in use ({', '.join(names)})"
+    usage = f"{used} of {allowed} connections are in use ({', '.join(names)})"
     if used > allowed * patient.limits.connections_used:
         yield Finding(
             id="CONNECTIONS_SHORT",
             severity=Severity.CRITICAL if used > allowed * 0.95 else Severity.WARNING,
-            saw=f"{said}.",
+            saw=f"{usage}.",
             why="Whoever comes next is refused: workers cannot claim, requests answer 503.",
             do="Find who holds so many, lower SNAPAPP_WEB_CONNECTIONS or SNAPAPP_WORKER_CONCURRENCY, put a pooler in "
             "between, or raise max_connections.",
@@ -160,7 +160,9 @@ def connections(patient: Patient) -> Iterator[Finding]:
         )
     else:
         yield Finding(
-            id="CONNECTIONS", saw=f"{said}; {counted(workers, 'worker', 'workers')} may take {needed}.", numbers=numbers
+            id="CONNECTIONS",
+            saw=f"{usage}; {counted(workers, 'worker', 'workers')} may take {needed}.",
+            numbers=numbers,
         )
 
 
@@ -206,11 +208,11 @@ SELECT pg_database_size(current_database()), inet_server_addr() IS NULL OR inet_
 
 def disk(patient: Patient) -> Iterator[Finding]:
     [(database, is_here, may_see)] = patient.ask(_PLACE)
-    said = f"The database has {size(database)}"
+    summary = f"The database has {size(database)}"
     if not is_here:
         yield Finding(
             id="DISK_ELSEWHERE",
-            saw=f"{said}; the server is on another machine, whose disk cannot be seen from here.",
+            saw=f"{summary}; the server is on another machine, whose disk cannot be seen from here.",
             numbers={"databaseBytes": database},
         )
         return
@@ -218,7 +220,7 @@ def disk(patient: Patient) -> Iterator[Finding]:
         yield Finding(
             id="DISK_HIDDEN",
             severity=Severity.NOTICE,
-            saw=f"{said}; this role may not see where the server keeps its files.",
+            saw=f"{summary}; this role may not see where the server keeps its files.",
             why="A full disk stops the server in the middle of everything.",
             do="Let the role see what monitors see.",
             paste="GRANT pg_monitor TO CURRENT_USER;  -- as a superuser, with the role's name",
@@ -226,19 +228,19 @@ def disk(patient: Patient) -> Iterator[Finding]:
         )
         return
     [(folder,)] = patient.ask("SELECT current_setting('data_directory')")
-    yield _judge_free_space(Path(folder), database, said, patient.house.disk_free_min_mb)
+    yield _judge_free_space(Path(folder), database, summary, patient.house.disk_free_min_mb)
 
 
-def _judge_free_space(folder: Path, database: int, said: str, floor: int) -> Finding:
+def _judge_free_space(folder: Path, database: int, summary: str, floor: int) -> Finding:
     try:
         usage = shutil.disk_usage(folder)
     except OSError as error:  # the server runs in another container, or this process may not read a folder above
-        saw = f"{said}; its directory {folder} cannot be seen from here: {error.strerror}."
+        saw = f"{summary}; its directory {folder} cannot be seen from here: {error.strerror}."
         return Finding(id="DISK_ELSEWHERE", saw=saw, numbers={"databaseBytes": database})
     free = usage.free // 2**20
     numbers = {"freeMb": free, "floorMb": floor, "databaseBytes": database}
     if free >= floor:
-        saw = f"{said}; {size(usage.free)} of {size(usage.total)} are free at {folder}."
+        saw = f"{summary}; {size(usage.free)} of {size(usage.total)} are free at {folder}."
         return Finding(id="DISK", saw=saw, numbers=numbers)
     return Finding(
         id="DISK_LOW",

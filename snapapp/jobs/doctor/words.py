@@ -40,8 +40,8 @@ def _finding_in_lines(finding: Finding) -> Iterator[str]:
 def _verdict(findings: Sequence[Finding]) -> str:
     counts = {severity: sum(each.severity is severity for each in findings) for severity in reversed(Severity)}
     wrong = counts[Severity.CRITICAL] + counts[Severity.WARNING]
-    said = ", ".join(f"{count} {severity.value}" for severity, count in counts.items() if count)
-    return f"\n{'All is well' if not wrong else 'Something needs a person'}: {said or 'nothing was looked at'}."
+    counted = ", ".join(f"{count} {severity.value}" for severity, count in counts.items() if count)
+    return f"\n{'All is well' if not wrong else 'Something needs a person'}: {counted or 'nothing was looked at'}."
 
 
 # --- before a deploy --------------------------------------------------------------------------------------------
@@ -68,8 +68,8 @@ def _jobs(each: PendingKind) -> str:
 def _versions(each: PendingKind) -> str:
     if not each.versions:
         return ""
-    said = ", ".join(f"{version or 'none'}: {jobs:,}" for version, jobs in sorted(each.versions.items()))
-    return f"; payload versions {said}"
+    versions = ", ".join(f"{version or 'none'}: {jobs:,}" for version, jobs in sorted(each.versions.items()))
+    return f"; payload versions {versions}"
 
 
 def _conclusion(its: Deploy) -> str:

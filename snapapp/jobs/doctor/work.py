@@ -75,11 +75,11 @@ def _different(alive: list[tuple[Any, ...]]) -> Iterator[Finding]:
         everything = set[str]().union(*(kinds for _, kinds in members))
         lacking = {name: sorted(everything - kinds) for name, kinds in members if everything - kinds}
         if lacking:
-            said = "; ".join(f"{name} lacks {', '.join(kinds[:5])}" for name, kinds in lacking.items())
+            lacks = "; ".join(f"{name} lacks {', '.join(kinds[:5])}" for name, kinds in lacking.items())
             yield Finding(
                 id="WORKERS_DIFFER",
                 severity=Severity.NOTICE,
-                saw=f"Workers of the same queues know different kinds: {one_line(said, 400)}.",
+                saw=f"Workers of the same queues know different kinds: {one_line(lacks, 400)}.",
                 why="They run different releases, or SNAPAPP_PROCESSORS differs.",
                 do="Finish the deploy, or give each its own queues.",
                 numbers={"lacking": lacking},
@@ -131,9 +131,9 @@ def kinds(patient: Patient) -> Iterator[Finding]:
     yield from wrong
     if not wrong:
         due = max((each.oldest_due or 0.0 for each in waits), default=0.0)
-        said = f"the oldest due one for {span(due)}" if due else "none of them due"
+        oldest = f"the oldest due one for {span(due)}" if due else "none of them due"
         numbers = {"kinds": len({each.kind for each in waits}), "oldestDueSeconds": round(due, 1)}
-        saw = f"Jobs of {numbers['kinds']} kinds wait, {said}." if waits else "Nothing waits."
+        saw = f"Jobs of {numbers['kinds']} kinds wait, {oldest}." if waits else "Nothing waits."
         yield Finding(id="KINDS", saw=saw, numbers=numbers)
 
 

@@ -336,10 +336,10 @@ def outcome_of(job: Job, answer: dict[str, Any], wait: wait_base, limit_mb: int)
     if "snooze" in answer:
         return attempt.snoozed(answer["snooze"])
     report = answer["failed"]
-    failure = Failure.told(report["error"], report["trace"], lacked_memory=bool(report["lacked_memory"]))
+    failure = Failure.from_text(report["error"], report["trace"], lacked_memory=bool(report["lacked_memory"]))
     if failure.error.partition(":")[0] == "MemoryError" and limit_mb:
         error = f"MemoryExceeded: {exceeded(job, 'was refused more memory', limit_mb)}"
-        failure = Failure.told(error, failure.trace, lacked_memory=True)
+        failure = Failure.from_text(error, failure.trace, lacked_memory=True)
     return Buried(failure) if report["permanent"] else attempt.failed(job, failure, wait)
 
 

@@ -305,7 +305,7 @@ def _outcome(job: Job, program: str, code: int, talk: _Talk, wait: wait_base) ->
         raise CommandFailed(f"{program} exited with code {code}{last_lines}") from error
     if not envelope["ok"]:
         error_class, message = str(envelope.get("error_class") or "Error"), str(envelope.get("message") or "")
-        failure = Failure.told(f"{error_class}: {message}", str(envelope.get("traceback") or ""))
+        failure = Failure.from_text(f"{error_class}: {message}", str(envelope.get("traceback") or ""))
         return attempt.failed(job, failure, wait)
     if code:
         raise CommandFailed(f"{program} exited with code {code}, although it said ok{last_lines}")

@@ -228,7 +228,7 @@ def without_a_file(queues: tuple[str, ...] = ()) -> Plan:
 # --- shown ------------------------------------------------------------------------------------------------------
 
 
-def described(plan: Plan) -> Iterator[str]:
+def in_words(plan: Plan) -> Iterator[str]:
     """The plan in words, for `--check`."""
     at_most = f", together at most {plan.max_processes}" if plan.max_processes else ""
     yield f"From {plan.source}: {_count(plan)}{at_most}; scaling leaves {plan.reserve_mb} MB of memory free."
@@ -237,7 +237,7 @@ def described(plan: Plan) -> Iterator[str]:
         yield pool.name
         for name, each in OPTIONS.items():
             value = getattr(pool, name)
-            shown = "as the settings say" if value is None and name in _OWN else _shown(each, value)
+            shown = "as the settings say" if value is None and name in _OWN else _value_in_words(each, value)
             yield f"  {each.key:22} {shown:22} {each.meaning}"
 
 
@@ -245,7 +245,7 @@ def _count(plan: Plan) -> str:
     return "1 pool" if len(plan.pools) == 1 else f"{len(plan.pools)} pools"
 
 
-def _shown(each: Option[Any], value: Any) -> str:
+def _value_in_words(each: Option[Any], value: Any) -> str:
     if value is None:
         return "never"
     match each.reader.show(value):

@@ -58,11 +58,11 @@ class ConsoleFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         facts = {key: value for key, value in getattr(record, "fields", {}).items() if value is not None}
-        said = " ".join(f"{key}={json.dumps(value, default=str)}" for key, value in facts.items())
+        fields = " ".join(f"{key}={json.dumps(value, default=str)}" for key, value in facts.items())
         line = (
             f"{datetime.fromtimestamp(record.created).astimezone():%H:%M:%S} {record.levelname:7} {record.getMessage()}"
         )
-        return "\n".join(filter(None, [f"{line} {said}".rstrip(), self._trace(record)]))
+        return "\n".join(filter(None, [f"{line} {fields}".rstrip(), self._trace(record)]))
 
     def _trace(self, record: logging.LogRecord) -> str:
         return self.formatException(record.exc_info) if record.exc_info else ""

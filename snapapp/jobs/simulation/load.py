@@ -117,7 +117,7 @@ class _Row:
     key: str
 
 
-def recorded(db: psycopg.Connection[Any], last: timedelta) -> Load:
+def recorded_load(db: psycopg.Connection[Any], last: timedelta) -> Load:
     """The jobs that finished lately and are still kept, with the limits as they are now."""
     with db.transaction(), db.cursor(row_factory=class_row(_Row)) as cursor:
         rows = cursor.execute(_RECORDED, (last, MOST + 1)).fetchall()
@@ -155,7 +155,7 @@ _OF_JOBS: Mapping[str, tuple[type | tuple[type, ...], float, float]] = {  # type
 }
 
 
-def described(text: str, seed: int = 1) -> Load:
+def described_load(text: str, seed: int = 1) -> Load:
     """Reads a load from TOML; InvalidLoad names every mistake."""
     try:
         table = tomllib.loads(text)

@@ -302,7 +302,7 @@ class World:
     def _look(self, scaler: Scaler) -> None:
         pool, box = scaler.pool, scaler.box
         present = self.present(pool, box)
-        wanted = scaler.decide(self.now, self._seen(pool, box), present).wanted
+        wanted = scaler.decide(self.now, self._load_of(pool, box), present).wanted
         if wanted != present:
             scaler.changed(self.now, present, wanted)
             self._start(pool, box, max(0, wanted - present), _BOOTS_IN)
@@ -319,7 +319,7 @@ class World:
     def _staying(self, pool: Pool, box: Box) -> Iterator[Process]:
         return (one for one in self.processes if one.pool is pool and one.box is box and not one.leaves)
 
-    def _seen(self, pool: Pool, box: Box) -> PoolLoad:
+    def _load_of(self, pool: Pool, box: Box) -> PoolLoad:
         """The load that the autoscaler of this box sees. With several boxes each is taken to get an equal share."""
         runtime, lately = self._ended.of(pool, self.now)
         first = bisect_left(self._arrivals, self.now - _COMES)

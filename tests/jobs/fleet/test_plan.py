@@ -7,7 +7,7 @@ import pytest
 
 from snapapp.jobs import Job
 from snapapp.jobs.fleet.errors import InvalidPlan
-from snapapp.jobs.fleet.plan import OPTIONS, Balance, Pool, described, pool_of, without_a_file
+from snapapp.jobs.fleet.plan import OPTIONS, Balance, Pool, in_words, pool_of, without_a_file
 from snapapp.jobs.fleet.plan_file import LARGEST, load, parse
 from snapapp.jobs.fleet.worker_process import PoolRegistry
 from snapapp.jobs.registry import Registry
@@ -101,7 +101,7 @@ def test_a_pool_travels_to_its_worker_and_stays_what_it_is() -> None:
 def test_every_option_is_described(tmp_path: Path) -> None:
     file = tmp_path / "plan.toml"
     file.write_text(GOOD)
-    said = "\n".join(described(load(file, "prod")))
+    said = "\n".join(in_words(load(file, "prod")))
     assert f"From {file}, environment prod: 2 pools, together at most 12; scaling leaves 300 MB" in said
     for option in OPTIONS.values():
         assert said.count(f"\n  {option.key} ") == 2

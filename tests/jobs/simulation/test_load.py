@@ -5,7 +5,7 @@ from statistics import fmean, median
 
 import pytest
 
-from snapapp.jobs.simulation.load import InvalidLoad, Load, Work, described, recorded
+from snapapp.jobs.simulation.load import InvalidLoad, Load, Work, described_load, recorded_load
 from tests.factory import Db, enqueue
 
 STREAM = """
@@ -28,7 +28,7 @@ run_s = 7
 
 
 def test_a_described_load_comes_as_described() -> None:
-    load = described(STREAM)
+    load = described_load(STREAM)
     mails = [work for work in load.works if work.kind == "mail"]
     assert (load.lasts, load.limits) == (7200, {"kind:report": 2})
     assert len(mails) == pytest.approx(6000, rel=0.05)
@@ -42,12 +42,12 @@ def test_a_described_load_comes_as_described() -> None:
 
 
 def test_chance_is_the_same_for_the_same_seed() -> None:
-    assert described(STREAM, 5) == described(STREAM, 5)
-    assert described(STREAM, 5) != described(STREAM, 6)
+    assert described_load(STREAM, 5) == described_load(STREAM, 5)
+    assert described_load(STREAM, 5) != described_load(STREAM, 6)
 
 
 def test_a_load_grows_and_keeps_its_hours() -> None:
-    load = described(STREAM)
+    load = described_load(STREAM)
     assert load.grown(1, 1) is load
     half, triple = load.grown(0.5, 1), load.grown(3, 1)
     assert len(half.works) == pytest.approx(len(load.works) / 2, rel=0.1)
@@ -83,13 +83,13 @@ def test_a_load_grows_and_keeps_its_hours() -> None:
 )
 def test_what_is_no_load_is_refused_with_the_reason(text: str, says: str) -> None:
     with pytest.raises(InvalidLoad) as refused:
-        described(text)
+        described_load(text)
     assert says in str(refused.value)
 
 
 def test_every_mistake_is_told_at_once() -> None:
     with pytest.raises(InvalidLoad) as refused:
-        described("hours = -1\n[jobs.a]\nrun_s = -1\n[jobs.b]\nper_hour = 1\nqueue = 7")
+        described_load("hours = -1\n[jobs.a]\nrun_s = -1\n[jobs.b]\nper_hour = 1\nqueue = 7")
     assert str(refused.value).count(";") == 4
 
 
@@ -125,7 +125,7 @@ def test_the_rows_are_the_record(db: Db) -> None:
     db.execute(
         "INSERT INTO job_limit (key_pattern, max_running, rate) VALUES ('kind:report', 2, NULL), ('kind:x', NULL, 1)"
     )
-    load = recorded(db, timedelta(days=1))
+    load = recorded_load(db, timedelta(days=1))
     assert [(work.kind, round(work.at, 3), round(work.runs, 3), work.cpu) for work in load.works] == [
         ("report", 0, 20, 0.75),
         ("mail", 10, 4, 0),
@@ -138,7 +138,7 @@ def test_the_rows_are_the_record(db: Db) -> None:
 def test_without_rows_there_is_nothing_to_simulate(db: Db) -> None:
     ended(db, "mail", due=10, waits=1, runs=4)
     with pytest.raises(InvalidLoad, match="no job that is still kept has finished"):
-        recorded(db, timedelta(minutes=1))
+        recorded_load(db, timedelta(minutes=1))
 
 
 def test_a_limit_that_is_typed_comes_on_top() -> None:

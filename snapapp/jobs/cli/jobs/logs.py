@@ -33,7 +33,7 @@ def add_command(add: Add) -> None:
 
 def show_logs(db: Db, arguments: Namespace) -> int:
     status, was_over, after = views.job(db, arguments.id).status, False, 0
-    write = _as_json if arguments.json else _as_text if arguments.output else _shown
+    write = _as_json if arguments.json else _as_text if arguments.output else _as_visible_text
     with _open_output(arguments.output) as file:
         while True:
             for entry in _log_entries(db, arguments.id, arguments.attempt, after):
@@ -75,7 +75,7 @@ def _as_text(entry: LogEntry) -> str:
     return indent(f"{at} #{entry.attempt} {entry.level} {entry.message}", "    ").removeprefix("    ") + "\n"
 
 
-def _shown(entry: LogEntry) -> str:
+def _as_visible_text(entry: LogEntry) -> str:
     return visible(_as_text(entry), keep="\n")
 
 

@@ -127,7 +127,7 @@ def attempts_in_lines(job: JobDetail, spent: Sequence[AttemptCost], logs: Sequen
     """The errors, the costs and the log of a job's attempts."""
     for error in job.errors:
         trace = str(error.get("trace") or "").rstrip()
-        yield from _paragraph(f"attempt {error.get('attempt')}{_ran(error)} failed: {error.get('error')}\n{trace}")
+        yield from _paragraph(f"attempt {error.get('attempt')}{_run_time(error)} failed: {error.get('error')}\n{trace}")
     if spent:
         yield ""
         headers = ["attempt", "led to", "started", "waited", "ran", "cpu", "memory"]
@@ -211,7 +211,7 @@ def _memory(megabytes: float | None) -> str:
     return "" if megabytes is None else f"{megabytes:.0f} MB"
 
 
-def _ran(error: dict[str, Any]) -> str:
+def _run_time(error: dict[str, Any]) -> str:
     return f", after {milliseconds(error['ran_ms'])}," if "ran_ms" in error else ""
 
 

@@ -90,16 +90,16 @@ class Console:
         if seen.trouble:
             when = f" This is from {local(seen.house.now)}." if seen.house else ""
             return painted(cut(visible(f"{begun(seen.trouble)}.{when}"), columns), _RED)
-        note = f" ({self._shown.note})" if isinstance(self._shown, Table) and self._shown.note else ""
+        note = f" ({self._view.note})" if isinstance(self._view, Table) and self._view.note else ""
         return painted(cut(visible(f"{page.title}{f' /{page.words}' if page.words else ''}{note}"), columns), _YELLOW)
 
     @property
-    def _shown(self) -> object:
+    def _view(self) -> object:
         seen = self._looker.seen
         return seen.shown if seen.page is self._page else None
 
     def _body(self, columns: int, room: int) -> list[str]:
-        match self._shown:
+        match self._view:
             case Table(rows=[]) as table:
                 return [cut(table.empty, columns)]
             case Table() as table:
@@ -156,7 +156,7 @@ class Console:
                 self._back()
             case "enter":
                 row = self._row()
-                page = self._page.opened(row.it) if row else None
+                page = self._page.open_row(row.it) if row else None
                 self._open(page) if page else None
             case "up" | "down" | "page up" | "page down" | "home" | "end":
                 self._move(key)
@@ -194,7 +194,7 @@ class Console:
 
     def _begin(self, key: str) -> None:
         """Begins an action of the page: it asks the person first."""
-        it = self._shown.it if isinstance(self._shown, Lines) else (row := self._row()) and row.it
+        it = self._view.it if isinstance(self._view, Lines) else (row := self._row()) and row.it
         ask = self._page.deed(key, it) if it is not None else None
         if isinstance(ask, str):
             self._say(ask)
@@ -228,9 +228,9 @@ class Console:
         self._looker.want(self._page)
 
     def _row(self) -> Row | None:
-        if not isinstance(self._shown, Table) or not self._shown.rows:
+        if not isinstance(self._view, Table) or not self._view.rows:
             return None
-        return self._shown.rows[self._place(self._shown.rows)]
+        return self._view.rows[self._place(self._view.rows)]
 
     def _place(self, rows: list[Row]) -> int:
         """The position of the cursor: it moves with its row, or stays where it was if the row is gone."""
@@ -243,10 +243,10 @@ class Console:
     def _move(self, key: str) -> None:
         page = max(1, self._terminal.size[1] - _LINES_ABOVE - 2)
         by = {"up": -1, "down": 1, "page up": -page, "page down": page, "home": -(10**9), "end": 10**9}[key]
-        if isinstance(self._shown, Table) and self._shown.rows:
-            rows = self._shown.rows
+        if isinstance(self._view, Table) and self._view.rows:
+            rows = self._view.rows
             place = max(0, min(self._place(rows) + by, len(rows) - 1))
             self._cursors[id(self._page)] = (rows[place].key, place)
-        elif isinstance(self._shown, Lines):
+        elif isinstance(self._view, Lines):
             _, place = self._cursors.get(id(self._page), (None, 0))
             self._cursors[id(self._page)] = (None, max(0, place + by))

@@ -72,7 +72,7 @@ class Page:
     def look(self, db: Db, house: House) -> Table | Lines:
         raise NotImplementedError
 
-    def opened(self, _it: Any) -> "Page | None":
+    def open_row(self, _it: Any) -> "Page | None":
         """The page that Enter opens for a row; None: there is none."""
         return None
 
@@ -102,7 +102,7 @@ class Queues(Page):
             )
         )
 
-    def opened(self, it: QueueSummary) -> Page:
+    def open_row(self, it: QueueSummary) -> Page:
         return Jobs(which=Filter(queue=it.queue))
 
     def deed(self, key: str, it: QueueSummary) -> Ask | None:
@@ -141,7 +141,7 @@ class Jobs(Page):
         words = " ".join(word for word in self.words.split() if word.upper() not in _STATES)
         return Page(words).narrowed(table)
 
-    def opened(self, it: JobSummary) -> Page:
+    def open_row(self, it: JobSummary) -> Page:
         return Job(job_id=it.id)
 
     def deed(self, key: str, it: JobSummary) -> Ask | str | None:
@@ -202,7 +202,7 @@ class Workers(Page):
             )
         )
 
-    def opened(self, it: overviews.WorkerSummary) -> Page:
+    def open_row(self, it: overviews.WorkerSummary) -> Page:
         return InHand(worker=it.id)
 
 
@@ -248,7 +248,7 @@ class Failures(Page):
             )
         )
 
-    def opened(self, it: failures.Group) -> Page:
+    def open_row(self, it: failures.Group) -> Page:
         return Jobs(which=Filter(status=Status.FAILED, kind=it.kind, error_line=it.line))
 
     def deed(self, key: str, it: failures.Group) -> Ask | None:
@@ -282,7 +282,7 @@ class Doctor(Page):
             )
         )
 
-    def opened(self, it: Any) -> Page:
+    def open_row(self, it: Any) -> Page:
         return Finding(finding=it)
 
 
