@@ -30,7 +30,7 @@ class Place:
         self._key = key
         self._ending = _SEALED if key else ""
 
-    # --- what is there ----------------------------------------------------------------------------------------
+    # --- listing ----------------------------------------------------------------------------------------------
 
     def whole(self) -> list[str]:
         """The backups that have a manifest, the oldest first, whether sealed or not."""
@@ -56,7 +56,7 @@ class Place:
             if is_id(id_):
                 yield id_, name
 
-    # --- in ---------------------------------------------------------------------------------------------------
+    # --- writing ----------------------------------------------------------------------------------------------
 
     def put(self, id_: str, name: str, source: Readable) -> Part:
         return self._put(f"backups/{id_}/{name}", source)
@@ -83,7 +83,7 @@ class Place:
             into.finish()
         return reader.part()
 
-    # --- out --------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------------------
 
     def manifest(self, id_: str) -> Manifest:
         with self.open_file(f"backups/{id_}/manifest") as source:

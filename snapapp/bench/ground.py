@@ -168,7 +168,7 @@ def until(condition: Callable[[], bool], what: str, *, within: float, look_every
         sleep(look_every)
 
 
-# --- what the kernel knows --------------------------------------------------------------------------------------
+# --- facts from the kernel --------------------------------------------------------------------------------------
 
 _TICK = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
 

@@ -81,7 +81,7 @@ def _run(db: Db, kind: str) -> int:
     return job
 
 
-# --- who they are -----------------------------------------------------------------------------------------------
+# --- the neighbours ---------------------------------------------------------------------------------------------
 
 
 def _running(kind: str) -> Callable[[Db, str, Plan], AbstractContextManager[None]]:

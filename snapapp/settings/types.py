@@ -350,7 +350,7 @@ def automatic(reader: Reader[T]) -> Reader[T | None]:
     )
 
 
-# --- What was typed, in a message -----------------------------------------------------------------------------
+# --- quoting values in messages -------------------------------------------------------------------------------
 
 
 def quoted(text: str) -> str:

@@ -146,7 +146,7 @@ def _boxes(pools: tuple[Pool, ...], many: int, arguments: Namespace) -> Boxes:
     return Boxes(pools=pools, count=many, slots=arguments.slots, cores=arguments.cores)
 
 
-# --- shown ------------------------------------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------------------------
 
 _OF_WAITS = ("p50", "p95", "p99", "longest")
 

@@ -106,7 +106,7 @@ def suspects(patient: Patient) -> Iterator[Finding]:
         yield Finding(id="NO_SUSPECTS", saw="No job is suspected of killing its workers.")
 
 
-# --- repeated ---------------------------------------------------------------------------------------------------
+# --- kinds that keep failing ------------------------------------------------------------------------------------
 
 # The counts come from the roll-up, the errors from the newest rows, because no index finds jobs in RETRY_WAIT by kind.
 _REPEATED = """

@@ -281,7 +281,7 @@ def transaction_numbers(patient: Patient) -> Iterator[Finding]:
     )
 
 
-# --- what we cost -----------------------------------------------------------------------------------------------
+# --- the cost of the queue --------------------------------------------------------------------------------------
 
 # pg_stat_statements_info came with version 1.9 of the extension; an upgrade of the server does not upgrade extensions.
 _EXTENSION = """

@@ -19,7 +19,7 @@ from snapapp.jobs.doctor.finding import (
     span,
 )
 
-# --- who pins the horizon ---------------------------------------------------------------------------------------
+# --- what holds the xmin horizon --------------------------------------------------------------------------------
 
 # A backend holds the xmin horizon by its snapshot (backend_xmin) or by having written (backend_xid). Vacuum itself does
 # not hold it. Only backends of this database matter, and WAL senders, which carry a standby's feedback and belong to no
@@ -159,7 +159,7 @@ def _slots(patient: Patient) -> Iterator[Finding]:
         )
 
 
-# --- who waits for whom -----------------------------------------------------------------------------------------
+# --- waits for locks --------------------------------------------------------------------------------------------
 
 _WAITS = """
 SELECT wait.pid, extract(epoch FROM clock_timestamp() - wait.waitstart)::float8, wait.locktype, wait.mode,
@@ -227,7 +227,7 @@ def _blocker(pid: int, name: str, state: str | None, seconds: float | None, quer
     return f"pid {pid} ({name}{since}{f', {one_line(query, 60)}' if query else ''})"
 
 
-# --- how they are swept -----------------------------------------------------------------------------------------
+# --- vacuum -----------------------------------------------------------------------------------------------------
 
 # The number of dead tuples at which autovacuum starts is from the table's own settings, or else from the server's.
 TABLES = """

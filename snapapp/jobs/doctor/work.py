@@ -122,7 +122,7 @@ def listening(patient: Patient) -> Iterator[Finding]:
         yield Finding(id="LISTEN", saw="Every worker hears NOTIFY, and its queue has room.", numbers={"usage": full})
 
 
-# --- what waits for nobody, and too long ------------------------------------------------------------------------
+# --- kinds that no worker serves, and long waits ----------------------------------------------------------------
 
 
 def kinds(patient: Patient) -> Iterator[Finding]:
@@ -171,7 +171,7 @@ def _these(its: WaitingKind) -> str:
     return f"--kind {shlex.quote(its.kind)} --queue {shlex.quote(its.queue)}"
 
 
-# --- stuck ------------------------------------------------------------------------------------------------------
+# --- stuck jobs -------------------------------------------------------------------------------------------------
 
 # The first half of the view queue_stuck. Its other half, kinds that no worker knows, is checked above at less cost.
 _ENDED = """
@@ -201,7 +201,7 @@ def stuck(patient: Patient) -> Iterator[Finding]:
     )
 
 
-# --- paused -----------------------------------------------------------------------------------------------------
+# --- paused queues ----------------------------------------------------------------------------------------------
 
 _PAUSED = """
 SELECT name, paused_reason, extract(epoch FROM clock_timestamp() - paused_at)::float8 FROM job_queue
@@ -336,7 +336,7 @@ def dead_letters(patient: Patient) -> Iterator[Finding]:
         yield Finding(id="DEAD", saw="There are no dead letters.")
 
 
-# --- what must never be -----------------------------------------------------------------------------------------
+# --- invariants -------------------------------------------------------------------------------------------------
 
 
 def invariants(patient: Patient) -> Iterator[Finding]:

@@ -77,7 +77,7 @@ class Sent:
     finished_at: datetime | None
 
 
-# --- sent -------------------------------------------------------------------------------------------------------
+# --- sending ----------------------------------------------------------------------------------------------------
 
 _SEND = """
 SELECT command_fleet(%(action)s::text, %(pool)s::text, %(amount)s::integer, %(reason)s::text, %(host)s::text,
@@ -121,7 +121,7 @@ def _translate_error(error: psycopg.Error) -> Exception:
     return error
 
 
-# --- looked at --------------------------------------------------------------------------------------------------
+# --- reading ----------------------------------------------------------------------------------------------------
 
 _SHOW = """
 SELECT id, host, action, pool, amount, reason, source, status, output, created_at, expires_at, taken_at, finished_at
@@ -151,7 +151,7 @@ def _as_sent(row: Sequence[Any]) -> Sent:
     return value_of(Sent, row, status=CommandStatus(row[7]))
 
 
-# --- taken and answered, by a supervisor ------------------------------------------------------------------------
+# --- taking and answering, by a supervisor ----------------------------------------------------------------------
 
 # A command that an earlier supervisor of the host took and never answered is closed as FAILED: nobody knows how far it
 # was carried out.

@@ -121,7 +121,7 @@ class Pool:
             leaving.kill_at = min(kill_at, leaving.kill_at)
             leaving.child.signal(signal.SIGTERM)
 
-    # --- how it stands ----------------------------------------------------------------------------------------
+    # --- state ------------------------------------------------------------------------------------------------
 
     @property
     def wanted(self) -> int:
@@ -181,7 +181,7 @@ class Pool:
             self._hold_back(f"the last one {child.end} before it finished a job")
         return True
 
-    # --- its parts --------------------------------------------------------------------------------------------
+    # --- parts ------------------------------------------------------------------------------------------------
 
     def _start_missing(self) -> None:
         while len(self._present) < self.wanted and self._may_start():

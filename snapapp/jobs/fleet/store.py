@@ -212,7 +212,7 @@ def of_other_masters(db: Db, master: Master) -> list[tuple[int, int]]:
     return [(pid, started) for pid, started in run(db, _OF_OTHERS, given)]
 
 
-# --- what waits, and what was decided ---------------------------------------------------------------------------
+# --- the load, and decisions to scale ---------------------------------------------------------------------------
 
 # How many jobs could begin now. Jobs of the gate 'open' count if they are due. Of the gate 'held' (limits and fair
 # queues; each lane is a range of the index) as many count as their key, kind and queue have room for. The speeds of

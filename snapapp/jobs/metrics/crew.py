@@ -36,15 +36,21 @@ def families(known: Sequence[Member]) -> Iterator[Metric]:
     labelled = [({"worker": its.name, "id": its.id}, its) for its in known]
     yield counter(
         "snapapp_worker_attempts_total",
-        f"What became of the attempts of each worker alive, of the {_AT_MOST} oldest; as of its last heartbeat, in the "
-        "database.",
+        f"How the attempts of each live worker ended, as of its last heartbeat in the database; for the {_AT_MOST} "
+        "oldest workers.",
         *(
             (amount, labels | {"outcome": outcome})
             for labels, its in labelled
             for outcome, amount in (("completed", its.completed), ("failed", its.failed), ("retried", its.retried))
         ),
     )
-    yield gauge("snapapp_worker_held_jobs", "Jobs that it holds, likewise.", *((its.held, of) for of, its in labelled))
     yield gauge(
-        "snapapp_worker_silent_seconds", "Since that heartbeat.", *((its.silent_for, of) for of, its in labelled)
+        "snapapp_worker_held_jobs",
+        "Jobs that the worker holds, as of its last heartbeat.",
+        *((its.held, of) for of, its in labelled),
+    )
+    yield gauge(
+        "snapapp_worker_silent_seconds",
+        "Seconds since the worker's last heartbeat.",
+        *((its.silent_for, of) for of, its in labelled),
     )

@@ -142,7 +142,7 @@ def families(known: Depth) -> Iterator[Metric]:
     )
     yield gauge(
         "snapapp_queue_oldest_due_seconds",
-        f"How long the oldest due job could have run, in the first {LANES} kinds and lanes of all queues; "
+        f"Seconds for which the oldest due job has been due, in the first {LANES} kinds and lanes of all queues; "
         "0: nothing is due.",
         *((one.oldest_due.total_seconds() if one.oldest_due else 0.0, labels) for labels, one in queues),
     )
@@ -157,12 +157,12 @@ def families(known: Depth) -> Iterator[Metric]:
         "Running jobs whose lease ended, and kinds that have been due for a minute and that no worker alive knows.",
         (known.stuck, {}),
     )
-    yield gauge("snapapp_workers", "Workers alive, of all processes.", (known.workers, {}))
-    yield gauge("snapapp_worker_slots", "Jobs that all of them can run at once.", (known.slots, {}))
+    yield gauge("snapapp_workers", "Live workers, of all processes.", (known.workers, {}))
+    yield gauge("snapapp_worker_slots", "Jobs that all live workers can run at once.", (known.slots, {}))
     yield gauge(
         "snapapp_oldest_heartbeat_seconds",
-        "Since the last heartbeat of the running job that has waited longest for one; near the lease's length: its "
-        "worker is about to lose it. 0: nothing runs.",
+        "Seconds since the oldest last heartbeat of all running jobs. When it comes near the length of a lease, a "
+        "worker is about to lose its job. 0: nothing runs.",
         (known.oldest_beat or 0.0, {}),
     )
     yield from crew.families(known.crew)

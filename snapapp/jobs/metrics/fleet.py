@@ -33,7 +33,7 @@ def families(known: Sequence[Pool]) -> Iterator[Metric]:
     named = [({"host": pool.host, "pool": pool.name}, pool) for pool in known if pool.name is not None]
     yield gauge(
         "snapapp_supervisor_up",
-        "0 where a supervisor's heartbeat stopped without its having left.",
+        "1: the host's supervisor is alive; 0: its heartbeat stopped although it did not leave.",
         *((is_up, {"host": host}) for host, is_up in hosts.items()),
     )
     yield gauge(
@@ -43,7 +43,7 @@ def families(known: Sequence[Pool]) -> Iterator[Metric]:
     )
     yield gauge(
         "snapapp_pool_processes",
-        "Worker processes that are there, as the supervisor last said.",
+        "Worker processes that the pool has, as its supervisor last reported.",
         *((pool.present or 0, labels) for labels, pool in named),
     )
     yield gauge(

@@ -52,8 +52,8 @@ def families(counts: Counts, pruned: int, spent: Mapping[str, Spent]) -> Iterato
         ("claimed", "Jobs that this worker took from the queue.", counts.claimed),
         ("snoozed", "Attempts that asked to be run later.", counts.snoozed),
         ("interrupted", "Jobs handed back because this worker stopped.", counts.interrupted),
-        ("lease_lost", "Results that did not land, because somebody else had taken over.", counts.lost),
-        ("recovered", "Jobs that this worker took back from dead ones.", counts.recovered),
+        ("lease_lost", "Results that were not written, because the lease was lost.", counts.lost),
+        ("recovered", "Jobs that this worker took back from dead workers.", counts.recovered),
         ("pruned", "Finished jobs that were deleted for their age.", pruned),
     ]:
         yield counter(f"snapapp_jobs_{name}_total", text, (value, {}))
@@ -62,36 +62,36 @@ def families(counts: Counts, pruned: int, spent: Mapping[str, Spent]) -> Iterato
         ("completed", "Jobs that succeeded."),
         ("failed", "Jobs that went to the dead letters."),
         ("cancelled", "Jobs that were cancelled while this worker had them."),
-        ("retried", "Attempts that failed and will be repeated."),
+        ("retried", "Attempts that failed and will be retried."),
     ]:
         yield counter(
             f"snapapp_jobs_{name}_total", text, *((getattr(one, name), {"kind": kind}) for kind, one in kinds)
         )
     yield summary(
         "snapapp_job_duration_seconds",
-        "How long the attempts ran that ended their job.",
+        "How long the attempts ran that ended their jobs.",
         *((one.ran, one.ran_ms / 1000, {"kind": kind}) for kind, one in kinds),
     )
     yield gauge(
         "snapapp_job_duration_seconds_max",
-        "The longest of them since the start of this process.",
+        "The longest attempt that ended its job, since the start of this process.",
         *((one.longest_ms / 1000, {"kind": kind}) for kind, one in kinds),
     )
     attempts = [(its, {"kind": kind}) for kind, its in sorted(spent.items())]
     yield histogram(
         "snapapp_job_wait_seconds",
-        "From when an attempt was due to when it began; of many quick ones a few, evenly, stand for all.",
+        "Seconds from when an attempt was due to when it began. Of many quick attempts an even sample stands for all.",
         BOUNDS,
         *((its.waited.counts, its.waited.seconds, of) for its, of in attempts),
     )
     yield histogram(
         "snapapp_job_run_seconds",
-        "How long every attempt ran, whatever came of it; the same ones.",
+        "How long the attempts ran, however they ended; sampled like the waits.",
         BOUNDS,
         *((its.ran.counts, its.ran.seconds, of) for its, of in attempts),
     )
     yield summary(
         "snapapp_claim_duration_seconds",
-        "How long the claims of this worker took, those that found nothing included.",
+        "How long the claims of this worker took, including those that found nothing.",
         (counts.claims, counts.claim_seconds, {}),
     )

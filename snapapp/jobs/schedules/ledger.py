@@ -108,7 +108,7 @@ def declare(db: Db, its: Declaration) -> bool:
     return is_new_spec
 
 
-# --- looking and settling -----------------------------------------------------------------------------------------
+# --- reading and settling -----------------------------------------------------------------------------------------
 
 _LOOK = """
 SELECT name, spec, tz, missed, at_most, settled_until, coalesce(%(worker)s = ANY (declared_by), false),
@@ -183,7 +183,7 @@ def settle(db: Db, standing: Standing, entries: Sequence[Entry], worker: str | N
     return [Settled(slot, Outcome(outcome), why, job_id) for slot, outcome, why, job_id in rows]
 
 
-# --- forgetting -------------------------------------------------------------------------------------------------
+# --- pruning ----------------------------------------------------------------------------------------------------
 
 _PRUNE = """
 WITH kept AS (

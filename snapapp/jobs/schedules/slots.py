@@ -174,7 +174,7 @@ def _offsets_around(time: datetime, zone: tzinfo) -> tuple[timedelta, timedelta]
     return before, behind
 
 
-# --- reading ----------------------------------------------------------------------------------------------------
+# --- parsing ----------------------------------------------------------------------------------------------------
 
 
 class _Cron:
@@ -247,7 +247,7 @@ def zone_of(tz: str) -> ZoneInfo:
         raise InvalidSchedule(f"{tz!r} is no time zone that is known here, such as America/Sao_Paulo") from None
 
 
-# --- what becomes of them ---------------------------------------------------------------------------------------
+# --- outcomes of slots ------------------------------------------------------------------------------------------
 
 
 def decide(due: list[datetime], now: datetime, missed: Missed, at_most: int) -> list[Entry]:

@@ -87,7 +87,7 @@ def _refuse_too_many(jobs: float) -> None:
         raise InvalidLoad(f"{jobs:,.0f} jobs are too many to simulate, the most is {MOST:,}: take a shorter time of it")
 
 
-# --- recorded ---------------------------------------------------------------------------------------------------
+# --- a recorded load --------------------------------------------------------------------------------------------
 
 # A retried job counts once, with its last attempt: its row keeps only the times of that one.
 _RECORDED = """
@@ -140,7 +140,7 @@ def recorded_load(db: psycopg.Connection[Any], last: timedelta) -> Load:
     return Load(works=_in_order(works), lasts=max(works[-1].at, 1.0), limits=limits, waited=waited)
 
 
-# --- described --------------------------------------------------------------------------------------------------
+# --- a described load -------------------------------------------------------------------------------------------
 
 _OF_JOBS: Mapping[str, tuple[type | tuple[type, ...], float, float]] = {  # type, least value or length, greatest
     "per_hour": ((int, float), 0, 1e9),

@@ -73,7 +73,7 @@ def _report(news: News, tell: Tell, say_line: Callable[[Line], None]) -> None:
     sys.stdout.flush()  # a reader behind a pipe should see each line at once
 
 
-# --- how it looks -----------------------------------------------------------------------------------------------
+# --- lines of output --------------------------------------------------------------------------------------------
 
 
 def _tell(at: datetime, what: str, job: JobSummary) -> None:

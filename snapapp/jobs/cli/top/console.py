@@ -68,7 +68,7 @@ class Console:
     def _page(self) -> Page:
         return self._pages[-1]
 
-    # --- what is drawn ------------------------------------------------------------------------------------------
+    # --- drawing ------------------------------------------------------------------------------------------------
 
     def _lines(self, columns: int, lines: int) -> list[str]:
         seen = self._looker.seen
@@ -130,7 +130,7 @@ class Console:
             return painted(cut(visible(self._looker.said), columns), _BOLD)
         return painted(cut(f"{self._page.hints}  / filter  : go to  esc back  ? help  q quit".strip(), columns), _DIM)
 
-    # --- what the keys mean -------------------------------------------------------------------------------------
+    # --- keys ---------------------------------------------------------------------------------------------------
 
     def _press(self, pressed: Key) -> None:
         key, text = pressed
@@ -210,7 +210,7 @@ class Console:
     def _say(self, words: str) -> None:
         self._looker.said = words
 
-    # --- where we are -------------------------------------------------------------------------------------------
+    # --- pages and cursors --------------------------------------------------------------------------------------
 
     def _turn_to(self, page: Page) -> None:
         self._pages, self._cursors = [], {}
