@@ -3,6 +3,7 @@ many, and what ends with a connection. The time limits of a body are in `middlew
 
 import asyncio
 import json
+import logging
 import resource
 from typing import Any
 
@@ -10,6 +11,8 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from snapapp.api.http import errors
+
+_log = logging.getLogger(__name__)
 
 HEAD_WITHIN = 10.0  # seconds from the first byte of a request to the end of its headers
 _DESCRIPTORS = 4096  # as in the service's systemd unit; a shell often allows 1,024
@@ -30,12 +33,11 @@ class Connection(HttpToolsProtocol):
         super().__init__(*parts, **more)
         # uvicorn would count idle connections too, and refuse every request; the middleware counts the running ones
         self._most, self.limit_concurrency = self.limit_concurrency, None
-        self._heard_at = self.loop.time()
+        self._active_at = self.loop.time()
         self._head_due: asyncio.TimerHandle | None = None
         self._is_in_body = False
-        self._running: RequestResponseCycle | None = (
-            None  # `cycle` is the request that was read last, and pipelined ones wait
-        )
+        # `cycle` is the request that was read last, and pipelined ones wait
+        self._running: RequestResponseCycle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
@@ -44,7 +46,7 @@ class Connection(HttpToolsProtocol):
             self._close_the_most_silent()
 
     def data_received(self, data: bytes) -> None:
-        self._heard_at = self.loop.time()
+        self._active_at = self.loop.time()
         super().data_received(data)
         if self.transport.is_closing() or not self._is_answered:
             return
@@ -72,6 +74,10 @@ class Connection(HttpToolsProtocol):
             self._running.message_event.set()
         self.pipeline.clear()
 
+    def resume_writing(self) -> None:
+        self._active_at = self.loop.time()
+        super().resume_writing()
+
     def send_400_response(self, msg: str) -> None:
         """Answers a request that is not valid HTTP. Such a request never reaches the application, so its error body is
         built here, in the same shape as all others."""
@@ -83,9 +89,11 @@ class Connection(HttpToolsProtocol):
 
     @property
     def _waits_for_its_client(self) -> bool:
-        """Not while reading is paused: then the client waits for the application."""
-        is_silent = self._is_answered or (self.cycle.more_body and not self.flow.read_paused)
-        return is_silent and not self.transport.is_closing()
+        """For a request, for the rest of one, or until it takes what it was sent. While reading is paused, the client
+        waits for the application."""
+        if self._is_answered or self.flow.write_paused:
+            return True
+        return self.cycle.more_body and not self.flow.read_paused
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGIApp) -> None:  # type: ignore[override]
         self._running = cycle
@@ -99,9 +107,13 @@ class Connection(HttpToolsProtocol):
     def _close_the_most_silent(self) -> None:
         """Closes an eighth of all at once: to search them for each new connection takes milliseconds, and a client
         that opens many would keep all others waiting."""
-        waiting = [each for each in self.connections if isinstance(each, Connection) and each._waits_for_its_client]
-        waiting.sort(key=lambda each: each._heard_at)
-        for each in waiting[: max(1, len(self.connections) // 8)]:
+        others = [each for each in self.connections if isinstance(each, Connection) and each is not self]
+        waiting = [each for each in others if each._waits_for_its_client]
+        waiting.sort(key=lambda each: each._active_at)
+        closed = waiting[: max(1, len(self.connections) // 8)]
+        if closed:
+            _log.warning("%d connections are open: closing the %d silent longest.", len(self.connections), len(closed))
+        for each in closed:
             self.connections.discard(each)  # `connection_lost` comes later, and new connections may come before
             each.transport.abort()
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 
 from fastapi.responses import StreamingResponse
 from starlette.types import Message, Send
@@ -15,7 +15,13 @@ class TimelyResponse(StreamingResponse):
     `send_within` seconds."""
 
     def __init__(
-        self, blocks: AsyncIterator[bytes], headers: dict[str, str], *, what: str, send_within: float, status: int = 200
+        self,
+        blocks: AsyncIterator[bytes] | Iterator[bytes],
+        headers: Mapping[str, str],
+        *,
+        what: str,
+        send_within: float,
+        status: int = 200,
     ) -> None:
         super().__init__(blocks, status, headers)
         self._what = what

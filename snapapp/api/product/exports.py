@@ -19,6 +19,7 @@ from snapapp.api.http.errors import may_be
 from snapapp.api.http.lenient_query import LenientRoute
 from snapapp.api.http.schema import Label
 from snapapp.api.http.tenancy import Claimed, begun
+from snapapp.api.http.timely import TimelyResponse
 from snapapp.api.product.archive import Evidence, archive
 from snapapp.api.product.public import names_of
 from snapapp.api.product.snap_views import Places, SnapLine, line_of
@@ -44,6 +45,7 @@ class ExportFormat(StrEnum):
     ZIP = "zip"
 
 
+SEND_WITHIN = 60.0  # seconds that a client may take for a piece
 _TYPES = {
     ExportFormat.CSV: "text/csv; charset=utf-8",
     ExportFormat.JSON: "application/json",
@@ -86,11 +88,12 @@ def export_snaps(
             content = archive(house.storage, {"snaps.csv": export.csv(), "snaps.json": export.json()}, export.files)
     name = f"snaps-{datetime.now(UTC):%Y%m%d-%H%M%S}.{form}"
     headers = {
+        "Content-Type": _TYPES[form],
         "Content-Disposition": f'attachment; filename="{name}"',
         "Cache-Control": "no-store",
         "X-Content-Type-Options": "nosniff",
     }
-    return StreamingResponse(_closing(export, content), headers=headers, media_type=_TYPES[form])
+    return TimelyResponse(_closing(export, content), headers, what="An export", send_within=SEND_WITHIN)
 
 
 def _pages(

@@ -12,7 +12,7 @@ from http.client import HTTPConnection
 from typing import Any
 
 import pytest
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
 
 from snapapp.api.http import connections, errors, middleware
@@ -38,6 +38,8 @@ class Slow:
         errors.add_handlers(self.app)
         self.app.add_api_route("/slow", self.slow)
         self.app.add_api_route("/long", self.long)
+        self.app.add_api_route("/standing", self.standing)
+        self.app.add_api_route("/big", self.big)
         self.app.add_api_route("/actuator/liveness", self.quick)
         self.app.add_api_route("/v2/snaps", self.quick)
         self.app.add_api_route("/v2/snaps", self.body, methods=["POST"])
@@ -60,6 +62,9 @@ class Slow:
             await asyncio.sleep(0.01)
         return "slow"
 
+    async def big(self) -> Response:
+        return Response(bytes(8_000_000))
+
     async def long(self) -> StreamingResponse:
         self.entered.release()
         return StreamingResponse(self.blocks())
@@ -68,8 +73,12 @@ class Slow:
         while not self.open.is_set():
             await asyncio.sleep(0.01)
         for _ in range(20):
-            yield b"x" * 1000
+            yield b"x" * 1_000_000
             await asyncio.sleep(0.01)
+
+    async def standing(self) -> None:
+        self.entered.release()
+        self.open.wait(WITHIN)
 
     async def quick(self) -> str:
         return "quick"
@@ -162,6 +171,78 @@ def test_whoever_was_silent_longest_is_closed_and_who_is_being_answered_is_not()
             for still in (first, third):
                 still.sendall(b"GET /v2/snaps HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
                 assert b'"quick"' in rest_of(still)
+
+
+@pytest.mark.parametrize("path", [b"/big", b"/long"])
+def test_clients_that_take_no_answer_keep_nobody_out(path: bytes) -> None:
+    """The rest of an answer waits in memory, or the route does."""
+    app = Slow()
+    app.server.config.limit_concurrency = 5
+    app.open.set()
+    with serving(app) as slow, ExitStack() as held:
+        for _ in range(15):
+            connection = held.enter_context(slow.connect())
+            connection.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            assert connection.recv(12) == b"HTTP/1.1 200"
+            until(lambda: all(each.flow.write_paused for each in [*slow.server.server_state.connections]))  # type: ignore[union-attr]
+        assert slow.ask("/v2/snaps")[0] == 200
+        until(lambda: slow.are_open() <= 5)
+
+
+def test_a_client_that_takes_its_answer_slowly_is_not_silent() -> None:
+    app = Slow()
+    app.server.config.limit_concurrency = 2
+    app.open.set()
+    with serving(app) as slow, slow.connect() as taking:
+        [connection] = until_open(slow, 1)
+        taking.sendall(b"GET /long HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        until(lambda: connection.flow.write_paused)
+        with slow.connect() as silent:
+            until_open(slow, 2)
+            threading.Event().wait(0.1)  # the loop's clock counts milliseconds
+            taken = 0
+            while taken < 10_000_000:
+                taken += len(taking.recv(65536))
+            until(lambda: connection.flow.write_paused)
+            with slow.connect():
+                assert silent.recv(1) == b""
+            assert taken + len(rest_of(taking)) > 20_000_000
+
+
+def until_open(slow: Slow, number: int) -> list[Any]:
+    until(lambda: slow.are_open() == number)
+    return [*slow.server.server_state.connections]
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_of_those_who_come_at_once_no_more_stay_than_may(loop: str) -> None:
+    """While the event loop stands still they queue up; asyncio's own then accepts all of them in one round."""
+    app = Slow()
+    app.server.config.loop = loop
+    app.server.config.limit_concurrency = 20
+    with serving(app) as slow, ExitStack() as held:
+        asking = held.enter_context(slow.connect())
+        asking.sendall(b"GET /standing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert slow.entered.acquire(timeout=WITHIN)
+        for _ in range(100):
+            held.enter_context(slow.connect())
+        slow.open.set()
+        rest_of(asking)
+        until(lambda: 0 < slow.are_open() <= 20)
+
+
+def test_who_comes_while_all_others_are_at_work_is_not_closed() -> None:
+    app = Slow()
+    app.server.config.limit_concurrency = 2
+    with serving(app) as slow, ExitStack() as held:
+        for _ in range(4):
+            connection = held.enter_context(slow.connect())
+            connection.sendall(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert slow.entered.acquire(timeout=WITHIN)
+        with slow.connect() as last:
+            until(lambda: slow.are_open() == 5)
+            last.sendall(b"GET /v2/snaps HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert last.recv(12) == b"HTTP/1.1 200"
 
 
 def test_a_thousand_silent_connections_keep_nobody_out(slow: Slow) -> None:

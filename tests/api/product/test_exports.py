@@ -1,8 +1,10 @@
 """/v2/snaps/export: a table that Excel opens as it was meant, JSON, and an archive with the evidence in it."""
 
+import asyncio
 import csv
 import io
 import json
+import logging
 import tempfile
 import zipfile
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy
 from starlette.testclient import TestClient
+from starlette.types import Message
 
 from snapapp.api.http import spreadsheet
 from snapapp.api.product import exports
@@ -48,6 +51,30 @@ def test_a_long_one_waits_on_our_disk_and_not_where_everybodys_temporary_files_a
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
     snap = mark(client)
     assert [row["snapId"] for row in rows(client)] == [snap["snapId"]]
+
+
+def test_a_client_that_takes_nothing_is_cut(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(exports, "SEND_WITHIN", 0.3)
+    caplog.set_level(logging.INFO, "snapapp")
+    mark(client)
+    scope = {"type": "http", "method": "GET", "path": EXPORT, "query_string": b"", "client": ("127.0.0.1", 1)}
+    scope |= {"http_version": "1.1", "scheme": "http", "root_path": "", "headers": [(b"host", b"localhost")]}
+
+    async def receive() -> Message:
+        await asyncio.sleep(3600)
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            await asyncio.sleep(3600)
+
+    async def asked() -> None:
+        await asyncio.wait_for(client.app(scope, receive, send), 20)
+
+    asyncio.run(asked())
+    assert "An export was cut" in caplog.text
 
 
 def test_excel_opens_it_as_it_was_meant(client: TestClient) -> None:
