@@ -230,16 +230,33 @@ def _claims_do_not_overlap(book: _Book) -> Iterator[Violation]:
 
 def _dead_since(book: _Book) -> dict[str, float]:
     """By worker: killed by the lab, ended by a deadly job, or seen to be gone."""
-    worker_of = {line["pid"]: line["worker"] for line in book.history.lines if line.get("worker")}
-    ends = [(line["of"], line["at"]) for line in book.by_what["kill"]]
-    ends += [(line["of"], line["at"] - _EXIT_SEEN_WITHIN) for line in book.by_what["exit"]]
-    ends += [(line["pid"], line["at"]) for line in book.by_what["start"] if line["kind"] in book.history.deadly]
+    began = _began(book)
+    ends = [(_worker_of(line["of"], line["at"], began), line["at"]) for line in book.by_what["kill"]]
+    ends += [
+        (_worker_of(line["of"], line["at"], began), line["at"] - _EXIT_SEEN_WITHIN) for line in book.by_what["exit"]
+    ]
+    ends += [(line["worker"], line["at"]) for line in book.by_what["start"] if line["kind"] in book.history.deadly]
     dead: dict[str, float] = {}
-    for pid, at in ends:
-        worker = worker_of.get(pid)
+    for worker, at in ends:
         if worker:
             dead[worker] = min(at, dead.get(worker, at))
     return dead
+
+
+def _began(book: _Book) -> dict[int, list[tuple[float, str]]]:
+    """By pid: which workers had it, each with the time of its first line. The system gives a pid out again."""
+    began: dict[int, list[tuple[float, str]]] = defaultdict(list)
+    for line in book.history.lines:
+        workers = began[line["pid"]] if line.get("worker") else None
+        if workers is not None and (not workers or workers[-1][1] != line["worker"]):
+            workers.append((line["at"], line["worker"]))
+    return began
+
+
+def _worker_of(pid: int, at: float, began: dict[int, list[tuple[float, str]]]) -> str | None:
+    """The worker that had this pid at this time."""
+    workers = [worker for since, worker in began.get(pid, ()) if since <= at]
+    return workers[-1] if workers else None
 
 
 # --- I7: attempts are capped ----------------------------------------------------------------------------------------

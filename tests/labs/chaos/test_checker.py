@@ -245,6 +245,11 @@ def test_i5_a_job_taken_from_a_worker_that_lives() -> None:
     assert broken(Story().claim(A).recover(B).claim(B).complete(B)) == {"I5"}
 
 
+def test_i5_a_worker_that_was_killed_is_dead_though_another_gets_its_pid() -> None:
+    story = Story().claim(A).line("kill", of=1).recover(B).claim(B).complete(B)
+    assert broken(story.line("worker", "worker-c", pid=1)) == set()
+
+
 def test_i5_a_claim_on_top_of_a_claim() -> None:
     assert "I5" in broken(Story().claim(A).claim(B).complete(B))
 
