@@ -262,8 +262,8 @@ def test_a_crash_between_the_last_byte_and_its_row_costs_nothing(
     """Whoever asks next finishes it."""
     at = begun(client)
     with monkeypatch.context() as patched:
-        where = "snapapp.api.product.videos.uploads.rowed" if is_before else "snapapp.storage.resumable.Held.kept_as"
-        patched.setattr(where, lambda *_: 1 / 0)
+        where = "api.product.videos.uploads.keep_stored" if is_before else "storage.resumable.Held.kept_as"
+        patched.setattr(f"snapapp.{where}", lambda *_: 1 / 0)
         assert sent(client, at, FILM).status_code == 500
     assert count(db, "video") == (not is_before)
     video = client.get(client.head(at, headers=TUS).headers["Content-Location"]).json()
