@@ -197,7 +197,7 @@ def test_a_dump_that_breaks_off_is_not_kept(
     """pg_dump writes what it has, and fails: here because a table is taken away from it."""
     (tmp_path / "pg_dump").write_text("#!/bin/sh\necho half; echo 'the server has gone' >&2; exit 1\n")
     (tmp_path / "pg_dump").chmod(0o755)
-    monkeypatch.setattr("snapapp.postgres.dump._suiting", lambda *_: tmp_path / "pg_dump")
+    monkeypatch.setattr("snapapp.postgres.dump._program_for", lambda *_: tmp_path / "pg_dump")
     with pytest.raises(BackupError, match="the server has gone"):
         made(filled, media, place)
     assert [stored.key for stored in place.store.listed("backups/")] == []

@@ -111,7 +111,7 @@ def test_an_address_opens_its_operation(browser: Browser, site: Server) -> None:
         expect(fields).to_contain_text("integer or null, -1000 to 1000")
         page.evaluate("location.hash = 'listJobs'")
         expect(operation(page, "listJobs").locator("> summary")).to_be_focused()
-        expect(found).to_contain_text("What 400, 403, 404, 409, 413, 429, 503 look like")
+        expect(found).to_contain_text("What 400, 403, 404, 408, 409, 413, 429, 503 look like")
         assert complaints == []
 
 
@@ -119,7 +119,7 @@ def test_an_operation_is_found_by_a_word_without_the_mouse(page: Page) -> None:
     all_of_them = page.locator(".operation").count()
     page.keyboard.press("/")
     expect(page.locator("#docs-search")).to_be_focused()
-    page.keyboard.type("RUNS again")
+    page.keyboard.type("cancelled JOB")
     expect(page.locator(".operation:visible")).to_have_count(1)
     expect(page.locator("#docs-found")).to_have_text(f"1 of {all_of_them}")
     page.keyboard.press("Enter")
