@@ -9,8 +9,8 @@ VENV := .venv
 PYTHON_BIN := $(VENV)/bin/python
 READY := $(VENV)/.ready# what it takes to run is installed; younger than what that was made from
 READY_DEV := $(VENV)/.ready-dev# and what it takes to test and check
-# Four processes, a file of tests each at a time: tests mostly wait, and those of one file may share a server.
-SIDE_BY_SIDE := --numprocesses 4 --dist loadfile --no-loadscope-reorder# else files of few, long tests come last
+# Five processes, a file of tests each at a time: tests mostly wait, and those of one file may share a server.
+SIDE_BY_SIDE := --numprocesses 5 --dist loadfile --no-loadscope-reorder# else files of few, long tests come last
 UNFINISHED := $(VENV)/.unfinished# there while something is installed; found at a start, it means start over
 
 help: ## show this list

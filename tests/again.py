@@ -1,6 +1,6 @@
 """Runs the tests, and those few that failed a second time, alone: `python -m tests.again [arguments of pytest]`.
 
-Four tests run side by side, with browsers, servers and clocks among them, and on a busy machine one in ten thousand
+Five tests run side by side, with browsers, servers and clocks among them, and on a busy machine one in ten thousand
 comes too late. What passes alone is named and does not fail the run; many failures, or one that also fails alone, do.
 """
 

@@ -119,7 +119,7 @@ def test_an_operation_is_found_by_a_word_without_the_mouse(page: Page) -> None:
     all_of_them = page.locator(".operation").count()
     page.keyboard.press("/")
     expect(page.locator("#docs-search")).to_be_focused()
-    page.keyboard.type("cancelled JOB again")
+    page.keyboard.type("internal CANCELLED again")
     expect(page.locator(".operation:visible")).to_have_count(1)
     expect(page.locator("#docs-found")).to_have_text(f"1 of {all_of_them}")
     page.keyboard.press("Enter")
