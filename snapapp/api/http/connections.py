@@ -35,7 +35,7 @@ class Connection(HttpToolsProtocol):
         self._most, self.limit_concurrency = self.limit_concurrency, None
         self._active_at = self.loop.time()
         self._head_due: asyncio.TimerHandle | None = None
-        self._is_in_body = False
+        self._is_in_head = False
         # `cycle` is the request that was read last, and pipelined ones wait
         self._running: RequestResponseCycle | None = None
 
@@ -50,19 +50,19 @@ class Connection(HttpToolsProtocol):
         super().data_received(data)
         if self.transport.is_closing() or not self._is_answered:
             return
-        if self._is_in_body:  # the rest of a body whose request is answered: read and dropped
+        if not self._is_in_head:  # the rest of a body whose request is answered: read and dropped
             self._close_when_idle()
         elif self._head_due is None:
             self._head_due = self.loop.call_later(HEAD_WITHIN, self._give_up_on_the_head)
 
-    def on_headers_complete(self) -> None:
-        self._forget_the_head()
-        self._is_in_body = True
-        super().on_headers_complete()
+    def on_message_begin(self) -> None:
+        self._is_in_head = True
+        super().on_message_begin()
 
-    def on_message_complete(self) -> None:
-        self._is_in_body = False
-        super().on_message_complete()
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        self._forget_the_head()
+        super().on_headers_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """uvicorn tells only the request that was read last. The one that runs is told too, and those that wait behind

@@ -67,8 +67,8 @@ class Role(StrEnum):
 
 @dataclass(slots=True)
 class Running:
-    """Counts the requests whose body has arrived and whose answer is not complete. Only the event loop's thread
-    writes it."""
+    """Counts the requests whose body has arrived and whose answer has not begun: the rest of an answer may wait for its
+    client for as long as the connection is there. Only the event loop's thread writes it."""
 
     count: int = 0
 
@@ -245,6 +245,7 @@ class _Exchange:
         self._running = running
         self._is_leaving = is_leaving
         self._is_whole = False
+        self._is_counted = False
         self._has_arrived = False
         self._received = 0
         self._waited = 0.0
@@ -286,7 +287,7 @@ class _Exchange:
                 message["headers"].append((b"cache-control", b"no-store"))  # it is private, or true only for a moment
             if self._is_leaving():
                 message["headers"].append((b"connection", b"close"))
-            self.depart()  # the rest depends on the network, so the worker may go on
+            self.end()  # the rest depends on the network, so the worker may go on
             if any(
                 value.startswith(b"text/event-stream") for name, value in message["headers"] if name == b"content-type"
             ):
@@ -304,21 +305,19 @@ class _Exchange:
         return (self._streams_since or monotonic()) - self.began
 
     def end(self) -> None:
-        self.depart()
-        if self._is_whole:
+        """Called when the answer begins, and when there is none."""
+        if self._is_counted:
+            self._is_counted = False
             self._running.count -= 1
-
-    def depart(self) -> None:
         if self._has_arrived:
             self._has_arrived = False
             self._web_priority.depart()
 
     def _arrive(self) -> None:
-        if not self._is_whole:
-            self._is_whole = True
-            self._running.count += 1
+        self._is_whole = True
         if not self._has_arrived and self.status is None:
-            self._has_arrived = True
+            self._has_arrived = self._is_counted = True
+            self._running.count += 1
             self._web_priority.arrive()
 
 

@@ -272,6 +272,19 @@ def test_too_many_requests_are_refused_in_our_shape_and_liveness_is_told(
         until(lambda: slow.ask("/v2/snaps")[0] == 200)
 
 
+def test_answers_that_nobody_takes_are_not_requests_at_work(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipelined request's answer cannot even begin before the one before it is taken."""
+    monkeypatch.setattr(middleware, "RUNNING_MAX", 2)
+    slow.open.set()
+    with ExitStack() as held:
+        for _ in range(5):
+            connection = held.enter_context(slow.connect())
+            connection.sendall(b"GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n" * 4)
+            assert connection.recv(12) == b"HTTP/1.1 200"
+        until(lambda: all(each.flow.write_paused for each in [*slow.server.server_state.connections]))  # type: ignore[union-attr]
+        until(lambda: slow.ask("/v2/snaps")[0] == 200)
+
+
 # --- how long ---------------------------------------------------------------------------------------------------
 
 
@@ -297,6 +310,19 @@ def trickled(connection: socket.socket) -> bytes:
         except TimeoutError:
             connection.sendall(b"x")
     raise AssertionError("it was waited for")
+
+
+def test_a_body_that_comes_after_its_answer_begins_no_headers(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEAD_WITHIN", 1.0)
+    ask = b"POST /slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n"  # which has no POST, and reads none
+    with slow.connect() as connection:
+        connection.sendall(ask)
+        assert connection.recv(12) == b"HTTP/1.1 405"
+        until(lambda: b"}" in connection.recv(65536))
+        connection.sendall(b"12345")
+        connection.settimeout(2.0)
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
 
 
 def test_a_connection_that_says_nothing_is_closed_like_an_idle_one() -> None:
