@@ -113,10 +113,11 @@ packages() {
     ((${#missing[@]})) || return 0
     changed "packages: ${missing[*]}"
     export DEBIAN_FRONTEND=noninteractive
-    # what was interrupted the last time; a new machine's own first updates are waited for. Without the lock: a server
-    # that is started by its package would keep it.
-    dpkg --configure -a >/dev/null 9>&-
-    apt-get update -qq && apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=300 "${missing[@]}" \
+    # what was interrupted the last time; a new machine's own first updates are waited for: only `install` has an option
+    # for that. Without our lock: a server that is started by its package would keep it.
+    wait_for 300 dpkg --configure -a >/dev/null 9>&- || fail "Packages are left half installed, see above."
+    wait_for 300 apt-get update -qq 9>&- || fail "The lists of packages cannot be fetched, see above."
+    apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=300 "${missing[@]}" \
         >/dev/null 9>&- || fail "The packages cannot be installed, see above; this may be typed again."
 }
 
