@@ -1,7 +1,8 @@
-"""Runs the tests, and those few that failed a second time, alone: `python -m tests.again [arguments of pytest]`.
+"""Runs all tests, and those few that failed a second time, alone: `python -m tests.again [how many at a time]`.
 
 Five tests run side by side, with browsers, servers and clocks among them, and on a busy machine one in ten thousand
 comes too late. What passes alone is named and does not fail the run; many failures, or one that also fails alone, do.
+A run of some tests, or with options, is pytest's own (Makefile): options would have to hold for the second time, too.
 """
 
 import subprocess
