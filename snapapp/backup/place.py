@@ -105,10 +105,12 @@ class Place:
 
     @contextmanager
     def open_file(self, key: str, expected: Part | None = None) -> Iterator[Readable]:
-        """Opens a file, unsealed. Reading to its end raises Damaged if size or hash are not the expected ones."""
+        """Opens a file, decrypted. Reading to its end raises Damaged if size or hash are not the expected ones."""
         is_sealed = self.store.exists(f"{key}{_SEALED}") and (self._key is not None or not self.store.exists(key))
         if is_sealed and self._key is None:
-            raise BackupError(f"{key} is sealed: SNAPAPP_BACKUP_KEY_FILE must name the key that it was sealed with.")
+            raise BackupError(
+                f"{key} is encrypted: SNAPAPP_BACKUP_KEY_FILE must name the key that it was encrypted with."
+            )
         with ExitStack() as stack:
             source: Readable = stack.enter_context(self.store.open(f"{key}{_SEALED}" if is_sealed else key))
             if is_sealed and self._key:

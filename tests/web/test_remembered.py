@@ -97,6 +97,7 @@ def test_without_scripts_one_signs_in_and_searches(browser: Browser, farm: Serve
     with opened(browser, f"{farm.home}snaps?q=br-2", **phone) as (page, complaints):
         sign_in(page, "wrong")
         expect(page.get_by_role("alert")).to_have_text("Este token não vale.")
+        page.wait_for_load_state()  # with its colours
         assert page.evaluate(CONTRASTS) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         assert english_in(page) == set()

@@ -120,4 +120,4 @@ COMMENT ON COLUMN snap.created_at IS 'When it was marked.';
 COMMENT ON COLUMN snap.updated_at IS 'When the row was last changed.';
 COMMENT ON COLUMN snap.processed_at IS 'When it ended.';
 COMMENT ON COLUMN snap.hidden_at IS 'When it was hidden from its tenant; its public links still work. Null: it is not hidden.';
-COMMENT ON POLICY its_own ON snap IS 'Only rows of the tenant in the setting snapapp.tenant; no rows if that is not set. Every table of the product has this policy.';
+COMMENT ON POLICY its_own ON snap IS 'Only rows of the tenant in the setting snapapp.tenant; no rows if that is not set. Every table with rows of tenants has this policy.';
