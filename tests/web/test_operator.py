@@ -52,9 +52,15 @@ def send(page: Page, *videos: Path) -> None:
     page.locator("#upload-file").set_input_files(list(videos))
 
 
+NEWEST = "async () => (await (await fetch('/v2/videos?limit=1')).json()).items?.[0]?.videoId"
+
+
 def ready(page: Page, video: Path, *, filmed: str = "2026-03-01T08:15:00") -> None:
-    """Sends it, and says what the file does not say."""
+    """Sends it, waits until it is the one that is shown, and says what the file does not say. The page may have opened
+    another test's video first, and a key that is pressed while the player changes over marks nothing."""
+    before = page.evaluate(NEWEST)
     send(page, video)
+    until(lambda: page.evaluate(NEWEST) not in (before, None) and page.evaluate(NEWEST) in page.url)
     expect(page.locator("#mark")).to_be_enabled()
     if filmed:
         page.get_by_label("Filmed, at the beginning").fill(filmed)
