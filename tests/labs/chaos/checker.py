@@ -327,16 +327,8 @@ def _taken_over_in_time(book: _Book) -> Iterator[Violation]:
         if event.ends_a_claim and event.expires_old is not None:
             counted_from = max(event.expires_old, event.server_since + promises.settled_for)
             late = event.at - counted_from
-            stalled = _stalled(book, counted_from, event.at) if late > promises.overdue else 0.0
-            if late - stalled > promises.overdue:
-                also = f", of which the machine took {stalled:.3f} s" if stalled else ""
-                yield book.violation("I12", event.job, f"its lease had ended {late:.3f} s before somebody acted{also}")
-
-
-def _stalled(book: _Book, since: float, until: float) -> float:
-    """The seconds of this time in which a bare statement waited, too."""
-    stretches = [(float(line["at"] - line["seconds"]), float(line["at"])) for line in book.by_what["late"]]
-    return sum(max(0.0, min(end, until) - max(begin, since)) for begin, end in stretches)
+            if late > promises.overdue:
+                yield book.violation("I12", event.job, f"its lease had ended {late:.3f} s before somebody acted")
 
 
 def _takeovers(book: _Book) -> Iterator[float]:
