@@ -27,7 +27,7 @@ dev: $(READY) ## the same, and start anew when a file of the code changes
 
 # Some container images forbid bytecode: then each process that a test begins would compile all of snapapp again.
 test: $(READY_DEV) ## run every test; ARGS="-k lease" runs some
-	@env -u PYTHONDONTWRITEBYTECODE $(PYTHON_BIN) -m $(if $(ARGS),pytest,tests.again) $(SIDE_BY_SIDE) $(ARGS)
+	@env -u PYTHONDONTWRITEBYTECODE $(PYTHON_BIN) -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 check: $(READY_DEV) ## lint, formatting, types, import contracts
 	$(PYTHON_BIN) -m ruff check
