@@ -245,8 +245,7 @@ class _Exchange:
         self._running = running
         self._is_leaving = is_leaving
         self._is_whole = False
-        self._is_counted = False
-        self._has_arrived = False
+        self._is_at_work = False
         self._received = 0
         self._waited = 0.0
         self._streams_since: float | None = None
@@ -306,17 +305,15 @@ class _Exchange:
 
     def end(self) -> None:
         """Called when the answer begins, and when there is none."""
-        if self._is_counted:
-            self._is_counted = False
+        if self._is_at_work:
+            self._is_at_work = False
             self._running.count -= 1
-        if self._has_arrived:
-            self._has_arrived = False
             self._web_priority.depart()
 
     def _arrive(self) -> None:
         self._is_whole = True
-        if not self._has_arrived and self.status is None:
-            self._has_arrived = self._is_counted = True
+        if not self._is_at_work and self.status is None:
+            self._is_at_work = True
             self._running.count += 1
             self._web_priority.arrive()
 
