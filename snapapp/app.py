@@ -26,7 +26,7 @@ from snapapp.settings.table import Settings
 
 _READABLE = ("X-Request-Id", "Content-Range", "Content-Disposition", "Content-Location", "ETag", "Retry-After")
 _OF_UPLOADS = ("Location", "Upload-Offset", "Upload-Length", "Upload-Metadata", "Upload-Expires")
-_OF_TUS = ("Tus-Resumable", "Tus-Version", "Tus-Extension", "Tus-Max-Size", "Tus-Checksum-Algorithm")
+_OF_TUS = ("Tus-Resumable", "Tus-Version", "Tus-Extension", "Tus-Max-Size")
 # seconds that a busy thread keeps others waiting; the default of 5 ms is as long as a whole request
 _SWITCH_INTERVAL = 0.0005
 

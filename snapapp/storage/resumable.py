@@ -21,7 +21,7 @@ from snapapp.storage.room import MB, Room, full_disk_as_no_room
 from snapapp.storage.uploads import Received
 
 LASTS = timedelta(days=1)  # an upload expires so long after its last byte
-_BYTES, _ABOUT, _UNPROVEN = "bytes", "about", "unproven"  # the files in an upload's folder
+_BYTES, _ABOUT = "bytes", "about"  # the files in an upload's folder
 _LOOK_EVERY = 16 * MB  # bytes between two checks of the disk's free space
 _READ = 4 * MB
 
@@ -80,7 +80,6 @@ class ResumableUploads:
         held = Held(self._place(tenant, upload_id), self._room, self._publish)
         try:
             self.find(tenant, upload_id)  # the last holder may have removed it
-            held.recover()
         except BaseException:
             held.release()
             raise
@@ -133,17 +132,6 @@ class Held:
     def state(self) -> State:
         return _state(self._place)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether as many bytes came as were announced, including bytes whose checksum is not checked yet."""
-        return (self._place / _BYTES).stat().st_size == _about(self._place).length
-
-    def recover(self) -> None:
-        """Drops bytes that were sent under a checksum which was never checked."""
-        if (self._place / _UNPROVEN).exists():
-            os.truncate(self._place / _BYTES, self.state.offset)
-            (self._place / _UNPROVEN).unlink()
-
     def append(self, data: bytes) -> int:
         """Appends bytes and returns the new offset. After any failure the file holds the beginning of what was sent."""
         if self._file is None:
@@ -165,14 +153,6 @@ class Held:
     def beginning(self, length: int) -> bytes:
         with (self._place / _BYTES).open("rb") as file:
             return file.read(length)
-
-    def doubt(self) -> None:
-        """Marks the bytes that follow as unproven: until `trust` they do not count."""
-        _write(self._place / _UNPROVEN, str(self.state.offset))
-
-    def trust(self) -> None:
-        self._sync()
-        (self._place / _UNPROVEN).unlink()
 
     def finish(self, key: str) -> Received:
         """Stores the complete upload under the key. After a crash in between it can be called again."""
@@ -225,8 +205,6 @@ def _state(place: Path) -> State:
         size = (place / _BYTES).stat().st_size
     except FileNotFoundError as error:
         raise NotStored(place.name) from error
-    with suppress(FileNotFoundError, ValueError):
-        size = min(size, int((place / _UNPROVEN).read_text()))
     return State(about, size, expires)
 
 
@@ -238,17 +216,13 @@ def _about(place: Path) -> Announced:
 
 
 def _note(place: Path, about: Announced) -> None:
-    _write(place / _ABOUT, json.dumps(asdict(about)))
-
-
-def _write(file: Path, text: str) -> None:
-    """Writes the file whole or not at all."""
-    replacement = file.with_suffix(".new")
-    with full_disk_as_no_room(), replacement.open("w") as file_opened:
-        file_opened.write(text)
-        file_opened.flush()
-        os.fsync(file_opened.fileno())
-    replacement.replace(file)
+    """Writes what is known whole or not at all."""
+    replacement = place / f"{_ABOUT}.new"
+    with full_disk_as_no_room(), replacement.open("w") as file:
+        file.write(json.dumps(asdict(about)))
+        file.flush()
+        os.fsync(file.fileno())
+    replacement.replace(place / _ABOUT)
 
 
 def _last_change(place: Path) -> float:

@@ -66,14 +66,11 @@ STATUS_OF: Mapping[type[Exception], int] = {
 }
 
 
-_PHRASES = {460: "Checksum Mismatch"}  # a status of the tus protocol
-
-
 def body_of(status: int, message: str, details: Iterable[str] = ()) -> dict[str, Any]:
     return {
         "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "status": status,
-        "error": _PHRASES.get(status) or HTTPStatus(status).phrase,
+        "error": HTTPStatus(status).phrase,
         "message": _clean(message),
         "details": [_clean(detail) for detail in islice(details, _DETAILS)],
     }

@@ -50,7 +50,7 @@ def offset_of(client: TestClient, at: str) -> int:
 def test_what_the_server_speaks_is_said_to_whoever_asks(client: TestClient) -> None:
     said = client.options(UPLOADS).headers
     assert (said["Tus-Version"], said["Tus-Resumable"]) == ("1.0.0", "1.0.0")
-    assert said["Tus-Extension"] == "creation,termination,expiration,checksum"
+    assert said["Tus-Extension"] == "creation,termination,expiration"
     assert int(said["Tus-Max-Size"]) == house(client).settings.upload_max_mb * 2**20
 
 
@@ -105,8 +105,6 @@ def refusals() -> Iterator[tuple[str, str, dict[str, str], int]]:
     yield "PATCH", f"/{NOBODY}", TUS | BYTES | {"Upload-Offset": "0"}, 404
     yield "PATCH", f"/{NOBODY}", TUS | {"Upload-Offset": "0"}, 415
     yield "PATCH", f"/{NOBODY}", TUS | BYTES, 400
-    yield "PATCH", f"/{NOBODY}", TUS | BYTES | {"Upload-Offset": "0", "Upload-Checksum": "md5 AAAA"}, 400
-    yield "PATCH", f"/{NOBODY}", TUS | BYTES | {"Upload-Offset": "0", "Upload-Checksum": "sha1 é"}, 400
     yield "HEAD", f"/{NOBODY}", TUS, 404
     yield "HEAD", f"/{NOBODY}", {"Tus-Resumable": "2.0.0"}, 412
     yield "DELETE", f"/{NOBODY}", TUS, 404
@@ -189,19 +187,6 @@ def test_what_nobody_goes_on_with_for_a_day_is_gone_and_swept(client: TestClient
         assert house(client).storage.forget_uploads(datetime.now(UTC)) == 0  # somebody holds the other one
     assert client.head(old, headers=TUS).status_code == 404
     assert offset_of(client, young) == 0
-
-
-def test_a_checksum_that_is_not_true_keeps_nothing_of_its_part(client: TestClient) -> None:
-    at = begun(client)
-
-    def proof(content: bytes) -> dict[str, str]:
-        return {"Upload-Checksum": "sha1 " + base64.b64encode(hashlib.sha1(content).digest()).decode()}
-
-    assert sent(client, at, FILM[:50], 0, headers=proof(FILM[:50])).status_code == 204
-    answer = sent(client, at, FILM[50:], 50, headers=proof(b"other"))
-    assert (answer.status_code, answer.json()["error"]) == (460, "Checksum Mismatch")
-    assert offset_of(client, at) == 50
-    assert sent(client, at, FILM[50:], 50, headers=proof(FILM[50:])).status_code == 204
 
 
 def test_post_stands_in_where_a_network_has_neither_patch_nor_delete(client: TestClient) -> None:

@@ -1,5 +1,5 @@
-"""/v2/uploads: the tus protocol 1.0 with creation, termination, expiration and checksum. A file may come in several
-parts over broken connections. With the last byte it becomes a video, as if it had been sent to /v2/videos at once."""
+"""/v2/uploads: the tus protocol 1.0 with creation, termination and expiration. A file may come in several parts over
+broken connections. With the last byte it becomes a video, as if it had been sent to /v2/videos at once."""
 
 import base64
 import binascii
@@ -22,7 +22,7 @@ from snapapp.api.http.files.upload_parser import file_name
 from snapapp.api.http.schema import Shown
 from snapapp.api.http.tenancy import Begins, Claimed, code_of
 from snapapp.api.product.videos import uploads
-from snapapp.api.product.videos.upload_pieces import COME_BACK, DIGESTS, Proof, append
+from snapapp.api.product.videos.upload_pieces import COME_BACK, append
 from snapapp.domain import storage_use
 from snapapp.domain.transactions import Begin
 from snapapp.errors import StorageUsedUp
@@ -121,7 +121,6 @@ _APPEND = {
     "parameters": [
         _VERSION,
         _header("Upload-Offset", "How many bytes the server has already.", "1048576", pattern="^[0-9]{1,15}$"),
-        _header("Upload-Checksum", "`sha1` or `sha256` of this body, in base64.", "sha1 AAAA", required=False),
     ],
 }
 
@@ -131,9 +130,8 @@ async def show_protocol(house: House) -> Response:
     """The protocol's version and extensions that the server supports."""
     headers = {
         "Tus-Version": VERSION,
-        "Tus-Extension": "creation,termination,expiration,checksum",
+        "Tus-Extension": "creation,termination,expiration",
         "Tus-Max-Size": str(house.settings.upload_max_mb * uploads.MB),
-        "Tus-Checksum-Algorithm": ",".join(DIGESTS),
     }
     return Response(status_code=204, headers=headers)
 
@@ -215,7 +213,7 @@ async def append_to_upload(
 ) -> Response:
     """Appends bytes. Bytes that came before a connection broke are kept: HEAD gives the offset to go on from."""
     # async, because it lasts as long as the client needs to send
-    offset, proof = _offset_and_proof(request)
+    offset = _offset(request)
     held = await run_in_threadpool(_hold, house, code, upload_id)
     try:
         state = held.state
@@ -225,7 +223,7 @@ async def append_to_upload(
         if length.isdigit() and offset + int(length) > state.announced.length:
             raise UploadTooLarge(state.announced.length)
         if not state.is_whole:
-            await append(house, request, held, proof)
+            await append(house, request, held)
         state = held.state
         if state.is_whole and state.announced.kept_as is None:
             state = await run_in_threadpool(_become_video, house, begin, held, upload_id, request_id)
@@ -259,12 +257,11 @@ async def stand_in(
     raise HTTPException(400, "X-HTTP-Method-Override is PATCH or DELETE")
 
 
-def _offset_and_proof(request: Request) -> tuple[int, Proof | None]:
+def _offset(request: Request) -> int:
     _same_version(request)
     if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/offset+octet-stream":
         raise HTTPException(415, "The body is to be application/offset+octet-stream", {"Connection": "close"})
-    proof = request.headers.get("Upload-Checksum")
-    return _number(request, "Upload-Offset"), Proof(proof) if proof else None
+    return _number(request, "Upload-Offset")
 
 
 # --- the video that it becomes ----------------------------------------------------------------------------------
