@@ -253,7 +253,6 @@ def _words(q: str | None) -> list[str]:
 
 def videos_mine(db: Session, tenant: str, nickname: str, window: Window = FIRST) -> Page[VideoSummary]:
     """The videos in which a person marked snaps; the video that was marked last comes first."""
-    validation.insist({"nickname": validation.text(nickname, 1000)})
     is_mine = and_(Snap.tenant == tenant, _is_of(nickname), Snap.hidden_at.is_(None))
     marked = (
         select(Snap.video_id, func.count().label("snap_count"), func.max(Snap.created_at).label("latest_at"))

@@ -1,6 +1,5 @@
 """Snaps: marked moments, the evidence made of them, their corrections and their removal."""
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -15,7 +14,7 @@ from sqlalchemy.orm import Session, aliased, contains_eager
 from snapapp.domain import subject_index, templates, videos
 from snapapp.domain.rules import snaps as snap_rules
 from snapapp.domain.rules import validation
-from snapapp.domain.rules.snaps import EMAIL_LONGEST, INSTANT_SECONDS, NICKNAME_LONGEST
+from snapapp.domain.rules.snaps import INSTANT_SECONDS, NICKNAME_LONGEST
 from snapapp.domain.rules.subjects import Subject
 from snapapp.domain.tables import (
     Correction,
@@ -26,10 +25,9 @@ from snapapp.domain.tables import (
     SnapJob,
     Video,
 )
-from snapapp.errors import Invalid, SnapIsShared, SnapNotFound
+from snapapp.errors import SnapIsShared, SnapNotFound
 
 ERROR_LONGEST = 4000
-_JSON_CAP = 16_384  # of an overlay
 
 
 class Removal(StrEnum):
@@ -39,7 +37,8 @@ class Removal(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSnap:
-    """A moment as a client marked it, with every default filled in."""
+    """A moment as a client marked it, with every default filled in. The API's schema has checked its values; what no
+    row may hold, the table refuses."""
 
     video_id: UUID | None = None
     video_url: str | None = None
@@ -61,40 +60,9 @@ class NewSnap:
     request_id: str | None = None
     id: UUID = field(default_factory=uuid4)
 
-    def __post_init__(self) -> None:
-        if self.start_seconds is None and self.start_frame is None:
-            raise Invalid(message=snap_rules.NO_START)
-        validation.insist(self._flaws())
-
-    def _flaws(self) -> dict[str, str | None]:
-        return {
-            "nickname": validation.text(self.nickname, NICKNAME_LONGEST),
-            "email": validation.text(self.email, EMAIL_LONGEST),
-            "dataFilmagem": None if self.filmed_at is None else validation.moment(self.filmed_at),
-            **snap_rules.flaws({name: getattr(self, name) for name in snap_rules.WANTED}),
-            "overlay": _flaw_of_json(self.overlay),
-            "requestId": None if self.request_id is None else validation.text(self.request_id, 200, shortest=0),
-        }
-
     @property
     def kind(self) -> Kind:
         return Kind.INSTANT if max(self.duration_seconds, self.clip_seconds) <= INSTANT_SECONDS else Kind.INTERVAL
-
-
-def _flaw_of_json(value: Mapping[str, Any] | None) -> str | None:
-    if value is None:
-        return None
-    try:
-        text = json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
-        return "must be JSON"
-    if len(text) > _JSON_CAP:
-        return f"must have at most {_JSON_CAP} characters"
-    return (
-        None
-        if validation.is_storable(json.dumps(value, ensure_ascii=False)) and "\\u0000" not in text
-        else ("holds a character that cannot be stored")
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,8 +231,6 @@ def correct(
 ) -> Snap:
     """Changes the subject or the filming date of a snap that was never shared, and records the old values. None keeps a
     value. A new subject ends a snap's being a draft, a new date does not."""
-    flaw_of_date = None if filmed_at is None else validation.moment(filmed_at)
-    validation.insist({"by": validation.text(by, EMAIL_LONGEST), "dataFilmagem": flaw_of_date})
     snap = locked(db, tenant, snap_id)
     if snap.is_shared:
         raise SnapIsShared(snap_id)

@@ -9,8 +9,6 @@ from snapapp.domain.rules.subjects import Subject
 from snapapp.domain.tables import Template
 from snapapp.errors import TemplateNotFound
 
-_HIGHEST = 2**63 - 1
-
 _OF_TENANT = select(Template).where(Template.tenant == bindparam("tenant"))
 _BY_ID = _OF_TENANT.where(Template.id == bindparam("id"))
 _DEFAULT = _OF_TENANT.where(Template.is_default)
@@ -25,7 +23,7 @@ def resolve(db: Session, tenant: str, template_id: int | None) -> Template:
 
 
 def read(db: Session, tenant: str, template_id: int) -> Template:
-    template = db.scalar(_BY_ID, {"tenant": tenant, "id": template_id}) if 0 < template_id <= _HIGHEST else None
+    template = db.scalar(_BY_ID, {"tenant": tenant, "id": template_id})
     if template is None:
         raise TemplateNotFound(template_id)
     return template

@@ -2,7 +2,6 @@
 uploaded bytes."""
 
 import hashlib
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -15,13 +14,10 @@ from sqlalchemy.orm import Session
 
 from snapapp.domain import kinds, payloads, storage_use
 from snapapp.domain.paging import FIRST, Order, Page, Window
-from snapapp.domain.rules import validation
-from snapapp.domain.rules.snaps import VIDEO_URL_LONGEST
 from snapapp.domain.tables import Snap, Video
 from snapapp.domain.transactions import Begin, Queue, TenantTransaction
 from snapapp.errors import Invalid, VideoHasSnaps, VideoNotFound
 
-_LARGEST = 2**63 - 1
 _LAST_WRITES = timedelta(minutes=1)  # a running job may still be writing files of the video
 
 
@@ -35,17 +31,6 @@ class Upload:
     sha256: str  # in hex
     file_name: str | None = None
     content_type: str | None = None
-
-    def __post_init__(self) -> None:
-        validation.insist(
-            {
-                "storageKey": validation.text(self.storage_key, 1000),
-                "sizeBytes": validation.whole(self.size_bytes, 0, _LARGEST),
-                "sha256": None if re.fullmatch("[0-9a-f]{64}", self.sha256) else "must be 64 hex digits",
-                "fileName": None if self.file_name is None else validation.text(self.file_name, 500),
-                "contentType": None if self.content_type is None else validation.text(self.content_type, 200),
-            }
-        )
 
 
 _ORDER = Order(
@@ -81,7 +66,6 @@ def _require(video_id: UUID, video: Video | None) -> Video:
 
 
 def at_url(db: Session, tenant: str, url: str) -> Video:
-    validation.insist({"videoUrl": validation.text(url, VIDEO_URL_LONGEST)})
     url_hash = hashlib.sha256(url.encode()).digest()
     by_url = {"tenant": tenant, "url_hash": url_hash}
     while (video := db.scalar(_AT_URL, by_url)) is None:  # again where another one deletes the video in between

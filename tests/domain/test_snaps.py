@@ -91,11 +91,6 @@ def test_an_operator_is_known_by_email_and_the_last_nickname_wins(own: Session) 
     assert snaps.read(own, OWN, first.id).nickname == "Ana", "a snap keeps the name it was marked under"
 
 
-def test_a_moment_needs_a_start(own: Session) -> None:
-    with pytest.raises(Invalid, match=r"^Provide at least one of startSeconds or startFrame$"):
-        new_snap(start_seconds=None)
-
-
 def cattle(own: Session) -> Template:
     return templates.every(own, OWN)[1]
 

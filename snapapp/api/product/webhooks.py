@@ -1,7 +1,6 @@
 """/v2/webhooks: the URLs that a tenant wants called for events. Calls are signed with a secret that is shown once."""
 
 from datetime import datetime
-from enum import StrEnum
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
@@ -13,17 +12,12 @@ from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.http.tenancy import Own
 from snapapp.api.product.snap_schema import Url
 from snapapp.domain import webhooks
+from snapapp.domain.webhooks import Event
 
 router = APIRouter(prefix="/v2/webhooks", tags=["webhooks"], route_class=StrictRoute)
 
 WebhookId = Annotated[Id, Path(description="The webhook's id.", examples=[7])]
 _NO_WEBHOOK = may_be(_404="The tenant has no such webhook.")
-
-
-class Event(StrEnum):
-    COMPLETED = "snap.completed"
-    FAILED = "snap.failed"
-    SHARED = "snap.shared"
 
 
 Events = Annotated[list[Event], Field(min_length=1, max_length=20, examples=[["snap.completed", "snap.failed"]])]

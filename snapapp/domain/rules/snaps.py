@@ -63,10 +63,10 @@ NO_START = "Provide at least one of startSeconds or startFrame"
 def insist(wanted: Mapping[str, Any], overlay: Mapping[str, Any] | None) -> None:
     if wanted["start_seconds"] is None and wanted["start_frame"] is None:
         raise Invalid(message=NO_START)
-    validation.insist(flaws(wanted) | (flaws_of_overlay(overlay) if overlay else {}))
+    validation.insist(_flaws(wanted) | (_flaws_of_overlay(overlay) if overlay else {}))
 
 
-def flaws(wanted: Mapping[str, Any]) -> dict[str, str | None]:
+def _flaws(wanted: Mapping[str, Any]) -> dict[str, str | None]:
     """What is wrong with the values of a moment, by the contract's field names. `wanted` has the keys of `WANTED`."""
     start, frame = wanted["start_seconds"], wanted["start_frame"]
     return {
@@ -142,7 +142,7 @@ DEFAULT_OVERLAY: Mapping[str, Any] = {
 }
 
 
-def flaws_of_overlay(drawn: Mapping[str, Any]) -> dict[str, str | None]:
+def _flaws_of_overlay(drawn: Mapping[str, Any]) -> dict[str, str | None]:
     """What is wrong with an overlay in which every default is filled in. Colours are checked when they are drawn,
     because rows of the old service hold colours that this contract refuses."""
     return {

@@ -15,10 +15,10 @@ def text(value: object, longest: int, *, shortest: int = 1) -> str | None:
         return "must not be empty"
     if len(value) > longest:
         return f"must have at most {longest} characters"
-    return None if is_storable(value) else "holds a character that cannot be stored"
+    return None if _is_storable(value) else "holds a character that cannot be stored"
 
 
-def is_storable(value: str) -> bool:
+def _is_storable(value: str) -> bool:
     """PostgreSQL's text cannot hold NUL, and UTF-8 cannot encode a lone surrogate."""
     if "\0" in value:
         return False
