@@ -1,6 +1,5 @@
 """The whole import: first the files, which a second run need not copy again; then every row in one transaction."""
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,9 +9,12 @@ from typing import Any
 from uuid import UUID
 
 import sqlalchemy.exc
+from sqlalchemy import func, select, update
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from snapapp.domain import marking, snaps, subject_index, tenants, videos
+from snapapp.domain.tables import Ended, Operator, Share, Snap, Template, Tenant, Video
 from snapapp.jobs import enqueue
 from snapapp.legacy import shapes
 from snapapp.legacy.errors import LegacyError
@@ -82,49 +84,40 @@ def _copy_files(old: Old, archive: Archive, step: Step) -> dict[UUID, list[Artef
 
 # --- tenants ----------------------------------------------------------------------------------------------------
 
-_ADD_TENANT = """
-INSERT INTO tenant (code, name, token_hash, status, created_at, token_changed_at)
-VALUES (%(code)s, %(name)s, %(token_hash)s, %(status)s, %(created_at)s, %(created_at)s)
-ON CONFLICT (code) DO NOTHING RETURNING code
-"""
-
-_HASH = "SELECT token_hash FROM tenant WHERE code = %(code)s"
-
-_SET_HASH = "UPDATE tenant SET token_hash = %(token_hash)s, token_changed_at = now() WHERE code = %(code)s"
-
 _ACTIVE = {"ACTIVE", "ATIVO", "ATIVA"}
 
 
 def _add_tenant(ours: Session, row: Row, moved: Moved) -> None:
-    values = {
-        "code": row["codigo"],
-        "name": row["nome"] or row["codigo"],
-        "token_hash": shapes.token_hash(row["api_token"]),
-        "status": "ACTIVE" if str(row["status"]).upper() in _ACTIVE else "INACTIVE",
-        "created_at": row["created_at"],
-    }
+    token_hash = shapes.token_hash(row["api_token"])
+    tenant = insert(Tenant).values(
+        code=row["codigo"],
+        name=row["nome"] or row["codigo"],
+        token_hash=token_hash,
+        status="ACTIVE" if str(row["status"]).upper() in _ACTIVE else "INACTIVE",
+        created_at=row["created_at"],
+        token_changed_at=row["created_at"],
+    )
     with _naming_old_row(f"assinatura {row['codigo']}"):
-        if ours.connection().exec_driver_sql(_ADD_TENANT, values).fetchall():
+        if ours.scalar(tenant.on_conflict_do_nothing(index_elements=[Tenant.code]).returning(Tenant.code)):
             moved.tenants += 1
         else:
-            _agree_on_token(ours, values, moved)
+            _agree_on_token(ours, row["codigo"], token_hash, moved)
 
 
-def _agree_on_token(ours: Session, values: Mapping[str, Any], moved: Moved) -> None:
+def _agree_on_token(ours: Session, code: str, token_hash: bytes | None, moved: Moved) -> None:
     """Gives a tenant that exists here the old service's token, unless it was given a token of its own here. The
     documented development token counts as none."""
-    [(current_hash,)] = ours.connection().exec_driver_sql(_HASH, values).fetchall()
-    if current_hash == values["token_hash"]:
+    current_hash = ours.scalar(select(Tenant.token_hash).where(Tenant.code == code))
+    if current_hash == token_hash:
         return
     if current_hash in (None, shapes.token_hash(tenants.DEVELOPMENT_TOKEN)):
-        ours.connection().exec_driver_sql(_SET_HASH, values)
+        change = update(Tenant).where(Tenant.code == code)
+        ours.execute(change.values(token_hash=token_hash, token_changed_at=func.now()))
     else:
-        moved.remarks.append(f"{values['code']} has another token here, which was kept")
+        moved.remarks.append(f"{code} has another token here, which was kept")
 
 
 # --- templates keep their ids -----------------------------------------------------------------------------------
-
-_TEMPLATES_HERE = "SELECT id, slug FROM template WHERE tenant = %(tenant)s"
 
 _NEXT_TEMPLATE = """
 SELECT setval(sequence, greatest(%(highest)s, nextval(sequence)))
@@ -151,9 +144,8 @@ def _make_way(old: Old, ours: Session) -> None:
     ours.connection().exec_driver_sql(_NEXT_TEMPLATE, {"highest": max(taken_ids, default=1)})
     for tenant in tenants.every(ours):
         with database.scope(ours, tenant.code):
-            for template_id, slug in (
-                ours.connection().exec_driver_sql(_TEMPLATES_HERE, {"tenant": tenant.code}).fetchall()
-            ):
+            here = select(Template.id, Template.slug).where(Template.tenant == tenant.code)
+            for template_id, slug in ours.execute(here).all():
                 old_id = wanted.get((tenant.code, slug))
                 if old_id != template_id and (old_id is not None or template_id in taken_ids):
                     _renumber(ours, tenant.code, template_id, slug)
@@ -185,52 +177,6 @@ ON CONFLICT (tenant, slug) DO UPDATE
 RETURNING id
 """
 
-_DEFAULT_TEMPLATE = "SELECT id FROM template WHERE tenant = %(tenant)s AND is_default"
-
-_ADD_OPERATOR = """
-INSERT INTO operator (tenant, email, nickname, created_at)
-VALUES (%(tenant)s, %(email)s, %(nickname)s, %(created_at)s)
-ON CONFLICT (tenant, email_lower) DO NOTHING RETURNING id
-"""
-
-_OPERATOR = "SELECT id FROM operator WHERE tenant = %(tenant)s AND email_lower = lower(%(email)s)"
-
-_ADD_VIDEO = """
-INSERT INTO video (id, tenant, url, url_hash, probe, created_by, created_at)
-VALUES (%(id)s, %(tenant)s, %(url)s, %(url_hash)s, %(probe)s::jsonb, %(created_by)s, %(created_at)s)
-ON CONFLICT DO NOTHING RETURNING id
-"""
-
-_ADD_SNAP = """
-INSERT INTO snap (
-    id, tenant, video_id, operator_id, template_id, nickname, email, kind, filmed_at, start_seconds, start_frame,
-    resolved_start_seconds, duration_seconds, clip_seconds, fps, max_width, format, quality, overlay, subject_id,
-    subject, ended, error, probe, clip, frames, frame_count, extras, media_prefix, media_bytes, created_at, updated_at,
-    processed_at)
-VALUES (
-    %(id)s, %(tenant)s, %(video_id)s, %(operator_id)s, %(template_id)s, %(nickname)s, %(email)s, %(kind)s,
-    %(filmed_at)s, %(start_seconds)s, %(start_frame)s, %(resolved_start_seconds)s, %(duration_seconds)s,
-    %(clip_seconds)s, %(fps)s, %(max_width)s, %(format)s, %(quality)s, %(overlay)s::jsonb, %(subject_id)s,
-    %(subject)s::jsonb, %(ended)s, %(error)s, %(probe)s::jsonb, %(clip)s::jsonb, %(frames)s::jsonb, %(frame_count)s,
-    %(extras)s::jsonb, %(media_prefix)s, %(media_bytes)s, %(created_at)s, %(updated_at)s, %(processed_at)s)
-ON CONFLICT DO NOTHING RETURNING id
-"""
-
-# For a second import, with the files, of snaps that came without them. Snaps with files made here, and snaps whose
-# files were removed by the retention, stay as they are.
-_ADD_FILES = """
-UPDATE snap
-   SET frames = %(frames)s::jsonb, clip = %(clip)s::jsonb, extras = %(extras)s::jsonb, media_prefix = %(media_prefix)s,
-       media_bytes = %(media_bytes)s
- WHERE tenant = %(tenant)s AND id = %(id)s AND ended IS NOT DISTINCT FROM 'COMPLETED' AND frames <> '[]'
-   AND media_prefix IS NULL AND %(media_prefix)s::text IS NOT NULL
-"""
-
-_ADD_LINK = """
-INSERT INTO share (token, tenant, snap_id, created_at) VALUES (%(token)s, %(tenant)s, %(id)s, %(created_at)s)
-ON CONFLICT DO NOTHING RETURNING token
-"""
-
 
 @dataclass(slots=True)
 class _Tenant:
@@ -247,7 +193,8 @@ class _Tenant:
         with database.scope(self.ours, self.code):
             for template in old.templates(tenant):
                 self._add_template(template)
-            [(self.default_template,)] = self._run(_DEFAULT_TEMPLATE)
+            its_default = select(Template.id).where(Template.tenant == self.code, Template.is_default)
+            self.default_template = self.ours.scalars(its_default).one()
             for person in old.people(tenant):
                 self._add_operator(person)
             for video in old.videos(tenant):
@@ -278,54 +225,81 @@ class _Tenant:
         self.moved.templates += len(added)
 
     def _add_operator(self, row: Row) -> None:
+        operator = insert(Operator).values(
+            tenant=self.code, email=row["email"], nickname=row["nickname"], created_at=row["created_at"]
+        )
+        known = select(Operator.id).where(
+            Operator.tenant == self.code, Operator.email_lower == func.lower(row["email"])
+        )
         with _naming_old_row(f"usuario {row['id']}"):
-            added = self._run(_ADD_OPERATOR, **row)
-            [(self.operators[row["id"]],)] = added or self._run(_OPERATOR, email=row["email"])
-        self.moved.users += len(added)
+            added = self.ours.scalar(operator.on_conflict_do_nothing().returning(Operator.id))
+            self.operators[row["id"]] = added or self.ours.scalars(known).one()
+        self.moved.users += added is not None
 
     def _add_video(self, row: Row) -> None:
         """Adds an old video. Where its URL is already known here, the video keeps the id that it has here."""
         url = row["original_url"]
+        video = insert(Video).values(
+            id=row["id"],
+            tenant=self.code,
+            url=url,
+            url_hash=sha256(url.encode()).digest(),
+            probe=shapes.probe_of(row, f"video {row['id']}"),
+            created_by=self.operators.get(row["created_by_usuario_id"]),
+            created_at=row["created_at"],
+        )
         with _naming_old_row(f"video {row['id']}"):
-            added = self._run(
-                _ADD_VIDEO,
-                id=row["id"],
-                url=url,
-                url_hash=sha256(url.encode()).digest(),
-                probe=shapes.probe_of(row, f"video {row['id']}"),
-                created_by=self.operators.get(row["created_by_usuario_id"]),
-                created_at=row["created_at"],
-            )
-            video_id = row["id"] if added else videos.at_url(self.ours, self.code, url).id
+            added = self.ours.scalar(video.on_conflict_do_nothing().returning(Video.id))
+            video_id = added or videos.at_url(self.ours, self.code, url).id
         self.videos[row["id"]] = video_id
-        self.moved.videos += len(added)
+        self.moved.videos += added is not None
         if video_id != row["id"]:
             self.moved.remarks.append(f"video {row['id']} of {self.code} is {video_id} here: its URL was known before")
 
     def _add_snap(self, row: Row, artefacts: list[Artefact]) -> bool:
         subject, files = shapes.subject_of(row), files_of(row, artefacts)
-        values = shapes.columns_of(row, subject) | {
-            "video_id": self.videos.get(row["video_id"]),
-            "operator_id": self.operators.get(row["created_by_usuario_id"]),
-            "template_id": row["subject_template_id"] or self.default_template,
-            "frames": json.dumps(files.frames) if shapes.ended(row) == "COMPLETED" else None,
-            "frame_count": len(files.frames),
-            "clip": json.dumps(files.clip) if files.clip else None,
-            "extras": json.dumps({"artefacts": files.artefacts}),
+        extras = {"artefacts": files.artefacts}
+        its_files = {
+            "frames": files.frames if shapes.ended(row) == "COMPLETED" else None,
+            "clip": files.clip,
+            "extras": extras,
             "media_prefix": files.media_prefix,
-            "media_bytes": snaps.bytes_of({"artefacts": files.artefacts}) if files.media_prefix else 0,
+            "media_bytes": snaps.bytes_of(extras),
         }
-        is_new = bool(self._run(_ADD_SNAP, **values))
+        snap = insert(Snap).values(
+            tenant=self.code,
+            video_id=self.videos.get(row["video_id"]),
+            operator_id=self.operators.get(row["created_by_usuario_id"]),
+            template_id=row["subject_template_id"] or self.default_template,
+            frame_count=len(files.frames),
+            **shapes.columns_of(row, subject),
+            **its_files,
+        )
+        is_new = self.ours.scalar(snap.on_conflict_do_nothing().returning(Snap.id)) is not None
         if is_new:
             subject_index.write(self.ours, self.code, row["id"], subject)
             self.moved.snaps += 1
             self.moved.lost += files.lost
-        else:
-            self._run(_ADD_FILES, **values)
+        elif files.media_prefix:
+            self._add_files(row["id"], its_files)
         if row["is_public"] and row["public_share_token"]:
-            link = {"token": row["public_share_token"], "id": row["id"], "created_at": row["updated_at"]}
-            self.moved.links += len(self._run(_ADD_LINK, **link))
+            link = insert(Share).values(
+                token=row["public_share_token"], tenant=self.code, snap_id=row["id"], created_at=row["updated_at"]
+            )
+            self.moved.links += self.ours.scalar(link.on_conflict_do_nothing().returning(Share.token)) is not None
         return is_new
+
+    def _add_files(self, snap_id: UUID, its_files: Mapping[str, Any]) -> None:
+        """For a second import, with the files, of snaps that came without them. Snaps with files made here, and snaps
+        whose files were removed by the retention, stay as they are."""
+        without_files = update(Snap).where(
+            Snap.tenant == self.code,
+            Snap.id == snap_id,
+            Snap.ended == Ended.COMPLETED,
+            Snap.frames != [],
+            Snap.media_prefix.is_(None),
+        )
+        self.ours.execute(without_files.values(**its_files, updated_at=Snap.updated_at))
 
     def _enqueue(self, waiting: Iterable[UUID]) -> None:
         """Adds a job for each snap that the old service had not processed."""

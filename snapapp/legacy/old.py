@@ -33,31 +33,21 @@ SELECT table_name, array_agg(column_name::text) FROM information_schema.columns
  WHERE table_schema = ANY (current_schemas(false)) AND table_name = ANY (%s) GROUP BY table_name
 """
 
-_TENANTS = "SELECT id, codigo, nome, api_token, status, created_at FROM assinatura ORDER BY id"
+_TENANTS = "SELECT * FROM assinatura ORDER BY id"
 
-_TEMPLATES = """
-SELECT id, nome, slug, ativo, schema_json, is_default, created_at, updated_at FROM subject_template
- WHERE assinatura_id = %(tenant)s ORDER BY id
-"""
+_TEMPLATES = "SELECT * FROM subject_template WHERE assinatura_id = %(tenant)s ORDER BY id"
 
 _PEOPLE = """
-SELECT id, nickname, email, created_at FROM usuario
+SELECT * FROM usuario
  WHERE id IN (SELECT created_by_usuario_id FROM snap WHERE assinatura_id = %(tenant)s
               UNION SELECT created_by_usuario_id FROM video WHERE assinatura_id = %(tenant)s)
  ORDER BY id
 """
 
-_VIDEOS = """
-SELECT id, original_url, video_probe_json, created_by_usuario_id, created_at FROM video
- WHERE assinatura_id = %(tenant)s ORDER BY created_at, id
-"""
+_VIDEOS = "SELECT * FROM video WHERE assinatura_id = %(tenant)s ORDER BY created_at, id"
 
 _SNAPS = """
-SELECT snap.id, video_id, created_by_usuario_id, subject_template_id, nickname_snapshot, email_snapshot, tipo_snap,
-       status, public_share_token, is_public, data_filmagem, start_seconds, start_frame, resolved_start_seconds,
-       duration_seconds, snapshot_duration_seconds, fps, max_width, format, quality, subject_id, subject_json,
-       overlay_json, video_probe_json, snapshot_video_json, frames_json, error_message, created_at, updated_at,
-       processed_at,
+SELECT snap.*,
        ARRAY(SELECT jsonb_build_object('key', attr_key, 'type', value_type, 'stringValue', string_value,
                                        'numberValue', number_value)
                FROM snap_subject_attr WHERE snap_id = snap.id ORDER BY snap_subject_attr.id) AS attributes

@@ -37,9 +37,9 @@ def _field(given: Row, place: int) -> dict[str, Any]:
     }
 
 
-def probe_of(row: Row, whose: str) -> str | None:
+def probe_of(row: Row, whose: str) -> dict[str, Any] | None:
     old_probe = _decoded(row["video_probe_json"], whose)
-    return json.dumps(_snake(old_probe)) if isinstance(old_probe, dict) else None
+    return _snake(old_probe) if isinstance(old_probe, dict) else None
 
 
 def subject_of(snap: Row) -> Subject:
@@ -90,11 +90,11 @@ def columns_of(snap: Row, subject: Subject) -> dict[str, Any]:
         "max_width": snap["max_width"],
         "format": "png" if str(snap["format"]).lower() == "png" else "jpg",
         "quality": None if str(snap["format"]).lower() == "png" else snap["quality"],
-        "overlay": json.dumps(_overlay(overlay)) if isinstance(overlay, dict) and overlay.get("enabled") else None,
+        "overlay": _overlay(overlay) if isinstance(overlay, dict) and overlay.get("enabled") else None,
         "subject_id": subject.id,
-        "subject": json.dumps(subject.as_json()),
+        "subject": subject,
         "ended": end,
-        "error": None if end in (None, "COMPLETED") else snap["error_message"] or "Failed without a reason",
+        "ended_error": None if end in (None, "COMPLETED") else snap["error_message"] or "Failed without a reason",
         "probe": probe_of(snap, whose),
         "created_at": snap["created_at"],
         "updated_at": snap["updated_at"],
