@@ -1,8 +1,8 @@
 """The dependencies of routes: the monolith, a connection, the request's id. All but the connections are async: FastAPI
 would run others in threads, and while all threads wait for the database even a health check would hang."""
 
-from collections.abc import Iterator
-from typing import Annotated, cast
+from collections.abc import Callable, Iterator
+from typing import Annotated, TypeVar, cast
 from urllib.parse import unquote
 
 from fastapi import Depends, Header, Request
@@ -14,12 +14,22 @@ from snapapp.jobs.rows.people.audit import Actor
 from snapapp.postgres.database import session
 from snapapp.process.monolith import Monolith
 
+T = TypeVar("T")
+
 
 async def monolith(request: Request) -> Monolith:
     return cast(Monolith, request.app.state.monolith)
 
 
 House = Annotated[Monolith, Depends(monolith)]
+
+
+def of_process(request: Request, name: str, make: Callable[[], T]) -> T:
+    """A value of this process, made for the first request that needs it."""
+    state = request.app.state
+    if not hasattr(state, name):
+        setattr(state, name, make())
+    return cast(T, getattr(state, name))
 
 
 def _reading(house: House) -> Iterator[Connection]:

@@ -10,7 +10,7 @@ import sqlalchemy.exc
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import Field
 
-from snapapp.api.http.deps import House, Who
+from snapapp.api.http.deps import House, Who, of_process
 from snapapp.api.http.schema import Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.jobs import doctor
@@ -81,12 +81,7 @@ def _diagnosis_of(findings: list[Finding]) -> Diagnosis:
 
 
 def _visits(request: Request) -> Visits:
-    """The Visits of this process, made for the first request."""
-    state = request.app.state
-    if not hasattr(state, "visits"):
-        state.visits = Visits()
-    visits: Visits = state.visits
-    return visits
+    return of_process(request, "visits", Visits)
 
 
 @router.get("")

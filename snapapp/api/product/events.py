@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
-from snapapp.api.http.deps import House
+from snapapp.api.http.deps import House, of_process
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.schema import Shown
 from snapapp.api.http.tenancy import Claimed, code_of
@@ -120,14 +120,6 @@ class _Listeners(Watcher):
         return sum(reader.interest.tenant == tenant for reader in self.readers)
 
 
-def _listeners(request: Request) -> _Listeners:
-    state = request.app.state
-    if not hasattr(state, "listeners"):
-        state.listeners = _Listeners(state.monolith.url, asyncio.get_running_loop())
-    listeners: _Listeners = state.listeners
-    return listeners
-
-
 _EVENTS = described(
     "`snapshot` first, with the newest snaps, then `snap.created`, `snap.started`, `snap.progress`, `snap.stopping`, "
     "`snap.retried`, `snap.waiting`, `snap.completed`, `snap.failed` and `snap.cancelled`; `stream.skipped` when more "
@@ -142,7 +134,8 @@ async def listen(request: Request, house: House, claim: Claimed) -> EventStream:
     """State changes of the tenant's snaps, live."""
     # async, because it lasts as long as the client is connected
     code = await run_in_threadpool(code_of, house, claim)
-    listeners, leaving = _listeners(request), request.app.state.departure.begun
+    listeners = of_process(request, "listeners", lambda: _Listeners(house.url, asyncio.get_running_loop()))
+    leaving = request.app.state.departure.begun
     if leaving.is_set() or listeners.is_full or listeners.of(code) >= OF_ONE_MAX:
         refuse(leaving)
     return _TenantStream(listeners, Reader(Interest(kind=SNAP, tenant=code)), leaving, lambda: code_of(house, claim))

@@ -14,6 +14,7 @@ from typing import Annotated
 from fastapi import Depends, HTTPException, Request
 from starlette.concurrency import run_in_threadpool
 
+from snapapp.api.http.deps import House, of_process
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows.people import overviews, views
 from snapapp.process.monolith import Away, Monolith
@@ -127,11 +128,8 @@ class Waiting:
         await asyncio.gather(*(self.endings.wait(job_id, within) for job_id in job_ids))
 
 
-async def _waiting(request: Request) -> Waiting:
-    state = request.app.state
-    if not hasattr(state, "endings"):
-        state.endings = Endings(state.monolith)
-    return Waiting(state.endings, _client(request))
+async def _waiting(request: Request, house: House) -> Waiting:
+    return Waiting(of_process(request, "endings", lambda: Endings(house)), _client(request))
 
 
 def _client(request: Request) -> str:

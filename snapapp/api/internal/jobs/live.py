@@ -17,6 +17,7 @@ from fastapi import APIRouter, HTTPException, Query, Request
 from pydantic import Field
 from starlette.types import Receive, Scope, Send
 
+from snapapp.api.http.deps import House, of_process
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.schema import Id, Label, Name, Shown
 from snapapp.api.http.timely import TimelyResponse
@@ -323,14 +324,6 @@ class EventStream(TimelyResponse):
             ending.cancel()
 
 
-def _watcher(request: Request) -> Watcher:
-    state = request.app.state
-    if not hasattr(state, "watcher"):
-        state.watcher = Watcher(state.monolith.url, asyncio.get_running_loop())
-    watcher: Watcher = state.watcher
-    return watcher
-
-
 def described(events: str, example: str) -> dict[int | str, dict[str, Any]]:
     """The description of a stream for /openapi.json."""
     content = {"schema": {"type": "string"}, "example": example}
@@ -356,6 +349,7 @@ _RESPONSES = _EVENTS | may_be(_503=f"{STREAMS_MAX} streams are open, or the proc
 @router.get("/stream", response_class=EventStream, status_code=200, responses=_RESPONSES)
 async def stream(
     request: Request,
+    house: House,
     kind: Annotated[Name | None, Query(description="Only jobs of this kind.", examples=["demo.sleep"])] = None,
     queue: Annotated[Name | None, Query(description="Only jobs of this queue.", examples=["demo"])] = None,
     tenant: Annotated[Label | None, Query(description="Only jobs of this tenant; empty: the house's own.")] = None,
@@ -365,7 +359,8 @@ async def stream(
 ) -> EventStream:
     """The changes of jobs, live, as server-sent events."""
     # async, because it lasts as long as the client is connected
-    watcher, leaving = _watcher(request), request.app.state.departure.begun
+    watcher = of_process(request, "watcher", lambda: Watcher(house.url, asyncio.get_running_loop()))
+    leaving = request.app.state.departure.begun
     if watcher.is_full or leaving.is_set():
         refuse(leaving)
     return EventStream(watcher, Reader(Interest(kind, queue, tenant, frozenset(id))), leaving)

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, HTTPException, Request, Response
 
+from snapapp.api.http.deps import of_process
 from snapapp.api.http.files import media
 from snapapp.api.http.files.ranges import date_of
 from snapapp.domain.tables import Video
@@ -62,11 +63,7 @@ class TenantThreads:
 
 
 async def _playback(request: Request) -> Playback:
-    state = request.app.state
-    if not hasattr(state, "playback"):
-        state.playback = Playback()
-    playback: Playback = state.playback
-    return playback
+    return of_process(request, "playback", Playback)
 
 
 Played = Annotated[Playback, Depends(_playback)]
