@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from snapapp.domain import snaps
 from snapapp.domain.paging import FIRST, Order, Page, Window
 from snapapp.domain.rules import subjects, validation
-from snapapp.domain.tables import Ended, Snap, Status, SubjectAttribute, SubjectWord, Video
+from snapapp.domain.tables import Ended, Snap, SnapStatus, SubjectAttribute, SubjectWord, Video
 from snapapp.errors import Invalid
 
 Condition = ColumnElement[bool]
@@ -35,7 +35,7 @@ class Criteria:
     attr_min: float | None = None
     attr_max: float | None = None
     q: str | None = None
-    status: Status | None = None
+    status: SnapStatus | None = None
     since: datetime | None = None
     until: datetime | None = None
 
@@ -161,7 +161,7 @@ def recent(
     tenant: str,
     window: Window = FIRST,
     *,
-    status: Status | None = None,
+    status: SnapStatus | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
     nickname: str | None = None,
@@ -219,14 +219,14 @@ def _begins(tenant: str, word: str) -> tuple[Condition, ...]:
     return SubjectWord.tenant == tenant, SubjectWord.word >= word, SubjectWord.word < word + _AFTER_ALL
 
 
-_STATUS: Mapping[Status, Condition] = {
-    Status.PENDING: Snap.ended.is_(None),
-    Status.COMPLETED: Snap.ended == Ended.COMPLETED,
-    Status.FAILED: Snap.ended.in_([Ended.FAILED, Ended.CANCELLED]),
+_STATUS: Mapping[SnapStatus, Condition] = {
+    SnapStatus.PENDING: Snap.ended.is_(None),
+    SnapStatus.COMPLETED: Snap.ended == Ended.COMPLETED,
+    SnapStatus.FAILED: Snap.ended.in_([Ended.FAILED, Ended.CANCELLED]),
 }
 
 
-def _when(status: Status | None, since: datetime | None, until: datetime | None) -> Iterator[Condition]:
+def _when(status: SnapStatus | None, since: datetime | None, until: datetime | None) -> Iterator[Condition]:
     if status is not None:
         yield _STATUS[status]
     if since is not None:

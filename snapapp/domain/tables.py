@@ -43,12 +43,12 @@ class Kind(StrEnum):
     INTERVAL = "INTERVAL"
 
 
-class Status(StrEnum):
+class SnapStatus(StrEnum):
     """A snap's state as people see it; its job's state is finer."""
 
-    PENDING = "PENDING"
+    PENDING = "PENDING"  # also while its job runs, or waits to be tried again
     COMPLETED = "COMPLETED"
-    FAILED = "FAILED"
+    FAILED = "FAILED"  # also if it was cancelled
 
 
 class Ended(StrEnum):
@@ -294,10 +294,10 @@ class Snap(Base):
     )
 
     @property
-    def status(self) -> Status:
+    def status(self) -> SnapStatus:
         if self.ended is None:
-            return Status.PENDING
-        return Status.COMPLETED if self.ended is Ended.COMPLETED else Status.FAILED
+            return SnapStatus.PENDING
+        return SnapStatus.COMPLETED if self.ended is Ended.COMPLETED else SnapStatus.FAILED
 
     @property
     def version(self) -> str:

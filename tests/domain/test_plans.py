@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from snapapp.domain import search, sharing, snaps, tenants, videos
 from snapapp.domain.paging import Window
 from snapapp.domain.search import Criteria
-from snapapp.domain.tables import Status
+from snapapp.domain.tables import SnapStatus
 from snapapp.jobs.rows.database import sqlalchemy_url
 from snapapp.postgres import database
 from tests.conftest import EMBEDDED, Postgres
@@ -142,9 +142,9 @@ LISTS: dict[str, tuple[str, Callable[[Session, Window], object]]] = {
     ),
     "of a nickname": ("snap_of_nickname", lambda own, window: search.mine(own, BIG, "ANA", window)),
     "recent": ("snap_recent", lambda own, window: search.recent(own, BIG, window)),
-    "of a status": ("snap_recent", lambda own, window: search.recent(own, BIG, window, status=Status.COMPLETED)),
-    "that failed": ("snap_failed", lambda own, window: search.recent(own, BIG, window, status=Status.FAILED)),
-    "that wait": ("snap_pending", lambda own, window: search.recent(own, BIG, window, status=Status.PENDING)),
+    "of a status": ("snap_recent", lambda own, window: search.recent(own, BIG, window, status=SnapStatus.COMPLETED)),
+    "that failed": ("snap_failed", lambda own, window: search.recent(own, BIG, window, status=SnapStatus.FAILED)),
+    "that wait": ("snap_pending", lambda own, window: search.recent(own, BIG, window, status=SnapStatus.PENDING)),
     "videos": ("video_recent", lambda own, window: videos.page(own, BIG, window)),
 }
 

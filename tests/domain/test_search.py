@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from snapapp.domain import search, sharing, snaps, videos
 from snapapp.domain.paging import Window
 from snapapp.domain.search import Criteria
-from snapapp.domain.tables import Snap, Status
+from snapapp.domain.tables import Snap, SnapStatus
 from snapapp.errors import Invalid, UnsupportedSort
 from tests.domain.making import EVIDENCE, acting, make_snap, subject
 from tests.factory import ago, hence
@@ -134,16 +134,16 @@ def test_all_criteria_hold_together(own: Session) -> None:
     ):
         make_snap(own, OWN, subject=other)
     criteria: dict[str, Any] = {"subject_id": "boi-7", "attr_key": "brinco", "attr_value": "A1", "q": "manco"}
-    criteria |= {"status": Status.PENDING, "since": ago(minutes=1), "until": hence(minutes=1)}
+    criteria |= {"status": SnapStatus.PENDING, "since": ago(minutes=1), "until": hence(minutes=1)}
     assert found(own, **criteria) == [wanted]
-    assert found(own, **criteria | {"status": Status.COMPLETED}) == []
+    assert found(own, **criteria | {"status": SnapStatus.COMPLETED}) == []
 
 
 def test_a_search_can_be_narrowed_by_status(own: Session) -> None:
     pending, completed, failed = made(own, 3, subject=subject("boi-7"))
     snaps.complete(own, OWN, completed, EVIDENCE)
     snaps.fail(own, OWN, failed, "oops")
-    for status, snap in zip(Status, (pending, completed, failed), strict=True):
+    for status, snap in zip(SnapStatus, (pending, completed, failed), strict=True):
         assert found(own, subject_id="boi-7", status=status) == [snap]
         assert ids(search.recent(own, OWN, status=status).items) == [snap]
 
@@ -160,7 +160,7 @@ def test_a_search_can_be_narrowed_by_time_the_end_excluded(own: Session) -> None
     ("criteria", "message"),
     [
         ({}, "Provide subjectId or attrKey+attrValue"),
-        ({"status": Status.FAILED}, "Provide subjectId or attrKey+attrValue"),
+        ({"status": SnapStatus.FAILED}, "Provide subjectId or attrKey+attrValue"),
         ({"attr_key": "brinco"}, "Provide attrKey and attrValue together"),
         ({"attr_value": "A1"}, "Provide attrKey and attrValue together"),
         ({"subject_id": "x", "attr_value": "A1"}, "Provide attrKey and attrValue together"),

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from snapapp.domain import idempotency, sharing, snaps, templates
 from snapapp.domain.snaps import Removal
-from snapapp.domain.tables import Ended, Kind, Snap, Status, Template
+from snapapp.domain.tables import Ended, Kind, Snap, SnapStatus, Template
 from snapapp.errors import Invalid, KeyReused, SnapIsShared, SnapNotFound
 from snapapp.jobs.model import Buried, Failure
 from snapapp.jobs.rows import lifecycle, notes, settle
@@ -60,7 +60,7 @@ def test_a_new_snap_is_kept_as_it_was_marked(own: Session) -> None:
     assert (snap.duration_seconds, snap.clip_seconds, snap.fps, snap.max_width) == (1.0, 3.0, 10, 640)
     assert (snap.format, snap.quality, snap.template_id) == ("png", None, templates.resolve(own, OWN, None).id)
     assert snap.video_id == video.id
-    assert (snap.kind, snap.status, snap.error, snap.job) == (Kind.INTERVAL, Status.PENDING, None, None)
+    assert (snap.kind, snap.status, snap.error, snap.job) == (Kind.INTERVAL, SnapStatus.PENDING, None, None)
     assert (snap.resolved_start_seconds, snap.frames, snap.frame_count, snap.processed_at) == (None, None, 0, None)
 
 
@@ -194,7 +194,7 @@ def test_evidence_is_published_whole(own: Session) -> None:
     snap = make_snap(own, OWN)
     assert snaps.complete(own, OWN, snap.id, EVIDENCE)
     done = snaps.read(own, OWN, snap.id)
-    assert (done.status, done.ended, done.error) == (Status.COMPLETED, Ended.COMPLETED, None)
+    assert (done.status, done.ended, done.error) == (SnapStatus.COMPLETED, Ended.COMPLETED, None)
     assert (done.probe, done.clip, done.frames) == (EVIDENCE.probe, EVIDENCE.clip, EVIDENCE.frames)
     assert (done.extras, done.media_prefix, done.frame_count) == (EVIDENCE.extras, EVIDENCE.media_prefix, 1)
     assert done.resolved_start_seconds == 12.5
@@ -251,7 +251,7 @@ class Processed:
     def bury(self, reason: str) -> None:
         assert bury(self._worker, self.claim(), Buried(Failure(reason)), 0.1)
 
-    def says(self) -> tuple[Status, str | None]:
+    def says(self) -> tuple[SnapStatus, str | None]:
         return self.snap.status, self.snap.error
 
 
@@ -263,7 +263,7 @@ def processed(engine: sqlalchemy.Engine, db: Db) -> Processed:
 def test_until_it_ends_a_snaps_state_is_that_of_its_job(processed: Processed, db: Db) -> None:
     """S10, S18."""
     waiting = processed.snap
-    assert waiting.status is Status.PENDING
+    assert waiting.status is SnapStatus.PENDING
     assert waiting.job
     assert (waiting.job.id, waiting.job.status, waiting.job.attempts) == (processed.job_id, "PENDING", 0)
     job = processed.claim()
@@ -274,7 +274,7 @@ def test_until_it_ends_a_snaps_state_is_that_of_its_job(processed: Processed, db
     retry(db, job, Failure("the host is away"), timedelta(minutes=5), 0.1)
     again = processed.snap
     assert again.job
-    assert (again.status, again.job.status, again.error) == (Status.PENDING, "RETRY_WAIT", "the host is away")
+    assert (again.status, again.job.status, again.error) == (SnapStatus.PENDING, "RETRY_WAIT", "the host is away")
     assert again.job.next_run_at > datetime.now(UTC) + timedelta(minutes=4)
 
 
@@ -283,10 +283,10 @@ def test_a_dead_letter_is_its_snaps_failure_and_the_reason_stays_when_jobs_are_p
 ) -> None:
     """S16, D8."""
     processed.bury("no video stream")
-    assert processed.says() == (Status.FAILED, "no video stream")
+    assert processed.says() == (SnapStatus.FAILED, "no video stream")
     assert processed.snap.processed_at
     db.execute("DELETE FROM snap_processing_job")
-    assert processed.says() == (Status.FAILED, "no video stream")
+    assert processed.says() == (SnapStatus.FAILED, "no video stream")
     assert processed.snap.job is None
 
 
@@ -294,28 +294,28 @@ def test_a_cancelled_snap_says_by_whom(processed: Processed, engine: sqlalchemy.
     with acting(engine, OWN) as session:
         snaps.note_cancel(session, OWN, processed.id, "Ana")
     lifecycle.cancel(db, processed.job_id)
-    assert processed.says() == (Status.FAILED, "Cancelled by Ana")
+    assert processed.says() == (SnapStatus.FAILED, "Cancelled by Ana")
     assert processed.snap.ended is Ended.CANCELLED
 
 
 def test_a_snap_cancelled_by_nobody_in_particular_says_that(processed: Processed, db: Db) -> None:
     lifecycle.cancel(db, processed.job_id)
-    assert processed.says() == (Status.FAILED, "Cancelled")
+    assert processed.says() == (SnapStatus.FAILED, "Cancelled")
 
 
 def test_a_snap_whose_job_is_retried_by_a_person_waits_again(processed: Processed, db: Db) -> None:
     processed.bury("no video stream")
     lifecycle.retry_by_person(db, processed.job_id)
-    assert processed.says() == (Status.PENDING, "no video stream")
+    assert processed.says() == (SnapStatus.PENDING, "no video stream")
     assert processed.snap.processed_at is None
     processed.bury("still none")
-    assert processed.says() == (Status.FAILED, "still none")
+    assert processed.says() == (SnapStatus.FAILED, "still none")
 
 
 def test_a_snap_whose_job_is_replayed_waits_again(processed: Processed, db: Db) -> None:
     processed.bury("no video stream")
     lifecycle.replay(db, processed.job_id)
-    assert processed.says() == (Status.PENDING, None)
+    assert processed.says() == (SnapStatus.PENDING, None)
 
 
 def test_evidence_stays_whatever_becomes_of_a_replay(processed: Processed, engine: sqlalchemy.Engine, db: Db) -> None:
@@ -324,9 +324,9 @@ def test_evidence_stays_whatever_becomes_of_a_replay(processed: Processed, engin
     with acting(engine, OWN) as session:
         snaps.complete(session, OWN, processed.id, EVIDENCE)
     lifecycle.replay(db, processed.job_id)
-    assert processed.says() == (Status.COMPLETED, None)
+    assert processed.says() == (SnapStatus.COMPLETED, None)
     processed.bury("the host is away")
-    assert processed.says() == (Status.COMPLETED, None)
+    assert processed.says() == (SnapStatus.COMPLETED, None)
 
 
 def test_the_end_of_an_older_job_is_not_the_snaps(processed: Processed, db: Db) -> None:
@@ -334,7 +334,7 @@ def test_the_end_of_an_older_job_is_not_the_snaps(processed: Processed, db: Db) 
     older = processed.claim()
     db.execute("SELECT replay_job(%s)", [processed.job_id])
     assert bury(db, older, Buried(Failure("too late")), 0.1)
-    assert processed.says() == (Status.PENDING, None)
+    assert processed.says() == (SnapStatus.PENDING, None)
 
 
 def test_other_work_for_a_snap_says_nothing_about_it(processed: Processed, db: Db) -> None:
@@ -344,7 +344,7 @@ def test_other_work_for_a_snap_says_nothing_about_it(processed: Processed, db: D
     assert row
     lifecycle.cancel(db, row[0])
     snap = processed.snap
-    assert (snap.status, snap.error) == (Status.PENDING, None)
+    assert (snap.status, snap.error) == (SnapStatus.PENDING, None)
     assert snap.job
     assert snap.job.id == processed.job_id
 

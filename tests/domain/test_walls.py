@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from snapapp.domain import idempotency, search, sharing, snaps, storage_use, templates, videos, webhooks
 from snapapp.domain.paging import Window
 from snapapp.domain.search import Criteria
-from snapapp.domain.tables import Snap, Status
+from snapapp.domain.tables import Snap, SnapStatus
 from snapapp.errors import NotFound
 from snapapp.postgres import database as db
 from tests.conftest import Postgres
@@ -204,7 +204,7 @@ OWN: dict[str, Call] = {
     ),
     "range": lambda db, who, its: search.by_subject(db, who, Criteria(attr_key="peso_referencia", attr_min=400), ONE),
     "words": lambda db, who, its: search.by_subject(db, who, Criteria(q="boi a1"), ONE),
-    "completed": lambda db, who, its: search.recent(db, who, ONE, status=Status.COMPLETED),
+    "completed": lambda db, who, its: search.recent(db, who, ONE, status=SnapStatus.COMPLETED),
     "nickname": lambda db, who, its: search.mine(db, who, "only one", ONE),
 }
 

@@ -14,7 +14,7 @@ import sqlalchemy
 from snapapp import storage
 from snapapp.domain import search, sharing, snaps, templates, tenants, videos
 from snapapp.domain.search import Criteria
-from snapapp.domain.tables import Field, Status
+from snapapp.domain.tables import Field, SnapStatus
 from snapapp.errors import TokenWrong
 from snapapp.legacy import LegacyError
 from snapapp.legacy.old import opened
@@ -178,7 +178,7 @@ def test_everything_is_here_with_the_ids_that_it_had(
         assert tenants.by_token(session, "north-secret").code == "north"
         with scope(session, "default"):
             snap = snaps.read(session, "default", lived_in.done)
-            assert (snap.status, snap.video_id, snap.frame_count) == (Status.COMPLETED, lived_in.video, 2)
+            assert (snap.status, snap.video_id, snap.frame_count) == (SnapStatus.COMPLETED, lived_in.video, 2)
             assert (snap.start_seconds, snap.resolved_start_seconds, snap.clip_seconds) == (12.48, 12.5, 2.0)
             assert [(each.key, each.value) for each in snap.subject.attributes] == [("raca", "Nelore"), ("peso", 412.5)]
             assert snap.overlay is not None
@@ -191,9 +191,9 @@ def test_everything_is_here_with_the_ids_that_it_had(
             assert snap.probe["codec_name"] == "h264"
             assert snap.created_at.isoformat() == "2025-03-01T12:00:00+00:00"
             failed = snaps.read(session, "default", lived_in.failed)
-            assert (failed.status, failed.error) == (Status.FAILED, "no such video")
+            assert (failed.status, failed.error) == (SnapStatus.FAILED, "no such video")
             waiting = snaps.read(session, "default", lived_in.waiting)
-            assert (waiting.status, waiting.job and waiting.job.status) == (Status.PENDING, "PENDING")
+            assert (waiting.status, waiting.job and waiting.job.status) == (SnapStatus.PENDING, "PENDING")
             for which in (
                 Criteria(subject_id="BR-1042"),
                 Criteria(attr_key="PESO", attr_min=400),

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Connection
 
 from snapapp.domain import kinds, payloads, snaps, videos, webhooks
-from snapapp.domain.tables import Snap, Status
+from snapapp.domain.tables import Snap, SnapStatus
 from snapapp.jobs import enqueue
 from snapapp.jobs.testing import enqueued, make_due, run_due
 from snapapp.postgres.database import scope
@@ -51,7 +51,7 @@ def test_a_commit_publishes_the_evidence(connection: Connection, at_home: Path, 
     snap = marked(connection, film)
     assert run_due(connection) == ["snap.process: COMPLETED"]
     found = now(connection, snap)
-    assert (found.status, found.frame_count, found.resolved_start_seconds) == (Status.COMPLETED, 5, 1.0)
+    assert (found.status, found.frame_count, found.resolved_start_seconds) == (SnapStatus.COMPLETED, 5, 1.0)
     assert found.media_prefix == f"snaps/{snap.id}/1/"
     assert (at_home / "media" / found.media_prefix / "snapshot.mp4").is_file()
 
@@ -60,7 +60,7 @@ def test_a_snap_that_cannot_be_made_says_why_in_plain_words(connection: Connecti
     snap = marked(connection, film, start_seconds=500.0)
     assert run_due(connection) == ["snap.process: FAILED"]
     found = now(connection, snap)
-    assert (found.status, found.job and found.job.attempts) == (Status.FAILED, 1)
+    assert (found.status, found.job and found.job.attempts) == (SnapStatus.FAILED, 1)
     assert found.error
     assert "500" in found.error
 
@@ -72,7 +72,7 @@ def test_a_busy_server_is_asked_again(connection: Connection, at_home: Path, rem
     snap = marked(connection, film)
     assert run_due(connection) == ["snap.process: RETRY_WAIT"]
     waiting = now(connection, snap)
-    assert (waiting.status, waiting.job and waiting.job.status) == (Status.PENDING, "RETRY_WAIT")
+    assert (waiting.status, waiting.job and waiting.job.status) == (SnapStatus.PENDING, "RETRY_WAIT")
     assert waiting.error
     remote.acts["/film.mp4"] = working
     assert waiting.job

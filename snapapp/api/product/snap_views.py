@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -15,13 +14,7 @@ from snapapp.api.http.paging import Listed
 from snapapp.api.http.schema import Shown
 from snapapp.api.product.snap_schema import AttributeType
 from snapapp.domain.rules.subjects import Attribute, Subject
-from snapapp.domain.tables import Snap, SnapJob
-
-
-class SnapStatus(StrEnum):
-    PENDING = "PENDING"  # also while its job runs, or waits to be tried again
-    COMPLETED = "COMPLETED"
-    FAILED = "FAILED"  # also if it was cancelled
+from snapapp.domain.tables import Snap, SnapJob, SnapStatus
 
 
 class AttributeShown(Shown):
@@ -234,7 +227,7 @@ def _fields(snap: Snap, places: Places) -> dict[str, Any]:
     return {
         "snap_id": snap.id,
         "video_id": snap.video_id,
-        "status": SnapStatus(snap.status.value),
+        "status": snap.status,
         "tipo_snap": snap.kind.value,
         "nickname": snap.nickname,
         "email": snap.email,
@@ -268,10 +261,9 @@ def _fields(snap: Snap, places: Places) -> dict[str, Any]:
 def _probe_of(snap: Snap) -> ProbeShown | None:
     if snap.probe:
         return ProbeShown.model_validate(snap.probe)
-    has_failed = SnapStatus(snap.status.value) is SnapStatus.FAILED
-    return (
-        ProbeShown.model_validate({"compatible": False, "reason": error_for_client(snap.error)}) if has_failed else None
-    )
+    if snap.status is not SnapStatus.FAILED:
+        return None
+    return ProbeShown.model_validate({"compatible": False, "reason": error_for_client(snap.error)})
 
 
 def subject_of(subject: Subject) -> SubjectShown:

@@ -17,7 +17,7 @@ from snapapp.api.http.schema import Asked, Decimals, Label, Moment, Shown
 from snapapp.api.http.tenancy import Begins, Own
 from snapapp.api.product.job_waiting import Ends, is_worked
 from snapapp.api.product.snap_schema import Attribute, Correction, Nickname, SnapRequest
-from snapapp.api.product.snap_views import MySnapList, SnapList, SnapStatus, SnapWhole, lines_of, whole_of
+from snapapp.api.product.snap_views import MySnapList, SnapList, SnapWhole, lines_of, whole_of
 from snapapp.api.product.urls import Placed
 from snapapp.domain import kinds, marking, search, snaps
 from snapapp.domain.paging import Window
@@ -25,7 +25,7 @@ from snapapp.domain.rules.subjects import Attribute as Said
 from snapapp.domain.rules.subjects import Subject
 from snapapp.domain.search import Criteria
 from snapapp.domain.snaps import NewSnap, Removal
-from snapapp.domain.tables import Snap, Status
+from snapapp.domain.tables import Snap, SnapStatus
 from snapapp.domain.transactions import Begin
 from snapapp.jobs.model import Status as JobStatus
 from snapapp.process.monolith import Monolith
@@ -172,7 +172,7 @@ async def _narrowing(
         attr_min=attr_min,
         attr_max=attr_max,
         q=q,
-        status=_status(status),
+        status=status,
         since=since,
         until=until,
     )
@@ -192,7 +192,7 @@ def list_snaps(
     nickname: Marker = None,
 ) -> SnapList:
     """All snaps of the tenant, newest first."""
-    matches = search.recent(own.db, own.code, page, status=_status(status), since=since, until=until, nickname=nickname)
+    matches = search.recent(own.db, own.code, page, status=status, since=since, until=until, nickname=nickname)
     return SnapList(**listed(matches, lines_of(matches.items, places)))
 
 
@@ -213,10 +213,6 @@ def list_my_snaps(
     """The snaps that one person marked."""
     matches = search.mine(own.db, own.code, nickname, page)
     return MySnapList(**listed(matches, lines_of(matches.items, places)), nickname=nickname)
-
-
-def _status(wanted: SnapStatus | None) -> Status | None:
-    return None if wanted is None else Status(wanted.value)
 
 
 # --- one snap ---------------------------------------------------------------------------------------------------

@@ -22,12 +22,12 @@ from snapapp.api.product.urls import for_page
 from snapapp.domain import search, templates
 from snapapp.domain.paging import Page, Window
 from snapapp.domain.search import Criteria
-from snapapp.domain.tables import Snap, Status
+from snapapp.domain.tables import Snap, SnapStatus
 from snapapp.domain.transactions import TenantTransaction
 from snapapp.errors import Invalid
 
 AT_ONCE = 48  # moments on a page
-_STATES = {Status.COMPLETED: "finished", Status.PENDING: "not finished", Status.FAILED: "failed"}
+_STATES = {SnapStatus.COMPLETED: "finished", SnapStatus.PENDING: "not finished", SnapStatus.FAILED: "failed"}
 _LABELS = {
     "q": "Words in the description",
     "subjectId": "Subject, exactly",
@@ -175,9 +175,9 @@ def _day(name: str, asked: Mapping[str, str], *, days_on: int = 0) -> datetime |
         raise Invalid(f"{name}: is no day") from None
 
 
-def _status(given: str | None) -> Status | None:
+def _status(given: str | None) -> SnapStatus | None:
     try:
-        return Status(given) if given else None
+        return SnapStatus(given) if given else None
     except ValueError:
         raise Invalid("status: is not known") from None
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from snapapp.api.product.pages.language import NAMES, Language
-from snapapp.api.product.snap_views import SnapLine, SnapStatus
+from snapapp.api.product.snap_views import SnapLine
+from snapapp.domain.tables import SnapStatus
 
 
 @dataclass(frozen=True, slots=True)
