@@ -127,11 +127,7 @@ def _by(nickname: str | None) -> list[Condition]:
     if nickname is None:
         return []
     validation.insist({"nickname": validation.text(nickname, 1000)})
-    return [_is_of(nickname)]
-
-
-def _is_of(nickname: str) -> Condition:
-    return Snap.nickname_lower == func.lower(nickname)
+    return [Snap.nickname_lower == func.lower(nickname)]
 
 
 def _page(db: Session, tenant: str, conditions: Iterable[Condition], order: Order, window: Window) -> Page[Snap]:
@@ -253,7 +249,7 @@ def _words(q: str | None) -> list[str]:
 
 def videos_mine(db: Session, tenant: str, nickname: str, window: Window = FIRST) -> Page[VideoSummary]:
     """The videos in which a person marked snaps; the video that was marked last comes first."""
-    is_mine = and_(Snap.tenant == tenant, _is_of(nickname), Snap.hidden_at.is_(None))
+    is_mine = and_(Snap.tenant == tenant, *_by(nickname), Snap.hidden_at.is_(None))
     marked = (
         select(Snap.video_id, func.count().label("snap_count"), func.max(Snap.created_at).label("latest_at"))
         .where(is_mine)

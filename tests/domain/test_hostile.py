@@ -127,6 +127,7 @@ def test_no_function_takes_a_text_that_cannot_be_kept(own: Session, text: str) -
     snap = make_snap(own, OWN)
     for call in (
         lambda: search.mine(own, OWN, text),
+        lambda: search.videos_mine(own, OWN, text),
         lambda: search.of_video(own, OWN, snap.video_id, nickname=text),
     ):
         refused(call)

@@ -83,8 +83,8 @@ DEFECTS: dict[str, Mutant] = {
         "api/product/test_lists::test_mine_are_those_with_my_name_in_any_case",
         (
             "snapapp/domain/search.py",
-            "return Snap.nickname_lower == func.lower(nickname)",
-            "return Snap.nickname == nickname",
+            "return [Snap.nickname_lower == func.lower(nickname)]",
+            "return [Snap.nickname == nickname]",
         ),
     ),
     "always-more": defect(
