@@ -3,7 +3,6 @@ the database last, in one transaction. So the same command continues a restore t
 
 import shutil
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,13 +18,8 @@ from snapapp.postgres import dump
 from snapapp.storage import Storage, keys
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
-    manifest: Manifest
-    rows: int
-
-
-def restore(url: str, media: Storage, place: Place, id_: str | None, scratch: Path) -> Restored:
+def restore(url: str, media: Storage, place: Place, id_: str | None, scratch: Path) -> Manifest:
+    """Returns the description of the backup that was restored."""
     manifest = chosen(place, id_)
     files = {file.key: file for file in place.media(manifest)}
     with reading.connected(url) as db:
@@ -35,7 +29,8 @@ def restore(url: str, media: Storage, place: Place, id_: str | None, scratch: Pa
     for file in missing(files, media):
         restore_file(file, media, place)
     restore_database(url, place, manifest, scratch)
-    return Restored(manifest, sum(compare_rows(url, manifest).values()))
+    compare_rows(url, manifest)
+    return manifest
 
 
 def chosen(place: Place, id_: str | None) -> Manifest:
@@ -83,7 +78,7 @@ def restore_database(
         dump.pg_restore(url, server, file, extensions=extensions)
 
 
-def compare_rows(url: str, manifest: Manifest) -> Mapping[str, int]:
+def compare_rows(url: str, manifest: Manifest) -> None:
     """Counts the restored rows of each table; Damaged if there are other numbers than in the manifest."""
     with reading.connected(url) as db:
         role = reading.role(db)
@@ -95,7 +90,6 @@ def compare_rows(url: str, manifest: Manifest) -> Mapping[str, int]:
         wrong = [name for name in names if counts.get(name) != manifest.tables.get(name)]
         differences = [f"{name} {counts.get(name)} instead of {manifest.tables.get(name)}" for name in wrong[:5]]
         raise Damaged(f"The restored database has other rows than were dumped: {', '.join(differences)}")
-    return counts
 
 
 # --- the media --------------------------------------------------------------------------------------------------

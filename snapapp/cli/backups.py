@@ -57,18 +57,18 @@ def restore(arguments: Namespace, settings: Settings) -> int:
     with in_use(settings, create=True) as url:
         restored = backup.restore(url, storage.from_settings(settings), place, arguments.id, settings.data_dir)
     if arguments.json:
-        cli.show_json(restored.manifest.as_json())
+        cli.show_json(restored.as_json())
     else:
-        say(f"Backup {restored.manifest.id} is back, rows and hashes as they were: {_in_words(restored.manifest)}.")
+        say(f"Backup {restored.id} is back, rows and hashes as they were: {_in_words(restored)}.")
     return 0
 
 
 def drill(arguments: Namespace, settings: Settings) -> int:
     with in_use(settings) as url, _recording(url, What.DRILL) as run:
         restored = backup.drill(backup.place_of(settings), arguments.id, settings.data_dir)
-        run.said = f"backup {restored.manifest.id}: {_in_words(restored.manifest)}"
+        run.said = f"backup {restored.id}: {_in_words(restored)}"
     if arguments.json:
-        cli.show_json(restored.manifest.as_json())
+        cli.show_json(restored.as_json())
     else:
         say(f"Restored on trial, rows and hashes as they were, and removed: {run.said}.")
     return 0
