@@ -5,14 +5,14 @@ The product stores a file before it commits the row that names it. So every file
 the second copy, or was deleted since and is in the first one. An object never changes under its key, so a backup reads
 only new objects."""
 
-from collections.abc import Iterator
+import io
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from snapapp import __version__
 from snapapp.backup import reading, retention
 from snapapp.backup.errors import BackupError
-from snapapp.backup.manifest import Manifest, MediaFile, Part, index_lines, new_id
+from snapapp.backup.manifest import Manifest, MediaFile, Part, index_of, new_id
 from snapapp.backup.place import Place
 from snapapp.backup.streams import Program, size_and_hash
 from snapapp.errors import SnapError
@@ -53,7 +53,7 @@ def make(url: str, media: Storage, place: Place, *, keep: int, keep_for: timedel
             database=dumped.part,
             tables=dumped.tables,
             roles=dumped.roles,
-            index=place.put(id_, "media", _Joined(index_lines(files))),
+            index=place.put(id_, "media", io.BytesIO(index_of(files))),
             objects=len(files),
             object_bytes=sum(file.size for file in files),
         )
@@ -126,21 +126,3 @@ def _files_of_newest(place: Place) -> dict[str, MediaFile]:
         except SnapError:
             continue
     return {}
-
-
-class _Joined:
-    """Lines of bytes, readable as one file."""
-
-    def __init__(self, lines: Iterator[bytes]) -> None:
-        self._lines = lines
-        self._rest = b""
-
-    def read(self, size: int = -1, /) -> bytes:
-        while size < 0 or len(self._rest) < size:
-            line = next(self._lines, None)
-            if line is None:
-                break
-            self._rest += line
-        end = len(self._rest) if size < 0 else size
-        block, self._rest = self._rest[:end], self._rest[end:]
-        return block

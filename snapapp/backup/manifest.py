@@ -1,8 +1,8 @@
 """The manifest, which describes a backup. It is written last, so a backup without a manifest is unfinished."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, astuple, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -73,9 +73,8 @@ def is_id(text: str) -> bool:
         return False
 
 
-def index_lines(files: Iterable[MediaFile]) -> Iterator[bytes]:
-    for file in files:
-        yield json.dumps([file.key, file.size, file.sha256, file.etag]).encode() + b"\n"
+def index_of(files: Iterable[MediaFile]) -> bytes:
+    return b"".join(json.dumps(astuple(file)).encode() + b"\n" for file in files)
 
 
 def read_index(content: bytes) -> list[MediaFile]:

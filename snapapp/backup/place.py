@@ -10,7 +10,7 @@ With a key each name ends in .age, and `age --decrypt --identity KEY FILE` opens
 import io
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from snapapp.backup.errors import BackupError, Damaged
@@ -93,15 +93,11 @@ class Place:
         with self.open_file(f"backups/{manifest.id}/media", manifest.index) as source:
             return read_index(source.read())
 
-    @contextmanager
-    def database(self, manifest: Manifest) -> Iterator[Readable]:
-        with self.open_file(f"backups/{manifest.id}/database", manifest.database) as source:
-            yield source
+    def database(self, manifest: Manifest) -> AbstractContextManager[Readable]:
+        return self.open_file(f"backups/{manifest.id}/database", manifest.database)
 
-    @contextmanager
-    def media_file(self, file: MediaFile) -> Iterator[Readable]:
-        with self.open_file(_object(file.sha256), Part(file.size, file.sha256)) as source:
-            yield source
+    def media_file(self, file: MediaFile) -> AbstractContextManager[Readable]:
+        return self.open_file(_object(file.sha256), Part(file.size, file.sha256))
 
     @contextmanager
     def open_file(self, key: str, expected: Part | None = None) -> Iterator[Readable]:
