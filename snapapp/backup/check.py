@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from snapapp.backup import records
-from snapapp.backup.judgement import Expected, hours, troubles
+from snapapp.backup.judgement import hours, troubles
 from snapapp.backup.records import What
 from snapapp.jobs.doctor.finding import Finding, Patient, Severity
 from snapapp.settings.table import Settings
@@ -12,12 +12,10 @@ NAME = "backups"
 
 
 def check_of(settings: Settings) -> Callable[[Patient], Iterator[Finding]]:
-    expected = Expected.by(settings)
-
     def check(patient: Patient) -> Iterator[Finding]:
         states = records.states(patient.db)
         is_well = True
-        for trouble in troubles(states, expected):
+        for trouble in troubles(states, settings):
             is_well = False
             yield Finding(
                 id=trouble.id,

@@ -9,21 +9,6 @@ from snapapp.settings.table import Environment, Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
-    """What the settings expect of the backups."""
-
-    is_wanted: bool  # SNAPAPP_BACKUP_TO is set
-    is_prod: bool
-    within: Mapping[What, timedelta]
-
-    @classmethod
-    def by(cls, settings: Settings) -> "Expected":
-        within = {What.BACKUP: settings.backup_max_age, What.DRILL: settings.backup_drill_max_age}
-        is_prod = settings.env is Environment.PROD
-        return cls(is_wanted=settings.backup_to is not None, is_prod=is_prod, within=within)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
     id: str
     saw: str
@@ -32,18 +17,18 @@ class Trouble:
     is_serious: bool = True  # False: a notice only
 
 
-def troubles(states: Mapping[What, State], expected: Expected) -> Iterator[Trouble]:
-    if not expected.is_wanted:
+def troubles(states: Mapping[What, State], settings: Settings) -> Iterator[Trouble]:
+    if settings.backup_to is None:
         yield Trouble(
             id="BACKUP_NOT_SET",
             saw="There is no backup: SNAPAPP_BACKUP_TO is not set.",
             do="Set it to a folder on another disk or to s3://BUCKET/PREFIX, and run `snapapp backup` every night.",
             age=states[What.BACKUP].good_age,
-            is_serious=expected.is_prod,
+            is_serious=settings.env is Environment.PROD,
         )
         return
-    for what in What:
-        yield from _judge(what, states[what], expected.within[what])
+    yield from _judge(What.BACKUP, states[What.BACKUP], settings.backup_max_age)
+    yield from _judge(What.DRILL, states[What.DRILL], settings.backup_drill_max_age)
 
 
 def _judge(what: What, state: State, within: timedelta) -> Iterator[Trouble]:

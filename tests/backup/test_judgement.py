@@ -6,15 +6,16 @@ from pathlib import Path
 import pytest
 
 from snapapp.backup import records
-from snapapp.backup.judgement import Expected, troubles
+from snapapp.backup.judgement import troubles
 from snapapp.backup.records import State, What
+from snapapp.settings.table import Environment, Settings
 from snapapp.storage import Local, Room
 from tests.backup.conftest import FILES, content
 from tests.commands import Call
 from tests.factory import Db
 
 DAY = timedelta(days=1)
-EXPECTED = Expected(is_wanted=True, is_prod=True, within={What.BACKUP: DAY, What.DRILL: 7 * DAY})
+SETTINGS = Settings(backup_to="/backups", backup_max_age=DAY, backup_drill_max_age=7 * DAY)
 GOOD = State(DAY / 2, None)
 
 
@@ -31,14 +32,13 @@ GOOD = State(DAY / 2, None)
     ],
 )
 def test_old_and_failed_ones_are_trouble(backup: State, drill: State, found: list[str]) -> None:
-    assert [each.id for each in troubles({What.BACKUP: backup, What.DRILL: drill}, EXPECTED)] == found
+    assert [each.id for each in troubles({What.BACKUP: backup, What.DRILL: drill}, SETTINGS)] == found
 
 
-@pytest.mark.parametrize("is_prod", [True, False])
-def test_no_place_for_backups_is_serious_in_prod(is_prod: bool) -> None:
-    expected = Expected(is_wanted=False, is_prod=is_prod, within=EXPECTED.within)
-    [its] = troubles({What.BACKUP: GOOD, What.DRILL: GOOD}, expected)
-    assert (its.id, its.is_serious) == ("BACKUP_NOT_SET", is_prod)
+@pytest.mark.parametrize("env", Environment)
+def test_no_place_for_backups_is_serious_in_prod(env: Environment) -> None:
+    [its] = troubles({What.BACKUP: GOOD, What.DRILL: GOOD}, Settings(env=env))
+    assert (its.id, its.is_serious) == ("BACKUP_NOT_SET", env is Environment.PROD)
 
 
 @pytest.mark.both_servers_at_length

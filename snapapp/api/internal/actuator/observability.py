@@ -15,7 +15,7 @@ from snapapp.api.http.schema import Shown
 from snapapp.api.internal.actuator.alerts import Alert, alerts
 from snapapp.api.internal.actuator.health import Asked
 from snapapp.api.internal.actuator.metrics import Counted
-from snapapp.backup.judgement import Expected, troubles
+from snapapp.backup.judgement import troubles
 from snapapp.jobs.metrics.depth import Depth
 from snapapp.jobs.metrics.work import PREFIX
 from snapapp.jobs.rows.people.overviews import CAP
@@ -175,7 +175,7 @@ async def current_alerts(checks: Asked, counted: Counted, house: House) -> Alert
     if not parts["database"].is_up:
         return Alerts(alerts=alerts(parts, None, None))
     states = await asyncio.to_thread(counted.backups, fresh_for=_FRESH_FOR)
-    wrong = list(troubles(states, Expected.by(house.settings))) if states else []
+    wrong = list(troubles(states, house.settings)) if states else []
     return Alerts(alerts=alerts(parts, depth, counted.watch.trouble, wrong))
 
 
