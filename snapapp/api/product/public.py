@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from snapapp.api.http.deps import House, Transaction
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.files import media
-from snapapp.api.product import public_page
+from snapapp.api.product.pages import public_page
 from snapapp.api.product.snap_views import Places, PublicSnap, public_of
 from snapapp.api.product.urls import for_link
 from snapapp.domain import sharing

@@ -11,8 +11,7 @@ import pytest
 import sqlalchemy
 from starlette.testclient import TestClient
 
-from snapapp.api.product import public_page
-from snapapp.api.product.pages import gallery
+from snapapp.api.product.pages import gallery, public_page
 from snapapp.api.product.pages.language import NAMES
 from tests.api.examples import NOBODY, SNAPS, body, complete, count, fail, job_of, mark, number, shown, text
 from tests.factory import Db, move, row, scalar
@@ -260,12 +259,11 @@ OF_THE_RULES = {  # reasons that they have for refusing a field of the search
 
 def test_every_text_of_the_pages_that_the_server_makes_is_there_in_portuguese() -> None:
     folder = Path(public_page.__file__).parent
-    words = json.loads((folder / "pages/portuguese.json").read_text())
-    sources = [folder / "public_page.html", folder / "public_page.py", *(folder / "pages").glob("*.*")]
-    code = "".join(file.read_text() for file in sources if file.suffix in (".py", ".html"))
+    words = json.loads((folder / "portuguese.json").read_text())
+    code = "".join(file.read_text() for file in folder.glob("*.*") if file.suffix in (".py", ".html"))
     said = set(re.findall(r"\bt\(['\"](.*?)['\"]\)", code))
     said |= {*NAMES.values(), *gallery._LABELS.values(), *gallery._STATES.values()}
-    said |= set(re.findall(r'Invalid\(f?"[^:"]+: ([^"]+)"\)', (folder / "pages/gallery.py").read_text()))
+    said |= set(re.findall(r'Invalid\(f?"[^:"]+: ([^"]+)"\)', (folder / "gallery.py").read_text()))
     assert said | OF_THE_RULES == set(words)
 
 

@@ -15,7 +15,7 @@ from snapapp.domain.transactions import TenantTransaction
 from snapapp.errors import Invalid, NotFound, Unauthorized
 from snapapp.process.monolith import Monolith
 
-_PAGES = Environment(
+_PAGES = Environment(  # it escapes all values
     loader=FileSystemLoader(Path(__file__).parent),
     autoescape=True,
     undefined=StrictUndefined,
@@ -48,12 +48,20 @@ def here(**query: object) -> str:
     return f"?{urlencode(query)}"
 
 
+def rendered(t: Language, template: str, **values: Any) -> str:
+    return _PAGES.get_template(template).render(t=t, **values)
+
+
+def allowed_sources(page: str) -> str:
+    """Where the pictures and clips of a page may come from. Files of the old service may be on other servers."""
+    return "'self' https:" if 'src="https://' in page else "'self'"
+
+
 def shown(request: Request, t: Language, template: str, status: int = 200, **values: Any) -> HTMLResponse:
     others = [(name, value) for name, value in request.query_params.multi_items() if name != "lang"]
     languages = [(code, here(**dict(others), lang=code)) for code in ("en", "pt")]
-    page = _PAGES.get_template(template).render(t=t, languages=languages, **values)
-    # files of the old service may be on other servers
-    sources = "'self' https:" if 'src="https://' in page else "'self'"
+    page = rendered(t, template, languages=languages, **values)
+    sources = allowed_sources(page)
     forms = "'self'" if "<form" in page else "'none'"
     policy = (
         f"default-src 'none'; script-src 'self'; style-src 'self'; img-src {sources}; media-src {sources}; "

@@ -1,25 +1,16 @@
-"""The page of a public link: without scripts, in the reader's language, also for printing and for previews in chats.
-Made with Jinja2, which escapes all values by default."""
+"""The page of a public link: without scripts, in the reader's language, also for printing and for previews in chats."""
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from snapapp.api.product.pages.language import NAMES, Language, language_of, weights
+from snapapp.api.product.pages.page import allowed_sources, rendered
 from snapapp.api.product.snap_views import PublicSnap
 
-_PAGES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
 # Programs that make the preview of a link in a chat. Their Accept header takes anything.
 _PREVIEWERS = re.compile(
     "whatsapp|facebookexternalhit|telegrambot|twitterbot|slackbot|discordbot|linkedinbot", re.IGNORECASE
@@ -45,8 +36,9 @@ def shown(request: Request, snap: PublicSnap, poster: str | None, base: str) -> 
     is_named = snap.subject.id != str(snap.snap_id)
     best = next((frame for frame in snap.frames if frame.is_best), None) or next(iter(snap.frames), None)
     folder = f"/public/snaps/{snap.public_share_token}/media/"
-    page = _PAGES.get_template("public_page.html").render(
-        t=t,
+    page = rendered(
+        t,
+        "public_page.html",
         snap=snap,
         title=snap.subject.id if is_named else t("A marked moment"),
         summary=_summary(t, snap),
@@ -56,20 +48,18 @@ def shown(request: Request, snap: PublicSnap, poster: str | None, base: str) -> 
         files=[*([snap.snapshot_video] if snap.snapshot_video else []), *snap.frames],
         seconds=lambda value: "" if value is None else f"{t.number(value)} s",
     )
-    return _answer(200, page, [frame.path for frame in snap.frames])
+    return _answer(200, page)
 
 
 def dead(request: Request) -> HTMLResponse:
     """The page of a link that is not in force. It does not say why, so revoked and unknown links look alike."""
     t = language_of(request)
     title = t("This link shows nothing any more")
-    page = _PAGES.get_template("public_page.html").render(t=t, snap=None, title=title, picture=None)
-    return _answer(404, page, [])
+    return _answer(404, rendered(t, "public_page.html", snap=None, title=title, picture=None))
 
 
-def _answer(status: int, page: str, paths: list[str]) -> HTMLResponse:
-    # files of the old service may be on other servers
-    sources = "'self' https:" if any("://" in path for path in paths) else "'self'"
+def _answer(status: int, page: str) -> HTMLResponse:
+    sources = allowed_sources(page)
     policy = (
         f"default-src 'none'; style-src 'self'; img-src {sources}; media-src {sources}; form-action 'none'; "
         "base-uri 'none'; frame-ancestors 'none'"
