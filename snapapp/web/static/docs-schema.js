@@ -18,22 +18,6 @@ export function fold(title, ...children) {
   return make("details", { className: "fold" }, make("summary", { textContent: title }), ...children);
 }
 
-export function code(text = "") {
-  const said = make("code", { textContent: text });
-  const button = make("button", { type: "button", className: "copy", textContent: "Copy" });
-  button.addEventListener("click", async () => {
-    try {
-      await navigator.clipboard.writeText(said.textContent);
-      button.textContent = "Copied";
-    } catch {
-      getSelection().selectAllChildren(said);
-      button.textContent = "Selected";
-    }
-    setTimeout(() => (button.textContent = "Copy"), 1500);
-  });
-  return make("div", { className: "code" }, said, button);
-}
-
 // --- schemas ---------------------------------------------------------------------------------------------------
 
 export let description = {}; // the content of /openapi.json

@@ -1,7 +1,8 @@
 // The form of an operation on the page at /docs: its parameters, the credentials, and the answer.
 
+import { code } from "/static/code.js";
 import { make } from "/static/page.js";
-import { asText, code, description, essence, exampleOf, facts, fold, heading, isNull, mediaExample, optionsOf, paragraph, pre, readable, refName, refOf, resolve, schemaOf, typeOf } from "/static/docs-schema.js";
+import { asText, description, essence, exampleOf, facts, fold, heading, isNull, mediaExample, optionsOf, paragraph, pre, readable, refName, refOf, resolve, schemaOf, typeOf } from "/static/docs-schema.js";
 import { tab } from "/static/remembered.js";
 
 const LONGEST = 200_000; // characters that are shown of an answer

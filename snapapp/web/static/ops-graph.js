@@ -2,7 +2,7 @@
 // jobs, for people who cannot see the drawing and for jobs that do not fit into it.
 
 import { STATES, number } from "/static/ops-parts.js";
-import { svg } from "/static/ops-plots.js";
+import { svg } from "/static/page.js";
 
 const WIDE = 150; // width of a job's box
 const HIGH = 40;

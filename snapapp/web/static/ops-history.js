@@ -2,7 +2,7 @@
 
 import { make, put } from "/static/page.js";
 import { ask, each, endedSince, endedWithin, link, literal, number, panel, query, span, sum, table } from "/static/ops-parts.js";
-import { plotBars, plotLines, svg } from "/static/ops-plots.js";
+import { clock, plot, plotBars, plotLines } from "/static/ops-plots.js";
 
 const EVERY = 10_000; // ms between two looks
 const ENDS = ["completed", "failed", "cancelled", "retried"];
@@ -21,9 +21,9 @@ export function historyView({ query: asked, go }) {
   const which = make("p", { className: "quiet" }, kind ? "Only " : "All kinds together. A kind below narrows the plots to itself.");
   if (kind) which.append(make("code", { textContent: kind }), ". ", link(place({ kind: "" }), "All kinds"));
   const rows = `SELECT * FROM job_history\n WHERE kind = ${literal(kind)} AND at > now() - interval '${INTERVALS[over]}' ORDER BY at;`;
-  const ended = plot("Attempts that ended", rows);
-  const waits = plot("Pickup: from due to begun", rows);
-  const runs = plot("Run time", rows);
+  const ended = plot("Attempts that ended", { sql: rows });
+  const waits = plot("Pickup: from due to begun", { sql: rows });
+  const runs = plot("Run time", { sql: rows });
   const kinds = table(
     [["Kind"], ["Completed", "num"], ["Failed", "num"], ["Retried", "num"], ["Pickup p50", "num"], ["Pickup p95", "num"], ["Pickup p99", "num"],
       ["Run p50", "num"], ["Run p95", "num"], ["Run p99", "num"]],
@@ -85,9 +85,8 @@ export function historyView({ query: asked, go }) {
 function stepRow(its, { step, length, to }) {
   const at = Date.parse(its.at);
   const jobs = (name) => (its[name] ? link(to(at, step, name), number(its[name])) : "0");
-  const style = length > 3_600_000 ? { dateStyle: "short", timeStyle: "short" } : { timeStyle: "short" };
   return [
-    link(to(at, step), new Date(at).toLocaleString([], style)), jobs("completed"), jobs("failed"), jobs("cancelled"), number(its.retried),
+    link(to(at, step), clock(at, length)), jobs("completed"), jobs("failed"), jobs("cancelled"), number(its.retried),
     ...[its.wait, its.run].flatMap(({ p50, p95, p99 }) => [p50, p95, p99].map(took)),
   ];
 }
@@ -95,13 +94,3 @@ function stepRow(its, { step, length, to }) {
 const took = (milliseconds) => (milliseconds === null ? "" : span(milliseconds));
 
 const key = (name, words) => make("span", { className: `key ${name}`, textContent: words });
-
-function plot(title, sql) {
-  const chart = svg("svg", { viewBox: "0 0 600 110", preserveAspectRatio: "none", role: "img" });
-  const highest = make("span");
-  const from = make("span");
-  const said = make("p", { className: "quiet keys" });
-  const axis = make("p", { className: "axis quiet" }, from, highest, make("span", { textContent: "now" }));
-  chart.highest = highest;
-  return { chart, from, said, element: panel(title, { sql }, chart, axis, said) };
-}

@@ -1,8 +1,9 @@
 // The view of one job: an explanation of its state, its attempts, its log, its relatives, and its actions.
 
+import { code } from "/static/code.js";
 import { make, put } from "/static/page.js";
 import {
-  FINAL, ask, badge, change, code, deed, each, folded, jobLink, link, moment, number, panel, query, renew, span,
+  FINAL, ask, badge, change, deed, each, folded, jobLink, link, moment, number, panel, query, renew, span,
   speak, sure, table,
 } from "/static/ops-parts.js";
 import { graphOf } from "/static/ops-graph.js";

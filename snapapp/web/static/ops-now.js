@@ -1,13 +1,15 @@
 // The view of the present: numbers of jobs by state, speed, failures, and the doctor's findings.
 
+import { code } from "/static/code.js";
 import { make, put } from "/static/page.js";
 import {
-  COUNTED, NOT_YET, ask, button, change, code, counted, deed, each, endedSince, endedWithin, jobsOf, link, literal, moment, number, panel, query,
+  COUNTED, NOT_YET, ask, button, change, counted, deed, each, endedSince, endedWithin, link, literal, moment, number, panel, query,
   saidOf, span, speak, sum, sure, table, tile,
 } from "/static/ops-parts.js";
-import { DEPTH_SQL, QUEUE_COLUMNS, queueRow } from "/static/ops-queues.js";
+import { DEPTH_SQL, QUEUE_COLUMNS, pathOf, queueRow } from "/static/ops-queues.js";
+import { pathOf as pathOfSchedule } from "/static/ops-schedules.js";
 import { many } from "/static/ops-many.js";
-import { svg } from "/static/ops-plots.js";
+import { plot, plotBars } from "/static/ops-plots.js";
 import { tab } from "/static/remembered.js";
 
 const EVERY = 3000; // ms between two looks
@@ -15,6 +17,7 @@ const DOCTOR_EVERY = 20_000;
 const RATE_OVER = 5; // minutes
 const ALIKE = 10; // findings of one sort that are shown
 const HOUR = 3_600_000; // ms
+const ENDS = ["completed", "failed", "cancelled"];
 // the status of the jobs that a finding is about
 const OF_STATUS = { DEAD_LETTERS: "FAILED", MOSTLY_REPEATED: "RETRY_WAIT", QUEUE_PAUSED: "PENDING" };
 
@@ -33,11 +36,10 @@ SELECT * FROM kind_costs;  -- percentiles of the newest 1,000 of each kind`;
 export function nowView({ again, go }) {
   const health = make("p", { className: "health", id: "health" });
   const tiles = make("div", { className: "tiles" }, ...["Waiting", "Running", "Failed", "Oldest due"].map((title) => tile(title, "…", "/ops/queues")));
-  const chart = svg("svg", { viewBox: "0 0 600 110", preserveAspectRatio: "none", role: "img" });
-  const axis = make("p", { className: "axis quiet" }, make("span", { textContent: "an hour ago" }), make("span", { textContent: "now" }));
   const rate = make("p", { className: "quiet" });
-  const pace = panel("Ended, minute by minute", { sql: MINUTES_SQL, note: "attempts that ran to their end" }, chart, axis, rate);
-  pace.append(make("p", { className: "further" }, link("/ops/history?over=24h", "A day"), link("/ops/history?over=7d", "A week"), link("/ops/history", "Pickup and run time")));
+  const pace = plot("Ended, minute by minute", { sql: MINUTES_SQL, note: "attempts that ran to their end" }, rate);
+  put(pace.from, "an hour ago");
+  pace.element.append(make("p", { className: "further" }, link("/ops/history?over=24h", "A day"), link("/ops/history?over=7d", "A week"), link("/ops/history", "Pickup and run time")));
   const percentiles = table(
     [["Kind"], ["Completed", "num"], ["Failed", "num"], ["Pickup p50", "num"], ["Pickup p99", "num"], ["Run p50", "num"], ["Run p99", "num"]],
     "No attempt ended within the last hour.",
@@ -93,7 +95,8 @@ export function nowView({ again, go }) {
 
   async function showPace() {
     const { items } = await ask("/internal/history?over=1h");
-    draw(chart, items, go);
+    const to = (at, step, name) => endedWithin(at, at + step, { status: name.toUpperCase() });
+    plotBars(pace.chart, { items, names: ENDS, length: HOUR, step: 60_000, to, go });
     const last = items.filter((its) => Date.now() - Date.parse(its.at) < (RATE_OVER + 1) * 60_000);
     const ended = sum(last, "completed") + sum(last, "failed") + sum(last, "cancelled");
     const hour = (status) => link(endedSince(HOUR, { status: status.toUpperCase() }), `${number(sum(items, status))} ${status}`);
@@ -121,12 +124,12 @@ export function nowView({ again, go }) {
       "div", {},
       make("h1", { className: "unseen", textContent: "Now" }),
       health, tiles,
-      make("div", { className: "two" }, doctor, pace),
+      make("div", { className: "two" }, doctor, pace.element),
       failures, times, depth, tryIt(again),
     ),
     async refresh() {
       void showHealth(health, urgent);
-      await each([[depth, depthAndTiles], [pace, showPace], [failures, showFailures], [times, showTimes], [doctor, () => look()]]);
+      await each([[depth, depthAndTiles], [pace.element, showPace], [failures, showFailures], [times, showTimes], [doctor, () => look()]]);
     },
   };
 }
@@ -219,9 +222,9 @@ function fixesOf(its, fixed) {
       fixed();
     },
   }));
-  if (its.id === "QUEUE_PAUSED") return [fix("Resume …", `Resume ${queue}`, `/internal/queues/${encodeURIComponent(queue).replaceAll("%2F", "/")}/resume`)];
+  if (its.id === "QUEUE_PAUSED") return [fix("Resume …", `Resume ${queue}`, `${pathOf(queue)}/resume`)];
   if (its.id === "SCHEDULE_PAUSED") {
-    const path = `/internal/schedules/${encodeURIComponent(schedule)}`;
+    const path = pathOfSchedule(schedule);
     return [fix("Resume …", `Resume ${schedule}`, `${path}/resume`), " ", fix("Run now …", `Run ${schedule} now`, `${path}/run`)];
   }
   if (its.canFix) return [fix("Mend …", "Mend it", "/internal/doctor/fix", { check: its.check, id: its.id })];
@@ -262,34 +265,6 @@ function partOf(name, part) {
   if (name === "listener") return part.state;
   if (name === "disk") return `disk ${Math.round(part.freeMb / 1024)} GB free`;
   return name;
-}
-
-// --- the last hour, a bar a minute ---------------------------------------------------------------------------------
-
-const MINUTES = 60;
-const COLOURS = ["completed", "failed", "cancelled"];
-
-function draw(chart, items, go) {
-  const end = Math.floor(Date.now() / 60_000);
-  const bars = new Map(items.map((its) => [end - Math.floor(Date.parse(its.at) / 60_000), its]));
-  const highest = Math.max(1, ...items.map((its) => its.completed + its.failed + its.cancelled));
-  const parts = [];
-  for (const [ago, its] of bars) {
-    if (ago < 0 || ago >= MINUTES) continue;
-    let top = 110;
-    for (const name of COLOURS) {
-      if (!its[name]) continue;
-      const height = Math.max(1.5, (its[name] / highest) * 104);
-      top -= height;
-      const bar = svg("rect", { x: (MINUTES - 1 - ago) * 10 + 1, y: top, width: 8, height, class: name });
-      bar.classList.add("leads");
-      bar.addEventListener("click", () => go(endedWithin(Date.parse(its.at), Date.parse(its.at) + 60_000, { status: name.toUpperCase() })));
-      bar.append(svg("title", {}, `${new Date(its.at).toLocaleTimeString([], { timeStyle: "short" })}: ${number(its.completed)} completed, ${number(its.failed)} failed, ${number(its.cancelled)} cancelled`));
-      parts.push(bar);
-    }
-  }
-  chart.replaceChildren(...parts);
-  chart.setAttribute("aria-label", `Jobs that ended in each of the last 60 minutes; the most in one: ${jobsOf(highest)}`);
 }
 
 // --- jobs to try it with ------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 // The parts that the views of /ops are made of. Texts of jobs are never parsed as HTML.
 
+import { code } from "/static/code.js";
 import { Refused, at, client, make, put } from "/static/page.js";
 import { browser, tab } from "/static/remembered.js";
 
@@ -114,6 +115,13 @@ export function badge(status, word = STATES[status]?.[1] ?? status) {
   return element;
 }
 
+/** Says that a queue or a schedule is paused; the title says why. */
+export function paused({ pausedReason }) {
+  const mark = badge("PAUSED", "paused");
+  mark.title = pausedReason ?? "no reason was given";
+  return mark;
+}
+
 /** A large number with a label; with an address it is a link. */
 export function tile(title, value, href, note = "", kind = "") {
   return make(
@@ -135,8 +143,8 @@ export function panel(title, { sql = null, note = "", className = "" } = {}, ...
 }
 
 function sqlButton(section, sql) {
-  const box = make("div", { className: "code", hidden: true }, make("code"));
-  addCopy(box);
+  const box = code();
+  box.hidden = true;
   const button = make("button", { type: "button", className: "sql", textContent: "SQL", title: "The same in psql" });
   button.setAttribute("aria-expanded", "false");
   button.addEventListener("click", () => {
@@ -146,27 +154,6 @@ function sqlButton(section, sql) {
   });
   section.querySelector(".head").after(box);
   return button;
-}
-
-export function code(text) {
-  const box = make("div", { className: "code" }, make("code", { textContent: text }));
-  addCopy(box);
-  return box;
-}
-
-function addCopy(box) {
-  const button = make("button", { type: "button", className: "copy", textContent: "Copy" });
-  button.addEventListener("click", async () => {
-    try {
-      await navigator.clipboard.writeText(box.querySelector("code").textContent);
-      put(button, "Copied");
-    } catch {
-      getSelection().selectAllChildren(box.querySelector("code"));
-      put(button, "Selected");
-    }
-    setTimeout(() => put(button, "Copy"), 1500);
-  });
-  box.append(button);
 }
 
 /** A text as a quoted SQL literal, whatever it contains. */

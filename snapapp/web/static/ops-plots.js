@@ -1,20 +1,24 @@
 // The plots of /ops: stacked bars, and lines of percentiles. The SVG is drawn here, because a library would be ten
 // times as long as this.
 
-import { number, span } from "/static/ops-parts.js";
+import { number, panel, span } from "/static/ops-parts.js";
+import { make, svg } from "/static/page.js";
 
 const WIDE = 600;
 const HIGH = 110;
 const TOP = 6;
 
-export function svg(tag, attributes, text = "") {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  if (text) element.textContent = text;
-  return element;
+/** A panel with an empty plot; `said` is the paragraph below it. */
+export function plot(title, facts, said = make("p", { className: "quiet keys" })) {
+  const chart = svg("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", role: "img" });
+  const from = make("span");
+  chart.highest = make("span");
+  const axis = make("p", { className: "axis quiet" }, from, chart.highest, make("span", { textContent: "now" }));
+  return { chart, from, said, element: panel(title, facts, chart, axis, said) };
 }
 
-const clock = (at, length) => new Date(at).toLocaleString([], length > 3_600_000 ? { dateStyle: "short", timeStyle: "short" } : { timeStyle: "short" });
+/** The time of a step of a plot of this length. */
+export const clock = (at, length) => new Date(at).toLocaleString([], length > 3_600_000 ? { dateStyle: "short", timeStyle: "short" } : { timeStyle: "short" });
 
 /** The horizontal position of a point; the newest step is at the right edge. */
 function places({ items, step, length }) {

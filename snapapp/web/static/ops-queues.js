@@ -2,7 +2,7 @@
 
 import { make } from "/static/page.js";
 import {
-  ask, badge, change, counted, deed, each, endedSince, link, number, panel, query, span, sum, sure, table,
+  ask, change, counted, deed, each, endedSince, link, number, panel, paused, query, span, sum, sure, table,
 } from "/static/ops-parts.js";
 
 const HOUR_SQL = `SELECT kind, sum(completed) AS completed, sum(failed) AS failed, sum(cancelled) AS cancelled, sum(retried) AS retried
@@ -94,16 +94,16 @@ export function queueRow(its, running, failed, again) {
   ];
 }
 
+export const pathOf = (queue) => `/internal/queues/${encodeURIComponent(queue).replaceAll("%2F", "/")}`;
+
 function queueLink(its) {
   const name = link(`/ops/jobs${query({ queue: its.queue })}`, its.queue);
   if (!its.pausedAt) return name;
-  const paused = badge("PAUSED", "paused");
-  paused.title = its.pausedReason ?? "no reason was given";
-  return make("span", {}, name, " ", paused, its.pausedReason ? make("span", { className: "quiet", textContent: ` ${its.pausedReason}` }) : "");
+  return make("span", {}, name, " ", paused(its), its.pausedReason ? make("span", { className: "quiet", textContent: ` ${its.pausedReason}` }) : "");
 }
 
 function queueActions(its, again) {
-  const path = `/internal/queues/${encodeURIComponent(its.queue).replaceAll("%2F", "/")}`;
+  const path = pathOf(its.queue);
   if (its.pausedAt) {
     return deed("Resume", () =>
       sure({

@@ -2,14 +2,14 @@
 
 import { make, put } from "/static/page.js";
 import {
-  ask, badge, change, deed, each, jobLink, learnTime, link, literal, moment, number, panel, renew, sure, table,
+  ask, badge, change, deed, each, jobLink, learnTime, link, literal, moment, number, panel, paused, renew, sure, table,
 } from "/static/ops-parts.js";
 
 const EVERY = 5000; // ms between two looks
 const COMING = 10; // next slots that are shown
 
 const addressOf = (name) => `/ops/schedules/${encodeURIComponent(name)}`;
-const pathOf = (name) => `/internal/schedules/${encodeURIComponent(name)}`;
+export const pathOf = (name) => `/internal/schedules/${encodeURIComponent(name)}`;
 
 export function schedulesView({ again, go }) {
   const schedules = table(
@@ -83,12 +83,6 @@ function described(its) {
   if (its.pausedAt) parts.push(`It is paused${its.pausedReason ? `: ${its.pausedReason}` : ""}.`);
   if (!its.workers) parts.push("No worker that is alive declares it, so it does not fire.");
   return parts.join("\n");
-}
-
-function paused(its) {
-  const mark = badge("PAUSED", "paused");
-  mark.title = its.pausedReason ?? "no reason was given";
-  return mark;
 }
 
 function outcome(word) {

@@ -8,6 +8,13 @@ export function make(tag, properties = {}, ...children) {
   return element;
 }
 
+export function svg(tag, attributes, text = "") {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  if (text) element.textContent = text;
+  return element;
+}
+
 export function put(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }

@@ -1,6 +1,8 @@
 // QR codes by ISO/IEC 18004, as far as links need them: bytes, error correction M, versions 1 to 9. Not a library,
 // because this is short, and every phone would load the parts of a library that are not needed.
 
+import { svg } from "/static/page.js";
+
 const BLOCKS = [null, [10, 1], [16, 1], [26, 1], [18, 2], [24, 2], [16, 4], [18, 4], [22, 4], [22, 5]]; // by version: bytes of correction in each, how many
 const ALIGNED = [null, [], [6, 18], [6, 22], [6, 26], [6, 30], [6, 34], [6, 22, 38], [6, 24, 42], [6, 26, 46]];
 const MASKS = [
@@ -157,7 +159,6 @@ function penalty(rows) {
 
 // --- on a page --------------------------------------------------------------------------------------------------
 
-const SVG = "http://www.w3.org/2000/svg";
 const AROUND = 4; // white modules around the code, which cameras need
 
 /** The code as an SVG, dark on white even in dark mode, because cameras need that. Null if the text is too long. */
@@ -165,11 +166,7 @@ export function pictureOf(text, label) {
   const rows = modulesOf(text);
   if (!rows) return null;
   const size = rows.length + 2 * AROUND;
-  const picture = document.createElementNS(SVG, "svg");
-  const parts = { viewBox: `0 0 ${size} ${size}`, role: "img", "aria-label": label, "shape-rendering": "crispEdges", class: "qr" };
-  for (const [name, value] of Object.entries(parts)) picture.setAttribute(name, value);
-  const dark = document.createElementNS(SVG, "path");
-  dark.setAttribute("d", rows.flatMap((row, y) => row.map((each, x) => (each ? `M${x + AROUND} ${y + AROUND}h1v1h-1z` : ""))).join(""));
-  picture.append(dark);
+  const picture = svg("svg", { viewBox: `0 0 ${size} ${size}`, role: "img", "aria-label": label, "shape-rendering": "crispEdges", class: "qr" });
+  picture.append(svg("path", { d: rows.flatMap((row, y) => row.map((each, x) => (each ? `M${x + AROUND} ${y + AROUND}h1v1h-1z` : ""))).join("") }));
   return picture;
 }
