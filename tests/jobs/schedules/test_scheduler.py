@@ -122,7 +122,7 @@ def test_a_worker_ahead_of_the_databases_clock_fires_nothing(
 def test_after_an_absence_every_slot_stands_in_the_ledger(
     db: Db, known: Registry, looker: Callable[..., Looker], missed: Any, run: int
 ) -> None:
-    """R41, FB7."""
+    """R41."""
     elsewhere = f"Etc/GMT{datetime.now(UTC).hour - 12:+}"  # where it is about noon, so that the last midnight is past
     known.scheduled(cron="0 0 * * *", tz=elsewhere, name="its", missed=missed)(work)
     one = looker(known)

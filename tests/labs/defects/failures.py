@@ -75,8 +75,23 @@ DEFECTS: dict[str, Mutant] = {
         "jobs/schedules/test_workers::test_apscheduler_stays_below_its_pre_release",
         ("requirements.lock", "apscheduler==3.", "apscheduler==4."),
     ),
+    "gap-believed": defect(
+        "FB7",
+        "a process that stood still believes that its leases go on",
+        "jobs/worker/test_frozen::test_a_worker_that_stood_still_takes_its_leases_for_lost_by_its_own_clock",
+        (
+            "snapapp/jobs/worker/leases/held.py",
+            "return now < max(job.claimed_at, self._confirmed_at) + self._sure_for",
+            "return True",
+        ),
+        (
+            "snapapp/jobs/worker/leases/held.py",
+            "return now >= max(job.claimed_at, self._confirmed_at) + self._kill_after",
+            "return False",
+        ),
+    ),
     "every-missed-slot": defect(
-        "R41 FB7",
+        "R41",
         "after an absence everything that was missed is run",
         "jobs/schedules/test_slots::test_missed_slots_are_dealt_with_as_declared"
         " jobs/schedules/test_scheduler::test_after_an_absence_every_slot_stands_in_the_ledger",
