@@ -62,6 +62,11 @@ class WebhookNotFound(NotFound):
         super().__init__(f"Webhook not found: {webhook_id}")
 
 
+class OperatorNotFound(NotFound):
+    def __init__(self, operator_id: object) -> None:
+        super().__init__(f"Operator not found: {operator_id}")
+
+
 class Invalid(SnapError):
     """A value is not allowed. `details` has one line for each field: `field: reason`."""
 
@@ -94,6 +99,17 @@ class TokenRequired(Unauthorized):
 class TokenWrong(Unauthorized):
     def __init__(self) -> None:
         super().__init__("Invalid assinatura API token")
+
+
+class LinkWrong(Unauthorized):
+    """It is nobody's personal link, or no longer."""
+
+    def __init__(self) -> None:
+        super().__init__("This link does not work any more: ask whoever gave it for a new one")
+
+
+class NotAllowed(SnapError):
+    """The person who is signed in may not do this; somebody else of the tenant may."""
 
 
 class Conflict(SnapError):

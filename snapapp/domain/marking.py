@@ -2,6 +2,7 @@
 function is one transaction, which begins here and is committed when the function returns."""
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -9,6 +10,7 @@ from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
 from snapapp.domain import idempotency, kinds, payloads, sharing, snaps, webhooks
+from snapapp.domain.rules import rights
 from snapapp.domain.rules.subjects import Attribute, Subject
 from snapapp.domain.snaps import NewSnap, Removal
 from snapapp.domain.tables import Share, Snap, Video
@@ -22,7 +24,10 @@ def mark(begin: Begin, queue: Queue, new: NewSnap, key: str | None, body_hash: b
     """Creates a snap and its job. Returns the snap, and whether an equal request with this key had already created
     it."""
     with begin() as transaction:
-        db, tenant = transaction.db, transaction.code
+        db, tenant, operator = transaction.db, transaction.code, transaction.operator
+        rights.require_name(operator, new.nickname, new.email)
+        if operator is not None:  # as it is stored, so that the snap becomes this operator's
+            new = replace(new, email=operator.email)
         with transaction.as_tenant():
             holder = idempotency.hold_key(db, tenant, key, body_hash, new.id) if key else new.id
             if holder != new.id:
@@ -66,14 +71,16 @@ def correct(
     at that moment, also where somebody else corrects the snap meanwhile. Where `versions` are given, the snap must have
     one of them."""
     with begin() as transaction, transaction.as_tenant() as db:
+        rights.require_name(transaction.operator, by)
         snap = snaps.locked(db, transaction.code, snap_id)
+        rights.require_own(transaction.operator, snap.operator_id)
         if versions is not None and snap.version not in versions:
             raise SnapHasChanged(snap_id)
         subject = None
         if subject_id is not None or attributes is not None:
             current = snap.subject
             subject = Subject(subject_id or current.id, current.attributes if attributes is None else attributes)
-        return snaps.correct(db, transaction.code, snap_id, subject, filmed_at, by=by)
+        return snaps.correct(db, transaction.code, snap_id, subject, filmed_at, by=by, operator=transaction.operator)
 
 
 def remove(begin: Begin, queue: Queue, snap_id: UUID, request_id: str) -> Removal:
@@ -82,6 +89,7 @@ def remove(begin: Begin, queue: Queue, snap_id: UUID, request_id: str) -> Remova
         db, tenant = transaction.db, transaction.code
         job_id = queue.lock(db, tenant, snap_id)
         with transaction.as_tenant():
+            _require_own(transaction, snap_id)
             removal = snaps.remove(db, tenant, snap_id)
         if removal is Removal.DELETED:
             if job_id is not None:
@@ -94,10 +102,11 @@ def remove(begin: Begin, queue: Queue, snap_id: UUID, request_id: str) -> Remova
 def cancel(begin: Begin, queue: Queue, snap_id: UUID, by: str | None) -> Snap:
     """Cancels the snap's job: a waiting job ends at once, a running job is asked to stop."""
     with begin() as transaction:
+        rights.require_name(transaction.operator, by)
         job_id = queue.lock(transaction.db, transaction.code, snap_id)
         with transaction.as_tenant() as db:
-            snaps.read(db, transaction.code, snap_id)
-            snaps.note_cancel(db, transaction.code, snap_id, by or transaction.tenant.name)
+            _require_own(transaction, snap_id)
+            snaps.note_cancel(db, transaction.code, snap_id, by or transaction.name)
         queue.cancel(transaction.db, _require_job(job_id, snap_id))
         return _read_current(transaction, snap_id)
 
@@ -106,10 +115,16 @@ def retry(begin: Begin, queue: Queue, snap_id: UUID) -> Snap:
     """Runs a failed or cancelled job of the snap again, counting its attempts from zero."""
     with begin() as transaction:
         job_id = queue.lock(transaction.db, transaction.code, snap_id)
-        with transaction.as_tenant() as db:
-            snaps.read(db, transaction.code, snap_id)
+        with transaction.as_tenant():
+            _require_own(transaction, snap_id)
         queue.retry(transaction.db, _require_job(job_id, snap_id))
         return _read_current(transaction, snap_id)
+
+
+def _require_own(transaction: TenantTransaction, snap_id: UUID) -> None:
+    """Raises where there is no such snap, or who signed in may not change it."""
+    snap = snaps.read(transaction.db, transaction.code, snap_id)
+    rights.require_own(transaction.operator, snap.operator_id)
 
 
 def _require_job(job_id: int | None, snap_id: UUID) -> int:
@@ -127,6 +142,7 @@ def share(begin: Begin, queue: Queue, snap_id: UUID, expires_at: datetime | None
     """The link in force, created if there is none. Webhooks hear of a new link."""
     with begin() as transaction:
         with transaction.as_tenant() as db:
+            _require_own(transaction, snap_id)
             snaps.lock(db, transaction.code, snap_id)  # of two requests at once only one makes and announces the link
             is_new = sharing.in_force(db, transaction.code, snap_id) is None
             link = sharing.share(db, transaction.code, snap_id, expires_at=expires_at)
@@ -138,5 +154,5 @@ def share(begin: Begin, queue: Queue, snap_id: UUID, expires_at: datetime | None
 def revoke(begin: Begin, snap_id: UUID) -> None:
     """Ends the link in force. Sharing the snap again creates a different link."""
     with begin() as transaction, transaction.as_tenant() as db:
-        snaps.read(db, transaction.code, snap_id)
+        _require_own(transaction, snap_id)
         sharing.revoke(db, transaction.code, snap_id)

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Boolean, Text, Update, Uuid, any_, bindparam, func, literal, select, true, update
+from sqlalchemy import Boolean, Text, Update, Uuid, any_, bindparam, func, literal, or_, select, true, update
 from sqlalchemy.dialects.postgresql import ARRAY, JSONPATH, insert
 from sqlalchemy.orm import Session, aliased, contains_eager
 
@@ -120,12 +120,13 @@ def _with_id(subject: Subject, snap_id: UUID) -> Subject:
 _KNOWN = select(Operator.id).where(
     Operator.tenant == bindparam("tenant"),
     Operator.email_lower == func.lower(bindparam("email")),
-    Operator.nickname == bindparam("nickname"),
+    or_(Operator.nickname == bindparam("nickname"), Operator.role.is_not(None)),
 )
 
 
 def _operator(db: Session, tenant: str, new: NewSnap) -> int:
-    """The id of the operator with this e-mail; the last nickname wins. The row is written only when something changed:
+    """The id of the operator with this e-mail; the last nickname wins, but not over the name of one who signs in. The
+    row is written only when something changed:
     otherwise snaps that one operator marks at the same time would wait for each other's commit."""
     who = {"tenant": tenant, "email": new.email, "nickname": new.nickname}
     operator_id = db.scalar(_KNOWN, who)
@@ -227,10 +228,18 @@ def _storable(text: str) -> str:
 
 
 def correct(
-    db: Session, tenant: str, snap_id: UUID, subject: Subject | None, filmed_at: datetime | None = None, *, by: str
+    db: Session,
+    tenant: str,
+    snap_id: UUID,
+    subject: Subject | None,
+    filmed_at: datetime | None = None,
+    *,
+    by: str,
+    operator: Operator | None = None,
 ) -> Snap:
-    """Changes the subject or the filming date of a snap that was never shared, and records the old values. None keeps a
-    value. A new subject ends a snap's being a draft, a new date does not."""
+    """Changes the subject or the filming date of a snap that was never shared, and records the old values, and the
+    operator if one was signed in. None keeps a value. A new subject ends a snap's being a draft, a new date does
+    not."""
     snap = locked(db, tenant, snap_id)
     if snap.is_shared:
         raise SnapIsShared(snap_id)
@@ -240,7 +249,8 @@ def correct(
     if filmed_at is not None:
         snap.filmed_at = filmed_at
     after = _correctable(snap, with_date=filmed_at is not None)
-    db.add(Correction(tenant=tenant, snap_id=snap_id, by=by, before=before, after=after))
+    operator_id = operator.id if operator else None
+    db.add(Correction(tenant=tenant, snap_id=snap_id, by=by, operator_id=operator_id, before=before, after=after))
     db.flush()
     return read(db, tenant, snap_id)
 

@@ -144,8 +144,16 @@ class Tenant(Base):
         return self.token_hash is not None
 
 
+class Role(StrEnum):
+    """What a person who signed in may do; `rights` decides by it."""
+
+    OPERATOR = "operator"
+    REVIEWER = "reviewer"
+    ADMIN = "admin"
+
+
 class Operator(Base):
-    """A person who marks moments, known by e-mail."""
+    """A person who marks moments, known by e-mail. One with a role signs in by a personal link."""
 
     __tablename__ = "operator"
 
@@ -154,6 +162,9 @@ class Operator(Base):
     email: Mapped[str]
     email_lower: Mapped[str] = mapped_column(Computed("lower(email)", persisted=True))
     nickname: Mapped[str]
+    role: Mapped[Role | None] = mapped_column(_As(Text(), Role, str))
+    link_hash: Mapped[bytes | None]
+    link_changed_at: Mapped[datetime | None]
     created_at: Mapped[_Made]
     updated_at: Mapped[_Changed]
 
@@ -343,12 +354,16 @@ class Correction(Base):
     """A correction of a snap, with the values before and after. Rows are never changed."""
 
     __tablename__ = "correction"
-    __table_args__ = (_of_snap(ondelete="CASCADE"),)
+    __table_args__ = (
+        _of_snap(ondelete="CASCADE"),
+        ForeignKeyConstraint(["tenant", "operator_id"], ["operator.tenant", "operator.id"]),
+    )
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
     tenant: Mapped[str]
     snap_id: Mapped[UUID]
     by: Mapped[str]
+    operator_id: Mapped[_Big | None]  # None: corrected with the tenant's token
     at: Mapped[_Made]
     before: Mapped[dict[str, Any]]
     after: Mapped[dict[str, Any]]

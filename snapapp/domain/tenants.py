@@ -48,14 +48,14 @@ def by_code(db: Session, code: str) -> Tenant:
 def by_token(db: Session, token: str) -> Tenant:
     """The tenant with this token. The row is looked up by the token's hash, so the time of the lookup tells nothing
     about the token."""
-    tenant = db.scalar(_BY_HASH, {"token_hash": _hash_of(token)})
+    tenant = db.scalar(_BY_HASH, {"token_hash": hash_of(token)})
     if tenant is None or not _has(tenant, token):
         raise TokenWrong
     return tenant
 
 
 def _has(tenant: Tenant, token: str) -> bool:
-    return tenant.token_hash is not None and hmac.compare_digest(tenant.token_hash, _hash_of(token))
+    return tenant.token_hash is not None and hmac.compare_digest(tenant.token_hash, hash_of(token))
 
 
 def every(db: Session) -> Sequence[Tenant]:
@@ -65,8 +65,8 @@ def every(db: Session) -> Sequence[Tenant]:
 def add(db: Session, code: str, name: str) -> tuple[Tenant, str]:
     """Adds a tenant with its templates. Returns it with its token, of which only the hash is stored."""
     validation.insist({"code": _flaw_of_code(code), "name": validation.text(name, _NAME_LONGEST)})
-    token = _new_token()
-    statement = insert(Tenant).values(code=code, name=name, token_hash=_hash_of(token))
+    token = new_token()
+    statement = insert(Tenant).values(code=code, name=name, token_hash=hash_of(token))
     added = db.scalar(statement.on_conflict_do_nothing(index_elements=[Tenant.code]).returning(Tenant))
     if added is None:
         raise Conflict(f"There is an assinatura {code} already")
@@ -75,7 +75,7 @@ def add(db: Session, code: str, name: str) -> tuple[Tenant, str]:
 
 def rotate_token(db: Session, code: str) -> str:
     """Gives the tenant a new token; the old token is refused from then on."""
-    token = _new_token()
+    token = new_token()
     if validation.text(code, _CODE_LONGEST) or not _replace_token(db, code, token):
         raise TenantNotFound(code)
     return token
@@ -83,7 +83,7 @@ def rotate_token(db: Session, code: str) -> str:
 
 def _replace_token(db: Session, code: str, token: str) -> bool:
     change = update(Tenant).where(Tenant.code == code)
-    change = change.values(token_hash=_hash_of(token), token_changed_at=func.now())
+    change = change.values(token_hash=hash_of(token), token_changed_at=func.now())
     return db.scalar(change.returning(Tenant.code)) is not None
 
 
@@ -104,9 +104,9 @@ def _flaw_of_code(code: str) -> str | None:
     return None
 
 
-def _new_token() -> str:
+def new_token() -> str:
     return secrets.token_urlsafe(32)
 
 
-def _hash_of(token: str) -> bytes:
+def hash_of(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from sqlalchemy.orm import Session
 
-from snapapp.domain.tables import Tenant
+from snapapp.domain.tables import Operator, Tenant
 from snapapp.postgres import database
 
 
@@ -18,10 +18,16 @@ class TenantTransaction:
 
     db: Session
     tenant: Tenant
+    operator: Operator | None = None  # who signed in; None: the tenant's own token
 
     @property
     def code(self) -> str:
         return self.tenant.code
+
+    @property
+    def name(self) -> str:
+        """Who acts: the person who signed in, or the tenant."""
+        return self.operator.nickname if self.operator else self.tenant.name
 
     def as_tenant(self) -> AbstractContextManager[Session]:
         return database.scope(self.db, self.code)

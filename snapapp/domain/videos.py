@@ -14,7 +14,8 @@ from sqlalchemy.orm import Session
 
 from snapapp.domain import kinds, payloads, storage_use
 from snapapp.domain.paging import FIRST, Order, Page, Window
-from snapapp.domain.tables import Snap, Video
+from snapapp.domain.rules import rights
+from snapapp.domain.tables import Operator, Snap, Video
 from snapapp.domain.transactions import Begin, Queue, TenantTransaction
 from snapapp.errors import Invalid, VideoHasSnaps, VideoNotFound
 
@@ -65,19 +66,19 @@ def _require(video_id: UUID, video: Video | None) -> Video:
     return video
 
 
-def at_url(db: Session, tenant: str, url: str) -> Video:
+def at_url(db: Session, tenant: str, url: str, *, added_by: Operator | None = None) -> Video:
     url_hash = hashlib.sha256(url.encode()).digest()
     by_url = {"tenant": tenant, "url_hash": url_hash}
     while (video := db.scalar(_AT_URL, by_url)) is None:  # again where another one deletes the video in between
-        new = insert(Video).values(url=url, **by_url)
+        new = insert(Video).values(url=url, created_by=added_by.id if added_by else None, **by_url)
         db.execute(new.on_conflict_do_nothing(index_elements=[Video.tenant, Video.url_hash]))
     return video  # inserted here, or by another transaction for which the INSERT waited
 
 
-def add_upload(db: Session, tenant: str, upload: Upload) -> Video:
+def add_upload(db: Session, tenant: str, upload: Upload, *, added_by: Operator | None = None) -> Video:
     """The video of these bytes. Where the tenant already has a video of equal bytes, that one is returned, which has
     another id; the new bytes are then not needed."""
-    new = insert(Video).values(tenant=tenant, **asdict(upload))
+    new = insert(Video).values(tenant=tenant, created_by=added_by.id if added_by else None, **asdict(upload))
     same = [Video.tenant, Video.sha256]
     new = new.on_conflict_do_nothing(index_elements=same, index_where=_IS_OURS_ALONE)
     same_bytes = select(Video).where(Video.tenant == tenant, Video.sha256 == upload.sha256, _IS_OURS_ALONE)
@@ -94,7 +95,7 @@ def keep(begin: Begin, queue: Queue, upload: Upload, request_id: str, *, max_mb:
     with begin() as transaction:
         with transaction.as_tenant() as db:
             storage_use.take_turns(db, transaction.code, max_mb)
-            video = add_upload(db, transaction.code, upload)
+            video = add_upload(db, transaction.code, upload, added_by=transaction.operator)
             if video.id == upload.id:
                 storage_use.require(db, transaction.code, max_mb)
         if video.id == upload.id:
@@ -106,6 +107,7 @@ def remove(begin: Begin, queue: Queue, video_id: UUID, request_id: str) -> None:
     """Deletes the video, and its files a minute later. Refused while the video has snaps."""
     with begin() as transaction:
         with transaction.as_tenant() as db:
+            rights.require_own(transaction.operator, read(db, transaction.code, video_id).created_by)
             delete(db, transaction.code, video_id)
         order = {"videoId": str(video_id)}
         queue.enqueue(
@@ -135,7 +137,7 @@ def name(begin: Begin, queue: Queue, url: str, request_id: str) -> Video:
     that could not be reached then may answer now."""
     with begin() as transaction:
         with transaction.as_tenant() as db:
-            video = at_url(db, transaction.code, url)
+            video = at_url(db, transaction.code, url, added_by=transaction.operator)
         if not (video.probe or {}).get("compatible"):
             _order_probe(transaction, queue, video, request_id)
         return video

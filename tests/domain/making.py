@@ -11,10 +11,10 @@ from uuid import UUID, uuid4
 import sqlalchemy
 from sqlalchemy.orm import Session
 
-from snapapp.domain import idempotency, sharing, snaps, templates, tenants, videos, webhooks
+from snapapp.domain import idempotency, operators, sharing, snaps, templates, tenants, videos, webhooks
 from snapapp.domain.rules.subjects import Attribute, Subject
 from snapapp.domain.snaps import Evidence, NewSnap
-from snapapp.domain.tables import Share, Snap, Video
+from snapapp.domain.tables import Role, Share, Snap, Video
 from snapapp.jobs import enqueue
 from snapapp.postgres import database
 
@@ -84,6 +84,8 @@ class Everything:
     draft: Snap
     template_id: int
     webhook_id: int
+    operator_id: int
+    personal_link: str
     upload: Video
     key: str
 
@@ -108,10 +110,13 @@ def furnish(engine: sqlalchemy.Engine, tenant: str) -> Everything:
             snaps.complete(session, tenant, snap.id, EVIDENCE)
             link = sharing.share(session, tenant, snap.id)
             webhook = webhooks.add(session, tenant, "https://example.org/hook", ["snap.completed"])
+            operator, personal_link = operators.add(session, tenant, "Rui", "rui@example.org", Role.REVIEWER)
             upload = videos.add_upload(session, tenant, an_upload())
             snap = snaps.read(session, tenant, snap.id)
         process(session, tenant, draft.id)
-    return Everything(tenant, snap, link, draft, template.id, webhook.id, upload, "same-key")
+    return Everything(
+        tenant, snap, link, draft, template.id, webhook.id, operator.id, personal_link, upload, "same-key"
+    )
 
 
 def an_upload(content: bytes = b"bytes", **given: Any) -> videos.Upload:

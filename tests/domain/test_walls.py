@@ -3,6 +3,7 @@ tried here without the other."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
@@ -11,11 +12,11 @@ import pytest
 import sqlalchemy
 from sqlalchemy.orm import Session
 
-from snapapp.domain import idempotency, search, sharing, snaps, storage_use, templates, videos, webhooks
+from snapapp.domain import idempotency, operators, search, sharing, snaps, storage_use, templates, videos, webhooks
 from snapapp.domain.paging import Window
 from snapapp.domain.search import Criteria
-from snapapp.domain.tables import Snap, SnapStatus
-from snapapp.errors import NotFound
+from snapapp.domain.tables import Role, Snap, SnapStatus
+from snapapp.errors import LinkWrong, NotFound
 from snapapp.postgres import database as db
 from tests.conftest import Postgres
 from tests.domain.conftest import Furnished
@@ -177,18 +178,29 @@ BY_ID: dict[str, Call] = {
     "snaps.remove": lambda db, who, its: snaps.remove(db, who, its.draft.id),
     "sharing.share": lambda db, who, its: sharing.share(db, who, its.snap.id),
     "sharing.revoke": lambda db, who, its: sharing.revoke(db, who, its.snap.id),
+    "operators.renew_link": lambda db, who, its: operators.renew_link(db, who, its.operator_id),
+    "operators.revoke": lambda db, who, its: operators.revoke(db, who, its.operator_id),
     "webhooks.read": lambda db, who, its: webhooks.read(db, who, its.webhook_id),
     "webhooks.change": lambda db, who, its: webhooks.change(db, who, its.webhook_id, is_active=False),
     "webhooks.remove": lambda db, who, its: webhooks.remove(db, who, its.webhook_id),
 }
 
 ONE = Window(limit=1)
+
+
+def since(db: Session, its: Everything) -> datetime:
+    """When its operator's link was made: as the same words of another tenant were."""
+    [(since,)] = db.connection().exec_driver_sql("SELECT max(link_changed_at) FROM operator")
+    return since or datetime.now(UTC)
+
+
 EMPTY: dict[str, Call] = {
     "snaps.read_many": lambda db, who, its: snaps.read_many(db, who, [its.snap.id, its.draft.id]),
     "snaps.corrections": lambda db, who, its: snaps.corrections(db, who, its.snap.id),
     "snaps.complete": lambda db, who, its: snaps.complete(db, who, its.draft.id, EVIDENCE),
     "snaps.fail": lambda db, who, its: snaps.fail(db, who, its.draft.id, "stolen"),
     "snaps.note_cancel": lambda db, who, its: snaps.note_cancel(db, who, its.draft.id, "thief"),
+    "operators.signed_in": lambda db, who, its: operators.signed_in(db, who, its.operator_id, since(db, its)),
     "sharing.in_force": lambda db, who, its: sharing.in_force(db, who, its.snap.id),
     "search.of_video, more": lambda db, who, its: search.of_video(db, who, its.snap.video_id, ONE).has_more,
     "search.of_video": lambda db, who, its: search.of_video(db, who, its.snap.video_id).items,
@@ -252,6 +264,12 @@ def test_what_is_anothers_is_not_found(wall: tuple[Session, str], south: Everyth
     session, caller = wall
     with pytest.raises(NotFound, match="not found: "):
         BY_ID[name](session, caller, south)
+
+
+def test_anothers_link_signs_in_nobody(wall: tuple[Session, str], south: Everything) -> None:
+    session, caller = wall
+    with pytest.raises(LinkWrong):
+        operators.by_link(session, caller, south.personal_link)
 
 
 @pytest.mark.parametrize("name", EMPTY)
@@ -322,6 +340,7 @@ def test_lists_that_claim_to_be_another_are_empty_within_a_scope(
         assert search.videos_mine(session, "south", "ana").items == []
         assert videos.page(session, "south").items == []
         assert webhooks.every(session, "south") == []
+        assert operators.every(session, "south") == []
         assert templates.every(session, "south") == []
         assert webhooks.wanting(session, "south", "snap.completed") == []
         assert idempotency.forget_keys(session, "south") == 0
@@ -342,6 +361,8 @@ def test_what_is_made_for_another_tenant_is_refused_by_row_level_security(
             videos.add_upload(session, "south", an_upload(b"new"))
         with refused(session):
             webhooks.add(session, "south", "https://example.org/", ["snap.failed"])
+        with refused(session):
+            operators.add(session, "south", "Eva", "eva@example.org", Role.ADMIN)
         with refused(session):
             idempotency.hold_key(session, "south", "new", b"x" * 32, uuid4())
 

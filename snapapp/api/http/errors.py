@@ -20,7 +20,16 @@ from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
 from snapapp.api.http.schema import WHOLE
-from snapapp.errors import Conflict, Invalid, NotFound, SnapError, SnapHasChanged, StorageUsedUp, Unauthorized
+from snapapp.errors import (
+    Conflict,
+    Invalid,
+    NotAllowed,
+    NotFound,
+    SnapError,
+    SnapHasChanged,
+    StorageUsedUp,
+    Unauthorized,
+)
 from snapapp.jobs.errors import DuplicateKey, IllegalTransition, InvalidJob, JobsError, UnknownJob
 from snapapp.jobs.fleet.errors import InvalidCommand, UnknownPool
 from snapapp.jobs.schedules.slots import InvalidSchedule, UnknownSchedule
@@ -48,6 +57,7 @@ STATUS_OF: Mapping[type[Exception], int] = {
     NotFound: 404,
     Invalid: 400,
     Unauthorized: 401,
+    NotAllowed: 403,
     Conflict: 409,
     SnapHasChanged: 412,
     UnknownJob: 404,
