@@ -1,7 +1,7 @@
 """`snapapp bench`: measures how fast the queue is on this machine. Beside each number it shows the limit, measured at
 the same time.
 
-`cli` is what the command calls. The scenarios are `enqueue`, `drain` (also memory, and other queues), `slots`,
+`cli` is what the command calls. The scenarios are `enqueue`, `drain` (also beside other queues), `slots`,
 `pickup`, `start`, `idle`, `claims`, `neighbours`, `steady` and `web`. They run on a `ground` (a server with databases
 for each run), with `players` (real processes, each in one of the `roles`), in the sizes of a `plan`, and make a
 `report`."""

@@ -28,7 +28,6 @@ _MEASURES: dict[str, Measure] = {
     "idle": idle.measure,
     "claim": claims.measure,
     "neighbours": neighbours.measure,
-    "memory": drain.measure_memory,
     "versus": drain.measure_peers,
     "steady": steady.measure,
 }

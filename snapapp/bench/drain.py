@@ -79,8 +79,6 @@ class Drained:
     early: float | None  # jobs/s in the first fifth, as a share of the rate after it; None for a peer
     client_cpu: float  # seconds, all processes together
     server_cpu: float | None
-    memory_before: dict[str, float]  # of one process
-    memory_after: dict[str, float]
 
     @property
     def rate(self) -> float:
@@ -103,7 +101,8 @@ def drain(ground: Ground, who: Contestant, jobs: int, processes: int) -> Drained
         players = [
             stack.enter_context(Player(who.role, url=url, task="drain", **who.options)) for _ in range(processes)
         ]
-        before = [player.hear() for player in players]
+        for player in players:
+            player.hear()
         ground.checkpoint()  # what the warm-up wrote
         cpu_before = ground.cpu()
         with connect(url) as db:
@@ -127,8 +126,6 @@ def drain(ground: Ground, who: Contestant, jobs: int, processes: int) -> Drained
             early,
             sum(one["cpu"] for one in after),
             None if cpu_before is None or cpu_after is None else cpu_after - cpu_before,
-            before[0]["memory"],
-            after[0]["memory"],
         )
 
 
@@ -196,25 +193,6 @@ def _line_of_the_first(name: str, pair: tuple[list[Drained], list[Drained]]) -> 
         beside_is="plain SQL",
         target=Target("ours", "at least", 0.8),
     )
-
-
-def measure_memory(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
-    batch = plan.batches[0]
-    ours, bare = _alternate(ground, plan, step, worker(batch), plain_sql(batch), 1, plan.jobs)
-    lines = []
-    for kind in ("rss", "pss"):
-        for when, attribute in (("idle", "memory_before"), (f"after {plan.jobs:,} jobs", "memory_after")):
-            lines.append(
-                Measurement(
-                    name=f"memory.{kind}.{when.split()[0]}",
-                    what=f"memory of a worker process ({kind.upper()}), {when}",
-                    unit="MiB",
-                    ours=_without_none(getattr(one, attribute).get(kind) for one in ours),
-                    beside=_without_none(getattr(one, attribute).get(kind) for one in bare),
-                    beside_is="bare psycopg",
-                )
-            )
-    return lines
 
 
 def measure_peers(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:

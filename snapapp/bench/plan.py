@@ -9,7 +9,7 @@ Step = Callable[[str], None]  # tells people what is being measured now
 KIND = "bench.noop"
 
 SCENARIOS = (
-    *("enqueue", "drain", "slots", "pickup", "start", "idle", "claim", "neighbours", "memory", "web", "versus"),
+    *("enqueue", "drain", "slots", "pickup", "start", "idle", "claim", "neighbours", "web", "versus"),
     "steady",
 )
 _LONG = {"steady"}  # measured only if asked for by name

@@ -85,14 +85,14 @@ def main() -> None:
         loop.prepare()
         if "pickups" in options:
             db.execute(f"LISTEN {JOB_CHANNEL}")
-        stage.say(memory=stage.memory())
+        stage.say(ready=True)
         spent = stage.Spent()
         if "pickups" in options:
             stage.say(picked=listen(db, loop, options["pickups"]))
         else:
             stage.read()
             drain(loop)
-            stage.say(cpu=spent.cpu(), memory=stage.memory())
+            stage.say(cpu=spent.cpu())
             stage.stay()
 
 

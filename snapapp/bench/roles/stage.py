@@ -3,8 +3,6 @@
 import json
 import os
 import sys
-from contextlib import suppress
-from pathlib import Path
 from time import process_time
 from typing import Any
 
@@ -37,14 +35,3 @@ class Spent:
 
     def cpu(self) -> float:
         return process_time() - self._from
-
-
-def memory() -> dict[str, float]:
-    """Resident MiB of this process: with shared pages counted in full (rss), and in proportion (pss)."""
-    sizes = {}
-    with suppress(OSError):
-        for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
-            name, _, rest = line.partition(":")
-            if name in ("Rss", "Pss"):
-                sizes[name.lower()] = int(rest.split()[0]) / 1024
-    return sizes

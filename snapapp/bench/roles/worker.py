@@ -64,9 +64,9 @@ def main() -> None:
     worker.start()
     _warm_up(runtime, worker, warm, is_warm)
     spent = stage.Spent()
-    stage.say(memory=stage.memory())
+    stage.say(ready=True)
     stage.read()
-    stage.say(cpu=spent.cpu(), memory=stage.memory(), picked=picked)
+    stage.say(cpu=spent.cpu(), picked=picked)
     stage.stay()
 
 

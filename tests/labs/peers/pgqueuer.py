@@ -36,11 +36,11 @@ async def drain(told: dict[str, Any]) -> None:
     manager = import_module("pgqueuer").PgQueuer.from_asyncpg_pool(pool)
     manager.entrypoint(KIND)(noop)
     mode = import_module("pgqueuer.types").QueueExecutionMode.drain
-    stage.say(memory=stage.memory())
+    stage.say(ready=True)
     stage.read()
     spent = stage.Spent()
     await manager.run(batch_size=told["batch"], mode=mode)
-    stage.say(cpu=spent.cpu(), memory=stage.memory())
+    stage.say(cpu=spent.cpu())
     stage.stay()
 
 

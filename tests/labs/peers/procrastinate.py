@@ -29,11 +29,11 @@ async def play(told: dict[str, Any]) -> None:
                 await task.batch_defer_async(*[{} for _ in range(min(_BULK, told["jobs"] - start))])
             stage.say(done=True)
             return
-        stage.say(memory=stage.memory())
+        stage.say(ready=True)
         stage.read()
         spent = stage.Spent()
         await app.run_worker_async(concurrency=told["concurrency"], wait=False, install_signal_handlers=False)
-        stage.say(cpu=spent.cpu(), memory=stage.memory())
+        stage.say(cpu=spent.cpu())
         stage.stay()
 
 
