@@ -1,6 +1,6 @@
 """Measures what a claim of 100 jobs costs on a deep queue, in turns with a claim on a shallow queue."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -118,7 +118,7 @@ def _fill(ground: Ground, url: str, rows: Callable[[Db], None], *, is_analysed: 
 
 
 def _compare(case: Case, plan: Plan, deep: str, shallow: str) -> Measurement:
-    with _claiming(deep) as deep_db, _claiming(shallow) as shallow_db:
+    with _connect(deep) as deep_db, _connect(shallow) as shallow_db:
         for _ in range(_WARM_UPS):
             _claim_and_undo(deep_db, case.has_rules)
             _claim_and_undo(shallow_db)
@@ -246,7 +246,7 @@ def _measure_pinned(ground: Ground, plan: Plan, step: Step) -> Measurement:
         beside=[median(free[-_LAST:]) for _, free in runs],
         beside_is="without it",
         target=Target("ratio", "at most", 2.0),
-        more={"samples": runs, "mean_of_last": [_means(run) for run in runs]},
+        more={"samples": runs},
     )
 
 
@@ -264,13 +264,6 @@ def _drain_in_turns(*urls: str) -> list[list[float]]:
                 times.append(claim or 0.0)
 
 
-def _means(run: Sequence[Sequence[float]]) -> list[float]:
-    """The means of the last tenth. They include the walks over all lanes, to which the claimer gives a tenth of its
-    time."""
-    tenth = max(1, len(run[0]) // 10)
-    return [sum(times[-tenth:]) / tenth for times in run]
-
-
 @contextmanager
 def pinning(url: str) -> Iterator[None]:
     with connect(url) as db, db.transaction():
@@ -282,9 +275,3 @@ def pinning(url: str) -> Iterator[None]:
 def _connect(url: str) -> psycopg.Connection[Row]:
     # without waiting for the disk, because the claim is measured, not the disk
     return connect_as_worker(url, name="snapapp bench", options="-c synchronous_commit=off")
-
-
-@contextmanager
-def _claiming(url: str) -> Iterator[psycopg.Connection[Row]]:
-    with _connect(url) as db:
-        yield db

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from snapapp.bench.ground import Ground, connect, fill, until
+from snapapp.bench.ground import IS_UNFINISHED, Ground, ask, connect, fill, until
 from snapapp.bench.plan import KIND, Plan, Step
 from snapapp.bench.players import Player
 from snapapp.bench.report import Measurement, Target
@@ -19,6 +19,8 @@ _ROOT = Path(__file__).parents[2]  # the source tree; only there are the adapter
 
 # How many jobs have finished, and when the last one did, by the database's clock.
 _OUR_END = "SELECT count(*), max(finished_at) FROM snap_processing_job WHERE kind = %(kind)s AND status = 'COMPLETED'"
+
+_IS_DONE = "SELECT finished_at IS NOT NULL FROM snap_processing_job WHERE id = %s"
 
 # The rates of the first fifth of the jobs, and of the next three fifths. The last fifth is left out, because the last
 # batches are small.
@@ -106,7 +108,7 @@ def drain(ground: Ground, who: Contestant, jobs: int, processes: int) -> Drained
         ground.checkpoint()  # what the warm-up wrote
         cpu_before = ground.cpu()
         with connect(url) as db:
-            started_at = db.execute("SELECT clock_timestamp()").fetchone()
+            started_at = ask(db, "SELECT clock_timestamp()")
             _release(db, who, players)
             if not who.ends_by_itself:
                 _wait_for_the_last(db, who.kind)
@@ -115,14 +117,13 @@ def drain(ground: Ground, who: Contestant, jobs: int, processes: int) -> Drained
             after = [player.hear() for player in players]
             cpu_after = ground.cpu()
             ended = db.execute(who.end.encode(), {"kind": who.kind}).fetchone()
-            assert started_at
             assert ended
-            early = None if who.is_peer else _early(db, who.kind, started_at[0])
+            early = None if who.is_peer else _early(db, who.kind, started_at)
         if ended[0] != jobs:
             raise RuntimeError(f"{who.title} finished {ended[0]} of {jobs} jobs")
         return Drained(
             jobs,
-            ended[1] - started_at[0],
+            ended[1] - started_at,
             early,
             sum(one["cpu"] for one in after),
             None if cpu_before is None or cpu_after is None else cpu_after - cpu_before,
@@ -154,14 +155,10 @@ def _early(db: Any, kind: str, began: datetime) -> float | None:
 
 def _wait_for_the_last(db: Any, kind: str) -> None:
     """Waits for the end. It looks at the newest row, which costs little, and at all rows only when that one is done."""
-    newest = db.execute("SELECT max(id) FROM snap_processing_job WHERE kind = %s", [kind]).fetchone()[0]
+    newest = ask(db, "SELECT max(id) FROM snap_processing_job WHERE kind = %s", kind)
 
     def is_drained() -> bool:
-        last = db.execute("SELECT finished_at IS NOT NULL FROM snap_processing_job WHERE id = %s", [newest])
-        if not last.fetchone()[0]:
-            return False
-        rest = db.execute("SELECT FROM snap_processing_job WHERE finished_at IS NULL AND kind = %s LIMIT 1", [kind])
-        return rest.fetchone() is None
+        return ask(db, _IS_DONE, newest) and not ask(db, IS_UNFINISHED, kind)
 
     until(is_drained, "the end of the drain", within=_DRAINED_WITHIN)
 

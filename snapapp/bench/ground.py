@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any, Self
+from typing import Any, LiteralString, Self
 
 import psycopg
 import sqlalchemy
@@ -137,6 +137,17 @@ class Ground:
 def connect(url: str) -> Db:
     """A connection of the bench itself; measured connections are opened as the product opens its own."""
     return psycopg.connect(url, autocommit=True, application_name="snapapp bench")
+
+
+# Whether a job of this kind has not ended yet.
+IS_UNFINISHED = "SELECT EXISTS (SELECT FROM snap_processing_job WHERE kind = %s AND finished_at IS NULL)"
+
+
+def ask(db: Db, query: LiteralString, *values: object) -> Any:
+    """The first value of the first row."""
+    row = db.execute(query, values).fetchone()
+    assert row
+    return row[0]
 
 
 def fill(

@@ -5,9 +5,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from statistics import median
 from time import sleep
-from typing import Any, LiteralString
 
-from snapapp.bench.ground import Db, Ground, connect, fill, until
+from snapapp.bench.ground import Db, Ground, ask, connect, fill, until
 from snapapp.bench.plan import KIND, Plan, Step
 from snapapp.bench.players import Player
 from snapapp.bench.report import Measurement, Target
@@ -63,21 +62,15 @@ def _crowd(db: Db, plan: Plan) -> float:
     """Adds the small jobs. Returns the seconds from their commit to the end of the last one, by the database's
     clock."""
     ids = [job for job in enqueue_many(db, [{"kind": KIND}] * plan.crowd) if job]
-    until(lambda: not _ask(db, _LEFT, KIND, ids[0]), "the end of the crowd", within=_ENDED_WITHIN)
-    return float(_ask(db, _TOOK, KIND, ids[0]))
-
-
-def _ask(db: Db, query: LiteralString, *values: object) -> Any:
-    row = db.execute(query, values).fetchone()
-    assert row
-    return row[0]
+    until(lambda: not ask(db, _LEFT, KIND, ids[0]), "the end of the crowd", within=_ENDED_WITHIN)
+    return float(ask(db, _TOOK, KIND, ids[0]))
 
 
 def _run(db: Db, kind: str) -> int:
     """Enqueues a job of this kind, and waits until it runs."""
     job = enqueue(db, kind)
     assert job
-    until(lambda: _ask(db, _RUNS, job), f"the start of {kind}", within=30)
+    until(lambda: ask(db, _RUNS, job), f"the start of {kind}", within=30)
     return job
 
 

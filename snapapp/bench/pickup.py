@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic, sleep
 
-from snapapp.bench.ground import Db, Ground, connect, until
+from snapapp.bench.ground import Db, Ground, ask, connect, until
 from snapapp.bench.plan import KIND, Plan, Step
 from snapapp.bench.players import Player
 from snapapp.bench.report import Measurement, Target, percentile
@@ -15,6 +15,7 @@ from snapapp.jobs.enqueue import enqueue
 
 _LEAST_PAUSE, _MOST_PAUSE = 0.005, 0.030
 _PERCENTS = (50, 95, 99)
+_COMPLETED = "SELECT count(*) FROM snap_processing_job WHERE kind = %s AND status = 'COMPLETED'"
 
 Times = tuple[float, float]  # when enqueue was called, when its commit had returned
 
@@ -63,7 +64,7 @@ def _run(ground: Ground, count: int) -> tuple[Latencies, Latencies]:
         worker.hear()
         bare.hear()
         our_times, bare_times = _enqueue_now_and_then([(our_db, PICKUP), (bare_db, KIND)], count)
-        until(lambda: _completed(our_db) == count, "the last pickup", within=60)
+        until(lambda: ask(our_db, _COMPLETED, PICKUP) == count, "the last pickup", within=60)
         worker.cue()
         return (
             _latencies(our_times, dict(worker.hear()["picked"])),
@@ -88,11 +89,3 @@ def _latencies(times: Sequence[Times], picked: Mapping[int, float]) -> Latencies
         [(picked[number] - called_at) * 1000 for number, (called_at, _) in enumerate(times)],
         [(picked[number] - committed_at) * 1000 for number, (_, committed_at) in enumerate(times)],
     )
-
-
-def _completed(db: Db) -> int:
-    row = db.execute(
-        "SELECT count(*) FROM snap_processing_job WHERE kind = %s AND status = 'COMPLETED'", [PICKUP]
-    ).fetchone()
-    assert row
-    return int(row[0])

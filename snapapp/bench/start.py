@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 from time import monotonic, sleep
 
-from snapapp.bench.ground import Db, Ground, connect, until
+from snapapp.bench.ground import Db, Ground, ask, connect, until
 from snapapp.bench.plan import Plan, Step
 from snapapp.bench.report import Measurement, Target
 from snapapp.jobs.enqueue import enqueue
 
 _KIND, _KINDS = "demo.hello", "snapapp.demo.kinds"
+_STATUS = "SELECT status FROM snap_processing_job WHERE id = %s"
 _SETTLES_IN = 2.0  # seconds until the work of the start is over
 
 
@@ -50,17 +51,12 @@ def _run(url: str, db: Db) -> tuple[float, float]:
     began = monotonic()
     with subprocess.Popen(argv, env=environment, stderr=subprocess.DEVNULL) as worker:
         try:
-            until(lambda: _has_completed(db, job), "the first job of a worker", within=60)
+            until(lambda: ask(db, _STATUS, job) == "COMPLETED", "the first job of a worker", within=60)
             took = monotonic() - began
             sleep(_SETTLES_IN)
             return took, sum(map(_resident_mb, _family(worker.pid)))
         finally:
             worker.terminate()
-
-
-def _has_completed(db: Db, job: int | None) -> bool:
-    row = db.execute("SELECT status FROM snap_processing_job WHERE id = %s", [job]).fetchone()
-    return row == ("COMPLETED",)
 
 
 def _family(pid: int) -> list[int]:

@@ -5,7 +5,7 @@ from statistics import median
 from time import monotonic, sleep
 
 from snapapp.bench.claims import pinning
-from snapapp.bench.ground import Db, Ground, connect, until
+from snapapp.bench.ground import IS_UNFINISHED, Db, Ground, ask, connect, until
 from snapapp.bench.plan import KIND, Plan, Step
 from snapapp.bench.players import Player
 from snapapp.bench.report import Measurement, Target, percentile
@@ -22,7 +22,7 @@ def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
         worker.hear()
         with connect(url) as db, pinning(url):
             _feed(db, plan.steady_for.total_seconds())
-            until(lambda: not _has_unfinished(db), "the end of the last one", within=60)
+            until(lambda: not ask(db, IS_UNFINISHED, KIND), "the end of the last one", within=60)
             parts = _parts(db)
     first, last = parts[0], parts[-1]
     return [
@@ -51,13 +51,6 @@ def _feed(db: Db, seconds: float) -> None:
             enqueue_many(db, [{"kind": KIND}] * due)
             added += due
         sleep(_TURN)
-
-
-def _has_unfinished(db: Db) -> bool:
-    row = db.execute(
-        "SELECT EXISTS (SELECT FROM snap_processing_job WHERE kind = %s AND finished_at IS NULL)", [KIND]
-    ).fetchone()
-    return row is None or bool(row[0])
 
 
 def _parts(db: Db) -> list[list[float]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from time import monotonic, perf_counter, sleep
 from typing import cast
 
-from snapapp.bench.ground import Db, Ground, connect, fill, until
+from snapapp.bench.ground import Db, Ground, ask, connect, fill, until
 from snapapp.bench.plan import Plan, Step
 from snapapp.bench.report import Measurement, Target
 from snapapp.bench.web.served import served
@@ -96,7 +96,7 @@ def _crunch(db: Db, seconds: float) -> None:
 
 
 def _status(db: Db, job_id: int) -> str:
-    return str(db.execute("SELECT status FROM snap_processing_job WHERE id = %s", [job_id]).fetchall()[0][0])
+    return str(ask(db, "SELECT status FROM snap_processing_job WHERE id = %s", job_id))
 
 
 def _throughput(db: Db, seconds: float) -> float:
