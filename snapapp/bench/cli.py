@@ -3,17 +3,17 @@
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import psycopg
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from snapapp.bench import claims, drain, enqueue, idle, neighbours, pickup, slots, start, steady
-from snapapp.bench.ground import Ground, Migrate
-from snapapp.bench.plan import PEERS, SCENARIOS, Plan, Step, quick
+from snapapp.bench import claims, drain, enqueue, idle, neighbours, pickup, slots, start, steady, web
+from snapapp.bench.ground import Ground
+from snapapp.bench.plan import PEERS, QUICK, SCENARIOS, Plan, Step
 from snapapp.bench.players import PlayerFailed
 from snapapp.bench.report import Measurement, Report
 
@@ -30,8 +30,8 @@ _MEASURES: dict[str, Measure] = {
     "neighbours": neighbours.measure,
     "versus": drain.measure_peers,
     "steady": steady.measure,
+    "web": web.measure,
 }
-NOTHING_FURTHER: Mapping[str, Measure] = MappingProxyType({})  # the application's own scenarios: none
 _FAILURES = (PlayerFailed, psycopg.Error, TimeoutError, RuntimeError)
 
 
@@ -52,18 +52,12 @@ def _names(text: str) -> tuple[str, ...]:
 
 def plan_of(arguments: argparse.Namespace) -> Plan:
     """The plan for these arguments; ValueError: they make no sense."""
-    sizes = {
-        "runs": arguments.runs,
-        "jobs": arguments.jobs or (20_000 if arguments.quick else 100_000),
-        "scenarios": arguments.only or Plan().scenarios,
-        "versus": arguments.versus,
-    }
-    return quick(**sizes) if arguments.quick else Plan(**sizes)
+    sizes = QUICK if arguments.quick else Plan()
+    jobs, scenarios = arguments.jobs or sizes.jobs, arguments.only or sizes.scenarios
+    return replace(sizes, runs=arguments.runs, jobs=jobs, scenarios=scenarios, versus=arguments.versus)
 
 
-def command(
-    arguments: argparse.Namespace, server_url: str, migrate: Migrate, further: Mapping[str, Measure] = NOTHING_FURTHER
-) -> int:
+def command(arguments: argparse.Namespace, server_url: str) -> int:
     """Runs the bench. Exit code 0: everything was measured, whatever the numbers are. It creates databases on the
     server, and drops them at the end."""
     errors = Console(stderr=True)
@@ -78,7 +72,7 @@ def command(
     if missing:
         return 2
     try:
-        report = run(server_url, plan, migrate, errors, further)
+        report = run(server_url, plan, errors)
     except KeyboardInterrupt:
         errors.print("bench: stopped; its databases are gone")
         return 130
@@ -91,33 +85,22 @@ def command(
     return 1 if report.failures else 0
 
 
-def run(
-    url: str,
-    plan: Plan,
-    migrate: Migrate,
-    console: Console | None = None,
-    further: Mapping[str, Measure] = NOTHING_FURTHER,
-) -> Report:
+def run(url: str, plan: Plan, console: Console | None = None) -> Report:
     """Measures the scenarios. A scenario that fails is reported, and the others are measured nevertheless."""
-    measures = {**_MEASURES, **further}
-    chosen = [name for name in _chosen_scenarios(plan) if name in measures]
-    with Ground(url, migrate) as ground:
+    chosen = [name for name in SCENARIOS if name in plan.scenarios and (name != "versus" or plan.versus)]
+    with Ground(url) as ground:
         report = Report(ground.environment() | {"plan": _as_facts(plan)})
         with _progress(console) as progress:
             task = progress.add_task("", total=len(chosen))
             for name in chosen:
                 try:
-                    report.measurements += measures[name](
+                    report.measurements += _MEASURES[name](
                         ground, plan, lambda step: progress.update(task, description=step)
                     )
                 except _FAILURES as error:
                     report.failures.append(f"{name} was not measured: {error}")
                 progress.advance(task)
         return report
-
-
-def _chosen_scenarios(plan: Plan) -> list[str]:
-    return [name for name in SCENARIOS if name in plan.scenarios and (name != "versus" or plan.versus)]
 
 
 def _progress(console: Console | None) -> Progress:

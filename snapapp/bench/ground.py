@@ -15,8 +15,9 @@ import sqlalchemy
 from psycopg import sql
 
 from snapapp.bench.plan import KIND
+from snapapp.jobs.os import processes
+from snapapp.postgres.migrate import migrate
 
-Migrate = Callable[[str], object]
 Db = psycopg.Connection[tuple[Any, ...]]
 
 _PACKAGES = ("psycopg", "sqlalchemy", "asyncpg", "pgqueuer", "procrastinate", "uvloop")
@@ -41,9 +42,8 @@ class Ground:
     """Creates databases named snapapp_bench_*. Each is dropped at the end of its `with`, so none is left after
     Ctrl-C."""
 
-    def __init__(self, url: str, migrate: Migrate) -> None:
+    def __init__(self, url: str) -> None:
         self._url = sqlalchemy.make_url(url.replace("postgresql+psycopg://", "postgresql://", 1))
-        self._migrate = migrate
         self._prefix = f"snapapp_bench_{os.getpid()}"
         self._made = 0
         self.admin: Db = psycopg.connect(self.url_of(self._url.database or "postgres"), autocommit=True)
@@ -52,7 +52,7 @@ class Ground:
     def __enter__(self) -> Self:
         try:
             self._create("template", "template0")
-            self._migrate(self.url_of(f"{self._prefix}_template"))
+            migrate(self.url_of(f"{self._prefix}_template"))
         except BaseException:
             self.close()
             raise
@@ -98,7 +98,7 @@ class Ground:
         with suppress(OSError):
             while True:
                 before = sum(_stat(self._postmaster)[13:17])
-                children = sum(map(_seconds_on_cpu, _children_of(self._postmaster)))
+                children = sum(map(_seconds_on_cpu, processes.children(self._postmaster)))
                 if (
                     sum(_stat(self._postmaster)[13:17]) == before
                 ):  # otherwise a process ended between the two sums: measure again
@@ -193,15 +193,6 @@ def _parent_of(pid: int) -> int | None:
         return _stat(pid)[3]
     except OSError:
         return None
-
-
-def _children_of(parent: int) -> list[int]:
-    children = []
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError):  # a process that has ended meanwhile is counted in its parent's ended children
-            if entry.name.isdigit() and _stat(int(entry.name))[3] == parent:
-                children.append(int(entry.name))
-    return children
 
 
 def _stat(pid: int) -> list[int]:

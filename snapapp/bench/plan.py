@@ -56,21 +56,17 @@ class Plan:
         return max(100, self.jobs // 20)
 
 
-def quick(*, runs: int, jobs: int, scenarios: tuple[str, ...], versus: tuple[str, ...]) -> Plan:
-    """A tenth of everything: enough to see whether a change made things much worse, but not for publishing."""
-    return Plan(
-        runs=runs,
-        jobs=jobs,
-        singles=1_000,
-        pickups=100,
-        idle_for=timedelta(seconds=20),
-        web_for=timedelta(seconds=5),
-        page_asks=20,
-        deep=100_000,
-        lanes=10_000,
-        pinned=40_000,
-        steady_for=timedelta(minutes=1),
-        naps=5_000,
-        scenarios=scenarios,
-        versus=versus,
-    )
+# A tenth of everything: enough to see whether a change made things much worse, but not for publishing.
+QUICK = Plan(
+    jobs=20_000,
+    singles=1_000,
+    pickups=100,
+    idle_for=timedelta(seconds=20),
+    web_for=timedelta(seconds=5),
+    page_asks=20,
+    deep=100_000,
+    lanes=10_000,
+    pinned=40_000,
+    steady_for=timedelta(minutes=1),
+    naps=5_000,
+)

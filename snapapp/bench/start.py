@@ -4,13 +4,13 @@ processes when it is idle after that."""
 import os
 import subprocess
 import sys
-from pathlib import Path
 from time import monotonic, sleep
 
 from snapapp.bench.ground import Db, Ground, ask, connect, until
 from snapapp.bench.plan import Plan, Step
 from snapapp.bench.report import Measurement, Target
 from snapapp.jobs.enqueue import enqueue
+from snapapp.jobs.os import memory, processes
 
 _KIND, _KINDS = "demo.hello", "snapapp.demo.kinds"
 _STATUS = "SELECT status FROM snap_processing_job WHERE id = %s"
@@ -54,19 +54,6 @@ def _run(url: str, db: Db) -> tuple[float, float]:
             until(lambda: ask(db, _STATUS, job) == "COMPLETED", "the first job of a worker", within=60)
             took = monotonic() - began
             sleep(_SETTLES_IN)
-            return took, sum(map(_resident_mb, _family(worker.pid)))
+            return took, sum(map(memory.resident_mb, [worker.pid, *processes.below(worker.pid)]))
         finally:
             worker.terminate()
-
-
-def _family(pid: int) -> list[int]:
-    pids = [pid]
-    for one in pids:  # the list grows while it is read, so grandchildren are visited too
-        for children in Path(f"/proc/{one}/task").glob("*/children"):
-            pids += [int(child) for child in children.read_text(encoding="ascii").split()]
-    return pids
-
-
-def _resident_mb(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
-    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:")), 0.0)

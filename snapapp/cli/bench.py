@@ -5,11 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from snapapp import bench, logs, postgres
-from snapapp.bench import web
-from snapapp.postgres.migrate import migrate
 from snapapp.settings.table import LogLevel, Settings
-
-_FURTHER = {"web": web.measure}
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
@@ -17,6 +13,6 @@ def run(arguments: Namespace, settings: Settings) -> int:
     server that is started for the command."""
     logs.begin(settings, at_least=LogLevel.WARNING)
     if settings.database_url:
-        return bench.command(arguments, settings.database_url, migrate, _FURTHER)
+        return bench.command(arguments, settings.database_url)
     with TemporaryDirectory(prefix="snapapp-bench-") as folder, postgres.start(Path(folder), create=True) as server:
-        return bench.command(arguments, server.url, migrate, _FURTHER)
+        return bench.command(arguments, server.url)

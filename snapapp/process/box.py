@@ -117,15 +117,8 @@ def _answer(folder: Path, its: Future[_Usage]) -> None:
 def _processes() -> Iterator[Process]:
     own = os.getpid()
     yield Process(own, _name(own), False, memory.resident_mb(own))
-    children = [Process(pid, _name(pid), True, memory.resident_mb(pid)) for pid in _below(own)]
+    children = [Process(pid, _name(pid), True, memory.resident_mb(pid)) for pid in processes.below(own)]
     yield from sorted(children, key=lambda its: -its.memory_mb)[: _PROCESSES - 1]
-
-
-def _below(pid: int) -> Iterator[int]:
-    """All processes below this one: its children, and theirs."""
-    for child in processes.children(pid):
-        yield child
-        yield from _below(child)
 
 
 def _name(pid: int) -> str:

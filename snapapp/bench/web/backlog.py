@@ -9,7 +9,7 @@ from typing import cast
 
 from snapapp.bench.ground import Db, Ground, ask, connect, fill, until
 from snapapp.bench.plan import Plan, Step
-from snapapp.bench.report import Measurement, Target
+from snapapp.bench.report import Measurement, Target, percentile
 from snapapp.bench.web.served import served
 from snapapp.jobs.enqueue import enqueue
 
@@ -28,7 +28,7 @@ class Stay:
 
     @property
     def p99(self) -> float:
-        return sorted(self.latencies)[int(0.99 * len(self.latencies))]
+        return percentile(self.latencies, 99)
 
 
 def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:

@@ -2,6 +2,7 @@
 
 import os
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -49,3 +50,10 @@ def children(pid: int | str) -> list[int]:
         return [int(child) for each in lists for child in each.read_text(encoding="ascii").split()]
     except OSError:
         return []
+
+
+def below(pid: int) -> Iterator[int]:
+    """All processes below this one: its children, and theirs."""
+    for child in children(pid):
+        yield child
+        yield from below(child)
