@@ -9,7 +9,7 @@ from snapapp.api.http.deps import House, Transaction
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.files import media
 from snapapp.api.product.pages import public_page
-from snapapp.api.product.snap_views import Places, PublicSnap, public_of
+from snapapp.api.product.snap_views import PublicSnap, public_of
 from snapapp.api.product.urls import for_link
 from snapapp.domain import sharing
 from snapapp.domain.tables import Snap
@@ -51,7 +51,7 @@ def _page(db: Session, house: House, token: str, request: Request) -> Response:
         return public_page.dead(request)
     poster = snap.extras.get("poster")
     name = poster.get("file_name") if isinstance(poster, dict) else poster
-    shown = public_of(snap, token, Places(lambda _: f"/public/snaps/{token}/media/"))
+    shown = public_of(snap, token, lambda _: f"/public/snaps/{token}/media/")
     return public_page.shown(request, shown, name, house.settings.public_base_url or "")
 
 

@@ -3,7 +3,6 @@ error texts."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -186,16 +185,8 @@ class PublicSnap(Shown):
 # --- from the domain's values -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Makes the addresses of a snap's files for the client of this request."""
-
-    of: Callable[[Snap], str]
-
-    def __call__(self, snap: Snap) -> str | None:
-        """The beginning of the addresses of a snap's files, to which a file's name is added; None if it has no
-        files."""
-        return self.of(snap) if snap.media_prefix else None
+# The beginning of the addresses of a snap's files for the client of this request, to which a file's name is added.
+Places = Callable[[Snap], str]
 
 
 def line_of(snap: Snap, places: Places) -> SnapLine:
@@ -222,7 +213,7 @@ def public_of(snap: Snap, token: str, places: Places) -> PublicSnap:
 
 
 def _fields(snap: Snap, places: Places) -> dict[str, Any]:
-    base = places(snap)
+    base = places(snap) if snap.media_prefix else None
     hashes = hashes_of(snap.extras)
     return {
         "snap_id": snap.id,

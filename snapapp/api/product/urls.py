@@ -13,25 +13,16 @@ from snapapp.domain.tables import Snap
 from snapapp.process.monolith import Monolith
 
 
-def for_tenant(house: Monolith, claim: Claim) -> Places:
-    """Signed links to the tenant's files: `/media/…`, with the public address if one is set. They expire, or end with
-    the tenant's token. Used once the tenant is known."""
-    return _for_tenant(house, claim, _public(house))
-
-
-def for_page(house: Monolith, claim: Claim) -> Places:
-    """Links for a page, without the public address, because a browser may have come by another name of the server."""
-    return _for_tenant(house, claim, "")
-
-
-def _for_tenant(house: Monolith, claim: Claim, server: str) -> Places:
+def for_page(house: Monolith, claim: Claim, server: str = "") -> Places:
+    """Signed links to the tenant's files: `/media/…`. They expire, or end with the tenant's token. Used once the tenant
+    is known. For a page without the server, because a browser may have come by another name of it."""
     now = datetime.now(UTC)
 
     def of(snap: Snap) -> str:
         assert claim.tenant
         return server + media_links.base(house, claim.tenant, snap.media_prefix or "", now)
 
-    return Places(of)
+    return of
 
 
 def signed(house: Monolith, prefix: str, now: datetime) -> str:
@@ -45,18 +36,18 @@ def _public(house: Monolith) -> str:
 
 def for_link(house: Monolith, token: str) -> Places:
     """Addresses of files below a public link, which end with the link."""
-    base = house.settings.public_base_url or ""
-    return Places(lambda _: f"{base}/public/snaps/{token}/media/")
+    base = url_of_link(house, token)
+    return lambda _: f"{base}/media/"
 
 
 def url_of_link(house: Monolith, token: str) -> str:
     """The URL of a public link. Without a public address it is only a path, because a request's Host header proves
     nothing."""
-    return f"{house.settings.public_base_url or ''}/public/snaps/{token}"
+    return f"{_public(house)}/public/snaps/{token}"
 
 
 async def _places(house: House, claim: Claimed) -> Places:
-    return for_tenant(house, claim)
+    return for_page(house, claim, _public(house))
 
 
 Placed = Annotated[Places, Depends(_places)]
