@@ -14,7 +14,6 @@ from fastapi.security import APIKeyCookie, APIKeyHeader
 from sqlalchemy.orm import Session
 
 from snapapp.api.http import cookies
-from snapapp.api.http.cookies import Cookies
 from snapapp.api.http.deps import House
 from snapapp.domain import tenants
 from snapapp.domain.tables import Tenant
@@ -130,7 +129,7 @@ def identified(db: Session, house: Monolith, claim: Claim) -> Tenant:
 
 
 def _signed_in(db: Session, house: Monolith, cookie: str | None) -> Tenant | None:
-    session_data = Cookies(house.links.secret_texts).opened(cookie, datetime.now(UTC)) if cookie else None
+    session_data = cookies.opened(house.links.secret_texts, cookie, datetime.now(UTC)) if cookie else None
     if session_data is None:
         return None
     code, token_changed_at = session_data

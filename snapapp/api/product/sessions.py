@@ -7,7 +7,6 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Field, StringConstraints
 
 from snapapp.api.http import cookies
-from snapapp.api.http.cookies import Cookies
 from snapapp.api.http.deps import House, Transaction
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.schema import Asked, Shown
@@ -44,7 +43,7 @@ def sign_in(
 
 
 def remember(response: Response, request: Request, house: Monolith, tenant: Tenant) -> None:
-    cookie = Cookies(house.links.secret_texts).made(tenant.code, tenant.token_changed_at, datetime.now(UTC))
+    cookie = cookies.made(house.links.secret_texts, tenant.code, tenant.token_changed_at, datetime.now(UTC))
     response.set_cookie(
         cookies.NAME,
         cookie,

@@ -8,7 +8,6 @@ import sqlalchemy
 from starlette.testclient import TestClient
 
 from snapapp.api.http import cookies
-from snapapp.api.http.cookies import Cookies
 from snapapp.domain import tenants
 from tests.api.conftest import served
 from tests.api.examples import SNAPS, add_tenant, body, count, house, mark
@@ -66,11 +65,11 @@ def test_a_header_goes_before_the_cookie(client: TestClient, engine: sqlalchemy.
 
 def test_a_cookie_that_is_not_ours_is_none(url: str, tmp_path: Path, engine: sqlalchemy.Engine) -> None:
     with served(url, tmp_path, worker_enabled=False, require_api_token=True) as client:
-        ours = Cookies(house(client).links.secret_texts)
+        ours = house(client).links.secret_texts
         with begun(engine) as session:
             since = tenants.by_code(session, "default").token_changed_at
         now = datetime.now(UTC)
-        good = ours.made("default", since, now)
+        good = cookies.made(ours, "default", since, now)
         forged = [
             "",
             "x",
@@ -79,10 +78,10 @@ def test_a_cookie_that_is_not_ours_is_none(url: str, tmp_path: Path, engine: sql
             good[:-2] + ("AA" if good[-2:] != "AA" else "BB"),
             "A" + good,
             "A" * 2000,
-            ours.made("default", since, now - cookies.LASTS),
-            ours.made("default", since - timedelta(seconds=1), now),
-            ours.made("nobody", since, now),
-            Cookies(["another secret, as long as it takes"]).made("default", since, now),
+            cookies.made(ours, "default", since, now - cookies.LASTS),
+            cookies.made(ours, "default", since - timedelta(seconds=1), now),
+            cookies.made(ours, "nobody", since, now),
+            cookies.made(["another secret, as long as it takes"], "default", since, now),
         ]
         for cookie in forged:
             asked = client.get("/v2/session", headers={"Cookie": f"{cookies.NAME}={cookie}"})
