@@ -16,7 +16,7 @@ from snapapp.jobs import Job, Permanent
 from snapapp.postgres.database import scope, session
 from snapapp.processing import child_settings
 from snapapp.storage import Storage, Stored, keys
-from snapapp.storage.sweep import Orphan, Published, compared
+from snapapp.storage.sweep import Published, compared
 
 _YOUNG = timedelta(days=1)  # longer than any attempt lasts: files in the making have no row yet
 _REPEATABLE = timedelta(days=30)  # for stills and previews
@@ -91,8 +91,8 @@ def _compare(job: Job, codes: Sequence[str], store: Storage, now: datetime) -> _
     stored = chain.from_iterable(map(store.listed, keys.FOLDERS))
     rows, objects = _count_rows(comparison, _published(job, codes)), _with_rows_due(comparison, stored, now)
     for each in compared(rows, objects, before=now - _YOUNG):
-        if isinstance(each, Orphan):
-            comparison.orphans.append(each.stored.key)
+        if isinstance(each, Stored):
+            comparison.orphans.append(each.key)
             continue
         comparison.missing += 1
         job.log(f"{each.prefix} should hold {', '.join(each.names) or 'something'}, and does not", level="ERROR")

@@ -26,13 +26,6 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class Orphan:
-    """An object below no published prefix, older than `before`."""
-
-    stored: Stored
-
-
-@dataclass(frozen=True, slots=True)
 class Missing:
     """A row some of whose objects are missing: those in `names`, or all of them if `names` is empty."""
 
@@ -42,11 +35,11 @@ class Missing:
 
 def compared(
     published: Iterable[Published], stored: Iterable[Stored], *, before: datetime
-) -> Iterator[Orphan | Missing]:
-    """Finds orphans and missing objects. Both inputs ascend by the bytes of prefix and key (in SQL: COLLATE "C"), so
-    only one of each is in memory. Rows and objects change while they are read: ask the row again before you act on a
-    result. `before` must lie further back than an attempt may last; otherwise files that are still being made would be
-    orphans."""
+) -> Iterator[Stored | Missing]:
+    """Finds orphans, which are objects below no published prefix and older than `before`, and missing objects. Both
+    inputs ascend by the bytes of prefix and key (in SQL: COLLATE "C"), so only one of each is in memory. Rows and
+    objects change while they are read: ask the row again before you act on a result. `before` must lie further back
+    than an attempt may last; otherwise files that are still being made would be orphans."""
     rows = _merge_equal(_ascending(published, lambda row: row.prefix))
     row = next(rows, None)
     seen: set[str] = set()
@@ -57,7 +50,7 @@ def compared(
         if row and each.key.startswith(row.prefix):
             seen.add(each.key.removeprefix(row.prefix))
         elif each.modified < before:
-            yield Orphan(each)
+            yield each
     while row:
         yield from _lacking(row, seen)
         row, seen = next(rows, None), set()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapapp.storage import Storage, Stored
-from snapapp.storage.sweep import Missing, Orphan, OutOfOrder, Published, compared
+from snapapp.storage.sweep import Missing, OutOfOrder, Published, compared
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 DAY_AGO = NOW - timedelta(days=1)
@@ -27,7 +27,7 @@ def rows(*prefixes: str) -> list[Published]:
 
 def found(published: Iterable[Published], stored: Iterable[Stored]) -> list[str | Missing]:
     findings = compared(published, stored, before=DAY_AGO)
-    return [finding.stored.key if isinstance(finding, Orphan) else finding for finding in findings]
+    return [finding.key if isinstance(finding, Stored) else finding for finding in findings]
 
 
 def test_objects_without_a_row_are_orphans() -> None:
@@ -116,7 +116,7 @@ def test_both_storages_list_in_the_order_that_it_needs(storage: Storage) -> None
     published = sorted(chance.sample(attempts, 8))
     later = datetime.now(UTC) + timedelta(minutes=1)
     for finding in [*compared(rows(*published), storage.listed(), before=later)]:
-        assert isinstance(finding, Orphan)
-        storage.delete(finding.stored.key)
+        assert isinstance(finding, Stored)
+        storage.delete(finding.key)
     assert [stored.key for stored in storage.listed()] == [f"{prefix}a" for prefix in published]
     assert [*compared(rows(*published), storage.listed(), before=later)] == []
