@@ -33,13 +33,13 @@ class Access:
         """How many seconds the client must wait after too many wrong tokens; 0 if it need not. This machine never
         waits, because a proxy on it forwards requests of others."""
         self._start_new_minute()
-        if self._wrong[_counted_as(scope)] < WRONG_A_MINUTE:
+        if self._wrong[counted_as(scope)] < WRONG_A_MINUTE:
             return 0
         return max(1, round(self._began + _WINDOW - self._clock()))
 
     def was_wrong(self, scope: Scope) -> None:
         self._start_new_minute()
-        whose = _counted_as(scope)
+        whose = counted_as(scope)
         if not is_here(scope) and (whose in self._wrong or len(self._wrong) < _MOST_ADDRESSES):
             self._wrong[whose] += 1
 
@@ -65,9 +65,9 @@ def is_here(scope: Scope) -> bool:
     return address is not None and address.is_loopback
 
 
-def _counted_as(scope: Scope) -> str:
-    """The key by which wrong tokens are counted: an IPv4 address, or an IPv6 network of 64 bits, because one client has
-    all of its 2^64 addresses."""
+def counted_as(scope: Scope) -> str:
+    """The key by which a client is counted: an IPv4 address, or an IPv6 network of 64 bits, because one client has all
+    of its 2^64 addresses."""
     address = address_of(scope)
     if address is None or address.version == 4:
         return str(address)

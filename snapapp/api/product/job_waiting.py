@@ -2,7 +2,6 @@
 are any."""
 
 import asyncio
-import ipaddress
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
@@ -14,6 +13,7 @@ from typing import Annotated
 from fastapi import Depends, HTTPException, Request
 from starlette.concurrency import run_in_threadpool
 
+from snapapp.api.http.access import counted_as
 from snapapp.api.http.deps import House, of_process
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows.people import overviews, views
@@ -129,18 +129,7 @@ class Waiting:
 
 
 async def _waiting(request: Request, house: House) -> Waiting:
-    return Waiting(of_process(request, "endings", lambda: Endings(house)), _client(request))
-
-
-def _client(request: Request) -> str:
-    """The client's address, as the proxy gives it, or its IPv6 network of 64 bits, because one client has all of its
-    addresses."""
-    host = request.client.host if request.client else ""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host
-    return str(ipaddress.ip_network((address, 64), strict=False)) if address.version == 6 else host
+    return Waiting(of_process(request, "endings", lambda: Endings(house)), counted_as(request.scope))
 
 
 Ends = Annotated[Waiting, Depends(_waiting)]
