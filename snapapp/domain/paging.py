@@ -52,6 +52,10 @@ class Page(Generic[T]):
     sort_by: str
     sort_dir: Direction
 
+    @property
+    def returned(self) -> int:
+        return len(self.items)
+
     def turned(self, make: Callable[[list[T]], list[U]]) -> "Page[U]":
         """The same page with other items."""
         return Page(make(self.items), self.offset, self.limit, self.has_more, self.sort_by, self.sort_dir)

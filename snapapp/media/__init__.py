@@ -4,7 +4,7 @@ Read `options` (what can be asked for), `container` (a file opened safely), `mom
 pass that makes everything), then what it uses: `scaling` (size and upright), `clip`, `pictures`, `overlay`, `quality`.
 """
 
-from snapapp.media.artefacts import Artefact, Clip, Frame, as_json
+from snapapp.media.artefacts import as_json
 from snapapp.media.errors import (
     InvalidWish,
     MediaError,
@@ -19,28 +19,21 @@ from snapapp.media.errors import (
 )
 from snapapp.media.extract import Extracted, extract, still
 from snapapp.media.options import Limits, Overlay, Wanted, cards
-from snapapp.media.output import Folder, Output
-from snapapp.media.preview import Preview, preview
+from snapapp.media.output import Folder
+from snapapp.media.preview import preview
 from snapapp.media.probe import Probe, probe
-from snapapp.media.quality import Quality
 
 __all__ = [
-    "Artefact",
-    "Clip",
     "Extracted",
     "Folder",
-    "Frame",
     "InvalidWish",
     "Limits",
     "MediaError",
     "NoVideo",
     "OutOfMemory",
-    "Output",
     "Overlay",
     "PastTheEnd",
-    "Preview",
     "Probe",
-    "Quality",
     "TooLarge",
     "Unreadable",
     "UnsupportedCodec",

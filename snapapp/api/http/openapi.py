@@ -80,7 +80,7 @@ def _as_pattern(path: str) -> re.Pattern[str]:
 
 def _description_of(app: FastAPI) -> dict[str, Any]:
     schema = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
-    used_tags = {tag for _, operation in _operations(schema) for tag in operation.get("tags", [])}
+    used_tags = {tag for _, _, operation in _operations(schema) for tag in operation.get("tags", [])}
     schema["tags"] = [{"name": tag, "description": _TAGS[tag]} for tag in _TAGS if tag in used_tags]
     components = schema.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
@@ -88,7 +88,7 @@ def _description_of(app: FastAPI) -> dict[str, Any]:
     schemas.setdefault("ErrorBody", ErrorBody.model_json_schema())
     for name in ("HTTPValidationError", "ValidationError"):  # FastAPI's models of 422; invalid input is 400 here
         schemas.pop(name, None)
-    for _, method, operation in _methods_of(schema):
+    for _, method, operation in _operations(schema):
         asked_with = [name for option in operation.get("security", []) for name in option]
         if TENANT_CODE.scheme_name in asked_with:
             _say_which_tenants_may(method, operation)
@@ -120,11 +120,7 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     return {**options[0], **rest} if options else rest
 
 
-def _operations(schema: dict[str, Any]) -> Iterator[tuple[str, Operation]]:
-    return ((path, operation) for path, _, operation in _methods_of(schema))
-
-
-def _methods_of(schema: dict[str, Any]) -> Iterator[tuple[str, str, Operation]]:
+def _operations(schema: dict[str, Any]) -> Iterator[tuple[str, str, Operation]]:
     for path, methods in schema["paths"].items():
         for method, operation in methods.items():
             yield path, method, operation
@@ -162,7 +158,7 @@ def _name_readably(schema: dict[str, Any]) -> None:
     """Names operations `listJobs` instead of `list_jobs_internal_jobs_get`. A second route to the same function is
     named by its path."""
     used_names: set[str] = set()
-    for path, operation in _operations(schema):
+    for path, _, operation in _operations(schema):
         name = to_camel(re.sub(r"\W+", "_", operation["summary"].lower()))
         if name in used_names:
             name = to_camel(re.sub(r"\W+", "_", path.lower()).strip("_"))

@@ -56,12 +56,4 @@ class Listed(Shown):
 
 def listed(part: Page[Any], items: Sequence[Any]) -> dict[str, Any]:
     """The fields that all lists share."""
-    page = PageShown(
-        offset=part.offset,
-        limit=part.limit,
-        returned=len(items),
-        has_more=part.has_more,
-        sort_by=part.sort_by,
-        sort_dir=part.sort_dir,
-    )
-    return {"total": len(items), "page": page, "items": items}
+    return {"total": part.returned, "page": PageShown.model_validate(part), "items": items}

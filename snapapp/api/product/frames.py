@@ -1,7 +1,7 @@
 """/v1/video-frames: frames of up to ten moments in one request, for clients of the first version. They are no snaps: no
 list has them, and their files are deleted after a day or two."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -132,7 +132,7 @@ async def process_frames(house: House, claim: Claimed, items: Items, ends: Ends,
     tenant = await run_in_threadpool(_tenant, house, claim)
     with ends.places(len(items)):
         ordered = await run_in_threadpool(_order_jobs, house, tenant, batch_id, items, request_id)
-        await ends.wait_for_all(ordered.job_ids, house.settings.sync_wait)
+        await ends.wait_for_all(ordered.jobs.values(), house.settings.sync_wait)
     return await run_in_threadpool(_batch, house, batch_id, ordered)
 
 
@@ -161,10 +161,6 @@ class Ordered:
 
     items: Sequence["FramesRequest | Unread"]
     jobs: Mapping[int, int]  # the item's place -> the job's id
-
-    @property
-    def job_ids(self) -> Iterable[int]:
-        return self.jobs.values()
 
 
 def _order_jobs(house: Monolith, tenant: str, batch_id: UUID, given: Sequence[Any], request_id: str) -> Ordered:

@@ -67,7 +67,6 @@ def answer(
     *,
     name: str | None = None,
     kind: str | None = None,
-    download: bool = False,
     fresh_for: timedelta = timedelta(0),
 ) -> Response:
     """The answer with the file of this key, or the range of it that is asked for; 404 if there is none.
@@ -81,7 +80,7 @@ def answer(
     except (NotStored, InvalidKey):  # not their message, which has the key
         raise HTTPException(404, "Media not found") from None
     name = name or key.rpartition("/")[2]
-    return answer_with(file, request, name=name, kind=kind, download=download, fresh_for=fresh_for)
+    return answer_with(file, request, name=name, kind=kind, fresh_for=fresh_for)
 
 
 def answer_with(
@@ -90,7 +89,6 @@ def answer_with(
     *,
     name: str,
     kind: str | None = None,
-    download: bool = False,
     fresh_for: timedelta = timedelta(0),
     threads: "Threads | None" = None,
 ) -> Response:
@@ -99,7 +97,7 @@ def answer_with(
     try:
         headers = _SAFE | {
             "Content-Type": media_type,
-            "Content-Disposition": disposition(name, download=download or media_type == UNKNOWN),
+            "Content-Disposition": disposition(name, download=media_type == UNKNOWN),
             "Cache-Control": f"private, max-age={fresh_for.total_seconds():.0f}" if fresh_for else "private, no-cache",
             "ETag": file.stored.etag,
             "Last-Modified": last_modified(file.stored),
