@@ -64,13 +64,6 @@ PEERS = {
         "SELECT count(*), max(created) FROM pgqueuer_log WHERE status = 'successful' AND entrypoint = %(kind)s",
         is_peer=True,
     ),
-    "procrastinate": Contestant(
-        "Procrastinate",
-        "tests.labs.peers.procrastinate",
-        {"concurrency": 100, "connections": 20},
-        "SELECT count(*), max(at) FROM procrastinate_events WHERE type = 'succeeded' AND %(kind)s <> ''",
-        is_peer=True,
-    ),
 }
 
 
@@ -171,7 +164,7 @@ def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
     lines = []
     for processes in plan.processes:
         for batch in plan.batches:
-            pair = _alternate(ground, plan, step, worker(batch), plain_sql(batch), processes, plan.jobs)
+            pair = _alternate(ground, plan, step, worker(batch), plain_sql(batch), processes)
             name, what = f"drain.{processes}x{batch}", f"drain, {_workers(processes)}, batch {batch}"
             target = Target("ratio", "at least", 0.6) if processes == 1 else None
             lines += _lines(name, what, pair, "plain SQL", target)
@@ -197,12 +190,10 @@ def measure_peers(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
     lines = []
     for name in plan.versus:
         peer = PEERS[name]
-        jobs = plan.slow_jobs() if name == "procrastinate" else plan.jobs
         for processes in plan.processes:
-            ours, theirs = _alternate(ground, plan, step, worker(500), peer, processes, jobs)
-            what = f"drain of {jobs:,}, {_workers(processes)}, versus {peer.title}"
-            promised = name == "pgqueuer" and processes == 1
-            target = Target("ratio", "at least", 2.0) if promised else None
+            ours, theirs = _alternate(ground, plan, step, worker(500), peer, processes)
+            what = f"drain of {plan.jobs:,}, {_workers(processes)}, versus {peer.title}"
+            target = Target("ratio", "at least", 2.0) if processes == 1 else None
             lines += _lines(f"versus.{name}.{processes}", what, (ours, theirs), peer.title, target)
     return lines
 
@@ -220,7 +211,7 @@ def missing_peers(plan: Plan) -> list[str]:
 
 
 def _alternate(
-    ground: Ground, plan: Plan, step: Step, us: Contestant, them: Contestant, processes: int, jobs: int
+    ground: Ground, plan: Plan, step: Step, us: Contestant, them: Contestant, processes: int
 ) -> tuple[list[Drained], list[Drained]]:
     """Measures two contestants in turns, and swaps their order at every run, so that changes of the machine's speed
     affect both."""
@@ -228,8 +219,8 @@ def _alternate(
     for run in range(plan.runs):
         for who in (us, them) if run % 2 else (them, us):
             batch = who.options.get("batch", "")
-            step(f"drain {jobs:,}: {who.title}, {_workers(processes)}, {batch}, run {run + 1}")
-            results[who.title].append(drain(ground, who, jobs, processes))
+            step(f"drain {plan.jobs:,}: {who.title}, {_workers(processes)}, {batch}, run {run + 1}")
+            results[who.title].append(drain(ground, who, plan.jobs, processes))
     return results[us.title], results[them.title]
 
 

@@ -20,7 +20,7 @@ from snapapp.postgres.migrate import migrate
 
 Db = psycopg.Connection[tuple[Any, ...]]
 
-_PACKAGES = ("psycopg", "sqlalchemy", "asyncpg", "pgqueuer", "procrastinate", "uvloop")
+_PACKAGES = ("psycopg", "sqlalchemy", "asyncpg", "pgqueuer", "uvloop")
 _SETTINGS = [
     "fsync",
     "synchronous_commit",

@@ -13,7 +13,7 @@ SCENARIOS = (
     "steady",
 )
 _LONG = {"steady"}  # measured only if asked for by name
-PEERS = ("pgqueuer", "procrastinate")
+PEERS = ("pgqueuer",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +50,6 @@ class Plan:
             raise ValueError(f"{', '.join(sorted(unknown))}: not among {known}")
         if self.runs < 1 or self.jobs < 100:
             raise ValueError(f"at least 1 run of 100 jobs, not {self.runs} of {self.jobs}")
-
-    def slow_jobs(self) -> int:
-        """The jobs for a peer that settles jobs one by one: a shallower queue, which can only favour the peer."""
-        return max(100, self.jobs // 20)
 
 
 # A tenth of everything: enough to see whether a change made things much worse, but not for publishing.
