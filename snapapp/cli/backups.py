@@ -19,7 +19,7 @@ from snapapp.backup.manifest import Manifest
 from snapapp.backup.records import What
 from snapapp.cli.explanation import explanation
 from snapapp.jobs import cli
-from snapapp.jobs.cli.shown import say
+from snapapp.jobs.cli.shown import answer, say
 from snapapp.jobs.doctor.finding import size
 from snapapp.postgres.in_use import in_use
 from snapapp.settings.table import LogLevel, Settings
@@ -43,35 +43,25 @@ def make(arguments: Namespace, settings: Settings) -> int:
         media = storage.from_settings(settings)
         backed_up = backup.make(url, media, place, keep=settings.backup_keep, keep_for=settings.backup_keep_for)
         run.said = f"{_in_words(backed_up.manifest)}; {backed_up.copied} objects were new"
-    if arguments.json:
-        cli.show_json(backed_up.manifest.as_json() | {"copied": backed_up.copied, "removed": backed_up.removed})
-    else:
-        say(f"Backup {backed_up.manifest.id} is whole: {run.said}.")
-        for id_ in backed_up.removed:
-            say(f"Backup {id_} was removed: its time was over.")
-    return 0
+    facts = backed_up.manifest.as_json() | {"copied": backed_up.copied, "removed": backed_up.removed}
+    gone = [f"Backup {id_} was removed: its time was over." for id_ in backed_up.removed]
+    return answer(arguments, facts, "\n".join([f"Backup {backed_up.manifest.id} is whole: {run.said}.", *gone]))
 
 
 def restore(arguments: Namespace, settings: Settings) -> int:
     place = backup.place_of(settings)
     with in_use(settings, create=True) as url:
         restored = backup.restore(url, storage.from_settings(settings), place, arguments.id, settings.data_dir)
-    if arguments.json:
-        cli.show_json(restored.as_json())
-    else:
-        say(f"Backup {restored.id} is back, rows and hashes as they were: {_in_words(restored)}.")
-    return 0
+    words = f"Backup {restored.id} is back, rows and hashes as they were: {_in_words(restored)}."
+    return answer(arguments, restored.as_json(), words)
 
 
 def drill(arguments: Namespace, settings: Settings) -> int:
     with in_use(settings) as url, _recording(url, What.DRILL) as run:
         restored = backup.drill(backup.place_of(settings), arguments.id, settings.data_dir)
         run.said = f"backup {restored.id}: {_in_words(restored)}"
-    if arguments.json:
-        cli.show_json(restored.as_json())
-    else:
-        say(f"Restored on trial, rows and hashes as they were, and removed: {run.said}.")
-    return 0
+    words = f"Restored on trial, rows and hashes as they were, and removed: {run.said}."
+    return answer(arguments, restored.as_json(), words)
 
 
 _COMMANDS: dict[str, Callable[[Namespace, Settings], int]] = {"backup": make, "restore": restore, "drill": drill}

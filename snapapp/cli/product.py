@@ -97,12 +97,7 @@ def import_legacy(arguments: Namespace, settings: Settings) -> int:
     ):
         steps = bar.add_task("Snaps", total=old_database.count() * (2 if archive else 1))
         moved = legacy.move(old_database, url, archive, lambda: bar.advance(steps))
-    if arguments.json:
-        cli.show_json(moved)
-    else:
-        for line in moved.in_words():
-            say(line)
-    return 0
+    return answer(arguments, moved, "\n".join(moved.in_words()))
 
 
 _COMMANDS: dict[str, Callable[[Namespace, Settings], int]] = {
