@@ -33,6 +33,8 @@ _MODULES = {  # the module in snapapp.cli of each command
     **{name: name for name in ("bench", "worker", "supervisor", "compute", "top", "simulate")},
 }
 
+_THAT_LOOK = ("doctor", "check-deploy")  # exit with 2 where they cannot, so that a script can tell "ill" from "unknown"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     words = _with_list(list(sys.argv[1:] if arguments is None else arguments))
@@ -99,7 +101,7 @@ def _run(arguments: Namespace) -> int:
         if message is None or level is LogLevel.DEBUG:
             raise
         sys.stderr.write(f"snapapp: {message}\n")
-        return 1
+        return 2 if arguments.command in _THAT_LOOK else 1
 
 
 def _discard_stdout() -> None:

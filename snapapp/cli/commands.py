@@ -1,15 +1,13 @@
 """The commands around the queue and its database: psql, migrate, config, doctor, check-deploy, kinds. They also work
 with the queue alone, without the product."""
 
-import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable
 
 from snapapp import logs, postgres
-from snapapp.cli.explanation import explanation
 from snapapp.jobs import cli, doctor, registry
 from snapapp.jobs.cli import audited
-from snapapp.jobs.cli.shown import milliseconds, say
+from snapapp.jobs.cli.shown import milliseconds, say, show_list
 from snapapp.jobs.process import kinds
 from snapapp.postgres import schema
 from snapapp.postgres.in_use import in_use
@@ -69,71 +67,45 @@ def config(arguments: Namespace, settings: Settings) -> int:
     return 0
 
 
-# doctor and check-deploy exit with 2 where they cannot examine, so that a script can tell "ill" from "unknown".
-
-
 def diagnose(arguments: Namespace, settings: Settings) -> int:
-    def look() -> int:
-        with in_use(settings) as url:
-            house = checks.house(settings, url)
+    with in_use(settings) as url:
+        house = checks.house(settings, url)
+        findings = doctor.examine(url, house, only=arguments.only)
+        deeds = doctor.mend(url, findings, house, audited.actor()) if arguments.fix else []
+        if deeds:  # shows the state after the repairs
             findings = doctor.examine(url, house, only=arguments.only)
-            deeds = doctor.mend(url, findings, house, audited.actor()) if arguments.fix else []
-            if deeds:  # shows the state after the repairs
-                findings = doctor.examine(url, house, only=arguments.only)
-        if arguments.json:
-            cli.show_json(doctor.as_json(findings, deeds))
-        else:
-            _say_lines(doctor.in_words(findings, deeds))
-        return 2 if doctor.saw_nothing(findings) else int(doctor.needs_a_person(findings))
-
-    return _or_two(look)
+    if arguments.json:
+        cli.show_json(doctor.as_json(findings, deeds))
+    else:
+        _say_lines(doctor.in_words(findings, deeds))
+    return 2 if doctor.saw_nothing(findings) else int(doctor.needs_a_person(findings))
 
 
 def check_deploy(arguments: Namespace, settings: Settings) -> int:
-    def look() -> int:
-        loading.load(settings)
-        with in_use(settings) as url, doctor.consulting(url) as line:
-            deploy = doctor.compare(line, registry.default)
-        missing = decoders.in_one_line() if settings.has_product else None
-        cluster = compute_check.in_one_line(settings.compute) if settings.compute else None
-        if arguments.json:
-            cli.show_json(deploy.as_json() | {"decoders": missing, "compute": cluster})
-        else:
-            _say_lines(doctor.of_deploy(deploy))
-            _say_lines(f"Beside it: {said}." for said in (missing, cluster) if said)
-        return 0 if deploy.is_safe else 1
-
-    return _or_two(look)
+    loading.load(settings)
+    with in_use(settings) as url, doctor.consulting(url) as line:
+        deploy = doctor.compare(line, registry.default)
+    missing = decoders.in_one_line() if settings.has_product else None
+    cluster = compute_check.in_one_line(settings.compute) if settings.compute else None
+    if arguments.json:
+        cli.show_json(deploy.as_json() | {"decoders": missing, "compute": cluster})
+    else:
+        _say_lines(doctor.of_deploy(deploy))
+        _say_lines(f"Beside it: {said}." for said in (missing, cluster) if said)
+    return 0 if deploy.is_safe else 1
 
 
 def show_kinds(arguments: Namespace, settings: Settings) -> int:
     loading.load(settings)
     declared = kinds.summaries(registry.default)
-    if arguments.json:
-        cli.show_json(declared)
-    else:
-        headers = ("kind", "queue", "executor", "attempts", "timeout", "payload")
-        cli.show_table(headers, [_kind_line(one) for one in declared], numbers={3}, whole={4}, wraps=True)
-    return 0
+    headers, empty = ("kind", "queue", "executor", "attempts", "timeout", "payload"), "This code declares no kind."
+    return show_list(arguments, declared, headers, _kind_line, numbers={3}, whole={4}, wraps=True, empty=empty)
 
 
 def _kind_line(one: kinds.KindSummary) -> tuple[str, ...]:
     timeout = "" if one.timeout_ms is None else milliseconds(one.timeout_ms)
     fields = ", ".join(one.payload.get("properties", {})) if one.payload else one.about or ""
     return one.kind, one.queue, one.executor, str(one.max_attempts or ""), timeout, fields
-
-
-def _or_two(look: Callable[[], int]) -> int:
-    try:
-        return look()
-    except BrokenPipeError:
-        raise
-    except Exception as error:
-        message = explanation(error)
-        if message is None:
-            raise
-        sys.stderr.write(f"snapapp: {message}\n")
-        return 2
 
 
 def _say_lines(lines: Iterable[str]) -> None:
