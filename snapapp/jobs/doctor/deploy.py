@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
@@ -24,10 +24,6 @@ class PendingKind:
     is_known: bool  # to this code
     versions: Mapping[str, int]  # jobs by the version in their payload, among the first 10,000; "": without a version
 
-    @property
-    def is_lost(self) -> bool:
-        return not self.is_known
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deploy:
@@ -35,11 +31,10 @@ class Deploy:
     vanished: list[str]  # schedules of the database that this code does not declare
     changed: list[str]  # schedules that this code declares with other times
     new: list[str]
-    idle_kinds: list[str] = field(default_factory=list)  # kinds that this code knows and that have no jobs
 
     @property
     def lost(self) -> list[PendingKind]:
-        return [each for each in self.kinds if each.is_lost]
+        return [each for each in self.kinds if not each.is_known]
 
     @property
     def is_safe(self) -> bool:
@@ -100,7 +95,6 @@ def compare(db: psycopg.Connection[Row], known: Registry) -> Deploy:
     for each in waits:
         count[each.kind] += each.jobs
     ours = {its.name: (its.spec, its.tz) for its in known.schedules()}
-    kinds = sorted({*count, *running})
     return Deploy(
         kinds=[
             PendingKind(
@@ -110,12 +104,11 @@ def compare(db: psycopg.Connection[Row], known: Registry) -> Deploy:
                 is_known=kind in known,
                 versions=versions.get(kind, {}),
             )
-            for kind in kinds
+            for kind in sorted({*count, *running})
         ],
         vanished=sorted(standing.keys() - ours.keys()),
         changed=sorted(name for name in standing.keys() & ours.keys() if standing[name] != ours[name]),
         new=sorted(ours.keys() - standing.keys()),
-        idle_kinds=sorted(set(known.kinds()) - {*kinds}),
     )
 
 

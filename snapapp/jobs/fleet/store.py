@@ -39,7 +39,6 @@ class Holder(NamedTuple):
     pid_started: int
     since: datetime
     last_beat: timedelta
-    is_expired: bool
 
     def in_words(self, host: str) -> str:
         where = f"pid {self.pid}" + ("" if self.machine == processes.machine() else " of another machine of that name")
@@ -50,7 +49,7 @@ class Holder(NamedTuple):
 # --- masters ----------------------------------------------------------------------------------------------------
 
 _HOLDER = """
-SELECT id, machine, pid, pid_started, started_at, now() - beat_at, expires_at <= now()
+SELECT id, machine, pid, pid_started, started_at, now() - beat_at
   FROM job_master WHERE host = %(host)s
 """
 
