@@ -21,14 +21,6 @@ class Limits:
     folder: Path | None = None  # for the cache and temporary files; the system's temporary folder may be in memory
     cache_bytes: int = 0  # 0: no shared cache
 
-    def __post_init__(self) -> None:
-        if self.max_bytes < 1 or self.max_requests < 1 or self.cache_bytes < 0:
-            raise ValueError(f"limits must allow something: {self}")
-        if min(self.timeout, self.stall) <= timedelta(0):
-            raise ValueError(f"limits must leave time: {self}")
-        if self.cache_bytes and self.folder is None:
-            raise ValueError("a cache needs a folder")
-
     @classmethod
     def of(cls, settings: Settings) -> "Limits":
         return cls(

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from snapapp.sources import guard
 from snapapp.sources.cache import BLOCK, Blocks, Cache
@@ -164,13 +164,6 @@ class RemoteFile(io.RawIOBase):
             if self._written:
                 self._cache.make_room()
         super().close()
-
-    def __enter__(self) -> Self:
-        self._check_open()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _check_open(self) -> None:
         if self.closed:
