@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
 from snapapp import storage
+from snapapp.domain import snaps
 from snapapp.legacy import shapes
 from snapapp.legacy.errors import LegacyError
 from snapapp.settings.table import Settings, StorageKind
@@ -22,19 +23,9 @@ _BLOCK = 2**20
 Artefact = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
-    """A snap's files as our row has them."""
-
-    frames: list[dict[str, Any]]
-    clip: dict[str, Any] | None
-    artefacts: list[Artefact]
-    media_prefix: str | None
-    lost: int  # files that were not copied and have no URL
-
-
-def files_of(snap: shapes.Row, artefacts: list[Artefact]) -> Files:
-    """The files of an old snap: a copied file has a name below the prefix, any other keeps its old URL."""
+def files_of(snap: shapes.Row, artefacts: list[Artefact]) -> tuple[dict[str, Any], int]:
+    """The columns of our row about the files of an old snap, and how many files were not copied and have no URL. A
+    copied file has a name below the prefix, any other keeps its old URL."""
     frames, clip = shapes.frames_of(snap), shapes.clip_of(snap)
     copied, lost_count = {each["file_name"] for each in artefacts}, 0
     for file in _every(frames, clip):
@@ -45,7 +36,16 @@ def files_of(snap: shapes.Row, artefacts: list[Artefact]) -> Files:
             file["url"] = path
         else:
             lost_count += 1
-    return Files(frames, clip, artefacts, _prefix(snap["id"]) if artefacts else None, lost_count)
+    extras = {"artefacts": artefacts}
+    columns = {
+        "frames": frames if shapes.ended(snap) == "COMPLETED" else None,
+        "frame_count": len(frames),
+        "clip": clip,
+        "extras": extras,
+        "media_prefix": _prefix(snap["id"]) if artefacts else None,
+        "media_bytes": snaps.bytes_of(extras),
+    }
+    return columns, lost_count
 
 
 def _every(frames: list[dict[str, Any]], clip: dict[str, Any] | None) -> list[dict[str, Any]]:

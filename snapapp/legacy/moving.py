@@ -257,21 +257,12 @@ class _Tenant:
             self.moved.remarks.append(f"video {row['id']} of {self.code} is {video_id} here: its URL was known before")
 
     def _add_snap(self, row: Row, artefacts: list[Artefact]) -> bool:
-        subject, files = shapes.subject_of(row), files_of(row, artefacts)
-        extras = {"artefacts": files.artefacts}
-        its_files = {
-            "frames": files.frames if shapes.ended(row) == "COMPLETED" else None,
-            "clip": files.clip,
-            "extras": extras,
-            "media_prefix": files.media_prefix,
-            "media_bytes": snaps.bytes_of(extras),
-        }
+        subject, (its_files, lost_count) = shapes.subject_of(row), files_of(row, artefacts)
         snap = insert(Snap).values(
             tenant=self.code,
             video_id=self.videos.get(row["video_id"]),
             operator_id=self.operators.get(row["created_by_usuario_id"]),
             template_id=row["subject_template_id"] or self.default_template,
-            frame_count=len(files.frames),
             **shapes.columns_of(row, subject),
             **its_files,
         )
@@ -279,8 +270,8 @@ class _Tenant:
         if is_new:
             subject_index.write(self.ours, self.code, row["id"], subject)
             self.moved.snaps += 1
-            self.moved.lost += files.lost
-        elif files.media_prefix:
+            self.moved.lost += lost_count
+        elif artefacts:
             self._add_files(row["id"], its_files)
         if row["is_public"] and row["public_share_token"]:
             link = insert(Share).values(
