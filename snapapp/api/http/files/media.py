@@ -11,7 +11,6 @@ from typing import Annotated, Any, Protocol, TypeVar
 from urllib.parse import quote
 
 from anyio import CapacityLimiter, to_thread
-from anyio.lowlevel import RunVar
 from fastapi import APIRouter, HTTPException, Path, Request, Response
 from starlette.types import Receive, Scope, Send
 
@@ -194,24 +193,16 @@ class Threads(Protocol):
 
 
 class _OwnThreads:
-    """A limited number of threads, counted for each event loop."""
+    """A limited number of threads."""
 
-    def __init__(self, name: str, threads: int) -> None:
-        self._limiter: RunVar[CapacityLimiter] = RunVar(name)
-        self._threads = threads
+    def __init__(self, threads: int) -> None:
+        self._limiter = CapacityLimiter(threads)
 
     async def run(self, act: Callable[..., T], *arguments: Any) -> T:
-        return await to_thread.run_sync(act, *arguments, limiter=self._limiter_of_loop())
-
-    def _limiter_of_loop(self) -> CapacityLimiter:
-        try:
-            return self._limiter.get()
-        except LookupError:
-            self._limiter.set(CapacityLimiter(self._threads))
-            return self._limiter.get()
+        return await to_thread.run_sync(act, *arguments, limiter=self._limiter)
 
 
-_threads = _OwnThreads("media_readers", READERS)
+_threads = _OwnThreads(READERS)
 
 
 # --- the route --------------------------------------------------------------------------------------------------
