@@ -64,15 +64,6 @@ class Said(LogLine):
     job_id: int
 
 
-def told(news: News) -> bytes:
-    """The events for the changes that one look found."""
-    parts = [event(_NAMES[change.what], _job(change)) for change in news.changes]
-    parts += [event("job.log", _line(line.job_id, line.entry)) for line in news.lines]
-    if news.skipped:
-        parts.append(event("stream.skipped", f'{{"atMost":{news.skipped}}}'))
-    return b"".join(parts)
-
-
 def event(name: str, data: str) -> bytes:
     return f"event: {name}\ndata: {data}\n\n".encode()
 
@@ -93,7 +84,11 @@ class OfJobs:
     """The events for operators: jobs with all their fields."""
 
     def told(self, _db: Db, news: News) -> bytes:
-        return told(news)
+        parts = [event(_NAMES[change.what], _job(change)) for change in news.changes]
+        parts += [event("job.log", _line(line.job_id, line.entry)) for line in news.lines]
+        if news.skipped:
+            parts.append(event("stream.skipped", f'{{"atMost":{news.skipped}}}'))
+        return b"".join(parts)
 
     def snapshot(self, db: Db, tail: Tail) -> bytes:
         return event("snapshot", _snapshot(db, tail).model_dump_json(by_alias=True))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from snapapp.api.product.pages.language import NAMES, Language
-from snapapp.api.product.snap_views import SnapLine
+from snapapp.api.product.snap_views import PublicSnap, SnapLine
 from snapapp.domain.tables import SnapStatus
 
 
@@ -39,7 +39,7 @@ def _state(t: Language, snap: SnapLine) -> str:
     return f"{frames} + {t('clip')}" if snap.snapshot_video else frames
 
 
-def said_of(t: Language, snap: SnapLine) -> Iterator[tuple[str, str, float | None]]:
+def said_of(t: Language, snap: SnapLine | PublicSnap) -> Iterator[tuple[str, str, float | None]]:
     """The attributes that have a value: the label, the value as a text, and as a number if it is one."""
     for each in snap.subject.attributes:
         number = each.number_value

@@ -7,7 +7,8 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 
-from snapapp.api.product.pages.language import NAMES, Language, language_of, weights
+from snapapp.api.product.pages.language import Language, language_of, weights
+from snapapp.api.product.pages.moment import said_of
 from snapapp.api.product.pages.page import allowed_sources, rendered
 from snapapp.api.product.snap_views import PublicSnap
 
@@ -88,10 +89,7 @@ def _summary(t: Language, snap: PublicSnap) -> str:
 def _record(t: Language, snap: PublicSnap, is_named: bool) -> Iterator[tuple[str, str]]:
     if is_named:
         yield t("Subject"), snap.subject.id
-    for each in snap.subject.attributes:
-        value = each.string_value if each.number_value is None else t.number(each.number_value)
-        if value:
-            yield t(NAMES.get(each.key, each.key)), value
+    yield from ((label, value) for label, value, _ in said_of(t, snap))
     if snap.data_filmagem:
         yield t("Filmed"), t.moment(snap.data_filmagem)
     yield t("Marked"), t.moment(snap.created_at)
