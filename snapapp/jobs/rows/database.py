@@ -176,13 +176,14 @@ def row_by_row(
     write: Callable[[Sequence[T]], Iterable[R]], rows: Sequence[T], refused: Callable[[T, Exception], None]
 ) -> list[R]:
     """Returns what `write` returns for all rows. Where PostgreSQL refuses them (a trigger, a CHECK added later), the
-    rows are halved and tried again, until only the bad ones are left out, each reported to `refused`."""
+    rows are halved and tried again, until only the bad ones are left out, each reported to `refused`. Raises when the
+    server is away, or when another transaction has locked what is to be written: then all rows can wait."""
     if not rows:
         return []
     try:
         return [*write(rows)]
     except psycopg.Error as error:
-        if is_away(error):
+        if is_away(error) or isinstance(error, errors.LockNotAvailable):
             raise
         if len(rows) == 1:
             refused(rows[0], error)

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import cast
 
-import psycopg
-
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows.database import Db as Db  # part of this module's signatures
-from snapapp.jobs.rows.database import is_away, waited_in_vain
+from snapapp.jobs.rows.database import row_by_row
 from snapapp.jobs.rows.database import run as _run
 
 
@@ -146,20 +144,8 @@ def prune_page_of_surplus(
         seen[kind, status] += 1
         if seen[kind, status] > newest:
             surplus.append(job_id)
-    return _delete_finished(db, sorted(surplus), refused), lowest
-
-
-def _delete_finished(db: Db, ids: list[int], refused: Callable[[int, Exception], None]) -> int:
-    try:
-        return cast(int, _run(db, _DELETE_FINISHED, {"ids": ids})[0][0]) if ids else 0
-    except psycopg.Error as error:
-        if is_away(error) or waited_in_vain(error):
-            raise
-        if len(ids) == 1:
-            refused(ids[0], error)
-            return 0
-    half = len(ids) // 2
-    return _delete_finished(db, ids[:half], refused) + _delete_finished(db, ids[half:], refused)
+    gone = row_by_row(lambda ids: _run(db, _DELETE_FINISHED, {"ids": ids}), sorted(surplus), refused)
+    return sum(count for (count,) in gone), lowest
 
 
 def rules(db: Db) -> list[Rule]:

@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import NamedTuple
 
-import psycopg
-
 from snapapp.jobs import events
 from snapapp.jobs.events import Events
 from snapapp.jobs.model import Job, Lease
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.rows import notes
-from snapapp.jobs.rows.database import Line, is_away
+from snapapp.jobs.rows.database import Line, row_by_row
 
 _AT_MOST = 20_000  # log lines kept; more are dropped, because memory matters more while the database is away
 _PATIENCE = 0.05  # seconds to wait after the first note, so that one statement writes many
@@ -154,40 +152,33 @@ class NotesWriter:
         pending = self._notes.take()
         lines, progress = [note for note in pending if note.line], [note for note in pending if note.line is None]
         done: list[_Note] = []
+
+        def write(part: Sequence[_Note]) -> Sequence[_Note]:
+            written = _write_lines(db, part) if part[0].line else _write_progress(db, part)
+            done.extend(written)
+            return written
+
+        def give_up(note: _Note, error: Exception) -> None:
+            self._report_dropped(note.job, error)
+            done.append(note)
+
         try:
             if pending:
                 with self._line.connection() as db:
-                    self._in_parts(lambda part: _write_lines(db, part), lines, done)
-                    self._in_parts(lambda part: _write_progress(db, part), progress, done)
+                    row_by_row(write, lines, give_up)
+                    row_by_row(write, progress, give_up)
         finally:
             all_is_written = self._notes.forget(done, self._is_held)
         return all_is_written
 
-    def _in_parts(self, write: Callable[[list[_Note]], list[_Note]], taken: list[_Note], done: list[_Note]) -> None:
-        """Writes notes in parts. A part that PostgreSQL refuses is halved until the bad note is found and dropped."""
-        parts = [taken] if taken else []
-        while parts:
-            part = parts.pop()
-            try:
-                done += write(part)
-            except psycopg.Error as error:
-                if is_away(error) or isinstance(error, psycopg.errors.LockNotAvailable):
-                    raise
-                if len(part) > 1:
-                    middle = len(part) // 2
-                    parts += [part[middle:], part[:middle]]
-                else:
-                    self._give_up(part[0], error)
-                    done += part
-
-    def _give_up(self, note: _Note, error: psycopg.Error) -> None:
-        job, why = note.job, f"{type(error).__name__}: {error}"
+    def _report_dropped(self, job: Job, error: Exception) -> None:
+        why = f"{type(error).__name__}: {error}"
         self._events.emit(
             events.NOTE_DROPPED, logging.WARNING, worker_id=self._worker, job_id=job.id, kind=job.kind, error=why
         )
 
 
-def _write_lines(db: notes.Db, part: list[_Note]) -> list[_Note]:
+def _write_lines(db: notes.Db, part: Sequence[_Note]) -> list[_Note]:
     now = monotonic()
     written_attempts = notes.log(
         db,
@@ -200,7 +191,7 @@ def _write_lines(db: notes.Db, part: list[_Note]) -> list[_Note]:
     return [note for note in part if (note.job.id, note.job.attempt) in written_attempts]
 
 
-def _write_progress(db: notes.Db, part: list[_Note]) -> list[_Note]:
+def _write_progress(db: notes.Db, part: Sequence[_Note]) -> list[_Note]:
     written_ids = notes.progress(db, {_lease_of(note): note.progress for note in part})
     # progress of a settled attempt is tried only once: no reader waits for it any more
     return [note for note in part if note.job.id in written_ids or note.landed]
