@@ -13,7 +13,6 @@ from dataclasses import asdict
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, NoReturn
-from uuid import UUID
 
 from distributed import Status, Worker
 from distributed.comm import CommClosedError
@@ -21,6 +20,7 @@ from tenacity import wait_none
 
 from snapapp.jobs.context import Within
 from snapapp.jobs.errors import JobInterrupted, JobsError, NoConnection
+from snapapp.jobs.executors import messages
 from snapapp.jobs.executors.children import Child, Order, outcome_of
 from snapapp.jobs.executors.reaper import Guard
 from snapapp.jobs.model import Failure, Job
@@ -157,16 +157,7 @@ class Node:
             return None
 
     def _run(self, held: Held, child: ChildHere, order: Message) -> Message:
-        fields = _known_fields(order["job"], Job.__dataclass_fields__)
-        job = Job(
-            **fields
-            | {
-                "payload_json": fields["payload_json"].encode(),
-                "parents_json": fields["parents_json"].encode(),
-                "snap_id": UUID(fields["snap_id"]) if fields["snap_id"] else None,
-            },
-            channel=Relay(held),
-        )
+        job = messages.job_of(_known_fields(order["job"], Job.__dataclass_fields__), Relay(held))
         job.started_at = monotonic()
         job.deadline = job.started_at + order["within"]
         held.child, held.job = child, job

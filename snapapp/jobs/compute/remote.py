@@ -11,7 +11,8 @@ from snapapp.jobs.compute.cluster import Cluster, Place, Size
 from snapapp.jobs.context import Within
 from snapapp.jobs.errors import ChildDied, JobTimeout, NoPlace
 from snapapp.jobs.executors import attempt
-from snapapp.jobs.executors.children import Order, fields, hear, outcome_of
+from snapapp.jobs.executors.children import Order, hear, outcome_of
+from snapapp.jobs.executors.messages import fields
 from snapapp.jobs.executors.runners import Runner
 from snapapp.jobs.model import Failure, Interrupted, Job, Outcome, Retried
 from snapapp.jobs.registry import Processor

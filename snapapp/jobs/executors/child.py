@@ -4,7 +4,6 @@ Started as `python -m snapapp.jobs.executors.child REQUESTS ANSWERS PARENT STACK
 answers, the parent's pid, a pipe for stack dumps, and the modules to import before the first job.
 """
 
-import ctypes
 import faulthandler
 import importlib
 import os
@@ -13,16 +12,13 @@ import sys
 from dataclasses import asdict
 from threading import Lock
 from typing import Any, NoReturn
-from uuid import UUID
 
 from snapapp.jobs import payloads, process_hooks, tracing
 from snapapp.jobs.context import Within, imported
 from snapapp.jobs.errors import InvalidJob, NoConnection, Permanent, Snooze
 from snapapp.jobs.executors import messages
 from snapapp.jobs.model import Failure, Job, describe, to_json
-
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
+from snapapp.jobs.os import parentage
 
 
 class Pipe:
@@ -59,7 +55,7 @@ class Pipe:
 
 def main(arguments: list[str]) -> None:
     requests, answers, parent, stacks = (int(argument) for argument in arguments[:4])
-    _die_with_parent(parent)
+    parentage.die_with(parent)
     _isolate(requests, answers, stacks)
     faulthandler.enable()  # at a crash, prints where in Python it happened
     process_hooks.stacks = stacks
@@ -71,18 +67,11 @@ def main(arguments: list[str]) -> None:
     pipe = Pipe(answers)
     pipe.say({"ready": os.getpid(), "has_an_end": process_hooks.has_an_end()})
     while request := messages.read(requests):
-        job = _job(request["job"], pipe)
+        job = messages.job_of(request["job"], pipe)
         tracing.current.set(job.traceparent)
         pipe.say({"begun": True}, job)
         pipe.say(_answer(request, job, pipe) | {"kept": process_hooks.kept()}, job)
     process_hooks.stop(lambda name, error: print(f"{name}: {describe(error)}", file=sys.stderr))  # noqa: T201
-
-
-def _die_with_parent(parent: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # the parent died before prctl took effect
-        os._exit(1)
 
 
 def _isolate(*pipes: int) -> None:
@@ -90,8 +79,7 @@ def _isolate(*pipes: int) -> None:
     behind, so that the worker finds them among our descendants."""
     for pipe in pipes:
         os.set_inheritable(pipe, False)
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    parentage.adopt()
 
 
 def _answer(request: dict[str, Any], job: Job, pipe: Pipe) -> dict[str, Any]:
@@ -106,13 +94,6 @@ def _answer(request: dict[str, Any], job: Job, pipe: Pipe) -> dict[str, Any]:
         failure = Failure.of(error)
         permanent = isinstance(error, Permanent | InvalidJob)
         return {"failed": {**asdict(failure), "permanent": permanent}}
-
-
-def _job(fields: dict[str, Any], pipe: Pipe) -> Job:
-    fields["payload_json"] = fields["payload_json"].encode()
-    fields["parents_json"] = fields["parents_json"].encode()
-    fields["snap_id"] = UUID(fields["snap_id"]) if fields["snap_id"] else None
-    return Job(**fields, channel=pipe)
 
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ class Child(GroupRunner):
             dump = partial(self._write_late_report, line, job)
             watch = Watch(self._group, job, job.deadline or monotonic(), timeout, order.limit_mb, on_soft_deadline=dump)
             self._group.begin()
-            line.ask({"path": order.path, "context": order.context, "job": fields(job)})
+            line.ask({"path": order.path, "context": order.context, "job": messages.fields(job)})
             try:
                 answer = line.listen(watch, {"done", "failed", "snooze"}, job)
                 if answer is not None:
@@ -307,26 +307,6 @@ def _pipe(ours: ExitStack, theirs: ExitStack, *, out: bool) -> tuple[int, int]:
     ours.callback(os.close, near)
     theirs.callback(os.close, far)
     return near, far
-
-
-def fields(job: Job) -> dict[str, Any]:
-    return {
-        "id": job.id,
-        "kind": job.kind,
-        "queue": job.queue,
-        "tenant": job.tenant,
-        "priority": job.priority,
-        "payload_json": (job.payload_json or b"{}").decode(),
-        "snap_id": str(job.snap_id) if job.snap_id else None,
-        "attempt": job.attempt,
-        "max_attempts": job.max_attempts,
-        "lease_seq": job.lease_seq,
-        "timeout_ms": job.timeout_ms,
-        "request_id": job.request_id,
-        "traceparent": job.traceparent,
-        "memory_mb": job.memory_mb,
-        "parents_json": (job.parents_json or b"[]").decode(),
-    }
 
 
 def outcome_of(job: Job, answer: dict[str, Any], wait: wait_base, limit_mb: int) -> Outcome:

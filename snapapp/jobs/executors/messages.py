@@ -1,4 +1,5 @@
-"""Messages between a worker and its children: JSON with its length in front, over pipes."""
+"""Messages between a worker and its children: JSON with its length in front, over pipes. And a job as a message has
+it."""
 
 import json
 import os
@@ -6,6 +7,9 @@ import signal
 import struct
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
+
+from snapapp.jobs.model import Channel, Job
 
 CAP = 4 * 1024 * 1024  # bytes of a message
 STACKS = signal.SIGURG  # asks a process to dump its stacks; programs that do not know it ignore it
@@ -58,6 +62,37 @@ class Inbox:
             body = bytes(self._bytes[_HEAD.size : end])
             del self._bytes[:end]
             yield _decoded(body)
+
+
+def fields(job: Job) -> dict[str, Any]:
+    """What the process that runs a job is told of it."""
+    return {
+        "id": job.id,
+        "kind": job.kind,
+        "queue": job.queue,
+        "tenant": job.tenant,
+        "priority": job.priority,
+        "payload_json": (job.payload_json or b"{}").decode(),
+        "snap_id": str(job.snap_id) if job.snap_id else None,
+        "attempt": job.attempt,
+        "max_attempts": job.max_attempts,
+        "lease_seq": job.lease_seq,
+        "timeout_ms": job.timeout_ms,
+        "request_id": job.request_id,
+        "traceparent": job.traceparent,
+        "memory_mb": job.memory_mb,
+        "parents_json": (job.parents_json or b"[]").decode(),
+    }
+
+
+def job_of(fields: dict[str, Any], channel: Channel) -> Job:
+    """The job of these fields, as the process that runs it sees it."""
+    decoded = {
+        "payload_json": fields["payload_json"].encode(),
+        "parents_json": fields["parents_json"].encode(),
+        "snap_id": UUID(fields["snap_id"]) if fields["snap_id"] else None,
+    }
+    return Job(**fields | decoded, channel=channel)
 
 
 def _length(head: bytes | bytearray) -> int:

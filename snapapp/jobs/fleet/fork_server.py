@@ -10,7 +10,6 @@ harm.
 Where a process cannot adopt others (macOS), a fork server is started for each worker, and itself becomes the worker.
 """
 
-import ctypes
 import gc
 import importlib
 import os
@@ -23,16 +22,15 @@ from typing import Any
 from snapapp.jobs.executors import messages
 from snapapp.jobs.fleet import worker_process
 from snapapp.jobs.fleet.worker_process import PARENT_DIED, STEERING
-from snapapp.jobs.os import exits
+from snapapp.jobs.os import exits, parentage
 from snapapp.jobs.os.signals import ENDING
 
-_PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 _ADOPTED_WITHIN = 5.0  # seconds
 
 
 def main(arguments: list[str]) -> None:
     requests, answers, supervisor = (int(argument) for argument in arguments[:3])
-    die_with(supervisor, signal.SIGKILL)
+    parentage.die_with(supervisor, code=PARENT_DIED)
     # Blocked until a worker can handle them: a signal may come right after the fork, and by default it would end it.
     signal.pthread_sigmask(signal.SIG_BLOCK, (*ENDING, *STEERING))
     importlib.import_module(arguments[3])
@@ -52,24 +50,6 @@ def main(arguments: list[str]) -> None:
             exits.leave(code)
             sys.exit(code)
         messages.write(answers, {"started": pid})
-
-
-def die_with(parent: int, how: signal.Signals) -> None:
-    """Lets the kernel send `how` to this process when its parent dies. The parent may have died before that; then this
-    process has another parent by now, and ends itself."""
-    if sys.platform == "linux":
-        _prctl(_PR_SET_PDEATHSIG, how)
-    if os.getppid() != parent:
-        os._exit(PARENT_DIED)
-
-
-def adopt() -> None:
-    """From now on every descendant whose parent dies becomes a child of this process, so that none gets lost."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
-def _prctl(option: int, value: Any) -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
 def _fork(supervisor: int) -> int | None:
@@ -99,13 +79,13 @@ def _wait_for(supervisor: int) -> None:
         if time.monotonic() > deadline:
             os._exit(PARENT_DIED)
         time.sleep(0.0005)
-    die_with(supervisor, signal.SIGTERM)
+    parentage.die_with(supervisor, signal.SIGTERM, code=PARENT_DIED)
 
 
 def _live(request: dict[str, Any], supervisor: int) -> int:
     gc.unfreeze()
     os.setsid()  # a process group of its own, so that Ctrl-C in the terminal reaches the supervisor only
-    _prctl(_PR_SET_NAME, ctypes.c_char_p(request["pool"].encode()[:15]))  # what `top` and `pgrep` show
+    parentage.name(request["pool"])
     return worker_process.live(request, supervisor)
 
 

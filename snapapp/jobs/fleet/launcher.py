@@ -15,7 +15,7 @@ from snapapp.jobs.executors import messages
 from snapapp.jobs.executors.process_group import signal_name
 from snapapp.jobs.fleet import fork_server
 from snapapp.jobs.fleet.errors import NotStarted
-from snapapp.jobs.os import processes
+from snapapp.jobs.os import parentage, processes
 from snapapp.jobs.os.state_file import StateFile
 from snapapp.jobs.os.waiting import readable
 
@@ -85,7 +85,7 @@ class Launcher:
 
     def open(self) -> None:
         if _CAN_ADOPT:
-            fork_server.adopt()
+            parentage.adopt()
             self._now = _ForkServer(self._program)
 
     def start(self, pool: str, request: Mapping[str, Any]) -> WorkerProcess:

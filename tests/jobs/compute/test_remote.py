@@ -22,7 +22,7 @@ from snapapp.jobs.compute.cluster import Place, connect_client
 from snapapp.jobs.compute.remote import Remote
 from snapapp.jobs.context import Within
 from snapapp.jobs.events import WORKER_ERROR
-from snapapp.jobs.executors.children import fields
+from snapapp.jobs.executors.messages import fields
 from snapapp.jobs.executors.reaper import Guard
 from snapapp.jobs.model import Interrupted, Job
 from snapapp.jobs.os.processes import started

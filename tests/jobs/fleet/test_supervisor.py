@@ -424,7 +424,7 @@ def test_the_exit_code_of_a_worker_without_a_supervisor_is_13(url: str, db: Db, 
 
 ADOPTER = """
 import os, signal, subprocess, sys
-from snapapp.jobs.fleet.fork_server import adopt
+from snapapp.jobs.os.parentage import adopt
 adopt()
 supervisor = subprocess.Popen([sys.executable, "-m", "snapapp", "supervisor", "--plan", sys.argv[1]])
 sys.stdin.readline()

@@ -42,7 +42,7 @@ DEFECTS: dict[str, Mutant] = {
         "FD2",
         "a worker that is killed leaves its children running",
         "jobs/executors/test_children::test_a_worker_killed_at_once_leaves_no_process_behind",
-        ("snapapp/jobs/executors/child.py", "prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)", "prctl(0, 0)"),
+        ("snapapp/jobs/executors/child.py", "    parentage.die_with(parent)\n", ""),
         ("snapapp/jobs/executors/reaper.py", "kill -9", "kill -0"),
     ),
     "one-row-shuts-recovery": defect(
