@@ -140,7 +140,7 @@ class Claimer:
             for kind in self._admission.let_in(kinds):
                 at_most, at_once = self._space(name, kind)
                 if at_most:
-                    wanted.append(Wanted(kind, number, self._admission.at_most([kind], at_most), at_once))
+                    wanted.append(Wanted(kind, number, self._admission.at_most(kind, at_most), at_once))
                 else:
                     self._backlog.add(name)  # this claim does not ask for the kind, so jobs of it may be left
         return wanted

@@ -57,7 +57,6 @@ class Admission:
         self._needs: dict[str, float] = {}
         self._jobs: list[Job] = []  # jobs of these kinds, claimed and not settled; the claimer's thread
         self._verdicts: dict[str, Verdict] = {}  # likewise
-        self._has_opened = False  # has a kind been let in again since the last `look`? likewise
         self.held: dict[str, str] = {}  # kind that is held back -> why; likewise
 
     def learn(self, needs: Mapping[str, float]) -> None:
@@ -77,15 +76,10 @@ class Admission:
         claimed = [job for job in jobs if job.kind in self.kinds] if self.kinds else []
         if claimed:
             self._jobs = [*self._still_held(), *claimed]
-            self._weigh()
+            self.look()
 
-    def look(self) -> bool:
-        """Computes anew which kinds are held back. True: one was let in again."""
-        self._weigh()
-        has_opened, self._has_opened = self._has_opened, False
-        return has_opened
-
-    def _weigh(self) -> None:
+    def look(self) -> None:
+        """Computes anew which kinds are held back."""
         needs = self._needs
         if not (needs or self._verdicts) or (free := self.free_mb()) is None:
             return
@@ -95,9 +89,7 @@ class Admission:
             max(0.0, (job.memory_mb or needs.get(job.kind, 0.0)) - (job.peak or 0) / _MB) for job in self._jobs
         )
         self._verdicts = judge(needs, free, promised, self.held, is_empty=not self._jobs)
-        held = {kind: verdict.why for kind, verdict in self._verdicts.items() if not verdict.at_most}
-        self._has_opened = self._has_opened or bool(self.held.keys() - held.keys())
-        self.held = held
+        self.held = {kind: verdict.why for kind, verdict in self._verdicts.items() if not verdict.at_most}
 
     def _still_held(self) -> list[Job]:
         return [job for job in self._jobs if self._held_jobs.get(job.id) is job]
@@ -107,9 +99,7 @@ class Admission:
         held = self.held
         return [kind for kind in kinds if kind not in held] if held else kinds
 
-    def at_most(self, kinds: Iterable[str], limit: int) -> int:
-        """`limit`, or less where the memory for one of these kinds does not suffice."""
-        verdicts = self._verdicts
-        if not verdicts:
-            return limit
-        return min([limit, *(verdicts[kind].at_most for kind in kinds if kind in verdicts)])
+    def at_most(self, kind: str, limit: int) -> int:
+        """`limit`, or less where the memory for jobs of this kind does not suffice."""
+        verdict = self._verdicts.get(kind)
+        return min(limit, verdict.at_most) if verdict else limit
