@@ -83,19 +83,16 @@ WITH seen AS MATERIALIZED (
 )
 {_SEEN}"""  # noqa: S608
 
-_FAILED = f"""
+# Each names its status, because its index is a partial one.
+_BY_STATUS: Mapping[Status, str] = {
+    status: f"""
 WITH seen AS MATERIALIZED (
     SELECT id, {FITS} AS fits FROM snap_processing_job
-     WHERE status = 'FAILED' AND id < %(before)s ORDER BY id DESC LIMIT %(window)s
+     WHERE status = '{status}' AND id < %(before)s ORDER BY id DESC LIMIT %(window)s
 )
 {_SEEN}"""  # noqa: S608
-
-_RUNNING = f"""
-WITH seen AS MATERIALIZED (
-    SELECT id, {FITS} AS fits FROM snap_processing_job
-     WHERE status = 'RUNNING' AND id < %(before)s ORDER BY id DESC LIMIT %(window)s
-)
-{_SEEN}"""  # noqa: S608
+    for status in (Status.FAILED, Status.RUNNING)
+}
 
 _SAME_WORK = f"""
 WITH seen AS MATERIALIZED (
@@ -209,9 +206,6 @@ def _are_few(db: Db, which: Filter) -> bool:
     return bool(max(plain, apart) < FEW)
 
 
-_BY_STATUS: Mapping[Status, str] = {Status.FAILED: _FAILED, Status.RUNNING: _RUNNING}
-
-
 def _look(db: Db, statement: str, which: Filter, before: int, limit: int, window: int) -> _Seen:
     parameters = conditions(which) | {"before": before, "limit": limit, "window": window, "few": FEW}
     return _Seen(*_run(db, statement, parameters)[0])
@@ -227,13 +221,10 @@ def conditions(which: Filter) -> dict[str, Any]:
 
 # --- all that match, for what is done to many -------------------------------------------------------------------
 
-_IDS_FAILED = f"""
-SELECT id FROM snap_processing_job WHERE status = 'FAILED' AND {FITS} ORDER BY id LIMIT %(limit)s
-"""  # noqa: S608
-
-_IDS_RUNNING = f"""
-SELECT id FROM snap_processing_job WHERE status = 'RUNNING' AND {FITS} ORDER BY id LIMIT %(limit)s
-"""  # noqa: S608
+_IDS_BY_STATUS = {
+    status: f"SELECT id FROM snap_processing_job WHERE status = '{status}' AND {FITS} ORDER BY id LIMIT %(limit)s"  # noqa: S608
+    for status in (Status.FAILED, Status.RUNNING)
+}
 
 _IDS_WAITING = f"""
 SELECT id FROM snap_processing_job
@@ -247,7 +238,7 @@ SELECT id FROM job_apart WHERE (%(status)s::text IS NULL OR status = %(status)s)
 
 def dead_letters(db: Db, which: Filter = Filter(), limit: int | None = None) -> list[int]:
     """The ids of all FAILED jobs that match, oldest first. The filter's status is ignored."""
-    return _ids(db, _IDS_FAILED, which, limit)
+    return _ids(db, _IDS_BY_STATUS[Status.FAILED], which, limit)
 
 
 def waiting(db: Db, which: Filter = Filter(), limit: int | None = None) -> list[int]:
@@ -259,10 +250,8 @@ def matching(db: Db, which: Filter, limit: int) -> Matching:
     """Up to `limit` matching ids, for a change to many jobs. CANCELLED and COMPLETED have no index: only the newest
     million rows are searched for them."""
     match which.status:
-        case Status.FAILED:
-            ids = dead_letters(db, which, limit + 1)
-        case Status.RUNNING:
-            ids = _ids(db, _IDS_RUNNING, which, limit + 1)
+        case Status.FAILED | Status.RUNNING as status:
+            ids = _ids(db, _IDS_BY_STATUS[status], which, limit + 1)
         case Status.COMPLETED | Status.CANCELLED:
             ids, next_before = _pick(db, which, _first_too_young(db, which), limit, windows=[20_000] * 50)
             return Matching(ids, next_before is not None)
