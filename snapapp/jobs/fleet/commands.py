@@ -148,7 +148,7 @@ def one(db: Db, command: int) -> Sent:
 
 
 def _as_sent(row: Sequence[Any]) -> Sent:
-    return value_of(Sent, row, status=CommandStatus(row[7]))
+    return value_of(Sent, row, status=CommandStatus)
 
 
 # --- taking and answering, by a supervisor ----------------------------------------------------------------------

@@ -69,4 +69,4 @@ def fleet(db: Db) -> list[PoolLine]:
 def decisions(db: Db, *, before: int | None = None, pool: str | None = None, limit: int = 50) -> list[Decided]:
     """The decisions to scale, the newest first; `before` is the id of the last one seen."""
     rows = run(db, _DECISIONS, {"before": before or 2**63 - 1, "pool": pool, "limit": limit})
-    return [value_of(Decided, row, inputs=json.loads(row[8])) for row in rows]
+    return [value_of(Decided, row, inputs=json.loads) for row in rows]

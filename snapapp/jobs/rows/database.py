@@ -138,10 +138,12 @@ def run(db: Db, sql: str, parameters: Mapping[str, Any]) -> Rows:
     return cast(Rows, _connection(db).exec_driver_sql(sql, dict(parameters)).fetchall())
 
 
-def value_of(kind: type[T], row: Sequence[Any], **decoded: Any) -> T:
-    """Makes a dataclass of a row whose columns have the order of its fields; `decoded` replaces fields by name."""
+def value_of(kind: type[T], row: Sequence[Any], **read: Callable[[Any], Any]) -> T:
+    """Makes a dataclass of a row whose columns have the order of its fields; the values of the fields in `read` go
+    through these functions."""
     names: Mapping[str, Any] = kind.__dataclass_fields__  # type: ignore[attr-defined]
-    return kind(**dict(zip(names, row, strict=True)) | decoded)
+    values = dict(zip(names, row, strict=True))
+    return kind(**values | {name: function(values[name]) for name, function in read.items()})
 
 
 def _milliseconds(duration: timedelta) -> str:

@@ -8,7 +8,7 @@ from typing import cast
 
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows.database import Db as Db  # part of this module's signatures
-from snapapp.jobs.rows.database import row_by_row
+from snapapp.jobs.rows.database import row_by_row, value_of
 from snapapp.jobs.rows.database import run as _run
 
 
@@ -150,7 +150,7 @@ def prune_page_of_surplus(
 
 def rules(db: Db) -> list[Rule]:
     rows = _run(db, "SELECT kind, status, keep, newest FROM job_retention ORDER BY kind, status", {})
-    return [Rule(kind, Status(status), keep, newest) for kind, status, keep, newest in rows]
+    return [value_of(Rule, row, status=Status) for row in rows]
 
 
 _SET_RULE = """

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
 from typing import Any, cast
 
 import psycopg
 
-from snapapp.jobs.rows.database import Db, Rows
+from snapapp.jobs.rows.database import Db, Rows, value_of
 from snapapp.jobs.rows.database import run as _run
 from snapapp.jobs.schedules.slots import InvalidSchedule, Outcome, Slot, UnknownSchedule, upcoming
 
@@ -60,7 +60,7 @@ _SUMMARIES = """
 SELECT seen.name, seen.spec, seen.tz, seen.queue, its.payload::text, its.max_attempts, seen.missed, its.at_most,
        seen.overlap, seen.workers, seen.paused_at, seen.paused_reason, seen.last_slot, seen.last_outcome, seen.last_why,
        seen.last_fired, seen.last_job, seen.last_job_status, seen.settled_until, seen.created_at, seen.declared_at,
-       clock_timestamp()
+       NULL, clock_timestamp()
   FROM schedule_overview AS seen JOIN job_schedule AS its USING (name)
  WHERE %(name)s::text IS NULL OR seen.name = %(name)s
  ORDER BY seen.name
@@ -122,15 +122,8 @@ def _ask(db: Db, sql: str, parameters: Mapping[str, Any]) -> Rows:
 
 
 def _summary(row: tuple[Any, ...]) -> ScheduleSummary:
-    *columns, now = row
-    values = dict(zip(_FIELDS, columns, strict=True))
-    outcome = values["last_outcome"] and Outcome(values["last_outcome"])
-    next_slot = _next(values["spec"], values["tz"], max(now, values["settled_until"]))
-    decoded = {"payload": json.loads(values["payload"]), "last_outcome": outcome}
-    return ScheduleSummary(**values | decoded, next_slot=next_slot, now=now)
-
-
-_FIELDS = tuple(ScheduleSummary.__dataclass_fields__)[:-2]
+    its = value_of(ScheduleSummary, row, payload=json.loads, last_outcome=lambda outcome: outcome and Outcome(outcome))
+    return replace(its, next_slot=_next(its.spec, its.tz, max(its.now, its.settled_until)))
 
 
 def _next(spec: str, tz: str, after: datetime) -> datetime | None:

@@ -274,8 +274,7 @@ def test_a_look_reads_few_rows_however_many_there_are(db: Db) -> None:
 
 
 def blocks(db: Db, watching: Tail) -> int:
-    statement = tail._NAMED if watching.interest.ids else tail._SIGHT
-    rows = db.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", watching._parameters())
+    rows = db.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {tail._SIGHT}", watching._parameters())
     [(plan,)] = rows.fetchall()
     top = plan[0]["Plan"]
     return int(top["Shared Hit Blocks"] + top["Shared Read Blocks"])

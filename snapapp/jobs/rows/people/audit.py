@@ -86,4 +86,4 @@ def deeds(db: Db, *, subject: str | None = None, before: int | None = None, limi
     """A page of audit rows, newest first; `before` is the id of the last one seen."""
     statement = _DEEDS if subject is None else _DEEDS_OF
     rows = _run(db, statement, {"subject": subject, "before": before or 2**63 - 1, "limit": limit})
-    return [value_of(Deed, row, detail=json.loads(row[7])) for row in rows]
+    return [value_of(Deed, row, detail=json.loads) for row in rows]

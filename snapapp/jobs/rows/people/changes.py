@@ -4,7 +4,6 @@ before. It needs no trigger and no index of its own, so a queue that nobody watc
 For a job that made several steps between two looks, only the last step is reported.
 """
 
-import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -169,13 +168,6 @@ SELECT edge.floor, edge.top, clock_timestamp(), sight.id, sight.version
   LEFT JOIN sight ON true
 """
 
-_NAMED = """
-SELECT 0, 0, clock_timestamp(), sight.id, sight.version
-  FROM (SELECT) AS always
-  LEFT JOIN (SELECT id, xmin::text AS version FROM snap_processing_job WHERE id = ANY (%(watched)s::bigint[])) AS sight
-    ON true
-"""
-
 # Columns of JobSummary that are cut or computed: thousands of summaries are kept, and one progress may have 64 KiB.
 # psycopg cannot read an infinite next_retry_at.
 _CUT = {
@@ -184,9 +176,8 @@ _CUT = {
     "last_error": "left(last_error, 500)",
     "next_retry_at": "greatest(least(next_retry_at, '9999-01-01Z'), '1900-01-01Z')",
 }
-_FIELDS = tuple(JobSummary.__dataclass_fields__)
 _SUMMARIES = f"""
-SELECT {", ".join(_CUT.get(name, name) for name in _FIELDS)}
+SELECT {", ".join(_CUT.get(name, name) for name in JobSummary.__dataclass_fields__)}
   FROM snap_processing_job WHERE id = ANY (%(ids)s::bigint[])
 """  # noqa: S608 - put together once, from names in this file
 
@@ -224,7 +215,7 @@ class Tail:
         return News(changes(before, now), lines, skipped(before, now), at)
 
     def _see(self, db: Db) -> tuple[Look, datetime]:
-        rows = _run(db, _NAMED if self.interest.ids else _SIGHT, self._parameters())
+        rows = _run(db, _SIGHT, self._parameters())
         floor, top, at = rows[0][:3]
         versions = {row[3]: row[4] for row in rows if row[3] is not None}
         last_jobs = self._last.jobs if self._last else {}
@@ -233,18 +224,19 @@ class Tail:
         unchanged = {job_id: last_jobs[job_id] for job_id in versions.keys() - set(changed)}
         # a row changed between the two statements has a version newer than its entry here: the next look reads it again
         self._versions = versions
-        return Look(unchanged | reread, floor, top or 0), at
+        return Look(unchanged | reread, floor or 0, top or 0), at
 
     def _parameters(self) -> dict[str, Any]:
         interest = self.interest
         is_open = interest.kind is None and interest.queue is None and interest.tenant is None
+        by_id = bool(interest.ids)  # then no other job is in sight
         return {
             "kind": interest.kind,
             "queue": interest.queue,
             "tenant": interest.tenant,
-            "window": NEWEST if is_open else WINDOW,
-            "newest": NEWEST,
-            "running": RUNNING,
+            "window": 0 if by_id else NEWEST if is_open else WINDOW,
+            "newest": 0 if by_id else NEWEST,
+            "running": 0 if by_id else RUNNING,
             "watched": list(interest.ids) or self._unfinished(),
         }
 
@@ -268,13 +260,7 @@ class Tail:
 
 def _summaries(db: Db, ids: Collection[int]) -> dict[int, JobSummary]:
     rows = _run(db, _SUMMARIES, {"ids": list(ids)}) if ids else []
-    return {job.id: job for job in map(_summary, rows)}
-
-
-def _summary(row: tuple[Any, ...]) -> JobSummary:
-    values = dict(zip(_FIELDS, row, strict=True))
-    progress = None if values["progress"] is None else json.loads(values["progress"])
-    return JobSummary(**values | {"status": Status(values["status"]), "progress": progress})
+    return {job.id: job for job in map(views.summary, rows)}
 
 
 def _lines_since(db: Db, since: Mapping[int, int]) -> Iterable[Line]:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -11,7 +11,7 @@ from uuid import UUID
 
 from snapapp.jobs.errors import UnknownJob
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows.database import Db
+from snapapp.jobs.rows.database import Db, value_of
 from snapapp.jobs.rows.database import run as _run
 
 HIGHEST = 2**63 - 1  # above all ids
@@ -112,15 +112,12 @@ _LINES = f"SELECT {_LINE} FROM snap_processing_job WHERE id = ANY (%(ids)s::bigi
 
 def lines(db: Db, ids: list[int]) -> list[JobSummary]:
     """These jobs as they are now, newest first."""
-    return [_summary(row) for row in _run(db, _LINES, {"ids": ids})]
+    return [summary(row) for row in _run(db, _LINES, {"ids": ids})]
 
 
-def _summary(row: tuple[Any, ...]) -> JobSummary:
-    values = dict(zip(_SUMMARY_FIELDS, row, strict=True))
-    return JobSummary(**values | {"status": Status(values["status"]), "progress": _decoded(values["progress"])})
-
-
-_SUMMARY_FIELDS = tuple(JobSummary.__dataclass_fields__)
+def summary(row: Sequence[Any]) -> JobSummary:
+    """The job of a row whose columns have the order of JobSummary's fields, with the progress as text."""
+    return value_of(JobSummary, row, status=Status, progress=_decoded)
 
 
 _FAILURE = """
@@ -161,12 +158,8 @@ def job(db: Db, job_id: int) -> JobDetail:
     rows = _run(db, _DETAIL, {"id": job_id})
     if not rows:
         raise UnknownJob(f"there is no job {job_id}")
-    values = dict(zip(_DETAIL_FIELDS, rows[0], strict=True))
-    decoded = {name: _decoded(values[name]) for name in ("progress", "payload", "result", "errors")}
-    return JobDetail(**values | decoded | {"status": Status(values["status"])})
-
-
-_DETAIL_FIELDS = tuple(JobDetail.__dataclass_fields__)
+    json_columns = dict.fromkeys(("progress", "payload", "result", "errors"), _decoded)
+    return value_of(JobDetail, rows[0], status=Status, **json_columns)
 
 
 def logs(db: Db, job_id: int, *, before: int | None = None, limit: int = 20) -> list[LogEntry]:
