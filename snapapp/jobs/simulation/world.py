@@ -3,7 +3,7 @@
 import heapq
 from bisect import bisect_left
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import count, takewhile
@@ -122,7 +122,6 @@ class _Event(Enum):
     END = auto()  # a job on a box ends
     READY = auto()  # a started process may claim
     LOOK = auto()  # the autoscaler looks at a pool
-    WATCH = auto()  # the caller's `watch` is called
 
 
 @dataclass(slots=True)
@@ -147,7 +146,7 @@ class Scaler:
 class World:
     """A simulation of a load on boxes. `began` has every job that began, with the time of its beginning."""
 
-    def __init__(self, load: Load, boxes: Boxes, *, watch: Callable[["World"], None] | None = None, every: float = inf):
+    def __init__(self, load: Load, boxes: Boxes) -> None:
         self.now = 0.0
         self.began: list[tuple[Work, float]] = []
         self.peak = (0, 0.0)  # the most jobs that waited at once, and when
@@ -166,7 +165,6 @@ class World:
         self._free: dict[str, list[tuple[int, int, Process]]] = {pool.name: [] for pool in boxes.pools}
         self._order = count()
         self._events: list[tuple[float, int, _Event, object]] = []
-        self._watch, self._every = watch, every
         self.scalers = [
             Scaler(pool, box) for box in self.boxes for pool in boxes.pools if pool.balance is not Balance.OFF
         ]
@@ -175,8 +173,6 @@ class World:
                 self._start(pool, box, pool.starts_with, 0.0)
         for scaler in self.scalers:
             self._foresee(0.0, _Event.LOOK, scaler)
-        if watch is not None:
-            self._foresee(every, _Event.WATCH, None)
 
     def run(self, until: float = inf) -> None:
         """Runs until all jobs have come and are done, or up to the time `until`."""
@@ -237,10 +233,6 @@ class World:
                 self._offer(process)
             case _Event.LOOK, Scaler() as scaler:
                 self._look(scaler)
-            case _:
-                if self._watch is not None:
-                    self._watch(self)
-                self._foresee(self.now + self._every, _Event.WATCH, None)
 
     # --- jobs ---------------------------------------------------------------------------------------------------
 

@@ -104,12 +104,11 @@ def balanced(shape: Shape, pool: Pool = AUTO) -> Run:
     """With the autoscaler."""
     run = Run(shape)
 
-    def note(world: World) -> None:
+    world = World(Load(works=shape.jobs, lasts=shape.lasts), Boxes(pools=(pool,)))
+    for step in range(1, int(shape.lasts / STEP) + 1):
+        world.run(until=step * STEP)
         run.due.append(world.waiting.size + len(world.waiting.held))
         run.processes.append(len(world.processes))
-
-    world = World(Load(works=shape.jobs, lasts=shape.lasts), Boxes(pools=(pool,)), watch=note, every=STEP)
-    world.run(until=shape.lasts)
     run.changes = [change for scaler in world.scalers for change in scaler.changes]
     run.waits = [at - work.at for work, at in world.began]
     return run
