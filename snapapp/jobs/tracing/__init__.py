@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from snapapp.jobs.model import Finished, Job, Status
+    from snapapp.jobs.tracing.spans import RecordedSpan, Spans
 
 Facts = Mapping[str, str | int | float | bool]
 
@@ -20,41 +20,9 @@ Facts = Mapping[str, str | int | float | bool]
 current: ContextVar[str | None] = ContextVar("traceparent", default=None)
 
 
-class Span(Protocol):
-    """A piece of work with a begin and an end."""
+class NoSpan:
+    """A span that is not recorded."""
 
-    def name(self, name: str) -> None:
-        """Replaces the name, for work whose right name is known only later."""
-        ...
-
-    def tell(self, facts: Facts) -> None: ...
-
-    def fail(self, why: str) -> None: ...
-
-
-class Tracer(Protocol):
-    """Records spans. It never raises and never blocks, so that tracing cannot disturb a job."""
-
-    def span(self, what: str, name: str, facts: Facts, under: str | None) -> AbstractContextManager[Span]: ...
-
-    def begins(self, job: "Job", worker: str) -> None:
-        """Begins the attempt's span and puts its place into `job.traceparent`, for spans below it."""
-        ...
-
-    def rests(self) -> None:
-        """Called on the slot after an attempt: the slot belongs to no trace now."""
-        ...
-
-    def ended(self, finished: "Finished", status: "Status | None") -> None:
-        """Ends the attempt's span with the status that was settled; None: its lease was lost."""
-        ...
-
-    def stop(self) -> None:
-        """Sends the remaining spans, without waiting long."""
-        ...
-
-
-class _NoSpan:
     def name(self, name: str) -> None: ...
     def tell(self, facts: Facts) -> None: ...
     def fail(self, why: str) -> None: ...
@@ -65,12 +33,14 @@ class _NoSpan:
     def __exit__(self, *_: object) -> None: ...
 
 
-tracer: Tracer | None = None  # of this process; set once, before its first worker or request
-_NO_SPAN = _NoSpan()
+tracer: "Spans | None" = None  # of this process; set once, before its first worker or request
+_NO_SPAN = NoSpan()
 _TRACEPARENT = re.compile("00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 
 
-def span(what: str, name: str, facts: Facts | None = None, *, under: str | None = None) -> AbstractContextManager[Span]:
+def span(
+    what: str, name: str, facts: Facts | None = None, *, under: str | None = None
+) -> "AbstractContextManager[RecordedSpan | NoSpan]":
     """Begins a span; `what` is enqueue, hook, request or send. Its parent is `under`, else the running code's span."""
     return _NO_SPAN if tracer is None else tracer.span(what, name, facts or {}, under)
 

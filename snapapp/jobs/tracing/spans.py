@@ -78,7 +78,7 @@ class _Exporter:
 
 
 class Spans:
-    """The tracer of this process."""
+    """The tracer of this process. It never raises and never blocks, so that tracing cannot disturb a job."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
@@ -86,14 +86,14 @@ class Spans:
         self._attempts: dict[Lease, trace.Span] = {}  # slots add them, settling threads remove them
 
     @contextmanager
-    def span(self, what: str, name: str, facts: tracing.Facts, under: str | None) -> Iterator["_RecordedSpan"]:
+    def span(self, what: str, name: str, facts: tracing.Facts, under: str | None) -> Iterator["RecordedSpan"]:
         above = _place(under) if under else None
         kind = _KINDS.get(what, SpanKind.INTERNAL)
         span = self._tracer.start_span(f"{what} {name}", above, kind, attributes=dict(facts))
         token = attach(trace.set_span_in_context(span))
         try:
             with tracing.at(_traceparent_of(span)):
-                yield _RecordedSpan(span)
+                yield RecordedSpan(span)
         except BaseException as error:
             span.record_exception(error)
             span.set_status(StatusCode.ERROR, describe(error))
@@ -103,6 +103,7 @@ class Spans:
             span.end()
 
     def begins(self, job: Job, worker: str) -> None:
+        """Begins the attempt's span and puts its place into `job.traceparent`, for spans below it."""
         now = time_ns()
         since = now - int((monotonic() - job.claimed_at) * 1e9) if job.claimed_at else now
         facts: dict[str, str | int] = {
@@ -125,10 +126,12 @@ class Spans:
         tracing.current.set(job.traceparent)
 
     def rests(self) -> None:
+        """Called on the slot after an attempt: the slot belongs to no trace now."""
         attach(Context())  # an empty context, not detach: the attempt may end in another context than it began in
         tracing.current.set(None)
 
     def ended(self, finished: Finished, status: Status | None) -> None:
+        """Ends the attempt's span with the status that was settled; None: its lease was lost."""
         attempt = self._attempts.pop(finished.job.lease, None)
         if attempt is None:  # the attempt never started
             return
@@ -150,11 +153,12 @@ class Spans:
         last.join(_LAST_SEND)
 
 
-class _RecordedSpan:
+class RecordedSpan:
     def __init__(self, span: trace.Span) -> None:
         self._span = span
 
     def name(self, name: str) -> None:
+        """Replaces the name, for work whose right name is known only later."""
         self._span.update_name(name)
 
     def tell(self, facts: tracing.Facts) -> None:
