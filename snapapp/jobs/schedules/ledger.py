@@ -2,7 +2,7 @@
 once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -59,8 +59,8 @@ _DECLARE = """
 INSERT INTO job_schedule AS its (
     name, spec, tz, queue, payload, max_attempts, missed, at_most, overlap, declared_by)
 VALUES (
-    %(name)s, %(spec)s, %(tz)s, %(queue)s, %(payload)s::jsonb, %(max_attempts)s, %(missed)s, %(at_most)s, %(overlap)s,
-    ARRAY[%(worker)s])
+    %(name)s, %(spec)s, %(tz)s, %(queue)s, %(payload_json)s::jsonb, %(max_attempts)s, %(missed)s, %(at_most)s,
+    %(overlap)s, ARRAY[%(worker)s])
 ON CONFLICT (name) DO UPDATE
    SET spec = excluded.spec, tz = excluded.tz, queue = excluded.queue, payload = excluded.payload,
        max_attempts = excluded.max_attempts, missed = excluded.missed, at_most = excluded.at_most,
@@ -82,19 +82,8 @@ def declare(db: Db, its: Declaration) -> bool:
     """Writes the declaration down. True: the schedule had another spec until now, and slots of that spec that were due
     and not fired are in the ledger as skipped."""
     schedule = its.schedule
-    parameters: dict[str, Any] = {
-        "name": schedule.name,
-        "spec": schedule.spec,
-        "tz": schedule.tz,
-        "queue": its.queue,
-        "payload": schedule.payload_json,
-        "max_attempts": its.max_attempts,
-        "missed": schedule.missed.value,
-        "at_most": schedule.at_most,
-        "overlap": schedule.overlap,
-        "worker": its.worker,
-        "since": None,
-    }
+    about = {"queue": its.queue, "max_attempts": its.max_attempts, "worker": its.worker, "since": None}
+    parameters: dict[str, Any] = asdict(schedule) | about
     with db.transaction():
         [*known] = db.execute(_LOCKED, {"name": schedule.name}).fetchall()
         is_new_spec = any((spec, tz) != (schedule.spec, schedule.tz) for spec, tz, _, _ in known)

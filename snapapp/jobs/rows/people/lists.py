@@ -4,7 +4,7 @@ No list reads the whole table: it reads an index in windows of so many rows and 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -212,11 +212,7 @@ def _look(db: Db, statement: str, which: Filter, before: int, limit: int, window
 
 
 def conditions(which: Filter) -> dict[str, Any]:
-    status = which.status and which.status.value
-    spec = None if which.hash is None else f"spec:{which.hash.lower()}"
-    about = {"error": which.error, "error_line": which.error_line, "older_than": which.older_than, "spec": spec}
-    within = {"finished_from": which.finished_from, "finished_until": which.finished_until}
-    return {"status": status, "kind": which.kind, "queue": which.queue, "tenant": which.tenant} | about | within
+    return asdict(which) | {"spec": None if which.hash is None else f"spec:{which.hash.lower()}"}
 
 
 # --- all that match, for what is done to many -------------------------------------------------------------------
