@@ -11,36 +11,25 @@ from snapapp.jobs.executors.runners import Runner, RunnerExecutor
 from snapapp.jobs.settings import JobsSettings
 
 
-def open_executor(
-    settings: JobsSettings,
-    modules: tuple[str, ...],
-    within: Within,
-    *,
-    works: Callable[[Sequence[Runner]], list[Work]],
-    on_free: Callable[[], None],
-    complain: Callable[[str, BaseException], None],
-) -> "ClusterExecutor":
-    """Makes the executor, with its own connection to the scheduler of the settings."""
-    assert settings.compute
-    cluster = Cluster(settings.compute, complain)
-    runners = [Remote(cluster, modules, settings, within) for _ in range(settings.children)]
-    return ClusterExecutor(cluster, runners, works(runners), on_free, complain)
-
-
 class ClusterExecutor(RunnerExecutor):
-    """While the cluster is away it has no slots, so its jobs are not claimed and wait in the queue."""
+    """It has its own connection to the scheduler at `address`. While the cluster is away it has no slots, so its jobs
+    are not claimed and wait in the queue."""
 
     def __init__(
         self,
-        cluster: Cluster,
-        runners: Sequence[Runner],
-        works: list[Work],
+        address: str,
+        modules: tuple[str, ...],
+        settings: JobsSettings,
+        within: Within,
+        *,
+        works: Callable[[Sequence[Runner]], list[Work]],
         on_free: Callable[[], None],
         complain: Callable[[str, BaseException], None],
     ) -> None:
-        super().__init__(runners, works, on_free, "cluster", complain)
-        self._cluster = cluster
-        cluster.on_change = self.fit
+        self._cluster = Cluster(address, complain)
+        runners = [Remote(self._cluster, modules, settings, within) for _ in range(settings.children)]
+        super().__init__(runners, works(runners), on_free, "cluster", complain)
+        self._cluster.on_change = self.fit
         self.slots = 0  # written by the cluster's thread
 
     def start(self) -> None:

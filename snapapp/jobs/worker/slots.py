@@ -249,11 +249,12 @@ class Executors:
         if settings.compute is None:
             started = [Child(modules, settings, self._guard, self._parts.within) for _ in range(settings.children)]
             return self._runner_executor(started, "child", first_mark)
-        from snapapp.jobs.compute import executor  # imported only here: Dask is an extra and takes 20 MB
+        from snapapp.jobs.compute.executor import ClusterExecutor  # only here: Dask is an extra and takes 20 MB
 
-        return executor.open_executor(
-            settings,
+        return ClusterExecutor(
+            settings.compute,
             modules,
+            settings,
             self._parts.within,
             works=lambda runners: self._works(runners, first_mark),
             on_free=self._on_free,
