@@ -95,7 +95,8 @@ class Runtime:
             if purpose not in self._engines:
                 from snapapp.jobs.worker import engines
 
-                self._engines[purpose] = engines.open_engine(purpose, self.settings)
+                open_engine = {"hooks": engines.hook_engine, "jobs": engines.job_engine}[purpose]
+                self._engines[purpose] = open_engine(self.settings)
             return self._engines[purpose]
 
     def close(self) -> None:

@@ -13,46 +13,31 @@ from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.worker.connections import BEFORE_EACH_STATEMENT
 
 
-def open_engine(purpose: str, settings: JobsSettings) -> Engine:
-    return {"hooks": hook_engine, "jobs": job_engine}[purpose](settings)
-
-
 def hook_engine(settings: JobsSettings) -> Engine:
-    return sqlalchemy.create_engine(
-        sqlalchemy_url(settings.database_url),
-        pool_size=settings.hooks,
-        max_overflow=0,
-        pool_timeout=30,
-        pool_pre_ping=True,
-        hide_parameters=True,  # payloads and results do not belong in error messages
-        connect_args={
-            **KEEPALIVE,
-            "application_name": "snapapp hooks",
-            "prepare_threshold": PREPARE_AFTER if settings.prepared_statements else None,
-        },
-    )
+    return _engine(settings, "hooks", settings.hooks, PREPARE_AFTER if settings.prepared_statements else None)
 
 
 def job_engine(settings: JobsSettings) -> Engine:
     """The pool that jobs borrow from. Between two jobs a connection is reset: no setting, temporary table or lock of
     one job reaches the next."""
-    engine = sqlalchemy.create_engine(
-        sqlalchemy_url(settings.database_url),
-        pool_size=max(1, settings.job_connections),
-        max_overflow=0,
-        pool_timeout=30,
-        pool_pre_ping=True,
-        pool_reset_on_return=None,  # _discard_all resets instead
-        hide_parameters=True,
-        connect_args={
-            **KEEPALIVE,
-            "application_name": "snapapp job",
-            "prepare_threshold": None,  # DISCARD ALL would remove prepared statements unknown to psycopg
-        },
-    )
+    # never prepared: DISCARD ALL would remove prepared statements unknown to psycopg
+    engine = _engine(settings, "job", max(1, settings.job_connections), None, pool_reset_on_return=None)
     event.listen(engine, "reset", _discard_all)
     event.listen(engine, "before_cursor_execute", _check_before_statement)
     return engine
+
+
+def _engine(settings: JobsSettings, name: str, size: int, prepare_threshold: int | None, **options: Any) -> Engine:
+    return sqlalchemy.create_engine(
+        sqlalchemy_url(settings.database_url),
+        pool_size=size,
+        max_overflow=0,
+        pool_timeout=30,
+        pool_pre_ping=True,
+        hide_parameters=True,  # payloads and results do not belong in error messages
+        connect_args={**KEEPALIVE, "application_name": f"snapapp {name}", "prepare_threshold": prepare_threshold},
+        **options,
+    )
 
 
 def close(engine: Engine) -> None:
