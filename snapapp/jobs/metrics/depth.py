@@ -122,11 +122,6 @@ class Watch(Generic[T]):
         self._asked_at = monotonic()
 
 
-class DepthWatch(Watch[Depth]):
-    def __init__(self, transaction: Callable[[], AbstractContextManager[Db]]) -> None:
-        super().__init__(transaction, depth)
-
-
 def families(known: Depth) -> Iterator[Metric]:
     queues = [({"queue": one.queue}, one) for one in known.queues]
     yield gauge(

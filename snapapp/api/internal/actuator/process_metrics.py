@@ -17,7 +17,7 @@ from snapapp.api.http.route_counts import BUCKETS, Traffic
 from snapapp.backup import records
 from snapapp.backup.records import State, What
 from snapapp.jobs.metrics import depth, work
-from snapapp.jobs.metrics.depth import Depth, DepthWatch, Watch
+from snapapp.jobs.metrics.depth import Depth, Watch
 from snapapp.jobs.metrics.exposition import counter, gauge, histogram
 from snapapp.jobs.metrics.work import Pruned
 from snapapp.jobs.rows.costs import Spent
@@ -38,7 +38,7 @@ class Numbers:
         self.traffic = traffic
         self._lag = lag
         self._pruned = Pruned(house.events)
-        self.watch = DepthWatch(lambda: house.web.begin())
+        self.watch = Watch(lambda: house.web.begin(), depth.depth)
         self._backups = Watch(lambda: house.web.begin(), records.states)
 
     def depth(self, *, fresh_for: timedelta = SCRAPED_EVERY) -> Depth | None:
