@@ -33,7 +33,6 @@ _NOTHING = Succeeded(None)
 _SHORTEST_SNOOZE = 1.0  # seconds; no attempt is used up, so without a pause the job would run in a loop for ever
 _LONGEST_SNOOZE = timedelta(days=3650).total_seconds()
 
-_ANYBODY = Within()
 _BACKOFF = wait_spread(RetrySettings())  # used when a kind's own wait strategy raises
 
 

@@ -17,7 +17,7 @@ from snapapp.jobs.executors import late_report
 from snapapp.jobs.executors.errors import MemoryExceeded
 from snapapp.jobs.executors.reaper import Guard
 from snapapp.jobs.model import Job
-from snapapp.jobs.os import processes
+from snapapp.jobs.os import memory, processes
 
 MB = 1024 * 1024
 LOOK_EVERY = 0.1  # seconds between two checks of a program's memory, and whether its job should stop
@@ -108,7 +108,8 @@ class Group:
     def memory(self) -> int:
         """Resident bytes of the whole family; 0 where that cannot be measured."""
         # equal lines count once: a process that was just forked shows its parent's memory
-        return sum({line: int(line.split()[1]) * _PAGE for line in map(_statm, self.family()) if line}.values())
+        lines = {memory.text(Path(f"/proc/{pid}/statm")) for pid in self.family()}
+        return sum(int(line.split()[1]) * _PAGE for line in lines if line)
 
     def family(self) -> list[int]:
         """The pids of the program and its descendants, except those whose parent has ended."""
@@ -231,13 +232,6 @@ def signal_name(code: int) -> str:
         name = f"signal {-code}"
     # This is not called for our own kills, whose reason we know.
     return f"{name}, which was not sent by the worker: perhaps memory ran out" if name == "SIGKILL" else name
-
-
-def _statm(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/statm").read_text(encoding="ascii")
-    except OSError:
-        return ""
 
 
 def _cpu_of(pid: int) -> float:

@@ -14,7 +14,6 @@ from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.rows.database import Line
 from snapapp.jobs.rows.people import overviews
-from snapapp.jobs.worker.parts import WorkerParts
 from snapapp.jobs.worker.worker import Worker
 
 _log = logging.getLogger(__name__)
@@ -28,10 +27,10 @@ _SAY_AGAIN = 20  # the error is shown again after so many failures: about once a
 class Visitor(Worker):
     """A worker that tells when it has looked at the queue. With `once` it claims a single batch."""
 
-    def __init__(self, parts: WorkerParts, *, once: bool) -> None:
+    def __init__(self, runtime: Runtime, *, once: bool = False) -> None:
         self.has_looked = threading.Event()
         self._once = once
-        super().__init__(parts)
+        super().__init__(runtime.parts())
 
     def tick(self) -> float | None:
         if self._once and self.has_looked.is_set():
@@ -44,10 +43,6 @@ class Visitor(Worker):
         super()._on_claimed(jobs)
         if self._once:
             self._claimer.is_paused = True
-
-
-def visitor(runtime: Runtime, *, once: bool = False) -> Visitor:
-    return Visitor(runtime.parts(), once=once)
 
 
 def work(worker: Worker, signals: Signals) -> str | None:
