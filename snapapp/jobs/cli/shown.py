@@ -339,7 +339,7 @@ def first_line(text: str) -> str:
 
 def moment_and_age(moment: datetime | None, now: datetime) -> str:
     if moment is None:
-        return "not yet"
+        return ""
     return f"{local(moment)}, {ago(now - moment) if moment <= now else f'in {about(moment - now)}'}"
 
 

@@ -120,7 +120,7 @@ def test_a_job_is_shown_in_words(call: Call, db: Db) -> None:
         '{"to": "ação"}',
         "ana (ever)",
         "job 7",
-        "timeout       5 s\n",
+        "timeout     5 s\n",
         "attempt 1, after 12 ms, failed: ValueError: no",
         "File x, line 1",
         "twelve frames",

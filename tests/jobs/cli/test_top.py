@@ -12,10 +12,12 @@ import sys
 import termios
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 import psycopg
 import pytest
 
+from snapapp.jobs.os import processes
 from snapapp.jobs.rows import roster
 from tests.commands import MEMBER, Call
 from tests.conftest import Postgres
@@ -228,9 +230,9 @@ def test_workers_what_they_have_in_their_hands_and_the_doctor(top: Callable[...,
     db.execute("UPDATE job_queue SET paused_at = now() - interval '2 days'")
     it = top()
     it.press("3")
-    it.shows("1 worker, 1 of 4 slots busy", "box-1", "1/4")
+    it.shows("1 worker\n", "box-1", "1/4")
     it.press("\r")
-    it.shows("jobs in the hands of", "video.probe")
+    it.shows("jobs in the hands of box-1", "video.probe")
     it.press("\x1b")
     it.shows("box-1")
     it.press(":doc\r")
@@ -238,9 +240,54 @@ def test_workers_what_they_have_in_their_hands_and_the_doctor(top: Callable[...,
     it.press("/forgotten\r")
     it.lacks("fsync")
     it.press("\r")
-    it.shows("queues: ", r"a \x1b]0;title", "snapapp queues resume forgotten")
+    it.shows("notice: QUEUE_PAUSED", r"a \x1b]0;title", "snapapp queues resume forgotten")
     it.press("?")
     it.shows("pause a queue, or resume it")
+
+
+def test_the_first_screen_says_that_the_doctor_warns(top: Callable[..., Top], db: Db) -> None:
+    """Here of a worker whose process is gone, although its last lease has not ended."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    dead = replace(MEMBER, machine=processes.machine(), pid=gone.pid, pid_started=1)
+    roster.beat(db, dead, roster.Report(), lives_for=MINUTE)
+    it = top()
+    it.shows("doctor: ", " warning", "0 workers")
+    it.press("3")
+    it.shows("box-1  LOST")
+
+
+def test_a_row_that_is_cut_is_shown_whole_below_the_list(top: Callable[..., Top], db: Db) -> None:
+    make_job(db, "FAILED", kind="mail", last_error=f"OSError: {'away ' * 15}since noon")
+    it = top("failures", columns=80)
+    it.shows("OSError: away", "…", "since noon")
+
+
+def test_the_keys_that_are_offered_are_those_that_the_job_takes(top: Callable[..., Top], db: Db) -> None:
+    failed, waiting, done = (make_job(db, status) for status in ("FAILED", "PENDING", "COMPLETED"))
+    it = top()
+    for job, offered, refused in (
+        (failed, "r retry", "cancel"),
+        (waiting, "c cancel", "r retry"),
+        (done, "", "cancel"),
+    ):
+        it.press(f":{job}\r")
+        it.shows(f"job {job}", "may run", offered)
+        assert refused not in it.text.splitlines()[-1]
+        assert ("finished" in it.text) is (job != waiting)  # what a job has not is left out
+
+
+def test_a_queue_and_a_kind_are_gone_to_by_their_names(top: Callable[..., Top], db: Db) -> None:
+    make_job(db, queue="mail", kind="mail.send")
+    roster.beat(db, replace(MEMBER, kinds=("mail.send",)), roster.Report(), lives_for=MINUTE)
+    it = top()
+    it.shows("mail")
+    it.press(":mail\r")
+    it.shows("jobs queue=mail")
+    it.press(":mail.send\r")
+    it.shows("jobs kind=mail.send")
+    it.press(":nothing\r")
+    it.shows("There is no nothing")
 
 
 def test_the_cursor_stays_with_its_job_while_others_come(top: Callable[..., Top], db: Db) -> None:
@@ -280,7 +327,14 @@ def test_a_database_that_goes_is_said_and_one_that_comes_back_is_found(
         admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
         ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'snapapp top'"
         assert admin.execute(ended).fetchall() == [(True,)]
-        it.shows("The database does not answer", "This is from", "mail")
+        it.shows("This is from", "The database does not answer", "mail")
+        it.press("?")
+        it.shows("pause a queue, or resume it")  # which needs no database
+        it.press("\x1b")
+        it.shows("QUEUE ")
+        it.press("2")
+        until(lambda: "is not currently accepting connections" in " ".join(it.text.split()))  # the reason, whole
+        it.press("1")
         admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
     make_job(db, queue="afterwards")
     it.shows("afterwards")

@@ -89,7 +89,7 @@ def _when(job: JobSummary, now: datetime) -> str:
             late = now - job.next_retry_at
             return f"due {ago(late)}" if late >= timedelta(0) else f"in {about(-late)}"
         case Status.RUNNING:
-            return f"for {about(now - job.started_at)}" if job.started_at else "claimed"
+            return f"for {about(now - job.started_at)}" if job.started_at else "claimed, not begun"
     return ago(now - job.finished_at) if job.finished_at else ""
 
 
@@ -162,13 +162,21 @@ def explain_job(db: Db, arguments: Namespace) -> int:
 
 
 def job_in_words(job: JobDetail, now: datetime) -> Iterator[tuple[str, str]]:
+    """What is known of a job; what it has not, is left out."""
+    for name, words in _facts(job, now):
+        if words:
+            yield name, words
+
+
+def _facts(job: JobDetail, now: datetime) -> Iterator[tuple[str, str | None]]:
     why_alone = f"it may use {job.memory_mb} MB" if job.memory_mb else f"its worker died {job.losses} times"
     suspect = f", a suspect: {why_alone}, so it runs alone" if job.suspect else ""
     yield "job", str(job.id)
     yield "kind", job.kind
     yield "status", f"{job.status}, {_when(job, now)}{suspect}"
-    yield "queue", f"{job.queue}, priority {job.priority}, concurrency key {job.concurrency_key or '(none)'}"
-    yield "attempts", f"{job.attempt_count} of {job.max_attempts}, interrupted {job.interruptions} times by a shutdown"
+    yield "queue", f"{job.queue}, priority {job.priority}"
+    interrupted = f", interrupted {job.interruptions} times by a shutdown" if job.interruptions else ""
+    yield "attempts", f"{job.attempt_count} of {job.max_attempts}{interrupted}"
     if job.progress is not None:
         yield "progress", _progress(job, bar=True)
     yield "created", moment_and_age(job.created_at, now)
@@ -177,26 +185,25 @@ def job_in_words(job: JobDetail, now: datetime) -> Iterator[tuple[str, str]]:
     yield "finished", moment_and_age(job.finished_at, now)
     yield "held by", _holder(job, now)
     yield "cancel asked", moment_and_age(job.cancel_requested_at, now)
-    yield "tenant", job.tenant or "none: the house's own"
-    yield "unique key", f"{job.unique_key} ({job.unique_scope})" if job.unique_key is not None else "none"
-    yield "concurrency", job.concurrency_key or "no key"
+    yield "tenant", job.tenant
+    yield "unique key", job.unique_key and f"{job.unique_key} ({job.unique_scope})"
+    yield "concurrency", job.concurrency_key
     yield "timeout", span(timedelta(milliseconds=job.timeout_ms)) if job.timeout_ms else "its kind's"
-    yield "snap", str(job.snap_id or "none")
-    yield "replay of", f"job {job.replay_of}" if job.replay_of else "none"
+    yield "snap", str(job.snap_id or "")
+    yield "replay of", f"job {job.replay_of}" if job.replay_of else None
     if job.waits_for is not None:
         yield "waits for", f"{job.waits_for} of its parents"
-    yield "request", job.request_id or "none"
+    yield "request", job.request_id
     if ids := tracing.ids(job.traceparent):
         yield "trace", ids[0]
-    yield "lease", f"{job.lease_seq}, raised by every change of status"
     yield "payload", folded_json(job.payload)
-    yield "result", folded_json(job.result) if job.result is not None else "none"
-    yield "last error", job.last_error or "none"
+    yield "result", folded_json(job.result) if job.result is not None else None
+    yield "last error", job.last_error
 
 
-def _holder(job: JobDetail, now: datetime) -> str:
+def _holder(job: JobDetail, now: datetime) -> str | None:
     if job.claimed_by is None or job.locked_at is None or job.lock_expires_at is None:
-        return "nobody"
+        return None
     left = job.lock_expires_at - now
     lease = f"lease ends in {about(left)}" if left > timedelta(0) else f"lease ended {ago(-left)}"
     return f"worker {job.claimed_by}, last heartbeat {ago(now - job.locked_at)}, {lease}"

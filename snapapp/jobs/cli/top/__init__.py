@@ -1,6 +1,6 @@
 """`snapapp top`: queues, jobs, workers, failures and the doctor's findings, live in a terminal.
 
-`terminal` draws lines and reads keys; `pages` has the contents of the screen; `looker` asks the database on a thread of
+`terminal` draws lines and reads keys; `pages` has the contents of the screen; `looker` asks the database on threads of
 its own, so that no key waits for the database; `deeds` are the actions of a person; `console` gives the keys their
 meaning; `plain` prints the pages for a terminal that can neither move a cursor nor send single keys.
 """
@@ -10,8 +10,8 @@ import sys
 from argparse import Namespace
 from datetime import timedelta
 
-from snapapp.jobs.cli.top.looker import Looker
-from snapapp.jobs.cli.top.pages import PAGES, Examine
+from snapapp.jobs.cli.top.looker import Examine, Looker
+from snapapp.jobs.cli.top.pages import PAGES
 from snapapp.jobs.cli.top.plain import print_snapshots
 from snapapp.jobs.rows.database import connect
 
@@ -24,16 +24,17 @@ def run(url: str, arguments: Namespace, examine: Examine) -> int:
     """Runs `snapapp top` on this database, and returns its exit code."""
     looker = Looker(
         lambda: connect(url, name="snapapp top", statement_timeout=_ANSWER_WITHIN, prepared_statements=False),
+        examine,
         every=arguments.every,
     )
-    page = PAGES[arguments.view](examine)
+    page = PAGES[arguments.view]()
     if arguments.plain or arguments.once or _is_dumb():
         return print_snapshots(looker, page, once=arguments.once)
     from snapapp.jobs.cli.top.console import Console  # imported here: it needs termios, which not every system has
     from snapapp.jobs.cli.top.terminal import Terminal
 
     with Terminal() as terminal:
-        return Console(terminal, looker, page, examine).run()
+        return Console(terminal, looker, page).run()
 
 
 def _is_dumb() -> bool:

@@ -1,17 +1,17 @@
 """Draws the screen of `snapapp top`, and gives the keys their meaning, as in k9s."""
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from snapapp.jobs.cli.shown import begun, cut, local, painted, text_in_lines, visible
+from snapapp.jobs.cli.shown import begun, cut, painted, text_in_lines, visible
 from snapapp.jobs.cli.top.deeds import Ask
 from snapapp.jobs.cli.top.looker import Deed, Looker
-from snapapp.jobs.cli.top.pages import PAGES, Examine, Lines, Page, Row, Table, headline, in_lines, page_named
+from snapapp.jobs.cli.top.pages import PAGES, Lines, Page, Row, Table, headline, in_lines, page_named
 from snapapp.jobs.cli.top.terminal import Key, Terminal
 
 _HELP = """\
 1 2 3 4 5      queues, jobs, workers, failures, what the doctor finds
-:              the same by name, or a job by its number
+:              the same by name, the jobs of a queue or kind, or a job by its number
 /              narrow the list by words; of jobs also: failed, kind=…, queue=…, tenant=…, error=…, hash=…
 up down j k    move; page up, page down, g and G go further
 enter          open
@@ -45,8 +45,8 @@ class Typing(NamedTuple):
 
 
 class Console:
-    def __init__(self, terminal: Terminal, looker: Looker, page: Page, examine: Examine) -> None:
-        self._terminal, self._looker, self._examine = terminal, looker, examine
+    def __init__(self, terminal: Terminal, looker: Looker, page: Page) -> None:
+        self._terminal, self._looker = terminal, looker
         self._pages = [page]
         self._cursors: dict[int, tuple[object, int]] = {}  # by id of a page: the key of the cursor's row, its position
         self._typing: Typing | None = None
@@ -75,8 +75,9 @@ class Console:
         head = headline(seen.house) if seen.house else "connecting …"
         room = max(1, lines - _LINES_ABOVE - 1)
         body = self._body(columns, room)
-        above = [painted(cut(head, columns), _BOLD), self._tabs(columns), self._title(columns)]
-        return [*above, *body, *[""] * (room - len(body)), self._foot(columns)]
+        numbers = painted(cut(head, columns), _DIM if seen.trouble else _BOLD)
+        blank = [""] * (room - len(body))
+        return [numbers, self._tabs(columns), self._title(columns), *body, *blank, self._foot(columns)]
 
     def _tabs(self, columns: int) -> str:
         """The names of all pages; in a narrow terminal the range of their numbers and the name of this one."""
@@ -88,14 +89,16 @@ class Console:
     def _title(self, columns: int) -> str:
         seen, page = self._looker.seen, self._page
         if seen.trouble:
-            when = f" This is from {local(seen.house.now)}." if seen.house else ""
-            return painted(cut(visible(f"{begun(seen.trouble)}.{when}"), columns), _RED)
+            when = f"This is from {seen.house.now.astimezone():%H:%M:%S}. " if seen.house else ""
+            return painted(cut(visible(f"{when}{begun(seen.trouble)}"), columns), _RED)
         note = f" ({self._view.note})" if isinstance(self._view, Table) and self._view.note else ""
         return painted(cut(visible(f"{page.title}{f' /{page.words}' if page.words else ''}{note}"), columns), _YELLOW)
 
     @property
     def _view(self) -> object:
         seen = self._looker.seen
+        if isinstance(self._page, Help):
+            return Lines(_HELP)  # also while the database is away
         return seen.shown if seen.page is self._page else None
 
     def _body(self, columns: int, room: int) -> list[str]:
@@ -110,7 +113,7 @@ class Console:
                 place = max(0, min(place, len(all_of_it) - room))
                 self._cursors[id(self._page)] = (None, place)
                 return all_of_it[place : place + room]
-        return ["…"]
+        return list(text_in_lines([visible(self._looker.seen.trouble) or "…"]))
 
     def _table(self, table: Table, columns: int, room: int) -> list[str]:
         header, *rows = in_lines(table)
@@ -118,7 +121,12 @@ class Console:
         first = max(0, min(place - (room - 1) // 2, len(rows) - room + 1))
         plain = _COLOURS.sub("", rows[place])
         rows[place] = f"\x1b[7m{plain}{' ' * (columns - len(plain))}\x1b[0m"
-        return [painted(header, _BOLD), *rows[first : first + room - 1]]
+        whole = self._whole(table.rows[place]) if plain.endswith("…") else []
+        return [painted(header, _BOLD), *rows[first : first + room - 1], *whole][:room]
+
+    def _whole(self, row: Row) -> list[str]:
+        """The last cell of a row that had to be cut, for the lines that are free below the list."""
+        return ["", *text_in_lines([visible(row.cells[-1])])]
 
     def _foot(self, columns: int) -> str:
         if self._typing:
@@ -128,7 +136,8 @@ class Console:
             return painted(cut(visible(f"{self._asking.question} [y/N]"), columns), _RED)
         if self._looker.said:
             return painted(cut(visible(self._looker.said), columns), _BOLD)
-        return painted(cut(f"{self._page.hints}  / filter  : go to  esc back  ? help  q quit".strip(), columns), _DIM)
+        hints = f"{self._page.hints_for(self._it())}  / filter  : go to  esc back  ? help  q quit"
+        return painted(cut(hints.strip(), columns), _DIM)
 
     # --- keys ---------------------------------------------------------------------------------------------------
 
@@ -161,7 +170,7 @@ class Console:
             case "up" | "down" | "page up" | "page down" | "home" | "end":
                 self._move(key)
             case _ if key.isdecimal() and 0 < int(key) <= len(names):
-                self._turn_to(PAGES[names[int(key) - 1]](self._examine))
+                self._turn_to(PAGES[names[int(key) - 1]]())
             case _:
                 self._begin(key)
 
@@ -187,14 +196,14 @@ class Console:
             self._looker.want(self._page)
         elif text in ("q", "quit"):
             self._is_over = True
-        elif page := page_named(text, self._examine):
+        elif page := page_named(text, self._looker.seen.house):
             self._turn_to(page) if page.name else self._open(page)
         elif text:
-            self._say(f"There is no {text}: {', '.join(PAGES)}, or a job's number.")
+            self._say(f"There is no {text}: {', '.join(PAGES)}, a queue, a kind of the workers, or a job's number.")
 
     def _begin(self, key: str) -> None:
         """Begins an action of the page: it asks the person first."""
-        it = self._view.it if isinstance(self._view, Lines) else (row := self._row()) and row.it
+        it = self._it()
         ask = self._page.deed(key, it) if it is not None else None
         if isinstance(ask, str):
             self._say(ask)
@@ -231,6 +240,10 @@ class Console:
         if not isinstance(self._view, Table) or not self._view.rows:
             return None
         return self._view.rows[self._place(self._view.rows)]
+
+    def _it(self) -> Any:
+        """What the keys of the page are about: its subject, or that of the row of the cursor."""
+        return self._view.it if isinstance(self._view, Lines) else (row := self._row()) and row.it
 
     def _place(self, rows: list[Row]) -> int:
         """The position of the cursor: it moves with its row, or stays where it was if the row is gone."""

@@ -1,17 +1,19 @@
-"""Asks the database again and again on a thread of its own, and carries out a person's actions there. The screen reads
-the results from its attributes."""
+"""Asks the database again and again on a thread of its own, and carries out a person's actions there. The doctor
+examines it on another one, because an examination takes too long to run at every look. The screen reads the results
+from the attributes."""
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Protocol
+from time import sleep
+from typing import Any, Protocol
 
 import psycopg
 
 from snapapp.jobs.cli.queues import count_queues
-from snapapp.jobs.cli.shown import first_line
 from snapapp.jobs.errors import JobsError
 from snapapp.jobs.rows.database import Line, Row
 from snapapp.jobs.rows.people import overviews, views
@@ -19,15 +21,20 @@ from snapapp.jobs.rows.people import overviews, views
 Db = psycopg.Connection[Row]
 Say = Callable[[str], None]
 Deed = Callable[[Db, Say], str]  # an action; returns the sentence that is shown when it is done
+Examine = Callable[[], Sequence[Any]]  # returns the doctor's findings
+
+_EXAMINED_EVERY = 15.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """The queues and workers: every page has their numbers in its heading, and some pages list them."""
+    """The queues, the workers and the doctor's findings: every page has their numbers in its heading, and some pages
+    list them."""
 
     queues: list[overviews.QueueSummary]
     workers: list[overviews.WorkerSummary]
     now: datetime  # by the database's clock
+    findings: Sequence[Any] | None = None  # None: the doctor has not answered yet
 
 
 class Asks(Protocol):
@@ -47,28 +54,37 @@ class Seen:
 
 
 class Looker:
-    """The looker's thread writes `seen` and `said`; the screen's thread says which page it wants."""
+    """The looker's thread writes `seen` and `said`, the doctor's the findings; the screen's thread says which page it
+    wants."""
 
-    def __init__(self, connect: Callable[[], Db], *, every: float) -> None:
+    def __init__(self, connect: Callable[[], Db], examine: Examine, *, every: float) -> None:
         self.every = every  # seconds
         self.seen = Seen()
         self.said = ""  # the sentence about the last action
         self._line = Line(connect)
+        self._ask_doctor = examine
+        self._findings: Sequence[Any] | None = None
         self._wanted: queue.SimpleQueue[Deed | None] = queue.SimpleQueue()
 
     def look(self, page: Asks) -> Seen:
         """Looks once, on the caller's thread; raises the database's errors."""
         with self._line.connection() as db:
-            house = House(count_queues(db, overviews.GLANCE), overviews.workers(db), views.now(db))
+            queues, workers = count_queues(db, overviews.GLANCE), overviews.workers(db)
+            house = House(queues, workers, views.now(db), self._findings)
             return Seen(page, page.look(db, house), house)
+
+    def examine(self) -> None:
+        """Has the doctor examine the database, for the looks that follow; raises the database's errors."""
+        self._findings = self._ask_doctor()
 
     def close(self) -> None:
         self._line.close()
 
     def begin(self, page: Asks, wake: Callable[[], None]) -> None:
-        """Starts the thread, which calls `wake` after each look."""
+        """Starts the threads; `wake` is called after each look."""
         self._page, self._wake = page, wake
         threading.Thread(target=self._watch, name="looker", daemon=True).start()
+        threading.Thread(target=self._keep_examining, name="doctor", daemon=True).start()
 
     def want(self, page: Asks) -> None:
         self._page = page
@@ -93,6 +109,12 @@ class Looker:
             if deed is not None:
                 self._do(deed)
 
+    def _keep_examining(self) -> None:
+        while True:
+            with suppress(psycopg.Error):  # the next look says that the database is away
+                self.examine()
+            sleep(_EXAMINED_EVERY)
+
     def _do(self, deed: Deed) -> None:
         try:
             with self._line.connection() as db:
@@ -106,6 +128,7 @@ class Looker:
 
 
 def _in_words(error: Exception) -> str:
-    message = first_line(str(error).strip()) or type(error).__name__
+    # before the reason, libpq tells at length to whom it could not connect
+    message = str(error).strip().partition("\n")[0].rpartition(" failed: ")[2] or type(error).__name__
     is_away = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
     return f"the database does not answer: {message}" if is_away and not isinstance(error, JobsError) else message

@@ -1,9 +1,8 @@
 """The pages of the screen. Each page reads its rows or lines from the database, says which page Enter opens, and which
 actions there are."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from time import monotonic
 from typing import Any, ClassVar, NamedTuple, cast
 
 from snapapp.jobs.cli.jobs.looking import attempts_in_lines, in_line, job_in_words
@@ -13,7 +12,7 @@ from snapapp.jobs.cli.top import deeds
 from snapapp.jobs.cli.top.deeds import Ask
 from snapapp.jobs.cli.top.looker import Db, House
 from snapapp.jobs.errors import InvalidJob
-from snapapp.jobs.model import Status
+from snapapp.jobs.model import FINAL, Status
 from snapapp.jobs.rows import costs
 from snapapp.jobs.rows.people import failures, lists, overviews, views
 from snapapp.jobs.rows.people.lists import Filter
@@ -22,9 +21,6 @@ from snapapp.jobs.rows.people.views import JobSummary
 
 MOST = 200  # jobs of a list
 _LOG_LINES = 100
-_EXAMINED_EVERY = 15.0  # seconds
-
-Examine = Callable[[], Sequence[Any]]  # the doctor's findings
 
 
 class Row(NamedTuple):
@@ -76,6 +72,10 @@ class Page:
         """The page that Enter opens for a row; None: there is none."""
         return None
 
+    def hints_for(self, _it: Any) -> str:
+        """What the keys do here, to the row of the cursor."""
+        return self.hints
+
     def deed(self, _key: str, _it: Any) -> Ask | str | None:
         """The action of a key on a row, or a sentence why it cannot be done; None: the key has no action."""
         return None
@@ -125,7 +125,6 @@ class Jobs(Page):
     which: Filter = field(default_factory=Filter)
 
     name = "jobs"
-    hints = "enter opens  r retry  c cancel"
 
     @property
     def title(self) -> str:
@@ -140,6 +139,9 @@ class Jobs(Page):
     def narrowed(self, table: Table) -> Table:
         words = " ".join(word for word in self.words.split() if word.upper() not in _STATES)
         return Page(words).narrowed(table)
+
+    def hints_for(self, it: JobSummary | None) -> str:
+        return f"enter opens  {_hints_of_job(it)}"
 
     def open_row(self, it: JobSummary) -> Page:
         return Job(job_id=it.id)
@@ -177,6 +179,12 @@ def _of_jobs(jobs: Iterable[JobSummary], now: Any, empty: str) -> Table:
     )
 
 
+def _hints_of_job(job: JobSummary | None) -> str:
+    if job is None or job.status is Status.COMPLETED:
+        return ""
+    return "r retry" if job.status in FINAL else "c cancel"
+
+
 def _deed_of_job(key: str, job: JobSummary) -> Ask | str | None:
     match key:
         case "r":
@@ -193,8 +201,8 @@ class Workers(Page):
     def look(self, _db: Db, house: House) -> Table:
         return self.narrowed(
             Table(
-                headers=("id", "status", "busy", "done", "failed", "memory", "beat", "name"),
-                rows=[Row(each.id, _worker_cells(each), each) for each in house.workers],
+                headers=("name", "status", "busy", "done", "failed", "memory", "beat", "queues, note"),
+                rows=[Row(each.id, _worker_cells(each, _overdue(house)), each) for each in house.workers],
                 numbers=frozenset({2, 3, 4, 5}),
                 whole=frozenset({6}),
                 spare=(5, 4),
@@ -203,21 +211,28 @@ class Workers(Page):
         )
 
     def open_row(self, it: overviews.WorkerSummary) -> Page:
-        return InHand(worker=it.id)
+        return InHand(worker=it.id, called=it.name)
 
 
-def _worker_cells(its: overviews.WorkerSummary) -> list[str]:
-    *cells, beat, name = worker_line(its)
-    return [*cells, f"{its.memory_mb} MB", beat, name]
+def _worker_cells(its: overviews.WorkerSummary, overdue: set[str]) -> list[str]:
+    _, status, *counts, beat, _ = worker_line(its)
+    note = "; ".join(filter(None, [", ".join(its.queues) or "all", its.note]))
+    return [its.name, "LOST" if its.id in overdue else status, *counts, f"{its.memory_mb} MB", beat, note]
+
+
+def _overdue(house: House) -> set[str]:
+    """The workers that the doctor misses: it sees that a process is gone before the worker's last lease has ended."""
+    return {each.numbers["worker"] for each in house.findings or () if each.id == "WORKER_OVERDUE"}
 
 
 @dataclass(slots=True)
 class InHand(Jobs):
     worker: str = ""
+    called: str = ""
 
     @property
     def title(self) -> str:
-        return f"jobs in the hands of {self.worker}"
+        return f"jobs in the hands of {self.called}"
 
     def look(self, db: Db, house: House) -> Table:
         ids = [job for each in house.workers if each.id == self.worker for job in each.current_jobs]
@@ -244,7 +259,7 @@ class Failures(Page):
                 numbers=frozenset({0, 1}),
                 whole=frozenset({2}),
                 empty="No job has failed for good.",
-                note=f"of the newest {page.seen} dead letters" if page.more else "",
+                note=f"of the newest {page.seen} FAILED jobs" if page.more else "",
             )
         )
 
@@ -255,30 +270,25 @@ class Failures(Page):
         return deeds.retry_group(it) if key == "r" else None
 
 
-@dataclass(slots=True)
 class Doctor(Page):
-    """The doctor's findings, the worst first. They are kept for some seconds, because an examination takes too long to
-    run at every look."""
-
-    examine: Examine = list
-    _findings: list[Any] = field(default_factory=list)
-    _at: float = float("-inf")
+    """The doctor's findings, the worst first."""
 
     name = "doctor"
     hints = "enter why, and what to do"
 
-    def look(self, _db: Db, _house: House) -> Table:
-        if monotonic() - self._at > _EXAMINED_EVERY:
-            self._findings, self._at = list(self.examine()), monotonic()
-        wrong = [each for severity in _BADNESS for each in self._findings if each.severity == severity]
-        well = len(self._findings) - len(wrong)
+    def look(self, _db: Db, house: House) -> Table:
+        if house.findings is None:
+            return Table(headers=(), rows=[], empty="The doctor examines the database …")
+        wrong = [each for severity in _BADNESS for each in house.findings if each.severity == severity]
+        well = len(house.findings) - len(wrong)
+        note = f"{well} checks found nothing wrong; by this shell's settings, by the server's see /ops"
         return self.narrowed(
             Table(
                 headers=("how bad", "what it saw"),
                 rows=[Row((each.id, each.saw), [each.severity.upper(), each.saw], each) for each in wrong],
                 whole=frozenset({0}),
-                empty=f"All {well} checks found nothing wrong.",
-                note=f"{well} checks found nothing wrong",
+                empty=f"{note}.",
+                note=note,
             )
         )
 
@@ -295,7 +305,7 @@ class Finding(Page):
 
     @property
     def title(self) -> str:
-        return f"{self.finding.check}: {self.finding.id}"
+        return f"{self.finding.severity}: {self.finding.id}"
 
     def look(self, _db: Db, _house: House) -> Lines:
         its = self.finding
@@ -307,11 +317,12 @@ class Finding(Page):
 class Job(Page):
     job_id: int = 0
 
-    hints = "r retry  c cancel"
-
     @property
     def title(self) -> str:
         return f"job {self.job_id}"
+
+    def hints_for(self, it: JobSummary | None) -> str:
+        return _hints_of_job(it)
 
     def look(self, db: Db, house: House) -> Lines:
         job = views.job(db, self.job_id)
@@ -324,21 +335,20 @@ class Job(Page):
         return _deed_of_job(key, it)
 
 
-PAGES: dict[str, Callable[[Examine], Page]] = {
-    "queues": lambda _: Queues(),
-    "jobs": lambda _: Jobs(),
-    "workers": lambda _: Workers(),
-    "failures": lambda _: Failures(),
-    "doctor": lambda examine: Doctor(examine=examine),
-}
+PAGES: dict[str, type[Page]] = {page.name: page for page in (Queues, Jobs, Workers, Failures, Doctor)}
 
 
-def page_named(typed: str, examine: Examine) -> Page | None:
-    """The page with this name, or whose name begins with it, or the page of the job with this number."""
+def page_named(typed: str, house: House | None) -> Page | None:
+    """The page with this name, or whose name begins with it; the jobs of the queue or kind with this name; or the page
+    of the job with this number."""
     if typed.isdecimal() and 0 < int(typed) < 2**63:
         return Job(job_id=int(typed))
-    makers = [make for name, make in PAGES.items() if typed and name.startswith(typed)]
-    return makers[0](examine) if makers else None
+    if house and typed not in PAGES:
+        if any(typed == each.queue for each in house.queues):
+            return Jobs(which=Filter(queue=typed))
+        if any(typed in each.kinds for each in house.workers):
+            return Jobs(which=Filter(kind=typed))
+    return next((page() for name, page in PAGES.items() if typed and name.startswith(typed)), None)
 
 
 def headline(house: House) -> str:
@@ -346,13 +356,14 @@ def headline(house: House) -> str:
     queues, workers = house.queues, house.workers
     waiting, is_more = sum(each.waiting for each in queues), any(each.waiting > overviews.GLANCE for each in queues)
     oldest = max((each.oldest_due for each in queues if each.oldest_due is not None), default=None)
-    busy, slots = sum(len(each.current_jobs) for each in workers), sum(each.slots for each in workers)
-    alive = [each for each in workers if each.status != "LOST"]
+    alive = [each for each in workers if each.status != "LOST" and each.id not in _overdue(house)]
+    urgent = [each for each in house.findings or () if each.severity in ("critical", "warning")]
     parts = [
+        *([f"doctor: {len(urgent)} warning{'' if len(urgent) == 1 else 's'}"] if urgent else []),
         f"{waiting}{'+' if is_more else ''} wait",
         f"{sum(each.running for each in queues)} run",
         f"{sum(each.failed for each in queues)} failed",
         *([f"oldest due {about(oldest)}"] if oldest is not None else []),
-        f"{len(alive)} worker{'' if len(alive) == 1 else 's'}, {busy} of {slots} slots busy",
+        f"{len(alive)} worker{'' if len(alive) == 1 else 's'}",
     ]
     return " · ".join(parts)

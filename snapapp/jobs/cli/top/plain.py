@@ -21,6 +21,7 @@ def print_snapshots(looker: Looker, page: Page, *, once: bool) -> int:
     with closing(looker):
         if not once:
             _print_for_ever(looker, page)
+        looker.examine()
         _print(looker.look(page))
         return 0
 
@@ -28,6 +29,7 @@ def print_snapshots(looker: Looker, page: Page, *, once: bool) -> int:
 def _print_for_ever(looker: Looker, page: Page) -> NoReturn:
     while True:
         try:
+            looker.examine()
             _print(looker.look(page))
         except psycopg.Error as error:
             say(f"The database does not answer: {' '.join(str(error).split())}")
