@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 from statistics import median
 from time import perf_counter
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import psycopg
 
@@ -30,6 +30,7 @@ from snapapp.jobs.worker.claimer import Claimer
 
 _BATCH = 100
 _WARM_UPS = 5  # psycopg prepares a statement at its fourth use
+_UNKNOWN = "bench.a-kind-that-nobody-knows"
 _LAST = 40  # how many of the last claims of a drain are measured
 _BY = Claimant("bench", timedelta(minutes=1))
 _WANTED = [Wanted(KIND, executor=0, at_most=_BATCH, at_once=_BATCH)]
@@ -48,21 +49,16 @@ class Case:
 def cases(plan: Plan) -> list[Case]:
     deep, few = plan.deep, plan.shallow
 
-    def unknown(db: Db) -> None:
-        fill(db, deep, kind="bench.a-kind-that-nobody-knows", priority=10)
-        fill(db, few)
+    def ahead(count: int, **of_them: Any) -> Callable[[Db], None]:
+        """So many jobs before the few that are claimed."""
 
-    def future(db: Db) -> None:
-        fill(db, deep, priority=10, due_in="1 day")
-        fill(db, few)
+        def rows(db: Db) -> None:
+            fill(db, count, **of_them)
+            fill(db, few)
 
-    def finished(db: Db) -> None:
-        fill(db, deep, status="COMPLETED")
-        fill(db, few)
+        return rows
 
-    def keys_of_later(db: Db) -> None:
-        fill(db, plan.lanes, lanes=plan.lanes, priority=10, due_in="1 day")
-        fill(db, few)
+    keys_of_later = ahead(plan.lanes, lanes=plan.lanes, priority=10, due_in="1 day")
 
     def keys_under_a_limit(db: Db) -> None:
         db.execute("INSERT INTO job_limit (key_pattern, max_running) VALUES ('key:*', 1)")
@@ -83,9 +79,9 @@ def cases(plan: Plan) -> list[Case]:
     ]
     return [
         *depths,
-        Case("claim.future", f"{deep:,} for later ahead", future),
-        Case("claim.finished", f"{deep:,} finished", finished),
-        Case("claim.unknown", f"{deep:,} of an unknown kind ahead", unknown),
+        Case("claim.future", f"{deep:,} for later ahead", ahead(deep, priority=10, due_in="1 day")),
+        Case("claim.finished", f"{deep:,} finished", ahead(deep, status="COMPLETED")),
+        Case("claim.unknown", f"{deep:,} of an unknown kind ahead", ahead(deep, kind=_UNKNOWN, priority=10)),
         Case("claim.keys", f"{plan.lanes:,} keys", partial(fill, count=10 * plan.lanes, lanes=plan.lanes)),
         Case("claim.keys_future", f"{plan.lanes:,} keys with one for later each", keys_of_later),
         Case(

@@ -1,7 +1,7 @@
 """Measures how many jobs a second are done: the worker, a bare loop (the limit) and other queues (the peers) each empty
 the same queue, in processes of their own."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -88,6 +88,9 @@ class Drained:
         return None if self.server_cpu is None else self.server_cpu / self.jobs * 1e6
 
 
+Pair = tuple[list[Drained], list[Drained]]  # ours and theirs, run by run
+
+
 def drain(ground: Ground, who: Contestant, jobs: int, processes: int) -> Drained:
     """One run. All processes are connected and warmed up before the clock starts."""
     with ground.database(migrated=not who.is_peer) as url, ExitStack() as stack:
@@ -168,21 +171,12 @@ def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
             name, what = f"drain.{processes}x{batch}", f"drain, {_workers(processes)}, batch {batch}"
             target = Target("ratio", "at least", 0.6) if processes == 1 else None
             lines += _lines(name, what, pair, "plain SQL", target)
-            lines.append(_line_of_the_first(name, pair))
+            # a new worker has yet to learn how quick its jobs are, which should not slow it
+            first = "  rate of the first fifth, beside that of what follows"
+            lines.append(
+                _line(f"{name}.early", first, "ratio", "early", pair, "plain SQL", Target("ours", "at least", 0.8))
+            )
     return lines
-
-
-def _line_of_the_first(name: str, pair: tuple[list[Drained], list[Drained]]) -> Measurement:
-    """The rate of the first fifth: a new worker has yet to learn how quick its jobs are, which should not slow it."""
-    return Measurement(
-        name=f"{name}.early",
-        what="  rate of the first fifth, beside that of what follows",
-        unit="ratio",
-        ours=_without_none(one.early for one in pair[0]),
-        beside=_without_none(one.early for one in pair[1]),
-        beside_is="plain SQL",
-        target=Target("ours", "at least", 0.8),
-    )
 
 
 def measure_peers(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
@@ -210,9 +204,7 @@ def missing_peers(plan: Plan) -> list[str]:
     return sentences
 
 
-def _alternate(
-    ground: Ground, plan: Plan, step: Step, us: Contestant, them: Contestant, processes: int
-) -> tuple[list[Drained], list[Drained]]:
+def _alternate(ground: Ground, plan: Plan, step: Step, us: Contestant, them: Contestant, processes: int) -> Pair:
     """Measures two contestants in turns, and swaps their order at every run, so that changes of the machine's speed
     affect both."""
     results: dict[str, list[Drained]] = {us.title: [], them.title: []}
@@ -224,41 +216,22 @@ def _alternate(
     return results[us.title], results[them.title]
 
 
-def _lines(
-    name: str, what: str, pair: tuple[list[Drained], list[Drained]], beside_is: str, target: Target | None
-) -> list[Measurement]:
-    ours, beside = pair
-    rate = Measurement(
-        name=name,
-        what=what,
-        unit="jobs/s",
-        ours=[one.rate for one in ours],
-        beside=[one.rate for one in beside],
-        beside_is=beside_is,
-        target=target,
-    )
-    client = Measurement(
-        name=f"{name}.client_cpu",
-        what="  CPU of its processes",
-        unit="µs/job",
-        ours=[one.client_us for one in ours],
-        beside=[one.client_us for one in beside],
-        beside_is=beside_is,
-    )
-    server = Measurement(
-        name=f"{name}.server_cpu",
-        what="  CPU of PostgreSQL",
-        unit="µs/job",
-        ours=_without_none(one.server_us for one in ours),
-        beside=_without_none(one.server_us for one in beside),
-        beside_is=beside_is,
-    )
-    return [rate, client, server] if server.ours else [rate, client]
+def _lines(name: str, what: str, pair: Pair, beside_is: str, target: Target | None) -> list[Measurement]:
+    lines = [
+        _line(name, what, "jobs/s", "rate", pair, beside_is, target),
+        _line(f"{name}.client_cpu", "  CPU of its processes", "µs/job", "client_us", pair, beside_is),
+        _line(f"{name}.server_cpu", "  CPU of PostgreSQL", "µs/job", "server_us", pair, beside_is),
+    ]
+    return [line for line in lines if line.ours]
+
+
+def _line(
+    name: str, what: str, unit: str, measured: str, pair: Pair, beside_is: str, target: Target | None = None
+) -> Measurement:
+    """The line of one attribute of Drained; where that is None, it could not be measured."""
+    ours, beside = ([value for one in runs if (value := getattr(one, measured)) is not None] for runs in pair)
+    return Measurement(name=name, what=what, unit=unit, ours=ours, beside=beside, beside_is=beside_is, target=target)
 
 
 def _workers(processes: int) -> str:
     return "1 process" if processes == 1 else f"{processes} processes"
-
-
-def _without_none(values: Iterable[float | None]) -> list[float]:
-    return [value for value in values if value is not None]

@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from time import process_time
 from typing import Any
 
 
@@ -25,13 +24,3 @@ def stay() -> None:
     """Keeps the process and its connections until the bench ends it: the bench still reads the server's CPU time."""
     while True:
         read()
-
-
-class Spent:
-    """The CPU time of this process since now."""
-
-    def __init__(self) -> None:
-        self._from = process_time()
-
-    def cpu(self) -> float:
-        return process_time() - self._from
