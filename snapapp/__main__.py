@@ -24,15 +24,22 @@ _FAMILIES = {
     "fleet": "list, scale, restart, pause, resume, drain or stop pools of worker processes",
 }
 
-_MODULES = {  # the module in snapapp.cli of each command
-    "serve": "service",
-    **dict.fromkeys(("tenants", "demo", "import-legacy"), "product"),
-    **dict.fromkeys(("backup", "restore", "drill"), "backups"),
-    **dict.fromkeys(("psql", "migrate", "config", "doctor", "check-deploy", "kinds"), "commands"),
-    **dict.fromkeys(_FAMILIES, "queue"),
-    **{name: name for name in ("bench", "worker", "supervisor", "compute", "top", "simulate")},
+_PLACES = {  # the function in snapapp.cli of each command
+    "serve": "service.run",
+    "tenants": "product.tenant_command",
+    "demo": "product.prepare_demo",
+    "import-legacy": "product.import_legacy",
+    "psql": "commands.psql",
+    "migrate": "commands.migrate",
+    "config": "commands.config",
+    "doctor": "commands.diagnose",
+    "check-deploy": "commands.check_deploy",
+    "kinds": "commands.show_kinds",
+    **dict.fromkeys(("backup", "restore", "drill"), "backups.run"),
+    **dict.fromkeys(_FAMILIES, "queue.run"),
+    **{name: f"{name}.run" for name in ("bench", "worker", "supervisor", "compute", "top", "simulate")},
 }
-
+_LOGS = ("serve", "worker", "supervisor", "compute", "top")  # they begin the log; in that of others are warnings only
 _THAT_LOOK = ("doctor", "check-deploy")  # exit with 2 where they cannot, so that a script can tell "ill" from "unknown"
 
 
@@ -84,6 +91,7 @@ def _run(arguments: Namespace) -> int:
 
         sys.stdout.write(completion.script(arguments.shell, _parser([_ALL])))
         return 0
+    from snapapp import logs
     from snapapp.cli.explanation import explanation
     from snapapp.settings.loading import from_environment
     from snapapp.settings.table import LogLevel
@@ -92,7 +100,10 @@ def _run(arguments: Namespace) -> int:
     try:
         settings = from_environment()
         level = settings.log_level
-        code: int = import_module(f"snapapp.cli.{_MODULES[arguments.command]}").run(arguments, settings)
+        if arguments.command not in _LOGS:
+            logs.begin(settings, at_least=LogLevel.WARNING)
+        module, _, run = _PLACES[arguments.command].partition(".")
+        code: int = getattr(import_module(f"snapapp.cli.{module}"), run)(arguments, settings)
         return code
     except BrokenPipeError:
         raise

@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 
-from snapapp import backup, logs, storage
+from snapapp import backup, storage
 from snapapp.backup import records
 from snapapp.backup.errors import BackupError
 from snapapp.backup.manifest import Manifest
@@ -22,12 +22,11 @@ from snapapp.jobs import cli
 from snapapp.jobs.cli.shown import answer, say
 from snapapp.jobs.doctor.finding import size
 from snapapp.postgres.in_use import in_use
-from snapapp.settings.table import LogLevel, Settings
+from snapapp.settings.table import Settings
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
     """Runs one of the three commands; returns its exit code."""
-    logs.begin(settings, at_least=LogLevel.WARNING)
     if not settings.has_product:
         raise BackupError("Backups are of the product: the queue alone is one database, which pg_dump copies.")
     settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)

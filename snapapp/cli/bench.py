@@ -4,14 +4,13 @@ from argparse import Namespace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from snapapp import bench, logs, postgres
-from snapapp.settings.table import LogLevel, Settings
+from snapapp import bench, postgres
+from snapapp.settings.table import Settings
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
     """Measures on the server of SNAPAPP_DATABASE_URL, in databases of its own; without that setting, on a temporary
     server that is started for the command."""
-    logs.begin(settings, at_least=LogLevel.WARNING)
     if settings.database_url:
         return bench.command(arguments, settings.database_url)
     with TemporaryDirectory(prefix="snapapp-bench-") as folder, postgres.start(Path(folder), create=True) as server:

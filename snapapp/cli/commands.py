@@ -2,9 +2,9 @@
 with the queue alone, without the product."""
 
 from argparse import Namespace
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from snapapp import logs, postgres
+from snapapp import postgres
 from snapapp.jobs import cli, doctor, registry
 from snapapp.jobs.cli import audited
 from snapapp.jobs.cli.shown import milliseconds, say, show_list
@@ -14,16 +14,7 @@ from snapapp.postgres.in_use import in_use
 from snapapp.processing import checks, compute_check, loading
 from snapapp.processing.decoder import check as decoders
 from snapapp.settings.explained import explain
-from snapapp.settings.table import LogLevel, Settings
-
-
-def run(arguments: Namespace, settings: Settings) -> int:
-    """Runs one of these commands; returns its exit code."""
-    logs.begin(settings, at_least=LogLevel.WARNING)
-    return _COMMANDS[arguments.command](arguments, settings)
-
-
-# --- the commands ----------------------------------------------------------------------------------------------
+from snapapp.settings.table import Settings
 
 
 def psql(arguments: Namespace, settings: Settings) -> int:
@@ -111,13 +102,3 @@ def _kind_line(one: kinds.KindSummary) -> tuple[str, ...]:
 def _say_lines(lines: Iterable[str]) -> None:
     for line in lines:
         say(line)
-
-
-_COMMANDS: dict[str, Callable[[Namespace, Settings], int]] = {
-    "psql": psql,
-    "migrate": migrate,
-    "config": config,
-    "doctor": diagnose,
-    "check-deploy": check_deploy,
-    "kinds": show_kinds,
-}

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 from sqlalchemy.orm import Session
 
-from snapapp import logs
 from snapapp.demo import first_minute
 from snapapp.domain import tenants
 from snapapp.domain.tables import Tenant
@@ -16,13 +15,7 @@ from snapapp.jobs.enqueue import Defaults
 from snapapp.postgres import connections
 from snapapp.postgres.in_use import in_use
 from snapapp.processing import loading
-from snapapp.settings.table import Environment, LogLevel, Settings
-
-
-def run(arguments: Namespace, settings: Settings) -> int:
-    """Runs one of these commands; returns its exit code."""
-    logs.begin(settings, at_least=LogLevel.WARNING)
-    return _COMMANDS[arguments.command](arguments, settings)
+from snapapp.settings.table import Environment, Settings
 
 
 def tenant_command(arguments: Namespace, settings: Settings) -> int:
@@ -98,10 +91,3 @@ def import_legacy(arguments: Namespace, settings: Settings) -> int:
         steps = bar.add_task("Snaps", total=old_database.count() * (2 if archive else 1))
         moved = legacy.move(old_database, url, archive, lambda: bar.advance(steps))
     return answer(arguments, moved, "\n".join(moved.in_words()))
-
-
-_COMMANDS: dict[str, Callable[[Namespace, Settings], int]] = {
-    "tenants": tenant_command,
-    "demo": prepare_demo,
-    "import-legacy": import_legacy,
-}

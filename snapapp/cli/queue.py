@@ -3,15 +3,13 @@ person waits for each command, so it imports only what it needs."""
 
 from argparse import Namespace
 
-from snapapp import logs
 from snapapp.jobs import cli
 from snapapp.postgres.in_use import in_use
-from snapapp.settings.table import LogLevel, Settings
+from snapapp.settings.table import Settings
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
     """Runs one of these commands; returns its exit code."""
-    logs.begin(settings, at_least=LogLevel.WARNING)
     if arguments.needs_kinds:
         from snapapp.jobs.enqueue import Defaults
         from snapapp.processing import loading  # imports as much as a worker does

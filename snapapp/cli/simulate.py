@@ -8,16 +8,13 @@ from typing import Any
 
 import psycopg
 
-from snapapp import logs
 from snapapp.jobs.cli import simulate
 from snapapp.jobs.rows.database import open_connection
 from snapapp.postgres.in_use import in_use
-from snapapp.settings.table import LogLevel, Settings
+from snapapp.settings.table import Settings
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
-    logs.begin(settings, at_least=LogLevel.WARNING)
-
     @contextmanager
     def database() -> Iterator[psycopg.Connection[Any]]:
         with (
