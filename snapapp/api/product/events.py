@@ -111,16 +111,6 @@ _STATES = {
 # --- the route --------------------------------------------------------------------------------------------------
 
 
-class _Listeners(Watcher):
-    """The queue's watcher with events as tenants see them, and a count of each tenant's streams."""
-
-    def __init__(self, url: str, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(url, loop, OfSnaps())
-
-    def of(self, tenant: str) -> int:
-        return sum(reader.interest.tenant == tenant for reader in self.readers)
-
-
 _EVENTS = described(
     "`snapshot` first, with the newest snaps, then `snap.created`, `snap.started`, `snap.progress`, `snap.stopping`, "
     "`snap.retried`, `snap.waiting`, `snap.completed`, `snap.failed` and `snap.cancelled`; `stream.skipped` when more "
@@ -135,9 +125,10 @@ async def listen(request: Request, house: House, claim: Claimed) -> EventStream:
     """State changes of the tenant's snaps, live."""
     # async, because it lasts as long as the client is connected
     code = await run_in_threadpool(code_of, house, claim)
-    listeners = of_process(request, "listeners", lambda: _Listeners(house.url, asyncio.get_running_loop()))
+    listeners = of_process(request, "listeners", lambda: Watcher(house.url, asyncio.get_running_loop(), OfSnaps()))
     leaving = request.app.state.departure.begun
-    if leaving.is_set() or listeners.is_full or listeners.of(code) >= OF_ONE_MAX:
+    theirs = sum(reader.interest.tenant == code for reader in listeners.readers)
+    if leaving.is_set() or listeners.is_full or theirs >= OF_ONE_MAX:
         refuse(leaving)
     return _TenantStream(listeners, Reader(Interest(kind=SNAP, tenant=code)), leaving, lambda: code_of(house, claim))
 
@@ -147,9 +138,7 @@ class _TenantStream(EventStream):
 
     def __init__(self, watcher: Watcher, reader: Reader, leaving: asyncio.Event, code: Callable[[], str]) -> None:
         super().__init__(watcher, reader, leaving)
-        self._tenant = reader.interest.tenant
         self._code = code
-        self._end = reader.end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         token_watch = asyncio.create_task(self._watch_token())
@@ -163,9 +152,9 @@ class _TenantStream(EventStream):
         while is_theirs:
             await asyncio.sleep(ASK_EVERY)
             try:
-                is_theirs = await run_in_threadpool(self._code) == self._tenant
+                is_theirs = await run_in_threadpool(self._code) == self._reader.interest.tenant
             except (NotFound, Unauthorized):
                 is_theirs = False
             except SQLAlchemyError:
                 _log.info("Whether a stream is still its tenant's is asked again: the database does not answer.")
-        self._end()
+        self._reader.end()

@@ -155,9 +155,9 @@ class Reader:
 class Watcher:
     """Looks at the database while there are clients. One for each process and Voice, made for the first client."""
 
-    def __init__(self, url: str, loop: asyncio.AbstractEventLoop, voice: Voice | None = None) -> None:
+    def __init__(self, url: str, loop: asyncio.AbstractEventLoop, voice: Voice) -> None:
         self._loop = loop
-        self._voice = voice or OfJobs()
+        self._voice = voice
         self._line = Line(lambda: _connect(url))
         self._lock = threading.Lock()  # readers join on the event loop's thread and are read on ours
         self._readers: list[Reader] = []
@@ -354,7 +354,7 @@ async def stream(
 ) -> EventStream:
     """The changes of jobs, live, as server-sent events."""
     # async, because it lasts as long as the client is connected
-    watcher = of_process(request, "watcher", lambda: Watcher(house.url, asyncio.get_running_loop()))
+    watcher = of_process(request, "watcher", lambda: Watcher(house.url, asyncio.get_running_loop(), OfJobs()))
     leaving = request.app.state.departure.begun
     if watcher.is_full or leaving.is_set():
         refuse(leaving)
