@@ -77,14 +77,12 @@ class Order:
         direction = (window.sort_dir or self.default_dir).lower()
         return by, "desc" if direction == "desc" else "asc"
 
-    def sorted(self, wanted: S, window: Window) -> S:
-        by, direction = self.of(window)
-        in_direction = asc if direction == "asc" else desc
-        return wanted.order_by(in_direction(self.columns[by]), in_direction(self.tie))
-
     def cut(self, wanted: S, window: Window) -> S:
         """The query with the window's rows and one row more, which tells `page` whether there are more."""
-        return self.sorted(wanted, window).offset(window.offset).limit(window.limit + 1)
+        by, direction = self.of(window)
+        in_direction = asc if direction == "asc" else desc
+        in_order = wanted.order_by(in_direction(self.columns[by]), in_direction(self.tie))
+        return in_order.offset(window.offset).limit(window.limit + 1)
 
     def page(self, rows: Sequence[T], window: Window) -> Page[T]:
         """Makes the page of the rows that `cut` selected."""

@@ -42,12 +42,8 @@ def every(db: Session, tenant: str) -> Sequence[Template]:
     return db.scalars(in_order, {"tenant": tenant}).all()
 
 
-def violations(template: Template, subject: Subject) -> list[str]:
+def violations(template: Template, subject: Subject) -> Iterator[str]:
     """What the template wants and the subject lacks. A subject may have attributes that the template does not name."""
-    return list(_violations(template, subject))
-
-
-def _violations(template: Template, subject: Subject) -> Iterator[str]:
     by_key = {attribute.key: attribute for attribute in subject.attributes}
     for field in template.fields:
         attribute = by_key.get(field.key)

@@ -222,9 +222,9 @@ def _addresses_of(place: Place, within: float) -> list[Address]:
     answers = _resolve(place, within)
     if isinstance(answers, OSError):
         # some systems report a missing name and an unreachable resolver alike, so both are tried again
-        raise _unreachable(place, f"its name cannot be resolved ({answers.strerror})") from answers
+        raise unreachable(place.host, f"its name cannot be resolved ({answers.strerror})") from answers
     if not answers:
-        raise _unreachable(place, f"its name was not resolved within {within:.0f} s")
+        raise unreachable(place.host, f"its name was not resolved within {within:.0f} s")
     return list(dict.fromkeys(answers))
 
 
@@ -246,8 +246,8 @@ def _resolve(place: Place, within: float) -> list[Address] | OSError:
     return answers[0] if answers else []
 
 
-def _unreachable(place: Place, why: str) -> SourceUnavailable:
-    return SourceUnavailable(Reason.UNREACHABLE, f"{place.host} cannot be reached: {why}.")
+def unreachable(host: str, why: str) -> SourceUnavailable:
+    return SourceUnavailable(Reason.UNREACHABLE, f"{host} cannot be reached: {why}.")
 
 
 def _forbidden(message: str) -> SourceRefused:

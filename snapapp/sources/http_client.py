@@ -260,15 +260,17 @@ class Line:
                 Reason.UNTRUSTED, f"{host} cannot prove who it is: {error.verify_message or error.reason}."
             ) from error
         except ConnectionRefusedError as error:
-            raise _unreachable(host, "it refuses connections") from error
+            raise guard.unreachable(host, "it refuses connections") from error
         except _BROKEN_OFF as error:
             raise Dropped(Reason.BROKEN, f"{host} broke off the connection.") from error
         except ssl.SSLError as error:
-            raise _unreachable(host, f"TLS fails ({(error.reason or 'unknown').lower().replace('_', ' ')})") from error
+            raise guard.unreachable(
+                host, f"TLS fails ({(error.reason or 'unknown').lower().replace('_', ' ')})"
+            ) from error
         except (http.client.HTTPException, ValueError) as error:
             raise SourceUnavailable(Reason.BROKEN, f"{host} does not answer in HTTP.") from error
         except OSError as error:
-            raise _unreachable(host, error.strerror or str(error)) from error
+            raise guard.unreachable(host, error.strerror or str(error)) from error
 
 
 def _headers(start: int, stop: int | None, version: Version | None) -> dict[str, str]:
@@ -297,10 +299,6 @@ def _total(response: HTTPResponse) -> int | None:
 def _length(response: HTTPResponse) -> int | None:
     match = _LENGTH.fullmatch(response.getheader("Content-Length", "").strip())
     return int(match[0]) if match and not response.chunked else None
-
-
-def _unreachable(host: str, why: str) -> SourceUnavailable:
-    return SourceUnavailable(Reason.UNREACHABLE, f"{host} cannot be reached: {why}.")
 
 
 def _seconds(duration: timedelta) -> str:
