@@ -9,11 +9,13 @@ from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
+from snapapp.domain import tenants
 from snapapp.domain.rules import validation
 from snapapp.domain.rules.snaps import EMAIL_LONGEST, NICKNAME_LONGEST
-from snapapp.domain.tables import Operator, Role
+from snapapp.domain.tables import Operator, OperatorRole, Tenant
 from snapapp.domain.tenants import hash_of, new_token
-from snapapp.errors import Conflict, LinkWrong, OperatorNotFound
+from snapapp.errors import Conflict, LinkWrong, OperatorNotFound, TenantNotFound
+from snapapp.postgres import database
 
 MOST = 500
 
@@ -22,7 +24,7 @@ def every(db: Session, tenant: str) -> Sequence[Operator]:
     return db.scalars(select(Operator).where(_signs_in(tenant)).order_by(Operator.id)).all()
 
 
-def add(db: Session, tenant: str, nickname: str, email: str, role: Role) -> tuple[Operator, str]:
+def add(db: Session, tenant: str, nickname: str, email: str, role: OperatorRole) -> tuple[Operator, str]:
     """Lets a person sign in; returns them with the secret of their link. If they are known by marks that were made with
     the tenant's token, those marks are theirs."""
     nickname, email = nickname.strip(), email.strip().lower()
@@ -85,6 +87,16 @@ def by_link(db: Session, tenant: str, secret: str) -> Operator:
     if found is None:
         raise LinkWrong
     return found
+
+
+def whose(db: Session, code: str, secret: str) -> tuple[Tenant, Operator]:
+    """The tenant and the operator of a link, found outside of any tenant's scope."""
+    try:
+        tenant = tenants.by_code(db, code)
+    except TenantNotFound:
+        raise LinkWrong from None
+    with database.scope(db, tenant.code):
+        return tenant, by_link(db, tenant.code, secret)
 
 
 def signed_in(db: Session, tenant: str, operator_id: int, link_changed_at: datetime) -> Operator | None:

@@ -144,7 +144,7 @@ class Tenant(Base):
         return self.token_hash is not None
 
 
-class Role(StrEnum):
+class OperatorRole(StrEnum):
     """What a person who signed in may do; `rights` decides by it."""
 
     OPERATOR = "operator"
@@ -162,7 +162,7 @@ class Operator(Base):
     email: Mapped[str]
     email_lower: Mapped[str] = mapped_column(Computed("lower(email)", persisted=True))
     nickname: Mapped[str]
-    role: Mapped[Role | None] = mapped_column(_As(Text(), Role, str))
+    role: Mapped[OperatorRole | None] = mapped_column(_As(Text(), OperatorRole, str))
     link_hash: Mapped[bytes | None]
     link_changed_at: Mapped[datetime | None]
     created_at: Mapped[_Made]

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from snapapp.domain import idempotency, operators, sharing, snaps, templates, tenants, videos, webhooks
 from snapapp.domain.rules.subjects import Attribute, Subject
 from snapapp.domain.snaps import Evidence, NewSnap
-from snapapp.domain.tables import Role, Share, Snap, Video
+from snapapp.domain.tables import OperatorRole, Share, Snap, Video
 from snapapp.jobs import enqueue
 from snapapp.postgres import database
 
@@ -110,7 +110,7 @@ def furnish(engine: sqlalchemy.Engine, tenant: str) -> Everything:
             snaps.complete(session, tenant, snap.id, EVIDENCE)
             link = sharing.share(session, tenant, snap.id)
             webhook = webhooks.add(session, tenant, "https://example.org/hook", ["snap.completed"])
-            operator, personal_link = operators.add(session, tenant, "Rui", "rui@example.org", Role.REVIEWER)
+            operator, personal_link = operators.add(session, tenant, "Rui", "rui@example.org", OperatorRole.REVIEWER)
             upload = videos.add_upload(session, tenant, an_upload())
             snap = snaps.read(session, tenant, snap.id)
         process(session, tenant, draft.id)

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from snapapp.domain import marking, operators, snaps, tenants, videos
 from snapapp.domain.rules import rights
-from snapapp.domain.tables import Operator, Role
+from snapapp.domain.tables import Operator, OperatorRole
 from snapapp.domain.transactions import Begin, TenantTransaction
 from snapapp.errors import Conflict, Invalid, LinkWrong, NotAllowed, OperatorNotFound
 from snapapp.processing.queue import QUEUE
@@ -32,7 +32,12 @@ def own(engine: sqlalchemy.Engine) -> Iterator[Session]:
 @pytest.fixture
 def people(engine: sqlalchemy.Engine) -> dict[str, Operator]:
     with acting(engine, OWN) as session:
-        roles = {"ana": Role.OPERATOR, "bia": Role.OPERATOR, "rui": Role.REVIEWER, "eva": Role.ADMIN}
+        roles = {
+            "ana": OperatorRole.OPERATOR,
+            "bia": OperatorRole.OPERATOR,
+            "rui": OperatorRole.REVIEWER,
+            "eva": OperatorRole.ADMIN,
+        }
         return {
             name: operators.add(session, OWN, name.title(), f"{name}@example.org", role)[0]
             for name, role in roles.items()
@@ -64,7 +69,7 @@ def marked_by(begin: Begin, name: str) -> UUID:
 
 def test_a_link_signs_in_until_another_is_made_or_its_owner_is_revoked(own: Session) -> None:
     """S33: and what began with it ends."""
-    ana, first = operators.add(own, OWN, "Ana", "ana@example.org", Role.OPERATOR)
+    ana, first = operators.add(own, OWN, "Ana", "ana@example.org", OperatorRole.OPERATOR)
     assert operators.by_link(own, OWN, first).id == ana.id
     assert operators.by_link(own, OWN, first).id == ana.id, "a link opened on a second device works there too"
     began = ana.link_changed_at
@@ -89,7 +94,7 @@ def test_a_link_signs_in_until_another_is_made_or_its_owner_is_revoked(own: Sess
 
 
 def test_of_a_link_only_a_hash_is_stored(own: Session) -> None:
-    _, secret = operators.add(own, OWN, "Ana", "ana@example.org", Role.OPERATOR)
+    _, secret = operators.add(own, OWN, "Ana", "ana@example.org", OperatorRole.OPERATOR)
     [row] = own.connection().exec_driver_sql("SELECT operator::text FROM operator")
     assert secret not in str(row)
     assert len(secret) >= 43
@@ -97,7 +102,7 @@ def test_of_a_link_only_a_hash_is_stored(own: Session) -> None:
 
 @pytest.mark.parametrize("secret", ["", "x", "\0", "\udcff", "a" * 100_000])
 def test_what_is_no_link_is_refused_whatever_it_is(own: Session, secret: str) -> None:
-    operators.add(own, OWN, "Ana", "ana@example.org", Role.OPERATOR)
+    operators.add(own, OWN, "Ana", "ana@example.org", OperatorRole.OPERATOR)
     with pytest.raises(LinkWrong):
         operators.by_link(own, OWN, secret)
 
@@ -110,35 +115,35 @@ def test_whoever_is_known_by_marks_keeps_them_when_they_get_a_link(engine: sqlal
         with pytest.raises(OperatorNotFound):
             operators.renew_link(session, OWN, snap.operator_id)
         for _ in range(2):
-            ana, _ = operators.add(session, OWN, " Ana ", "Ana@Example.org ", Role.OPERATOR)
+            ana, _ = operators.add(session, OWN, " Ana ", "Ana@Example.org ", OperatorRole.OPERATOR)
             assert (ana.id, ana.nickname, ana.email) == (snap.operator_id, "Ana", "ana@example.org")
             operators.revoke(session, OWN, ana.id)
 
 
 def test_a_mark_in_an_operators_name_does_not_rename_the_operator(own: Session) -> None:
-    ana, _ = operators.add(own, OWN, "Ana", "ana@example.org", Role.OPERATOR)
+    ana, _ = operators.add(own, OWN, "Ana", "ana@example.org", OperatorRole.OPERATOR)
     snap, _ = snaps.create(own, OWN, new_snap(nickname="Bob", email="ana@example.org"))
     own.refresh(ana)
     assert (snap.operator_id, ana.nickname) == (ana.id, "Ana")
 
 
 def test_nobody_is_added_twice(own: Session) -> None:
-    operators.add(own, OWN, "Ana", "ana@example.org", Role.OPERATOR)
+    operators.add(own, OWN, "Ana", "ana@example.org", OperatorRole.OPERATOR)
     with pytest.raises(Conflict, match="can sign in already"):
-        operators.add(own, OWN, "Other", "ANA@example.org", Role.ADMIN)
-    assert [each.role for each in operators.every(own, OWN)] == [Role.OPERATOR]
+        operators.add(own, OWN, "Other", "ANA@example.org", OperatorRole.ADMIN)
+    assert [each.role for each in operators.every(own, OWN)] == [OperatorRole.OPERATOR]
 
 
 @pytest.mark.parametrize("email", ["", "ana", "@x", "ana@", "a@b@c", "a b@c", "a@b\0", "a@\u202ec", "a" * 320 + "@b"])
 def test_an_email_that_is_none_is_refused(own: Session, email: str) -> None:
     with pytest.raises(Invalid, match="email: "):
-        operators.add(own, OWN, "Ana", email, Role.OPERATOR)
+        operators.add(own, OWN, "Ana", email, OperatorRole.OPERATOR)
 
 
 @pytest.mark.parametrize("nickname", ["", "  ", "a\0", "a" * 121])
 def test_a_name_that_is_none_is_refused(own: Session, nickname: str) -> None:
     with pytest.raises(Invalid, match="nickname: "):
-        operators.add(own, OWN, nickname, "ana@example.org", Role.OPERATOR)
+        operators.add(own, OWN, nickname, "ana@example.org", OperatorRole.OPERATOR)
 
 
 # --- rights -------------------------------------------------------------------------------------------------------
@@ -229,9 +234,14 @@ def test_an_operator_deletes_only_videos_that_they_added(signed_in: As) -> None:
 
 @pytest.mark.parametrize(
     ("role", "all_of_it", "settings"),
-    [(Role.OPERATOR, False, False), (Role.REVIEWER, True, False), (Role.ADMIN, True, True), (None, False, False)],
+    [
+        (OperatorRole.OPERATOR, False, False),
+        (OperatorRole.REVIEWER, True, False),
+        (OperatorRole.ADMIN, True, True),
+        (None, False, False),
+    ],
 )
-def test_what_a_role_allows(role: Role | None, all_of_it: bool, settings: bool) -> None:
+def test_what_a_role_allows(role: OperatorRole | None, all_of_it: bool, settings: bool) -> None:
     """And nothing to somebody without a role, who can not have signed in."""
     who = Operator(id=7, nickname="Ana", email="ana@example.org", role=role)
     assert rights.may_change_all(who) is all_of_it

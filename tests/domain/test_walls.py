@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from snapapp.domain import idempotency, operators, search, sharing, snaps, storage_use, templates, videos, webhooks
 from snapapp.domain.paging import Window
 from snapapp.domain.search import Criteria
-from snapapp.domain.tables import Role, Snap, SnapStatus
+from snapapp.domain.tables import OperatorRole, Snap, SnapStatus
 from snapapp.errors import LinkWrong, NotFound
 from snapapp.postgres import database as db
 from tests.conftest import Postgres
@@ -362,7 +362,7 @@ def test_what_is_made_for_another_tenant_is_refused_by_row_level_security(
         with refused(session):
             webhooks.add(session, "south", "https://example.org/", ["snap.failed"])
         with refused(session):
-            operators.add(session, "south", "Eva", "eva@example.org", Role.ADMIN)
+            operators.add(session, "south", "Eva", "eva@example.org", OperatorRole.ADMIN)
         with refused(session):
             idempotency.hold_key(session, "south", "new", b"x" * 32, uuid4())
 

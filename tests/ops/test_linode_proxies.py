@@ -203,7 +203,9 @@ def test_a_proxy_keeps_no_copy_of_what_passes(outside: httpx.Client, tmp_path: P
     assert "temporary file" not in (tmp_path / "said").read_text()
 
 
-@pytest.mark.parametrize("path", ["/public/snaps/{}", "/public/snaps/{}/media/breaks", "/media/{}/breaks"])
+@pytest.mark.parametrize(
+    "path", [*("/public/snaps/{}", "/public/snaps/{}/media/breaks", "/media/{}/breaks"), "/sign-in/default/{}"]
+)
 def test_what_opens_a_link_is_in_no_log(outside: httpx.Client, tmp_path: Path, path: str) -> None:
     answer = outside.get(path.format(TOKEN), headers={"X-Assinatura-Token": TOKEN[::-1]})
     assert answer.status_code == (502 if path.endswith("breaks") else 200)

@@ -1,7 +1,9 @@
-"""The session cookie: the tenant's code and the time of expiry, signed. A new token of the tenant ends it too."""
+"""The session cookie: the tenant's code, the time of expiry, and the operator who signed in by a link; signed. A new
+token of the tenant ends its own sessions, a new link those of its operator."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from itsdangerous import BadData
 
@@ -9,17 +11,27 @@ from snapapp.signing import sealer
 
 NAME = "snapapp_session"
 LASTS = timedelta(days=7)
-_PURPOSE = "session cookies"
+_PURPOSE = "sessions"
 
 
-def made(secret_texts: Sequence[str], code: str, token_changed_at: datetime, now: datetime) -> str:
-    return sealer(secret_texts, _PURPOSE).dumps([code, token_changed_at.isoformat(), (now + LASTS).isoformat()])
+class Session(NamedTuple):
+    """What a cookie says. It holds while the tenant's token or the operator's link is the one of that time."""
+
+    code: str
+    since: datetime
+    operator_id: int | None
 
 
-def opened(secret_texts: Sequence[str], cookie: str, now: datetime) -> tuple[str, datetime] | None:
-    """The tenant's code, and when its token was changed last; None if the cookie was not signed here or has expired."""
+def made(secret_texts: Sequence[str], code: str, since: datetime, now: datetime, operator_id: int | None = None) -> str:
+    content = [code, since.isoformat(), operator_id, (now + LASTS).isoformat()]
+    return sealer(secret_texts, _PURPOSE).dumps(content)
+
+
+def opened(secret_texts: Sequence[str], cookie: str, now: datetime) -> Session | None:
+    """None if the cookie was not signed here or has expired."""
     try:
-        code, token_changed_at, ends = sealer(secret_texts, _PURPOSE).loads(cookie)
+        code, since, operator_id, ends = sealer(secret_texts, _PURPOSE).loads(cookie)
     except BadData:
         return None
-    return (code, datetime.fromisoformat(token_changed_at)) if now < datetime.fromisoformat(ends) else None
+    is_over = datetime.fromisoformat(ends) <= now
+    return None if is_over else Session(code, datetime.fromisoformat(since), operator_id)

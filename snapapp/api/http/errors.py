@@ -104,7 +104,7 @@ def asked_for(scope: Scope) -> str:
     return f"{scope['method']} {path}"
 
 
-_LINK = re.compile(r"(?<=/media/)[^/]+|(?<=/public/snaps/)[^/]+")
+_LINK = re.compile(r"(?<=/media/)[^/]+|(?<=/public/snaps/)[^/]+|(?<=/sign-in/).+")
 
 
 def add_handlers(app: FastAPI) -> None:

@@ -337,7 +337,9 @@ def _is_internal(scope: Scope) -> bool:
 def _shows_a_token(scope: Scope, headers: dict[bytes, bytes]) -> bool:
     """Whether the request has anything that could be a guessed token."""
     has_header = b"x-internal-token" in headers or b"x-assinatura-token" in headers
-    return has_header or (scope["method"] == "POST" and _path_of_route(scope) in ("/v2/session", "/sign-in"))
+    path = _path_of_route(scope)
+    is_sent = scope["method"] == "POST" and path in ("/v2/session", "/sign-in")
+    return has_header or is_sent or path.startswith("/sign-in/")
 
 
 def _is_upload(scope: Scope) -> bool:

@@ -26,6 +26,7 @@ _TAGS = {
     "public": "What a public link shows, without any headers.",
     "events": "State changes of snaps, live, as server-sent events.",
     "webhooks": "URLs that are called when a snap completes, fails or is shared.",
+    "operators": "The people who sign in by a personal link, and their roles.",
     "session": "A browser signs in and out.",
     "actuator": "Health checks, for load balancers, systemd and people.",
     "metrics": "Counters of this process and the depth of the queue, for people and for Prometheus.",

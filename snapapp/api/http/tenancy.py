@@ -15,11 +15,12 @@ from sqlalchemy.orm import Session
 
 from snapapp.api.http import cookies
 from snapapp.api.http.deps import House
-from snapapp.domain import tenants
+from snapapp.domain import operators, tenants
+from snapapp.domain.rules import rights
 from snapapp.domain.tables import Tenant
 from snapapp.domain.transactions import Begin, TenantTransaction
 from snapapp.errors import TenantNotFound
-from snapapp.postgres.database import session
+from snapapp.postgres.database import scope, session
 from snapapp.process.monolith import Monolith
 from snapapp.settings.types import is_address
 
@@ -56,7 +57,7 @@ TENANT_TOKEN = APIKeyHeader(
 _SESSION = APIKeyCookie(
     name=cookies.NAME,
     scheme_name="Session",
-    description="What `POST /v2/session` gave a browser.",
+    description="What a browser was given: by `POST /v2/session` for the tenant's token, or by a personal link.",
     auto_error=False,
 )
 
@@ -120,24 +121,31 @@ Claimed = Annotated[Claim, Depends(_claim)]
 # --- identified -------------------------------------------------------------------------------------------------
 
 
-def identified(db: Session, house: Monolith, claim: Claim) -> Tenant:
-    """The tenant of a request. A browser's cookie counts only if no header names a tenant."""
+def identified(db: Session, house: Monolith, claim: Claim) -> TenantTransaction:
+    """The transaction of a request's tenant, and of who signed in. A browser's cookie counts only if no header names a
+    tenant."""
     required = house.settings.require_api_token
-    signed_in = _signed_in(db, house, claim.cookie) if claim.is_empty else None
-    claim.tenant = signed_in or tenants.identify(db, code=claim.code, token=claim.token, tokens_required=required)
-    return claim.tenant
+    own = _signed_in(db, house, claim.cookie) if claim.is_empty else None
+    if own is None:
+        tenant = tenants.identify(db, code=claim.code, token=claim.token, tokens_required=required)
+        own = TenantTransaction(db, tenant)
+    claim.tenant = own.tenant
+    return own
 
 
-def _signed_in(db: Session, house: Monolith, cookie: str | None) -> Tenant | None:
-    session_data = cookies.opened(house.links.secret_texts, cookie, datetime.now(UTC)) if cookie else None
-    if session_data is None:
+def _signed_in(db: Session, house: Monolith, cookie: str | None) -> TenantTransaction | None:
+    said = cookies.opened(house.links.secret_texts, cookie, datetime.now(UTC)) if cookie else None
+    if said is None:
         return None
-    code, token_changed_at = session_data
     try:
-        tenant = tenants.by_code(db, code)
+        tenant = tenants.by_code(db, said.code)
     except TenantNotFound:
         return None
-    return tenant if tenant.token_changed_at == token_changed_at else None
+    if said.operator_id is None:
+        return TenantTransaction(db, tenant) if tenant.token_changed_at == said.since else None
+    with scope(db, tenant.code):
+        operator = operators.signed_in(db, tenant.code, said.operator_id, said.since)
+    return TenantTransaction(db, tenant, operator) if operator else None
 
 
 @contextmanager
@@ -146,7 +154,7 @@ def begun(house: Monolith, claim: Claim, *, sees_one_moment: bool = False) -> It
     statements see the database as of the first one."""
     engine = house.web.execution_options(isolation_level="REPEATABLE READ") if sees_one_moment else house.web
     with session(engine) as db, db.begin():
-        yield TenantTransaction(db, identified(db, house, claim))
+        yield identified(db, house, claim)
 
 
 async def _begin(house: House, claim: Claimed) -> Begin:
@@ -171,3 +179,12 @@ def _own(house: House, claim: Claimed) -> Iterator[TenantTransaction]:
 
 # The whole route in one transaction, as the tenant. With this scope it is committed before the response is sent.
 Own = Annotated[TenantTransaction, Depends(_own, scope="function")]
+
+
+async def _own_settings(own: Own) -> TenantTransaction:
+    rights.require_settings(own.operator)
+    return own
+
+
+# The same for the tenant's settings, of which operators and reviewers see nothing.
+OwnSettings = Annotated[TenantTransaction, Depends(_own_settings, scope="function")]

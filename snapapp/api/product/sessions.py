@@ -1,4 +1,5 @@
-"""/v2/session: a browser signs in with the tenant's token, and gets a cookie that no script can read."""
+"""/v2/session: a browser signs in with the tenant's token, and gets a cookie that no script can read. The page of a
+personal link gives a cookie of the same kind."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -13,7 +14,8 @@ from snapapp.api.http.schema import Asked, Shown
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.http.tenancy import Claimed, Own
 from snapapp.domain import tenants
-from snapapp.domain.tables import Tenant
+from snapapp.domain.rules import rights
+from snapapp.domain.tables import Operator, OperatorRole, Tenant
 from snapapp.process.monolith import Monolith
 
 router = APIRouter(prefix="/v2/session", tags=["session"], route_class=StrictRoute)
@@ -25,11 +27,33 @@ class SignIn(Asked):
     )
 
 
+class SignedIn(Shown):
+    """The person who signed in by a personal link. They mark and correct under this name."""
+
+    id: int = Field(description="The `operatorId` of their snaps.", examples=[7])
+    nickname: str = Field(examples=["ana"])
+    email: str = Field(examples=["ana@fazenda.example"])
+    role: OperatorRole
+    may_change_all: bool = Field(description="Whether they may change snaps that others marked.")
+
+
 class Session(Shown):
     """The tenant that is signed in."""
 
     code: str = Field(description="The tenant's code.", examples=["default"])
     name: str = Field(examples=["Default"])
+    operator: SignedIn | None = Field(None, description="Null for the tenant's own token, which may do everything.")
+
+    @classmethod
+    def of(cls, tenant: Tenant, who: Operator | None) -> "Session":
+        return cls(code=tenant.code, name=tenant.name, operator=_signed_in(who) if who else None)
+
+
+def _signed_in(who: Operator) -> SignedIn:
+    assert who.role
+    return SignedIn(
+        id=who.id, nickname=who.nickname, email=who.email, role=who.role, may_change_all=rights.may_change_all(who)
+    )
 
 
 @router.post("", responses=may_be(_401="It is no tenant's token.", _403="A page of another site asks."))
@@ -39,11 +63,15 @@ def sign_in(
     """Signs a browser in: sets a cookie that lasts a week, or until the token is changed."""
     tenant = tenants.by_token(db, wanted.token)
     remember(response, request, house, tenant)
-    return Session.model_validate(tenant)
+    return Session.of(tenant, None)
 
 
-def remember(response: Response, request: Request, house: Monolith, tenant: Tenant) -> None:
-    cookie = cookies.made(house.links.secret_texts, tenant.code, tenant.token_changed_at, datetime.now(UTC))
+def remember(
+    response: Response, request: Request, house: Monolith, tenant: Tenant, operator: Operator | None = None
+) -> None:
+    since, operator_id = (operator.link_changed_at, operator.id) if operator else (tenant.token_changed_at, None)
+    assert since
+    cookie = cookies.made(house.links.secret_texts, tenant.code, since, datetime.now(UTC), operator_id)
     response.set_cookie(
         cookies.NAME,
         cookie,
@@ -58,11 +86,15 @@ def remember(response: Response, request: Request, house: Monolith, tenant: Tena
 
 @router.get("")
 def show_session(own: Own) -> Session:
-    """The tenant of this request."""
-    return Session.model_validate(own.tenant)
+    """The tenant of this request, and who signed in."""
+    return Session.of(own.tenant, own.operator)
 
 
 @router.delete("", status_code=204)
 async def sign_out(_claim: Claimed, response: Response) -> None:
     """Signs the browser out: removes the cookie."""
+    forget(response)
+
+
+def forget(response: Response) -> None:
     response.delete_cookie(cookies.NAME, path="/", httponly=True, samesite="lax")

@@ -112,6 +112,7 @@ class SnapLine(Shown):
     tipo_snap: Literal["INSTANT", "INTERVAL"] = Field(description="INSTANT: up to a second.")
     nickname: str = Field(examples=["ana"])
     email: str = Field(examples=["ana@fazenda.example"])
+    operator_id: int = Field(description="Who marked it: operators who sign in may change their own.", examples=[7])
     subject_template_id: int | None = Field(description="The template that was applied.")
     data_filmagem: Filmed | None
     subject: SubjectShown
@@ -222,6 +223,7 @@ def _fields(snap: Snap, places: Places) -> dict[str, Any]:
         "tipo_snap": snap.kind.value,
         "nickname": snap.nickname,
         "email": snap.email,
+        "operator_id": snap.operator_id,
         "subject_template_id": snap.template_id,
         "data_filmagem": snap.filmed_at,
         "subject": subject_of(snap.subject),

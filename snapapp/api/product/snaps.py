@@ -274,6 +274,9 @@ class Corrected(Shown):
     corrected."""
 
     by: str = Field(examples=["ana"])
+    operator_id: int | None = Field(
+        description="Who was signed in; null: it came with the tenant's token, and `by` is what was sent.", examples=[7]
+    )
     at: datetime
     before: dict[str, object]
     after: dict[str, object]

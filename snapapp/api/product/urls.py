@@ -9,6 +9,7 @@ from snapapp.api.http.deps import House
 from snapapp.api.http.files import media_links
 from snapapp.api.http.tenancy import Claim, Claimed
 from snapapp.api.product.snap_views import Places
+from snapapp.domain import operators
 from snapapp.domain.tables import Snap
 from snapapp.process.monolith import Monolith
 
@@ -44,6 +45,11 @@ def url_of_link(house: Monolith, token: str) -> str:
     """The URL of a public link. Without a public address it is only a path, because a request's Host header proves
     nothing."""
     return f"{_public(house)}/public/snaps/{token}"
+
+
+def url_of_personal_link(house: Monolith, code: str, secret: str) -> str:
+    """The URL at which an operator signs in; only a path without a public address."""
+    return _public(house) + operators.path_of_link(code, secret)
 
 
 async def _places(house: House, claim: Claimed) -> Places:

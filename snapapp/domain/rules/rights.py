@@ -2,12 +2,12 @@
 is the tenant's, an admin its settings too. `None` is the tenant's own token, which may do everything. All may read what
 the tenant has."""
 
-from snapapp.domain.tables import Operator, Role
+from snapapp.domain.tables import Operator, OperatorRole
 from snapapp.errors import NotAllowed
 
 
 def may_change_all(who: Operator | None) -> bool:
-    return who is None or who.role in (Role.REVIEWER, Role.ADMIN)
+    return who is None or who.role in (OperatorRole.REVIEWER, OperatorRole.ADMIN)
 
 
 def require_own(who: Operator | None, added_by: int | None) -> None:
@@ -18,7 +18,7 @@ def require_own(who: Operator | None, added_by: int | None) -> None:
 
 def require_settings(who: Operator | None) -> None:
     """Raises where the tenant's settings (its operators and webhooks) are neither to be seen nor to be changed."""
-    if who is not None and who.role is not Role.ADMIN:
+    if who is not None and who.role is not OperatorRole.ADMIN:
         raise NotAllowed("Only an admin may see and change this")
 
 

@@ -122,6 +122,8 @@ def test_every_route_answers_for_a_foreign_id_as_for_one_that_never_was(
     complete(client, engine, db, theirs, "other")
     hook = {"url": "https://hooks.example/", "events": ["snap.completed"]}
     webhook = client.post("/v2/webhooks", json=hook, headers=OTHER).json()["id"]
+    person = {"nickname": "ana", "email": "ana@fazenda.example", "role": "admin"}
+    operator = client.post("/v2/operators", json=person, headers=OTHER).json()["id"]
     template = client.get("/v2/templates", headers=OTHER).json()["items"][0]["id"]
     announced = client.post("/v2/uploads", headers=OTHER | OF_TUS | {"Upload-Length": "7"})
     foreign = {
@@ -129,9 +131,17 @@ def test_every_route_answers_for_a_foreign_id_as_for_one_that_never_was(
         "snap_id": theirs["snapId"],
         "video_id": theirs["videoId"],
         "webhook_id": webhook,
+        "operator_id": operator,
         "template_id": template,
     }
-    never = {"upload_id": NOBODY, "snap_id": NOBODY, "video_id": NOBODY, "webhook_id": 10**9, "template_id": 10**9}
+    never = {
+        "upload_id": NOBODY,
+        "snap_id": NOBODY,
+        "video_id": NOBODY,
+        "webhook_id": 10**9,
+        "operator_id": 10**9,
+        "template_id": 10**9,
+    }
     before = snapshot(db)
     asked = 0
     for method, path in product_routes(client):

@@ -26,7 +26,7 @@ def test_a_browser_signs_in_and_out(url: str, tmp_path: Path, engine: sqlalchemy
     with served(url, tmp_path, worker_enabled=False, require_api_token=True) as client:
         assert client.get("/v2/session").status_code == 401
         answer = client.post("/v2/session", json={"token": token})
-        assert answer.json() == {"code": "other", "name": "Other"}
+        assert answer.json() == {"code": "other", "name": "Other", "operator": None}
         cookie = answer.headers["Set-Cookie"]
         assert {"HttpOnly", "SameSite=lax", "Path=/"} <= {*cookie.split("; ")}
         assert token not in cookie

@@ -9,6 +9,7 @@ from fastapi import Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from snapapp.api.http import cookies
 from snapapp.api.http.tenancy import Claim, begun
 from snapapp.api.product.pages.language import COOKIE, Language, language_of
 from snapapp.domain.transactions import TenantTransaction
@@ -60,7 +61,7 @@ def allowed_sources(page: str) -> str:
 def shown(request: Request, t: Language, template: str, status: int = 200, **values: Any) -> HTMLResponse:
     others = [(name, value) for name, value in request.query_params.multi_items() if name != "lang"]
     languages = [(code, here(**dict(others), lang=code)) for code in ("en", "pt")]
-    page = rendered(t, template, languages=languages, **values)
+    page = rendered(t, template, languages=languages, is_signed_in=cookies.NAME in request.cookies, **values)
     sources = allowed_sources(page)
     forms = "'self'" if "<form" in page else "'none'"
     policy = (

@@ -1,4 +1,5 @@
-"""The page at /sign-in: a form that works without scripts, and leads back to the page that was asked for."""
+"""The pages at /sign-in: a form for the tenant's token, which leads back to the page that was asked for, and the page
+of a personal link. They work without scripts, as /sign-out does."""
 
 import re
 from typing import Annotated
@@ -8,11 +9,11 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from snapapp.api.http.deps import House, Transaction
 from snapapp.api.http.tenancy import Claimed
-from snapapp.api.product.pages.language import COOKIE, language_of
+from snapapp.api.product.pages.language import COOKIE, Language, language_of
 from snapapp.api.product.pages.page import shown
-from snapapp.api.product.sessions import remember
-from snapapp.domain import tenants
-from snapapp.errors import Unauthorized
+from snapapp.api.product.sessions import forget, remember
+from snapapp.domain import operators, tenants
+from snapapp.errors import LinkWrong, Unauthorized
 
 _OURS = re.compile(r"/snaps(?:[/?][\x21-\x7e]*)?")  # pages that redirect here; never the address of another site
 
@@ -38,15 +39,53 @@ def sign_in(
     try:
         tenant = tenants.by_token(db, token.strip())
     except Unauthorized:
-        return _form(request, next, is_wrong=True)
+        return _form(request, next, "token")
     answer = RedirectResponse(_place(next), 303)
     remember(answer, request, house, tenant)
     return answer
 
 
-def _form(request: Request, wanted: str, *, is_wrong: bool = False) -> Response:
-    t = language_of(request, chosen=request.cookies.get(COOKIE))
-    return shown(request, t, "sign_in.html", 401 if is_wrong else 200, wanted=_place(wanted), is_wrong=is_wrong)
+@router.get("/sign-in/{code}/{secret}", response_class=HTMLResponse)
+@router.head("/sign-in/{code}/{secret}")
+def show_link(db: Transaction, request: Request, code: str, secret: str) -> Response:
+    """Says whose link it is, and asks. Only the answer signs in: a chat that previews links opens this page too."""
+    try:
+        tenant, operator = operators.whose(db, code, secret)
+    except LinkWrong:
+        return _form(request, "", "link")
+    page = shown(request, _language(request), "personal_link.html", tenant=tenant.name, who=operator.nickname)
+    page.headers["Referrer-Policy"] = "strict-origin"  # the address is a secret
+    return page
+
+
+@router.post("/sign-in/{code}/{secret}", response_class=HTMLResponse)
+def sign_in_by_link(
+    db: Transaction, house: House, _claim: Claimed, request: Request, code: str, secret: str
+) -> Response:
+    try:
+        tenant, operator = operators.whose(db, code, secret)
+    except LinkWrong:
+        return _form(request, "", "link")
+    answer = RedirectResponse("/", 303)
+    remember(answer, request, house, tenant, operator)
+    return answer
+
+
+@router.post("/sign-out")
+async def sign_out(_claim: Claimed) -> Response:
+    """`DELETE /v2/session` for a form."""
+    answer = RedirectResponse("/sign-in", 303)
+    forget(answer)
+    return answer
+
+
+def _form(request: Request, wanted: str, flaw: str = "") -> Response:
+    t = _language(request)
+    return shown(request, t, "sign_in.html", 401 if flaw else 200, wanted=_place(wanted), flaw=flaw)
+
+
+def _language(request: Request) -> Language:
+    return language_of(request, chosen=request.cookies.get(COOKIE))
 
 
 def _place(wanted: str) -> str:
