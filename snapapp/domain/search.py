@@ -63,14 +63,14 @@ class Criteria:
             if text is not None
         }
         flaws |= {name: validation.number(each, -1e300, 1e300) for name, each in numbers.items() if each is not None}
-        flaws |= _flaws_of_times(self.since, self.until)
+        times = {"from": self.since, "to": self.until}
+        flaws |= {name: validation.moment(each) for name, each in times.items() if each is not None}
         if self.q is not None and not flaws["q"] and not subjects.words(self.q):
             flaws["q"] = "must hold a letter or a digit"
         return flaws
 
 
-def _flaws_of_times(since: datetime | None, until: datetime | None) -> dict[str, str | None]:
-    return {name: validation.moment(each) for name, each in {"from": since, "to": until}.items() if each is not None}
+ANY = Criteria()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,24 +147,16 @@ def by_subject(
     """The snaps of a subject, newest first. The criteria must have an id, an attribute or free text."""
     if not criteria.names_a_subject:
         raise Invalid(message="Provide subjectId or attrKey+attrValue")
-    conditions = [*_about(tenant, criteria), *_when(criteria.status, criteria.since, criteria.until), *_by(nickname)]
-    conditions += [_among(db, having) for having in _beside(tenant, criteria)]
-    return _page(db, tenant, conditions, _BY_CREATION, window)
+    return recent(db, tenant, window, criteria, nickname=nickname)
 
 
 def recent(
-    db: Session,
-    tenant: str,
-    window: Window = FIRST,
-    *,
-    status: SnapStatus | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
-    nickname: str | None = None,
+    db: Session, tenant: str, window: Window = FIRST, criteria: Criteria = ANY, *, nickname: str | None = None
 ) -> Page[Snap]:
-    """The snaps of a tenant, newest first."""
-    validation.insist(_flaws_of_times(since, until))
-    return _page(db, tenant, [*_when(status, since, until), *_by(nickname)], _BY_CREATION, window)
+    """The snaps of a tenant that meet the criteria, newest first."""
+    conditions = [*_about(tenant, criteria), *_when(criteria), *_by(nickname)]
+    conditions += [_among(db, having) for having in _beside(tenant, criteria)]
+    return _page(db, tenant, conditions, _BY_CREATION, window)
 
 
 def _among(db: Session, having: Having) -> Condition:
@@ -222,13 +214,13 @@ _STATUS: Mapping[SnapStatus, Condition] = {
 }
 
 
-def _when(status: SnapStatus | None, since: datetime | None, until: datetime | None) -> Iterator[Condition]:
-    if status is not None:
-        yield _STATUS[status]
-    if since is not None:
-        yield Snap.created_at >= since
-    if until is not None:
-        yield Snap.created_at < until
+def _when(criteria: Criteria) -> Iterator[Condition]:
+    if criteria.status is not None:
+        yield _STATUS[criteria.status]
+    if criteria.since is not None:
+        yield Snap.created_at >= criteria.since
+    if criteria.until is not None:
+        yield Snap.created_at < criteria.until
 
 
 def _as_number(text: str) -> float | None:

@@ -142,9 +142,18 @@ LISTS: dict[str, tuple[str, Callable[[Session, Window], object]]] = {
     ),
     "of a nickname": ("snap_of_nickname", lambda own, window: search.mine(own, BIG, "ANA", window)),
     "recent": ("snap_recent", lambda own, window: search.recent(own, BIG, window)),
-    "of a status": ("snap_recent", lambda own, window: search.recent(own, BIG, window, status=SnapStatus.COMPLETED)),
-    "that failed": ("snap_failed", lambda own, window: search.recent(own, BIG, window, status=SnapStatus.FAILED)),
-    "that wait": ("snap_pending", lambda own, window: search.recent(own, BIG, window, status=SnapStatus.PENDING)),
+    "of a status": (
+        "snap_recent",
+        lambda own, window: search.recent(own, BIG, window, Criteria(status=SnapStatus.COMPLETED)),
+    ),
+    "that failed": (
+        "snap_failed",
+        lambda own, window: search.recent(own, BIG, window, Criteria(status=SnapStatus.FAILED)),
+    ),
+    "that wait": (
+        "snap_pending",
+        lambda own, window: search.recent(own, BIG, window, Criteria(status=SnapStatus.PENDING)),
+    ),
     "videos": ("video_recent", lambda own, window: videos.page(own, BIG, window)),
 }
 

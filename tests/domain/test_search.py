@@ -145,7 +145,7 @@ def test_a_search_can_be_narrowed_by_status(own: Session) -> None:
     snaps.fail(own, OWN, failed, "oops")
     for status, snap in zip(SnapStatus, (pending, completed, failed), strict=True):
         assert found(own, subject_id="boi-7", status=status) == [snap]
-        assert ids(search.recent(own, OWN, status=status).items) == [snap]
+        assert ids(search.recent(own, OWN, criteria=Criteria(status=status)).items) == [snap]
 
 
 def test_a_search_can_be_narrowed_by_time_the_end_excluded(own: Session) -> None:
@@ -153,7 +153,7 @@ def test_a_search_can_be_narrowed_by_time_the_end_excluded(own: Session) -> None
     at = snaps.read(own, OWN, middle).created_at
     assert found(own, subject_id="boi-7", since=at) == [newest, middle]
     assert found(own, subject_id="boi-7", until=at) == [oldest]
-    assert ids(search.recent(own, OWN, since=at, until=at + timedelta(seconds=1)).items) == [middle]
+    assert ids(search.recent(own, OWN, criteria=Criteria(since=at, until=at + timedelta(seconds=1))).items) == [middle]
 
 
 @pytest.mark.parametrize(

@@ -216,7 +216,7 @@ OWN: dict[str, Call] = {
     ),
     "range": lambda db, who, its: search.by_subject(db, who, Criteria(attr_key="peso_referencia", attr_min=400), ONE),
     "words": lambda db, who, its: search.by_subject(db, who, Criteria(q="boi a1"), ONE),
-    "completed": lambda db, who, its: search.recent(db, who, ONE, status=SnapStatus.COMPLETED),
+    "completed": lambda db, who, its: search.recent(db, who, ONE, Criteria(status=SnapStatus.COMPLETED)),
     "nickname": lambda db, who, its: search.mine(db, who, "only one", ONE),
 }
 

@@ -113,10 +113,8 @@ def _page(
 ) -> Page[Snap]:
     db, code = own.db, own.code
     if video_id is None and nickname is None:
-        if which.names_a_subject:
-            return search.by_subject(db, code, which, window)
-        return search.recent(db, code, window, status=which.status, since=which.since, until=which.until)
-    if which != Criteria():
+        return search.recent(db, code, window, which)
+    if which != search.ANY:
         raise HTTPException(400, "videoId and nickname go with each other, and with no other filter")
     if video_id is not None:
         return search.of_video(db, code, video_id, window, nickname=nickname)

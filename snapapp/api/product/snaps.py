@@ -192,7 +192,8 @@ def list_snaps(
     nickname: Marker = None,
 ) -> SnapList:
     """All snaps of the tenant, newest first."""
-    matches = search.recent(own.db, own.code, page, status=status, since=since, until=until, nickname=nickname)
+    which = Criteria(status=status, since=since, until=until)
+    matches = search.recent(own.db, own.code, page, which, nickname=nickname)
     return SnapList(**listed(matches, lines_of(matches.items, places)))
 
 

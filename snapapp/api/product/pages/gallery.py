@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
-from typing import Any
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
@@ -134,11 +133,8 @@ def _page_or_mistakes(own: TenantTransaction, asked: Mapping[str, str]) -> tuple
 
 def _search(own: TenantTransaction, asked: Mapping[str, str]) -> Page[Snap]:
     """The snaps that match the parameters. Raises Invalid."""
-    nickname, since, until = asked.get("nickname"), _day("from", asked), _day("to", asked, days_on=1)
-    when: dict[str, Any] = {"status": _status(asked.get("status")), "since": since, "until": until}
+    since, until, status = _day("from", asked), _day("to", asked, days_on=1), _status(asked.get("status"))
     window = Window(_offset(asked.get("offset", "0")), AT_ONCE)
-    if not {"q", "subjectId", *_OF_FIELD} & asked.keys():
-        return search.recent(own.db, own.code, window, nickname=nickname, **when)
     if "attrKey" not in asked and {*_OF_FIELD} & asked.keys():
         raise Invalid("attrKey: is missing")
     if "attrKey" in asked and not {*_OF_FIELD[1:]} & asked.keys():
@@ -150,9 +146,11 @@ def _search(own: TenantTransaction, asked: Mapping[str, str]) -> Page[Snap]:
         attr_value=asked.get("attrValue"),
         attr_min=_number("attrMin", asked),
         attr_max=_number("attrMax", asked),
-        **when,
+        status=status,
+        since=since,
+        until=until,
     )
-    return search.by_subject(own.db, own.code, criteria, window, nickname=nickname)
+    return search.recent(own.db, own.code, window, criteria, nickname=asked.get("nickname"))
 
 
 def _zone(name: str | None) -> tzinfo:
