@@ -25,7 +25,6 @@ from operator import attrgetter
 from typing import Any
 
 import psycopg
-from psycopg.rows import class_row
 
 from snapapp.jobs.errors import JobsError
 
@@ -106,37 +105,21 @@ FROM job_cost WHERE cpu_ms IS NOT NULL AND started_at > now() - %s GROUP BY kind
 _LIMITS = "SELECT key_pattern, max_running FROM job_limit WHERE max_running IS NOT NULL"
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    due: float
-    began: float
-    ended: float
-    kind: str
-    queue: str
-    priority: int
-    key: str
-
-
 def recorded_load(db: psycopg.Connection[Any], last: timedelta) -> Load:
     """The jobs that finished lately and are still kept, with the limits as they are now."""
-    with db.transaction(), db.cursor(row_factory=class_row(_Row)) as cursor:
-        rows = cursor.execute(_RECORDED, (last, MOST + 1)).fetchall()
+    with db.transaction():
+        rows = db.execute(_RECORDED, (last, MOST + 1)).fetchall()
         cpu = dict(db.execute(_CPU_BY_KIND, (last,)).fetchall())
         limits = dict(db.execute(_LIMITS).fetchall())
     _refuse_too_many(len(rows))
     if not rows:
         raise InvalidLoad("no job that is still kept has finished in that time; a load can be described in a file, too")
-    begins = rows[0].due
+    begins = rows[0][0]
     works = [
-        Work(
-            row.due - begins,
-            max(0.0, row.ended - row.began),
-            *(row.kind, row.queue, row.priority, row.key),
-            cpu=float(cpu.get(row.kind) or 0.0),
-        )
-        for row in rows
+        Work(due - begins, max(0.0, ended - began), kind, queue, priority, key, cpu=float(cpu.get(kind) or 0.0))
+        for due, began, ended, kind, queue, priority, key in rows
     ]
-    waited = [row.began - row.due for row in rows]
+    waited = [began - due for due, began, *_ in rows]
     return Load(works=_in_order(works), lasts=max(works[-1].at, 1.0), limits=limits, waited=waited)
 
 
