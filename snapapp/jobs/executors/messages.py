@@ -14,6 +14,10 @@ from snapapp.jobs.model import Channel, Job
 CAP = 4 * 1024 * 1024  # bytes of a message
 STACKS = signal.SIGURG  # asks a process to dump its stacks; programs that do not know it ignore it
 _HEAD = struct.Struct(">I")
+_AS_THEY_ARE = (  # fields of a job that JSON has
+    *("id", "kind", "queue", "tenant", "priority", "attempt", "max_attempts", "lease_seq", "timeout_ms"),
+    *("request_id", "traceparent", "memory_mb"),
+)
 
 
 class Oversized(Exception):
@@ -66,21 +70,9 @@ class Inbox:
 
 def fields(job: Job) -> dict[str, Any]:
     """What the process that runs a job is told of it."""
-    return {
-        "id": job.id,
-        "kind": job.kind,
-        "queue": job.queue,
-        "tenant": job.tenant,
-        "priority": job.priority,
+    return {name: getattr(job, name) for name in _AS_THEY_ARE} | {
         "payload_json": (job.payload_json or b"{}").decode(),
         "snap_id": str(job.snap_id) if job.snap_id else None,
-        "attempt": job.attempt,
-        "max_attempts": job.max_attempts,
-        "lease_seq": job.lease_seq,
-        "timeout_ms": job.timeout_ms,
-        "request_id": job.request_id,
-        "traceparent": job.traceparent,
-        "memory_mb": job.memory_mb,
         "parents_json": (job.parents_json or b"[]").decode(),
     }
 

@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -205,17 +205,10 @@ def channel_of(worker: str) -> str:
 
 def beat(db: Db, member: Member, report: Report, *, lives_for: timedelta) -> Pulse:
     counts, its = report.counts, member.membership
-    parameters = {
-        "id": member.id,
-        "name": member.name,
-        "host": member.host,
-        "machine": member.machine,
-        "pid": member.pid,
-        "pid_started": member.pid_started,
+    parameters = asdict(member) | {
         "queues": list(member.queues),
         "kinds": list(member.kinds),
-        "slots": member.slots,
-        "traces": member.traces,
+        "rooms": json.dumps(member.rooms),
         "status": report.status,
         "note": report.note,
         "memory_mb": report.memory_mb,
@@ -234,7 +227,6 @@ def beat(db: Db, member: Member, report: Report, *, lives_for: timedelta) -> Pul
         "max_seconds": its and its.max_time and int(its.max_time.total_seconds()),
         "max_memory_mb": its and its.max_memory_mb,
         "lives_for": lives_for,
-        "rooms": json.dumps(member.rooms),
         "context_switches": counts.context_switches,
         "context_failures": counts.context_failures,
         "channel": channel_of(member.id),
