@@ -14,8 +14,8 @@ DEFECTS: dict[str, Mutant] = {
         " jobs/worker/test_leases::test_a_long_job_keeps_its_lease_by_beats",
         (
             "snapapp/jobs/worker/leases/heartbeat.py",
-            "            for page in _pages(jobs, 1000):",
-            "            for page in _pages([job for job in jobs if job.started_at is None], 1000):",
+            "self._extend(db, jobs[start : start + _PAGE], sent_at)",
+            "self._extend(db, [job for job in jobs[start : start + _PAGE] if job.started_at is None], sent_at)",
         ),
     ),
     "one-renewal-only": defect(
@@ -31,7 +31,7 @@ DEFECTS: dict[str, Mutant] = {
                 "            _BEATEN.update(job.lease for job in some)\n"
             ),
         ),
-        ("snapapp/jobs/worker/leases/heartbeat.py", "def _leases(", "_BEATEN = set()\n\n\ndef _leases("),
+        ("snapapp/jobs/worker/leases/heartbeat.py", "_PAGE = 1000", "_BEATEN = set()\n_PAGE = 1000"),
     ),
     "renewal-goes-on": defect(
         "W24 R29",

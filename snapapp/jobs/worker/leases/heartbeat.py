@@ -8,7 +8,7 @@ from time import monotonic
 
 from snapapp.jobs import events
 from snapapp.jobs.errors import JobCancelled, JobsError, LeaseLost
-from snapapp.jobs.model import Job, Lease
+from snapapp.jobs.model import Job
 from snapapp.jobs.rows import leases as leases_rows
 from snapapp.jobs.rows import roster
 from snapapp.jobs.rows.database import Db, row_by_row
@@ -17,6 +17,8 @@ from snapapp.jobs.worker.capacity.admission import Admission
 from snapapp.jobs.worker.parts import WorkerParts
 
 Interrupt = Callable[[Job, JobsError], None]
+
+_PAGE = 1000  # jobs whose leases one statement extends
 
 
 class Heartbeat:
@@ -52,8 +54,8 @@ class Heartbeat:
         sent_at = monotonic()
         jobs = self._held_jobs.all()
         with self._line.connection() as db:
-            for page in _pages(jobs, 1000):
-                self._extend(db, page, sent_at)
+            for start in range(0, len(jobs), _PAGE):
+                self._extend(db, jobs[start : start + _PAGE], sent_at)
             self._held_jobs.confirm(sent_at)
             if not self._has_declared:
                 roster.declare(db, self._member.declared)
@@ -88,7 +90,8 @@ class Heartbeat:
 
     def _extend(self, db: Db, jobs: list[Job], sent_at: float) -> None:
         def beaten(some: Sequence[Job]) -> list[leases_rows.Beat]:
-            return [leases_rows.beat(db, *_leases(some, sent_at), self._parts.settings.lease_for)]
+            ran_for = [None if job.started_at is None else sent_at - job.started_at for job in some]
+            return [leases_rows.beat(db, [job.lease for job in some], ran_for, self._parts.settings.lease_for)]
 
         for beat in row_by_row(beaten, jobs, self._refused):
             self._interrupt_lost(beat, jobs)
@@ -116,15 +119,3 @@ class Heartbeat:
             free_mb=self._admission.free_mb(),
             held_kinds=self._admission.held,
         )
-
-
-def _leases(jobs: Iterable[Job], now: float) -> tuple[list[Lease], list[float | None]]:
-    leases, ran_for = [], []
-    for job in jobs:
-        leases.append(job.lease)
-        ran_for.append(None if job.started_at is None else now - job.started_at)
-    return leases, ran_for
-
-
-def _pages(jobs: list[Job], size: int) -> Iterable[list[Job]]:
-    return (jobs[start : start + size] for start in range(0, len(jobs), size))
