@@ -105,14 +105,10 @@ SELECT its.pid, its.state, round(extract(epoch FROM clock_timestamp() - its.stat
 
 def of_backends(db: Db, pids: Collection[int]) -> str:
     """What these server processes do, what they wait for, and which others block them."""
-    return "\n".join(line for row in _run(db, _BACKENDS, {"pids": list(pids)}) for line in _about_backend(*row))
-
-
-def _about_backend(
-    pid: int, state: str | None, since: int | None, wait_type: str | None, wait: str | None, query: str, by: list[str]
-) -> Iterator[str]:
-    waits = f", waits for {wait_type}: {wait}" if wait else ""
-    yield f"backend {pid} is {state or 'hidden from us'} for {since or 0} s{waits}"
-    yield f"  its statement: {clean(query or '', 1000)}"
-    for blocker in by:
-        yield f"  blocked by backend {blocker}"
+    lines = []
+    for pid, state, since, wait_type, wait, query, blockers in _run(db, _BACKENDS, {"pids": list(pids)}):
+        waits = f", waits for {wait_type}: {wait}" if wait else ""
+        lines.append(f"backend {pid} is {state or 'hidden from us'} for {since or 0} s{waits}")
+        lines.append(f"  its statement: {clean(query or '', 1000)}")
+        lines += [f"  blocked by backend {blocker}" for blocker in blockers]
+    return "\n".join(lines)
