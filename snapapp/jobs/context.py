@@ -5,8 +5,8 @@ the job's tenant, and leaves the hook again even after an error."""
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import copy_context
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, TypeVar
 
 from snapapp.jobs.errors import ContextFailed
 from snapapp.jobs.model import Job, describe
@@ -101,20 +101,11 @@ class Within:
             ) from error
 
 
-def imported(path: str) -> Any:
-    """The object that `module:name` names; its module is imported if need be."""
-    module, _, name = path.partition(":")
-    value: Any = import_module(module)
-    for part in name.split("."):
-        value = getattr(value, part)
-    return value
-
-
 def check_importable(hook: Hook) -> None:
     """Raises ValueError where a child process could not import the hook by its name."""
     path = f"{getattr(hook, '__module__', '?')}:{getattr(hook, '__qualname__', '?')}"
     try:
-        is_importable = imported(path) is hook
+        is_importable = resolve_name(path) is hook
     except (ImportError, AttributeError, ValueError):
         is_importable = False
     if not is_importable:

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack
 
 from tenacity.wait import wait_base
 
-from snapapp.jobs.context import imported
 from snapapp.jobs.errors import DuplicateProcessor, UnknownKind
 from snapapp.jobs.model import Failure, Job
 from snapapp.jobs.schedules.declared import DuplicateSchedule, Routine, Schedule, a_routine, a_schedule
@@ -255,7 +255,7 @@ def later(path: str) -> Callable[..., Any]:
     a kind or a hook does not load the large modules that the work itself needs."""
 
     def call(*given: Any) -> Any:
-        return imported(path)(*given)
+        return resolve_name(path)(*given)
 
     call.__module__, _, call.__qualname__ = path.partition(":")
     return call

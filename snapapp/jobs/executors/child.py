@@ -10,11 +10,12 @@ import os
 import signal
 import sys
 from dataclasses import asdict
+from pkgutil import resolve_name
 from threading import Lock
 from typing import Any, NoReturn
 
 from snapapp.jobs import payloads, process_hooks, tracing
-from snapapp.jobs.context import Within, imported
+from snapapp.jobs.context import Within
 from snapapp.jobs.errors import InvalidJob, NoConnection, Permanent, Snooze
 from snapapp.jobs.executors import messages
 from snapapp.jobs.model import Failure, Job, describe, to_json
@@ -84,9 +85,9 @@ def _isolate(*pipes: int) -> None:
 
 def _answer(request: dict[str, Any], job: Job, pipe: Pipe) -> dict[str, Any]:
     try:
-        function, context = imported(request["path"]), request["context"]
+        function, context = resolve_name(request["path"]), request["context"]
         payloads.fit(job, function)
-        result = Within(imported(context), pipe.context).run(job, function) if context else function(job)
+        result = Within(resolve_name(context), pipe.context).run(job, function) if context else function(job)
         return {"done": None if result is None else to_json(result, what="result")}
     except Snooze as error:
         return {"snooze": error.delay.total_seconds()}

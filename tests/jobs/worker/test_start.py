@@ -3,11 +3,11 @@
 import json
 import subprocess
 import sys
+from pkgutil import resolve_name
 
 import pytest
 
 from snapapp.jobs import registry
-from snapapp.jobs.context import imported
 from snapapp.processing import loading
 from snapapp.settings.table import Settings
 from tests import ROOT
@@ -49,4 +49,4 @@ def test_what_is_imported_later_is_there() -> None:
     for one in registry.default:
         for function in (one.function, one.commit, one.failed):
             if function and function.__module__.startswith("snapapp."):
-                assert callable(imported(f"{function.__module__}:{function.__qualname__}"))
+                assert callable(resolve_name(f"{function.__module__}:{function.__qualname__}"))
