@@ -189,7 +189,7 @@ class World:
                 self.peak = (self.waiting.size, self.now)
 
     def present(self, pool: Pool, box: Box) -> int:
-        return sum(one.pool is pool and one.box is box and not one.leaves for one in self.processes)
+        return len([*self._staying(pool, box)])
 
     @property
     def _is_over(self) -> bool:
