@@ -34,17 +34,20 @@ _AND_DEPENDENT_ROWS = """
 )
 """
 
-# `unique_scope` may be NULL, hence IS DISTINCT FROM. `finished_at` is compared twice: the second one, in the DELETE
-# itself, sees a retry by a person that was committed after the page was read.
+# A job stays while its key is unique for ever, or another job waits for it. `unique_scope` may be NULL, hence IS
+# DISTINCT FROM.
+_MAY_GO = "unique_scope IS DISTINCT FROM 'ever' AND NOT (has_children AND job_is_awaited(id))"
+_IS_MEANT = "(%(status)s::text IS NULL OR status = %(status)s) AND (%(kind)s::text IS NULL OR kind = %(kind)s)"
+
+# `finished_at` is compared twice: the second one, in the DELETE itself, sees a retry by a person that was committed
+# after the page was read.
 _PRUNE = f"""
 WITH page AS MATERIALIZED (
     SELECT id, created_at, finished_at FROM snap_processing_job WHERE id > %(after)s ORDER BY id LIMIT %(limit)s
 ), gone AS (
     DELETE FROM snap_processing_job
      WHERE id = ANY (ARRAY(SELECT id FROM page WHERE finished_at < now() - %(keep)s::interval))
-       AND finished_at < now() - %(keep)s::interval AND unique_scope IS DISTINCT FROM 'ever'
-       AND NOT (has_children AND job_is_awaited(id))
-       AND (%(status)s::text IS NULL OR status = %(status)s) AND (%(kind)s::text IS NULL OR kind = %(kind)s)
+       AND finished_at < now() - %(keep)s::interval AND {_MAY_GO} AND {_IS_MEANT}
     RETURNING id
 ){_AND_DEPENDENT_ROWS}
 SELECT (SELECT count(*) FROM gone), (SELECT max(id) FROM page WHERE created_at < now() - %(keep)s::interval)
@@ -84,7 +87,7 @@ WITH shortest AS MATERIALIZED (
 ), gone AS (
     DELETE FROM snap_processing_job
      WHERE id = ANY (ARRAY(SELECT id FROM old)) AND finished_at < now() - (SELECT keep FROM shortest)
-       AND unique_scope IS DISTINCT FROM 'ever' AND NOT (has_children AND job_is_awaited(id))
+       AND {_MAY_GO}
     RETURNING id
 ){_AND_DEPENDENT_ROWS}
 SELECT (SELECT count(*) FROM gone), (SELECT max(id) FROM page WHERE created_at < now() - (SELECT keep FROM shortest))
@@ -114,8 +117,7 @@ SELECT NULL, NULL, NULL, NULL, min(id) FROM page
 _DELETE_FINISHED = f"""
 WITH gone AS (
     DELETE FROM snap_processing_job
-     WHERE id = ANY (%(ids)s::bigint[]) AND finished_at IS NOT NULL AND unique_scope IS DISTINCT FROM 'ever'
-       AND NOT (has_children AND job_is_awaited(id))
+     WHERE id = ANY (%(ids)s::bigint[]) AND finished_at IS NOT NULL AND {_MAY_GO}
     RETURNING id
 ){_AND_DEPENDENT_ROWS}
 SELECT count(*) FROM gone
@@ -170,12 +172,10 @@ def remove_rule(db: Db, kind: str, status: Status) -> bool:
     return bool(_run(db, statement, {"kind": kind, "status": status.value}))
 
 
-_PRUNABLE = """
+_PRUNABLE = f"""
 SELECT count(*) FROM snap_processing_job
- WHERE finished_at < now() - %(keep)s::interval AND unique_scope IS DISTINCT FROM 'ever'
-   AND NOT (has_children AND job_is_awaited(id))
-   AND (%(status)s::text IS NULL OR status = %(status)s) AND (%(kind)s::text IS NULL OR kind = %(kind)s)
-"""
+ WHERE finished_at < now() - %(keep)s::interval AND {_MAY_GO} AND {_IS_MEANT}
+"""  # noqa: S608
 
 
 def prunable(db: Db, *, keep: timedelta, status: Status | None = None, kind: str | None = None) -> int:
