@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> None:
     process_hooks.start()
     pipe = Pipe(answers)
     pipe.say({"ready": os.getpid(), "has_an_end": process_hooks.has_an_end()})
-    while request := messages.read(requests):
+    for request in messages.each(requests):
         job = messages.job_of(request["job"], pipe)
         tracing.current.set(job.traceparent)
         pipe.say({"begun": True}, job)

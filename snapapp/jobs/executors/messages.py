@@ -37,15 +37,8 @@ def write(pipe: int, message: dict[str, Any]) -> None:
         data = data[os.write(pipe, data) :]
 
 
-def read(pipe: int) -> dict[str, Any] | None:
-    """Waits for the next message; None: the other side is gone. For the child, which has nothing else to do."""
-    head = _read_exactly(pipe, _HEAD.size)
-    body = _read_exactly(pipe, _length(head)) if head else None
-    return _decoded(body) if body else None
-
-
 class Inbox:
-    """Returns complete messages and never waits for the rest of one, because its caller also watches a deadline."""
+    """Returns complete messages and does not wait for the rest of one, because its caller also watches a deadline."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
@@ -66,6 +59,13 @@ class Inbox:
             body = bytes(self._bytes[_HEAD.size : end])
             del self._bytes[:end]
             yield _decoded(body)
+
+
+def each(pipe: int) -> Iterator[dict[str, Any]]:
+    """Waits for messages until the other side is gone. For a process that has nothing else to do."""
+    inbox = Inbox(pipe)
+    while not inbox.is_closed:
+        yield from inbox.take()
 
 
 def fields(job: Job) -> dict[str, Any]:
@@ -99,14 +99,3 @@ def _decoded(body: bytes) -> dict[str, Any]:
     if not isinstance(message, dict):
         raise ValueError(f"a message is an object, not {type(message).__name__}")
     return message
-
-
-def _read_exactly(pipe: int, length: int) -> bytes | None:
-    parts = []
-    while length:
-        part = os.read(pipe, min(length, 65536))
-        if not part:
-            return None
-        parts.append(part)
-        length -= len(part)
-    return b"".join(parts)

@@ -36,12 +36,12 @@ def main(arguments: list[str]) -> None:
     importlib.import_module(arguments[3])
     importlib.import_module("sqlalchemy.dialects.postgresql.psycopg")  # else each worker's first engine would import it
     if sys.platform != "linux":
-        request = messages.read(requests)
+        request = next(messages.each(requests), None)
         sys.exit(worker_process.live(request, supervisor) if request else PARENT_DIED)
     gc.collect()
     gc.freeze()  # else a garbage collection in a worker would write to every page shared with this process
     messages.write(answers, {"ready": os.getpid()})
-    while request := messages.read(requests):
+    for request in messages.each(requests):
         pid = _fork(supervisor)
         if pid is None:
             os.close(requests)
