@@ -100,7 +100,7 @@ class _Bench(ExitStack):
         in_children: bool,
     ) -> None:
         super().__init__()
-        self._connection = connection
+        self.connection = connection
         self._known = known
         self._settings = settings
         self._within = within
@@ -114,8 +114,8 @@ class _Bench(ExitStack):
 
     def claim(self) -> Job | None:
         for when in ("IMMEDIATE", "DEFERRED"):  # a commit would release waiting children, and here no commit comes
-            self._connection.exec_driver_sql(f"SET CONSTRAINTS job_parents_changed {when}")
-        while limits.relabel(self._connection):
+            self.connection.exec_driver_sql(f"SET CONSTRAINTS job_parents_changed {when}")
+        while limits.relabel(self.connection):
             pass
         wanted = [Wanted(kind, executor=0, at_most=1, at_once=1) for kind in self._known.kinds()]
         return self._take(wanted) or self._take(wanted, suspect="idle")
@@ -127,7 +127,7 @@ class _Bench(ExitStack):
         for _ in range(_LOOKS):
             turns = tuple((queue, kind, lane) for (queue, kind), lane in self._turns.items())
             look = Look(begin=begin, turns=turns, suspect=suspect)
-            claimed = claim_rows.claim(self._connection, self._claimant, wanted, look)
+            claimed = claim_rows.claim(self.connection, self._claimant, wanted, look)
             self._turns |= {(queue, kind): lane for queue, kind, lane in claimed.turns}
             if claimed.jobs:
                 return claimed.jobs[0]
@@ -139,10 +139,10 @@ class _Bench(ExitStack):
 
     def run(self, job: Job) -> str:
         processor = self._known.get(job.kind)
-        job.channel = _JobChannel(self, self._connection, has_connections=processor.executor != "process")
+        job.channel = _JobChannel(self, has_connections=processor.executor != "process")
         if job.payload_json is None:
-            job.payload_json = claim_rows.payload(self._connection, job.lease)
-            job.parents_json = claim_rows.parents(self._connection, job.id)
+            job.payload_json = claim_rows.payload(self.connection, job.lease)
+            job.parents_json = claim_rows.parents(self.connection, job.id)
         job.started_at = monotonic()
         timeout = (
             job.timeout_ms / 1000 if job.timeout_ms else (processor.timeout or self._settings.timeout).total_seconds()
@@ -186,28 +186,27 @@ class _Bench(ExitStack):
 
     @contextmanager
     def transaction(self, _job: Job) -> Iterator[sqlalchemy.Connection]:
-        with self._connection.begin_nested():  # an error in a hook rolls back the hook's work only, not the test's
-            yield self._connection
+        with self.connection.begin_nested():  # an error in a hook rolls back the hook's work only, not the test's
+            yield self.connection
 
     @contextmanager
     def lend(self, job: Job) -> Iterator[sqlalchemy.Connection]:
-        with self.transaction(job), self._within(job, self._connection):
-            yield self._connection
+        with self.transaction(job), self._within(job, self.connection):
+            yield self.connection
 
 
 class _JobChannel:
     """The channel of a job in a test: its progress, its log lines and its connection use the test's transaction."""
 
-    def __init__(self, bench: _Bench, db: sqlalchemy.Connection, *, has_connections: bool) -> None:
+    def __init__(self, bench: _Bench, *, has_connections: bool) -> None:
         self._bench = bench
-        self._db = db
         self._has_connections = has_connections
 
     def progress(self, job: Job, value: str) -> None:
-        notes.progress(self._db, {job.lease: value})
+        notes.progress(self._bench.connection, {job.lease: value})
 
     def log(self, job: Job, level: str, message: str) -> None:
-        notes.log(self._db, [LogLine(job.lease, job.attempt, level, message, 0.0, landed=True)])
+        notes.log(self._bench.connection, [LogLine(job.lease, job.attempt, level, message, 0.0, landed=True)])
 
     def check(self, job: Job) -> None:
         """Never raises: nobody outside the test's transaction can see the job, so nobody can cancel it."""

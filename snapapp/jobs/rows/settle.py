@@ -122,9 +122,9 @@ def settle_batch(
     return _result(db, batch, landed)
 
 
-def settle(db: Db, finished: Finished, *, interruptions_allowed: int = 0) -> Status | None:
-    """Writes down how one attempt ended. None: its lease is lost, and nothing was written."""
-    return _write(db, [finished], interruptions_allowed).get(finished.job.id)
+def settle(db: Db, finished: Finished) -> Status | None:
+    """Writes down how one attempt ended by itself. None: its lease is lost, and nothing was written."""
+    return _write(db, [finished], interruptions_allowed=0).get(finished.job.id)
 
 
 def complete(db: Db, finished: Iterable[tuple[Lease, str | None, float]], *, patience: str | None = None) -> set[int]:

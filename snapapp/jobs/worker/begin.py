@@ -28,9 +28,6 @@ class Begin:
         self._processors = {one.kind: one for one in parts.registry}
         self._timeouts = {one.kind: (one.timeout or parts.settings.timeout).total_seconds() for one in parts.registry}
 
-    def prepare_and_start(self, job: Job, reserve: Reserve | None) -> bool:
-        return self.prepare(job, reserve) and self.start(job)
-
     def prepare(self, job: Job, reserve: Reserve | None = None) -> bool:
         """Gets what only some jobs need before they start: a place to run, and a payload too large for the claim."""
         if reserve is None and job.payload_json is not None:

@@ -93,7 +93,8 @@ class Claimer:
             self._give_back_unanswered()
         self._admission.look()
         waits: list[float | None] = [self._relabel(), self._hand_back_long_waiters()]
-        if woken and self._sees_many_heads and len(woken) <= _FEW_QUEUES:
+        sees_many_heads = self._begin != FIRST
+        if woken and sees_many_heads and len(woken) <= _FEW_QUEUES:
             for queue in woken:
                 waits += self._fill(
                     Look(
@@ -262,10 +263,6 @@ class Claimer:
                 self._bookmarks[head] = late
         while len(self._bookmarks) > _BOOKMARKS:
             del self._bookmarks[next(iter(self._bookmarks))]
-
-    @property
-    def _sees_many_heads(self) -> bool:
-        return self._begin != FIRST
 
     def _take_in(self, jobs: list[Job], sent_at: float) -> None:
         if not jobs:

@@ -134,12 +134,12 @@ class Executors:
         function returns False when its slot has been given to another thread."""
         mark, processors = self.state_file.marker(mark_at), self._processors
         hears, emit = self._events.hears, self._events.emit
-        give_way = self._parts.web_priority.give_way
+        begin, give_way = self._begin, self._parts.web_priority.give_way
 
         def work(job: Job) -> bool:
             give_way()
             try:
-                if not self._begin.prepare_and_start(job, reserve):
+                if not (begin.prepare(job, reserve) and begin.start(job)):
                     return True
                 processor = processors[job.kind]
                 mark(job.id, job.deadline or 0.0)
