@@ -115,7 +115,6 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(JobsError, _known_error)  # type: ignore[arg-type]
     app.add_exception_handler(SnapError, _known_error)  # type: ignore[arg-type]
     app.add_exception_handler(StorageAway, _storage_away)  # type: ignore[arg-type]
-    app.add_exception_handler(Invalid, _invalid_value)  # type: ignore[arg-type]
     app.add_exception_handler(sqlalchemy.exc.TimeoutError, _pool_exhausted)  # type: ignore[arg-type]
     app.add_exception_handler(sqlalchemy.exc.DBAPIError, _database_error)  # type: ignore[arg-type]
 
@@ -125,6 +124,8 @@ async def _http_error(_request: Request, error: HTTPException) -> JSONResponse:
 
 
 async def _known_error(_request: Request, error: JobsError | SnapError) -> JSONResponse:
+    if isinstance(error, Invalid):
+        return answer(400, error.message, error.details)
     for kind, status in STATUS_OF.items():
         if isinstance(error, kind):
             return answer(status, str(error))
@@ -134,10 +135,6 @@ async def _known_error(_request: Request, error: JobsError | SnapError) -> JSONR
 async def _storage_away(request: Request, error: StorageAway) -> JSONResponse:
     _log.warning("A request met no storage: %s: %s", asked_for(request.scope), error)
     return answer(503, "The storage is away, try again", headers=_COME_BACK)
-
-
-async def _invalid_value(_request: Request, error: Invalid) -> JSONResponse:
-    return answer(400, error.message, error.details)
 
 
 async def _pool_exhausted(_request: Request, _error: sqlalchemy.exc.TimeoutError) -> JSONResponse:
