@@ -16,9 +16,9 @@ _DEFAULT = _OF_TENANT.where(Template.is_default)
 
 def resolve(db: Session, tenant: str, template_id: int | None) -> Template:
     """The template with this id, which must be active; without an id, the tenant's default."""
-    template = _default(db, tenant) if template_id is None else read(db, tenant, template_id)
-    if not template.is_active:
-        raise TemplateNotFound(template.id)
+    template = db.scalar(_DEFAULT, {"tenant": tenant}) if template_id is None else read(db, tenant, template_id)
+    if template is None or not template.is_active:
+        raise TemplateNotFound(template_id or "default")
     return template
 
 
@@ -26,13 +26,6 @@ def read(db: Session, tenant: str, template_id: int) -> Template:
     template = db.scalar(_BY_ID, {"tenant": tenant, "id": template_id})
     if template is None:
         raise TemplateNotFound(template_id)
-    return template
-
-
-def _default(db: Session, tenant: str) -> Template:
-    template = db.scalar(_DEFAULT, {"tenant": tenant})
-    if template is None:
-        raise TemplateNotFound("default")
     return template
 
 

@@ -44,10 +44,6 @@ class Page:
     content: bytes
     headers: Mapping[str, str]
 
-    @property
-    def etag(self) -> str:
-        return self.headers["ETag"]
-
 
 def _read(path: Path) -> Page:
     content = path.read_bytes()
@@ -110,6 +106,6 @@ def _answer(request: Request, name: str) -> Response:
     if page is None:
         raise HTTPException(404)
     known = [tag.strip().removeprefix("W/") for tag in request.headers.get("If-None-Match", "").split(",")]
-    if page.etag in known or known == ["*"]:
+    if page.headers["ETag"] in known or known == ["*"]:
         return Response(status_code=304, headers=page.headers)
     return Response(page.content, headers=page.headers)

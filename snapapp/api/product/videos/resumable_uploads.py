@@ -131,7 +131,7 @@ async def show_protocol(house: House) -> Response:
     headers = {
         "Tus-Version": VERSION,
         "Tus-Extension": "creation,termination,expiration",
-        "Tus-Max-Size": str(house.settings.upload_max_mb * uploads.MB),
+        "Tus-Max-Size": str(house.settings.upload_max_mb * storage_use.MB),
     }
     return Response(status_code=204, headers=headers)
 
@@ -161,8 +161,8 @@ def _announcement_of(house: Monolith, begin: Begin, request: Request) -> tuple[s
     length, metadata = _number(request, "Upload-Length"), request.headers.get("Upload-Metadata", "").strip()
     if length == 0:
         raise HTTPException(400, "The upload is empty")
-    if length > house.settings.upload_max_mb * uploads.MB:
-        raise UploadTooLarge(house.settings.upload_max_mb * uploads.MB)
+    if length > house.settings.upload_max_mb * storage_use.MB:
+        raise UploadTooLarge(house.settings.upload_max_mb * storage_use.MB)
     # pair by pair, because one pattern for the whole header could try 2^n ways of dividing its blanks
     make_sense = not metadata or all(_PAIR.fullmatch(pair.strip(" ")) for pair in metadata.split(","))
     if len(metadata) > _METADATA_MAX or not make_sense:

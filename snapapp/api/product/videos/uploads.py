@@ -24,8 +24,6 @@ from snapapp.storage import NoRoom, Received, StorageError, Upload, UploadTooLar
 
 router = APIRouter(prefix="/v2/videos", tags=["videos"])
 
-MB = 1024 * 1024
-
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -98,13 +96,13 @@ def _begin_upload(house: Monolith, begin: Begin, video_id: UUID, request: Reques
     length = request.headers.get("Content-Length", "")
     announced = int(length) if length.isdigit() else None
     max_mb = house.settings.upload_max_mb
-    if announced is not None and announced > max_mb * MB:
-        raise UploadTooLarge(max_mb * MB)
+    if announced is not None and announced > max_mb * storage_use.MB:
+        raise UploadTooLarge(max_mb * storage_use.MB)
     with begin() as transaction, transaction.as_tenant() as db:
         code, most = transaction.code, house.settings.tenant_storage_max_mb
         storage_use.require(db, code, most, announced or 1)
     key = keys.of_video(code, video_id) + "source"
-    return house.storage.upload(key, max_bytes=max_mb * MB, announced=announced)
+    return house.storage.upload(key, max_bytes=max_mb * storage_use.MB, announced=announced)
 
 
 def cut_short(error: Exception) -> HTTPException:
