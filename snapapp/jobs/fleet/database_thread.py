@@ -35,6 +35,7 @@ _Db = psycopg.Connection[Row]
 
 _BEAT_EVERY = store.LIVES_FOR.total_seconds() / 3
 _LOOK_FOR_ORPHANS_EVERY = 15.0
+_FOLLOW_ORPHANS_EVERY = 1.0  # while there are any: the jobs of one that has ended wait to be freed
 
 
 class Answer(NamedTuple):
@@ -225,14 +226,15 @@ class DatabaseThread:
         not left in time is killed."""
         if monotonic() < self._orphans_at:
             return
-        self._orphans_at = monotonic() + _LOOK_FOR_ORPHANS_EVERY
         seen = store.of_other_masters(db, self._master)
+        self._orphans_at = monotonic() + (_FOLLOW_ORPHANS_EVERY if seen else _LOOK_FOR_ORPHANS_EVERY)
         for orphan in seen:
             pid, started = orphan
             if processes.is_gone(pid, started):
                 store.record_end(db, self._master, _lost_worker(pid, started))
             elif monotonic() - self._orphans.setdefault(orphan, monotonic()) > self._patience:
                 _signal_exactly(pid, started, signal.SIGKILL)
+                self._orphans[orphan] = monotonic()  # one that does not even end by that is not killed at each look
                 self._tell(events.PROCESS_ENDED, pid=pid, why="its supervisor died and it did not leave: killed")
         self._orphans = {orphan: since for orphan, since in self._orphans.items() if orphan in seen}
 

@@ -15,7 +15,8 @@ import * as waiting from "/static/waiting.js";
 import { number, t, told } from "/static/words.js";
 
 const { ask, change } = client();
-const AGAIN_AFTER = 15_000; // ms until the next try, after the server did not answer
+const AGAIN_SOON = 1000; // ms until the second try, after the server did not answer: a restart takes seconds
+const AGAIN_AT_LATEST = 15_000; // each pause is twice the last one, up to this
 const demo = { id: at("film").dataset.demo, pause: Number(at("film").dataset.pause) };
 
 async function begin() {
@@ -28,6 +29,7 @@ async function begin() {
     if (error.status !== 401) beginAgain(error);
     return;
   }
+  againAfter = AGAIN_SOON;
   if (openFor && session.code !== openFor) return location.assign("/"); // the page shows another tenant's data
   if (session.code !== browser.get("tenant")) tab.forget("chosen"); // its names are another tenant's
   waiting.begin(session.code, sendWaiting); // first, so that it happens even if the rest fails
@@ -46,9 +48,12 @@ async function begin() {
 
 let openFor = null; // the tenant that the page was opened for; if it signs in again, the page stays as it is
 
+let againAfter = AGAIN_SOON;
+
 function beginAgain(error) {
   lost(error);
-  const timer = setTimeout(go, AGAIN_AFTER);
+  const timer = setTimeout(go, againAfter);
+  againAfter = Math.min(2 * againAfter, AGAIN_AT_LATEST);
   addEventListener("online", go, { once: true });
 
   function go() {
