@@ -208,6 +208,7 @@ def test_no_job_waits_for_a_collector_that_is_ill(collector: str, url: str, db: 
         refusing.acts["/v1/traces"] = lambda visit: visit.say(503)
         port = {"away": free, "hangs": silent.port, "refuses": refusing.port}[collector]
         ill = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}", "OTEL_BSP_SCHEDULE_DELAY": "50"}
+        ill |= {"OTEL_EXPORTER_OTLP_TIMEOUT": "2"}  # seconds; by default it gives up after ten
         worker = Running(tmp_path, "worker", **with_kinds(url, tmp_path, **ill))
         until_over(db, 5000)
         worker.hear("Traces do not arrive at")
