@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -11,7 +12,9 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from snapapp.jobs.enqueue import enqueue_many
+from snapapp.jobs.rows import roster
 from snapapp.jobs.rows.database import connect
+from tests.commands import MEMBER
 from tests.factory import Db, ago, hence, make_job, make_jobs, row, scalar
 from tests.jobs.working import until
 from tests.web.conftest import CONTRASTS, HOSTILE, Server, get, opened
@@ -70,7 +73,7 @@ def test_the_first_look_says_how_much_how_old_and_what_goes_wrong(page: Page, db
     expect(panel(page, "Ended, minute by minute").locator("rect.completed")).to_have_count(1)
     expect(panel(page, "What the doctor finds")).to_contain_text("checks found nothing wrong")
     expect(page.locator("#health")).to_contain_text(
-        re.compile(r"^ ?The doctor warns of (one thing|\d+ things), below · database")
+        re.compile(r"^ ?The doctor warns of (one thing|\d+ things), below, as of \d+ m?s ago · database")
     )
 
 
@@ -90,24 +93,58 @@ def test_a_finding_says_what_to_do_and_leads_to_what_it_speaks_of(page: Page, db
     found.get_by_role("button", name="Look again").click()
     item = found.locator("li", has_text="Dead letters of the kind mail.send")
     expect(item.get_by_text("when the cause is gone, retry them")).to_be_visible()
+    expect(item.get_by_text("snapapp jobs retry --failed --kind mail.send")).to_be_visible()
     expect(item.get_by_role("link", name=f"job {newest}")).to_have_attribute("href", f"/ops/jobs/{newest}")
     item.get_by_role("link", name="its jobs").click()
     expect(panel(page, "Jobs, newest first").locator("tbody tr")).to_have_count(3)
     assert page.url.endswith("/ops/jobs?kind=mail.send&status=FAILED")
 
 
-def test_of_notices_those_that_speak_of_jobs_come_first(page: Page, db: Db) -> None:
+def test_what_happens_now_stands_apart_from_advice_on_the_set_up(page: Page, db: Db) -> None:
     db.execute("INSERT INTO job_limit (key_pattern, max_running) VALUES ('queue:media', 1)")
-    make_job(db, "RUNNING", kind="unknown", queue="media", gate="held")
+    runs = make_job(db, "RUNNING", kind="unknown", queue="media", gate="held")
     make_job(db, kind="unknown", queue="media", gate="held", next_retry_at=ago(minutes=2))
+    expect(page.locator(".tile").first).to_contain_text("1 due now; full: the limit queue:media")
     found = panel(page, "What the doctor finds")
     found.get_by_role("button", name="Look again").click()
     expect(found.locator("li", has_text="The limit queue:media lets 1")).to_be_visible()
     expect(found.get_by_role("link", name="limits")).to_have_attribute("href", "/ops/queues")
-    said = found.locator("li", has=page.locator("[data-severity=notice]")).all_inner_texts()
-    of_jobs = [n for n, its in enumerate(said) if "The limit queue:media" in its]
-    of_the_house = [n for n, its in enumerate(said) if "pg_stat_statements" in its or "no backup" in its]
-    assert of_jobs < of_the_house[:1], said
+    expect(found.get_by_role("link", name=f"job {runs}", exact=True)).to_have_attribute("href", f"/ops/jobs/{runs}")
+    advice = found.get_by_text("backup", exact=False).first
+    expect(advice).to_be_hidden()
+    found.locator("summary", has_text="advice on how it is set up").click()
+    expect(advice).to_be_visible()
+
+
+def test_the_line_at_the_top_does_not_call_well_what_the_doctor_notices(page: Page, site: Server, db: Db) -> None:
+    """Nor without the age of what it found; a setting is no fault, and a full disk is said to be one."""
+    answers: list[dict[str, Any]] = [{"status": "UP", "components": {"worker": {"status": "UP", "state": "off"}}}]
+    page.route("**/actuator/health", lambda route: route.fulfill(body=json.dumps(answers[-1])))
+    told: dict[str, Any] = {"check": "xmin", "id": "XMIN_HELD", "saw": "pid 7", "numbers": {}, "why": "", "do": ""}
+    told |= {"paste": None, "canFix": False, "severity": "notice"}
+    findings = [told | {"check": "cost", "id": "COST_UNKNOWN"}]
+    body = {"generatedAt": "2026-01-01T00:00:00Z", "worst": "notice", "findings": findings}
+    page.route("**/internal/doctor*", lambda route: route.fulfill(body=json.dumps(body)))
+    visit(page, site, "ops")
+    expect(page.locator("#health")).to_have_text(re.compile(r"^ *The doctor found nothing wrong \d+ m?s ago: *$"))
+    findings.append(told)
+    answers.append({"status": "UP", "components": {}})
+    page.get_by_role("button", name="Look again").click()
+    expect(page.locator("#health")).to_contain_text("The doctor takes notice of one thing, below, as of")
+    disk = {"status": "DOWN", "freeMb": 71680, "floorMb": 81920}
+    answers.append({"status": "DOWN", "components": {"disk": disk}})
+    expect(page.locator("#health")).to_have_text(" Not well: the disk is too full: 70 GB are free, the floor is 80 GB")
+
+
+def test_attempts_that_are_repeated_are_seen_before_a_job_has_failed(page: Page, db: Db) -> None:
+    for kind in ("mail", ""):
+        values: list[Any] = [kind, 0, 0, 0, 15, [], []]
+        db.execute("INSERT INTO job_history VALUES (now(), 1, %s, %s, %s, %s, %s, %s, %s)", values)
+    pace = panel(page, "Ended, minute by minute")
+    repeated = pace.get_by_role("link", name="15 attempts failed and are repeated")
+    expect(repeated).to_have_attribute("href", "/ops/jobs?status=RETRY_WAIT")
+    expect(pace.locator("rect.retried")).to_have_count(1)
+    expect(panel(page, "Pickup and run time, the last hour").locator("tbody tr")).to_contain_text("mail0015")
 
 
 def test_statements_behind_numbers_that_are_no_list_show_their_rows(page: Page, site: Server, db: Db) -> None:
@@ -201,7 +238,7 @@ def test_the_first_look_has_pickup_and_run_time_by_kind_and_each_number_its_rows
         values = [kind, *counts]
         db.execute("INSERT INTO job_history VALUES (now(), 1, %s, %s, %s, %s, %s, %s, %s)", values)
     times = panel(page, "Pickup and run time, the last hour").locator("tbody tr")
-    expect(times).to_contain_text("mail012 ms2 ms874 ms1 s")
+    expect(times).to_contain_text("mail0102 ms2 ms874 ms1 s")
     expect(times.get_by_role("link", name="mail")).to_have_attribute("href", "/ops/history?kind=mail")
     shown = panel(page, "Pickup and run time, the last hour")
     shown.get_by_role("button", name="SQL").click()
@@ -428,6 +465,24 @@ def test_what_a_job_says_stays_text(page: Page, site: Server, db: Db) -> None:
     assert len(db.execute(shown.encode()).fetchall()) == 1
 
 
+def test_what_a_job_waits_for_is_a_link_and_a_hung_one_is_not_said_to_stop(page: Page, site: Server, db: Db) -> None:
+    roster.beat(db, replace(MEMBER, name="box-1"), roster.Report(), lives_for=timedelta(minutes=1))
+    db.execute("INSERT INTO job_limit (key_pattern, max_running) VALUES ('queue:media', 1)")
+    runs = make_job(db, "RUNNING", kind="unknown", queue="media", gate="held", claimed_by=MEMBER.id)
+    note = f"threads that ignore their deadline: 1 (unknown {runs})"
+    db.execute("UPDATE job_worker SET note = %s WHERE id = %s", [note, MEMBER.id])
+    waits = make_job(db, kind="unknown", queue="media", gate="held", next_retry_at=ago(minutes=2))
+    visit(page, site, f"ops/jobs/{waits}")
+    expect(page.locator(".explain")).to_contain_text("snapapp limits set 'queue:media' --max-running N")
+    expect(panel(page, "Facts")).not_to_contain_text("held")
+    page.locator(".explain").get_by_role("link", name=f"job {runs}").click()
+    expect(page.locator(".explain").get_by_role("link", name="box-1")).to_have_attribute("href", "/ops/workers")
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator("#sure-text")).to_have_text("Its thread ignores its deadline, so it ends only with its worker.")
+    page.locator("#sure-no").click()
+    db.execute("DELETE FROM job_worker WHERE id = %s", [MEMBER.id])
+
+
 # --- the others -------------------------------------------------------------------------------------------------
 
 
@@ -447,6 +502,16 @@ def test_schedules_workers_and_the_audit_have_their_views(page: Page, site: Serv
     page.get_by_role("link", name="Audit").click()
     expect(page.locator("tbody tr")).to_have_count(2)
     expect(page.locator("tbody tr").last).to_contain_text("reason: lunch")
+
+
+def test_a_schedule_that_no_worker_has_is_said_first_not_to_fire(page: Page, site: Server, db: Db) -> None:
+    db.execute("INSERT INTO job_schedule (name, spec) VALUES ('reports.nightly', '0 3 * * *')")
+    visit(page, site, "ops/schedules/reports.nightly")
+    expect(page.locator(".explain .bad")).to_contain_text(
+        "It does not fire: no worker that is alive has it in its code."
+    )
+    expect(panel(page, "Next")).to_be_hidden()
+    db.execute("DELETE FROM job_schedule WHERE name = 'reports.nightly'")
 
 
 # --- who may see it, and a long life ----------------------------------------------------------------------------

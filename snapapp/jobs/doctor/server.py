@@ -245,7 +245,7 @@ def _judge_free_space(folder: Path, database: int, summary: str, floor: int) -> 
     return Finding(
         id="DISK_LOW",
         severity=Severity.CRITICAL,
-        saw=f"{free} MB are free at {folder}, less than the floor of {floor}.",
+        saw=f"{size(usage.free)} are free at {folder}, less than the floor of {size(floor * 2**20)}.",
         why="A full disk stops the server in the middle of everything.",
         do="Make room: old backups, logs, media. WAL that a forgotten replication slot keeps shows under `xmin`.",
         paste=f"du -xh --max-depth=2 {folder} | sort -h | tail",

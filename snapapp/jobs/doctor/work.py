@@ -90,6 +90,7 @@ def _different(alive: list[tuple[Any, ...]]) -> Iterator[Finding]:
 
 _DEAF = """
 SELECT name, note FROM job_worker WHERE expires_at > now() AND note LIKE '%%LISTEN is not proven alive%%'
+   AND started_at < now() - interval '30 seconds'  -- the proof takes a moment
  ORDER BY name
 """
 
@@ -104,8 +105,7 @@ def listening(patient: Patient) -> Iterator[Finding]:
             saw=f"{counted(len(deaf), 'worker polls', 'workers poll')}, because LISTEN is not proven alive: "
             f"{', '.join(name for name, _ in deaf)}.",
             why="Jobs start up to a poll delay later, and idle costs more statements. Nothing is lost.",
-            do="Behind a pooler in transaction mode that is how it is. Else: was the worker just started, or is its "
-            "connection cut?",
+            do="Behind a pooler in transaction mode that is how it is. Else its connection may be cut.",
             numbers={"workers": [name for name, _ in deaf]},
         )
     if full >= patient.limits.notify_queue_full:
@@ -247,7 +247,8 @@ SELECT its.name, its.spec, its.tz, its.paused_reason,
        ARRAY(SELECT name FROM job_worker
               WHERE expires_at > now() AND its.name = ANY (kinds) AND id <> ALL (its.declared_by)
                 AND started_at < now() - interval '1 minute' ORDER BY name),
-       extract(epoch FROM clock_timestamp() - its.declared_at)::float8
+       extract(epoch FROM clock_timestamp() - its.declared_at)::float8,
+       (SELECT string_agg(name, ', ' ORDER BY name) FROM job_worker WHERE expires_at > now())
   FROM job_schedule AS its ORDER BY its.name
 """
 
@@ -274,15 +275,18 @@ def _schedule(
     declared: int,
     superseded: list[str],
     declared_ago: float,
+    alive: str | None,
 ) -> Iterator[Finding]:
     numbers = {"schedule": name, "workers": declared}
+    who = f"none of the workers alive ({one_line(alive)}) has it" if alive else "no worker is alive that has it"
     if not declared:
         yield Finding(
             id="SCHEDULE_UNDECLARED",
             severity=Severity.WARNING,
-            saw=f"No worker alive declares the schedule {name} ({spec}, {tz}); the last did {ago(declared_ago)}.",
-            why="Nothing fires. What it does if slots are missed comes to bear only when one declares it again.",
-            do="Start a worker that declares it; if it is meant to be gone, delete it. Its ledger goes with it.",
+            saw=f"The schedule {name} ({spec}, {tz}) does not fire: {who} in its code; one last had it "
+            f"{ago(declared_ago)}.",
+            why="Only a worker whose code declares a schedule fires it.",
+            do="Start a worker whose code has it; if it is meant to be gone, delete it and what is noted of its past.",
             paste=f"DELETE FROM job_schedule WHERE name = {quoted(name)};",  # noqa: S608 - for people to read
             numbers=numbers,
         )
@@ -327,7 +331,7 @@ def dead_letters(patient: Patient) -> Iterator[Finding]:
             severity=Severity.WARNING if lately else Severity.NOTICE,
             saw=f"Dead letters of the kind {kind}: {count:,}, {lately:,} of them since yesterday, the last "
             f"{ago(seconds)}; mostly: {one_line(error or 'no reason')}",
-            why="They gave up, and run again only if somebody says so.",
+            why="Their attempts are used up: they are FAILED, and run again only if somebody retries them.",
             do=f"Look at one (snapapp jobs show {newest}); when the cause is gone, retry them.",
             paste=f"snapapp jobs retry --failed --kind {shlex.quote(kind)}",
             numbers={"kind": kind, "jobs": count, "lately": lately, "newest": newest, "mostly": error},

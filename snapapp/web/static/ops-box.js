@@ -2,7 +2,7 @@
 // connections, and sessions that hold vacuum back.
 
 import { make } from "/static/page.js";
-import { ask, each, number, panel, span, table, tile } from "/static/ops-parts.js";
+import { ask, bytes, each, number, panel, span, table, tile } from "/static/ops-parts.js";
 
 const EVERY = 5000; // ms between two looks
 const NEARLY = 0.85; // share of the connections from which on the number is highlighted
@@ -80,8 +80,3 @@ export function boxView() {
 const since = (seconds) => (seconds === null ? "never" : `${span(seconds * 1000)} ago`);
 const wrongIf = (isWrong, text) => (isWrong ? make("b", { className: "bad", textContent: text }) : text);
 const megabytes = (count) => bytes(count * 2 ** 20);
-
-function bytes(count) {
-  for (const [unit, size] of [["GB", 2 ** 30], ["MB", 2 ** 20]]) if (count >= size) return `${(count / size).toFixed(count < 10 * size ? 1 : 0)} ${unit}`;
-  return `${number(Math.round(count / 1024))} kB`;
-}

@@ -3,7 +3,7 @@
 import { code } from "/static/code.js";
 import { make, put } from "/static/page.js";
 import {
-  FINAL, ask, badge, change, deed, each, folded, jobLink, link, moment, number, panel, query, renew, span,
+  FINAL, ask, badge, change, deed, each, folded, jobLink, link, linked, moment, number, panel, query, renew, span,
   speak, sure, table,
 } from "/static/ops-parts.js";
 import { graphOf } from "/static/ops-graph.js";
@@ -56,7 +56,7 @@ export function jobView({ parts: [id], again, go }) {
     state.replaceChildren(badge(job.status, job.status === "RUNNING" && job.cancelRequestedAt ? "stopping" : undefined));
     fillActions(actions, job, again, go);
     explain.hidden = !job.explain;
-    put(explain, job.explain);
+    renew(explain, linked(job.explain ?? ""));
     showProgress(progress, job);
     keepingOpen(steps, () => stepsOf(job));
     facts.replaceChildren(...factsOf(job));
@@ -116,7 +116,9 @@ function fillActions(actions, job, again, go) {
   const can = [];
   if (isOver) can.push(act("Retry", "It runs again, counting its attempts from zero.", { primary: true }));
   if (!FINAL.has(job.status)) {
-    const asks = job.status === "RUNNING" ? "It is asked to stop; a completion that arrives first wins." : "It ends at once, and never runs.";
+    const isHung = job.explain?.includes("ignores its deadline");
+    const stops = isHung ? "Its thread ignores its deadline, so it ends only with its worker." : "It is asked to stop; a completion that arrives first wins.";
+    const asks = job.status === "RUNNING" ? stops : "It ends at once, and never runs.";
     can.push(act("Cancel", asks, { danger: true }));
   }
   if (waits || job.status === "FAILED") {
@@ -201,14 +203,12 @@ function factsOf(job) {
   add("attempt", `${job.attemptCount} of at most ${job.maxAttempts}`);
   add("waited", typeof job.waitedMs === "number" ? span(job.waitedMs) : null);
   add("ran", typeof job.ranMs === "number" ? span(job.ranMs) : null);
-  add("worker", job.claimedBy);
   add("heartbeat", moment(job.lockedAt, { full: true }));
   add("lease ends", moment(job.lockExpiresAt, { full: true }));
   add("asked to stop", moment(job.cancelRequestedAt, { full: true }));
   add("interruptions", job.interruptions ? String(job.interruptions) : null);
   add("lost workers", job.losses ? String(job.losses) : null);
   add("suspect", job.suspect);
-  add("gate", job.gate === "open" ? null : job.gate);
   add("time limit", job.timeoutMs === null ? null : span(job.timeoutMs));
   add("memory limit", job.memoryMb === null ? null : `${number(job.memoryMb)} MB`);
   add("unique key", job.uniqueKey && `${job.uniqueKey} (${job.uniqueScope})`);

@@ -3,7 +3,7 @@
 import { code } from "/static/code.js";
 import { make, put } from "/static/page.js";
 import {
-  COUNTED, NOT_YET, ask, button, change, counted, deed, each, endedSince, endedWithin, link, literal, moment, number, panel, query,
+  COUNTED, NOT_YET, ask, button, bytes, change, counted, deed, each, endedSince, endedWithin, link, linked, literal, moment, number, panel, query,
   saidOf, span, speak, sum, sure, table, tile,
 } from "/static/ops-parts.js";
 import { DEPTH_SQL, QUEUE_COLUMNS, pathOf, queueRow } from "/static/ops-queues.js";
@@ -17,7 +17,10 @@ const DOCTOR_EVERY = 20_000;
 const RATE_OVER = 5; // minutes
 const ALIKE = 10; // findings of one sort that are shown
 const HOUR = 3_600_000; // ms
-const ENDS = ["completed", "failed", "cancelled"];
+const REPEATED = `/ops/jobs${query({ status: "RETRY_WAIT" })}`;
+const ENDS = ["completed", "failed", "cancelled", "retried"];
+// Their notices advise on how the server is set up, and stay until somebody changes that.
+const OF_SET_UP = new Set(["settings", "cost", "indexes", "backups"]);
 // the status of the jobs that a finding is about
 const OF_STATUS = { DEAD_LETTERS: "FAILED", MOSTLY_REPEATED: "RETRY_WAIT", QUEUE_PAUSED: "PENDING" };
 
@@ -41,7 +44,7 @@ export function nowView({ again, go }) {
   put(pace.from, "an hour ago");
   pace.element.append(make("p", { className: "further" }, link("/ops/history?over=24h", "A day"), link("/ops/history?over=7d", "A week"), link("/ops/history", "Pickup and run time")));
   const percentiles = table(
-    [["Kind"], ["Completed", "num"], ["Failed", "num"], ["Pickup p50", "num"], ["Pickup p99", "num"], ["Run p50", "num"], ["Run p99", "num"]],
+    [["Kind"], ["Completed", "num"], ["Failed", "num"], ["Repeated", "num"], ["Pickup p50", "num"], ["Pickup p99", "num"], ["Run p50", "num"], ["Run p99", "num"]],
     "No attempt ended within the last hour.",
   );
   const times = panel("Pickup and run time, the last hour", { sql: PACE_SQL, note: "as near as buckets tell: a fifth more or less" }, percentiles.element);
@@ -63,46 +66,52 @@ export function nowView({ again, go }) {
     { sql: GROUPS_SQL, note: "the same first line of an error is one row" }, groups.element, older,
   );
   failures.id = "failures";
-  const depthAndTiles = async () => showQueues((await ask("/internal/queues")).items);
+  const depthAndTiles = async () => {
+    const { items } = await ask("/internal/queues");
+    const limits = sum(items, "due") ? (await ask("/internal/limits")).items : [];
+    showQueues(items, limits.filter((its) => its.keysFull).map((its) => its.keyPattern));
+  };
   let lookedAt = -Infinity;
-  let urgent = null; // how many warnings the doctor has; null: not examined yet
+  let seen = null; // what the doctor found last; null: not examined yet
 
   async function look(isAsked = false) {
     if (!isAsked && performance.now() - lookedAt < DOCTOR_EVERY) return NOT_YET;
     const diagnosis = await ask(`/internal/doctor${isAsked ? "?anew=true" : ""}`);
     lookedAt = performance.now();
-    urgent = new Set(diagnosis.findings.filter(isUrgent).map((its) => its.id)).size;
-    void showHealth(health, urgent);
+    const count = (which) => new Set(diagnosis.findings.filter(which).map((its) => its.id)).size;
+    seen = { at: lookedAt, urgent: count(isUrgent), noticed: count((its) => its.severity === "notice" && !isOfSetUp(its)) };
+    void showHealth(health, seen);
     const open = new Set([...findings.querySelectorAll("details[open]")].map((fold) => fold.parentElement.textContent));
     findings.replaceChildren(...findingsOf(diagnosis, () => look(true).catch(() => again())));
-    for (const item of findings.children) if (open.has(item.textContent)) item.querySelector("details").open = true;
+    for (const item of findings.querySelectorAll("li")) if (open.has(item.textContent)) item.querySelector("details").open = true;
   }
 
-  function showQueues(items) {
+  function showQueues(items, full) {
     const oldest = items.filter((its) => its.oldestId).sort((one, other) => other.oldestDueSeconds - one.oldestDueSeconds)[0];
     const waiting = items.reduce((total, its) => total + its.pending + its.retryWait, 0);
     const isMore = items.some((its) => its.pending + its.retryWait > COUNTED);
     const running = sum(items, "running");
     const failed = sum(items, "failed");
     tiles.replaceChildren(
-      tile("Waiting", number(waiting) + (isMore ? "+" : ""), whereTheyWait(items), `${number(sum(items, "due"))} due now`),
+      tile("Waiting", number(waiting) + (isMore ? "+" : ""), whereTheyWait(items), `${number(sum(items, "due"))} due now${full.length ? `; full: the limit ${full.slice(0, 3).join(", ")}` : ""}`),
       tile("Running", counted(running), `/ops/jobs${query({ status: "RUNNING" })}`),
-      tile("Failed", counted(failed), `/ops/jobs${query({ status: "FAILED" })}`, "dead letters", failed ? "bad" : ""),
-      tile("Oldest due", oldest ? span(oldest.oldestDueSeconds * 1000) : "none", oldest ? `/ops/jobs/${oldest.oldestId}` : "/ops/queues", oldest ? `job ${oldest.oldestId} in ${oldest.queue}` : "nobody waits in vain"),
+      tile("Failed", counted(failed), `/ops/jobs${query({ status: "FAILED" })}`, "for good: dead letters", failed ? "bad" : ""),
+      tile("Oldest due", oldest ? span(oldest.oldestDueSeconds * 1000) : "none", oldest ? `/ops/jobs/${oldest.oldestId}` : "/ops/queues", oldest ? `job ${oldest.oldestId} in ${oldest.queue}` : "no job is due"),
     );
     queues.fill(items.map((its) => queueRow(its, running, failed, again)));
   }
 
   async function showPace() {
     const { items } = await ask("/internal/history?over=1h");
-    const to = (at, step, name) => endedWithin(at, at + step, { status: name.toUpperCase() });
+    const to = (at, step, name) => (name === "retried" ? REPEATED : endedWithin(at, at + step, { status: name.toUpperCase() }));
     plotBars(pace.chart, { items, names: ENDS, length: HOUR, step: 60_000, to, go });
     const last = items.filter((its) => Date.now() - Date.parse(its.at) < (RATE_OVER + 1) * 60_000);
     const ended = sum(last, "completed") + sum(last, "failed") + sum(last, "cancelled");
     const hour = (status) => link(endedSince(HOUR, { status: status.toUpperCase() }), `${number(sum(items, status))} ${status}`);
     rate.replaceChildren(
       link(endedSince(RATE_OVER * 60_000), `${number(Math.round(ended / RATE_OVER))} a minute`), ` over the last ${RATE_OVER}; in the last hour `,
-      hour("completed"), ", ", hour("failed"), ", ", hour("cancelled"), ".",
+      hour("completed"), ", ", hour("failed"), ", ", hour("cancelled"), "; ",
+      link(REPEATED, `${number(sum(items, "retried"))} attempts failed and are repeated`), ".",
     );
   }
 
@@ -128,7 +137,7 @@ export function nowView({ again, go }) {
       failures, times, depth, tryIt(again),
     ),
     async refresh() {
-      void showHealth(health, urgent);
+      void showHealth(health, seen);
       await each([[depth, depthAndTiles], [pace.element, showPace], [failures, showFailures], [times, showTimes], [doctor, () => look()]]);
     },
   };
@@ -144,7 +153,7 @@ function timesRow(its) {
   const plots = `/ops/history${query({ kind: its.kind })}`;
   const ended = (status, count) => link(endedSince(HOUR, { kind: its.kind, status }), number(count));
   return [
-    link(plots, its.kind), ended("COMPLETED", its.completed), ended("FAILED", its.failed),
+    link(plots, its.kind), ended("COMPLETED", its.completed), ended("FAILED", its.failed), link(`${REPEATED}&kind=${encodeURIComponent(its.kind)}`, number(its.retried)),
     ...[its.wait.p50, its.wait.p99, its.run.p50, its.run.p99].map((took) => (took === null ? "" : link(plots, span(took)))),
   ];
 }
@@ -181,20 +190,29 @@ function findingsOf({ findings, generatedAt }, fixed) {
   for (const its of wrong) alike.set(its.id, [...(alike.get(its.id) ?? []), its]);
   const well = findings.length - wrong.length;
   const rest = make("li", { className: "quiet", textContent: `${well} checks found nothing wrong, ${new Date(generatedAt).toLocaleTimeString()}.` });
-  return [...[...alike.values()].map((those) => finding(those, fixed)), rest];
+  const [advice, now] = [[], []];
+  for (const those of alike.values()) (those.every(isOfSetUp) ? advice : now).push(finding(those, fixed));
+  return [...now, rest, ...(advice.length ? [adviceOf(advice)] : [])];
 }
 
 const isUrgent = (its) => its.severity === "critical" || its.severity === "warning";
+const isOfSetUp = (its) => its.severity === "notice" && OF_SET_UP.has(its.check);
+
+function adviceOf(items) {
+  const words = `advice on how it is set up: ${items.length}`;
+  return make("li", {}, make("details", {}, make("summary", { textContent: words }), make("ul", { className: "findings" }, ...items)));
+}
 
 function finding([its, ...others], fixed) {
   const mark = make("span", { className: "severity", textContent: its.severity });
   mark.dataset.severity = its.severity;
-  const item = make("li", {}, make("p", {}, mark, " ", its.saw));
+  const item = make("li", {}, make("p", {}, mark, " ", ...linked(its.saw)));
   if (isUrgent(its) && its.do) item.append(make("p", { className: "cure", textContent: its.do }));
-  const inside = isUrgent(its) ? "why, and the command" : "why, and what to do";
+  if (isUrgent(its) && its.paste) item.append(code(its.paste));
+  const inside = isUrgent(its) ? "why" : "why, and what to do";
   const fold = make("details", {}, make("summary", { textContent: others.length ? `${inside}, and ${others.length} more like it` : inside }));
   for (const text of [its.why, isUrgent(its) ? "" : its.do]) if (text) fold.append(make("p", { textContent: text }));
-  if (its.paste) fold.append(code(its.paste));
+  if (its.paste && !isUrgent(its)) fold.append(code(its.paste));
   if (its.canFix) fold.append(make("p", { className: "quiet" }, "In a terminal it is ", make("code", { textContent: "snapapp doctor --fix" })));
   for (const other of others.slice(0, ALIKE)) fold.append(make("p", { className: "quiet" }, other.saw, " ", ...fixesOf(other, fixed)));
   item.append(make("p", { className: "ways" }, ...waysFrom(its), ...fixesOf(its, fixed)), fold);
@@ -202,9 +220,10 @@ function finding([its, ...others], fixed) {
 }
 
 /** Links to the jobs, the queue or the view that a finding is about. */
-function waysFrom({ id, numbers: its }) {
+function waysFrom({ id, saw, numbers: its }) {
   const jobs = [its.job, its.oldest, its.newest, ...(Array.isArray(its.jobs) ? its.jobs : [])].filter(Number.isInteger).slice(0, ALIKE);
-  const ways = jobs.map((job) => link(`/ops/jobs/${job}`, `job ${job}`));
+  const isSaid = (job) => new RegExp(`\\bjob ${job}\\b`).test(saw);
+  const ways = jobs.filter((job) => !isSaid(job)).map((job) => link(`/ops/jobs/${job}`, `job ${job}`));
   if (its.kind || its.queue) ways.push(link(`/ops/jobs${query({ kind: its.kind, queue: its.queue, status: OF_STATUS[id] })}`, "its jobs"));
   if ("lanes" in its) ways.push(link("/ops/queues", "limits"));
   if (its.schedule) ways.push(link(`/ops/schedules/${encodeURIComponent(its.schedule)}`, "its schedule"));
@@ -233,17 +252,17 @@ function fixesOf(its, fixed) {
 
 // --- health, which is shown whatever else fails --------------------------------------------------------------------
 
-async function showHealth(element, urgent) {
+async function showHealth(element, seen) {
   try {
     const token = tab.get("token");
     const answer = await fetch("/actuator/health", {
       headers: token ? { "X-Internal-Token": token } : {}, cache: "no-store", signal: AbortSignal.timeout(10_000),
     });
     const { status, components = {} } = await answer.json();
-    element.dataset.state = status === "UP" && urgent ? "WARNED" : status;
+    element.dataset.state = status === "UP" && seen?.urgent ? "WARNED" : status;
     element.replaceChildren(
       make("span", { className: "dot", ariaHidden: "true" }),
-      ` ${verdict(status, urgent)} ${Object.entries(components).map(([name, part]) => partOf(name, part)).join(" · ")}`,
+      ` ${verdict(status, seen)} ${Object.entries(components).map(([name, part]) => partOf(name, part)).filter(Boolean).join(" · ")}`,
     );
   } catch {
     element.dataset.state = "DOWN";
@@ -251,21 +270,32 @@ async function showHealth(element, urgent) {
   }
 }
 
-function verdict(status, urgent) {
+/** The first words of the line. They have the age of what the doctor found, because a younger fault is not in it. */
+function verdict(status, seen) {
   if (status !== "UP") return "Not well:";
-  if (!urgent) return urgent === null ? "The server is up:" : "All is well:";
-  return `The doctor warns of ${urgent === 1 ? "one thing" : `${urgent} things`}, below ·`;
+  if (!seen) return "The server is up:";
+  const { urgent, noticed } = seen;
+  const ago = `${span(performance.now() - seen.at)} ago`;
+  if (!urgent && !noticed) return `The doctor found nothing wrong ${ago}:`;
+  const count = urgent || noticed;
+  return `The doctor ${urgent ? "warns" : "takes notice"} of ${count === 1 ? "one thing" : `${count} things`}, below, as of ${ago} ·`;
 }
 
 function partOf(name, part) {
+  if (name === "disk" && part.status !== "UP" && "freeMb" in part) {
+    return `the disk is too full: ${gigabytes(part.freeMb)} are free, the floor is ${gigabytes(part.floorMb)}`;
+  }
+  if (name === "worker" && part.state === "off") return ""; // a setting, and no fault
   if (part.status !== "UP") return `${name} DOWN${part.error ? `, ${part.error}` : ""}`;
   if (Object.keys(part).length === 1) return name; // the reasons are only sent to authorized clients
   if (name === "database") return `database ${part.answeredInMs ?? "?"} ms`;
   if (name === "worker") return `worker in this process ${part.state}${part.note ? `, ${part.note}` : ""}`;
   if (name === "listener") return part.state;
-  if (name === "disk") return `disk ${Math.round(part.freeMb / 1024)} GB free`;
+  if (name === "disk") return `disk ${gigabytes(part.freeMb)} free`;
   return name;
 }
+
+const gigabytes = (megabytes) => bytes(megabytes * 2 ** 20);
 
 // --- jobs to try it with ------------------------------------------------------------------------------------------
 

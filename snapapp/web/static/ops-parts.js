@@ -100,6 +100,11 @@ export const number = (value) => value.toLocaleString("en");
 /** A number of jobs, with a "+" if the server stopped counting. `of` is how many it counted together with them. */
 export const counted = (jobs, of = jobs) => (of > COUNTED ? `${number(Math.min(jobs, COUNTED))}+` : number(jobs));
 
+export function bytes(count) {
+  for (const [unit, size] of [["GB", 2 ** 30], ["MB", 2 ** 20]]) if (count >= size) return `${(count / size).toFixed(count < 10 * size ? 1 : 0)} ${unit}`;
+  return `${number(Math.round(count / 1024))} kB`;
+}
+
 export const sum = (items, field) => items.reduce((total, item) => total + item[field], 0);
 export const jobsOf = (count) => `${number(count)} ${count === 1 ? "job" : "jobs"}`;
 
@@ -107,6 +112,14 @@ export const jobsOf = (count) => `${number(count)} ${count === 1 ? "job" : "jobs
 
 export const link = (href, text, properties = {}) => make("a", { href, textContent: text, ...properties });
 export const jobLink = (id) => link(`/ops/jobs/${id}`, `#${id}`, { className: "id" });
+
+/** A sentence as elements: the jobs in it, and the worker that one runs on, are links. */
+export function linked(text) {
+  return text.split(/(\bjob \d+|(?<=on worker )\S+)/).map((part, place) => {
+    if (place % 2 === 0) return make("span", { textContent: part });
+    return link(/^job \d/.test(part) ? `/ops/jobs/${part.slice(4)}` : "/ops/workers", part);
+  });
+}
 
 export function badge(status, word = STATES[status]?.[1] ?? status) {
   const mark = make("span", { ariaHidden: "true", textContent: STATES[status]?.[0] ?? "?" });

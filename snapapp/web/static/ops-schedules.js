@@ -8,6 +8,8 @@ import {
 const EVERY = 5000; // ms between two looks
 const COMING = 10; // next slots that are shown
 
+const UNDECLARED = "It does not fire: no worker that is alive has it in its code.\n";
+
 const addressOf = (name) => `/ops/schedules/${encodeURIComponent(name)}`;
 export const pathOf = (name) => `/internal/schedules/${encodeURIComponent(name)}`;
 
@@ -27,7 +29,7 @@ export function schedulesView({ again, go }) {
       schedules.fill(items.map((its) => [
         link(addressOf(its.name), its.name),
         make("code", { textContent: its.spec }),
-        its.pausedAt ? paused(its) : moment(its.nextSlot),
+        its.pausedAt ? paused(its) : moment(its.workers ? its.nextSlot : null),
         moment(its.lastSlot),
         lastOf(its),
         workersOf(its),
@@ -42,6 +44,7 @@ export function scheduleView({ parts: [name], again, go }) {
   const actions = make("div", { className: "actions" });
   const ledger = table([["Slot", "when"], ["Outcome"], ["Why", "wide"], ["Job", "num"], ["Written down", "num"]], "No slot has passed yet.");
   const slots = panel("What became of its slots", {
+    note: "a slot is a time at which it should fire",
     sql: `SELECT slot, outcome, why, job_id, recorded_at FROM job_schedule_slot\n WHERE schedule = ${literal(name)} ORDER BY slot DESC LIMIT 20;`,
   }, ledger.element);
   const coming = make("ol", { className: "coming" });
@@ -50,7 +53,8 @@ export function scheduleView({ parts: [name], again, go }) {
   async function showSchedule() {
     const its = await ask(pathOf(name));
     learnTime(its.now);
-    put(what, described(its));
+    what.replaceChildren(its.workers ? "" : make("b", { className: "bad", textContent: UNDECLARED }), described(its));
+    next.hidden = !its.workers;
     renew(actions, [actionsOf(its, again, go)]);
     ledger.fill(its.slots.map((slot) => [
       moment(slot.slot, { full: true }), outcome(slot.outcome), slot.why ?? "",
@@ -81,7 +85,6 @@ function described(its) {
     its.overlap ? "It fires although the job of the slot before may still run." : "It does not fire while the job of the slot before has not ended.",
   ];
   if (its.pausedAt) parts.push(`It is paused${its.pausedReason ? `: ${its.pausedReason}` : ""}.`);
-  if (!its.workers) parts.push("No worker that is alive declares it, so it does not fire.");
   return parts.join("\n");
 }
 
@@ -110,7 +113,7 @@ function actionsOf(its, again, go) {
       act: () => change(`${path}/resume`), done: again,
     }))
     : deed("Pause …", () => sure({
-      title: `Pause ${its.name}`, text: "Its slots are skipped, with the reason in the ledger, until it is resumed.", yes: "Pause it", reason: true,
+      title: `Pause ${its.name}`, text: "Its slots are skipped, with the reason written down, until it is resumed.", yes: "Pause it", reason: true,
       act: (reason) => change(`${path}/pause`, { reason }), done: again,
     }));
   return make("span", { className: "buttons" }, run, turn);

@@ -203,7 +203,7 @@ def test_a_worker_starts_without_its_cluster_and_does_all_else(url: str, db: Db)
         waits = put(db, "process.good")
         assert row(db, waits).status == "PENDING"
         said = [line for (line,) in db.execute("SELECT explain_job(%s)", [waits])]
-        assert any("with 0 of 1 slots busy" in line for line in said)
+        assert any("with 0 of their 1 slots for it busy" in line for line in said)
         assert any("says: the cluster at dask://127.0.0.1:" in line for line in said)
 
 

@@ -19,13 +19,14 @@ from tests.jobs.working import until, working
 
 def test_a_limit_that_is_too_low_is_named_with_what_it_holds_back(url: str, db: Db) -> None:
     db.execute("INSERT INTO job_limit (key_pattern, max_running) VALUES ('kind:film', 1)")
-    make_job(db, "RUNNING", kind="film", gate="held")
+    runs = make_job(db, "RUNNING", kind="film", gate="held")
     held = {"kind": "film"}
     oldest = make_job(db, next_retry_at=ago(minutes=2), **held)
     make_job(db, next_retry_at=ago(seconds=90), **held)
     found = the(examine(url, "limits"), "LIMIT_FULL")
     assert found.severity is Severity.NOTICE
-    assert found.saw.startswith("The limit kind:film lets 1 of kind:film run at once, and 1 run")
+    assert found.saw.startswith(f"The limit kind:film lets 1 of kind:film run at once, and 1 run (job {runs}): ")
+    assert "snapapp limits set 'kind:film' --max-running N" in found.saw
     assert f"job {oldest} (film), has been due for 2 min." in found.saw
     assert "snapapp limits set" in found.do
     db.execute("UPDATE snap_processing_job SET next_retry_at = now() - interval '6 min' WHERE id = %s", [oldest])

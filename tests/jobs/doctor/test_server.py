@@ -1,5 +1,6 @@
 """What the doctor finds in the server: transactions and locks that hold others up, settings, connections, the clock."""
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -250,6 +251,7 @@ def test_a_disk_below_the_floor_is_critical(url: str) -> None:
     assert the(examine(url, "disk"), "DISK").numbers["freeMb"] > 0
     low = the(examine(url, "disk", disk_free_min_mb=2**40), "DISK_LOW")
     assert (low.severity, low.can_fix) == (Severity.CRITICAL, False)
+    assert re.search(r"\d GB are free at .*, less than the floor of \d+\.\d GB", low.saw)
 
 
 def test_transaction_numbers_that_run_out_are_critical(url: str) -> None:

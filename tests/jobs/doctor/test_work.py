@@ -85,12 +85,15 @@ class Deaf(Runtime):
         return super().connect(purpose)
 
 
-def test_a_worker_that_does_not_hear_is_told(url: str) -> None:
+def test_a_worker_that_does_not_hear_is_told(url: str, db: Db) -> None:
     """FC7, FC8: as it says itself on the roster."""
     runtime = Deaf(quick_settings(url), registry=Registry())
     worker = runtime.worker()
     worker.start()
     try:
+        until(lambda: scalar(db, "SELECT count(*) FROM job_worker WHERE note LIKE '%%LISTEN is not proven%%'"))
+        assert ids(examine(url, "listen")) == ["LISTEN"]  # it has just started, and may hear in a moment
+        db.execute("UPDATE job_worker SET started_at = now() - interval '1 min'")
         assert until_found(url, "listen", "LISTEN_NOT_PROVEN").severity is Severity.NOTICE
     finally:
         worker.stop(grace=timedelta(seconds=1))
@@ -189,7 +192,9 @@ def test_schedules_are_told_that_nobody_declares_or_two_declare_otherwise(url: s
     db.execute("DELETE FROM job_worker")
     gone = the(examine(url, "schedules"), "SCHEDULE_UNDECLARED")
     assert gone.severity is Severity.WARNING
-    assert "nightly (0 4 * * *, UTC)" in gone.saw
+    assert "nightly (0 4 * * *, UTC) does not fire: no worker is alive that has it" in gone.saw
+    enlist(db, member("c", name="other", kinds=["mail"]))
+    assert "none of the workers alive (other) has it" in the(examine(url, "schedules"), "SCHEDULE_UNDECLARED").saw
     db.execute(gone.paste or "")
     assert ids(examine(url, "schedules")) == ["SCHEDULES"]
 

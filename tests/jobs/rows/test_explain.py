@@ -63,7 +63,7 @@ def test_the_next_job_is_told_that_it_is_next(db: Db) -> None:
     job_id = make_job(db, next_retry_at=ago(seconds=5.5))
     assert said(db, job_id) == [
         "It waits and has been due for 5 s.",
-        "Workers that know its kind: 1, with 0 of 4 slots busy.",
+        "Workers that know its kind: 1, with 0 of their 4 slots for it busy.",
         "Nobody of its kind stands before it: it is next.",
     ]
 
@@ -140,7 +140,8 @@ def test_people_who_pause_on_the_command_line_are_named(call: Call, db: Db, monk
     [
         (
             {"max_running": 2},
-            "The limit key:camera:* lets 2 of key:camera:7 run at once, and 2 run: it waits for one of them to end.",
+            "The limit key:camera:* lets 2 of key:camera:7 run at once, and 2 run (job 2, job 3): it waits for one of "
+            "them to end. snapapp limits set 'key:camera:*' --max-running N changes it.",
         ),
         ({"max_running": 0}, "The limit key:camera:* lets nothing of key:camera:7 run."),
         ({"rate": 0.5}, "The limit key:camera:* lets 0.5 of key:camera:7 start a second, after a burst of 1: "),
@@ -228,11 +229,11 @@ def test_a_room_that_is_full_is_told_though_others_of_the_worker_are_empty(db: D
     worker(db, slots=6, kinds=["quick", "big", "test"], rooms=rooms)
     waiting, quick = make_job(db), make_job(db, kind="quick")
     make_job(db, "RUNNING", kind="big", claimed_by=MEMBER["id"])
-    assert said(db, waiting)[1] == "Workers that know its kind: 1, with 1 of 2 slots busy."
+    assert said(db, waiting)[1] == "Workers that know its kind: 1, with 1 of their 2 slots for it busy."
     make_job(db, "RUNNING", claimed_by=MEMBER["id"])
     make_job(db, "RUNNING", kind="quick", claimed_by="another")
     assert said(db, waiting)[1] == "All 2 slots of the workers that know its kind are busy."
-    assert said(db, quick)[1] == "Workers that know its kind: 1, with 0 of 4 slots busy."
+    assert said(db, quick)[1] == "Workers that know its kind: 1, with 0 of their 4 slots for it busy."
 
 
 def test_a_suspect_that_runs_shuts_the_door_on_nobody(db: Db) -> None:
@@ -488,7 +489,7 @@ def test_an_end_is_told_with_its_moment_and_the_way_back(db: Db) -> None:
     job_id = make_job(db, "FAILED", last_error="ValueError: no\nmore", **ended)
     assert said(db, job_id)[2:] == [
         "The last error: ValueError: no",
-        f"retry_job({job_id}) runs it again, counting from zero.",
+        f"SELECT retry_job({job_id}), or snapapp jobs retry {job_id}, runs it again, counting from zero.",
     ]
 
     job_id = make_job(db, "CANCELLED", cancel_requested_at=ago(minutes=6))

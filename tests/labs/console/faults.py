@@ -150,7 +150,7 @@ FAULTS = (
     Fault("a poison kind", "DEAD_LETTERS", r"lab\.poison: 3.*(signal 9|killed)", "retry", a_poison_kind),
     Fault("a paused queue forgotten", "QUEUE_PAUSED", "mail has been paused for 2 days", "resume", a_forgotten_pause),
     Fault("a limit too low", "LIMIT_FULL", "limit key:camera lets 1 of key:camera", "set it anew", a_limit_too_low),
-    Fault("a full disk", "DISK_LOW", "MB are free", "Make room", a_full_disk),
+    Fault("a full disk", "DISK_LOW", "are free at .*less than the floor", "Make room", a_full_disk),
     Fault("a pinned xmin", "XMIN_HELD", "a forgotten console.*idle in transaction", "end it", a_pinned_xmin),
     Fault(
         "a dead worker",

@@ -55,7 +55,7 @@ BEGIN
         END IF;
         said := said || ARRAY(SELECT explain_parents_of_job(job));
         IF job.status <> 'COMPLETED' THEN
-            said := said || format('retry_job(%s) runs it again, counting from zero.', job_id);
+            said := said || format('SELECT retry_job(%s), or snapapp jobs retry %s, runs it again, counting from zero.', job_id, job_id);
         END IF;
     END IF;
     RETURN array_to_string(said, chr(10));

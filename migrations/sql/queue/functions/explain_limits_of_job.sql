@@ -4,6 +4,7 @@ DECLARE
     name text;
     its record;
     running bigint;
+    holders text;  -- some of the jobs that run
     room record;
 BEGIN
     IF job.gate = 'open' AND EXISTS (SELECT FROM job_rule_change) THEN
@@ -13,7 +14,8 @@ BEGIN
     FOREACH name IN ARRAY ARRAY['queue:' || job.queue, 'kind:' || job.kind, 'key:' || nullif(job.lane, '')] LOOP
         SELECT * INTO its FROM job_limit_of(name);
         CONTINUE WHEN its.key_pattern IS NULL;
-        SELECT count(*) INTO running FROM snap_processing_job AS other
+        SELECT count(*), array_to_string((array_agg('job ' || other.id ORDER BY other.id))[:3], ', ') INTO running, holders
+          FROM snap_processing_job AS other
          WHERE other.status = 'RUNNING' AND other.gate = 'held'
            AND name IN ('queue:' || other.queue, 'kind:' || other.kind, 'key:' || other.lane);
         SELECT * INTO room FROM job_limit_room(name, running, coalesce(
@@ -23,8 +25,10 @@ BEGIN
             said := format('The limit %s lets nothing of %s run.', its.key_pattern, name);
             RETURN NEXT;
         ELSIF room.places = 0 THEN
-            said := format('The limit %s lets %s of %s run at once, and %s run: it waits for one of them to end.',
-                           its.key_pattern, its.max_running, name, running);
+            said := format('The limit %s lets %s of %s run at once, and %s run (%s%s): it waits for one of them to end. '
+                           'snapapp limits set %L --max-running N changes it.',
+                           its.key_pattern, its.max_running, name, running, holders,
+                           CASE WHEN running > 3 THEN ', …' ELSE '' END, its.key_pattern);
             RETURN NEXT;
         ELSIF room.tokens = 0 THEN
             said := format('The limit %s lets %s of %s start a second, after a burst of %s: the next one may start in %s.',

@@ -59,7 +59,7 @@ BEGIN
     ELSIF seen.busy >= seen.slots THEN
         said := format('All %s slots of the workers that know its kind are busy.', seen.slots);
     ELSE
-        said := format('Workers that know its kind: %s, with %s of %s slots busy.', seen.taking, seen.busy, seen.slots);
+        said := format('Workers that know its kind: %s, with %s of their %s slots for it busy.', seen.taking, seen.busy, seen.slots);
     END IF;
     IF said IS NOT NULL THEN
         RETURN NEXT;

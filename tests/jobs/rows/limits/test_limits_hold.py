@@ -116,7 +116,10 @@ def test_a_job_that_a_limit_holds_back_says_which(db: Db) -> None:
     take(db)
     lines = views.explain(db, held).splitlines()
     by_rate = "The limit queue:media lets 0.01 of queue:media start a second, after a burst of 2"
-    by_place = "The limit key:camera:* lets 2 of key:camera:7 run at once, and 2 run: it waits for one of them to end."
+    by_place = (
+        "The limit key:camera:* lets 2 of key:camera:7 run at once, and 2 run (job 1, job 2): it waits for one of them "
+        "to end. snapapp limits set 'key:camera:*' --max-running N changes it."
+    )
     assert [line for line in lines if line.startswith("The limit")] == [
         f"{by_rate}: the next one may start in 99 s.",
         by_place,
