@@ -7,9 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-import psycopg
-import sqlalchemy.exc
-
+from snapapp.jobs.errors import JobsError
 from snapapp.jobs.fleet.errors import InvalidCommand, UnknownPool
 from snapapp.jobs.rows.database import Db, run, value_of
 
@@ -102,23 +100,19 @@ def send(
     given = {"action": action, "host": host, "pool": pool, "amount": amount, "reason": reason}
     try:
         [(command,)] = run(db, _SEND, {**given, "source": str(source), "expires_in": expires_in})
-    except psycopg.Error as error:
-        raise _translate_error(error) from None
-    except sqlalchemy.exc.DBAPIError as error:
-        if not isinstance(error.orig, psycopg.Error):
+    except Exception as error:
+        refusal: Any = getattr(error, "orig", error)  # SQLAlchemy wraps the driver's errors
+        refused = _REFUSALS.get(getattr(refusal, "sqlstate", None))
+        if refused is None:
             raise
-        raise _translate_error(error.orig) from None
+        raise refused(refusal.diag.message_primary) from None
     return int(command)
 
 
-def _translate_error(error: psycopg.Error) -> Exception:
-    message = error.diag.message_primary or str(error)
-    match error.sqlstate:
-        case "22023" | "22003" | "23514":
-            return InvalidCommand(message)
-        case "P0002":
-            return UnknownPool(message)
-    return error
+_REFUSALS: dict[str | None, type[JobsError]] = {
+    **dict.fromkeys(("22023", "22003", "23514"), InvalidCommand),
+    "P0002": UnknownPool,
+}
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
