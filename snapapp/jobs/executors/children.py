@@ -16,7 +16,7 @@ from tenacity.wait import wait_base
 from snapapp.jobs.context import STEPS, Tell, Within
 from snapapp.jobs.errors import ChildDied, JobTimeout
 from snapapp.jobs.executors import attempt, late_report, messages
-from snapapp.jobs.executors.process_group import MB, Group, Watch, close_pipes, exceeded, signal_name
+from snapapp.jobs.executors.process_group import MB, Group, Watch, close_pipes, exceeded, foreign_signal
 from snapapp.jobs.executors.reaper import Guard
 from snapapp.jobs.executors.runners import GroupRunner
 from snapapp.jobs.model import JSON_CAP, Buried, Failure, Job, Outcome, Succeeded
@@ -169,7 +169,7 @@ class Child(GroupRunner):
         if not has_ended:
             how = f"let go of its pipes, did not end within {_ENDS_IN:g} s and was killed"
         else:
-            how = f"was killed by {signal_name(code)}" if code < 0 else f"exited with code {code}"
+            how = f"was killed by {foreign_signal(code)}" if code < 0 else f"exited with code {code}"
         return ChildDied(f"the child process {how}{words}")
 
 

@@ -31,7 +31,7 @@ from snapapp.jobs.executors.errors import (
     CommandMissing,
     CommandNotAllowed,
 )
-from snapapp.jobs.executors.process_group import Group, Watch, close_pipes, signal_name
+from snapapp.jobs.executors.process_group import Group, Watch, close_pipes, foreign_signal
 from snapapp.jobs.executors.reaper import Guard
 from snapapp.jobs.executors.runners import GroupRunner
 from snapapp.jobs.model import JSON_CAP, TEXT_CAP, Failure, Job, Outcome, Succeeded, to_json
@@ -296,7 +296,7 @@ def _outcome(job: Job, program: str, code: int, talk: _Talk, wait: wait_base) ->
     missing or invalid answer, the error in the answer, the exit code."""
     last_lines = "".join(f"\n{line}" for line in talk.lines)
     if code < 0:
-        raise CommandKilled(f"{program} was killed by {signal_name(code)}{last_lines}")
+        raise CommandKilled(f"{program} was killed by {foreign_signal(code)}{last_lines}")
     try:
         envelope = _envelope(program, talk)
     except CommandAnswerInvalid as error:

@@ -227,10 +227,14 @@ def close_pipes(process: subprocess.Popen[bytes]) -> None:
 def signal_name(code: int) -> str:
     """The name of the signal in a negative exit code."""
     try:
-        name = signal.Signals(-code).name
+        return signal.Signals(-code).name
     except ValueError:
-        name = f"signal {-code}"
-    # This is not called for our own kills, whose reason we know.
+        return f"signal {-code}"
+
+
+def foreign_signal(code: int) -> str:
+    """The name of a signal that the worker did not send: of its own kills it knows the reason."""
+    name = signal_name(code)
     return f"{name}, which was not sent by the worker: perhaps memory ran out" if name == "SIGKILL" else name
 
 

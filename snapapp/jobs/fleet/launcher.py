@@ -60,7 +60,7 @@ class WorkerProcess:
     def end(self) -> str:
         """How it ended, in words."""
         assert self.code is not None
-        return f"killed by {_signal_name(self.code)}" if self.code < 0 else f"exited with code {self.code}"
+        return f"killed by {signal_name(self.code)}" if self.code < 0 else f"exited with code {self.code}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,10 +232,3 @@ class _ForkServer:
         self._process.returncode = 0  # `reap` waits for every child, this one too; without a code, Popen would warn
         os.close(self._requests)
         os.close(self._answers)
-
-
-def _signal_name(code: int) -> str:
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return signal_name(code)

@@ -30,7 +30,7 @@ from snapapp.jobs.fleet.pool import Pool, State
 from snapapp.jobs.fleet.store import EndedWorker, Master
 from snapapp.jobs.os import processes
 from snapapp.jobs.os.signals import ENDING, Signals
-from snapapp.jobs.rows.database import Connect
+from snapapp.jobs.rows.database import Connect, Db
 from snapapp.jobs.settings import JobsSettings
 
 _LOOK_EVERY = 0.5  # seconds
@@ -97,7 +97,7 @@ class Supervisor:
         """Takes the host and starts the pools, with the states and sizes that a person gave them before. MasterExists:
         the host has a supervisor already."""
         with self._connect("supervisor start") as db:
-            self._hold(lambda instead: store.hold(db, self.master, instead), lambda: store.holder(db, self.master.host))
+            self._hold(db)
             for saved in store.saved_pools(db, self.master.host):
                 if pool := self.pools.get(saved.name):
                     pool.state, pool.state_reason = saved.state, saved.reason
@@ -117,18 +117,18 @@ class Supervisor:
             return False
         return monotonic() >= self._stop_by or all(pool.is_empty for pool in self.pools.values())
 
-    def _hold(self, hold: Callable[[str | None], bool], ask: Callable[[], store.Holder | None]) -> None:
+    def _hold(self, db: Db) -> None:
         """Takes the host. A holder on this machine whose process is gone is replaced at once. A holder on another
         machine is given the time of two lives: if it beats, MasterExists."""
         heard: timedelta | None = None
         deadline = monotonic() + 2 * store.LIVES_FOR.total_seconds()
-        while not hold(None):
-            its = ask()
+        while not store.hold(db, self.master):
+            its = store.holder(db, self.master.host)
             if its is None:
                 continue
             is_here = its.machine == self.master.machine
             if is_here and processes.is_gone(its.pid, its.pid_started):
-                if hold(its.id):
+                if store.hold(db, self.master, instead=its.id):
                     return
                 continue
             has_beaten = heard is not None and its.last_beat < heard
