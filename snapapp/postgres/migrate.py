@@ -1,9 +1,7 @@
 """Migrates a database to the schema that the product needs: first the queue's migrations, then the product's."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
-import sqlalchemy
 from sqlalchemy.orm import Session
 
 from snapapp.errors import MigrationError
@@ -17,25 +15,12 @@ from snapapp.postgres.schema import PRODUCT
 def migrate(url: str, *, if_new: Callable[[Session], object] | None = None) -> None:
     """Runs the missing migrations. Two callers at once are fine: the second has nothing left to do. In a database that
     was empty, `if_new` adds the first rows in the same transaction."""
-    with _transaction(url) as db:
-        is_new = migrations.revision(db, PRODUCT) is None
-        for history in (QUEUE, PRODUCT):
-            migrations.upgrade(db, history)
-        if is_new and if_new:
-            if_new(session(db))
-
-
-def take_down(url: str) -> None:
-    """Drops the whole schema with all its rows."""
-    with _transaction(url) as db:
-        for history in (PRODUCT, QUEUE):
-            migrations.downgrade(db, history)
-
-
-@contextmanager
-def _transaction(url: str) -> Iterator[sqlalchemy.Connection]:
     try:
         with migrations.transaction(url) as db:
-            yield db
+            is_new = migrations.revision(db, PRODUCT) is None
+            for history in (QUEUE, PRODUCT):
+                migrations.upgrade(db, history)
+            if is_new and if_new:
+                if_new(session(db))
     except MigrationFailed as error:
         raise MigrationError(str(error)) from error

@@ -17,11 +17,12 @@ from snapapp.jobs.model import Buried, Failure
 from snapapp.jobs.rows import lifecycle
 from snapapp.jobs.rows.database import connect, sqlalchemy_url
 from snapapp.postgres import database
-from snapapp.postgres.migrate import migrate, take_down
+from snapapp.postgres.migrate import migrate
 from tests import ROOT
 from tests.conftest import Postgres, embedded_server
 from tests.domain.making import EVIDENCE, Everything, acting, begun, furnish, make_snap, process
 from tests.factory import bury, claimed
+from tests.postgres.clusters import take_down
 
 OWNER = "plain_owner"
 

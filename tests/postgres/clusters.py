@@ -13,7 +13,10 @@ import pytest
 
 import snapapp
 from snapapp.errors import PostgresError
+from snapapp.jobs import migrations
+from snapapp.jobs.schema import QUEUE
 from snapapp.postgres import postmaster
+from snapapp.postgres.schema import PRODUCT
 from tests.jobs.working import until
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="about what root does")
@@ -102,3 +105,10 @@ def ask(url: str, question: str) -> object:
     with psycopg.connect(url) as db:
         row = db.execute(question.encode()).fetchone()
     return row and row[0]
+
+
+def take_down(url: str) -> None:
+    """Drops the whole schema with all its rows."""
+    with migrations.transaction(url) as db:
+        for history in (PRODUCT, QUEUE):
+            migrations.downgrade(db, history)

@@ -14,16 +14,18 @@ import pytest
 
 from snapapp.errors import MigrationError
 from snapapp.jobs import migrations
+from snapapp.jobs.errors import MigrationFailed
 from snapapp.jobs.model import Buried, Failure
 from snapapp.jobs.rows import claim, leases, lifecycle, notes, retention, settle
 from snapapp.jobs.rows.database import connect
 from snapapp.jobs.schema import QUEUE, History
 from snapapp.postgres.binaries import program
-from snapapp.postgres.migrate import migrate, take_down
+from snapapp.postgres.migrate import migrate
 from snapapp.postgres.psql import psql_argv
 from snapapp.postgres.schema import PRODUCT, is_current
 from tests import ROOT
 from tests.factory import Db, ago, at_once, bury, claimed, job, make_job, retry, statuses, until_blocking
+from tests.postgres.clusters import take_down
 
 SQL = ROOT / "migrations" / "sql"
 NOISE = re.compile(
@@ -133,7 +135,7 @@ def test_a_migration_behind_an_idle_transaction_gives_up_and_can_be_repeated(url
     """FC17: whoever waits for a lock makes everybody behind it wait too."""
     with closing(psycopg.connect(url)) as idle:
         idle.execute("SELECT FROM snap_processing_job")
-        with pytest.raises(MigrationError, match="in use by a long transaction"):
+        with pytest.raises(MigrationFailed, match="in use by a long transaction"):
             take_down(url)
         assert is_current(url)
     take_down(url)
