@@ -85,7 +85,8 @@ def _check_budget(plan: Plan, jobs: JobsSettings) -> None:
     """Refuses a plan that may need more connections than the server allows. Otherwise the web would find no connection
     when the pools are at their largest."""
     each = [_settings_of(pool, jobs).connections for pool in plan.pools]
-    needed = 2 + (max(each) * plan.most_processes if plan.max_processes else _together(plan, each))
+    together = sum(pool.max_processes * one for pool, one in zip(plan.pools, each, strict=True))
+    needed = 2 + (max(each) * plan.most_processes if plan.max_processes else together)
     with psycopg.connect(jobs.database_url, connect_timeout=5, application_name="snapapp start") as connection:
         [(allowed,)] = connection.execute(database.ALLOWED_CONNECTIONS).fetchall()
     if needed > allowed:
@@ -100,7 +101,3 @@ def _settings_of(pool: Pool, jobs: JobsSettings) -> JobsSettings:
         return pool.adapt(jobs, pool.name, "")
     except ValueError as error:
         raise SnapError(f"The pool {pool.name} does not fit the settings: {error}.") from None
-
-
-def _together(plan: Plan, each: list[int]) -> int:
-    return sum(pool.max_processes * connections for pool, connections in zip(plan.pools, each, strict=True))

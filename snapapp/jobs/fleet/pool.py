@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 from time import monotonic
-from typing import Any
 
 from snapapp.jobs import events
 from snapapp.jobs.events import Events
@@ -243,7 +242,8 @@ class Pool:
         now = monotonic()
         for leaving in self._leaving:
             if leaving.is_overdue(now, self._grace + _KILL_LATE) and not leaving.child.has_ended:
-                self._tell(events.PROCESS_ENDED, logging.WARNING, pid=leaving.child.pid, why="it did not leave: killed")
+                pool, pid, why = self.planned.name, leaving.child.pid, "it did not leave: killed"
+                self._events.emit(events.PROCESS_ENDED, logging.WARNING, pool=pool, pid=pid, why=why)
                 leaving.child.kill()
                 leaving.kill_at = now + _KILL_LATE
 
@@ -268,6 +268,3 @@ class Pool:
             return None
         again = max(0.0, self._again_at - monotonic())
         return f"{self._early} workers in a row did not come to work, {self._trouble}; the next try is in {again:.0f} s"
-
-    def _tell(self, name: str, level: int = logging.INFO, **facts: Any) -> None:
-        self._events.emit(name, level, pool=self.planned.name, **facts)

@@ -63,7 +63,7 @@ class Supervisor:
         self._events = events
         self._launcher = Launcher(program)
         self._grace = settings.shutdown_grace.total_seconds()
-        self.pools = {each.name: self._pool(each) for each in plan.pools}
+        self.pools = {each.name: Pool(each, self._start_worker, events, grace=self._grace) for each in plan.pools}
         self._to_roll: deque[Pool] = deque()
         self._orders: deque[Order] = deque()  # written by the database thread, taken by the main thread
         self._has_lost_host = False  # written by the database thread
@@ -78,9 +78,6 @@ class Supervisor:
             on_order=self._receive,
             on_host_lost=self._lose_host,
         )
-
-    def _pool(self, planned: Planned) -> Pool:
-        return Pool(planned, self._start_worker, self._events, grace=self._grace)
 
     # --- life and death ---------------------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ DEFECTS: dict[str, Mutant] = {
             "plan = Plan(pools=tuple(pools[environment])",
             "plan = Plan(pools=tuple(next(iter(pools.values())))",
         ),
-        (_SUPERVISOR, "self._pool(each) for each in plan.pools}", "self._pool(each) for each in plan.pools[:1]}"),
+        (_SUPERVISOR, "grace=self._grace) for each in plan.pools}", "grace=self._grace) for each in plan.pools[:1]}"),
     ),
     "looks-untold": defect(
         "M3 M58",
