@@ -17,19 +17,11 @@ _LINE_EVERY = 0.02
 
 
 def declare(registry: Registry) -> None:
-    registry.processor(HANGS)(_hang)
-    registry.processor(HOOK, commit=_hook)(_nothing)
+    registry.processor(HANGS)(lambda _: sleep(_FOR_EVER))
+    registry.processor(HOOK, commit=_hook)(lambda _: None)
     registry.processor(TALKS)(_talk)
     registry.processor(ENDS)(_end)
     registry.processor(ENDS_AT_ONCE)(lambda _: "a result")
-
-
-def _nothing(_: Job) -> None:
-    return
-
-
-def _hang(_: Job) -> None:
-    sleep(_FOR_EVER)
 
 
 def _hook(_: Connection, job: Job, _result: Any) -> None:

@@ -45,16 +45,13 @@ def main() -> None:
     registry = Registry()
     picked: list[tuple[int, float]] = []
 
-    def noop(_: Job) -> None:
-        return
-
     def pick_up(job: Job) -> None:
         at = monotonic()
         picked.append((job.payload["number"], at))
 
-    registry.processor(KIND)(noop)
+    registry.processor(KIND)(lambda _: None)
     registry.processor(PICKUP)(pick_up)
-    registry.processor(NAP_IN_THREAD)(_nap_in_thread)
+    registry.processor(NAP_IN_THREAD)(lambda _: sleep(_NAP))
     registry.processor(NAP_ON_LOOP, executor="async")(_nap_on_loop)
     neighbours.declare(registry)
     warm, is_warm = f"bench.warm.{uuid.uuid4().hex}", threading.Event()
@@ -68,10 +65,6 @@ def main() -> None:
     stage.read()
     stage.say(cpu=process_time() - began, picked=picked)
     stage.stay()
-
-
-def _nap_in_thread(_: Job) -> None:
-    sleep(_NAP)
 
 
 async def _nap_on_loop(_: Job) -> None:
