@@ -508,9 +508,9 @@ def test_a_command_that_cannot_be_done_fails_with_the_reason(start: Start, db: D
     until_workers(db, 2)
     assert "may have 0 to 2 processes, not 900" in tell(db, "scale", "mail-supervisor", amount=900)
     host = os.uname().nodename
-    for action, pool, said in (("dance", None, "no action 'dance'"), ("pause", "nobody's", "no pool nobody's here")):
-        insert = "INSERT INTO job_command (host, action, pool) VALUES (%s, %s, %s) RETURNING id"
-        command = scalar(db, insert, host, action, pool)
+    insert = "INSERT INTO job_command (host, action, pool) VALUES (%s, %s, %s) RETURNING id"
+    dance, pause = scalar(db, insert, host, "dance", None), scalar(db, insert, host, "pause", "nobody's")
+    for command, said in ((dance, "no action 'dance'"), (pause, "no pool nobody's here")):
         until(lambda command=command: commands.one(db, command).status.is_final)  # type: ignore[misc]
         sent = commands.one(db, command)
         assert (sent.status, said in (sent.output or "")) == ("FAILED", True), sent
