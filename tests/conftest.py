@@ -4,6 +4,7 @@ The server is the embedded one; a test marked `both_servers` runs on the oldest 
 is marked `at_length` runs with --everything only, and so do the runs of `both_servers_at_length` on the oldest.
 """
 
+import gc
 import itertools
 import os
 import pwd
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         absent = pytest.mark.skip(reason="there is no PostgreSQL below /usr/lib/postgresql")
         names.append(pytest.param(OLDEST, id=OLDEST) if OLDEST else pytest.param("", id="system", marks=absent))
     metafunc.parametrize("server_name", names)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What collecting makes stays: to look through it for garbage, now and later, is in vain, and took two of the five
+    seconds of a processor that collecting takes each process."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
