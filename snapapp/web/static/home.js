@@ -10,6 +10,7 @@ import { browser, tab } from "/static/remembered.js";
 import * as remote from "/static/remote.js";
 import { sendWaiting } from "/static/sending.js";
 import { keepShell } from "/static/shell.js";
+import { signIn } from "/static/signed-in.js";
 import * as uploads from "/static/uploads.js";
 import * as waiting from "/static/waiting.js";
 import { number, t, told } from "/static/words.js";
@@ -30,15 +31,17 @@ async function begin() {
     return;
   }
   againAfter = AGAIN_SOON;
-  if (openFor && session.code !== openFor) return location.assign("/"); // the page shows another tenant's data
-  if (session.code !== browser.get("tenant")) tab.forget("chosen"); // its names are another tenant's
-  waiting.begin(session.code, sendWaiting); // first, so that it happens even if the rest fails
+  const whose = waiting.turnOf(session);
+  if (openFor && whose !== openFor) return location.assign("/"); // the page shows what somebody else did
+  if (whose !== browser.get("tenant")) tab.forget("chosen"); // its names are another tenant's
+  signIn(session.operator);
+  waiting.begin(whose, sendWaiting); // first, so that it happens even if the rest fails
   put(at("lost"), "");
   at("sign-in").hidden = true;
-  at("sign-out").hidden = browser.get("signed-in") === null;
+  at("sign-out").hidden = !session.operator && browser.get("signed-in") === null;
   at("work").hidden = false;
   if (openFor) return;
-  openFor = session.code;
+  openFor = whose;
   const [known] = await Promise.all([library.begin(show), marking.begin(hear)]);
   uploads.begin(arrive).catch((error) => put(at("upload-said"), told(error.message)));
   const asked = new URLSearchParams(location.search);
@@ -46,7 +49,7 @@ async function begin() {
   if (video && !player.video) await show(video, asked.has("t") ? Number(asked.get("t")) || 0 : undefined);
 }
 
-let openFor = null; // the tenant that the page was opened for; if it signs in again, the page stays as it is
+let openFor = null; // whose turn it was when the page was opened; if they sign in again, the page stays as it is
 
 let againAfter = AGAIN_SOON;
 

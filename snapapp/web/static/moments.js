@@ -6,6 +6,7 @@ import { isNamed, momentOf, nameOf, stateOf } from "/static/moment.js";
 import { operator } from "/static/operator.js";
 import { player } from "/static/player.js";
 import { submit, unanswered } from "/static/sending.js";
+import { mayChange } from "/static/signed-in.js";
 import * as waiting from "/static/waiting.js";
 import { clock, t, told } from "/static/words.js";
 
@@ -227,8 +228,9 @@ function actionOf(label, act) {
 
 function actionsOf(entry, snap) {
   if (!snap) return entry.marked.error ? [[t("Send again"), () => submit(entry.marked)], [t("Forget it"), () => drop(entry)]] : [];
-  const actions = [[isNamed(snap) ? t("Correct") : t("Describe"), () => describeEntry(entry)]];
-  if (snap.status === "COMPLETED") actions.push([t("Open"), `/snaps/${snap.snapId}`]);
+  const open = snap.status === "COMPLETED" ? [[t("Open"), `/snaps/${snap.snapId}`]] : [];
+  if (!mayChange(snap)) return open;
+  const actions = [[isNamed(snap) ? t("Correct") : t("Describe"), () => describeEntry(entry)], ...open];
   if (snap.status === "FAILED") actions.push([t("Try again"), () => retry(entry, snap)]);
   if (snap.status === "PENDING") actions.push([t("Cancel"), () => cancel(snap)]);
   else actions.push([t("Delete"), () => remove(snap)]);
@@ -272,7 +274,7 @@ async function describeEntry(entry) {
 
 /** Opens the form of the newest moment that is not described yet. */
 export function describeNewest() {
-  const entry = entries.find((each) => !snapOf(each) || !isNamed(snapOf(each)));
+  const entry = entries.find((each) => !snapOf(each) || (!isNamed(snapOf(each)) && mayChange(snapOf(each))));
   if (entry) void describeEntry(entry).catch((error) => say(told(error.message)));
 }
 

@@ -1,10 +1,16 @@
-// The person who marks: asked for once in a browser and kept there, until somebody changes it.
+// The person who marks: whoever signed in by a personal link; otherwise asked for once in a browser and kept there, until
+// somebody changes it.
 
 import { at, put } from "/static/page.js";
 import { browser } from "/static/remembered.js";
+import { signedIn } from "/static/signed-in.js";
 import { t } from "/static/words.js";
 
 export function operator() {
+  return signedIn() ?? remembered();
+}
+
+function remembered() {
   try {
     return JSON.parse(browser.get("operator"));
   } catch {
@@ -14,6 +20,7 @@ export function operator() {
 
 export function showOperator() {
   const known = operator();
+  at("operator").disabled = signedIn() !== null;
   put(at("operator"), known ? known.nickname : t("Who are you?"));
   at("operator").title = known ? `${known.nickname}, ${known.email}` : "";
 }

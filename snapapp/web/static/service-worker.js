@@ -5,7 +5,7 @@ const KEPT = "shell";
 const SHELL = [
   "/",
   ...["app.css", "work.css", "favicon.svg"].map((name) => `/static/${name}`),
-  ...["filmed", "home", "library", "marking", "moment", "moments", "operator", "page", "player", "portuguese", "remembered", "remote", "sending", "shell", "tus", "uploads", "waiting", "words"].map((name) => `/static/${name}.js`),
+  ...["filmed", "home", "library", "marking", "moment", "moments", "operator", "page", "player", "portuguese", "remembered", "remote", "sending", "shell", "signed-in", "tus", "uploads", "waiting", "words"].map((name) => `/static/${name}.js`),
 ];
 
 addEventListener("install", (event) => {

@@ -4,6 +4,7 @@ import { at, client, local, make, markInvalid, pause, put } from "/static/page.j
 import { isNamed, labelOf, momentOf, nameOf, stateOf } from "/static/moment.js";
 import { pictureOf } from "/static/qr.js";
 import { browser } from "/static/remembered.js";
+import { mayChange, signedIn, signIn } from "/static/signed-in.js";
 import { asLocal, clock, exactly, number, t, told, when } from "/static/words.js";
 
 const LOOK_EVERY = 1000; // ms between two looks at an unfinished snap
@@ -30,7 +31,8 @@ async function show() {
   put(at("state"), words);
   at("error").hidden = !snap.error || snap.status === "COMPLETED";
   put(at("error"), told(snap.error ?? ""));
-  at("retry").hidden = snap.status !== "FAILED";
+  at("retry").hidden = snap.status !== "FAILED" || !mayChange(snap);
+  at("share").hidden = !mayChange(snap);
   at("in-video").href = `/?video=${snap.videoId}&t=${momentOf(snap)}`;
   showEvidence(snap);
   showRecord(snap);
@@ -85,7 +87,9 @@ function showRecord(snap) {
   if (probe?.compatible) add(t("Video"), [`${probe.width} × ${probe.height}`, probe.codecName, probe.sourceFps && t("{n} frames a second", { n: number(probe.sourceFps) })].filter(Boolean).join(" · "));
 }
 
-function filmedOf({ dataFilmagem }) {
+function filmedOf(snap) {
+  const { dataFilmagem } = snap;
+  if (!mayChange(snap)) return dataFilmagem && exactly(dataFilmagem);
   const correct = make("button", { type: "button", className: "link-like", textContent: t("Correct") });
   correct.setAttribute("aria-label", t("Correct when it was filmed"));
   correct.addEventListener("click", openFilmed);
@@ -109,7 +113,8 @@ function openFilmed() {
   at("filmed").value = shown.dataFilmagem ? asLocal(new Date(shown.dataFilmagem)) : "";
   unchanged = at("filmed").value;
   at("filmed").max = asLocal(new Date());
-  at("corrected-by").value ||= operatorName();
+  at("corrected-by").value ||= signedIn()?.nickname ?? operatorName();
+  at("corrected-by").readOnly = signedIn() !== null;
   put(at("filmed-said"), "");
   at("filmed").focus();
 }
@@ -183,7 +188,8 @@ at("retry").addEventListener("click", () => change(`${api}/retry`).then(follow).
 function showShare({ isPublic, publicUrl, expiresAt }) {
   const url = isPublic ? new URL(publicUrl, location.href).href : "";
   at("share-none").hidden = isPublic;
-  at("share-link").hidden = at("share-open").hidden = at("revoke").hidden = !isPublic;
+  at("share-link").hidden = at("share-open").hidden = !isPublic;
+  at("revoke").hidden = !isPublic || !mayChange(shown);
   put(at("share-url"), url);
   at("share-open").href = isPublic ? local(publicUrl) : "/";
   put(at("share-ends"), !isPublic ? "" : expiresAt ? t("It ends {when}.", { when: when(expiresAt) }) : t("It goes on until somebody ends it."));
@@ -238,7 +244,7 @@ at("share-copy").addEventListener("click", async () => {
   put(at("share-said"), t("Copied"));
 });
 
-follow().then(() => Promise.all([showCorrections(), ask(`${api}/share`).then(showShare)])).catch((error) => {
+ask("/v2/session").then(({ operator }) => (signIn(operator), follow())).then(() => Promise.all([showCorrections(), ask(`${api}/share`).then(showShare)])).catch((error) => {
   if (error.status === 401) location.assign(`/sign-in?${new URLSearchParams({ next: location.pathname })}`);
   put(at("lost"), error.status === 404 ? t("There is no such moment.") : told(error.message));
 });

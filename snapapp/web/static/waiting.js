@@ -12,7 +12,7 @@ const PASSING = [401, 408, 425, 429]; // statuses of refusals that may pass
 
 const { ask } = client();
 
-let tenant = browser.get("tenant"); // who signed in last; only this tenant's marks are sent
+let tenant = browser.get("tenant"); // whose turn it was last; only their marks are sent
 let sendOne = async () => true;
 let sending = false;
 let timer = null;
@@ -63,20 +63,23 @@ export function onGone(listener) {
   hearGone = listener;
 }
 
-/** Whether another window has signed in another tenant, for whom marks of this page would now be sent. */
+/** Whose marks are sent in a session: the operator's who signed in, or the tenant's. No tenant's code has a slash. */
+export const turnOf = ({ code, operator }) => (operator ? `${code}/${operator.id}` : code);
+
+/** Whether another window has signed in another tenant or operator, for whom marks of this page would now be sent. */
 export const isOthersTurn = () => (browser.get("tenant") ?? tenant) !== tenant;
 
 /** Whether the server has refused a mark for good. Other failures may pass. */
 export async function isRefused({ status, isOurs }) {
   if (!isOurs || status < 400 || status >= 500 || PASSING.includes(status)) return false;
-  return ask("/v2/session").then(({ code }) => code === tenant, () => false);
+  return ask("/v2/session").then((session) => turnOf(session) === tenant, () => false);
 }
 
 /** Begins to send the marks of this tenant. `send(mark)` returns whether the server has answered. */
-export function begin(code, send) {
-  tenant = code;
+export function begin(whose, send) {
+  tenant = whose;
   // no room to store it: no tenant is better than the previous one
-  if (!browser.keep("tenant", code)) browser.forget("tenant");
+  if (!browser.keep("tenant", whose)) browser.forget("tenant");
   sendOne = send;
   show();
   void sendAll();
