@@ -172,6 +172,16 @@ DEFECTS: dict[str, Mutant] = {
         "processing/test_media_work::test_evidence_lies_below_the_attempts_own_prefix_with_the_hash_of_each_file",
         ("snapapp/storage/keys.py", 'return f"{of_snap(snap_id)}{lease_seq}/"', 'return f"{of_snap(snap_id)}1/"'),
     ),
+    "whoever-sees-it-changes-it": defect(
+        "S33",
+        "an operator changes and deletes what another one marked",
+        "api/product/test_rights::test_another_operators_is_seen_and_not_changed",
+        (
+            "snapapp/domain/rules/rights.py",
+            "if not may_change_all(who) and (who is None or who.id != added_by):",
+            "if False:",
+        ),
+    ),
     "the-token-that-everybody-knows": defect(
         "S34",
         "prod starts with the token of the documentation",
