@@ -11,6 +11,7 @@ from io import TextIOWrapper
 from typing import Any
 
 from snapapp import __version__
+from snapapp.cli import people
 from snapapp.cli.parser import Parser, nearest
 
 _ALL = "*"  # in place of a typed command: every parser is built whole
@@ -27,6 +28,7 @@ _FAMILIES = {
 _PLACES = {  # the function in snapapp.cli of each command
     "serve": "service.run",
     "tenants": "product.tenant_command",
+    "operators": "operators.run",
     "demo": "product.prepare_demo",
     "import-legacy": "product.import_legacy",
     "psql": "commands.psql",
@@ -143,7 +145,7 @@ def _parser(typed: Sequence[str]) -> ArgumentParser:
 
             cli.add_arguments(name, family)
     _add_top(commands)
-    _add_tenants(commands)
+    people.add_commands(commands)
     commands.add_parser("demo", help="prepare the demo: a video and three snaps of it, for the page at /")
     _add_import_legacy(commands)
     _add_backups(commands)
@@ -234,20 +236,6 @@ def _seconds(text: str) -> float:
         if 0.1 <= float(text) <= 3600:
             return float(text)
     raise ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 3600")
-
-
-def _add_tenants(commands: "_SubParsersAction[Parser]") -> None:
-    tenants = _add(commands, "tenants", "list or add tenants, give one a new token")
-    family = tenants.add_subparsers(dest="act", metavar="COMMAND", required=True)
-    shared = Parser(add_help=False)
-    shared.add_argument("--json", action="store_true", help="for programs")
-    code = Parser(add_help=False)
-    code.add_argument("code", metavar="CODE", help="what X-Assinatura-Codigo says")
-    family.add_parser("list", help="list the tenants", parents=[shared])
-    adding = family.add_parser("add", help="add a tenant and show its token, once", parents=[code, shared])
-    adding.add_argument("--name", metavar="NAME", help="for people (default: its code)")
-    what = "give a tenant a new token, shown once; the old one is dead at once"
-    _add(family, "rotate-token", what, parents=[code, shared])
 
 
 def _add_import_legacy(commands: "_SubParsersAction[Parser]") -> None:

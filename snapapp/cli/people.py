@@ -1,0 +1,40 @@
+"""The arguments of `snapapp tenants` and `snapapp operators`."""
+
+from argparse import _SubParsersAction
+
+from snapapp.cli.parser import Parser
+
+ROLES = ("operator", "reviewer", "admin")
+
+
+def add_commands(commands: "_SubParsersAction[Parser]") -> None:
+    shared = Parser(add_help=False)
+    shared.add_argument("--json", action="store_true", help="for programs")
+    code = Parser(add_help=False)
+    code.add_argument("code", metavar="CODE", help="what X-Assinatura-Codigo says")
+
+    tenants = _family(commands, "tenants", "list or add tenants, give one a new token")
+    tenants.add_parser("list", help="list the tenants", parents=[shared])
+    adding = tenants.add_parser("add", help="add a tenant and show its token, once", parents=[code, shared])
+    adding.add_argument("--name", metavar="NAME", help="for people (default: its code)")
+    what = "give a tenant a new token, shown once; the old one is dead at once"
+    tenants.add_parser("rotate-token", help=what, description=what, parents=[code, shared])
+
+    operators = _family(commands, "operators", "list, add or revoke the people of a tenant who sign in")
+    operators.add_parser("list", help="list who may sign in", parents=[code, shared])
+    what = "let a person sign in, and show their personal link, once"
+    adding = operators.add_parser("add", help=what, description=what, parents=[code, shared])
+    adding.add_argument("nickname", metavar="NAME", help="under which they mark moments")
+    adding.add_argument("email", metavar="EMAIL", help="what was marked under it is theirs")
+    adding.add_argument("--role", choices=ROLES, default="operator", help="what they may change (default: operator)")
+    for act, what in (
+        ("link", "make a new personal link, shown once; the old one and its sessions end at once"),
+        ("revoke", "end a person's link and sessions at once; what they marked stays"),
+    ):
+        ending = operators.add_parser(act, help=what, description=what, parents=[code, shared])
+        ending.add_argument("id", metavar="ID", type=int, help="of the operator, as the list has it")
+
+
+def _family(commands: "_SubParsersAction[Parser]", name: str, what: str) -> "_SubParsersAction[Parser]":
+    family = commands.add_parser(name, help=what, description=what)
+    return family.add_subparsers(dest="act", metavar="COMMAND", required=True)
