@@ -37,6 +37,7 @@ COMMANDS = [
     "fleet",
     "top",
     "tenants",
+    "operators",
     "demo",
     "import-legacy",
     "backup",
