@@ -150,7 +150,9 @@ def test_a_worker_obeys_a_limit_as_soon_as_it_is_there_and_forgets_it_when_it_is
         until(lambda: worker.vitals().listens)
         until(lambda: now_running(db) >= 4)
         limit(db, "key:k", 2)
-        while now_running(db) > 2:  # claimed before the limit was there, the last of them perhaps just now
+        still_open = "SELECT count(*) FROM snap_processing_job WHERE status = 'PENDING' AND gate = 'open'"
+        until(lambda: scalar(db, still_open) == 0)
+        while now_running(db) > 2:  # claimed before the limit was there
             let_one_end(db, gate)
         for _ in range(4):
             let_one_end(db, gate)
