@@ -37,6 +37,6 @@ def test_a_worker_that_stood_still_takes_its_leases_for_lost_by_its_own_clock(
     Event().wait(0.5)  # a beat that was on its way has extended nothing since
     assert not said.exists()
     os.kill(worker.process.pid, signal.SIGCONT)
-    until(said.exists)
+    until(lambda: said.exists() and said.read_text())
     assert said.read_text().startswith("LeaseLost: ")
     assert row(db, job_id).attempt_count == 1
