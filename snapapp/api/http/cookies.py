@@ -11,7 +11,8 @@ from snapapp.signing import sealer
 
 NAME = "snapapp_session"
 LASTS = timedelta(days=7)
-_PURPOSE = "sessions"
+# Not "sessions", under which cookies that name no operator were signed: neither kind is read as the other.
+_PURPOSE = "sessions of operators"
 
 
 class Session(NamedTuple):

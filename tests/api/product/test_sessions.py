@@ -9,6 +9,7 @@ from starlette.testclient import TestClient
 
 from snapapp.api.http import cookies
 from snapapp.domain import tenants
+from snapapp.signing import sealer
 from tests.api.conftest import served
 from tests.api.examples import SNAPS, add_tenant, body, count, house, mark
 from tests.domain.making import begun
@@ -82,6 +83,7 @@ def test_a_cookie_that_is_not_ours_is_none(url: str, tmp_path: Path, engine: sql
             cookies.made(ours, "default", since - timedelta(seconds=1), now),
             cookies.made(ours, "nobody", since, now),
             cookies.made(["another secret, as long as it takes"], "default", since, now),
+            sealer(ours, "sessions").dumps(["default", since.isoformat(), (now + cookies.LASTS).isoformat()]),
         ]
         for cookie in forged:
             asked = client.get("/v2/session", headers={"Cookie": f"{cookies.NAME}={cookie}"})
