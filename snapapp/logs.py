@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import sys
 from contextvars import ContextVar
 from typing import NoReturn
@@ -32,6 +33,7 @@ def set_up(settings: Settings, *, at_least: LogLevel = LogLevel.DEBUG) -> None:
     for name in _HANDLED_BEFORE:
         logging.getLogger(name).handlers.clear()
         logging.getLogger(name).propagate = True
+    logging.getLogger("uvicorn.access").addFilter(_hide_links)
     for name in _TALKATIVE:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
 
@@ -59,6 +61,21 @@ def _with_context(record: logging.LogRecord) -> bool:
     if values:
         own = getattr(record, "fields", {})
         record.fields = values | {name: value for name, value in own.items() if value is not None or name not in values}
+    return True
+
+
+_LINK = re.compile(r"(?<=/media/)[^/]+|(?<=/public/snaps/)[^/]+|(?<=/sign-in/).+")
+
+
+def without_links(path: str) -> str:
+    """A path without what opens something: the tokens of links, and the secrets of personal ones."""
+    return _LINK.sub("***", path)
+
+
+def _hide_links(record: logging.LogRecord) -> bool:
+    """For the `uvicorn` command, which logs the path of each request unless it is told not to."""
+    if isinstance(record.args, tuple):
+        record.args = tuple(without_links(value) if isinstance(value, str) else value for value in record.args)
     return True
 
 

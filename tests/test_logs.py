@@ -113,6 +113,15 @@ def test_a_line_says_which_request_it_belongs_to(start: Start) -> None:
     assert {line.get("requestId") for line in found if line["logger"] == "snapapp.jobs"} == {None}
 
 
+def test_no_line_of_uvicorns_command_has_the_secret_of_a_link(start: Start) -> None:
+    served = start(ServedByUvicorn).until_up()
+    for path in ("/sign-in/default/secret-7?lang=pt", "/public/snaps/secret-7", "/media/secret-7/frame_00001.jpg"):
+        assert served.ask(path).status in (401, 403, 404)
+    told = [line["message"] for line in ended(served)]
+    assert [path for path in ("/sign-in/***", "/public/snaps/***", "/media/***/") if path not in str(told)] == []
+    assert "secret-7" not in str(told)
+
+
 class Hostile:
     def __str__(self) -> str:
         raise ValueError("no")

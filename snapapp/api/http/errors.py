@@ -2,7 +2,6 @@
 never 422; the details of a 5xx are logged and not sent."""
 
 import logging
-import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -33,6 +32,7 @@ from snapapp.errors import (
 from snapapp.jobs.errors import DuplicateKey, IllegalTransition, InvalidJob, JobsError, UnknownJob
 from snapapp.jobs.fleet.errors import InvalidCommand, UnknownPool
 from snapapp.jobs.schedules.slots import InvalidSchedule, UnknownSchedule
+from snapapp.logs import without_links
 from snapapp.signing import ExpiredLink, ForgedLink
 from snapapp.storage import NoRoom, StorageAway, UploadTooLarge
 
@@ -100,11 +100,7 @@ def answer(
 def asked_for(scope: Scope) -> str:
     """The method and path for a log line. Escaped, so that a path cannot begin another line, and without the tokens of
     links."""
-    path = _LINK.sub("***", quote(scope["path"], errors="replace"))
-    return f"{scope['method']} {path}"
-
-
-_LINK = re.compile(r"(?<=/media/)[^/]+|(?<=/public/snaps/)[^/]+|(?<=/sign-in/).+")
+    return f"{scope['method']} {without_links(quote(scope['path'], errors='replace'))}"
 
 
 def add_handlers(app: FastAPI) -> None:
