@@ -126,16 +126,19 @@ _KNOWN = select(Operator.id).where(
 
 def _operator(db: Session, tenant: str, new: NewSnap) -> int:
     """The id of the operator with this e-mail; the last nickname wins, but not over the name of one who signs in. The
-    row is written only when something changed:
-    otherwise snaps that one operator marks at the same time would wait for each other's commit."""
+    row is written only when something changed: otherwise snaps that one operator marks at the same time would wait for
+    each other's commit."""
     who = {"tenant": tenant, "email": new.email, "nickname": new.nickname}
     operator_id = db.scalar(_KNOWN, who)
     if operator_id is not None:
         return operator_id
     upsert = insert(Operator).values(**who)
     changes = {"email": upsert.excluded.email, "nickname": upsert.excluded.nickname, "updated_at": func.now()}
-    upsert = upsert.on_conflict_do_update(index_elements=[Operator.tenant, Operator.email_lower], set_=changes)
-    return db.scalars(upsert.returning(Operator.id)).one()
+    upsert = upsert.on_conflict_do_update(
+        index_elements=[Operator.tenant, Operator.email_lower], set_=changes, where=Operator.role.is_(None)
+    )
+    added = db.scalar(upsert.returning(Operator.id))
+    return added or db.scalars(_KNOWN, who).one()  # they got their link while the upsert waited
 
 
 # --- reading ----------------------------------------------------------------------------------------------------

@@ -11,8 +11,9 @@ from uuid import UUID, uuid4
 import pytest
 import sqlalchemy
 
-from snapapp.domain import idempotency, sharing, snaps, videos
+from snapapp.domain import idempotency, operators, sharing, snaps, videos
 from snapapp.domain.snaps import Removal
+from snapapp.domain.tables import OperatorRole
 from snapapp.errors import KeyReused, SnapIsShared, SnapNotFound, VideoHasSnaps, VideoNotFound
 from snapapp.postgres import database as tenancy
 from tests.domain.making import BODY, EVIDENCE, acting, an_upload, begun, make_snap, process, subject
@@ -61,6 +62,22 @@ def test_of_many_operators_with_one_email_at_once_there_is_one(engine: sqlalchem
         email = f"ana{round_}@example.org"
         at_once(*[partial(mark, email), partial(mark, email.upper())] * 2)
         assert scalar(db, "SELECT count(*) FROM operator WHERE email_lower = %s", email) == 1
+
+
+def test_a_mark_that_waits_while_its_operator_gets_a_link_does_not_rename_them(
+    engine: sqlalchemy.Engine, db: Db
+) -> None:
+    """Or each mark that they then make in their own name would be refused."""
+    committed(engine, nickname="aninha")
+    with tenancy.session(engine) as first:
+        with tenancy.scope(first, OWN):
+            operators.add(first, OWN, "Ana", "ana@example.org", OperatorRole.OPERATOR)
+        with ThreadPoolExecutor(1) as thread:
+            waiting = thread.submit(committed, engine, nickname="Bob")
+            until_somebody_waits(db)
+            first.commit()
+            waiting.result(timeout=30)
+    assert scalar(db, "SELECT array_agg(nickname) FROM operator") == ["Ana"]
 
 
 def test_of_many_requests_with_one_key_at_once_one_makes_a_snap_and_its_job(engine: sqlalchemy.Engine, db: Db) -> None:
