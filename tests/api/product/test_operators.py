@@ -11,6 +11,7 @@ import sqlalchemy
 from starlette.testclient import TestClient
 
 from snapapp.api.http import cookies
+from snapapp.api.http.access import WRONG_A_MINUTE
 from snapapp.domain import operators, tenants
 from tests.api.examples import SNAPS, add_tenant, as_tenant, body, mark
 from tests.api.product.people import OPERATORS, TOKEN, People, a_farm
@@ -257,6 +258,19 @@ def test_who_guesses_links_waits(farm: People) -> None:
     asked = [stranger.request(method, "/sign-in/default/x").status_code for method in ("GET", "POST", "HEAD") * 11]
     assert (asked[0], asked[1], asked[-1]) == (401, 401, 429)
     assert farm.browser(TOKEN, client="203.0.113.8").get(SESSION).status_code == 200
+
+
+@pytest.mark.parametrize("embedded_as", ["image", "iframe", "script", "empty"])
+def test_a_page_of_another_site_makes_its_reader_wait_for_nothing(farm: People, embedded_as: str) -> None:
+    """It embeds addresses that are no links; behind the reader's address are all clients of a farm."""
+    reader = farm.browser(client="203.0.113.7")
+    of_a_page = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": embedded_as}
+    for _ in range(WRONG_A_MINUTE + 1):
+        assert reader.get("/sign-in/default/x", headers=of_a_page).status_code == 403
+    assert farm.browser(TOKEN, client="203.0.113.7").get(SESSION).status_code == 200
+    from_a_mail = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"}
+    farm.added("ana")
+    assert reader.get(farm.links["ana"], headers=from_a_mail).status_code == 200
 
 
 @pytest.mark.parametrize("place", ["default/", "default/%00", "%00/x", "nobody/x", "default/" + "a" * 5000, "%ff/%ff"])

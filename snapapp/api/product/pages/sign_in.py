@@ -4,7 +4,7 @@ of a personal link. They work without scripts, as /sign-out does."""
 import re
 from typing import Annotated
 
-from fastapi import APIRouter, Form, Request, Response
+from fastapi import APIRouter, Depends, Form, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from snapapp.api.http.deps import House, Transaction
@@ -45,8 +45,15 @@ def sign_in(
     return answer
 
 
-@router.get("/sign-in/{code}/{secret}", response_class=HTMLResponse)
-@router.head("/sign-in/{code}/{secret}")
+async def _opened(request: Request) -> None:
+    """Refuses requests of pages that embed the address: another site's could use up the wrong tokens that its reader's
+    address may try, and everybody else at that address would wait."""
+    if request.headers.get("Sec-Fetch-Dest", "document") != "document":
+        raise HTTPException(403, "A personal link is opened, and embedded in no page")
+
+
+@router.get("/sign-in/{code}/{secret}", response_class=HTMLResponse, dependencies=[Depends(_opened)])
+@router.head("/sign-in/{code}/{secret}", dependencies=[Depends(_opened)])
 def show_link(db: Transaction, request: Request, code: str, secret: str) -> Response:
     """Says whose link it is, and asks. Only the answer signs in: a chat that previews links opens this page too."""
     try:
