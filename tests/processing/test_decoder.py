@@ -303,7 +303,7 @@ def test_a_fork_server_that_was_killed_is_started_again(decoders: Decoders, tmp_
     until(lambda: started(first) is None)
     assert run(decoders, tmp_path, "names", {"files": {}, "made": 1})[0] == 1
     assert decoders.pid != first
-    with pytest.raises(DecoderDied, match="SIGKILL"):
+    with pytest.raises(DecoderDied, match="SIGKILL, which was not sent by the worker: perhaps memory ran out"):
         run(decoders, tmp_path, "reads_for_ever", {}, Killing(decoders))
     assert run(decoders, tmp_path, "names", {"files": {}, "made": 1})[0] == 1
 

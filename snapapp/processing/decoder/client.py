@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 from snapapp.errors import SnapError
 from snapapp.jobs import process_hooks
-from snapapp.jobs.executors.process_group import signal_name
+from snapapp.jobs.executors.process_group import foreign_signal
 from snapapp.jobs.os import environment
 from snapapp.processing.decoder import wire
 
@@ -255,7 +255,7 @@ def _place(place: Any, length: int) -> tuple[int, int] | None:
 
 def _death(status: int, words: BinaryIO) -> DecoderDied:
     code = os.waitstatus_to_exitcode(status)
-    how = f"was killed by {signal_name(code)}" if code < 0 else f"exited with code {code}"
+    how = f"was killed by {foreign_signal(code)}" if code < 0 else f"exited with code {code}"
     words.seek(max(0, words.seek(0, os.SEEK_END) - _LAST_WORDS))
     last_words = words.read(_LAST_WORDS).decode(errors="replace").strip()
     return DecoderDied(f"the decoder {how}" + (f"\n{last_words}" if last_words else ""))
