@@ -111,9 +111,12 @@ def _run(arguments: Namespace) -> int:
         raise
     except Exception as error:
         message = explanation(error)
-        if message is None or level is LogLevel.DEBUG:
+        if message is None:
             raise
-        sys.stderr.write(f"snapapp: {message}\n")
+        if level is LogLevel.DEBUG:
+            sys.excepthook(type(error), error, error.__traceback__)
+        else:
+            sys.stderr.write(f"snapapp: {message}\n")
         return 2 if arguments.command in _THAT_LOOK else 1
 
 

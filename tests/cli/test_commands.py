@@ -263,8 +263,20 @@ def test_a_database_that_does_not_answer_is_one_line(
 def test_with_debug_an_error_comes_with_its_traceback(bare_call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SNAPAPP_DATABASE_URL", NOWHERE)
     monkeypatch.setenv("SNAPAPP_LOG_LEVEL", "DEBUG")
-    with pytest.raises(psycopg.OperationalError):
-        bare_call("jobs", "list")
+    answer = bare_call("jobs", "list")
+    assert answer.code == 1
+    assert answer.err.startswith("Traceback ")
+    assert "psycopg.OperationalError: " in answer.err
+
+
+@pytest.mark.parametrize("level", ["INFO", "DEBUG"])
+@pytest.mark.parametrize("typed", ["doctor", "check-deploy"])
+def test_what_cannot_look_exits_with_2_whatever_is_logged(
+    bare_call: Call, monkeypatch: pytest.MonkeyPatch, typed: str, level: str
+) -> None:
+    monkeypatch.setenv("SNAPAPP_DATABASE_URL", NOWHERE)
+    monkeypatch.setenv("SNAPAPP_LOG_LEVEL", level)
+    assert bare_call(typed).code == 2
 
 
 @pytest.mark.parametrize("typed", ["jobs list", "worker", "worker --drain", "migrate", "psql", "workers list"])
