@@ -13,12 +13,17 @@ import termios
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import psycopg
 import pytest
 
+from snapapp.jobs.cli.top.looker import House, Looker
+from snapapp.jobs.cli.top.pages import Queues, Table
+from snapapp.jobs.cli.top.plain import print_snapshots
 from snapapp.jobs.os import processes
 from snapapp.jobs.rows import roster
+from snapapp.jobs.rows.database import connect
 from tests.commands import MEMBER, Call
 from tests.conftest import Postgres
 from tests.factory import MINUTE, Db, ago, make_job, row, scalar
@@ -377,6 +382,29 @@ def test_where_nobody_can_press_enter_the_cure_stands_below_what_is_wrong(
     said = call("top", "doctor", "--once").out
     assert "The queue mail has been paused" in said
     assert "QUEUE_PAUSED: If the reason is gone, resume it.  snapapp queues resume mail\n" in said
+
+
+def test_a_terminal_that_only_prints_does_not_have_the_doctor_examine_at_each_look(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")  # as it does itself, and for the tests after this one, too
+    examined, looked = [], []
+
+    class Thrice(Queues):
+        def look(self, db: Db, house: House) -> Table:
+            looked.append(house.findings)
+            if len(looked) == 3:
+                raise KeyboardInterrupt
+            return super().look(db, house)
+
+    def examine() -> list[Any]:
+        examined.append(len(looked))
+        return []
+
+    looker = Looker(lambda: connect(url, name="snapapp top"), examine, every=0.01)
+    with pytest.raises(KeyboardInterrupt):
+        print_snapshots(looker, Thrice(), once=False)
+    assert (examined, looked) == ([0], [[], [], []])
 
 
 def test_it_is_not_loaded_with_anything_else() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from time import sleep
+from time import monotonic, sleep
 from typing import Any, Protocol
 
 import psycopg
@@ -64,6 +64,7 @@ class Looker:
         self._line = Line(connect)
         self._ask_doctor = examine
         self._findings: Sequence[Any] | None = None
+        self._examined_at = float("-inf")
         self._wanted: queue.SimpleQueue[Deed | None] = queue.SimpleQueue()
 
     def look(self, page: Asks) -> Seen:
@@ -74,8 +75,10 @@ class Looker:
             return Seen(page, page.look(db, house), house)
 
     def examine(self) -> None:
-        """Has the doctor examine the database, for the looks that follow; raises the database's errors."""
-        self._findings = self._ask_doctor()
+        """Has the doctor examine the database, for the looks that follow, unless it just has; raises the database's
+        errors."""
+        if monotonic() - self._examined_at >= _EXAMINED_EVERY:
+            self._findings, self._examined_at = self._ask_doctor(), monotonic()
 
     def close(self) -> None:
         self._line.close()
