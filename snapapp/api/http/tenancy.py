@@ -19,9 +19,10 @@ from snapapp.domain import operators, tenants
 from snapapp.domain.rules import rights
 from snapapp.domain.tables import Tenant
 from snapapp.domain.transactions import Begin, TenantTransaction
-from snapapp.errors import TenantNotFound
+from snapapp.errors import TenantNotFound, TokenWrong
 from snapapp.postgres.database import scope, session
 from snapapp.process.monolith import Monolith
+from snapapp.settings.table import Environment
 from snapapp.settings.types import is_address
 
 _SAFE = {"GET", "HEAD", "OPTIONS"}
@@ -51,7 +52,7 @@ TENANT_CODE = APIKeyHeader(
 TENANT_TOKEN = APIKeyHeader(
     name="X-Assinatura-Token",
     scheme_name="AssinaturaToken",
-    description="The tenant's token. Not looked at where `SNAPAPP_REQUIRE_API_TOKEN` is off.",
+    description="The tenant's token. Where `SNAPAPP_REQUIRE_API_TOKEN` is off, only `/v2/operators` looks at it.",
     auto_error=False,
 )
 _SESSION = APIKeyCookie(
@@ -121,10 +122,10 @@ Claimed = Annotated[Claim, Depends(_claim)]
 # --- identified -------------------------------------------------------------------------------------------------
 
 
-def identified(db: Session, house: Monolith, claim: Claim) -> TenantTransaction:
+def identified(db: Session, house: Monolith, claim: Claim, *, must_prove: bool = False) -> TenantTransaction:
     """The transaction of a request's tenant, and of who signed in. A browser's cookie counts only if no header names a
-    tenant."""
-    required = house.settings.require_api_token
+    tenant. With `must_prove` a code alone is not enough, whatever the settings say."""
+    required = must_prove or house.settings.require_api_token
     own = _signed_in(db, house, claim.cookie) if claim.is_empty else None
     if own is None:
         tenant = tenants.identify(db, code=claim.code, token=claim.token, tokens_required=required)
@@ -149,12 +150,14 @@ def _signed_in(db: Session, house: Monolith, cookie: str | None) -> TenantTransa
 
 
 @contextmanager
-def begun(house: Monolith, claim: Claim, *, sees_one_moment: bool = False) -> Iterator[TenantTransaction]:
+def begun(
+    house: Monolith, claim: Claim, *, sees_one_moment: bool = False, must_prove: bool = False
+) -> Iterator[TenantTransaction]:
     """A transaction as the request's tenant, committed at the end of the `with`. With `sees_one_moment` all its
     statements see the database as of the first one."""
     engine = house.web.execution_options(isolation_level="REPEATABLE READ") if sees_one_moment else house.web
     with session(engine) as db, db.begin():
-        yield identified(db, house, claim)
+        yield identified(db, house, claim, must_prove=must_prove)
 
 
 async def _begin(house: House, claim: Claimed) -> Begin:
@@ -188,3 +191,22 @@ async def _own_settings(own: Own) -> TenantTransaction:
 
 # The same for the tenant's settings, of which operators and reviewers see nothing.
 OwnSettings = Annotated[TenantTransaction, Depends(_own_settings, scope="function")]
+
+
+def _own_people(house: House, claim: Claimed) -> Iterator[TenantTransaction]:
+    with begun(house, claim, must_prove=True) as transaction:
+        if transaction.operator is None and house.settings.env is Environment.PROD:
+            _refuse_known_token(transaction)
+        rights.require_settings(transaction.operator)
+        transaction.stay_tenant()
+        yield transaction
+
+
+def _refuse_known_token(transaction: TenantTransaction) -> None:
+    if tenants.with_development_token(transaction.db) == transaction.code:
+        raise TokenWrong
+
+
+# The same for the people, also where tokens are not required: a link works on when they are, so a stranger must not get
+# one before.
+OwnPeople = Annotated[TenantTransaction, Depends(_own_people, scope="function")]

@@ -1,4 +1,5 @@
-"""/v2/operators: the people who sign in, with their roles and personal links. For the tenant's token and for admins."""
+"""/v2/operators: the people who sign in, with their roles and personal links. For the tenant's token, which is
+asked for whatever the settings say, and for admins."""
 
 from datetime import datetime
 from typing import Annotated
@@ -10,7 +11,7 @@ from snapapp.api.http.deps import House
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.schema import Asked, Id, Shown
 from snapapp.api.http.strict_json import StrictRoute
-from snapapp.api.http.tenancy import OwnSettings
+from snapapp.api.http.tenancy import OwnPeople
 from snapapp.api.product.snap_schema import Email, Nickname
 from snapapp.api.product.urls import url_of_personal_link
 from snapapp.domain import operators
@@ -57,13 +58,13 @@ class OperatorList(Shown):
 
 
 @router.get("", responses=_ADMINS)
-def list_operators(own: OwnSettings) -> OperatorList:
+def list_operators(own: OwnPeople) -> OperatorList:
     """The people who may sign in."""
     return OperatorList(items=[OperatorShown.model_validate(each) for each in operators.every(own.db, own.code)])
 
 
 @router.post("", status_code=201, responses=_ADMINS | may_be(_409="They can sign in already, or there are too many."))
-def add_operator(own: OwnSettings, house: House, wanted: NewOperator, response: Response) -> OperatorMade:
+def add_operator(own: OwnPeople, house: House, wanted: NewOperator, response: Response) -> OperatorMade:
     """Lets a person sign in. What was marked with the tenant's token under their e-mail is theirs. Give them the link:
     it is not shown again."""
     who, secret = operators.add(own.db, own.code, wanted.nickname, wanted.email, wanted.role)
@@ -73,13 +74,13 @@ def add_operator(own: OwnSettings, house: House, wanted: NewOperator, response: 
 
 
 @router.delete("/{operator_id}", status_code=204, responses=_NO_OPERATOR)
-def revoke_operator(own: OwnSettings, operator_id: OperatorId) -> None:
+def revoke_operator(own: OwnPeople, operator_id: OperatorId) -> None:
     """Ends a person's link and sessions at once. What they marked stays."""
     operators.revoke(own.db, own.code, operator_id)
 
 
 @router.post("/{operator_id}/link", responses=_NO_OPERATOR)
-def renew_link(own: OwnSettings, house: House, operator_id: OperatorId, response: Response) -> PersonalLink:
+def renew_link(own: OwnPeople, house: House, operator_id: OperatorId, response: Response) -> PersonalLink:
     """Makes a new personal link. The old one, and all sessions that began with it, end at once."""
     secret = operators.renew_link(own.db, own.code, operator_id)
     response.headers["Cache-Control"] = "no-store"

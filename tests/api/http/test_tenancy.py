@@ -117,13 +117,13 @@ def test_every_route_answers_for_a_foreign_id_as_for_one_that_never_was(
     client: TestClient, engine: sqlalchemy.Engine, db: Db
 ) -> None:
     """S24, D12: the tenant matrix. Nothing is told, and nothing changes."""
-    add_tenant(engine)
+    token = add_tenant(engine)
     theirs = mark(client, headers=OTHER)
     complete(client, engine, db, theirs, "other")
     hook = {"url": "https://hooks.example/", "events": ["snap.completed"]}
     webhook = client.post("/v2/webhooks", json=hook, headers=OTHER).json()["id"]
     person = {"nickname": "ana", "email": "ana@fazenda.example", "role": "admin"}
-    operator = client.post("/v2/operators", json=person, headers=OTHER).json()["id"]
+    operator = client.post("/v2/operators", json=person, headers={TOKEN: token}).json()["id"]
     template = client.get("/v2/templates", headers=OTHER).json()["items"][0]["id"]
     announced = client.post("/v2/uploads", headers=OTHER | OF_TUS | {"Upload-Length": "7"})
     foreign = {
@@ -151,7 +151,7 @@ def test_every_route_answers_for_a_foreign_id_as_for_one_that_never_was(
         assert set(names) <= set(foreign), f"{path} has an id that is new: say above whose it is"
         told = []
         for values in (foreign, never):
-            headers = OF_TUS if "upload_id" in names else None
+            headers = {TOKEN: DEVELOPMENT} | (OF_TUS if "upload_id" in names else {})
             body = BODIES.get(path)
             answer = client.request(method, path.format(**values), json=body, params={"at": 1}, headers=headers)
             text = answer.text

@@ -13,6 +13,8 @@ from starlette.testclient import TestClient
 from snapapp.api.http import cookies
 from snapapp.api.http.access import WRONG_A_MINUTE
 from snapapp.domain import operators, tenants
+from snapapp.settings.table import Environment
+from tests.api.conftest import served
 from tests.api.examples import SNAPS, add_tenant, as_tenant, body, mark
 from tests.api.product.people import OPERATORS, TOKEN, People, a_farm
 from tests.api.product.test_sessions import ELSEWHERE
@@ -297,3 +299,33 @@ def test_where_no_token_is_required_an_operator_may_sign_in_all_the_same(client:
     farm = People(client.app)
     assert farm["bia"].delete(f"{SNAPS}/{snap['snapId']}").status_code == 403
     assert farm.browser().delete(f"{SNAPS}/{snap['snapId']}").status_code == 200
+
+
+@pytest.mark.parametrize(("env", "known_token_opens"), [(Environment.DEV, True), (Environment.PROD, False)])
+def test_where_no_token_is_required_a_stranger_gets_no_link(
+    url: str, tmp_path: Path, engine: sqlalchemy.Engine, env: Environment, known_token_opens: bool
+) -> None:
+    """It would open everything when tokens are required one day. The token of the documentation proves nothing in
+    prod."""
+    token = add_tenant(engine)
+    settings: dict[str, Any] = {"env": env, "internal_token": "i" * 32, "signing_secret": "s" * 32}
+    new = {"nickname": "Zoe", "email": "zoe@evil.example", "role": "admin"}
+    with served(url, tmp_path, worker_enabled=False, **settings) as client:
+        farm = People(client.app)
+        stranger, owner = farm.browser(), farm.browser({"X-Assinatura-Token": token})
+        zoe = owner.post(OPERATORS, json=new).json()
+        for headers in ({}, {"X-Assinatura-Codigo": "other"}, {"X-Assinatura-Token": "wrong"}):
+            for method, place in [
+                ("GET", OPERATORS),
+                ("POST", OPERATORS),
+                ("POST", f"{OPERATORS}/{zoe['id']}/link"),
+                ("DELETE", f"{OPERATORS}/{zoe['id']}"),
+            ]:
+                assert stranger.request(method, place, json=new, headers=headers).status_code == 401, (method, headers)
+        assert stranger.get(SNAPS).status_code == 200, "the rest is as open as it was"
+        assert [each["id"] for each in owner.get(OPERATORS).json()["items"]] == [zoe["id"]]
+        farm.links["zoe"] = zoe["link"]
+        assert farm.signed_in("zoe").get(OPERATORS).status_code == 200
+        assert (farm.tenant.post(OPERATORS, json=new).status_code == 201) is known_token_opens
+        stranger.post(SESSION, json={"token": TOKEN["X-Assinatura-Token"]})
+        assert (stranger.get(OPERATORS).status_code == 200) is known_token_opens
