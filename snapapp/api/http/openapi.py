@@ -51,7 +51,7 @@ _UNAUTHORIZED = {
 
 
 def describe(app: FastAPI) -> None:
-    """Makes the app describe itself with `_described`, once, when the description is first asked for."""
+    """Makes the app describe itself with `_description_of`, once, when the description is first asked for."""
 
     def openapi() -> dict[str, Any]:
         if not app.openapi_schema:
