@@ -216,6 +216,19 @@ def test_a_page_of_another_site_signs_nobody_in_or_out(farm: People, headers: di
     assert len(farm.tenant.get(OPERATORS).json()["items"]) == 1
 
 
+def test_a_site_that_may_use_the_api_signs_nobody_in_or_out(url: str, tmp_path: Path) -> None:
+    """The origins of CORS_ALLOWED_ORIGINS send a token. A form of theirs would sign its reader in as somebody else, in
+    whose name they then mark."""
+    headers = {"Sec-Fetch-Site": "cross-site", "Origin": "https://tools.example"}
+    with a_farm(url, tmp_path, cors_allowed_origins=("*",)) as farm:
+        eva = farm["eva"]
+        for place, form in [(farm.links["eva"], {}), ("/sign-in", {"token": "dev-default-token"}), ("/sign-out", {})]:
+            answer = eva.post(place, data=form, headers=headers)
+            assert (answer.status_code, "Set-Cookie" in answer.headers) == (403, False), place
+        assert is_in(eva)
+        assert farm.tenant.post(SNAPS, json=body(), headers=headers).status_code == 202, "with the token it may"
+
+
 @pytest.mark.parametrize(
     "name", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "\u202egnp.exe", "{{7*7}}"]
 )

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Form, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from snapapp.api.http.deps import House, Transaction
-from snapapp.api.http.tenancy import Claimed
+from snapapp.api.http.tenancy import Claimed, comes_from_elsewhere
 from snapapp.api.product.pages.language import COOKIE, Language, language_of
 from snapapp.api.product.pages.page import shown
 from snapapp.api.product.sessions import forget, remember
@@ -20,22 +20,31 @@ _OURS = re.compile(r"/snaps(?:[/?][\x21-\x7e]*)?")  # pages that redirect here; 
 router = APIRouter(include_in_schema=False)
 
 
+async def _from_our_page(_claim: Claimed, request: Request) -> None:
+    """Refuses forms of other sites, also where `CORS_ALLOWED_ORIGINS` names them: those send a token, and sign no
+    browser in or out."""
+    if comes_from_elsewhere(request):
+        raise HTTPException(403, "A page of another site may not do this")
+
+
+_OUR_FORM = [Depends(_from_our_page)]
+
+
 @router.get("/sign-in", response_class=HTMLResponse)
 @router.head("/sign-in")
 def ask(request: Request, next: str = "") -> Response:  # noqa: A002 - as in the address
     return _form(request, next)
 
 
-@router.post("/sign-in", response_class=HTMLResponse)
+@router.post("/sign-in", response_class=HTMLResponse, dependencies=_OUR_FORM)
 def sign_in(
     db: Transaction,
     house: House,
-    _claim: Claimed,
     request: Request,
     token: Annotated[str, Form()] = "",
     next: Annotated[str, Form()] = "",  # noqa: A002
 ) -> Response:
-    """`POST /v2/session` for a form. Requests from pages of other sites are refused."""
+    """`POST /v2/session` for a form."""
     try:
         tenant = tenants.by_token(db, token.strip())
     except Unauthorized:
@@ -65,10 +74,8 @@ def show_link(db: Transaction, request: Request, code: str, secret: str) -> Resp
     return page
 
 
-@router.post("/sign-in/{code}/{secret}", response_class=HTMLResponse)
-def sign_in_by_link(
-    db: Transaction, house: House, _claim: Claimed, request: Request, code: str, secret: str
-) -> Response:
+@router.post("/sign-in/{code}/{secret}", response_class=HTMLResponse, dependencies=_OUR_FORM)
+def sign_in_by_link(db: Transaction, house: House, request: Request, code: str, secret: str) -> Response:
     try:
         tenant, operator = operators.whose(db, code, secret)
     except LinkWrong:
@@ -78,8 +85,8 @@ def sign_in_by_link(
     return answer
 
 
-@router.post("/sign-out")
-async def sign_out(_claim: Claimed) -> Response:
+@router.post("/sign-out", dependencies=_OUR_FORM)
+async def sign_out() -> Response:
     """`DELETE /v2/session` for a form."""
     answer = RedirectResponse("/sign-in", 303)
     forget(answer)
