@@ -175,23 +175,29 @@ def waited_in_vain(error: BaseException) -> bool:
 
 
 def row_by_row(
-    write: Callable[[Sequence[T]], Iterable[R]], rows: Sequence[T], refused: Callable[[T, Exception], None]
+    write: Callable[[Sequence[T]], Iterable[R]],
+    rows: Sequence[T],
+    refused: Callable[[T, Exception], None],
+    *,
+    can_wait: bool = False,
 ) -> list[R]:
     """Returns what `write` returns for all rows. Where PostgreSQL refuses them (a trigger, a CHECK added later), the
     rows are halved and tried again, until only the bad ones are left out, each reported to `refused`. Raises when the
-    server is away, or when another transaction has locked what is to be written: then all rows can wait."""
+    server is away. A row behind another transaction's lock is left out like a bad one, so that it holds up no other;
+    if the rows `can_wait`, it raises instead."""
     if not rows:
         return []
     try:
         return [*write(rows)]
     except psycopg.Error as error:
-        if is_away(error) or isinstance(error, errors.LockNotAvailable):
+        if is_away(error) or (can_wait and isinstance(error, errors.LockNotAvailable)):
             raise
         if len(rows) == 1:
             refused(rows[0], error)
             return []
     middle = len(rows) // 2
-    return row_by_row(write, rows[:middle], refused) + row_by_row(write, rows[middle:], refused)
+    halves = (rows[:middle], rows[middle:])
+    return [result for half in halves for result in row_by_row(write, half, refused, can_wait=can_wait)]
 
 
 class Line:

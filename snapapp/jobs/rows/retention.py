@@ -146,7 +146,7 @@ def prune_page_of_surplus(
         seen[kind, status] += 1
         if seen[kind, status] > newest:
             surplus.append(job_id)
-    gone = row_by_row(lambda ids: _run(db, _DELETE_FINISHED, {"ids": ids}), sorted(surplus), refused)
+    gone = row_by_row(lambda ids: _run(db, _DELETE_FINISHED, {"ids": ids}), sorted(surplus), refused, can_wait=True)
     return sum(count for (count,) in gone), lowest
 
 

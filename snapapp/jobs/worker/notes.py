@@ -165,8 +165,8 @@ class NotesWriter:
         try:
             if pending:
                 with self._line.connection() as db:
-                    row_by_row(write, lines, give_up)
-                    row_by_row(write, progress, give_up)
+                    row_by_row(write, lines, give_up, can_wait=True)
+                    row_by_row(write, progress, give_up, can_wait=True)
         finally:
             all_is_written = self._notes.forget(done, self._is_held)
         return all_is_written

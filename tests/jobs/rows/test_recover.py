@@ -54,6 +54,20 @@ def test_a_lease_that_ended_is_recovered(db: Db) -> None:
     assert (again.id, again.attempt) == (ended, 2)
 
 
+def test_a_lost_job_whose_child_somebody_has_locked_holds_up_no_other(db: Db, other: Db) -> None:
+    """Its end would wait for the lock: it stays for the next sweep, and is told."""
+    cancelled = make_job(db, "RUNNING", lock_expires_at=ago(seconds=1), cancel_requested_at=ago(seconds=2))
+    child = enqueue(db, after=[cancelled])
+    lost = [make_job(db, "RUNNING", lock_expires_at=ago(seconds=1)) for _ in range(3)]
+    db.execute("SET lock_timeout = '100ms'")
+    refused: list[int] = []
+    with other.transaction():
+        other.execute("SELECT FROM snap_processing_job WHERE id = %s FOR UPDATE", [child])
+        assert leases_rows.recover(db, refused=lambda job_id, _: refused.append(job_id)) == lost
+    assert refused == [cancelled]
+    assert leases_rows.recover(db) == [cancelled]
+
+
 def test_from_the_second_loss_in_a_row_on_a_job_runs_alone(db: Db) -> None:
     """Promise 3: one loss may be a neighbour's doing, a second is laid at its own door."""
     lost = make_job(db)
