@@ -13,14 +13,15 @@ from snapapp import logs, storage
 from snapapp.demo import first_minute
 from snapapp.domain import tenants
 from snapapp.errors import SnapError
-from snapapp.jobs import Worker, tracing
+from snapapp.jobs import Worker, doctor, tracing
 from snapapp.jobs.enqueue import Defaults
 from snapapp.jobs.process import foreground
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.worker.capacity.web_priority import WebPriority
 from snapapp.postgres import connections, database, migrate, schema
 from snapapp.postgres.in_use import in_use
-from snapapp.processing import loading
+from snapapp.process import alarm
+from snapapp.processing import checks, loading
 from snapapp.settings.table import Environment, Settings
 from snapapp.signing import MediaLinks, NoSecret, secret_kept_in
 
@@ -75,6 +76,7 @@ class Monolith:
             self.stop()
             raise
         self._opening.start()
+        self._keep_watch()
         self._has_looked.wait(_OPEN_WITHIN)
         self._has_looked.set()  # from now on a failure is tried again instead of raised
         if self._failure:
@@ -101,6 +103,12 @@ class Monolith:
         with self._turn:
             self._to_close.close()
             tracing.stop()
+
+    def _keep_watch(self) -> None:
+        if alarm.Alarm.is_wanted(self.settings):
+            watch = alarm.Alarm(self.settings, lambda: doctor.examine(self.url, checks.house(self.settings, self.url)))
+            watch.start()
+            self._to_close.callback(watch.stop)
 
     # --- opening ----------------------------------------------------------------------------------------------
 

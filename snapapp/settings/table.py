@@ -28,6 +28,7 @@ from snapapp.settings.types import (
     is_address_range,
     is_fetch_host,
     is_host,
+    is_mail_address,
     is_module,
     is_origin,
     is_program,
@@ -35,6 +36,7 @@ from snapapp.settings.types import (
     key_prefix,
     label,
     listening_host,
+    mail_server,
     milliseconds,
     names,
     number,
@@ -237,6 +239,27 @@ class Settings:
         milliseconds(1, 600_000),
         "60000",
         "How long an answer waits for its snap, or its still; then it is 202 after all.",
+    )
+    alert_webhook_url: str | None = setting(
+        optional(web_address()),
+        "",
+        "Where `serve` sends by POST what the doctor finds wrong, each finding once, and again when it is over.",
+        secret=True,
+    )
+    alert_email: tuple[str, ...] = setting(
+        names("e-mail addresses", is_mail_address), "", "To whom it sends the same by e-mail."
+    )
+    alert_smtp_url: str = setting(
+        mail_server(), "smtp://localhost:25", "The mail server that takes these e-mails.", secret=True
+    )
+    heartbeat_url: str | None = setting(
+        optional(web_address()),
+        "",
+        "What `serve` asks for by GET while the doctor finds nothing wrong, so that its owner notices when that ends.",
+        secret=True,
+    )
+    alert_interval: timedelta = setting(
+        milliseconds(100, DAY_MS), "60000", "How often `serve` has the doctor look, where it is to tell somebody."
     )
     worker_enabled: bool = setting(switch(), "true", "Whether `serve` works the queue as well.")
     worker_id: str | None = setting(

@@ -257,6 +257,25 @@ def is_origin(text: str) -> bool:
     return text == "*" or (_is_web_address(text) and text.count("/") == 2 and text == text.lower())
 
 
+def is_mail_address(text: str) -> bool:
+    return len(text) <= 254 and bool(re.fullmatch(r"[^\s@,<>\"]+@[^\s@,<>\"]+", text)) and text.isascii()
+
+
+def mail_server() -> Reader[str]:
+    def read(text: str) -> str:
+        if not re.fullmatch(r"smtps?://([^\s/?#@:]+(:[^\s/?#@]*)?@)?[^\s/?#@]+", text):
+            raise UnreadableError
+        try:
+            is_one = bool(urlsplit(text).hostname) and urlsplit(text).port != 0
+        except ValueError:  # a port that is not a number, or half an IPv6 address
+            is_one = False
+        if not is_one:
+            raise UnreadableError
+        return text
+
+    return Reader("smtp://[user:password@]host[:port], or smtps://", read, mask=mask_password)
+
+
 def key_prefix() -> Reader[str]:
     def read(text: str) -> str:
         trimmed = text.strip("/")

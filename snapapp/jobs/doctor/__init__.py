@@ -9,7 +9,7 @@ from snapapp.jobs.doctor.deploy import Deploy, compare
 from snapapp.jobs.doctor.examination import CHECKS, consulting, examine
 from snapapp.jobs.doctor.finding import Finding, House, Limits, Severity, needs_a_person, saw_nothing, worst
 from snapapp.jobs.doctor.remedies import Deed, mend
-from snapapp.jobs.doctor.words import as_json, in_words, of_deploy
+from snapapp.jobs.doctor.words import as_json, in_lines, in_words, of_deploy
 
 __all__ = [
     "CHECKS",
@@ -23,6 +23,7 @@ __all__ = [
     "compare",
     "consulting",
     "examine",
+    "in_lines",
     "in_words",
     "mend",
     "needs_a_person",

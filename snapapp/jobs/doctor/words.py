@@ -21,11 +21,11 @@ def in_words(findings: Sequence[Finding], deeds: Iterable[Deed] = ()) -> Iterato
     for severity in reversed(Severity):
         for finding in findings:
             if finding.severity is severity:
-                yield from _finding_in_lines(finding)
+                yield from in_lines(finding)
     yield _verdict(findings)
 
 
-def _finding_in_lines(finding: Finding) -> Iterator[str]:
+def in_lines(finding: Finding) -> Iterator[str]:
     yield f"{finding.severity.value:<9} {finding.check}: {finding.saw}"
     if finding.severity is Severity.OK:
         return

@@ -1,0 +1,231 @@
+"""Being told: what the doctor finds is sent to whoever is on call, by webhook and by e-mail, each finding once, and
+again when it is over. An address is pinged while all is well, so that its owner notices when a machine falls silent."""
+
+import fcntl
+import json
+import logging
+import smtplib
+import socket
+import ssl
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from email.message import EmailMessage
+from http.client import HTTPException
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import psycopg
+
+from snapapp.jobs import doctor
+from snapapp.jobs.doctor import Finding, Severity
+from snapapp.settings.table import Settings
+
+_log = logging.getLogger(__name__)
+
+_ANSWER_WITHIN = 10.0  # seconds, of a receiver or a mail server
+_ASK_AGAIN_AFTER = 10.0  # seconds; a database that restarts is not away
+_ABOUT = ("host", "pool", "queue", "kind", "worker", "schedule")  # the numbers that say which one a finding means
+
+Examine = Callable[[], Sequence[Finding]]
+Found = Mapping[str, Finding]
+Send = Callable[["News"], None]  # raises OSError (smtplib's and urllib's errors are some) or HTTPException
+
+
+class News:
+    """What one message tells."""
+
+    def __init__(self, begun: Sequence[Finding], over: Sequence[str]) -> None:
+        self.begun = begun
+        self.over = over  # the first lines of what was told before
+        self.host = socket.gethostname()
+
+    @property
+    def title(self) -> str:
+        worst = f"{doctor.worst(self.begun).value}: {self.begun[0].saw}" if self.begun else f"over: {self.over[0]}"
+        more = len(self.begun) + len(self.over) - 1
+        return " ".join(f"snapapp on {self.host}: {worst}{f' (and {more} more)' if more else ''}".split())[:200]
+
+    @property
+    def text(self) -> str:
+        lines = [line for finding in self.begun for line in doctor.in_lines(finding)]
+        return "\n".join([*lines, *(f"over      {each}" for each in self.over)])
+
+    def as_json(self) -> bytes:
+        """`text` is what Slack, Mattermost and the like show."""
+        told = {"text": f"{self.title}\n{self.text}", "host": self.host}
+        return json.dumps(told | {"begun": [each.as_json() for each in self.begun], "over": [*self.over]}).encode()
+
+
+class Alarm:
+    """A thread of `snapapp serve`. Of the processes that share a data folder one sends: the one that has locked the
+    file of what was told. The file outlasts a restart, so nothing is told twice."""
+
+    def __init__(self, settings: Settings, examine: Examine) -> None:
+        self._examine = examine
+        self._every = settings.alert_interval.total_seconds()
+        self._file = settings.data_dir / "alarm.json"
+        self._heartbeat_url = settings.heartbeat_url
+        self._channels: dict[str, Send] = {}
+        if settings.alert_webhook_url:
+            self._channels["webhook"] = _to_webhook(settings.alert_webhook_url)
+        if settings.alert_email:
+            self._channels["email"] = _to_mail(settings.alert_email, settings.alert_smtp_url)
+        self._told: dict[str, dict[str, str]] = {}  # channel -> finding -> its first line
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="alarm", daemon=True)
+
+    @staticmethod
+    def is_wanted(settings: Settings) -> bool:
+        return bool(settings.alert_webhook_url or settings.alert_email or settings.heartbeat_url)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(timeout=1)  # it may wait for a receiver
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._every):
+            try:
+                with _alone(self._file.with_suffix(".lock")) as is_alone:
+                    while is_alone and not self._stopping.is_set():
+                        self.look()
+                        self._stopping.wait(self._every)
+            except Exception:  # noqa: BLE001 - a thread's outermost edge
+                _log.exception("The alarm failed, and looks again in %g s.", self._every)
+
+    def look(self) -> None:
+        """Examines, tells what is new and what is over, and pings if there is nothing to do for anybody."""
+        self._told = _read(self._file)
+        found, is_away = self._find()
+        for name, send in self._channels.items():
+            told = self._told.setdefault(name, {})
+            begun = [finding for key, finding in found.items() if key not in told]
+            over = [] if is_away else [key for key in told if key not in found]
+            if (begun or over) and _try(name, send, News(begun, [told[key] for key in over])):
+                told |= {key: f"{found[key].severity.value}: {found[key].saw}" for key in found if key not in told}
+                for key in over:
+                    del told[key]
+                _write(self._file, self._told)
+        if self._heartbeat_url and not found:
+            _try("heartbeat", _to_heartbeat(self._heartbeat_url), News([], []))
+
+    def _find(self) -> tuple[Found, bool]:
+        """What somebody should act on. While the database is away, nothing that was told can be said to be over."""
+        try:
+            try:
+                findings = self._examine()
+            except psycopg.Error:
+                self._stopping.wait(min(_ASK_AGAIN_AFTER, self._every))
+                findings = self._examine()
+        except psycopg.Error as error:
+            away = Finding(
+                id="DATABASE_AWAY",
+                check="database",
+                severity=Severity.CRITICAL,
+                saw=f"The database does not answer: {' '.join(str(error).split())}",
+                why="Requests and jobs wait for it.",
+                do="Is PostgreSQL running, its disk full, are its connections used up?",
+            )
+            return {away.id: away}, True
+        return {_key(each): each for each in findings if each.severity in (Severity.WARNING, Severity.CRITICAL)}, False
+
+
+def _key(finding: Finding) -> str:
+    """Which finding it is, however its numbers change from look to look: the check, and what it is about."""
+    about = [
+        str(finding.numbers[name]) for name in ("host", "pool", "queue", "kind", "worker") if name in finding.numbers
+    ]
+    return " ".join([finding.check, finding.id, *about])
+
+
+def _try(name: str, send: Send, news: News) -> bool:
+    try:
+        send(news)
+    except (OSError, HTTPException) as error:
+        # without the address, because it may hold a secret
+        _log.warning("Nobody is told by %s, which is tried again: %s: %s", name, type(error).__name__, error)
+        return False
+    return True
+
+
+# --- how it is sent ---------------------------------------------------------------------------------------------
+
+
+def _to_webhook(url: str) -> Send:
+    headers = {"Content-Type": "application/json", "User-Agent": "snapapp"}
+
+    def send(news: News) -> None:
+        request = urllib.request.Request(url, news.as_json(), headers, method="POST")  # noqa: S310 - http or https, see settings
+        urllib.request.urlopen(request, timeout=_ANSWER_WITHIN).close()  # noqa: S310
+
+    return send
+
+
+def _to_heartbeat(url: str) -> Send:
+    def send(_: News) -> None:
+        request = urllib.request.Request(url, headers={"User-Agent": "snapapp"})  # noqa: S310 - as above
+        urllib.request.urlopen(request, timeout=_ANSWER_WITHIN).close()  # noqa: S310
+
+    return send
+
+
+def _to_mail(recipients: Sequence[str], smtp_url: str) -> Send:
+    its = urlsplit(smtp_url)
+    host, user, password = its.hostname or "localhost", unquote(its.username or ""), unquote(its.password or "")
+    sender = user if "@" in user else f"snapapp@{socket.getfqdn()}"
+    context = ssl.create_default_context()
+
+    def send(news: News) -> None:
+        message = EmailMessage()
+        message["Subject"], message["From"], message["To"] = news.title, sender, ", ".join(recipients)
+        message.set_content(f"{news.text}\n")
+        if its.scheme == "smtps":
+            server: smtplib.SMTP = smtplib.SMTP_SSL(host, its.port or 465, timeout=_ANSWER_WITHIN, context=context)
+        else:
+            server = smtplib.SMTP(host, its.port or 25, timeout=_ANSWER_WITHIN)
+        with server:
+            if its.scheme == "smtp" and (server.ehlo()[0], server.has_extn("starttls")) == (250, True):
+                server.starttls(context=context)
+            elif its.scheme == "smtp" and user:
+                raise smtplib.SMTPException("the mail server offers no encryption for the password")
+            if user:
+                server.login(user, password)
+            server.send_message(message)
+
+    return send
+
+
+# --- what was told ----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[bool]:
+    """Whether no other process has this lock. It ends with the process, however that ends."""
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def _read(path: Path) -> dict[str, dict[str, str]]:
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        return {name: {**each} for name, each in told.items()}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, AttributeError, TypeError):
+        _log.warning("%s cannot be read: what was told before is told once more.", path)
+        return {}
+
+
+def _write(path: Path, told: Mapping[str, Mapping[str, str]]) -> None:
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(told), encoding="utf-8")
+    new.replace(path)

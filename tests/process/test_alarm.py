@@ -1,0 +1,265 @@
+"""Being told: by a webhook, by e-mail, and by the silence of a heartbeat. The receivers are real servers."""
+
+import json
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from email import message_from_bytes
+from email.message import EmailMessage
+from email.policy import default
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snapapp.jobs import doctor
+from snapapp.jobs.doctor import Finding, Severity
+from snapapp.process.alarm import Alarm
+from snapapp.processing import checks
+from snapapp.settings.table import Settings
+from tests.factory import Db, make_job
+from tests.jobs.working import until
+from tests.running import Served
+
+
+class Receiver:
+    """Takes webhooks at /hook and heartbeats at /beat, and answers as it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[dict[str, Any]] = []
+        self.beats = 0
+        self.answers = 200
+        receiver = self
+
+        class Visit(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if receiver.answers == 200:
+                    receiver.told.append(body)
+                self._answer()
+
+            def do_GET(self) -> None:
+                receiver.beats += 1
+                self._answer()
+
+            def _answer(self) -> None:
+                self.send_response(receiver.answers)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Visit)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def begun(self) -> list[str]:
+        return [finding["id"] for news in self.told for finding in news["begun"]]
+
+    def over(self) -> list[str]:
+        return [line for news in self.told for line in news["over"]]
+
+
+class Post:
+    """A mail server that takes everything."""
+
+    def __init__(self) -> None:
+        self.letters: list[EmailMessage] = []
+        post = self
+
+        class Talk(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                self._say("220 ready")
+                while line := self.rfile.readline():
+                    match line.split()[0].upper():
+                        case b"EHLO":
+                            self._say("250 post")
+                        case b"DATA":
+                            self._say("354 go on")
+                            letter = message_from_bytes(b"".join(iter(self._line, b"")), policy=default)
+                            post.letters.append(letter)
+                            self._say("250 taken")
+                        case b"QUIT":
+                            self._say("221 bye")
+                            return
+                        case _:
+                            self._say("250 ok")
+
+            def _line(self) -> bytes:
+                line = self.rfile.readline()
+                return b"" if line == b".\r\n" else line
+
+            def _say(self, what: str) -> None:
+                self.wfile.write(f"{what}\r\n".encode())
+
+        self.server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Talk)
+        self.url = f"smtp://127.0.0.1:{self.server.server_address[1]}"
+
+    def written(self, words: str) -> list[EmailMessage]:
+        return [letter for letter in self.letters if words in " ".join(str(letter.get_content()).split())]
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    yield from _served(Receiver())
+
+
+@pytest.fixture
+def post() -> Iterator[Post]:
+    yield from _served(Post())
+
+
+def _served(sink: Any) -> Iterator[Any]:
+    thread = threading.Thread(target=sink.server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    yield sink
+    sink.server.shutdown()
+    thread.join()
+    sink.server.server_close()
+
+
+@pytest.fixture
+def watched(tmp_path: Path, url: str, receiver: Receiver, post: Post) -> Iterator[Callable[[], Served]]:
+    """Begins `snapapp serve` on one folder, with everything that tells."""
+    started: list[Served] = []
+
+    def begin() -> Served:
+        wanted = {
+            "SNAPAPP_DATABASE_URL": url,
+            "SNAPAPP_DEMO": "false",
+            "SNAPAPP_ALERT_WEBHOOK_URL": f"{receiver.url}/hook",
+            "SNAPAPP_ALERT_EMAIL": "ana@fazenda.example, rui@fazenda.example",
+            "SNAPAPP_ALERT_SMTP_URL": post.url,
+            "SNAPAPP_HEARTBEAT_URL": f"{receiver.url}/beat",
+            "SNAPAPP_ALERT_INTERVAL_MS": "300",
+            "SNAPAPP_DISK_FREE_MIN_MB": "0",
+        }
+        started.append(Served(tmp_path, **wanted))
+        return started[-1].until_up()
+
+    yield begin
+    for served in started:
+        served.process.kill()
+        served.process.wait()
+
+
+def forget_a_pause(db: Db) -> None:
+    db.execute("SELECT pause_queue('mail', 'the server is being moved', 'ana')")
+    db.execute("UPDATE job_queue SET paused_at = now() - interval '2 days'")
+    make_job(db, kind="demo.hello", queue="mail")
+
+
+def test_a_fault_is_told_once_with_its_cure_and_so_is_its_end(
+    watched: Callable[[], Served], db: Db, receiver: Receiver, post: Post
+) -> None:
+    """The tests' own server has faults of its own, such as fsync off."""
+    served = watched()
+    beside = watched()  # of two processes on one box one sends
+    forget_a_pause(db)
+    until(lambda: "QUEUE_PAUSED" in receiver.begun() and post.written("the server is being moved"))
+    [news] = [news for news in receiver.told if "the server is being moved" in news["text"]]
+    [fault] = [finding for finding in news["begun"] if finding["id"] == "QUEUE_PAUSED"]
+    assert (fault["severity"], fault["paste"]) == ("warning", "snapapp queues resume mail")
+    assert "snapapp queues resume mail" in news["text"]
+    [letter] = post.written("the server is being moved")
+    assert letter["To"] == "ana@fazenda.example, rui@fazenda.example"
+    assert letter["Subject"].startswith("snapapp on ")
+    assert "snapapp queues resume mail" in letter.get_content()
+
+    served.process.kill()  # the other one goes on, and a third one begins: both know what was told
+    served.process.wait()
+    watched()
+    db.execute("SELECT resume_queue('mail')")
+    until(lambda: [line for line in receiver.over() if "mail has been paused" in line])
+    until(lambda: len(post.written("mail has been paused")) == 2)
+    assert len(receiver.begun()) == len({*receiver.begun()})
+    assert receiver.begun().count("QUEUE_PAUSED") == 1
+    assert receiver.beats == 0  # silence, while there is something to do
+    assert beside.process.poll() is None
+
+
+# --- one alarm --------------------------------------------------------------------------------------------------
+
+
+def settings_of(tmp_path: Path, receiver: Receiver, post: Post | None = None) -> Settings:
+    settings = replace(Settings(), data_dir=tmp_path, alert_webhook_url=f"{receiver.url}/hook")
+    return replace(settings, alert_email=("ana@fazenda.example",), alert_smtp_url=post.url) if post else settings
+
+
+def fault(kind: str, saw: str = "3 gave up", severity: Severity = Severity.WARNING) -> Finding:
+    return Finding(check="dead", id="DEAD_LETTERS", severity=severity, saw=saw, numbers={"kind": kind})
+
+
+def test_a_receiver_that_is_down_is_told_when_it_is_back_and_the_other_one_not_twice(
+    tmp_path: Path, receiver: Receiver, post: Post, caplog: pytest.LogCaptureFixture
+) -> None:
+    alarm = Alarm(settings_of(tmp_path, receiver, post), lambda: [fault("mail.send")])
+    receiver.answers = 503
+    alarm.look()
+    assert (receiver.told, len(post.letters)) == ([], 1)
+    assert "Nobody is told by webhook" in caplog.text
+    assert receiver.url not in caplog.text  # such an address holds a secret
+    receiver.answers = 200
+    alarm.look()
+    alarm.look()
+    assert (receiver.begun(), len(post.letters)) == (["DEAD_LETTERS"], 1)
+
+
+def test_the_heartbeat_is_heard_while_all_is_well_and_only_then(tmp_path: Path, receiver: Receiver) -> None:
+    found: list[Finding] = [fault("mail.send", severity=Severity.NOTICE)]
+    alarm = Alarm(replace(settings_of(tmp_path, receiver), heartbeat_url=f"{receiver.url}/beat"), lambda: found)
+    alarm.look()
+    assert (receiver.beats, receiver.told) == (1, [])
+    found[:] = [fault("mail.send")]
+    alarm.look()
+    assert receiver.beats == 1
+    found.clear()
+    alarm.look()
+    assert receiver.beats == 2
+
+
+def test_what_a_finding_is_about_tells_two_apart_and_its_numbers_do_not(tmp_path: Path, receiver: Receiver) -> None:
+    found = [fault("mail.send")]
+    alarm = Alarm(settings_of(tmp_path, receiver), lambda: found)
+    alarm.look()
+    found[:] = [fault("mail.send", saw="4 gave up"), fault("herd.count")]
+    alarm.look()
+    assert [each["saw"] for news in receiver.told for each in news["begun"]] == ["3 gave up", "3 gave up"]
+    found[:] = [fault("herd.count", severity=Severity.NOTICE)]
+    alarm.look()
+    assert len(receiver.over()) == 2
+
+
+def test_a_database_that_is_away_is_told_and_ends_nothing_that_was_told_before(
+    tmp_path: Path, url: str, db: Db, receiver: Receiver
+) -> None:
+    settings = replace(settings_of(tmp_path, receiver), alert_interval=timedelta(milliseconds=100))
+    where = [url]
+    alarm = Alarm(settings, lambda: doctor.examine(where[0], checks.house(settings, url), only=["queues"]))
+    forget_a_pause(db)
+    alarm.look()
+    where[0] = "postgresql://127.0.0.1:1/nowhere"
+    alarm.look()
+    alarm.look()
+    assert receiver.begun() == ["QUEUE_PAUSED", "DATABASE_AWAY"]
+    assert receiver.over() == []
+    where[0] = url
+    alarm.look()
+    [over] = receiver.over()
+    assert over.startswith("critical: The database does not answer")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"webhook": 3}', b"\xff\xfe"])
+def test_a_file_that_cannot_be_read_loses_no_news(tmp_path: Path, receiver: Receiver, content: bytes) -> None:
+    (tmp_path / "alarm.json").write_bytes(content)
+    Alarm(settings_of(tmp_path, receiver), lambda: [fault("mail.send")]).look()
+    assert receiver.begun() == ["DEAD_LETTERS"]
+
+
+def test_a_password_is_not_sent_in_the_clear(tmp_path: Path, receiver: Receiver, post: Post) -> None:
+    safe = replace(settings_of(tmp_path, receiver, post), alert_smtp_url=post.url.replace("//", "//ana:geheim@"))
+    Alarm(safe, lambda: [fault("mail.send")]).look()
+    assert (receiver.begun(), post.letters) == (["DEAD_LETTERS"], [])
