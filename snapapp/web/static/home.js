@@ -160,7 +160,11 @@ at("sign-in").addEventListener("submit", async (event) => {
 /** Signs out. The operator's name is forgotten too, because the next person at this screen may be another. */
 at("sign-out").addEventListener("click", async () => {
   if (waiting.isAnyWaiting()) return put(at("lost"), t("Moments wait for the line: they would be lost. Stay until they are sent, or forget them."));
-  await change("/v2/session", undefined, { method: "DELETE" }).catch(() => {});
+  try {
+    await change("/v2/session", undefined, { method: "DELETE" });
+  } catch (error) {
+    if (error.status !== 401) return lost(error); // the cookie is still here: the next person would mark in this name
+  }
   for (const name of ["signed-in", "operator", "uploads", "opened", "tenant"]) browser.forget(name);
   tab.forget("chosen");
   location.assign("/");
