@@ -57,11 +57,13 @@ NEWEST = "async () => (await (await fetch('/v2/videos?limit=1')).json()).items?.
 
 def ready(page: Page, video: Path, *, filmed: str = "2026-03-01T08:15:00") -> None:
     """Sends it, waits until it is the one that is shown, and says what the file does not say. The page may have opened
-    another test's video first, and a key that is pressed while the player changes over marks nothing."""
+    another test's video first, and a key that is pressed while the player changes over marks nothing. A request that
+    begins while the service worker takes the page over reaches the server, whatever page.route says."""
     before = page.evaluate(NEWEST)
     send(page, video)
     until(lambda: page.evaluate(NEWEST) not in (before, None) and page.evaluate(NEWEST) in page.url)
     expect(page.locator("#mark")).to_be_enabled()
+    page.wait_for_function("!navigator.serviceWorker || navigator.serviceWorker.controller")
     if filmed:
         page.get_by_label("Filmed, at the beginning").fill(filmed)
         page.get_by_label("Filmed, at the beginning").blur()
