@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from email.message import EmailMessage
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -26,7 +27,10 @@ _log = logging.getLogger(__name__)
 
 _ANSWER_WITHIN = 10.0  # seconds, of a receiver or a mail server
 _ASK_AGAIN_AFTER = 10.0  # seconds; a database that restarts is not away
-_ABOUT = ("host", "pool", "queue", "kind", "worker", "schedule")  # the numbers that say which one a finding means
+_ABOUT = (  # the numbers of a finding that say what it is about
+    *("host", "pool", "command", "worker", "pid", "queue", "kind", "schedule"),
+    *("table", "index", "slot", "gid", "invariant"),
+)
 
 Examine = Callable[[], Sequence[Finding]]
 Found = Mapping[str, Finding]
@@ -72,7 +76,6 @@ class Alarm:
             self._channels["webhook"] = _to_webhook(settings.alert_webhook_url)
         if settings.alert_email:
             self._channels["email"] = _to_mail(settings.alert_email, settings.alert_smtp_url)
-        self._told: dict[str, dict[str, str]] = {}  # channel -> finding -> its first line
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="alarm", daemon=True)
 
@@ -99,19 +102,19 @@ class Alarm:
 
     def look(self) -> None:
         """Examines, tells what is new and what is over, and pings if there is nothing to do for anybody."""
-        self._told = _read(self._file)
+        all_told = _read(self._file)
         found, is_away = self._find()
         for name, send in self._channels.items():
-            told = self._told.setdefault(name, {})
+            told = all_told.setdefault(name, {})
             begun = [finding for key, finding in found.items() if key not in told]
             over = [] if is_away else [key for key in told if key not in found]
-            if (begun or over) and _try(name, send, News(begun, [told[key] for key in over])):
+            if (begun or over) and _try(name, partial(send, News(begun, [told[key] for key in over]))):
                 told |= {key: f"{found[key].severity.value}: {found[key].saw}" for key in found if key not in told}
                 for key in over:
                     del told[key]
-                _write(self._file, self._told)
+                _write(self._file, all_told)
         if self._heartbeat_url and not found:
-            _try("heartbeat", _to_heartbeat(self._heartbeat_url), News([], []))
+            _try("heartbeat", partial(_beat, self._heartbeat_url))
 
     def _find(self) -> tuple[Found, bool]:
         """What somebody should act on. While the database is away, nothing that was told can be said to be over."""
@@ -131,20 +134,18 @@ class Alarm:
                 do="Is PostgreSQL running, its disk full, are its connections used up?",
             )
             return {away.id: away}, True
-        return {_key(each): each for each in findings if each.severity in (Severity.WARNING, Severity.CRITICAL)}, False
+        return {_key(each): each for each in findings if doctor.needs_a_person([each])}, False
 
 
 def _key(finding: Finding) -> str:
     """Which finding it is, however its numbers change from look to look: the check, and what it is about."""
-    about = [
-        str(finding.numbers[name]) for name in ("host", "pool", "queue", "kind", "worker") if name in finding.numbers
-    ]
+    about = [str(finding.numbers[name]) for name in _ABOUT if name in finding.numbers]
     return " ".join([finding.check, finding.id, *about])
 
 
-def _try(name: str, send: Send, news: News) -> bool:
+def _try(name: str, send: Callable[[], None]) -> bool:
     try:
-        send(news)
+        send()
     except (OSError, HTTPException) as error:
         # without the address, because it may hold a secret
         _log.warning("Nobody is told by %s, which is tried again: %s: %s", name, type(error).__name__, error)
@@ -165,12 +166,9 @@ def _to_webhook(url: str) -> Send:
     return send
 
 
-def _to_heartbeat(url: str) -> Send:
-    def send(_: News) -> None:
-        request = urllib.request.Request(url, headers={"User-Agent": "snapapp"})  # noqa: S310 - as above
-        urllib.request.urlopen(request, timeout=_ANSWER_WITHIN).close()  # noqa: S310
-
-    return send
+def _beat(url: str) -> None:
+    request = urllib.request.Request(url, headers={"User-Agent": "snapapp"})  # noqa: S310 - as above
+    urllib.request.urlopen(request, timeout=_ANSWER_WITHIN).close()  # noqa: S310
 
 
 def _to_mail(recipients: Sequence[str], smtp_url: str) -> Send:
@@ -215,6 +213,7 @@ def _alone(path: Path) -> Iterator[bool]:
 
 
 def _read(path: Path) -> dict[str, dict[str, str]]:
+    """Channel -> finding -> its first line."""
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
         return {name: {**each} for name, each in told.items()}

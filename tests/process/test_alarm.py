@@ -233,6 +233,15 @@ def test_what_a_finding_is_about_tells_two_apart_and_its_numbers_do_not(tmp_path
     assert len(receiver.over()) == 2
 
 
+def test_two_of_one_kind_are_two(tmp_path: Path, url: str, db: Db, receiver: Receiver) -> None:
+    settings = settings_of(tmp_path, receiver)
+    alarm = Alarm(settings, lambda: doctor.examine(url, checks.house(settings, url), only=["schedules"]))
+    for name in ("reports.nightly", "herd.weekly"):
+        db.execute("INSERT INTO job_schedule (name, spec) VALUES (%s, '0 3 * * *')", [name])
+        alarm.look()
+    assert receiver.begun() == ["SCHEDULE_UNDECLARED"] * 2
+
+
 def test_a_database_that_is_away_is_told_and_ends_nothing_that_was_told_before(
     tmp_path: Path, url: str, db: Db, receiver: Receiver
 ) -> None:
