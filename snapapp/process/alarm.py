@@ -41,13 +41,13 @@ class News:
     """What one message tells."""
 
     def __init__(self, begun: Sequence[Finding], over: Sequence[str]) -> None:
-        self.begun = begun
+        self.begun = sorted(begun, key=lambda each: [*Severity].index(each.severity), reverse=True)
         self.over = over  # the first lines of what was told before
         self.host = socket.gethostname()
 
     @property
     def title(self) -> str:
-        worst = f"{doctor.worst(self.begun).value}: {self.begun[0].saw}" if self.begun else f"over: {self.over[0]}"
+        worst = _in_line(self.begun[0]) if self.begun else f"over: {self.over[0]}"
         more = len(self.begun) + len(self.over) - 1
         return " ".join(f"snapapp on {self.host}: {worst}{f' (and {more} more)' if more else ''}".split())[:200]
 
@@ -109,7 +109,7 @@ class Alarm:
             begun = [finding for key, finding in found.items() if key not in told]
             over = [] if is_away else [key for key in told if key not in found]
             if (begun or over) and _try(name, partial(send, News(begun, [told[key] for key in over]))):
-                told |= {key: f"{found[key].severity.value}: {found[key].saw}" for key in found if key not in told}
+                told |= {key: _in_line(found[key]) for key in found if key not in told}
                 for key in over:
                     del told[key]
                 _write(self._file, all_told)
@@ -141,6 +141,10 @@ def _key(finding: Finding) -> str:
     """Which finding it is, however its numbers change from look to look: the check, and what it is about."""
     about = [str(finding.numbers[name]) for name in _ABOUT if name in finding.numbers]
     return " ".join([finding.check, finding.id, *about])
+
+
+def _in_line(finding: Finding) -> str:
+    return f"{finding.severity.value}: {finding.saw}"
 
 
 def _try(name: str, send: Callable[[], None]) -> bool:

@@ -272,3 +272,11 @@ def test_a_password_is_not_sent_in_the_clear(tmp_path: Path, receiver: Receiver,
     safe = replace(settings_of(tmp_path, receiver, post), alert_smtp_url=post.url.replace("//", "//ana:geheim@"))
     Alarm(safe, lambda: [fault("mail.send")]).look()
     assert (receiver.begun(), post.letters) == (["DEAD_LETTERS"], [])
+
+
+def test_the_worst_fault_is_the_title(tmp_path: Path, receiver: Receiver) -> None:
+    worst = fault("herd.count", saw="the disk is full", severity=Severity.CRITICAL)
+    Alarm(settings_of(tmp_path, receiver), lambda: [fault("mail.send"), worst]).look()
+    title, first, *_ = receiver.told[0]["text"].splitlines()
+    assert title.endswith(": critical: the disk is full (and 1 more)")
+    assert first == "critical  dead: the disk is full"
