@@ -21,6 +21,7 @@ import psycopg
 
 from snapapp.jobs import doctor
 from snapapp.jobs.doctor import Finding, Severity
+from snapapp.jobs.doctor.finding import CHECK_FAILED
 from snapapp.settings.table import Settings
 
 _log = logging.getLogger(__name__)
@@ -103,11 +104,11 @@ class Alarm:
     def look(self) -> None:
         """Examines, tells what is new and what is over, and pings if there is nothing to do for anybody."""
         all_told = _read(self._file)
-        found, is_away = self._find()
+        found, may_last = self._find()
         for name, send in self._channels.items():
             told = all_told.setdefault(name, {})
             begun = [finding for key, finding in found.items() if key not in told]
-            over = [] if is_away else [key for key in told if key not in found]
+            over = [key for key in told if key not in found and not may_last(key)]
             if (begun or over) and _try(name, partial(send, News(begun, [told[key] for key in over]))):
                 told |= {key: _in_line(found[key]) for key in found if key not in told}
                 for key in over:
@@ -116,8 +117,9 @@ class Alarm:
         if self._heartbeat_url and not found:
             _try("heartbeat", partial(_beat, self._heartbeat_url))
 
-    def _find(self) -> tuple[Found, bool]:
-        """What somebody should act on. While the database is away, nothing that was told can be said to be over."""
+    def _find(self) -> tuple[Found, Callable[[str], bool]]:
+        """What somebody should act on, and which of the others may last unseen: while the database is away, all of
+        them; where a check failed, its own."""
         try:
             try:
                 findings = self._examine()
@@ -133,8 +135,10 @@ class Alarm:
                 why="Requests and jobs wait for it.",
                 do="Is PostgreSQL running, its disk full, are its connections used up?",
             )
-            return {away.id: away}, True
-        return {_key(each): each for each in findings if doctor.needs_a_person([each])}, False
+            return {away.id: away}, lambda _: True
+        failed = {each.check for each in findings if each.id == CHECK_FAILED}
+        found = {_key(each): each for each in findings if doctor.needs_a_person([each])}
+        return found, lambda key: key.split()[0] in failed
 
 
 def _key(finding: Finding) -> str:

@@ -280,3 +280,12 @@ def test_the_worst_fault_is_the_title(tmp_path: Path, receiver: Receiver) -> Non
     title, first, *_ = receiver.told[0]["text"].splitlines()
     assert title.endswith(": critical: the disk is full (and 1 more)")
     assert first == "critical  dead: the disk is full"
+
+
+def test_a_check_that_fails_ends_nothing_that_it_told_before(tmp_path: Path, receiver: Receiver) -> None:
+    late = Finding(check="dead", id="CHECK_FAILED", severity=Severity.WARNING, saw="No answer within 2 s")
+    looks: list[list[Finding]] = [[fault("mail.send")], [late], [fault("mail.send")], []]
+    for found in looks:
+        Alarm(settings_of(tmp_path, receiver), found.copy).look()
+    assert receiver.begun() == ["DEAD_LETTERS", "CHECK_FAILED"]
+    assert receiver.over() == ["warning: No answer within 2 s", "warning: 3 gave up"]
