@@ -164,12 +164,22 @@ def _try(name: str, send: Callable[[], None]) -> bool:
 # --- how it is sent ---------------------------------------------------------------------------------------------
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect is an error: urllib would ask for the new place by GET, without what there is to tell."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+_web = urllib.request.build_opener(_NoRedirects)
+
+
 def _to_webhook(url: str) -> Send:
     headers = {"Content-Type": "application/json", "User-Agent": "snapapp"}
 
     def send(news: News) -> None:
         request = urllib.request.Request(url, news.as_json(), headers, method="POST")  # noqa: S310 - http or https, see settings
-        urllib.request.urlopen(request, timeout=_ANSWER_WITHIN).close()  # noqa: S310
+        _web.open(request, timeout=_ANSWER_WITHIN).close()
 
     return send
 

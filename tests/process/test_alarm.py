@@ -26,7 +26,7 @@ from tests.running import Served
 
 
 class Receiver:
-    """Takes webhooks at /hook and heartbeats at /beat, and answers as it is told."""
+    """Takes webhooks at /hook, which it answers as it is told, and heartbeats at /beat."""
 
     def __init__(self) -> None:
         self.told: list[dict[str, Any]] = []
@@ -39,14 +39,15 @@ class Receiver:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 if receiver.answers == 200:
                     receiver.told.append(body)
-                self._answer()
+                self._answer(receiver.answers)
 
             def do_GET(self) -> None:
                 receiver.beats += 1
-                self._answer()
+                self._answer(200)
 
-            def _answer(self) -> None:
-                self.send_response(receiver.answers)
+            def _answer(self, status: int) -> None:
+                self.send_response(status)
+                self.send_header("Location", "/beat")
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
@@ -289,3 +290,14 @@ def test_a_check_that_fails_ends_nothing_that_it_told_before(tmp_path: Path, rec
         Alarm(settings_of(tmp_path, receiver), found.copy).look()
     assert receiver.begun() == ["DEAD_LETTERS", "CHECK_FAILED"]
     assert receiver.over() == ["warning: No answer within 2 s", "warning: 3 gave up"]
+
+
+def test_a_receiver_that_has_moved_was_not_told(tmp_path: Path, receiver: Receiver) -> None:
+    """urllib would ask for the new place by GET, without what there is to tell."""
+    alarm = Alarm(settings_of(tmp_path, receiver), lambda: [fault("mail.send")])
+    receiver.answers = 302
+    alarm.look()
+    assert (receiver.told, receiver.beats) == ([], 0)
+    receiver.answers = 200
+    alarm.look()
+    assert receiver.begun() == ["DEAD_LETTERS"]
