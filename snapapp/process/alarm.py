@@ -35,7 +35,7 @@ _ABOUT = (  # the numbers of a finding that say what it is about
 
 Examine = Callable[[], Sequence[Finding]]
 Found = Mapping[str, Finding]
-Send = Callable[["News"], None]  # raises OSError (smtplib's and urllib's errors are some) or HTTPException
+Send = Callable[["News"], None]  # raises OSError (smtplib's and urllib's errors are some), HTTPException or ValueError
 
 
 class News:
@@ -154,7 +154,7 @@ def _in_line(finding: Finding) -> str:
 def _try(name: str, send: Callable[[], None]) -> bool:
     try:
         send()
-    except (OSError, HTTPException) as error:
+    except (OSError, HTTPException, ValueError) as error:  # ValueError: a letter that no address may have
         # without the address, because it may hold a secret
         _log.warning("Nobody is told by %s, which is tried again: %s: %s", name, type(error).__name__, error)
         return False

@@ -301,3 +301,9 @@ def test_a_receiver_that_has_moved_was_not_told(tmp_path: Path, receiver: Receiv
     receiver.answers = 200
     alarm.look()
     assert receiver.begun() == ["DEAD_LETTERS"]
+
+
+def test_an_address_that_cannot_be_sent_to_silences_no_other(tmp_path: Path, receiver: Receiver, post: Post) -> None:
+    settings = replace(settings_of(tmp_path, receiver, post), alert_webhook_url=f"{receiver.url}/fazenda-são-josé")
+    Alarm(settings, lambda: [fault("mail.send")]).look()
+    assert len(post.letters) == 1
