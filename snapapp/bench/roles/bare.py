@@ -9,7 +9,7 @@ import psycopg
 from snapapp.bench.plan import KIND
 from snapapp.bench.roles import stage
 from snapapp.jobs.rows.claim import _CLAIM, Bookmark, Claimant, Head, Look, Wanted, _parameters
-from snapapp.jobs.rows.database import Row, connect
+from snapapp.jobs.rows.database import Row, connect, run_prepared
 from snapapp.jobs.rows.settle import _COMPLETE
 from snapapp.jobs.worker.wakeup import JOB_CHANNEL
 
@@ -23,7 +23,7 @@ class Loop:
     """Claims from where the last full batch ended, as the worker does, and completes each batch at once."""
 
     def __init__(self, db: psycopg.Connection[Row], batch: int) -> None:
-        self._execute = db.execute
+        self._db = db
         self._by = Claimant("bare", timedelta(minutes=1))
         self._wanted = [Wanted(KIND, executor=0, at_most=batch, at_once=batch)]
         self._batch = batch
@@ -34,7 +34,8 @@ class Loop:
         if not self._after or monotonic() - self._walked_at >= _WALK_EVERY:
             self._after, self._walked_at = {}, monotonic()
         look = Look(bookmarks=self._after, has_rules=False)
-        rows = [row for row in self._execute(_CLAIM, _parameters(self._by, self._wanted, look)) if row[0] is not None]
+        answer = run_prepared(self._db, _CLAIM, _parameters(self._by, self._wanted, look))
+        rows = [row for row in answer if row[0] is not None]
         was_bookmarked, self._after = bool(self._after), {}
         if len(rows) == self._batch:
             due, job_id = max((row[14], row[0]) for row in rows)
@@ -50,13 +51,13 @@ class Loop:
             "ran_for": "{" + ",".join(["0"] * len(done)) + "}",
             "patience": "50ms",
         }
-        self._execute(_COMPLETE, parameters).fetchall()
+        self._db.execute(_COMPLETE, parameters).fetchall()
 
     def prepare(self) -> None:
         """Runs each statement often enough for psycopg to prepare it. The kind has no jobs, so nothing is claimed."""
         nothing = _parameters(self._by, [Wanted("bench.none", executor=0, at_most=1, at_once=1)], Look(has_rules=False))
         for _ in range(5):
-            self._execute(_CLAIM, nothing)
+            run_prepared(self._db, _CLAIM, nothing)
             self.complete([])
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 import psycopg
 
 from snapapp.jobs.model import JSON_CAP, Job, Lease
-from snapapp.jobs.rows.database import Db, Rows, row_by_row, run
+from snapapp.jobs.rows.database import Db, Rows, row_by_row, run, run_prepared
 
 HEADS_AT_ONCE = 64  # new heads that one claim looks at; where there are more, the next claim goes on after them
 
@@ -239,7 +239,7 @@ class Claimed(NamedTuple):
 
 def claim(db: Db, by: Claimant, wanted: Sequence[Wanted], look: Look | None = None) -> Claimed:
     """Claims due jobs, by priority and then age, as many as wanted."""
-    rows = run(db, _CLAIM, _parameters(by, wanted, look or Look()))
+    rows = run_prepared(db, _CLAIM, _parameters(by, wanted, look or Look()))
     summary = next(row for row in rows if row[0] is None)
     job_rows = sorted((row for row in rows if row[0] is not None), key=lambda row: cast(int, row[15]))
     return _claimed([row[:15] for row in job_rows], summary[14], summary[16])

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlencode
 
@@ -136,6 +137,24 @@ def run(db: Db, sql: str, parameters: Mapping[str, Any]) -> Rows:
     if isinstance(db, psycopg.Connection):
         return db.execute(cast(Any, sql), parameters).fetchall()
     return cast(Rows, _connection(db).exec_driver_sql(sql, dict(parameters)).fetchall())
+
+
+def run_prepared(db: Db, sql: str, parameters: Mapping[str, Any]) -> Rows:
+    """As `run`, but prepares the statement when it first runs, and reads its placeholders once: psycopg reads those of
+    a statement above 4,096 bytes at each execution, which for the claim took a tenth of a millisecond."""
+    if not isinstance(db, psycopg.Connection):
+        return run(db, sql, parameters)
+    numbered, names = _numbered(sql)
+    return psycopg.RawCursor(db).execute(numbered, [parameters[name] for name in names], prepare=True).fetchall()
+
+
+@cache
+def _numbered(sql: str) -> tuple[bytes, list[str]]:
+    """Returns the statement with $1, $2 … in place of its named placeholders, and their names in this order."""
+    placeholder = re.compile(r"%\((\w+)\)s")
+    names = list(dict.fromkeys(placeholder.findall(sql)))
+    numbered = placeholder.sub(lambda found: f"${names.index(found[1]) + 1}", sql)
+    return numbered.replace("%%", "%").encode(), names
 
 
 def value_of(kind: type[T], row: Sequence[Any], **read: Callable[[Any], Any]) -> T:

@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 from snapapp.jobs import cli
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
-from snapapp.jobs.rows.database import Line, Row, connect, sqlalchemy_url
+from snapapp.jobs.rows.database import Line, Row, connect, run_prepared, sqlalchemy_url
 from snapapp.postgres.connections import web_engine
 from snapapp.settings.table import Settings
 from tests.factory import Db, at_once, running_job
@@ -96,6 +96,15 @@ def test_a_hooks_connection_ends_when_its_server_is_silent_and_prepares_only_wha
         assert (told["keepalives_idle"], told["tcp_user_timeout"]) == ("30", "30000")
         assert (driver.prepare_threshold is not None) == prepared
     runtime.close()
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+def test_a_hot_statement_is_prepared_when_it_first_runs_where_that_is_allowed(url: str, prepared: bool) -> None:
+    hot = "SELECT %(one)s::integer - %(two)s::integer - %(one)s::integer, '5 %%'"
+    with closing(connect(url, name="test", prepared_statements=prepared)) as db:
+        assert run_prepared(db, hot, {"two": 2, "one": 1}) == [(-2, "5 %")]
+        told = db.execute("SELECT statement FROM pg_prepared_statements").fetchall()
+    assert told == ([("SELECT $1::integer - $2::integer - $1::integer, '5 %'",)] if prepared else [])
 
 
 # --- the settings of a session ----------------------------------------------------------------------------------
