@@ -94,6 +94,7 @@ class Alarm:
     def _run(self) -> None:
         while not self._stopping.wait(self._every):
             try:
+                self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 with _alone(self._file.with_suffix(".lock")) as is_alone:
                     while is_alone and not self._stopping.is_set():
                         self.look()

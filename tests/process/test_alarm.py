@@ -307,3 +307,12 @@ def test_an_address_that_cannot_be_sent_to_silences_no_other(tmp_path: Path, rec
     settings = replace(settings_of(tmp_path, receiver, post), alert_webhook_url=f"{receiver.url}/fazenda-são-josé")
     Alarm(settings, lambda: [fault("mail.send")]).look()
     assert len(post.letters) == 1
+
+
+def test_a_data_folder_that_nobody_else_made_is_made(tmp_path: Path, receiver: Receiver) -> None:
+    """With a PostgreSQL server, a bucket and a secret of the settings nothing else is kept there."""
+    settings = replace(settings_of(tmp_path / "new", receiver), alert_interval=timedelta(milliseconds=100))
+    alarm = Alarm(settings, lambda: [fault("mail.send")])
+    alarm.start()
+    until(receiver.begun)
+    alarm.stop()
