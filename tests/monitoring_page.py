@@ -165,10 +165,10 @@ what is below it has the usual `process_*`. What is in the database is told the 
 
 Without Prometheus, `snapapp serve` tells you by itself. Every minute it has the doctor look. It sends each warning once
 with its cure, and again when it is over, to `SNAPAPP_ALERT_WEBHOOK_URL` (JSON; its `text` is what Slack and Mattermost
-show) and to `SNAPAPP_ALERT_EMAIL` through `SNAPAPP_ALERT_SMTP_URL`. A receiver that is down is told later. While there
-is nothing to act on, it asks for `SNAPAPP_HEARTBEAT_URL`: a service outside that expects this notices a dead machine.
-Of the processes that share a data folder one sends, and `alarm.json` there holds what was told. Where several machines
-serve, set these on one of them.
+show) and to `SNAPAPP_ALERT_EMAIL` through `SNAPAPP_ALERT_SMTP_URL`, a password only to a server that proves its name. A
+receiver that is down or has moved is told later. While there is nothing to act on, it asks for `SNAPAPP_HEARTBEAT_URL`:
+a service outside that expects this notices a dead machine. Of the processes that share a data folder one sends, and
+`alarm.json` there holds what was told. Where several machines serve, set these on one of them.
 
 [ops/monitoring](../../ops/monitoring/alerts.yml) has alert rules for Prometheus (`rule_files:` in its settings) and a
 [dashboard](../../ops/monitoring/grafana.json) for Grafana (Dashboards, New, Import). Prometheus asks so:

@@ -193,22 +193,29 @@ def _beat(url: str) -> None:
 def _to_mail(recipients: Sequence[str], smtp_url: str) -> Send:
     its = urlsplit(smtp_url)
     host, user, password = its.hostname or "localhost", unquote(its.username or ""), unquote(its.password or "")
-    sender = user if "@" in user else f"snapapp@{socket.getfqdn()}"
+    is_encrypted = its.scheme == "smtps"
     context = ssl.create_default_context()
+    if not (is_encrypted or user):
+        # Nothing is secret here, and a server without encryption would do: one that vouches for itself does, too, as
+        # that of a fresh Debian on localhost.
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
 
     def send(news: News) -> None:
         message = EmailMessage()
+        sender = user if "@" in user else f"snapapp@{socket.getfqdn()}"
         message["Subject"], message["From"], message["To"] = news.title, sender, ", ".join(recipients)
         message.set_content(f"{news.text}\n")
-        if its.scheme == "smtps":
+        if is_encrypted:
             server: smtplib.SMTP = smtplib.SMTP_SSL(host, its.port or 465, timeout=_ANSWER_WITHIN, context=context)
         else:
             server = smtplib.SMTP(host, its.port or 25, timeout=_ANSWER_WITHIN)
         with server:
-            if its.scheme == "smtp" and (server.ehlo()[0], server.has_extn("starttls")) == (250, True):
-                server.starttls(context=context)
-            elif its.scheme == "smtp" and user:
-                raise smtplib.SMTPException("the mail server offers no encryption for the password")
+            if not is_encrypted:
+                server.ehlo_or_helo_if_needed()
+                if server.has_extn("starttls"):
+                    server.starttls(context=context)
+                elif user:
+                    raise smtplib.SMTPException("the mail server offers no encryption for the password")
             if user:
                 server.login(user, password)
             server.send_message(message)

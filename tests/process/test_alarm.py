@@ -2,8 +2,10 @@
 
 import json
 import socketserver
+import ssl
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from email import message_from_bytes
@@ -23,6 +25,7 @@ from snapapp.settings.table import Settings
 from tests.factory import Db, make_job
 from tests.jobs.working import until
 from tests.running import Served
+from tests.sources.test_tls import certificate
 
 
 class Receiver:
@@ -65,9 +68,9 @@ class Receiver:
 
 
 class Post:
-    """A mail server that takes everything."""
+    """A mail server that takes everything; with `context` it offers encryption."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.letters: list[EmailMessage] = []
         post = self
 
@@ -77,7 +80,11 @@ class Post:
                 while line := self.rfile.readline():
                     match line.split()[0].upper():
                         case b"EHLO":
-                            self._say("250 post")
+                            self._say("250-post\r\n250 STARTTLS" if context else "250 post")
+                        case b"STARTTLS" if context:
+                            self._say("220 go on")
+                            self.request = context.wrap_socket(self.request, server_side=True)
+                            self.setup()
                         case b"DATA":
                             self._say("354 go on")
                             letter = message_from_bytes(b"".join(iter(self._line, b"")), policy=default)
@@ -88,6 +95,10 @@ class Post:
                             return
                         case _:
                             self._say("250 ok")
+
+            def finish(self) -> None:
+                super().finish()
+                self.request.close()  # the encrypted one, of which the server does not know
 
             def _line(self) -> bytes:
                 line = self.rfile.readline()
@@ -116,10 +127,12 @@ def post() -> Iterator[Post]:
 def _served(sink: Any) -> Iterator[Any]:
     thread = threading.Thread(target=sink.server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
-    yield sink
-    sink.server.shutdown()
-    thread.join()
-    sink.server.server_close()
+    try:
+        yield sink
+    finally:
+        sink.server.shutdown()
+        thread.join()
+        sink.server.server_close()
 
 
 @pytest.fixture
@@ -316,3 +329,17 @@ def test_a_data_folder_that_nobody_else_made_is_made(tmp_path: Path, receiver: R
     alarm.start()
     until(receiver.begun)
     alarm.stop()
+
+
+@pytest.mark.parametrize(("account", "comes"), [("", True), ("ana:geheim@", False)])
+def test_a_mail_server_vouches_for_itself_only_where_no_password_is_sent(
+    tmp_path: Path, receiver: Receiver, caplog: pytest.LogCaptureFixture, account: str, comes: bool
+) -> None:
+    """As the one of a fresh Debian does on localhost, which is the default."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate(tmp_path))
+    with contextmanager(_served)(Post(context)) as post:
+        settings = replace(settings_of(tmp_path, receiver, post), alert_smtp_url=post.url.replace("//", f"//{account}"))
+        Alarm(settings, lambda: [fault("mail.send")]).look()
+        assert bool(post.letters) is comes
+    assert ("CERTIFICATE_VERIFY_FAILED" in caplog.text) is not comes
