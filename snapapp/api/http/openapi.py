@@ -136,7 +136,9 @@ def _say_which_tenants_may(method: str, operation: Operation) -> None:
     responses.setdefault("401", _answer("The tenant's token is required, or wrong."))
     responses.setdefault("404", _answer("There is no such tenant."))
     if method not in ("get", "head"):
-        responses.setdefault("403", _answer("The request comes from a page of another site."))
+        responses.setdefault(
+            "403", _answer("The request comes from a page of another site, or who is signed in may not do this.")
+        )
 
 
 def _say_what_the_middleware_does(operation: Operation) -> None:

@@ -105,6 +105,14 @@ def test_every_route_that_changes_something_has_its_decision(farm: People) -> No
     assert read_by_admins == {each for each in decided(SETTINGS) if each.startswith("GET")}
 
 
+def test_the_description_says_what_may_be_refused_to_whom(farm: People) -> None:
+    described = {
+        f"{method.upper()} {path}": operation["responses"] for method, path, operation in operations(farm.tenant)
+    }
+    for route in decided(OWN) + decided(SETTINGS):
+        assert "is signed in" in described[route]["403"]["description"], route
+
+
 @pytest.mark.parametrize("route", decided(OWN))
 def test_another_operators_is_seen_and_not_changed(farm: People, route: str) -> None:
     """S33."""
