@@ -12,7 +12,7 @@ from typing import Any
 
 from snapapp import __version__
 from snapapp.cli import people
-from snapapp.cli.parser import Parser, nearest
+from snapapp.cli.parser import Parser, add_command, nearest
 
 _ALL = "*"  # in place of a typed command: every parser is built whole
 _FAMILIES = {
@@ -142,7 +142,7 @@ def _parser(typed: Sequence[str]) -> ArgumentParser:
     _add_psql(commands)
     _add_config(commands)
     for name, what in _FAMILIES.items():
-        family = _add(commands, name, what)
+        family = add_command(commands, name, what)
         if typed[:1] in ([name], [_ALL]):
             from snapapp.jobs import cli
 
@@ -160,11 +160,6 @@ def _parser(typed: Sequence[str]) -> ArgumentParser:
     _add_completion(commands)
     commands.add_parser("version", help="say which version this is")
     return parser
-
-
-def _add(commands: "_SubParsersAction[Parser]", name: str, what: str, **more: Any) -> Parser:
-    """Adds a command whose own help text is the same as its line in the list of commands."""
-    return commands.add_parser(name, help=what, description=f"{what.capitalize()}.", **more)
 
 
 def _add_worker(commands: "_SubParsersAction[Parser]") -> None:
@@ -261,7 +256,7 @@ def _add_backups(commands: "_SubParsersAction[Parser]") -> None:
     shared.add_argument("--json", action="store_true", help="for programs")
     which = Parser(add_help=False)
     which.add_argument("id", nargs="?", metavar="ID", help="as `snapapp backup --list` has it (default: the newest)")
-    making = _add(commands, "backup", "copy the database and the media to SNAPAPP_BACKUP_TO", parents=[shared])
+    making = add_command(commands, "backup", "copy the database and the media to SNAPAPP_BACKUP_TO", parents=[shared])
     making.add_argument("--list", action="store_true", help="list the whole backups that are there, make none")
     commands.add_parser(
         "restore",
@@ -327,7 +322,9 @@ def _add_check_deploy(commands: "_SubParsersAction[Parser]") -> None:
 
 
 def _add_kinds(commands: "_SubParsersAction[Parser]") -> None:
-    kinds = _add(commands, "kinds", "show the kinds of jobs that this code declares, and what their payloads are")
+    kinds = add_command(
+        commands, "kinds", "show the kinds of jobs that this code declares, and what their payloads are"
+    )
     kinds.add_argument("--json", action="store_true", help="for programs: with each payload's JSON schema")
 
 
@@ -345,7 +342,7 @@ def _add_simulate(commands: "_SubParsersAction[Parser]", typed: Sequence[str]) -
 
 
 def _add_bench(commands: "_SubParsersAction[Parser]", typed: Sequence[str]) -> None:
-    parser = _add(commands, "bench", "measure the queue on this machine")
+    parser = add_command(commands, "bench", "measure the queue on this machine")
     if typed[:1] in (["bench"], [_ALL]):
         from snapapp import bench
 
@@ -353,7 +350,7 @@ def _add_bench(commands: "_SubParsersAction[Parser]", typed: Sequence[str]) -> N
 
 
 def _add_completion(commands: "_SubParsersAction[Parser]") -> None:
-    completion = _add(commands, "completion", "print what a shell needs to complete these commands")
+    completion = add_command(commands, "completion", "print what a shell needs to complete these commands")
     completion.add_argument("shell", choices=["bash", "zsh", "fish"])
 
 

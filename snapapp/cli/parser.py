@@ -1,6 +1,6 @@
 """argparse's parser, with suggestions for mistyped options and choices."""
 
-from argparse import Action, ArgumentError, ArgumentParser, Namespace
+from argparse import Action, ArgumentError, ArgumentParser, Namespace, _SubParsersAction
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -24,6 +24,11 @@ class Parser(ArgumentParser):
             names = [str(choice) for choice in action.choices]
             suggestion = nearest(str(value), names) or f" (choose from {', '.join(names)})"
             raise ArgumentError(action, f"invalid choice: {value!r}{suggestion}")
+
+
+def add_command(commands: "_SubParsersAction[Parser]", name: str, what: str, **more: Any) -> Parser:
+    """Adds a command whose own help text is the same as its line in the list of commands."""
+    return commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.", **more)
 
 
 def nearest(typed: str, names: Iterable[str]) -> str:

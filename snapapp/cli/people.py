@@ -2,7 +2,7 @@
 
 from argparse import _SubParsersAction
 
-from snapapp.cli.parser import Parser
+from snapapp.cli.parser import Parser, add_command
 
 ROLES = ("operator", "reviewer", "admin")
 
@@ -18,12 +18,13 @@ def add_commands(commands: "_SubParsersAction[Parser]") -> None:
     adding = tenants.add_parser("add", help="add a tenant and show its token, once", parents=[code, shared])
     adding.add_argument("--name", metavar="NAME", help="for people (default: its code)")
     what = "give a tenant a new token, shown once; the old one is dead at once"
-    tenants.add_parser("rotate-token", help=what, description=what, parents=[code, shared])
+    add_command(tenants, "rotate-token", what, parents=[code, shared])
 
     operators = _family(commands, "operators", "list, add or revoke the people of a tenant who sign in")
     operators.add_parser("list", help="list who may sign in", parents=[code, shared])
-    what = "let a person sign in, and show their personal link, once"
-    adding = operators.add_parser("add", help=what, description=what, parents=[code, shared])
+    adding = add_command(
+        operators, "add", "let a person sign in, and show their personal link, once", parents=[code, shared]
+    )
     adding.add_argument("nickname", metavar="NAME", help="under which they mark moments")
     adding.add_argument("email", metavar="EMAIL", help="what was marked under it is theirs")
     adding.add_argument("--role", choices=ROLES, default="operator", help="what they may change (default: operator)")
@@ -31,10 +32,9 @@ def add_commands(commands: "_SubParsersAction[Parser]") -> None:
         ("link", "make a new personal link, shown once; the old one and its sessions end at once"),
         ("revoke", "end a person's link and sessions at once; what they marked stays"),
     ):
-        ending = operators.add_parser(act, help=what, description=what, parents=[code, shared])
+        ending = add_command(operators, act, what, parents=[code, shared])
         ending.add_argument("id", metavar="ID", type=int, help="of the operator, as the list has it")
 
 
 def _family(commands: "_SubParsersAction[Parser]", name: str, what: str) -> "_SubParsersAction[Parser]":
-    family = commands.add_parser(name, help=what, description=what)
-    return family.add_subparsers(dest="act", metavar="COMMAND", required=True)
+    return add_command(commands, name, what).add_subparsers(dest="act", metavar="COMMAND", required=True)

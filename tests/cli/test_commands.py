@@ -71,6 +71,13 @@ def test_every_command_has_help(bare_call: Call, command: str) -> None:
     assert answer.out.startswith(f"usage: snapapp {command}")
 
 
+@pytest.mark.parametrize("typed", ["tenants", "tenants rotate-token", "operators", "operators add", "backup", "bench"])
+def test_help_is_a_sentence_in_which_names_are_as_they_are(bare_call: Call, typed: str) -> None:
+    said = bare_call(*typed.split(), "--help").out.split("\n\n")[1]
+    assert re.fullmatch(r"[A-Z].*\.", said, re.DOTALL)
+    assert "snapapp_" not in said
+
+
 def test_the_documentation_names_every_command_in_the_order_of_help(call: Call) -> None:
     rows = re.findall(r"^\| `snapapp ([a-z-]+)(?: ([a-z|\\-]+))?", COMMANDS_PAGE.read_text(), re.MULTILINE)
     assert [command for command, _ in rows] == COMMANDS
