@@ -1,13 +1,13 @@
 """`snapapp operators`: who may sign in for a tenant."""
 
 from argparse import Namespace
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from snapapp.domain import operators, tenants
 from snapapp.domain.tables import OperatorRole
-from snapapp.jobs import cli
-from snapapp.jobs.cli.shown import answer, say
+from snapapp.jobs.cli.shown import answer, show_list
 from snapapp.postgres import connections, database
 from snapapp.postgres.in_use import in_use
 from snapapp.settings.table import Settings
@@ -36,16 +36,14 @@ def _act(own: Session, code: str, arguments: Namespace, server: str) -> int:
 
 
 def _list(own: Session, code: str, arguments: Namespace) -> int:
-    everybody = operators.every(own, code)
-    if arguments.json:
-        fields = ("id", "nickname", "email", "role", "link_changed_at")
-        cli.show_json([{name: getattr(who, name) for name in fields} for who in everybody])
-    elif everybody:
-        lines = [[str(who.id), str(who.role), who.email, who.nickname] for who in everybody]
-        cli.show_table(["id", "role", "email", "name"], lines)
-    else:
-        say("Nobody has a personal link: who signs in does so with the tenant's token.")
-    return 0
+    fields = ("id", "nickname", "email", "role", "link_changed_at")
+    everybody = [{name: getattr(who, name) for name in fields} for who in operators.every(own, code)]
+    empty = "Nobody has a personal link: who signs in does so with the tenant's token."
+    return show_list(arguments, everybody, ["id", "role", "email", "name"], _line, empty=empty)
+
+
+def _line(its: dict[str, Any]) -> list[str]:
+    return [str(its["id"]), its["role"], its["email"], its["nickname"]]
 
 
 def _show_link(arguments: Namespace, operator_id: int, link: str) -> int:

@@ -2,15 +2,14 @@
 
 from argparse import Namespace
 from collections.abc import Callable
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from snapapp.demo import first_minute
 from snapapp.domain import tenants
-from snapapp.domain.tables import Tenant
 from snapapp.errors import SnapError
-from snapapp.jobs import cli
-from snapapp.jobs.cli.shown import answer, say
+from snapapp.jobs.cli.shown import answer, say, show_list
 from snapapp.jobs.enqueue import Defaults
 from snapapp.postgres import connections
 from snapapp.postgres.in_use import in_use
@@ -27,19 +26,14 @@ _SHOWN_FIELDS = ("code", "name", "status", "has_token", "created_at", "token_cha
 
 
 def list_tenants(db: Session, arguments: Namespace) -> int:
-    all_tenants = tenants.every(db)
-    if arguments.json:
-        cli.show_json([{name: getattr(tenant, name) for name in _SHOWN_FIELDS} for tenant in all_tenants])
-    elif all_tenants:
-        cli.show_table(["code", "status", "token", "added", "name"], [_line(tenant) for tenant in all_tenants])
-    else:
-        say("There is no tenant.")
-    return 0
+    everyone = [{name: getattr(tenant, name) for name in _SHOWN_FIELDS} for tenant in tenants.every(db)]
+    headers = ["code", "status", "token", "added", "name"]
+    return show_list(arguments, everyone, headers, _line, empty="There is no tenant.")
 
 
-def _line(tenant: Tenant) -> list[str]:
-    token = f"since {tenant.token_changed_at:%Y-%m-%d}" if tenant.has_token else "none"
-    return [tenant.code, tenant.status, token, f"{tenant.created_at:%Y-%m-%d}", tenant.name]
+def _line(its: dict[str, Any]) -> list[str]:
+    token = f"since {its['token_changed_at']:%Y-%m-%d}" if its["has_token"] else "none"
+    return [its["code"], its["status"], token, f"{its['created_at']:%Y-%m-%d}", its["name"]]
 
 
 def add_tenant(db: Session, arguments: Namespace) -> int:
