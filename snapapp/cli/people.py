@@ -4,7 +4,7 @@ from argparse import _SubParsersAction
 
 from snapapp.cli.parser import Parser, add_command
 
-ROLES = ("operator", "reviewer", "admin")
+ROLES = ("operator", "reviewer", "admin")  # OperatorRole's, without the import of the tables: help answers at once
 
 
 def add_commands(commands: "_SubParsersAction[Parser]") -> None:

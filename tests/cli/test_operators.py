@@ -3,10 +3,16 @@
 import pytest
 import sqlalchemy
 
+from snapapp.cli import people
 from snapapp.domain import operators
+from snapapp.domain.tables import OperatorRole
 from snapapp.errors import LinkWrong
 from tests.commands import Call
 from tests.domain.making import begun
+
+
+def test_every_role_can_be_typed() -> None:
+    assert tuple(OperatorRole) == people.ROLES
 
 
 def secret_of(link: str) -> str:
