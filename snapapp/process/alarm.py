@@ -155,7 +155,7 @@ def _in_line(finding: Finding) -> str:
 def _try(name: str, send: Callable[[], None]) -> bool:
     try:
         send()
-    except (OSError, HTTPException, ValueError) as error:  # ValueError: a letter that no address may have
+    except (OSError, HTTPException, ValueError) as error:  # ValueError: a letter that cannot be sent
         # without the address, because it may hold a secret
         _log.warning("Nobody is told by %s, which is tried again: %s: %s", name, type(error).__name__, error)
         return False

@@ -24,6 +24,7 @@ from snapapp.settings.types import (
     cluster_address,
     days,
     folder_or_bucket,
+    hook_address,
     hours,
     is_address_range,
     is_fetch_host,
@@ -241,7 +242,7 @@ class Settings:
         "How long an answer waits for its snap, or its still; then it is 202 after all.",
     )
     alert_webhook_url: str | None = setting(
-        optional(web_address()),
+        optional(hook_address()),
         "",
         "Where `serve` sends by POST what the doctor finds wrong, each finding once, and again when it is over.",
         secret=True,
@@ -253,7 +254,7 @@ class Settings:
         mail_server(), "smtp://localhost:25", "The mail server that takes these e-mails.", secret=True
     )
     heartbeat_url: str | None = setting(
-        optional(web_address()),
+        optional(hook_address()),
         "",
         "What `serve` asks for by GET while the doctor finds nothing wrong, so that its owner notices when that ends.",
         secret=True,

@@ -243,6 +243,15 @@ def web_address() -> Reader[str]:
     return Reader("an http:// or https:// address without user, query or fragment", read)
 
 
+def hook_address() -> Reader[str]:
+    """An address that is asked for as it is typed: its path may end in a slash, and a query may hold its secret."""
+    is_ascii = re.compile(r"[\x21-\x7e]+").fullmatch
+    accepts = "an http:// or https:// address in ASCII without user or fragment"
+    return text_that(
+        accepts, lambda text: is_ascii(text) and "#" not in text and _is_web_address(text.partition("?")[0])
+    )
+
+
 def _is_web_address(text: str) -> bool:
     if not re.fullmatch(r"https?://[^\s/?#@\\]+(/[^\s?#\\]*)?", text):
         return False

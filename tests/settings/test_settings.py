@@ -72,6 +72,13 @@ def test_a_child_is_told_what_it_needs_and_no_secret_of_ours() -> None:
     }
 
 
+@pytest.mark.parametrize("address", ["https://h/hook/", "https://h/hook/?key=a&token=b%2F", "http://h?key=a"])
+def test_an_address_for_alerts_is_asked_for_as_it_was_typed(address: str) -> None:
+    """Without its slash a receiver would say that it has moved, and without its query it would not know us."""
+    settings = of(ALERT_WEBHOOK_URL=address, HEARTBEAT_URL=address)
+    assert (settings.alert_webhook_url, settings.heartbeat_url) == (address, address)
+
+
 def test_every_setting_of_the_queue_reaches_it() -> None:
     """W10-W14, Q10-Q14, R2, R17, S15."""
     settings = of(
@@ -256,7 +263,14 @@ WRONG = {
     ],
     "REQUIRE_API_TOKEN": ["2", "maybe"],
     "INTERNAL_ALLOW": [",", "10.0.0.0/33", "localhost", "10.0.0", "::/129"],
-    "ALERT_WEBHOOK_URL": ["hooks.example.com", "https://u:p@h", "ftp://h", "https://h/?token=x"],
+    "ALERT_WEBHOOK_URL": [
+        "hooks.example.com",
+        "https://u:p@h",
+        "ftp://h",
+        "https://h/é",
+        "https://h/?a#b",
+        "https://h/\x7f",
+    ],
     "ALERT_EMAIL": [",", "ana", "ana@", "@h", "a@b@c", "Ana <ana@h>", "ana@h\r\nBcc: b@h", "é@h", f"{'x' * 254}@h"],
     "ALERT_SMTP_URL": ["localhost", "http://h", "smtp://", "smtp://h:x", "smtp://h:0", "smtp://h/x", "smtp://[::1"],
     "ALERT_INTERVAL_MS": ["0", "99", "1m"],
