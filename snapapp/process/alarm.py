@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 _ANSWER_WITHIN = 10.0  # seconds, of a receiver or a mail server
 _ASK_AGAIN_AFTER = 10.0  # seconds; a database that restarts is not away
 _ABOUT = (  # the numbers of a finding that say what it is about
-    *("host", "pool", "command", "worker", "pid", "queue", "kind", "schedule"),
+    *("host", "pool", "command", "worker", "pid", "queue", "kind", "limit", "schedule"),
     *("table", "index", "slot", "gid", "invariant"),
 )
 

@@ -22,7 +22,7 @@ from snapapp.jobs.doctor import Finding, Severity
 from snapapp.process.alarm import Alarm
 from snapapp.processing import checks
 from snapapp.settings.table import Settings
-from tests.factory import Db, make_job
+from tests.factory import Db, ago, make_job
 from tests.jobs.working import until
 from tests.running import Served
 from tests.sources.test_tls import certificate
@@ -254,6 +254,20 @@ def test_two_of_one_kind_are_two(tmp_path: Path, url: str, db: Db, receiver: Rec
         db.execute("INSERT INTO job_schedule (name, spec) VALUES (%s, '0 3 * * *')", [name])
         alarm.look()
     assert receiver.begun() == ["SCHEDULE_UNDECLARED"] * 2
+
+
+def test_a_limit_is_one_fault_whatever_it_holds_back(tmp_path: Path, url: str, db: Db, receiver: Receiver) -> None:
+    settings = settings_of(tmp_path, receiver)
+    alarm = Alarm(settings, lambda: doctor.examine(url, checks.house(settings, url), only=["limits"]))
+    for name in ("gate", "camera"):
+        db.execute("INSERT INTO job_limit (key_pattern, max_running) VALUES (%s, 0)", [f"key:{name}*"])
+        for kind in ("herd.count", "mail.send"):
+            make_job(db, kind=kind, concurrency_key=f"{name} of {kind}", next_retry_at=ago(minutes=9))
+        alarm.look()
+    assert [finding["numbers"]["limit"] for news in receiver.told for finding in news["begun"]] == [
+        "key:gate*",
+        "key:camera*",
+    ]
 
 
 def test_a_database_that_is_away_is_told_and_ends_nothing_that_was_told_before(

@@ -34,6 +34,7 @@ def limits(patient: Patient) -> Iterator[Finding]:
     rows = patient.ask(_HELD_BACK, longer_than=patient.limits.unknown_for)
     for said, is_shut, lanes, job, kind, seconds in rows:
         is_long = seconds >= patient.limits.due_for.total_seconds()
+        limit = said.removeprefix("The limit ").partition(" lets ")[0]
         yield Finding(
             id="LIMIT_FULL",
             severity=Severity.WARNING if is_shut or is_long else Severity.NOTICE,
@@ -41,7 +42,7 @@ def limits(patient: Patient) -> Iterator[Finding]:
             why="It is what somebody set, and lower than what comes in; or what runs under it does not end.",
             do="If it is too low, set it anew (snapapp limits set) or remove it; else see what runs under it.",
             paste="snapapp limits list",
-            numbers={"lanes": lanes, "job": job, "kind": kind, "dueSeconds": round(seconds, 1), "isShut": is_shut},
+            numbers={"limit": limit, "lanes": lanes, "job": job, "dueSeconds": round(seconds, 1), "isShut": is_shut},
         )
     if not rows:
         yield Finding(id="LIMITS", saw="No limit holds a job back for long.")
