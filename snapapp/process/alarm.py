@@ -89,7 +89,8 @@ class Alarm:
 
     def stop(self) -> None:
         self._stopping.set()
-        self._thread.join(timeout=1)  # it may wait for a receiver
+        if self._thread.is_alive():
+            self._thread.join(timeout=1)  # it may wait for a receiver
 
     def _run(self) -> None:
         while not self._stopping.wait(self._every):

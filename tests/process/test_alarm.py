@@ -345,6 +345,14 @@ def test_a_data_folder_that_nobody_else_made_is_made(tmp_path: Path, receiver: R
     alarm.stop()
 
 
+def test_it_may_be_stopped_twice_and_before_it_starts(tmp_path: Path, receiver: Receiver) -> None:
+    alarm = Alarm(settings_of(tmp_path, receiver), list)
+    alarm.stop()
+    alarm.start()
+    alarm.stop()
+    alarm.stop()
+
+
 @pytest.mark.parametrize(("account", "comes"), [("", True), ("ana:geheim@", False)])
 def test_a_mail_server_vouches_for_itself_only_where_no_password_is_sent(
     tmp_path: Path, receiver: Receiver, caplog: pytest.LogCaptureFixture, account: str, comes: bool
