@@ -1,6 +1,6 @@
 // The view of schedules: when each fires next, what happened at its slots, and its switch for pausing.
 
-import { make, put } from "/static/page.js";
+import { make } from "/static/page.js";
 import {
   ask, badge, change, deed, each, jobLink, learnTime, link, literal, moment, number, panel, paused, renew, sure, table,
 } from "/static/ops-parts.js";
