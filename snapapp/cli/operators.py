@@ -31,6 +31,9 @@ def _act(own: Session, code: str, arguments: Namespace, server: str) -> int:
         case "link":
             secret = operators.renew_link(own, code, arguments.id)
             return _show_link(arguments, arguments.id, server + operators.path_of_link(code, secret))
+        case "role":
+            who = operators.change_role(own, code, arguments.id, OperatorRole(arguments.role))
+            return answer(arguments, {"id": who.id, "role": who.role}, f"{who.nickname} is {who.role} from now on.")
     operators.revoke(own, code, arguments.id)
     return answer(arguments, {"id": arguments.id}, f"Operator {arguments.id} cannot sign in any more.")
 

@@ -20,7 +20,7 @@ def add_commands(commands: "_SubParsersAction[Parser]") -> None:
     what = "give a tenant a new token, shown once; the old one is dead at once"
     add_command(tenants, "rotate-token", what, parents=[code, shared])
 
-    operators = _family(commands, "operators", "list, add or revoke the people of a tenant who sign in")
+    operators = _family(commands, "operators", "list, add, change or revoke the people of a tenant who sign in")
     operators.add_parser("list", help="list who may sign in", parents=[code, shared])
     adding = add_command(
         operators, "add", "let a person sign in, and show their personal link, once", parents=[code, shared]
@@ -28,12 +28,20 @@ def add_commands(commands: "_SubParsersAction[Parser]") -> None:
     adding.add_argument("nickname", metavar="NAME", help="under which they mark moments")
     adding.add_argument("email", metavar="EMAIL", help="what was marked under it is theirs")
     adding.add_argument("--role", choices=ROLES, default="operator", help="what they may change (default: operator)")
+    person = Parser(add_help=False)
+    person.add_argument("id", metavar="ID", type=int, help="of the operator, as the list has it")
+    changing = add_command(
+        operators,
+        "role",
+        "change a person's role at once; their link and sessions stay",
+        parents=[code, person, shared],
+    )
+    changing.add_argument("role", metavar="ROLE", choices=ROLES, help="what they may change: %(choices)s")
     for act, what in (
         ("link", "make a new personal link, shown once; the old one and its sessions end at once"),
         ("revoke", "end a person's link and sessions at once; what they marked stays"),
     ):
-        ending = add_command(operators, act, what, parents=[code, shared])
-        ending.add_argument("id", metavar="ID", type=int, help="of the operator, as the list has it")
+        add_command(operators, act, what, parents=[code, person, shared])
 
 
 def _family(commands: "_SubParsersAction[Parser]", name: str, what: str) -> "_SubParsersAction[Parser]":

@@ -51,6 +51,11 @@ def _flaw_of_email(email: str) -> str | None:
     return validation.text(email, EMAIL_LONGEST) or (None if is_one else "must be an e-mail address")
 
 
+def change_role(db: Session, tenant: str, operator_id: int, role: OperatorRole) -> Operator:
+    """Their link and sessions go on: each request reads the role anew."""
+    return _change(db, tenant, operator_id, role=role)
+
+
 def renew_link(db: Session, tenant: str, operator_id: int) -> str:
     """The secret of a new link. The old link is dead, and so is every session that began with it."""
     secret = new_token()
@@ -63,10 +68,13 @@ def revoke(db: Session, tenant: str, operator_id: int) -> None:
     _change(db, tenant, operator_id, role=None, link_hash=None, link_changed_at=None)
 
 
-def _change(db: Session, tenant: str, operator_id: int, **values: object) -> None:
+def _change(db: Session, tenant: str, operator_id: int, **values: object) -> Operator:
     change = update(Operator).where(_signs_in(tenant), Operator.id == operator_id)
-    if db.scalar(change.values(updated_at=func.now(), **values).returning(Operator.id)) is None:
+    change = change.values(updated_at=func.now(), **values)
+    changed: Operator | None = db.scalar(change.returning(Operator), execution_options={"populate_existing": True})
+    if changed is None:
         raise OperatorNotFound(operator_id)
+    return changed
 
 
 def _link(secret: str) -> dict[str, object]:

@@ -35,6 +35,10 @@ def test_an_operator_is_added_listed_given_another_link_and_revoked(call: Call, 
         assert operators.whose(session, "default", secret_of(said[1]))[1].nickname == "Ana"
         with pytest.raises(LinkWrong):
             operators.whose(session, "default", secret_of(first["link"]))
+    changed = call("operators", "role", "default", str(first["id"]), "admin", "--json").json
+    assert changed == {"id": first["id"], "role": "admin"}
+    assert call("operators", "role", "default", str(first["id"]), "operator").out == "Ana is operator from now on.\n"
+    assert call("operators", "list", "default").out.splitlines()[1].split()[1] == "operator"
     assert "cannot sign in any more" in call("operators", "revoke", "default", str(first["id"])).out
     assert "Nobody has a personal link" in call("operators", "list", "default").out
     assert (
@@ -48,6 +52,7 @@ def test_an_operator_is_added_listed_given_another_link_and_revoked(call: Call, 
         ("operators add default Ana ana", "email: must be an e-mail address"),
         ("operators list nobody", "Assinatura not found: nobody"),
         ("operators link default 7", "Operator not found: 7"),
+        ("operators role default 7 admin", "Operator not found: 7"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(call: Call, typed: str, why: str) -> None:
@@ -56,7 +61,17 @@ def test_what_cannot_be_is_refused_in_one_line(call: Call, typed: str, why: str)
     assert why in answer.err
 
 
-@pytest.mark.parametrize("typed", ["operators", "operators add default", "operators add default A a@b --role owner"])
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "operators",
+        "operators add default",
+        "operators add default A a@b --role owner",
+        "operators role default 7",
+        "operators role default 7 owner",
+        "operators role default ana admin",
+    ],
+)
 def test_what_cannot_be_understood_exits_with_2(call: Call, typed: str) -> None:
     answer = call(*typed.split())
     assert (answer.code, answer.out) == (2, "")

@@ -93,6 +93,19 @@ def test_a_link_signs_in_until_another_is_made_or_its_owner_is_revoked(own: Sess
         operators.renew_link(own, OWN, ana.id)
 
 
+def test_a_role_is_given_to_whoever_signs_in_and_to_nobody_else(engine: sqlalchemy.Engine) -> None:
+    """S33: neither to somebody who was revoked nor to one who is only known by marks, who would then have no link."""
+    with acting(engine, OWN) as session:
+        ana, secret = operators.add(session, OWN, "Ana", "ana@example.org", OperatorRole.OPERATOR)
+        assert operators.change_role(session, OWN, ana.id, OperatorRole.ADMIN).role is OperatorRole.ADMIN
+        assert operators.by_link(session, OWN, secret).role is OperatorRole.ADMIN
+        operators.revoke(session, OWN, ana.id)
+        bob, _ = snaps.create(session, OWN, new_snap(nickname="Bob", email="bob@example.org"))
+        for nobody in (ana.id, bob.operator_id):
+            with pytest.raises(OperatorNotFound):
+                operators.change_role(session, OWN, nobody, OperatorRole.ADMIN)
+
+
 def test_of_a_link_only_a_hash_is_stored(own: Session) -> None:
     _, secret = operators.add(own, OWN, "Ana", "ana@example.org", OperatorRole.OPERATOR)
     [row] = own.connection().exec_driver_sql("SELECT operator::text FROM operator")

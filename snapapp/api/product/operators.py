@@ -24,13 +24,23 @@ _ADMINS = may_be(_403="Who is signed in is no admin.")
 _NO_OPERATOR = _ADMINS | may_be(_404="The tenant has no such operator.")
 
 
+Role = Annotated[
+    OperatorRole,
+    Field(
+        description="`operator` changes only snaps that they marked, `reviewer` all snaps, `admin` also operators and "
+        "webhooks. All see everything."
+    ),
+]
+
+
 class NewOperator(Asked):
     nickname: Nickname = Field(description="The name under which they mark moments.")
     email: Email
-    role: OperatorRole = Field(
-        description="`operator` changes only snaps that they marked, `reviewer` all snaps, `admin` also operators and "
-        "webhooks. All see everything."
-    )
+    role: Role
+
+
+class OperatorChange(Asked):
+    role: Role
 
 
 class OperatorShown(Shown):
@@ -71,6 +81,12 @@ def add_operator(own: OwnPeople, house: House, wanted: NewOperator, response: Re
     response.headers["Cache-Control"] = "no-store"
     shown = OperatorShown.model_validate(who)
     return OperatorMade(**dict(shown), link=url_of_personal_link(house, own.code, secret))
+
+
+@router.patch("/{operator_id}", responses=_NO_OPERATOR)
+def change_operator(own: OwnPeople, operator_id: OperatorId, wanted: OperatorChange) -> OperatorShown:
+    """Changes a person's role, which holds from their next request on. Their link and sessions stay."""
+    return OperatorShown.model_validate(operators.change_role(own.db, own.code, operator_id, wanted.role))
 
 
 @router.delete("/{operator_id}", status_code=204, responses=_NO_OPERATOR)

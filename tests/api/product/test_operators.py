@@ -89,6 +89,27 @@ def test_a_new_token_of_the_tenant_leaves_its_operators_signed_in(farm: People, 
     assert farm.tenant.get(SESSION).status_code == 401
 
 
+def test_another_role_holds_from_the_next_request_on(farm: People) -> None:
+    """S33: and the link and its sessions go on."""
+    ana, bias = farm["ana"], f"{SNAPS}/{mark(farm['bia'], nickname='bia', email='bia@fazenda.example')['snapId']}"
+    before = farm.tenant.get(OPERATORS).json()["items"]
+    for role, may_change_all in (("reviewer", True), ("operator", False)):
+        answer = farm.tenant.patch(f"{OPERATORS}/{farm.ids['ana']}", json={"role": role})
+        assert answer.json() == next(each for each in before if each["nickname"] == "ana") | {"role": role}
+        corrected = ana.patch(f"{bias}/subject", json={"id": f"by a {role}", "nickname": "ana"})
+        assert (corrected.status_code == 200) is may_change_all
+        assert ana.get(SESSION).json()["operator"]["mayChangeAll"] is may_change_all
+    assert is_in(farm.signed_in("ana"))
+
+
+@pytest.mark.parametrize("body", [{}, {"role": None}, {"role": "owner"}, {"role": ["admin"]}, {"role": ""}])
+def test_a_role_that_is_none_is_refused(farm: People, body: dict[str, Any]) -> None:
+    ana = farm["ana"]
+    answer = farm.tenant.patch(f"{OPERATORS}/{farm.ids['ana']}", json=body)
+    assert (answer.status_code, answer.json()["details"][0].partition(":")[0]) == (400, "role")
+    assert ana.get(SESSION).json()["operator"]["role"] == "operator"
+
+
 def test_the_list_shows_who_may_sign_in_and_no_secret(farm: People) -> None:
     made = farm.added("ana")
     farm.added("eva")
@@ -169,9 +190,10 @@ def test_no_body_raises_a_role(farm: People) -> None:
         assert farm["ana"].post(SNAPS, json=body(**claim)).json()["operatorId"] == farm.ids["ana"]
     farm["ana"].post(SESSION, json={"token": "x", "role": "admin"})
     assert farm["ana"].get(SESSION).json()["operator"]["role"] == "operator"
-    for method in ("PATCH", "PUT", "POST"):
-        place = f"{OPERATORS}/{farm.ids['ana']}"
-        assert farm["ana"].request(method, place, json={"role": "admin"}).status_code == 405
+    place = f"{OPERATORS}/{farm.ids['ana']}"
+    for method, status in (("PATCH", 403), ("PUT", 405), ("POST", 405)):
+        assert farm["ana"].request(method, place, json={"role": "admin"}).status_code == status
+    assert farm["ana"].get(SESSION).json()["operator"]["role"] == "operator"
 
 
 def test_another_tenants_operators_are_not_there(farm: People, engine: sqlalchemy.Engine) -> None:
@@ -183,6 +205,7 @@ def test_another_tenants_operators_are_not_there(farm: People, engine: sqlalchem
         for answer in (
             stranger.delete(f"{OPERATORS}/{operator_id}"),
             stranger.post(f"{OPERATORS}/{operator_id}/link"),
+            stranger.patch(f"{OPERATORS}/{operator_id}", json={"role": "admin"}),
         ):
             assert (answer.status_code, answer.json()["message"]) == (404, f"Operator not found: {operator_id}")
     for no_id in ("0", "-1", "x", str(2**63), "9" * 40):
@@ -209,9 +232,10 @@ def test_a_page_of_another_site_signs_nobody_in_or_out(farm: People, headers: di
         eva.post("/sign-out", headers=headers),
         eva.post(OPERATORS, json=new, headers=headers),
         eva.post(f"{OPERATORS}/{farm.ids['eva']}/link", headers=headers),
+        eva.patch(f"{OPERATORS}/{farm.ids['eva']}", json={"role": "operator"}, headers=headers),
         eva.delete(f"{OPERATORS}/{farm.ids['eva']}", headers=headers),
     ]
-    assert [answer.status_code for answer in attempts] == [403] * 4
+    assert [answer.status_code for answer in attempts] == [403] * 5
     assert is_in(eva)
     assert len(farm.tenant.get(OPERATORS).json()["items"]) == 1
 

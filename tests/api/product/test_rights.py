@@ -39,6 +39,7 @@ DECIDED = {
     "DELETE /v2/webhooks/{webhook_id}": SETTINGS,
     "GET /v2/operators": SETTINGS,
     "POST /v2/operators": SETTINGS,
+    "PATCH /v2/operators/{operator_id}": SETTINGS,
     "DELETE /v2/operators/{operator_id}": SETTINGS,
     "POST /v2/operators/{operator_id}/link": SETTINGS,
     "POST /v2/session": ANYBODY,
@@ -58,6 +59,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "POST /v2/webhooks": HOOK,
     "PATCH /v2/webhooks/{webhook_id}": {"isActive": False},
     "POST /v2/operators": {"nickname": "Zoe", "email": "zoe@fazenda.example", "role": "admin"},
+    "PATCH /v2/operators/{operator_id}": {"role": "admin"},
 }
 
 
