@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.conftest import Postgres
 from tests.web.conftest import Server, opened
-from tests.web.test_operator import brete, ready
+from tests.web.test_operator import brete, ready, send
 
 __all__ = ["brete"]  # a fixture
 
@@ -42,7 +42,7 @@ def sign_in(page: Page, link: str, name: str) -> None:
 
 
 def test_who_signed_in_marks_in_their_name_and_changes_only_their_own(
-    browser: Browser, serve: Callable[..., Server], brete: Path
+    browser: Browser, serve: Callable[..., Server], brete: Path, tmp_path: Path
 ) -> None:
     """S33: a name is not asked for, a mark is theirs, and another's is shown without what they may not do."""
     site = serve(SNAPAPP_REQUIRE_API_TOKEN="true", SNAPAPP_INTERNAL_TOKEN="open-the-door-please", SNAPAPP_DEMO="false")
@@ -66,6 +66,13 @@ def test_who_signed_in_marks_in_their_name_and_changes_only_their_own(
         page.locator("#filmed").fill("2026-02-28T08:15:30")
         page.keyboard.press("Enter")
         expect(page.locator("#corrections li")).to_contain_text("Ana")
+
+        page.goto(site.home)
+        (damaged := tmp_path / "damaged.mp4").write_bytes(brete.read_bytes()[:2000])
+        send(page, damaged)
+        page.locator("#videos button", has_text="damaged.mp4").click()
+        expect(page.locator("#film-said")).to_contain_text("cannot be used")
+        expect(page.get_by_role("button", name="Delete this file")).to_be_visible()
     assert complaints == []
 
     with opened(browser, "about:blank") as (page, complaints):
@@ -79,6 +86,9 @@ def test_who_signed_in_marks_in_their_name_and_changes_only_their_own(
         expect(page.get_by_role("button", name="Correct when it was filmed")).to_have_count(0)
         expect(page.locator("#share-make")).to_be_hidden()
         page.goto(site.home)
+        page.locator("#videos button", has_text="damaged.mp4").click()
+        expect(page.locator("#film-said")).to_contain_text("cannot be used")
+        expect(page.get_by_role("button", name="Delete this file")).to_be_hidden()
         no_line = "**/v2/session"
         page.route(no_line, lambda route: route.abort() if route.request.method == "DELETE" else route.continue_())
         page.get_by_role("button", name="Sign out", exact=True).click()

@@ -10,7 +10,7 @@ import { browser, tab } from "/static/remembered.js";
 import * as remote from "/static/remote.js";
 import { sendWaiting } from "/static/sending.js";
 import { keepShell } from "/static/shell.js";
-import { signIn } from "/static/signed-in.js";
+import { mayChange, signIn } from "/static/signed-in.js";
 import * as uploads from "/static/uploads.js";
 import * as waiting from "/static/waiting.js";
 import { number, t, told } from "/static/words.js";
@@ -99,10 +99,11 @@ async function show(video, seconds) {
   describeVideo(player.video);
 }
 
-function describeVideo({ videoProbe: probe }) {
+function describeVideo(video) {
+  const probe = video.videoProbe;
   const facts = probe ? [probe.width && `${probe.width} × ${probe.height}`, probe.codecName, probe.sourceFps && t("{n} frames a second", { n: number(probe.sourceFps) })] : [];
   put(at("video-facts"), facts.filter(Boolean).join(" · "));
-  at("video-delete").hidden = probe?.compatible !== false;
+  at("video-delete").hidden = probe?.compatible !== false || !mayChange(video);
 }
 
 at("video-delete").addEventListener("click", async () => {

@@ -8,4 +8,5 @@ export function signIn(operator) {
 }
 
 export const signedIn = () => who;
-export const mayChange = (snap) => !who || who.mayChangeAll || snap.operatorId === who.id;
+/** Whether they may change a snap or delete a video. */
+export const mayChange = ({ operatorId }) => !who || who.mayChangeAll || operatorId === who.id;

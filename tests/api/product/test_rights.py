@@ -10,6 +10,7 @@ from fastapi.routing import APIRoute
 from snapapp import api
 from tests.api.examples import SNAPS, body, mark
 from tests.api.http.test_openapi import operations
+from tests.api.product.films import FILM, VIDEOS, upload
 from tests.api.product.people import People, a_farm
 
 ANYBODY = "anybody who signed in"
@@ -149,6 +150,15 @@ def test_all_see_what_anybody_marked(farm: People) -> None:
         for place in ("", "/corrections", "/share"):
             assert farm[who].get(f"{SNAPS}/{snap['snapId']}{place}").status_code == 200
         assert farm[who].get(f"{SNAPS}/export").status_code == 200
+
+
+def test_a_video_says_who_added_it(farm: People) -> None:
+    """So that a page offers its deletion to no operator who is then refused."""
+    mine = upload(farm["ana"])
+    assert mine["operatorId"] == farm.ids["ana"]
+    assert upload(farm["bia"])["operatorId"] == farm.ids["ana"], "the same bytes are the same video"
+    assert upload(farm.tenant, FILM + b"more")["operatorId"] is None
+    assert farm["bia"].get(f"{VIDEOS}/{mine['videoId']}").json()["operatorId"] == farm.ids["ana"]
 
 
 def test_nobody_marks_in_anothers_name(farm: People) -> None:

@@ -56,6 +56,10 @@ class VideoShown(Shown):
     sha256: str | None
     content_path: str = Field(description="The address of the bytes for a player, which takes ranges.")
     video_probe: ProbeShown | None = Field(description="Null until a job has probed it.")
+    operator_id: int | None = Field(
+        description="The operator who added it. Null: the tenant's token did, and no `operator` may delete it.",
+        examples=[7],
+    )
     created_at: datetime
 
     @classmethod
@@ -69,6 +73,7 @@ class VideoShown(Shown):
             sha256=video.sha256,
             content_path=f"{router.prefix}/{video.id}/content",
             video_probe=ProbeShown.model_validate(video.probe) if video.probe else None,
+            operator_id=video.created_by,
             created_at=video.created_at,
         )
 
