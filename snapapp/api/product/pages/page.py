@@ -36,6 +36,8 @@ def answered(
             own.stay_tenant()
             return page(own, t)
     except Unauthorized:
+        if claim.token is not None:
+            raise  # 401, by which wrong tokens are counted: no browser that opens a page sends this header
         return RedirectResponse(f"/sign-in?{urlencode({'next': _address(request)})}", 303)
     except (NotFound, Invalid):
         return shown(request, t, "missing.html", 404)
