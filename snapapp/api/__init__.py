@@ -12,11 +12,11 @@ from snapapp.api.internal import audit, box, doctor, fleet, history, limits, que
 from snapapp.api.internal.actuator import health, metrics, observability
 from snapapp.api.internal.jobs import adding, costs, failures, kinds, live, looking, many, one, relatives
 from snapapp.api.product import events, exports, frames, operators, public, sessions, shares, snaps, templates, webhooks
-from snapapp.api.product.pages import gallery, operator, sign_in
+from snapapp.api.product.pages import gallery, operator, people, sign_in
 from snapapp.api.product.videos import remote_videos, resumable_uploads, uploads, videos
 
 _TO_FIND = (exports, snaps, shares, uploads, resumable_uploads, remote_videos, videos, templates)
-_PRODUCT = (*_TO_FIND, events, webhooks, operators, sessions, public, media, frames, sign_in, gallery, operator)
+_PRODUCT = (*_TO_FIND, events, webhooks, operators, sessions, public, media, frames, sign_in, gallery, operator, people)
 _OPEN = (health, metrics)
 _INTERNAL = (
     observability,

@@ -29,8 +29,8 @@ def _act(own: Session, code: str, arguments: Namespace, server: str) -> int:
             who, secret = operators.add(own, code, arguments.nickname, arguments.email, role)
             return _show_link(arguments, who.id, server + operators.path_of_link(code, secret))
         case "link":
-            secret = operators.renew_link(own, code, arguments.id)
-            return _show_link(arguments, arguments.id, server + operators.path_of_link(code, secret))
+            who, secret = operators.renew_link(own, code, arguments.id)
+            return _show_link(arguments, who.id, server + operators.path_of_link(code, secret))
         case "role":
             who = operators.change_role(own, code, arguments.id, OperatorRole(arguments.role))
             return answer(arguments, {"id": who.id, "role": who.role}, f"{who.nickname} is {who.role} from now on.")

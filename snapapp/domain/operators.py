@@ -56,11 +56,11 @@ def change_role(db: Session, tenant: str, operator_id: int, role: OperatorRole) 
     return _change(db, tenant, operator_id, role=role)
 
 
-def renew_link(db: Session, tenant: str, operator_id: int) -> str:
-    """The secret of a new link. The old link is dead, and so is every session that began with it."""
+def renew_link(db: Session, tenant: str, operator_id: int) -> tuple[Operator, str]:
+    """The operator and the secret of their new link. The old link is dead, and so is every session that began with
+    it."""
     secret = new_token()
-    _change(db, tenant, operator_id, **_link(secret))
-    return secret
+    return _change(db, tenant, operator_id, **_link(secret)), secret
 
 
 def revoke(db: Session, tenant: str, operator_id: int) -> None:

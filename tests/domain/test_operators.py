@@ -74,7 +74,7 @@ def test_a_link_signs_in_until_another_is_made_or_its_owner_is_revoked(own: Sess
     assert operators.by_link(own, OWN, first).id == ana.id, "a link opened on a second device works there too"
     began = ana.link_changed_at
     assert began
-    second = operators.renew_link(own, OWN, ana.id)
+    _, second = operators.renew_link(own, OWN, ana.id)
     with pytest.raises(LinkWrong):
         operators.by_link(own, OWN, first)
     assert operators.signed_in(own, OWN, ana.id, began) is None

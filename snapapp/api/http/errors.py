@@ -76,6 +76,10 @@ STATUS_OF: Mapping[type[Exception], int] = {
 }
 
 
+def status_of(error: Exception) -> int | None:
+    return next((status for kind, status in STATUS_OF.items() if isinstance(error, kind)), None)
+
+
 def body_of(status: int, message: str, details: Iterable[str] = ()) -> dict[str, Any]:
     return {
         "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -122,10 +126,10 @@ async def _http_error(_request: Request, error: HTTPException) -> JSONResponse:
 async def _known_error(_request: Request, error: JobsError | SnapError) -> JSONResponse:
     if isinstance(error, Invalid):
         return answer(400, error.message, error.details)
-    for kind, status in STATUS_OF.items():
-        if isinstance(error, kind):
-            return answer(status, str(error))
-    raise error
+    status = status_of(error)
+    if status is None:
+        raise error
+    return answer(status, str(error))
 
 
 async def _storage_away(request: Request, error: StorageAway) -> JSONResponse:

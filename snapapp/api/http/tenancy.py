@@ -193,11 +193,19 @@ async def _own_settings(own: Own) -> TenantTransaction:
 OwnSettings = Annotated[TenantTransaction, Depends(_own_settings, scope="function")]
 
 
-def _own_people(house: House, claim: Claimed) -> Iterator[TenantTransaction]:
+@contextmanager
+def begun_for_people(house: Monolith, claim: Claim) -> Iterator[TenantTransaction]:
+    """`begun` for whoever may change who signs in; also where tokens are not required: a link works on when they are,
+    so a stranger must not get one before."""
     with begun(house, claim, must_prove=True) as transaction:
         if transaction.operator is None and house.settings.env is Environment.PROD:
             _refuse_known_token(transaction)
         rights.require_settings(transaction.operator)
+        yield transaction
+
+
+def _own_people(house: House, claim: Claimed) -> Iterator[TenantTransaction]:
+    with begun_for_people(house, claim) as transaction:
         transaction.stay_tenant()
         yield transaction
 
@@ -207,6 +215,5 @@ def _refuse_known_token(transaction: TenantTransaction) -> None:
         raise TokenWrong
 
 
-# The same for the people, also where tokens are not required: a link works on when they are, so a stranger must not get
-# one before.
+# The same for the people who sign in.
 OwnPeople = Annotated[TenantTransaction, Depends(_own_people, scope="function")]

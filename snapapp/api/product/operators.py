@@ -98,6 +98,6 @@ def revoke_operator(own: OwnPeople, operator_id: OperatorId) -> None:
 @router.post("/{operator_id}/link", responses=_NO_OPERATOR)
 def renew_link(own: OwnPeople, house: House, operator_id: OperatorId, response: Response) -> PersonalLink:
     """Makes a new personal link. The old one, and all sessions that began with it, end at once."""
-    secret = operators.renew_link(own.db, own.code, operator_id)
+    _, secret = operators.renew_link(own.db, own.code, operator_id)
     response.headers["Cache-Control"] = "no-store"
     return PersonalLink(link=url_of_personal_link(house, own.code, secret))

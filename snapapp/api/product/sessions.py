@@ -35,6 +35,7 @@ class SignedIn(Shown):
     email: str = Field(examples=["ana@fazenda.example"])
     role: OperatorRole
     may_change_all: bool = Field(description="Whether they may change snaps that others marked.")
+    may_change_settings: bool = Field(description="Whether they may see and change operators and webhooks.")
 
 
 class Session(Shown):
@@ -52,7 +53,12 @@ class Session(Shown):
 def _signed_in(who: Operator) -> SignedIn:
     assert who.role
     return SignedIn(
-        id=who.id, nickname=who.nickname, email=who.email, role=who.role, may_change_all=rights.may_change_all(who)
+        id=who.id,
+        nickname=who.nickname,
+        email=who.email,
+        role=who.role,
+        may_change_all=rights.may_change_all(who),
+        may_change_settings=rights.may_change_settings(who),
     )
 
 

@@ -16,9 +16,13 @@ def require_own(who: Operator | None, added_by: int | None) -> None:
         raise NotAllowed("Somebody else added this: ask them, a reviewer or an admin to change it")
 
 
+def may_change_settings(who: Operator | None) -> bool:
+    return who is None or who.role is OperatorRole.ADMIN
+
+
 def require_settings(who: Operator | None) -> None:
     """Raises where the tenant's settings (its operators and webhooks) are neither to be seen nor to be changed."""
-    if who is not None and who.role is not OperatorRole.ADMIN:
+    if not may_change_settings(who):
         raise NotAllowed("Only an admin may see and change this")
 
 

@@ -4,6 +4,7 @@ export const PORTUGUESE = {
   // the frame of every page
   Videos: "Vídeos",
   Moments: "Momentos",
+  People: "Pessoas",
   Pages: "Páginas",
   Language: "Idioma",
   "Skip to the video": "Ir para o vídeo",

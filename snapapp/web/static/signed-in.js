@@ -1,10 +1,15 @@
 // Who signed in by a personal link; null for the tenant's own token. The server decides what they may do: here only what
 // it would refuse is not offered.
 
+import { at } from "/static/page.js";
+import { browser } from "/static/remembered.js";
+
 let who = null;
 
+/** Keeps who signed in, and shows the way to the people to whoever did and may change them. */
 export function signIn(operator) {
   who = operator;
+  at("people").hidden = who ? !who.mayChangeSettings : browser.get("signed-in") === null;
 }
 
 export const signedIn = () => who;

@@ -56,6 +56,7 @@ def test_a_link_says_whose_it_is_and_signs_in_when_it_is_answered(farm: People) 
             "email": "ana@fazenda.example",
             "role": "operator",
             "mayChangeAll": False,
+            "mayChangeSettings": False,
         },
     }
     assert browser.post("/sign-out").headers["Location"] == "/sign-in"

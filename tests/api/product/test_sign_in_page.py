@@ -66,7 +66,7 @@ def test_who_guesses_waits(url: str, tmp_path: Path) -> None:
         assert (answers[0], answers[-1]) == (401, 429)
 
 
-@pytest.mark.parametrize("page", ["/snaps"])
+@pytest.mark.parametrize("page", ["/snaps", "/operators"])
 def test_who_guesses_in_the_header_of_a_page_waits(url: str, tmp_path: Path, page: str) -> None:
     with served(url, tmp_path, worker_enabled=False, require_api_token=True) as client:
         stranger = TestClient(client.app, base_url="http://localhost", client=("203.0.113.7", 1))

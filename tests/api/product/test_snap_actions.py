@@ -11,8 +11,9 @@ import pytest
 import sqlalchemy
 from starlette.testclient import TestClient
 
-from snapapp.api.product.pages import gallery, public_page
+from snapapp.api.product.pages import gallery, people, public_page
 from snapapp.api.product.pages.language import NAMES
+from snapapp.domain.tables import OperatorRole
 from tests.api.examples import NOBODY, SNAPS, body, complete, count, fail, job_of, mark, number, shown, text
 from tests.factory import Db, move, row, scalar
 from tests.jobs.working import until
@@ -251,9 +252,11 @@ def test_a_dead_link_says_so_to_people_in_their_language(client: TestClient) -> 
     assert "Peça" in client.get("/public/snaps/gone?lang=pt", headers={"Accept": BROWSER}).text
 
 
-OF_THE_RULES = {  # reasons that they have for refusing a field of the search
+OF_THE_RULES = {  # reasons that they have for refusing a field or a person
     *("must be from {} to {}", "must have at most {} characters", "must hold a letter or a digit"),
-    *("must not be empty", "holds a character that cannot be stored"),
+    *("must not be empty", "holds a character that cannot be stored", "must be an e-mail address"),
+    *("This person can sign in already", "There are {} operators already, revoke one first", "Operator not found"),
+    "Only an admin may see and change this",
 }
 
 
@@ -263,6 +266,7 @@ def test_every_text_of_the_pages_that_the_server_makes_is_there_in_portuguese() 
     code = "".join(file.read_text() for file in folder.glob("*.*") if file.suffix in (".py", ".html"))
     said = set(re.findall(r"\bt\(['\"](.*?)['\"]\)", code))
     said |= {*NAMES.values(), *gallery._LABELS.values(), *gallery._STATES.values()}
+    said |= {*people._LABELS.values(), *OperatorRole}
     said |= set(re.findall(r'Invalid\(f?"[^:"]+: ([^"]+)"\)', (folder / "gallery.py").read_text()))
     assert said | OF_THE_RULES == set(words)
 

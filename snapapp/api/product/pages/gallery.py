@@ -43,8 +43,6 @@ _LABELS = {
 _OF_FIELD = ("attrKey", "attrValue", "attrMin", "attrMax")
 _FOLDED = (("subjectId",), ("status",), ("nickname",), ("from",), ("to",), _OF_FIELD)  # each is one filter
 
-_NUMBER = re.compile(r"-?[0-9][0-9.e+]*")
-
 router = APIRouter(include_in_schema=False)
 
 
@@ -61,11 +59,12 @@ def gallery(house: House, claim: Claimed, request: Request) -> Response:
             t,
             "gallery.html",
             400 if mistakes else 200,
+            own=own,
             tenant=own.code,
             asked=parameters,
             is_narrowed=bool(parameters.keys() - {"lang"}),
             everything=_address({name: parameters[name] for name in ("lang",) if name in parameters}),
-            wrong=[_mistake_in_words(t, each) for each in mistakes],
+            wrong=[t.mistake(each, _LABELS) for each in mistakes],
             filters=list(_filters(t, parameters)),
             states=_STATES,
             keys=_keys(own),
@@ -193,16 +192,3 @@ def _offset(given: str) -> int:
     if not re.fullmatch("[0-9]{1,7}", given):
         raise Invalid("offset: is no number")
     return int(given)
-
-
-def _mistake_in_words(t: Language, flaw: str) -> str:
-    name, _, reason = flaw.partition(": ")
-    return f"{t(_LABELS.get(name, name))}: {_reason(t, reason)}" if reason else t(flaw)
-
-
-def _reason(t: Language, reason: str) -> str:
-    """The reason in the page's language. The catalogue has reasons with `{}` in place of numbers."""
-    translated = t(_NUMBER.sub("{}", reason))
-    for number in _NUMBER.findall(reason):
-        translated = translated.replace("{}", number, 1)
-    return translated

@@ -21,6 +21,8 @@ NAMES = {  # English labels of the fields of the first templates
     "pasto": "Pasture",
 }
 
+_NUMBER = re.compile(r"-?[0-9][0-9.e+]*")
+
 
 @dataclass(frozen=True, slots=True)
 class Language:
@@ -46,6 +48,19 @@ class Language:
     def number(self, value: float, digits: int = 3) -> str:
         text = f"{value:.{digits}f}"
         return (text.rstrip("0").rstrip(".") if digits else text).replace(".", self.point)
+
+    def mistake(self, flaw: str, labels: Mapping[str, str]) -> str:
+        """What a rule says, mostly `field: reason`. The catalogue has texts with `{}` in place of numbers."""
+        name, _, reason = flaw.partition(": ")
+        return f"{self(labels.get(name, name))}: {self._numbered(reason)}" if reason else self._numbered(flaw)
+
+    def _numbered(self, text: str) -> str:
+        translated = self.words.get(_NUMBER.sub("{}", text))
+        if translated is None:
+            return text
+        for number in _NUMBER.findall(text):
+            translated = translated.replace("{}", number, 1)
+        return translated
 
 
 _WORDS = json.loads((Path(__file__).parent / "portuguese.json").read_text())

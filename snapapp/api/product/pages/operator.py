@@ -36,7 +36,7 @@ def compare(house: House, claim: Claimed, request: Request, a: str = "", b: str 
         places = for_page(house, claim)
         both = [line_of(snaps.read(own.db, own.code, _id(each)), places) for each in (a, b)]
         sides = [side_of(t, each) for each in both]
-        return shown(request, t, "compare.html", sides=sides, rows=list(_rows(t, *both)), rate=_rate(both))
+        return shown(request, t, "compare.html", own=own, sides=sides, rows=list(_rows(t, *both)), rate=_rate(both))
 
     return answered(house, claim, request, page)
 
@@ -56,7 +56,7 @@ def subject(house: House, claim: Claimed, request: Request, id: str = "", offset
         older = here(id=id, offset=start + AT_ONCE) if len(sides) > AT_ONCE else None
         newer = here(id=id, offset=max(0, start - AT_ONCE)) if start else None
         on_page = entries[:AT_ONCE]
-        return shown(request, t, "subject.html", name=id, entries=on_page, older=older, newer=newer)
+        return shown(request, t, "subject.html", own=own, name=id, entries=on_page, older=older, newer=newer)
 
     return answered(house, claim, request, page)
 

@@ -1,19 +1,22 @@
-"""Answers with a page that the server makes: finds the tenant and the language, and sets the headers."""
+"""Answers with a page that the server makes: finds the tenant and the language, and sets the headers. Also guards the
+forms of such pages."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from fastapi import Request, Response
+from fastapi import Depends, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from snapapp.api.http import cookies
-from snapapp.api.http.tenancy import Claim, begun
+from snapapp.api.http.tenancy import Claim, Claimed, begun, comes_from_elsewhere
 from snapapp.api.product.pages.language import COOKIE, Language, language_of
+from snapapp.domain.rules import rights
 from snapapp.domain.transactions import TenantTransaction
-from snapapp.errors import Invalid, NotFound, Unauthorized
+from snapapp.errors import Invalid, NotAllowed, NotFound, Unauthorized
 from snapapp.process.monolith import Monolith
 
 _PAGES = Environment(  # it escapes all values
@@ -25,14 +28,29 @@ _PAGES = Environment(  # it escapes all values
 )
 
 
+async def _from_our_page(_claim: Claimed, request: Request) -> None:
+    """Refuses forms of other sites, also where `CORS_ALLOWED_ORIGINS` names them: those send a token, and fill in no
+    form of ours."""
+    if comes_from_elsewhere(request):
+        raise HTTPException(403, "A page of another site may not do this")
+
+
+OUR_FORM = [Depends(_from_our_page)]
+
+
 def answered(
-    house: Monolith, claim: Claim, request: Request, page: Callable[[TenantTransaction, Language], Response]
+    house: Monolith,
+    claim: Claim,
+    request: Request,
+    page: Callable[[TenantTransaction, Language], Response],
+    *,
+    begin: Callable[[Monolith, Claim], AbstractContextManager[TenantTransaction]] = begun,
 ) -> Response:
     """Answers with the tenant's page. Without a tenant it redirects to the sign-in; for a thing that is missing, or
-    another tenant's, it shows a page that says so."""
+    another tenant's, or not for who is signed in, it shows a page that says so."""
     t = language_of(request, chosen=request.cookies.get(COOKIE))
     try:
-        with begun(house, claim) as own:
+        with begin(house, claim) as own:
             own.stay_tenant()
             return page(own, t)
     except Unauthorized:
@@ -40,7 +58,9 @@ def answered(
             raise  # 401, by which wrong tokens are counted: no browser that opens a page sends this header
         return RedirectResponse(f"/sign-in?{urlencode({'next': _address(request)})}", 303)
     except (NotFound, Invalid):
-        return shown(request, t, "missing.html", 404)
+        return shown(request, t, "missing.html", 404, what=t("There is no such moment."))
+    except NotAllowed as refusal:
+        return shown(request, t, "missing.html", 403, what=t(str(refusal)))
 
 
 def _address(request: Request) -> str:
@@ -60,10 +80,22 @@ def allowed_sources(page: str) -> str:
     return "'self' https:" if 'src="https://' in page else "'self'"
 
 
-def shown(request: Request, t: Language, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+def shown(
+    request: Request,
+    t: Language,
+    template: str,
+    status: int = 200,
+    *,
+    own: TenantTransaction | None = None,
+    **values: Any,
+) -> HTMLResponse:
+    """The page. With the tenant's transaction its head leads to the people, for whoever signed in and may go there."""
+    is_signed_in = cookies.NAME in request.cookies
+    may_change_people = is_signed_in and own is not None and rights.may_change_settings(own.operator)
     others = [(name, value) for name, value in request.query_params.multi_items() if name != "lang"]
     languages = [(code, here(**dict(others), lang=code)) for code in ("en", "pt")]
-    page = rendered(t, template, languages=languages, is_signed_in=cookies.NAME in request.cookies, **values)
+    head = {"languages": languages, "is_signed_in": is_signed_in, "may_change_people": may_change_people}
+    page = rendered(t, template, **head, **values)
     sources = allowed_sources(page)
     forms = "'self'" if "<form" in page else "'none'"
     policy = (
@@ -80,4 +112,5 @@ def shown(request: Request, t: Language, template: str, status: int = 200, **val
         "Cache-Control": "private, no-store",  # so that the back button shows nothing to the next person who signs in
         "X-Robots-Tag": "noindex, nofollow",
     }
-    return HTMLResponse(page, status, headers)
+    # what was typed into a form, and is shown again, may hold lone surrogates
+    return HTMLResponse(page.encode(errors="replace"), status, headers)

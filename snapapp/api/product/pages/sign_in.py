@@ -8,26 +8,16 @@ from fastapi import APIRouter, Depends, Form, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from snapapp.api.http.deps import House, Transaction
-from snapapp.api.http.tenancy import Claimed, comes_from_elsewhere
 from snapapp.api.product.pages.language import COOKIE, Language, language_of
-from snapapp.api.product.pages.page import shown
+from snapapp.api.product.pages.page import OUR_FORM, shown
 from snapapp.api.product.sessions import forget, remember
 from snapapp.domain import operators, tenants
 from snapapp.errors import LinkWrong, Unauthorized
 
-_OURS = re.compile(r"/snaps(?:[/?][\x21-\x7e]*)?")  # pages that redirect here; never the address of another site
+# the pages that redirect here; never the address of another site
+_OURS = re.compile(r"/(?:snaps|operators)(?:[/?][\x21-\x7e]*)?")
 
 router = APIRouter(include_in_schema=False)
-
-
-async def _from_our_page(_claim: Claimed, request: Request) -> None:
-    """Refuses forms of other sites, also where `CORS_ALLOWED_ORIGINS` names them: those send a token, and sign no
-    browser in or out."""
-    if comes_from_elsewhere(request):
-        raise HTTPException(403, "A page of another site may not do this")
-
-
-_OUR_FORM = [Depends(_from_our_page)]
 
 
 @router.get("/sign-in", response_class=HTMLResponse)
@@ -36,7 +26,7 @@ def ask(request: Request, next: str = "") -> Response:  # noqa: A002 - as in the
     return _form(request, next)
 
 
-@router.post("/sign-in", response_class=HTMLResponse, dependencies=_OUR_FORM)
+@router.post("/sign-in", response_class=HTMLResponse, dependencies=OUR_FORM)
 def sign_in(
     db: Transaction,
     house: House,
@@ -74,7 +64,7 @@ def show_link(db: Transaction, request: Request, code: str, secret: str) -> Resp
     return page
 
 
-@router.post("/sign-in/{code}/{secret}", response_class=HTMLResponse, dependencies=_OUR_FORM)
+@router.post("/sign-in/{code}/{secret}", response_class=HTMLResponse, dependencies=OUR_FORM)
 def sign_in_by_link(db: Transaction, house: House, request: Request, code: str, secret: str) -> Response:
     try:
         tenant, operator = operators.whose(db, code, secret)
@@ -85,7 +75,7 @@ def sign_in_by_link(db: Transaction, house: House, request: Request, code: str, 
     return answer
 
 
-@router.post("/sign-out", dependencies=_OUR_FORM)
+@router.post("/sign-out", dependencies=OUR_FORM)
 async def sign_out() -> Response:
     """`DELETE /v2/session` for a form."""
     answer = RedirectResponse("/sign-in", 303)
