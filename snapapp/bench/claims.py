@@ -264,6 +264,7 @@ def _drain_in_turns(*urls: str) -> list[list[float]]:
 def pinning(url: str) -> Iterator[None]:
     with connect(url) as db, db.transaction():
         db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        db.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         db.execute("SELECT count(*) FROM job_queue")
         yield
 

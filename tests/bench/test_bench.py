@@ -5,15 +5,18 @@ import json
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
+from time import sleep
 
 import psycopg
 import pytest
 
 from snapapp import bench
 from snapapp.bench import plan, players, report
+from snapapp.bench.claims import pinning
 from snapapp.bench.report import Measurement, Target
 from snapapp.bench.web import pages
 from tests.conftest import Postgres
+from tests.factory import Db
 
 TINY = {
     "runs": 1,
@@ -63,6 +66,13 @@ def test_every_page_of_a_tenant_who_has_much_is_asked_for(server: Postgres) -> N
         found = pages.measure(ground, bench.Plan(**TINY), lambda _: None)  # type: ignore[arg-type]
     assert {one.name.removeprefix("web.page.") for one in found} >= {"/", "/snaps", "/snaps/subject", "snaps, deep"}
     assert all((len(one.ours), one.target is not None) == (1, True) for one in found)
+
+
+def test_an_idle_transaction_outlasts_the_patience_of_its_server(url: str, db: Db) -> None:
+    name = db.info.dbname
+    db.execute(f"ALTER DATABASE {name} SET idle_in_transaction_session_timeout = 100")
+    with pinning(url):
+        sleep(0.5)
 
 
 @pytest.mark.parametrize("peer", plan.PEERS)
