@@ -63,6 +63,7 @@ OBJECTS = (
     "functions/job_label",
     "functions/job_relabel",
     "functions/job_let_in",
+    "functions/job_next_head",
     "functions/pause_schedule",
     "functions/resume_schedule",
     "functions/enqueue_scheduled_job",

@@ -30,19 +30,13 @@ WITH RECURSIVE known AS MATERIALIZED (
         %(until_queue)s::text[], %(until_kind)s::text[], %(until_priority)s::integer[])
       AS its (queue, kind, priority, after, after_id, until_queue, until_kind, until_priority)
 ), found AS (
-    SELECT next.*, until_queue, until_kind, until_priority FROM known CROSS JOIN LATERAL (
-        SELECT job.queue, job.kind, job.priority, job.next_retry_at AS due FROM snap_processing_job AS job
-         WHERE job.status IN ('PENDING', 'RETRY_WAIT') AND job.gate = 'open'
-           AND (job.queue, job.kind, job.priority) > (known.queue, known.kind, known.priority)
-           AND (job.queue, job.kind, job.priority) < (known.until_queue, known.until_kind, known.until_priority)
-         ORDER BY job.queue, job.kind, job.priority, job.next_retry_at LIMIT 1) AS next
+    SELECT next.*, until_queue, until_kind, until_priority
+      FROM known CROSS JOIN LATERAL job_next_head(
+        known.queue, known.kind, known.priority, until_queue, until_kind, until_priority) AS next
   UNION ALL
-    SELECT next.*, until_queue, until_kind, until_priority FROM found CROSS JOIN LATERAL (
-        SELECT job.queue, job.kind, job.priority, job.next_retry_at AS due FROM snap_processing_job AS job
-         WHERE job.status IN ('PENDING', 'RETRY_WAIT') AND job.gate = 'open'
-           AND (job.queue, job.kind, job.priority) > (found.queue, found.kind, found.priority)
-           AND (job.queue, job.kind, job.priority) < (found.until_queue, found.until_kind, found.until_priority)
-         ORDER BY job.queue, job.kind, job.priority, job.next_retry_at LIMIT 1) AS next
+    SELECT next.*, until_queue, until_kind, until_priority
+      FROM found CROSS JOIN LATERAL job_next_head(
+        found.queue, found.kind, found.priority, until_queue, until_kind, until_priority) AS next
 ), fresh AS MATERIALIZED (
     SELECT queue, kind, priority, due FROM found LIMIT %(heads)s
 ), head AS MATERIALIZED (  -- heads of our kinds and queues, each with the time of its first job

@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, combinations, pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from psycopg import errors as pg
 
 from snapapp.jobs.model import Lease
 from snapapp.jobs.rows import claim as claim_rows
-from snapapp.jobs.rows.claim import FIRST, HEADS_AT_ONCE, Claimant, Claimed, Look, Wanted
+from snapapp.jobs.rows.claim import FIRST, HEADS_AT_ONCE, LAST, Claimant, Claimed, Head, Look, Wanted
 from snapapp.jobs.rows.database import connect
 from tests.factory import (
     BY,
@@ -313,6 +313,35 @@ def test_a_bookmark_hides_what_lies_before_it_in_its_head_only(db: Db) -> None:
     ]
     assert {one.id for one in claim_on(db, first).jobs} == {*seen}
     assert len(claim(db)) == 1  # without the bookmark
+
+
+def test_the_next_head_between_two_is_the_first_one_there(db: Db) -> None:
+    heads = list(product(("a", "b", "c"), ("a", "b", "c"), (-1, 0, 1)))
+    for queue, kind, priority in heads[::2]:
+        make_job(db, queue=queue, kind=kind, priority=priority)
+    ends = [FIRST, *heads, LAST]
+    for begin, end in combinations(ends, 2):
+        found = db.execute("SELECT queue, kind, priority FROM job_next_head(%s, %s, %s, %s, %s, %s)", [*begin, *end])
+        assert found.fetchall() == [one for one in heads[::2] if begin < one < end][:1]
+
+
+def test_what_a_snapshot_keeps_of_ended_jobs_is_not_walked_through(db: Db, other: Db) -> None:
+    """Two heads beside each other, so that each is where the look for heads before the other one ends."""
+    for kind in ("cut", "scan"):
+        db.execute("INSERT INTO snap_processing_job (kind) SELECT %s FROM generate_series(1, 5000)", [kind])
+    with other.transaction():
+        other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        other.execute("SELECT count(*) FROM snap_processing_job")
+        db.execute("UPDATE snap_processing_job SET status = 'COMPLETED', finished_at = now()")
+        ends = [FIRST, Head("default", "cut", 0), Head("default", "scan", 0), LAST]
+        for begin, end in pairwise(ends):
+            looked_at = db.execute(
+                "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM job_next_head(%s, %s, %s, %s, %s, %s)",
+                [*begin, *end],
+            )
+            [(told,)] = looked_at.fetchall()
+            plan = (json.loads(told) if isinstance(told, bytes) else told)[0]["Plan"]
+            assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 30
 
 
 def test_more_heads_than_one_look_sees_are_seen_by_the_next(db: Db) -> None:
