@@ -109,10 +109,10 @@ class Alarm:
         found, may_last = self._find()
         for name, send in self._channels.items():
             told = all_told.setdefault(name, {})
-            begun = [finding for key, finding in found.items() if key not in told]
+            begun = {key: finding for key, finding in found.items() if _is_news(finding, told.get(key))}
             over = [key for key in told if key not in found and not may_last(key)]
-            if (begun or over) and _try(name, partial(send, News(begun, [told[key] for key in over]))):
-                told |= {key: _in_line(found[key]) for key in found if key not in told}
+            if (begun or over) and _try(name, partial(send, News([*begun.values()], [told[key] for key in over]))):
+                told |= {key: _in_line(finding) for key, finding in begun.items()}
                 for key in over:
                     del told[key]
                 _write(self._file, all_told)
@@ -147,6 +147,11 @@ def _key(finding: Finding) -> str:
     """Which finding it is, however its numbers change from look to look: the check, and what it is about."""
     about = [str(finding.numbers[name]) for name in _ABOUT if name in finding.numbers]
     return " ".join([finding.check, finding.id, *about])
+
+
+def _is_news(finding: Finding, told: str | None) -> bool:
+    """Was it never told, or as a warning only and is critical now?"""
+    return told is None or (finding.severity is Severity.CRITICAL and not told.startswith(Severity.CRITICAL.value))
 
 
 def _in_line(finding: Finding) -> str:

@@ -310,6 +310,16 @@ def test_the_worst_fault_is_the_title(tmp_path: Path, receiver: Receiver) -> Non
     assert first == "critical  dead: the disk is full"
 
 
+def test_a_warning_that_becomes_critical_is_told_again_and_one_that_gets_better_is_not(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    full = fault("mail.send", saw="9 of 9 are in use", severity=Severity.CRITICAL)
+    for found in ([fault("mail.send")], [full], [fault("mail.send")], [full], []):
+        Alarm(settings_of(tmp_path, receiver), found.copy).look()
+    assert [each["saw"] for news in receiver.told for each in news["begun"]] == ["3 gave up", "9 of 9 are in use"]
+    assert receiver.over() == ["critical: 9 of 9 are in use"]
+
+
 def test_a_check_that_fails_ends_nothing_that_it_told_before(tmp_path: Path, receiver: Receiver) -> None:
     late = Finding(check="dead", id="CHECK_FAILED", severity=Severity.WARNING, saw="No answer within 2 s")
     looks: list[list[Finding]] = [[fault("mail.send")], [late], [fault("mail.send")], []]
