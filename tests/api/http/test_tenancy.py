@@ -107,6 +107,7 @@ def product_routes(client: TestClient) -> list[tuple[str, str]]:
 
 
 BODIES: dict[str, Any] = {
+    "/v2/operators/{operator_id}": {"role": "admin"},
     "/v2/snaps/{snap_id}/subject": {"nickname": "eve", "id": "stolen"},
     "/v2/webhooks/{webhook_id}": {"isActive": False},
 }
