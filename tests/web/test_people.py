@@ -148,6 +148,7 @@ def test_it_is_whole_on_a_phone_without_scripts_and_in_portuguese(browser: Brows
     assert complaints == []
 
     with opened(browser, start, color_scheme="dark", **phone) as (page, complaints):
+        assert violations(page) == []
         by_token(page)
         for place, (role, papel) in enumerate(ROLES.items()):
             add(page, f"{HOSTILE}{place}", role, f"{place}@fazenda.example")
