@@ -14,7 +14,7 @@ from snapapp import postgres
 from tests import ROOT
 from tests.conftest import guarded_folder
 from tests.jobs.working import until
-from tests.pictures.content import Content, fill
+from tests.pictures.content import TOKEN, Content, fill, let_in
 from tests.web.conftest import Server, launched, opened
 
 FOLDER = ROOT / "docs" / "pictures"
@@ -99,6 +99,15 @@ def _live(page: Page) -> None:
     expect(page.locator("#view").locator("tbody tr, dl dd, svg path, svg rect").first).to_be_attached()
 
 
+def _people(page: Page) -> None:
+    page.locator("#token").fill(TOKEN)
+    page.locator("#token").press("Enter")
+    page.locator(".entries summary").nth(2).click()
+    page.locator('.entries form[action$="/link"] button').nth(1).click()
+    page.locator("#link-code summary").click()
+    expect(page.locator("#link-code svg")).to_be_visible()
+
+
 NO_SCRIPTS = {"java_script_enabled": False}
 
 PAGES = (
@@ -119,7 +128,11 @@ PAGES = (
     Shown("ops-audit", "On call: who did what", lambda its: "ops/audit", _live),
     Shown("docs", "The API, to be tried", lambda its: "docs", _operations),
 )  # fmt: skip
-SIGN_IN = Shown("sign-in", "Signing in, where tokens are asked for", lambda its: "", kinds=THREE)
+SIGNING_IN = (  # where tokens are asked for
+    Shown("sign-in", "Signing in, where tokens are asked for", lambda its: "", kinds=THREE),
+    Shown("sign-in-link", "Signing in by a personal link", lambda its: its.link, kinds=THREE),
+    Shown("people", "Who may sign in: a link was just made", lambda its: "sign-in?next=/operators", _people, THREE),
+)
 
 
 def take(browser: Browser, site: Server, content: Content, shown: Shown, kind: str) -> None:
@@ -168,7 +181,7 @@ def document() -> str:
         "second one, and what two people marked in them. English and Portuguese, by day, by night, and on a phone.",
         "How a date is typed is the browser's: this one has only English.",
     ]
-    for shown in (*PAGES[:7], SIGN_IN, *PAGES[7:]):
+    for shown in (*PAGES[:7], *SIGNING_IN, *PAGES[7:]):
         lines += ["", f"## {shown.title}", ""]
         lines += [f"![{shown.title}: {_said(name)}]({name})" for name in shown.pictures()]
     return "\n".join(lines) + "\n"
@@ -185,9 +198,10 @@ def main(names: list[str]) -> None:
     if wanted:
         with house() as site, guarded_folder() as folder:
             _take_all(site, fill(site, folder), wanted)
-    if not names or SIGN_IN.name in names:
+    wanted = [each for each in SIGNING_IN if not names or each.name in names]
+    if wanted:
         with house(SNAPAPP_REQUIRE_API_TOKEN="true", SNAPAPP_DEMO="false") as site:
-            _take_all(site, Content("", "", "", "", 0), [SIGN_IN])
+            _take_all(site, Content("", "", "", let_in(site), 0), wanted)
 
 
 def _take_all(site: Server, content: Content, wanted: list[Shown]) -> None:

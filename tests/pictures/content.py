@@ -19,6 +19,7 @@ from tests.jobs.working import until
 from tests.web.conftest import Server
 
 WITHIN = 300.0
+TOKEN = "dev-default-token"
 GAINED = 38.5  # kg, in the three months
 _EVENING = datetime(2026, 6, 14, 20, 40, tzinfo=UTC)
 _PEOPLE = (("Ana", "ana@fazenda.example"), ("João", "joao@fazenda.example"))
@@ -58,6 +59,16 @@ def fill(site: Server, folder: Path) -> Content:
         _operate(http)
         link = http.post(f"/v2/snaps/{later[2]}/share", json={}).json()["publicShareToken"]
     return Content(marked[4], later[4], HERD[4].tag, link, _jobs(site))
+
+
+def let_in(site: Server) -> str:
+    """Lets people sign in; returns the link of the first of them."""
+    links = []
+    with httpx.Client(base_url=site.home, headers={"X-Assinatura-Token": TOKEN}) as http:
+        for (name, email), role in zip(_PEOPLE, ("reviewer", "operator"), strict=True):
+            made = http.post("/v2/operators", json={"nickname": name, "email": email, "role": role}).raise_for_status()
+            links.append(str(made.json()["link"]).lstrip("/"))
+    return links[0]
 
 
 def _done(http: httpx.Client) -> list[Any]:
