@@ -236,7 +236,7 @@ def a_release_that_hangs_is_taken_back(box: Box) -> None:
     assert time.monotonic() - began < 240
 
 
-BROKEN = ("snapapp/cli/service.py", '"""The commands', 'raise SystemExit("broken")\n"""The commands')
+BROKEN = ("snapapp/cli/service.py", '"""', 'raise SystemExit("broken")\n"""')
 
 MIGRATION = '''"""Another table."""
 from alembic import op
