@@ -35,6 +35,7 @@ _ABOUT = (  # the numbers of a finding that say what it is about
 
 Examine = Callable[[], Sequence[Finding]]
 Found = Mapping[str, Finding]
+Told = dict[str, dict[str, str]]  # channel -> finding -> its first line
 Send = Callable[["News"], None]  # raises OSError (smtplib's and urllib's errors are some), HTTPException or ValueError
 
 
@@ -77,6 +78,7 @@ class Alarm:
             self._channels["webhook"] = _to_webhook(settings.alert_webhook_url)
         if settings.alert_email:
             self._channels["email"] = _to_mail(settings.alert_email, settings.alert_smtp_url)
+        self._unwritten: Told | None = None  # what the file lacks, because the disk was full; only `look` sets it
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="alarm", daemon=True)
 
@@ -105,7 +107,7 @@ class Alarm:
 
     def look(self) -> None:
         """Examines, tells what is new and what is over, and pings if there is nothing to do for anybody."""
-        all_told = _read(self._file)
+        all_told = _read(self._file) if self._unwritten is None else self._unwritten
         found, may_last = self._find()
         for name, send in self._channels.items():
             told = all_told.setdefault(name, {})
@@ -115,9 +117,19 @@ class Alarm:
                 told |= {key: _in_line(finding) for key, finding in begun.items()}
                 for key in over:
                     del told[key]
-                _write(self._file, all_told)
+                self._unwritten = all_told
+            if self._unwritten is not None:
+                self._write_down(self._unwritten)
         if self._heartbeat_url and not found:
             _try("heartbeat", partial(_beat, self._heartbeat_url))
+
+    def _write_down(self, told: Told) -> None:
+        """A full disk is itself told of: where the file cannot be written, this process remembers."""
+        try:
+            _write(self._file, told)
+            self._unwritten = None
+        except OSError as error:
+            _log.warning("%s cannot be written: after a restart what was told is told once more: %s", self._file, error)
 
     def _find(self) -> tuple[Found, Callable[[str], bool]]:
         """What somebody should act on, and which of the others may last unseen: while the database is away, all of
@@ -244,8 +256,7 @@ def _alone(path: Path) -> Iterator[bool]:
             yield True
 
 
-def _read(path: Path) -> dict[str, dict[str, str]]:
-    """Channel -> finding -> its first line."""
+def _read(path: Path) -> Told:
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
         return {name: {**each} for name, each in told.items()}
@@ -256,7 +267,7 @@ def _read(path: Path) -> dict[str, dict[str, str]]:
         return {}
 
 
-def _write(path: Path, told: Mapping[str, Mapping[str, str]]) -> None:
+def _write(path: Path, told: Told) -> None:
     new = path.with_suffix(".new")
     new.write_text(json.dumps(told), encoding="utf-8")
     new.replace(path)

@@ -296,6 +296,20 @@ def test_a_file_that_cannot_be_read_loses_no_news(tmp_path: Path, receiver: Rece
     assert receiver.begun() == ["DEAD_LETTERS"]
 
 
+def test_where_the_file_cannot_be_written_nothing_is_told_twice(tmp_path: Path, receiver: Receiver, post: Post) -> None:
+    """As on a full disk, which is told of itself. A folder of that name refuses root, too."""
+    settings = settings_of(tmp_path, receiver, post)
+    alarm = Alarm(settings, lambda: [fault("mail.send")])
+    (tmp_path / "alarm.new").mkdir()
+    for _ in range(3):
+        alarm.look()
+    assert (receiver.begun(), len(post.letters)) == (["DEAD_LETTERS"], 1)
+    (tmp_path / "alarm.new").rmdir()
+    alarm.look()
+    Alarm(settings, lambda: [fault("mail.send")]).look()
+    assert (receiver.begun(), len(post.letters)) == (["DEAD_LETTERS"], 1)
+
+
 def test_a_password_is_not_sent_in_the_clear(tmp_path: Path, receiver: Receiver, post: Post) -> None:
     safe = replace(settings_of(tmp_path, receiver, post), alert_smtp_url=post.url.replace("//", "//ana:geheim@"))
     Alarm(safe, lambda: [fault("mail.send")]).look()
