@@ -174,7 +174,7 @@ class Head(NamedTuple):
     priority: int
 
 
-FIRST, LAST = Head("", "", -1_000_000), Head("\U0010ffff", "", 0)
+FIRST, LAST = Head("", "", -1_000_000), Head("\U0010ffff" * 626, "", 0)  # a name has at most 2,500 bytes
 
 
 class Bookmark(NamedTuple):

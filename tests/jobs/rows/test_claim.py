@@ -325,6 +325,12 @@ def test_the_next_head_between_two_is_the_first_one_there(db: Db) -> None:
         assert found.fetchall() == [one for one in heads[::2] if begin < one < end][:1]
 
 
+@pytest.mark.parametrize("last", ["\U0010ffff", "\U0010ffff" * 300])
+def test_no_name_sorts_behind_the_last_head(db: Db, last: str) -> None:
+    made = [make_job(db), make_job(db, kind=last), make_job(db, queue=last), make_job(db, queue=last, kind=last)]
+    assert claim(db, 9, kinds=("test", last)) == made
+
+
 def test_what_a_snapshot_keeps_of_ended_jobs_is_not_walked_through(db: Db, other: Db) -> None:
     """Two heads beside each other, so that each is where the look for heads before the other one ends."""
     for kind in ("cut", "scan"):
