@@ -101,6 +101,13 @@ class TokenWrong(Unauthorized):
         super().__init__("Invalid assinatura API token")
 
 
+class TokenKnown(Unauthorized):
+    """It is the token of the documentation, which in prod proves nothing."""
+
+    def __init__(self) -> None:
+        super().__init__("Everybody knows this tenant's token: `snapapp tenants rotate-token` gives it another one")
+
+
 class LinkWrong(Unauthorized):
     """It is nobody's personal link, or no longer."""
 

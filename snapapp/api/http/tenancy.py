@@ -19,7 +19,7 @@ from snapapp.domain import operators, tenants
 from snapapp.domain.rules import rights
 from snapapp.domain.tables import Tenant
 from snapapp.domain.transactions import Begin, TenantTransaction
-from snapapp.errors import TenantNotFound, TokenWrong
+from snapapp.errors import TenantNotFound, TokenKnown
 from snapapp.postgres.database import scope, session
 from snapapp.process.monolith import Monolith
 from snapapp.settings.table import Environment
@@ -212,7 +212,7 @@ def _own_people(house: House, claim: Claimed) -> Iterator[TenantTransaction]:
 
 def _refuse_known_token(transaction: TenantTransaction) -> None:
     if tenants.with_development_token(transaction.db) == transaction.code:
-        raise TokenWrong
+        raise TokenKnown
 
 
 # The same for the people who sign in.

@@ -10,6 +10,7 @@ import sqlalchemy
 from starlette.testclient import TestClient
 
 from snapapp.domain import operators
+from snapapp.settings.table import Environment
 from tests.api.conftest import served
 from tests.api.examples import add_tenant
 from tests.api.product.people import OPERATORS, TOKEN, People, a_farm
@@ -101,6 +102,18 @@ def test_where_no_token_is_required_the_page_asks_for_one(url: str, tmp_path: Pa
         client.post("/sign-in", data={"token": "dev-default-token"})
         assert 'href="/operators"' in client.get("/snaps").text
         assert client.post(PEOPLE, data=NEW).status_code == 200
+
+
+def test_who_signed_in_with_the_token_of_the_documentation_is_told_in_prod(url: str, tmp_path: Path) -> None:
+    """To sign in again would lead back to the form, and again."""
+    with served(url, tmp_path, worker_enabled=False, env=Environment.PROD) as client:
+        client.post("/sign-in", data={"token": "dev-default-token"})
+        for answer in (
+            client.get(PEOPLE, follow_redirects=False),
+            client.post(PEOPLE, data=NEW, follow_redirects=False),
+        ):
+            assert (answer.status_code, "snapapp tenants rotate-token" in answer.text) == (403, True)
+        assert "Todos conhecem este token" in client.get(f"{PEOPLE}?lang=pt").text
 
 
 def test_the_way_to_the_page_is_shown_to_who_may_go_it(farm: People) -> None:

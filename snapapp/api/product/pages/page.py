@@ -16,7 +16,7 @@ from snapapp.api.http.tenancy import Claim, Claimed, begun, comes_from_elsewhere
 from snapapp.api.product.pages.language import COOKIE, Language, language_of
 from snapapp.domain.rules import rights
 from snapapp.domain.transactions import TenantTransaction
-from snapapp.errors import Invalid, NotAllowed, NotFound, Unauthorized
+from snapapp.errors import Invalid, NotAllowed, NotFound, TokenKnown, Unauthorized
 from snapapp.process.monolith import Monolith
 
 _PAGES = Environment(  # it escapes all values
@@ -53,14 +53,14 @@ def answered(
         with begin(house, claim) as own:
             own.stay_tenant()
             return page(own, t)
+    except (NotAllowed, TokenKnown) as refusal:  # to sign in once more would lead here again
+        return shown(request, t, "missing.html", 403, what=t(str(refusal)))
     except Unauthorized:
         if claim.token is not None:
             raise  # 401, by which wrong tokens are counted: no browser that opens a page sends this header
         return RedirectResponse(f"/sign-in?{urlencode({'next': _address(request)})}", 303)
     except (NotFound, Invalid):
         return shown(request, t, "missing.html", 404, what=t("There is no such moment."))
-    except NotAllowed as refusal:
-        return shown(request, t, "missing.html", 403, what=t(str(refusal)))
 
 
 def _address(request: Request) -> str:
