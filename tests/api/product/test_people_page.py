@@ -74,6 +74,7 @@ def test_who_is_no_admin_is_refused_in_words(farm: People, who: str) -> None:
     assert {(answer.status_code, "Only an admin may see and change this" in answer.text) for answer in answers} == {
         (403, True)
     }
+    assert 'aria-current="true">Moments' not in answers[0].text
     assert "Só um administrador vê e muda isto" in farm[who].get(f"{PEOPLE}?lang=pt").text
     assert not [answer for answer in answers if "eva@" in answer.text]
     assert roles(farm) == before
