@@ -151,10 +151,7 @@ class Alarm:
             )
             return {away.id: away}, lambda _: True
         failed = {each.check for each in findings if each.id == CHECK_FAILED}
-        found: dict[str, Finding] = {}
-        for each in findings:
-            if doctor.needs_a_person([each]):
-                found.setdefault(_key(each), each)  # of those about one limit the first is the longest
+        found = {_key(each): each for each in findings if doctor.needs_a_person([each])}
         return found, lambda key: key.split()[0] in failed
 
 

@@ -270,13 +270,6 @@ def test_a_limit_is_one_fault_whatever_it_holds_back(tmp_path: Path, url: str, d
     ]
 
 
-def test_of_several_about_one_thing_the_first_is_told(tmp_path: Path, receiver: Receiver) -> None:
-    """As of a limit on many keys, where the doctor begins with the key that has waited longest."""
-    found = [fault("mail.send", saw=f"due for {days} days") for days in (3, 2, 1)]
-    Alarm(settings_of(tmp_path, receiver), found.copy).look()
-    assert [each["saw"] for news in receiver.told for each in news["begun"]] == ["due for 3 days"]
-
-
 def test_a_database_that_is_away_is_told_and_ends_nothing_that_was_told_before(
     tmp_path: Path, url: str, db: Db, receiver: Receiver
 ) -> None:

@@ -20,11 +20,12 @@ _HEADS = """, head AS MATERIALIZED (
        AND NOT EXISTS (SELECT FROM job_queue WHERE name = lane.queue AND paused_at IS NOT NULL)
      ORDER BY first.next_retry_at LIMIT 50
 )
-SELECT says.said, coalesce(says.is_shut, false), count(*), (array_agg(head.id ORDER BY next_retry_at))[1],
+SELECT split_part(substr(said, length('The limit ') + 1), ' lets ', 1), (array_agg(said ORDER BY next_retry_at))[1],
+       bool_or(coalesce(is_shut, false)), count(*), (array_agg(head.id ORDER BY next_retry_at))[1],
        (array_agg(head.kind ORDER BY next_retry_at))[1], extract(epoch FROM now() - min(next_retry_at))::float8
   FROM head CROSS JOIN LATERAL explain_limits_of_job(head.job) AS says
- WHERE says.said LIKE 'The limit %%'
- GROUP BY 1, 2 ORDER BY 6 DESC LIMIT 10
+ WHERE said LIKE 'The limit %%'
+ GROUP BY 1 ORDER BY 7 DESC LIMIT 10
 """
 _HELD_BACK = walks(lane=("held", "queue, kind, lane")) + _HEADS
 
@@ -32,9 +33,8 @@ _HELD_BACK = walks(lane=("held", "queue, kind, lane")) + _HEADS
 def limits(patient: Patient) -> Iterator[Finding]:
     bend_plans(patient.db)
     rows = patient.ask(_HELD_BACK, longer_than=patient.limits.unknown_for)
-    for said, is_shut, lanes, job, kind, seconds in rows:
+    for limit, said, is_shut, lanes, job, kind, seconds in rows:
         is_long = seconds >= patient.limits.due_for.total_seconds()
-        limit = said.removeprefix("The limit ").partition(" lets ")[0]
         yield Finding(
             id="LIMIT_FULL",
             severity=Severity.WARNING if is_shut or is_long else Severity.NOTICE,

@@ -46,11 +46,15 @@ def test_a_limit_that_lets_nothing_run_is_a_warning_at_once(url: str, db: Db) ->
     assert "lets nothing of key:camera run" in found.saw
 
 
-def test_many_lanes_under_one_limit_do_not_make_the_answer_long(url: str, db: Db) -> None:
-    db.execute("INSERT INTO job_limit (key_pattern, max_running) VALUES ('key:camera*', 0)")
+def test_many_lanes_under_one_limit_are_one_finding_and_hide_no_other_limit(url: str, db: Db) -> None:
+    db.execute("INSERT INTO job_limit (key_pattern, max_running) VALUES ('key:camera*', 0), ('kind:film', 0)")
     for number in range(30):
-        make_job(db, concurrency_key=f"camera-{number}", next_retry_at=ago(minutes=9))
-    assert ids(examine(url, "limits")) == ["LIMIT_FULL"] * 10
+        make_job(db, concurrency_key=f"camera-{number}", next_retry_at=ago(minutes=9 + number))
+    make_job(db, kind="film", next_retry_at=ago(minutes=2))
+    cameras, film = examine(url, "limits")
+    assert (cameras.numbers["limit"], cameras.numbers["lanes"]) == ("key:camera*", 30)
+    assert "lets nothing of key:camera-29 run. The oldest that it holds back" in cameras.saw
+    assert (film.numbers["limit"], film.numbers["lanes"]) == ("kind:film", 1)
 
 
 def test_a_hook_that_hangs_is_told_until_it_returns(url: str, db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
