@@ -13,6 +13,7 @@ import sqlalchemy.orm
 from sqlalchemy import Connection, Engine, text
 
 from snapapp.jobs import Job, Permanent, Snooze, enqueue
+from snapapp.jobs.errors import IllegalTransition
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.testing import assert_enqueued, enqueued, make_due, run_due
 from tests.jobs.kinds import crashing, tenancy
@@ -78,6 +79,13 @@ def test_jobs_for_later_wait_until_they_are_moved(connection: Connection, regist
     assert run_due(connection, registry) == []
     make_due(connection, job_id)
     assert run_due(connection, registry) == ["meet: COMPLETED"]
+
+
+def test_only_what_waits_is_moved(connection: Connection, registry: Registry) -> None:
+    job_id = enqueue(connection, "meet")
+    run_due(connection, registry)
+    with pytest.raises(IllegalTransition, match=f"job {job_id} is COMPLETED: only a waiting job"):
+        make_due(connection, job_id or 0)
 
 
 def test_a_snoozing_job_does_not_spin(connection: Connection) -> None:

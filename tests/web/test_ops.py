@@ -15,7 +15,7 @@ from snapapp.jobs.enqueue import enqueue_many
 from snapapp.jobs.rows import roster
 from snapapp.jobs.rows.database import connect
 from tests.commands import MEMBER
-from tests.factory import Db, ago, hence, make_job, make_jobs, row, scalar
+from tests.factory import Db, ago, enqueue, hence, make_job, make_jobs, row, scalar
 from tests.jobs.working import until
 from tests.web.conftest import CONTRASTS, HOSTILE, Server, get, opened
 
@@ -437,6 +437,21 @@ def test_a_job_shows_what_became_of_it_and_is_retried(page: Page, site: Server, 
     confirm(page, "Run a copy")
     expect(page.get_by_role("heading", name=f"Job {job_id + 1} · unknown")).to_be_visible()
     assert [action for _, action, _, _ in deeds(db)] == ["job.retry", "job.discard", "job.replay"]
+
+
+def test_a_delayed_job_is_run_now(page: Page, site: Server, db: Db) -> None:
+    delayed, due = make_job(db, kind="unknown", next_retry_at=hence(hours=1)), make_job(db, kind="unknown")
+    child = enqueue(db, "unknown", after=[delayed], delay=timedelta(hours=1))
+    visit(page, site, f"ops/jobs/{delayed}")
+    page.get_by_role("button", name="Run now").click()
+    confirm(page, "Run it now")
+    expect(page.locator(".explain")).to_contain_text("has been due for")
+    expect(page.get_by_role("button", name="Run now")).to_have_count(0)
+    assert [(action, subject) for _, action, subject, _ in deeds(db)] == [("job.now", f"job {delayed}")]
+    for other in (due, child):
+        visit(page, site, f"ops/jobs/{other}")
+        expect(page.get_by_role("button", name="Discard")).to_be_visible()
+        expect(page.get_by_role("button", name="Run now")).to_have_count(0)
 
 
 def test_a_refusal_stays_in_the_dialog_in_words(browser: Browser, site: Server, db: Db) -> None:

@@ -52,6 +52,7 @@ OBJECTS = (
     "functions/enqueue_jobs",
     "functions/enqueue_job",
     "functions/retry_job",
+    "functions/run_job_now",
     "functions/replay_job",
     "functions/cancel_job",
     "functions/pause_queue",

@@ -1,4 +1,4 @@
-"""What people and callers do with a job: enqueue, cancel, retry, replay.
+"""What people and callers do with a job: enqueue, cancel, retry, run now, replay.
 
 A request that cannot be met raises UnknownJob, IllegalTransition or DuplicateKey, with the database's message. Where
 the SQL function raised it, PostgreSQL has aborted the caller's transaction: roll back, or call within `together`.
@@ -69,6 +69,13 @@ def retry_all_by_person(db: Db, job_ids: list[int]) -> None:
     _ask(db, "SELECT retry_job(id) FROM unnest(%(ids)s::bigint[]) AS id", {"ids": job_ids})
 
 
+def run_now(db: Db, job_id: int) -> Status:
+    """Makes a waiting job due now, and returns its status, which stays. UnknownJob and IllegalTransition (it does not
+    wait, or it waits for its parents) abort the caller's transaction."""
+    its = "SELECT status FROM run_job_now(%(id)s) AS its (id) JOIN snap_processing_job USING (id)"
+    return Status(_ask(db, its, {"id": job_id})[0][0])
+
+
 def replay(db: Db, job_id: int) -> int:
     """Inserts a copy and returns its id. UnknownJob aborts the caller's transaction."""
     return cast(int, _ask(db, "SELECT replay_job(%(id)s)", {"id": job_id})[0][0])
@@ -118,17 +125,6 @@ def waiting(db: Db, kind: str, payload_holds: str) -> Rows:
         "   AND payload @> %(payload)s::jsonb ORDER BY id",
         {"kind": kind, "payload": payload_holds},
     )
-
-
-def make_due(db: Db, job_id: int) -> bool:
-    """Makes a waiting job due now. False: it does not wait."""
-    rows = _run(
-        db,
-        "UPDATE snap_processing_job SET next_retry_at = now()"
-        " WHERE id = %(id)s AND status IN ('PENDING', 'RETRY_WAIT') RETURNING id",
-        {"id": job_id},
-    )
-    return bool(rows)
 
 
 _REFUSALS: dict[str | None, type[JobsError]] = {"P0002": UnknownJob, "55000": IllegalTransition, "23505": DuplicateKey}

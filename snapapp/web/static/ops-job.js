@@ -3,8 +3,8 @@
 import { code } from "/static/code.js";
 import { make, put } from "/static/page.js";
 import {
-  FINAL, ask, badge, change, deed, each, folded, jobLink, link, linked, moment, number, panel, query, renew, span,
-  speak, sure, table,
+  FINAL, ask, badge, change, deed, each, folded, jobLink, link, linked, moment, now, number, panel, query, renew,
+  span, speak, sure, table,
 } from "/static/ops-parts.js";
 import { graphOf } from "/static/ops-graph.js";
 import { deedRow } from "/static/ops-audit.js";
@@ -115,6 +115,11 @@ function fillActions(actions, job, again, go) {
   const waits = job.status === "PENDING" || job.status === "RETRY_WAIT";
   const can = [];
   if (isOver) can.push(act("Retry", "It runs again, counting its attempts from zero.", { primary: true }));
+  if (waits && !job.waitsFor && Date.parse(job.nextRetryAt) > now()) {
+    can.push(act("Run now", "It is due at once, and runs as soon as limits, pauses and free slots allow.", {
+      path: "now", title: `Run job ${job.id} now`, yes: "Run it now",
+    }));
+  }
   if (!FINAL.has(job.status)) {
     const isHung = job.explain?.includes("ignores its deadline");
     const stops = isHung ? "Its thread ignores its deadline, so it ends only with its worker." : "It is asked to stop; a completion that arrives first wins.";

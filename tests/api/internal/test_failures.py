@@ -172,6 +172,7 @@ def test_every_deed_is_in_the_audit(client: TestClient, db: Db, nightly: str) ->
     job_id = make_job(db, "FAILED")
     asked = [
         (f"/internal/jobs/{job_id}/retry", f"job {job_id}", {}),
+        (f"/internal/jobs/{job_id}/now", f"job {job_id}", {}),
         (f"/internal/jobs/{job_id}/replay", f"job {job_id}", {"copy": job_id + 1}),
         (f"/internal/jobs/{job_id}/cancel", f"job {job_id}", {}),
         (f"/internal/jobs/{job_id + 1}/discard", f"job {job_id + 1}", {"reason": "lunch"}),
@@ -186,8 +187,9 @@ def test_every_deed_is_in_the_audit(client: TestClient, db: Db, nightly: str) ->
         assert answer.status_code < 300, answer.text
     written = deeds(client)[::-1]
     assert [(deed["subject"], deed["detail"]) for deed in written] == [(subject, said) for _, subject, said in asked]
-    assert [deed["action"] for deed in written[:5]] == [
+    assert [deed["action"] for deed in written[:6]] == [
         "job.retry",
+        "job.now",
         "job.replay",
         "job.cancel",
         "job.discard",
@@ -199,6 +201,7 @@ def test_every_deed_is_in_the_audit(client: TestClient, db: Db, nightly: str) ->
 def test_what_is_refused_is_not_in_the_audit(client: TestClient, db: Db) -> None:
     running = make_job(db, "RUNNING")
     assert client.post(f"/internal/jobs/{running}/retry").status_code == 409
+    assert client.post(f"/internal/jobs/{running}/now").status_code == 409
     assert client.post(f"/internal/jobs/{running}/discard").status_code == 409
     assert client.post("/internal/jobs/77/replay").status_code == 404
     assert scalar(db, "SELECT count(*) FROM job_audit") == 0

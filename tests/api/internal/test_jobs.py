@@ -11,7 +11,7 @@ from snapapp.jobs.model import Finished, Status, Succeeded
 from snapapp.jobs.rows import roster
 from snapapp.jobs.rows.costs import Ledger
 from snapapp.jobs.rows.roster import Member, Report
-from tests.factory import Db, ago, enqueue, make_job, make_jobs, move, row, running_job, scalar, statuses
+from tests.factory import Db, ago, enqueue, hence, make_job, make_jobs, move, row, running_job, scalar, statuses
 from tests.jobs.working import until
 
 JOBS = "/internal/jobs"
@@ -108,7 +108,7 @@ def test_a_job_is_shown_whole_with_its_log_and_an_explanation(client: TestClient
     assert shown["requestId"] == "req"
 
 
-@pytest.mark.parametrize("path", ["", "/logs", "/retry", "/replay", "/cancel"])
+@pytest.mark.parametrize("path", ["", "/logs", "/retry", "/now", "/replay", "/cancel"])
 def test_a_job_that_never_was_is_not_found(client: TestClient, path: str) -> None:
     method = "GET" if path in ("", "/logs") else "POST"
     answer = client.request(method, f"{JOBS}/42{path}")
@@ -339,6 +339,19 @@ def test_a_failed_job_runs_again_from_zero(client: TestClient, db: Db) -> None:
     again = client.post(f"{JOBS}/{job_id}/retry")
     assert again.status_code == 409
     assert again.json()["message"] == f"job {job_id} is PENDING: only a FAILED or CANCELLED job can be retried"
+
+
+def test_a_waiting_job_is_run_now(client: TestClient, db: Db) -> None:
+    """R48."""
+    job_id = make_job(db, "RETRY_WAIT", attempt_count=1, next_retry_at=hence(hours=1))
+    answer = client.post(f"{JOBS}/{job_id}/now")
+    assert (answer.status_code, answer.json()["status"], answer.json()["attemptCount"]) == (200, "RETRY_WAIT", 1)
+    assert datetime.fromisoformat(answer.json()["nextRetryAt"]) == row(db, job_id).next_retry_at < hence(minutes=1)
+    assert client.post(f"{JOBS}/{job_id}/now").json() == answer.json()
+    child = enqueue(db, after=[job_id])
+    refused = client.post(f"{JOBS}/{child}/now")
+    assert refused.status_code == 409
+    assert refused.json()["message"] == f"job {child} waits for its parents: it can run when they have ended"
 
 
 def test_a_job_is_replayed_as_a_copy(client: TestClient, db: Db) -> None:

@@ -27,6 +27,7 @@ def deeds(db: Db) -> list[tuple[Any, ...]]:
     ("verb", "status", "options", "detail"),
     [
         ("retry", "FAILED", (), {}),
+        ("now", "RETRY_WAIT", (), {}),
         ("cancel", "PENDING", (), {}),
         ("discard", "FAILED", ("--reason", "of no use"), {"reason": "of no use"}),
     ],

@@ -17,7 +17,7 @@ from tests.commands import (
     Terminal,
     enqueued,
 )
-from tests.factory import Db, ago, hence, make_job, make_jobs, row, statuses
+from tests.factory import Db, ago, claim, hence, make_job, make_jobs, row, statuses
 
 # --- jobs -------------------------------------------------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ def test_a_job_is_shown_in_words(call: Call, db: Db) -> None:
 def test_a_job_that_is_not_there_is_said_not_to_be(call: Call) -> None:
     for verb in ("show", "replay"):
         assert call("jobs", verb, 42) == (1, "", "snapapp: there is no job 42\n")
-    for verb in ("retry", "cancel"):
+    for verb in ("retry", "now", "cancel"):
         assert call("jobs", verb, 42) == (1, "", "there is no job 42\n")
 
 
@@ -231,6 +231,23 @@ def test_jobs_are_retried_by_id_and_each_refusal_says_why(call: Call, db: Db) ->
     )
     assert statuses(db) == {failed: "PENDING", cancelled: "PENDING", running: "RUNNING"}
     assert row(db, failed).attempt_count == 0
+
+
+def test_waiting_jobs_are_run_now_by_id_and_each_refusal_says_why(call: Call, db: Db) -> None:
+    delayed, failed = make_job(db, next_retry_at=hence(hours=1)), make_job(db, "FAILED")
+    waits = make_job(db, "RETRY_WAIT", attempt_count=1, next_retry_at=hence(hours=1))
+    answer = call("jobs", "now", waits, failed, 4242, delayed, waits)
+    assert answer.code == 1
+    assert answer.out == f"Job {delayed} is due now\nJob {waits} is due now\n"
+    assert answer.err == f"job {failed} is FAILED: only a waiting job can be run now\nthere is no job 4242\n"
+    assert claim(db) == [delayed, waits]
+    due = make_job(db)
+    assert call("jobs", "now", due, "--json").json == {"done": [due], "refused": []}
+    answer = call("jobs", "now", delayed, "--json")
+    assert (answer.code, json.loads(answer.out)["refused"]) == (
+        1,
+        [{"id": delayed, "why": f"job {delayed} is RUNNING: only a waiting job can be run now"}],
+    )
 
 
 def test_all_dead_letters_are_retried_and_the_refused_are_counted(call: Call, db: Db) -> None:

@@ -1,6 +1,7 @@
 """The SQL functions, views and announcements: what people, psql and other languages use."""
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 import sqlalchemy
@@ -24,6 +25,7 @@ from tests.factory import (
     running_job,
     scalar,
     statuses,
+    take_suspect,
 )
 
 pytestmark = pytest.mark.both_servers_at_length
@@ -94,7 +96,7 @@ def test_a_second_wish_keeps_the_hour_of_the_first(db: Db) -> None:
     assert row(db, held.id).cancel_requested_at < ago(seconds=50)
 
 
-@pytest.mark.parametrize("function", ["retry_job", "replay_job", "cancel_job"])
+@pytest.mark.parametrize("function", ["retry_job", "run_job_now", "replay_job", "cancel_job"])
 def test_an_unknown_id_is_named(db: Db, function: str) -> None:
     with pytest.raises(pg.NoDataFound, match="there is no job 404"):
         scalar(db, f"SELECT {function}(404)")
@@ -103,6 +105,12 @@ def test_an_unknown_id_is_named(db: Db, function: str) -> None:
 # What is asked in vain, of job 1, which runs and has the key that job 2 had.
 REFUSED: dict[str, tuple[Callable[[AnyDb], object], type[JobsError], str]] = {
     "retry of none": (lambda db: lifecycle.retry_by_person(db, 404), UnknownJob, "there is no job 404"),
+    "run now of none": (lambda db: lifecycle.run_now(db, 404), UnknownJob, "there is no job 404"),
+    "run now while it runs": (
+        lambda db: lifecycle.run_now(db, 1),
+        IllegalTransition,
+        "job 1 is RUNNING: only a waiting job can be run now",
+    ),
     "replay of none": (lambda db: lifecycle.replay(db, 404), UnknownJob, "there is no job 404"),
     "cancel of none": (lambda db: lifecycle.cancel(db, 404), UnknownJob, "there is no job 404"),
     "retry while it runs": (
@@ -183,10 +191,75 @@ def test_only_what_failed_or_was_cancelled_can_be_retried(db: Db, status: str) -
         lifecycle.retry_by_person(db, made)
 
 
-def test_only_a_waiting_job_can_be_made_due(db: Db) -> None:
-    waits, held = make_job(db, "RETRY_WAIT", next_retry_at=hence(hours=1)), make_job(db, "RUNNING")
-    assert [lifecycle.make_due(db, one) for one in (waits, held, 404)] == [True, False, False]
+# --- a waiting job is run now ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", ["PENDING", "RETRY_WAIT"])
+@pytest.mark.parametrize("due", ["infinity", hence(hours=1)])
+def test_a_waiting_job_becomes_due_and_nothing_else_of_it_changes(db: Db, status: str, due: object) -> None:
+    counted = {"attempt_count": 2, "lease_seq": 4, "interruptions": 1, "losses": 1, "priority": 7}
+    waits = make_job(db, status, next_retry_at=due, last_error="x", errors=[{"error": "x"}], **counted)
+    given = "to_jsonb(job) - 'next_retry_at'"
+    before = scalar(db, f"SELECT {given} FROM snap_processing_job AS job")
+    assert claim(db) == []
+    assert lifecycle.run_now(db, waits) == status
+    assert scalar(db, f"SELECT {given} FROM snap_processing_job AS job") == before
     assert claim(db) == [waits]
+
+
+def test_a_job_that_is_due_keeps_its_place(db: Db) -> None:
+    older, newer = make_job(db, next_retry_at=ago(hours=2)), make_job(db, next_retry_at=ago(hours=1))
+    before = row(db, older)
+    assert scalar(db, "SELECT run_job_now(%s)", older) == older
+    assert row(db, older) == before
+    assert claim(db) == [older, newer]
+
+
+def test_a_suspect_that_is_run_now_still_runs_alone(db: Db) -> None:
+    suspect = make_job(db, "RETRY_WAIT", losses=2, gate="alone", next_retry_at=hence(hours=1))
+    lifecycle.run_now(db, suspect)
+    assert claim(db) == []
+    assert take_suspect(db).id == suspect
+
+
+@pytest.mark.parametrize("status", ["RUNNING", "COMPLETED", "FAILED", "CANCELLED"])
+def test_only_a_waiting_job_can_be_run_now(db: Db, status: str) -> None:
+    made = make_job(db, status)
+    before = row(db, made)
+    with pytest.raises(pg.ObjectNotInPrerequisiteState, match=f"job {made} is {status}: only a waiting job can be"):
+        db.execute("SELECT run_job_now(%s)", [made])
+    assert row(db, made) == before
+
+
+def test_a_job_that_waits_for_its_parents_cannot_be_run_now(db: Db) -> None:
+    parent = make_job(db)
+    child = enqueue(db, after=[parent], delay=timedelta(hours=1))
+    assert child
+    before = row(db, child)
+    with pytest.raises(
+        IllegalTransition, match=f"^job {child} waits for its parents: it can run when they have ended$"
+    ):
+        lifecycle.run_now(db, child)
+    assert row(db, child) == before
+
+
+def test_a_paused_queue_keeps_a_job_that_is_run_now(db: Db) -> None:
+    waits = make_job(db, next_retry_at=hence(hours=1))
+    db.execute("SELECT pause_queue('default')")
+    lifecycle.run_now(db, waits)
+    assert claim(db) == []
+    db.execute("SELECT resume_queue('default')")
+    assert claim(db) == [waits]
+
+
+def test_the_workers_of_its_queue_hear_that_a_job_is_run_now(db: Db) -> None:
+    waits = make_job(db, queue="mail", next_retry_at=hence(hours=1))
+    db.execute("LISTEN snapapp_job")
+    lifecycle.run_now(db, waits)
+    assert [notice.payload for notice in db.notifies(timeout=5, stop_after=1)] == ["mail"]
+
+
+# --- what else people do ----------------------------------------------------------------------------------------
 
 
 def test_waiting_jobs_are_found_by_what_their_payload_holds(db: Db) -> None:

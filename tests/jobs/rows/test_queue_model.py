@@ -588,6 +588,17 @@ class QueueMachine(RuleBasedStateMachine):
         move(self.db, job_id, next_retry_at=ago(seconds=1))
         model.due = True
 
+    @precondition(lambda self: any(not job.due for job in self.jobs.values()))
+    @rule(number=st.integers(0, 99))
+    def run_now(self, number: int) -> None:
+        job_id, model = self.some(lambda job: not job.due, number)
+        if model.waits and not model.held:
+            assert lifecycle.run_now(self.db, job_id) == model.status
+            model.due = True
+        else:
+            with pytest.raises(IllegalTransition):
+                lifecycle.run_now(self.db, job_id)
+
     @rule()
     def pause_or_resume(self) -> None:
         self.db.execute("SELECT resume_queue('media')" if self.paused else "SELECT pause_queue('media')")

@@ -133,14 +133,14 @@ STEPS = {
         lambda db, held: leases.release_unheard(db, "worker", []),
         {"RUNNING": To("PENDING", attempts=1, losses=1), "RUNNING, unwanted": To("CANCELLED", attempts=1)},
     ),
-    "make_due": Step(
-        lambda db, held: lifecycle.make_due(db, held.id),
+    "run_now": Step(
+        lambda db, held: lifecycle.run_now(db, held.id),
         {
             state: To(
                 state.partition(",")[0], losses=its.get("losses", 0), gate=its.get("gate", "open"), lease_seq=SAME
             )
             for state, its in STATES.items()
-            if state.startswith(("PENDING", "RETRY_WAIT"))
+            if state.startswith(("PENDING", "RETRY_WAIT")) and state != "PENDING, a child"
         },
     ),
     "cancel": Step(
@@ -185,7 +185,7 @@ def test_a_step_leads_where_the_table_says_and_is_refused_elsewhere(db: Db, step
         try:
             call(db, held)
         except IllegalTransition:
-            assert step in ("retry_by_person", "cancel", "discard")
+            assert step in ("retry_by_person", "run_now", "cancel", "discard")
         after = row(db, held.id)
         if state in table:
             counted = (after.attempt_count, after.interruptions, after.losses)

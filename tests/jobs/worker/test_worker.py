@@ -96,6 +96,23 @@ def test_a_delayed_job_runs_when_it_is_due_without_another_wake(url: str, db: Db
     assert timedelta(0) <= late < timedelta(milliseconds=900)
 
 
+def test_a_job_that_is_run_now_wakes_a_worker_that_waits_for_its_time(url: str, db: Db, registry: Registry) -> None:
+    registry.processor("later")(lambda job: None)
+    delayed = enqueue(db, "later", delay=timedelta(hours=1))
+    assert delayed
+    with working(url, registry, poll_delay=timedelta(hours=1)) as (worker, _):
+
+        def is_idle() -> bool:
+            claims = worker.counts.claims
+            threading.Event().wait(0.5)
+            return worker.vitals().listens and claims == worker.counts.claims > 0
+
+        until(is_idle)  # the next claim is an hour away
+        lifecycle.run_now(db, delayed)
+        done = until_status(db, delayed, "COMPLETED", within=10)
+    assert (done.attempt_count, done.lease_seq) == (1, 2)
+
+
 def test_a_failing_job_comes_again_after_its_delay_and_ends_in_the_dead_letters(
     url: str, db: Db, registry: Registry
 ) -> None:

@@ -29,6 +29,15 @@ def retry_job(db: Writing, job_id: JobId, who: Who) -> JobLine:
     return line(db, job_id)
 
 
+@router.post("/{job_id}/now", responses=NO_JOB | may_be(_409="It does not wait, or it waits for its parents."))
+def run_job_now(db: Writing, job_id: JobId, who: Who) -> JobLine:
+    """Makes a waiting job due now: a delayed one, or one that waits for its next attempt. Limits, fair queues and
+    pauses hold. A job that is due already stays as it is."""
+    lifecycle.run_now(db, job_id)
+    audit.write(db, who, "job.now", f"job {job_id}", jobs=1)
+    return line(db, job_id)
+
+
 @router.post("/{job_id}/replay", status_code=201, responses=NO_JOB)
 def replay_job(db: Writing, job_id: JobId, who: Who, response: Response) -> JobLine:
     """Adds a copy of a job, whatever state the job is in."""

@@ -1,4 +1,4 @@
-"""`jobs retry, replay, cancel`: acts on jobs that are named by their ids, or on all that match."""
+"""`jobs retry, now, replay, cancel`: acts on jobs that are named by their ids, or on all that match."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -36,6 +36,7 @@ _COMPLAINTS = 20  # refusals that are printed one by one; the others are counted
 def add_commands(add: Add) -> None:
     retrying = add("retry", retry_jobs, "run FAILED or CANCELLED jobs again, counting from zero")
     add_many(retrying, "--failed", "every FAILED job that matches")
+    add("now", run_jobs_now, "make waiting jobs due now").add_argument("ids", nargs="+", type=job_number, metavar="ID")
     replaying = add("replay", replay_jobs, "run copies of jobs")
     add_many(replaying, "--ended", "every COMPLETED job that matches, or those of --status")
     replaying.add_argument("--status", type=str.upper, choices=[status.value for status in FINAL])
@@ -53,6 +54,12 @@ def add_many(parser: ArgumentParser, flag: str, what: str) -> None:
 
 def retry_jobs(db: Db, arguments: Namespace) -> int:
     return to_many(db, arguments, bulk.retry, lists.dead_letters, verb="retry", participle="retried")
+
+
+def run_jobs_now(db: Db, arguments: Namespace) -> int:
+    answers = watched(db, arguments.ids, bulk.run_now, witness_of_each("job.now", {}))
+    report(answers, arguments, each="is due now")
+    return 1 if answers.refused else 0
 
 
 def cancel_jobs(db: Db, arguments: Namespace) -> int:
@@ -139,7 +146,7 @@ def watched(db: Db, ids: Sequence[int], step: Step, witness: bulk.Witness) -> An
         return step(db, ids, done, witness)
 
 
-def report(answers: Answers, arguments: Namespace, *, counted: str | None = None) -> None:
+def report(answers: Answers, arguments: Namespace, *, counted: str | None = None, each: str | None = None) -> None:
     done, refused = answers
     if arguments.json:
         show_json({"done": list(done), "refused": [{"id": job_id, "why": why} for job_id, why in refused.items()]})
@@ -149,7 +156,7 @@ def report(answers: Answers, arguments: Namespace, *, counted: str | None = None
         say(begun(f"{counted_jobs(len(done))} {counted}{skipped}."))
     else:
         for job_id, status in done.items():
-            say(f"Job {job_id} {_NOW[status]}")
+            say(f"Job {job_id} {each or _NOW[status]}")
     for why in list(refused.values())[:_COMPLAINTS]:
         whisper(why)
     if len(refused) > _COMPLAINTS:

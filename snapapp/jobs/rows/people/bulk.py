@@ -31,6 +31,11 @@ def retry(db: Db, ids: Iterable[int], on_progress: OnProgress | None = None, wit
     return _in_pages(db, ids, _retry, on_progress, witness)
 
 
+def run_now(db: Db, ids: Iterable[int], on_progress: OnProgress | None = None, witness: Witness = _ignore) -> Answers:
+    """Makes waiting jobs due now. In pages, like `retry`."""
+    return _in_pages(db, ids, _each(lifecycle.run_now), on_progress, witness)
+
+
 def cancel(db: Db, ids: Iterable[int], on_progress: OnProgress | None = None, witness: Witness = _ignore) -> Answers:
     """Cancels waiting jobs and asks running ones to stop; the returned status tells which. In pages, like `retry`."""
     return _in_pages(db, ids, _each(lifecycle.cancel), on_progress, witness)

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from snapapp.jobs.rows import leases, settle
+from snapapp.jobs.rows import leases, lifecycle, settle
 from snapapp.jobs.rows.database import connect
 from tests.factory import (
     OOPS,
@@ -78,6 +78,19 @@ def test_a_job_that_is_replaced_is_labelled_anew(db: Db) -> None:
     assert gates(db, job_id) == [("open", "")]
     assert scalar(db, replace, "media") == job_id
     assert gates(db, job_id) == [("held", "")]
+
+
+@both_servers
+def test_a_job_that_is_run_now_waits_for_a_place_under_its_limit(db: Db) -> None:
+    limit(db, "key:k", 1)
+    [running] = keyed(db, 1, status="RUNNING")
+    [later] = keyed(db, 1, next_retry_at=ago(hours=-1))
+    assert gates(db, later) == [("later", "k")]
+    lifecycle.run_now(db, later)
+    assert gates(db, later) == [("held", "k")]
+    assert let_in(db) == []
+    complete(db, job(db, running))
+    assert take(db) == [later]
 
 
 @both_servers

@@ -6,6 +6,7 @@ from datetime import datetime
 import pytest
 
 from snapapp.jobs.rows import claim as claim_rows
+from snapapp.jobs.rows import lifecycle
 from snapapp.jobs.rows.claim import Wanted
 from snapapp.jobs.rows.database import connect
 from tests.factory import BY, Db, ago, at_once, make_jobs, row, scalar
@@ -25,6 +26,15 @@ def test_a_rate_lets_a_burst_start_and_says_when_the_next_may(db: Db) -> None:
     assert len(take(db)) == 2
     db.execute("UPDATE job_limit_key SET full_at = now() - interval '1 hour'")
     assert len(take(db)) == 4  # what was not used is not saved up
+
+
+@both_servers
+def test_a_rate_holds_for_jobs_that_are_run_now(db: Db) -> None:
+    limit(db, "key:k", rate=0.001, burst=1)
+    first, second = keyed(db, 2, next_retry_at=ago(hours=-1))
+    lifecycle.run_now(db, first)
+    lifecycle.run_now(db, second)
+    assert [take(db), take(db), take(db)] == [[first], [], []]
 
 
 @both_servers
