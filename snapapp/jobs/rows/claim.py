@@ -174,7 +174,8 @@ class Head(NamedTuple):
     priority: int
 
 
-FIRST, LAST = Head("", "", -1_000_000), Head("\U0010ffff" * 626, "", 0)  # a name has at most 2,500 bytes
+# No queue begins with U+10FFFF, which stands for no character; to pass a longer text took 0.1 ms of each claim.
+FIRST, LAST = Head("", "", -1_000_000), Head("\U0010ffff", "", 0)
 
 
 class Bookmark(NamedTuple):
