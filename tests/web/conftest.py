@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
+from psycopg.errors import DeadlockDetected
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from snapapp.jobs.rows.database import connect
 from tests import ROOT
@@ -143,7 +145,12 @@ def serve(url: str, tmp_path: Path) -> Iterator[Callable[..., Server]]:
 def url(house: Server) -> str:
     """The server's database, without jobs."""
     with connect(house.url, name="test") as db:
-        db.execute("TRUNCATE snap_processing_job RESTART IDENTITY CASCADE")
+        # the server works meanwhile, and locks the same tables in another order
+        for attempt in Retrying(
+            retry=retry_if_exception_type(DeadlockDetected), stop=stop_after_attempt(5), reraise=True
+        ):
+            with attempt:
+                db.execute("TRUNCATE snap_processing_job RESTART IDENTITY CASCADE")
     return house.url
 
 
