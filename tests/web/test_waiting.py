@@ -11,10 +11,11 @@ from playwright.sync_api import Browser, Page, Route, expect
 from snapapp import web
 from tests.factory import Db, scalar
 from tests.jobs.working import until
+from tests.web import test_operator
 from tests.web.conftest import CONTRASTS, Complaints, Server, opened
 from tests.web.test_axe import violations
 from tests.web.test_first_minute import PATIENCE, SOME_FRAMES
-from tests.web.test_operator import another, brete, go, moments, ready, send, url
+from tests.web.test_operator import another, brete, go, moments, send, url
 from tests.web.test_share import english_in
 
 __all__ = ["brete", "url"]  # fixtures
@@ -34,6 +35,14 @@ def page(browser: Browser, site: Server) -> Iterator[Page]:
     with opened(browser, site.home) as (page, complaints):
         yield page
     assert [said for said in others(complaints) if not re.search("40[014]|502", said)] == []
+
+
+def ready(page: Page, video: Path, *, filmed: str = "2026-03-01T08:15:00") -> None:
+    """The browser begins to ask the test late: what a page sends just after its first route reaches the server all the
+    same. Here it has begun before anything is marked, and asks for every later route."""
+    test_operator.ready(page, video, filmed=filmed)
+    page.route("**/v2/none", lambda route: route.abort())
+    page.wait_for_function("fetch('/v2/none').then(() => false, () => true)")
 
 
 def cut(page: Page) -> None:
