@@ -157,19 +157,20 @@ _HEAD = """\
 <!-- Made by `make docs` from tests/monitoring_page.py, the metrics in the code and the views in migrations/sql/; do not
 edit. -->
 
-For a single box one question is enough: `GET /internal/observability/alerts` is empty while all is well, and
-`snapapp doctor` exits with 1 when somebody should look. For more, Prometheus reads `/metrics` of each process; beside
-what is below it has the usual `process_*`. What is in the database is told the same by every process: take `max()`, not
-`sum()`. The numbers below after which to look are where to begin, not laws. What to do when something is wrong is in
+For a single box one question is enough: `snapapp doctor` exits with 1 when somebody should look.
+`GET /internal/observability/alerts` knows less: nothing of dead letters, hung slots and paused queues; and it has an
+alert when jobs take more than five seconds on average. For more, Prometheus reads `/metrics` of each `snapapp serve`;
+beside what is below it has the usual `process_*`. What is in the database is told the same by every process: take
+`max()`, not `sum()`. The numbers below are a beginning: choose your own. What to do when something is wrong is in
 [troubleshooting.md](troubleshooting.md).
 
 Without Prometheus, `snapapp serve` tells you by itself. Every minute it has the doctor look. It sends each warning
 once with its cure, again if it becomes critical and when it is over, to `SNAPAPP_ALERT_WEBHOOK_URL` (JSON; its `text`
-is what Slack and Mattermost show) and to `SNAPAPP_ALERT_EMAIL` through `SNAPAPP_ALERT_SMTP_URL`, a password only to a
-server that proves its name. A receiver that is down or has moved is told later. While there is nothing to act on, it
-asks for `SNAPAPP_HEARTBEAT_URL`: a service outside that expects this notices a dead machine. Of the processes that
-share a data folder one sends, and `alarm.json` there holds what was told. Where several machines serve, set these on
-one of them.
+is what Slack and Mattermost show) and to `SNAPAPP_ALERT_EMAIL` through `SNAPAPP_ALERT_SMTP_URL`; a password only over
+TLS, to a server with a valid certificate. A receiver that is down or has moved is told later. While there is nothing to
+act on, it asks for `SNAPAPP_HEARTBEAT_URL`: a service outside that expects this notices a dead machine. Of the
+processes that share a data folder one sends, and `alarm.json` there holds what was told. Where several machines serve,
+set these on one of them.
 
 [ops/monitoring](../../ops/monitoring/alerts.yml) has alert rules for Prometheus (`rule_files:` in its settings) and a
 [dashboard](../../ops/monitoring/grafana.json) for Grafana (Dashboards, New, Import). Prometheus asks so:

@@ -177,9 +177,9 @@ def document() -> str:
     lines = [
         "# Pictures",
         "",
-        "What every page looks like, taken of a running server by `python -m tests.pictures`: the demo's video, a",
+        "What the pages look like, taken of a running server by `python -m tests.pictures`: the demo's video, a",
         "second one, and what two people marked in them. English and Portuguese, by day, by night, and on a phone.",
-        "How a date is typed is the browser's: this one has only English.",
+        "Date fields look as the browser's own language has them; this browser has only English.",
     ]
     for shown in (*PAGES[:7], *SIGNING_IN, *PAGES[7:]):
         lines += ["", f"## {shown.title}", ""]

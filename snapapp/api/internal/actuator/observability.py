@@ -116,7 +116,7 @@ class HealthSnapshot(Snapshot):
 
 
 class Alerts(Snapshot):
-    alerts: list[Alert] = Field(description="Empty: all is well.")
+    alerts: list[Alert] = Field(description="Empty: none of these is wrong. `snapapp doctor` knows more.")
 
 
 async def _traffic(counted: Counted) -> Traffic:
