@@ -68,7 +68,7 @@ class Health:
         try:
             free = room.free_mb()
         except OSError as error:  # this process may not enter the folder
-            return Part("disk", is_up=False, facts={"error": str(error)})
+            return Part("disk", is_up=False, facts={"error": str(error), "floorMb": room.floor_mb})
         return Part("disk", is_up=free >= room.floor_mb, facts={"freeMb": free, "floorMb": room.floor_mb})
 
     def is_worth_a_restart(self) -> str | None:

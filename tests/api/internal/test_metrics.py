@@ -240,6 +240,16 @@ def test_a_full_disk_is_an_alert(url: str, tmp_path: Path) -> None:
         assert [alert["id"] for alert in alerts(client)] == ["DISK_LOW"]
 
 
+def test_a_disk_that_cannot_be_read_is_an_alert(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_folder: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("shutil.disk_usage", refused)
+    (alert,) = alerts(client)
+    assert alert["message"] == "The data directory cannot be read: [Errno 13] Permission denied"
+    assert alert["threshold"]["actual"] == "unknown"
+
+
 def test_a_failed_backup_is_an_alert_and_a_number(client: TestClient, db: Db) -> None:
     add = "INSERT INTO backup_run (what, began_at, ended_at, is_good, said) VALUES (%s, %s, %s, %s, %s)"
     db.execute(add, ("backup", ago(days=2), ago(days=2), True, ""))

@@ -112,13 +112,16 @@ def _of_queue(depth: Depth) -> Iterator[Alert]:
 
 def _of_disk(part: Part) -> Iterator[Alert]:
     if not part.is_up:
+        free = f"{part.facts['freeMb']} MB" if "freeMb" in part.facts else "unknown"
+        error = part.facts.get("error")
+        saw = f"The data directory cannot be read: {error}" if error else f"{free} are free below the data directory."
         yield Alert(
             id="DISK_LOW",
             severity=AlertSeverity.HIGH,
-            message=f"{part.facts['freeMb']} MB are free below the data directory.",
+            message=saw,
             metrics=part.facts,
             suggested_action="Make room before PostgreSQL stops: old backups, logs, media. New heavy work is refused.",
-            threshold=Threshold(expected=f"at least {part.facts['floorMb']} MB", actual=f"{part.facts['freeMb']} MB"),
+            threshold=Threshold(expected=f"at least {part.facts['floorMb']} MB", actual=free),
         )
 
 
