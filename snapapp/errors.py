@@ -105,7 +105,7 @@ class TokenKnown(Unauthorized):
     """It is the token of the documentation, which in prod proves nothing."""
 
     def __init__(self) -> None:
-        super().__init__("Everybody knows this tenant's token: `snapapp tenants rotate-token` gives it another one")
+        super().__init__("Everybody knows this tenant's token: `snapapp tenants rotate-token CODE` makes another one")
 
 
 class LinkWrong(Unauthorized):

@@ -179,6 +179,14 @@ def opened(browser: Browser, home: str, **options: object) -> Iterator[tuple[Pag
             context.close()
 
 
+def heed_routes(page: Page) -> None:
+    """A browser begins to ask the test late: what a page sends just after its first route, or while a service worker
+    takes the page over, reaches the server all the same. From here on every route is asked."""
+    page.wait_for_function("!navigator.serviceWorker || navigator.serviceWorker.controller")
+    page.route("**/v2/none", lambda route: route.abort())
+    page.wait_for_function("fetch('/v2/none').then(() => false, () => true)")
+
+
 @pytest.fixture
 def page(browser: Browser, site: Server) -> Iterator[Page]:
     """The page at /ops, live. Whatever the browser complains of fails the test."""

@@ -144,7 +144,7 @@ def test_it_is_whole_on_a_phone_without_scripts_and_in_portuguese(browser: Brows
         page.locator("summary").first.click()
         page.get_by_text("Revogar", exact=True).click()
         page.get_by_role("button", name="Revogar Ana").click()
-        expect(page.locator(".entries")).to_contain_text("Ninguém tem um link pessoal")
+        expect(page.locator(".entries")).to_contain_text("Ninguém tem link pessoal")
     assert complaints == []
 
     with opened(browser, start, color_scheme="dark", **phone) as (page, complaints):
@@ -170,7 +170,7 @@ def test_it_is_whole_on_a_phone_without_scripts_and_in_portuguese(browser: Brows
         page.get_by_role("button", name="Entrar").click()
         expect(page.locator("#operator")).to_have_text("Rui")
         page.goto(f"{site.home}operators")
-        expect(page.locator("h1")).to_have_text("Só um administrador vê e muda isto")
+        expect(page.locator("h1")).to_have_text("Só um administrador pode ver e alterar isto")
         assert (violations(page), english_in(page)) == ([], set())
         assert re.search("1", page.title()) is None, "no name became a script"
     assert [each for each in complaints if "403" not in each and "409" not in each] == []

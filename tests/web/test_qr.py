@@ -57,11 +57,11 @@ def test_a_link_is_shown_as_a_code_ends_when_somebody_says_and_goes(browser: Bro
         complaints,
     ):
         expect(page.get_by_text("Código QR")).to_be_hidden()
-        page.get_by_label("O link termina").fill("2020-01-01")
+        page.get_by_label("O link vale até").fill("2020-01-01")
         page.get_by_role("button", name="Criar um link").click()
         expect(page.locator("#share-said")).to_have_text("Esse dia já passou.")
-        expect(page.get_by_label("O link termina")).to_have_attribute("aria-invalid", "true")
-        page.get_by_label("O link termina").fill("")
+        expect(page.get_by_label("O link vale até")).to_have_attribute("aria-invalid", "true")
+        page.get_by_label("O link vale até").fill("")
         page.get_by_role("button", name="Criar um link").click()
         expect(page.locator("#share-url")).to_have_text(re.compile("/public/snaps/[0-9a-f]{32}$"))
         page.get_by_text("Código QR").click()
@@ -70,19 +70,19 @@ def test_a_link_is_shown_as_a_code_ends_when_somebody_says_and_goes(browser: Bro
         assert violations(page) == []
         assert page.evaluate(CONTRASTS) == []
         assert english_in(page) == set()
-        page.get_by_role("button", name="Mudar quando termina").click()
+        page.get_by_role("button", name="Mudar a data de término").click()
         expect(page.locator("#share-said")).to_have_text("Informe um dia.")
-        page.get_by_label("O link termina").fill("2099-12-31")
-        page.get_by_role("button", name="Mudar quando termina").click()
+        page.get_by_label("O link vale até").fill("2099-12-31")
+        page.get_by_role("button", name="Mudar a data de término").click()
         expect(page.locator("#share-ends")).to_contain_text("2099")
-        page.get_by_label("O link termina").fill("12026-01-01")
-        page.get_by_role("button", name="Mudar quando termina").click()
+        page.get_by_label("O link vale até").fill("12026-01-01")
+        page.get_by_role("button", name="Mudar a data de término").click()
         expect(page.locator("#share-said")).to_have_text("Informe um dia.")
         shown = page.locator("#share-url").inner_text()
         assert httpx.post(f"{full.home}v2/snaps/{snap['snapId']}/revoke").status_code == 200  # by somebody else
-        page.get_by_label("O link termina").fill("2099-12-31")
-        page.get_by_role("button", name="Mudar quando termina").click()
-        expect(page.locator("#share-said")).to_have_text("O link que era mostrado acabou. Este é um novo.")
+        page.get_by_label("O link vale até").fill("2099-12-31")
+        page.get_by_role("button", name="Mudar a data de término").click()
+        expect(page.locator("#share-said")).to_have_text("O link anterior não vale mais. Este é o novo.")
         link = page.locator("#share-url").inner_text()
         assert link != shown
         page.get_by_role("button", name="Encerrar o link agora").click()

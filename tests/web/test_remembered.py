@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from snapapp.domain import tenants
 from snapapp.postgres import database
 from tests.factory import Db, scalar
-from tests.web.conftest import CONTRASTS, Server, opened
+from tests.web.conftest import CONTRASTS, Server, heed_routes, opened
 from tests.web.test_first_minute import introduce
 from tests.web.test_gallery import MARKED
 from tests.web.test_operator import brete, go, moments, send, url
@@ -43,6 +43,7 @@ def test_where_the_browser_may_remember_nothing_all_is_done_without(
         expect(moments(page)).to_have_count(1)
         page.evaluate("document.activeElement.blur()")
         go(page, 0.4)
+        heed_routes(page)
         page.route("**/v2/snaps", lambda route: route.abort(), times=1)
         page.keyboard.press("s")  # nobody is asked again who it is
         expect(page.locator("#waiting-list li")).to_have_count(1)
@@ -96,7 +97,7 @@ def test_without_scripts_one_signs_in_and_searches(browser: Browser, farm: Serve
     phone = {"java_script_enabled": False, "viewport": {"width": 390, "height": 844}, "locale": "pt-BR"}
     with opened(browser, f"{farm.home}snaps?q=br-2", **phone) as (page, complaints):
         sign_in(page, "wrong")
-        expect(page.get_by_role("alert")).to_have_text("Este token não vale.")
+        expect(page.get_by_role("alert")).to_have_text("Token inválido.")
         page.wait_for_load_state()  # with its colours
         assert page.evaluate(CONTRASTS) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -118,6 +119,7 @@ def test_two_tenants_at_one_browser_see_nothing_of_each_other(
         page.locator("#filmed").fill("2026-03-01T08:15:00")
         page.locator("#filmed").blur()
         expect(page.locator("#mark")).to_be_enabled()
+        heed_routes(page)
         page.route("**/v2/snaps", lambda route: route.abort())
         page.keyboard.press("s")
         introduce(page)

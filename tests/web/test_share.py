@@ -54,7 +54,7 @@ def test_a_moment_is_found_shared_and_taken_back(browser: Browser, site: Server,
         page.goto(f"{site.home}snaps")
         page.get_by_label("Palavras na descrição").fill("nothing like it")
         page.keyboard.press("Enter")
-        expect(page.locator("#found-said")).to_contain_text("Nada corresponde a isto.")
+        expect(page.locator("#found-said")).to_contain_text("Nenhum momento encontrado.")
         page.get_by_label("Palavras na descrição").fill("mancas")
         page.keyboard.press("Enter")
         page.wait_for_url(re.compile(r"/snaps\?q=mancas"))  # before its script ran, a form sends its empty fields too
@@ -77,6 +77,10 @@ def test_a_moment_is_found_shared_and_taken_back(browser: Browser, site: Server,
         page.get_by_role("button", name="Criar um link").click()
         expect(page.locator("#share-url")).to_have_text(re.compile(f"{site.home}public/snaps/[0-9a-f]{{32}}"))
         link = page.locator("#share-url").inner_text()
+        page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")  # as without https
+        page.get_by_role("button", name="Copiar").click()
+        expect(page.locator("#share-said")).to_have_text("Selecionado")
+        assert page.evaluate("getSelection().toString()") == link
         assert page.evaluate(CONTRASTS) == []
         assert english_in(page) == set()
 

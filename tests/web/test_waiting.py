@@ -12,7 +12,7 @@ from snapapp import web
 from tests.factory import Db, scalar
 from tests.jobs.working import until
 from tests.web import test_operator
-from tests.web.conftest import CONTRASTS, Complaints, Server, opened
+from tests.web.conftest import CONTRASTS, Complaints, Server, heed_routes, opened
 from tests.web.test_axe import violations
 from tests.web.test_first_minute import PATIENCE, SOME_FRAMES
 from tests.web.test_operator import another, brete, go, moments, send, url
@@ -38,11 +38,8 @@ def page(browser: Browser, site: Server) -> Iterator[Page]:
 
 
 def ready(page: Page, video: Path, *, filmed: str = "2026-03-01T08:15:00") -> None:
-    """The browser begins to ask the test late: what a page sends just after its first route reaches the server all the
-    same. Here it has begun before anything is marked, and asks for every later route."""
     test_operator.ready(page, video, filmed=filmed)
-    page.route("**/v2/none", lambda route: route.abort())
-    page.wait_for_function("fetch('/v2/none').then(() => false, () => true)")
+    heed_routes(page)
 
 
 def cut(page: Page) -> None:

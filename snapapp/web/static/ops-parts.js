@@ -115,9 +115,10 @@ export const jobLink = (id) => link(`/ops/jobs/${id}`, `#${id}`, { className: "i
 
 /** A sentence as elements: the jobs in it, and the worker that one runs on, are links. */
 export function linked(text) {
-  return text.split(/(\bjob \d+|(?<=on worker )\S+)/).map((part, place) => {
+  return text.split(/(\bjob \d+|\bon worker \S+)/).flatMap((part, place) => {
     if (place % 2 === 0) return make("span", { textContent: part });
-    return link(/^job \d/.test(part) ? `/ops/jobs/${part.slice(4)}` : "/ops/workers", part);
+    if (part.startsWith("job ")) return link(`/ops/jobs/${part.slice(4)}`, part);
+    return [make("span", { textContent: "on worker " }), link("/ops/workers", part.slice(10))];
   });
 }
 

@@ -19,6 +19,17 @@ export function put(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** Copies an element's text. Where the page may not (without https), the text is selected, and false returned. */
+export async function copied(element, text = element.textContent) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    getSelection().selectAllChildren(element);
+    return false;
+  }
+}
+
 /** Sets or removes aria-invalid. It is removed, because the attribute with an empty value would mean "valid". */
 export function markInvalid(element, isWrong) {
   if (isWrong) element.setAttribute("aria-invalid", "true");

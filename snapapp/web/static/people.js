@@ -2,19 +2,14 @@
 // copies it, and draws its QR code.
 
 import "/static/times.js";
-import { at, put } from "/static/page.js";
+import { at, copied, put } from "/static/page.js";
 import { pictureOf } from "/static/qr.js";
 import { t } from "/static/words.js";
 
 const link = at("link"); // only where one was made
 
 async function copy() {
-  try {
-    await navigator.clipboard.writeText(link.href);
-    put(at("link-copy"), t("Copied"));
-  } catch {
-    getSelection().selectAllChildren(link); // without https a page may not copy
-  }
+  put(at("link-copy"), (await copied(link, link.href)) ? t("Copied") : t("Selected"));
 }
 
 if (link) {

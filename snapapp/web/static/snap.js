@@ -1,6 +1,6 @@
 // The page at /snaps/{id}: a moment's evidence, its record, and its public link.
 
-import { at, client, local, make, markInvalid, pause, put } from "/static/page.js";
+import { at, client, copied, local, make, markInvalid, pause, put } from "/static/page.js";
 import { isNamed, labelOf, momentOf, nameOf, stateOf } from "/static/moment.js";
 import { pictureOf } from "/static/qr.js";
 import { browser } from "/static/remembered.js";
@@ -239,9 +239,7 @@ async function shared(asking, words) {
 }
 
 at("share-copy").addEventListener("click", async () => {
-  await navigator.clipboard?.writeText(at("share-url").textContent).catch(() => {});
-  getSelection().selectAllChildren(at("share-url"));
-  put(at("share-said"), t("Copied"));
+  put(at("share-said"), (await copied(at("share-url"))) ? t("Copied") : t("Selected"));
 });
 
 ask("/v2/session").then(({ operator }) => (signIn(operator), follow())).then(() => Promise.all([showCorrections(), ask(`${api}/share`).then(showShare)])).catch((error) => {

@@ -164,7 +164,7 @@ def test_nothing_that_is_sent_breaks_the_page_or_gets_into_it(
 def test_nobody_has_marked_anything_is_said_otherwise_than_nothing_found(client: TestClient) -> None:
     assert "No moment has been marked yet." in client.get("/snaps").text
     assert "Nothing is like this." in client.get("/snaps?q=br").text
-    assert "Nada corresponde a isto." in client.get("/snaps?q=br&lang=pt").text
+    assert "Nenhum momento encontrado." in client.get("/snaps?q=br&lang=pt").text
 
 
 def test_its_form_may_lead_to_us_alone(client: TestClient) -> None:

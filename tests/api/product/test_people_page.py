@@ -75,7 +75,7 @@ def test_who_is_no_admin_is_refused_in_words(farm: People, who: str) -> None:
         (403, True)
     }
     assert 'aria-current="true">Moments' not in answers[0].text
-    assert "Só um administrador vê e muda isto" in farm[who].get(f"{PEOPLE}?lang=pt").text
+    assert "Só um administrador pode ver e alterar isto" in farm[who].get(f"{PEOPLE}?lang=pt").text
     assert not [answer for answer in answers if "eva@" in answer.text]
     assert roles(farm) == before
 
@@ -137,8 +137,8 @@ def test_the_way_to_the_page_is_shown_to_who_may_go_it(farm: People) -> None:
         ({"nickname": "a\0b"}, 400, "Name: holds a character that", "Nome: contém um caractere que"),
         ({"email": "ana"}, 400, "E-mail: must be an e-mail address", "E-mail: deve ser um endereço de e-mail"),
         ({"email": "a@" + "b" * 320}, 400, "E-mail: must have at most 320", "E-mail: deve ter no máximo 320"),
-        ({"role": "owner"}, 400, "Role: is not known", "Papel: não é conhecido"),
-        ({"role": ""}, 400, "Role: is not known", "Papel: não é conhecido"),
+        ({"role": "owner"}, 400, "Role: is not known", "Função: não é conhecido"),
+        ({"role": ""}, 400, "Role: is not known", "Função: não é conhecido"),
         ({"email": "ANA7@fazenda.example "}, 409, "can sign in already: ana7@f", "já pode entrar: ana7@f"),
     ],
 )

@@ -31,7 +31,7 @@ def test_a_form_signs_in_and_leads_back(url: str, tmp_path: Path, engine: sqlalc
 def test_a_wrong_token_is_said_to_be_wrong_beside_the_form(client: TestClient, token: str) -> None:
     answer = client.post("/sign-in", data={"token": token, "next": "/snaps/x"}, headers={"Accept-Language": "pt"})
     assert (answer.status_code, "Set-Cookie" in answer.headers) == (401, False)
-    assert 'role="alert">Este token não vale.</p>' in answer.text
+    assert 'role="alert">Token inválido.</p>' in answer.text
     assert 'value="/snaps/x"' in answer.text
 
 

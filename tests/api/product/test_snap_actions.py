@@ -257,7 +257,7 @@ OF_THE_RULES = {  # reasons that they have for refusing a field or a person
     *("must not be empty", "holds a character that cannot be stored", "must be an e-mail address"),
     *("This person can sign in already", "There are {} operators already, revoke one first", "Operator not found"),
     "Only an admin may see and change this",
-    "Everybody knows this tenant's token: `snapapp tenants rotate-token` gives it another one",
+    "Everybody knows this tenant's token: `snapapp tenants rotate-token CODE` makes another one",
 }
 
 
