@@ -189,11 +189,16 @@ def test_from_a_queue_to_its_job_and_its_end(top: Callable[..., Top], db: Db) ->
     assert row(db, failed).status == "PENDING"
     it.press(f":{waiting}\r")
     it.shows(f"job {waiting}", "No worker is alive.", "priority 0")
+    it.press("ny")
+    it.shows(f"Job {waiting} is due now.", "has been due")
     it.press("cy")
     it.shows(f"Job {waiting} is cancelled.", "CANCELLED")
     it.press("c")
     it.shows(f"Job {waiting} is CANCELLED: there is nothing to cancel.")
-    assert audited(db) == [("job.retry", f"job {failed}", 1), ("job.cancel", f"job {waiting}", 1)]
+    it.press("n")
+    it.shows(f"Job {waiting} is CANCELLED: only a waiting one can be run now.")
+    its = [("job.retry", f"job {failed}", 1), ("job.now", f"job {waiting}", 1), ("job.cancel", f"job {waiting}", 1)]
+    assert audited(db) == its
     it.press("q")
     assert it.end() == 0
 
@@ -269,17 +274,18 @@ def test_a_row_that_is_cut_is_shown_whole_below_the_list(top: Callable[..., Top]
 
 
 def test_the_keys_that_are_offered_are_those_that_the_job_takes(top: Callable[..., Top], db: Db) -> None:
-    failed, waiting, done = (make_job(db, status) for status in ("FAILED", "PENDING", "COMPLETED"))
+    failed, waiting, running, done = (make_job(db, status) for status in ("FAILED", "PENDING", "RUNNING", "COMPLETED"))
     it = top()
     for job, offered, refused in (
         (failed, "r retry", "cancel"),
-        (waiting, "c cancel", "r retry"),
+        (waiting, "n run now  c cancel", "r retry"),
+        (running, "c cancel", "run now"),
         (done, "", "cancel"),
     ):
         it.press(f":{job}\r")
         it.shows(f"job {job}", "may run", offered)
         assert refused not in it.text.splitlines()[-1]
-        assert ("finished" in it.text) is (job != waiting)  # what a job has not is left out
+        assert ("finished" in it.text) is (job in (failed, done))  # what a job has not is left out
 
 
 def test_a_queue_and_a_kind_are_gone_to_by_their_names(top: Callable[..., Top], db: Db) -> None:

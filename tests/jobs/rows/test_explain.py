@@ -71,10 +71,11 @@ def test_the_next_job_is_told_that_it_is_next(db: Db) -> None:
 def test_a_job_for_later_says_when(db: Db) -> None:
     worker(db)
     job_id = make_job(db, next_retry_at=hence(minutes=10, seconds=30))
-    first, second = said(db, job_id)
+    first, second, third = said(db, job_id)
     assert first.startswith("It waits and may run at 20")
     assert first.endswith(", in 10 min.")
-    assert second.startswith("Workers that know its kind")
+    assert second == f"SELECT run_job_now({job_id}), or snapapp jobs now {job_id}, makes it due at once."
+    assert third.startswith("Workers that know its kind")
 
 
 def test_a_job_for_ever_later_says_so(db: Db) -> None:

@@ -23,6 +23,9 @@ BEGIN
     ELSIF NOT is_due THEN
         RETURN NEXT format('It waits and may run at %s, in %s.',
             to_char(job.next_retry_at, 'YYYY-MM-DD HH24:MI:SS TZH:TZM'), job_span(job.next_retry_at - clock));
+        IF job.gate <> 'after' THEN
+            RETURN NEXT format('SELECT run_job_now(%1$s), or snapapp jobs now %1$s, makes it due at once.', job.id);
+        END IF;
     ELSIF NOT isfinite(job.next_retry_at) THEN
         RETURN NEXT 'It waits and has always been due.';
     ELSE

@@ -17,6 +17,7 @@ up down j k    move; page up, page down, g and G go further
 enter          open
 escape         back; takes a filter off first
 r              retry a job that failed, or a whole group of failures
+n              make a waiting job due now
 c              cancel a job
 p              pause a queue, or resume it
 ?              this

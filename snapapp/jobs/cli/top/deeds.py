@@ -39,6 +39,21 @@ def _retry_job(job_id: int, db: Db, _say: Say) -> str:
     return f"Job {job_id} runs again."
 
 
+def run_job_now(job: JobSummary) -> Ask | str:
+    if job.status not in (Status.PENDING, Status.RETRY_WAIT):
+        return f"Job {job.id} is {job.status}: only a waiting one can be run now."
+    if job.waits_for:
+        return f"Job {job.id} waits for its parents: it can run when they have ended."
+    return Ask(f"Make job {job.id} ({job.kind}) due now?", lambda _: partial(_run_job_now, job.id))
+
+
+def _run_job_now(job_id: int, db: Db, _say: Say) -> str:
+    with together(db):
+        lifecycle.run_now(db, job_id)
+        note(db, "job.now", f"job {job_id}", jobs=1)
+    return f"Job {job_id} is due now."
+
+
 def cancel_job(job: JobSummary) -> Ask | str:
     if job.status in FINAL:
         return f"Job {job.id} is {job.status}: there is nothing to cancel."

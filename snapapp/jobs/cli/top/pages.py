@@ -182,13 +182,17 @@ def _of_jobs(jobs: Iterable[JobSummary], now: Any, empty: str) -> Table:
 def _hints_of_job(job: JobSummary | None) -> str:
     if job is None or job.status is Status.COMPLETED:
         return ""
-    return "r retry" if job.status in FINAL else "c cancel"
+    if job.status in FINAL:
+        return "r retry"
+    return "c cancel" if job.status is Status.RUNNING or job.waits_for else "n run now  c cancel"
 
 
 def _deed_of_job(key: str, job: JobSummary) -> Ask | str | None:
     match key:
         case "r":
             return deeds.retry_job(job)
+        case "n":
+            return deeds.run_job_now(job)
         case "c":
             return deeds.cancel_job(job)
     return None
