@@ -84,13 +84,8 @@ def enqueue(db: lifecycle.Db, kind: str, payload: object = None, **options: Unpa
 
 def _single_job_json(kind: str, payload: object, options: Options) -> str:
     spec = _checked_spec({"kind": kind, "payload": payload} | options)
-    [(_, text)] = _encode_specs([spec | _trace_field()])
+    [(_, text)] = _encode_specs([spec | tracing.header()])
     return f"[{text}]"
-
-
-def _trace_field() -> _Spec:
-    place = tracing.current.get()
-    return {"traceparent": place} if place else {}
 
 
 async def enqueue_async(db: "AsyncDb", kind: str, payload: object = None, **options: Unpack[Options]) -> int | None:
@@ -133,7 +128,7 @@ def _by_unique_key(db: lifecycle.Db, jobs: Iterable[Mapping[str, Any]]) -> Itera
     same order, and cannot deadlock."""
     keyed = []
     specs: Iterator[_Spec] = map(_checked_spec, jobs)
-    if traced := _trace_field():
+    if traced := tracing.header():
         specs = (spec | traced for spec in specs)
     for placed in enumerate(specs):
         if "unique_key" in placed[1] or "unique_by" in placed[1]:

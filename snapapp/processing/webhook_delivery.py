@@ -36,7 +36,7 @@ def send(job: Job) -> dict[str, Any]:
     }
     with tracing.span("send", job.payload["event"]) as span:
         try:
-            status = sources.post(url, body, headers | _trace(), _limits())
+            status = sources.post(url, body, headers | tracing.header(), _limits())
         except sources.SourceRefused as error:
             raise Permanent(str(error)) from error
         span.tell({"http.request.method": "POST", "http.response.status_code": status})
@@ -45,11 +45,6 @@ def send(job: Job) -> dict[str, Any]:
     if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         raise sources.SourceUnavailable(sources.Reason.BUSY, f"the receiver answered {status}")
     return {"sent": True, "status": status}
-
-
-def _trace() -> dict[str, str]:
-    place = tracing.current.get()
-    return {"traceparent": place} if place else {}
 
 
 def signature(secret: str, moment: int, body: bytes) -> str:

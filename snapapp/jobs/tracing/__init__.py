@@ -55,6 +55,12 @@ def at(traceparent: str | None) -> Iterator[None]:
         current.reset(token)
 
 
+def header() -> dict[str, str]:
+    """The traceparent of the running code, by its name; empty outside a trace."""
+    place = current.get()
+    return {"traceparent": place} if place else {}
+
+
 def ids(traceparent: str | None) -> tuple[str, str] | None:
     """The ids of the trace and the span; None if the text is no traceparent, for a row may hold any text."""
     match = _TRACEPARENT.fullmatch(traceparent or "")
