@@ -123,27 +123,9 @@ _HELD: dict[int | str, dict[str, Any]] = {
 )
 def enqueue_job(db: Writing, wanted: NewJob, request_id: RequestId, response: Response) -> Enqueued:
     """Adds a job. A kind that no worker knows is accepted: the job waits for one, and the answer says so."""
-    job_id = enqueue(
-        db,
-        wanted.kind,
-        wanted.payload,
-        queue=wanted.queue,
-        priority=wanted.priority or 0,
-        delay=span(wanted.delay_ms),
-        run_at=wanted.run_at,
-        unique_key=wanted.unique_key,
-        unique_scope=wanted.unique_scope,
-        unique_by=wanted.unique_by,
-        on_conflict=wanted.on_conflict or "existing",
-        max_attempts=wanted.max_attempts,
-        timeout=span(wanted.timeout_ms),
-        concurrency_key=wanted.concurrency_key,
-        tenant=wanted.tenant or "",
-        snap_id=wanted.snap_id,
-        request_id=request_id,
-        after=wanted.after or (),
-        on_parent_failure=wanted.on_parent_failure or "cancel",
-    )
+    options = wanted.model_dump(exclude={"kind", "payload", "delay_ms", "timeout_ms"}, exclude_none=True)
+    delay, timeout = span(wanted.delay_ms), span(wanted.timeout_ms)
+    job_id = enqueue(db, wanted.kind, wanted.payload, delay=delay, timeout=timeout, request_id=request_id, **options)
     outcome = views.arrival(db, job_id)
     response.status_code = 201 if outcome is Arrival.CREATED else 200
     if job_id:
