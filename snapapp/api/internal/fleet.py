@@ -125,17 +125,10 @@ def list_pools(db: Reading) -> PoolList:
 def tell_supervisor(db: Writing, wanted: Telling, who: Who) -> CommandLine:
     """Sends a command to the supervisor of a host, which carries it out within a second. `GET …/commands/{command}`
     shows the result."""
-    command = commands.send(
-        db,
-        wanted.action,
-        host=wanted.host,
-        pool=wanted.pool,
-        amount=wanted.amount,
-        reason=wanted.reason,
-        source=Source.API,
-    )
-    detail = {"pool": wanted.pool, "amount": wanted.amount, "reason": wanted.reason, "command": command}
-    audit.write(db, who, f"fleet.{wanted.action}", f"host {wanted.host or 'there is one'}", detail=detail)
+    detail = wanted.model_dump(include={"pool", "amount", "reason"})
+    command = commands.send(db, wanted.action, host=wanted.host, source=Source.API, **detail)
+    host = wanted.host or "there is one"
+    audit.write(db, who, f"fleet.{wanted.action}", f"host {host}", detail=detail | {"command": command})
     return CommandLine.model_validate(commands.one(db, command))
 
 
