@@ -1,53 +1,17 @@
 """/internal/box: the state of the machine, which needs no database, and of the PostgreSQL server."""
 
 import asyncio
-from dataclasses import asdict
 
 from fastapi import APIRouter
 from pydantic import Field
 
 from snapapp.api.http.deps import House, Reading
 from snapapp.api.http.schema import Shown
+from snapapp.api.internal import machine
+from snapapp.api.internal.machine import Machine
 from snapapp.jobs.doctor import numbers
-from snapapp.process import box
 
 router = APIRouter(prefix="/internal/box", tags=["observability"])
-
-
-class MemoryLine(Shown):
-    total_mb: int = Field(description="Of the machine.")
-    free_mb: int = Field(description="The least that the machine and the control groups around this process leave.")
-    swapped_mb: int = Field(description="What the machine has moved out to disk.")
-
-
-class DiskLine(Shown):
-    """A disk that holds some of our folders."""
-
-    folder: str
-    what: str = Field(description="`files`, `data` or `scratch`.", examples=["files"])
-    total_mb: int | None = Field(description="Null: the disk did not answer within a second.")
-    free_mb: int | None
-    floor_mb: int | None = Field(description="With less free, new heavy work is refused; null: it has no floor.")
-
-
-class ProcessLine(Shown):
-    """This process, or one that it started."""
-
-    pid: int
-    name: str = Field(examples=["snapapp"])
-    is_child: bool
-    memory_mb: int = Field(description="Resident.")
-
-
-class Machine(Shown):
-    """The machine that this process runs on."""
-
-    host: str
-    cores: int
-    load: list[float] | None = Field(description="Over 1, 5 and 15 minutes.", examples=[[0.4, 0.3, 0.2]])
-    memory: MemoryLine | None = Field(description="Null: this system does not tell.")
-    disks: list[DiskLine] = Field(description="Each once, however many of our folders lie on it.")
-    processes: list[ProcessLine] = Field(description="This one first, then the largest it started.")
 
 
 class TableLine(Shown):
@@ -100,7 +64,7 @@ class ServerPage(Shown):
 async def show_machine(house: House) -> Machine:
     """Memory, processor, disks and processes. It is answered while the database is away."""
     # in a thread, because a disk may hang; not as a plain route, because its threads may all wait for the database
-    return Machine.model_validate(asdict(await asyncio.to_thread(box.look, house.settings)))
+    return await asyncio.to_thread(machine.look, house.settings)
 
 
 @router.get("/server")

@@ -5,11 +5,12 @@ import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from starlette.testclient import TestClient
 
+from snapapp.api.internal import machine
 from snapapp.jobs.rows.database import connect
 from tests.api.conftest import away, served
 from tests.conftest import Postgres
@@ -49,6 +50,15 @@ def test_a_disk_that_hangs_is_told_as_one_and_stops_nobody(client: TestClient, m
     assert {disk["what"] for disk in told[0]["disks"]} == {"files", "data", "scratch"}
     assert len(waiting) == len({thread.name for thread in waiting}) <= 3
     until(lambda: client.get("/internal/box").json()["disks"][0]["freeMb"])
+
+
+def test_a_folder_whose_disk_cannot_be_told_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Path) -> NoReturn:
+        raise ValueError("a size that is none")
+
+    monkeypatch.setattr(shutil, "disk_usage", refuse)
+    asked = machine._ask(tmp_path)
+    assert isinstance(asked.exception(timeout=10), ValueError)
 
 
 def test_the_machine_is_told_while_the_database_is_away(server: Postgres, url: str, tmp_path: Path) -> None:

@@ -6,10 +6,12 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock, Thread
 
+from pydantic import Field
+
+from snapapp.api.http.schema import Shown
 from snapapp.jobs.os import memory, processes
 from snapapp.settings.table import Settings
 from snapapp.storage import room_of
@@ -23,60 +25,69 @@ _questions: dict[Path, Future[_Usage]] = {}  # each is answered by a thread; whi
 _turn = Lock()
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
-    total_mb: int
-    free_mb: int  # the least of what the machine and this process's control groups leave
-    swapped_mb: int
+class MemoryLine(Shown):
+    total_mb: int = Field(description="Of the machine.")
+    free_mb: int = Field(description="The least that the machine and the control groups around this process leave.")
+    swapped_mb: int = Field(description="What the machine has moved out to disk.")
 
 
-@dataclass(frozen=True, slots=True)
-class Disk:
+class DiskLine(Shown):
+    """A disk that holds some of our folders."""
+
     folder: str
-    what: str  # what is kept there
-    total_mb: int | None  # None: the disk did not answer
+    what: str = Field(description="`files`, `data` or `scratch`.", examples=["files"])
+    total_mb: int | None = Field(description="Null: the disk did not answer within a second.")
     free_mb: int | None
-    floor_mb: int | None  # with less free than this, new heavy work is refused
+    floor_mb: int | None = Field(description="With less free, new heavy work is refused; null: it has no floor.")
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class ProcessLine(Shown):
     """This process, or one that it started."""
 
     pid: int
-    name: str
+    name: str = Field(examples=["snapapp"])
     is_child: bool
-    memory_mb: int
+    memory_mb: int = Field(description="Resident.")
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Machine(Shown):
+    """The machine that this process runs on."""
+
     host: str
     cores: int
-    load: tuple[float, float, float] | None  # over 1, 5 and 15 minutes
-    memory: Memory | None  # None: not known on this system (not Linux)
-    disks: list[Disk]
-    processes: list[Process]
+    load: list[float] | None = Field(description="Over 1, 5 and 15 minutes.", examples=[[0.4, 0.3, 0.2]])
+    memory: MemoryLine | None = Field(description="Null: this system does not tell.")
+    disks: list[DiskLine] = Field(description="Each once, however many of our folders lie on it.")
+    processes: list[ProcessLine] = Field(description="This one first, then the largest it started.")
 
 
-def look(settings: Settings) -> Box:
+def look(settings: Settings) -> Machine:
     """Describes the machine. If a disk hangs, this takes a second."""
-    return Box(os.uname().nodename, os.cpu_count() or 1, _load(), _memory(), list(_disks(settings)), list(_processes()))
+    return Machine(
+        host=os.uname().nodename,
+        cores=os.cpu_count() or 1,
+        load=_load(),
+        memory=_memory(),
+        disks=list(_disks(settings)),
+        processes=list(_processes()),
+    )
 
 
-def _load() -> tuple[float, float, float] | None:
+def _load() -> list[float] | None:
     try:
-        return os.getloadavg()
+        return [*os.getloadavg()]
     except OSError:
         return None
 
 
-def _memory() -> Memory | None:
+def _memory() -> MemoryLine | None:
     total, free = memory.total_mb(), memory.free_mb()
-    return None if total is None or free is None else Memory(total, free, memory.swapped_mb() or 0)
+    if total is None or free is None:
+        return None
+    return MemoryLine(total_mb=total, free_mb=free, swapped_mb=memory.swapped_mb() or 0)
 
 
-def _disks(settings: Settings) -> Iterator[Disk]:
+def _disks(settings: Settings) -> Iterator[DiskLine]:
     """The disks of snapapp's folders, each once even if several folders are on it."""
     room = room_of(settings)
     ours = (
@@ -89,12 +100,13 @@ def _disks(settings: Settings) -> Iterator[Disk]:
     seen = set()
     for folder, what, floor, its in questions:
         if not its.done():
-            yield Disk(str(folder), what, None, None, floor)
+            yield DiskLine(folder=str(folder), what=what, total_mb=None, free_mb=None, floor_mb=floor)
         elif its.exception() is None:  # an error means that this process may not enter the folder
             there, device, total, free = its.result()
             if device not in seen:
                 seen.add(device)
-                yield Disk(str(there), what, total // _MB, free // _MB, floor)
+                total_mb, free_mb = total // _MB, free // _MB
+                yield DiskLine(folder=str(there), what=what, total_mb=total_mb, free_mb=free_mb, floor_mb=floor)
 
 
 def _ask(folder: Path) -> Future[_Usage]:
@@ -114,12 +126,13 @@ def _answer(folder: Path, its: Future[_Usage]) -> None:
         its.set_exception(error)
 
 
-def _processes() -> Iterator[Process]:
+def _processes() -> Iterator[ProcessLine]:
     own = os.getpid()
-    yield Process(own, _name(own), False, memory.resident_mb(own))
-    children = [Process(pid, _name(pid), True, memory.resident_mb(pid)) for pid in processes.below(own)]
+    yield _process(own, is_child=False)
+    children = [_process(pid, is_child=True) for pid in processes.below(own)]
     yield from sorted(children, key=lambda its: -its.memory_mb)[: _PROCESSES - 1]
 
 
-def _name(pid: int) -> str:
-    return memory.text(Path(f"/proc/{pid}/comm")).strip() or "?"
+def _process(pid: int, *, is_child: bool) -> ProcessLine:
+    name = memory.text(Path(f"/proc/{pid}/comm")).strip() or "?"
+    return ProcessLine(pid=pid, name=name, is_child=is_child, memory_mb=memory.resident_mb(pid))
