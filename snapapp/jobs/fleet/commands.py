@@ -7,9 +7,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from snapapp.jobs.errors import JobsError
 from snapapp.jobs.fleet.errors import InvalidCommand, UnknownPool
-from snapapp.jobs.rows.database import Db, run, value_of
+from snapapp.jobs.rows.database import Db, Refusals, refusals, run, value_of
 
 CHANNEL = "snapapp_fleet"
 EXPIRES_IN = timedelta(minutes=1)
@@ -98,21 +97,12 @@ def send(
     caller's transaction. The host may be left out if there is only one. `scale` without an amount lets the pool's
     balance decide again."""
     given = {"action": action, "host": host, "pool": pool, "amount": amount, "reason": reason}
-    try:
+    with refusals(_REFUSALS, of_constraints=True):
         [(command,)] = run(db, _SEND, {**given, "source": str(source), "expires_in": expires_in})
-    except Exception as error:
-        refusal: Any = getattr(error, "orig", error)  # SQLAlchemy wraps the driver's errors
-        refused = _REFUSALS.get(getattr(refusal, "sqlstate", None))
-        if refused is None:
-            raise
-        raise refused(refusal.diag.message_primary) from None
     return int(command)
 
 
-_REFUSALS: dict[str | None, type[JobsError]] = {
-    **dict.fromkeys(("22023", "22003", "23514"), InvalidCommand),
-    "P0002": UnknownPool,
-}
+_REFUSALS: Refusals = {**dict.fromkeys(("22023", "22003", "23514"), InvalidCommand), "P0002": UnknownPool}
 
 
 # --- reading ----------------------------------------------------------------------------------------------------

@@ -19,6 +19,8 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import Conninfo, Format, TransactionStatus
 from psycopg.rows import TupleRow
 
+from snapapp.jobs.errors import JobsError
+
 if TYPE_CHECKING:  # a caller that passes one of these has imported SQLAlchemy; a worker without hooks never does
     import sqlalchemy
     from sqlalchemy.orm import Session
@@ -155,6 +157,23 @@ def _numbered(sql: str) -> tuple[bytes, list[str]]:
     names = list(dict.fromkeys(placeholder.findall(sql)))
     numbered = placeholder.sub(lambda found: f"${names.index(found[1]) + 1}", sql)
     return numbered.replace("%%", "%").encode(), names
+
+
+Refusals = Mapping[str | None, type[JobsError]]  # by SQLSTATE
+
+
+@contextmanager
+def refusals(known: Refusals, *, of_constraints: bool = False) -> Iterator[None]:
+    """Turns what our SQL functions refuse into our errors, with the same message. An error that names a constraint
+    comes from elsewhere, such as a user's trigger, unless the functions leave checks to constraints."""
+    try:
+        yield
+    except Exception as error:
+        refusal: Any = getattr(error, "orig", error)  # SQLAlchemy wraps psycopg's errors
+        ours = known.get(getattr(refusal, "sqlstate", None))
+        if ours is None or (refusal.diag.constraint_name and not of_constraints):
+            raise
+        raise ours(refusal.diag.message_primary) from error
 
 
 def value_of(kind: type[T], row: Sequence[Any], **read: Callable[[Any], Any]) -> T:

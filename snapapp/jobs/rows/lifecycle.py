@@ -4,16 +4,15 @@ A request that cannot be met raises UnknownJob, IllegalTransition or DuplicateKe
 the SQL function raised it, PostgreSQL has aborted the caller's transaction: roll back, or call within `together`.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, cast
 
 import psycopg
 
-from snapapp.jobs.errors import DuplicateKey, IllegalTransition, JobsError, UnknownJob
+from snapapp.jobs.errors import DuplicateKey, IllegalTransition, UnknownJob
 from snapapp.jobs.model import TEXT_CAP, Status
 from snapapp.jobs.rows.database import Db as Db  # part of this module's signatures
-from snapapp.jobs.rows.database import Row, Rows
+from snapapp.jobs.rows.database import Refusals, Row, Rows, refusals
 from snapapp.jobs.rows.database import run as _run
 
 _ENQUEUE = "SELECT enqueue_jobs(%(jobs)s::jsonb)"
@@ -27,7 +26,7 @@ def enqueue(db: Db, jobs: str) -> list[int | None]:
 
 
 async def enqueue_async(db: psycopg.AsyncConnection[Any], jobs: str) -> list[int | None]:
-    with _refusals():
+    with refusals(_REFUSALS):
         rows = await (await db.execute(_ENQUEUE, {"jobs": jobs})).fetchall()
     return [row[0] for row in rows]
 
@@ -127,30 +126,10 @@ def waiting(db: Db, kind: str, payload_holds: str) -> Rows:
     )
 
 
-_REFUSALS: dict[str | None, type[JobsError]] = {"P0002": UnknownJob, "55000": IllegalTransition, "23505": DuplicateKey}
+_REFUSALS: Refusals = {"P0002": UnknownJob, "55000": IllegalTransition, "23505": DuplicateKey}
 
 
 def _ask(db: Db, sql: str, parameters: Mapping[str, Any]) -> Rows:
     """Calls an SQL function whose refusals become our errors."""
-    with _refusals():
+    with refusals(_REFUSALS):
         return _run(db, sql, parameters)
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        refusal = _refusal(getattr(error, "orig", error))  # SQLAlchemy wraps psycopg's errors
-        if refusal is None:
-            raise
-        raise refusal from error
-
-
-def _refusal(error: BaseException | None) -> JobsError | None:
-    """The refusal of one of our SQL functions as an error with the same message; None for any other error. Ours name no
-    constraint, so an error that names one comes from elsewhere, such as a user's trigger."""
-    if not isinstance(error, psycopg.Error) or error.diag.constraint_name:
-        return None
-    refusal = _REFUSALS.get(error.sqlstate)
-    return refusal(error.diag.message_primary) if refusal else None

@@ -7,9 +7,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, cast
 
-import psycopg
-
-from snapapp.jobs.rows.database import Db, Rows, value_of
+from snapapp.jobs.rows.database import Db, Rows, refusals, value_of
 from snapapp.jobs.rows.database import run as _run
 from snapapp.jobs.schedules.slots import InvalidSchedule, Outcome, Slot, UnknownSchedule, upcoming
 
@@ -112,13 +110,8 @@ def run(db: Db, name: str) -> int:
 
 
 def _ask(db: Db, sql: str, parameters: Mapping[str, Any]) -> Rows:
-    try:
+    with refusals({"P0002": UnknownSchedule}):
         return _run(db, sql, parameters)
-    except Exception as error:
-        refusal = getattr(error, "orig", error)  # SQLAlchemy wraps the driver's errors
-        if isinstance(refusal, psycopg.errors.NoDataFound):
-            raise UnknownSchedule(refusal.diag.message_primary) from error
-        raise
 
 
 def _summary(row: tuple[Any, ...]) -> ScheduleSummary:
