@@ -56,17 +56,25 @@ def _counted(jobs: int, of: int) -> str:
 
 
 def pause_queue(db: Db, arguments: Namespace) -> int:
-    with noted(db, "queue.pause", f"queue {arguments.queue}", detail={"reason": arguments.reason}):
-        overviews.pause(db, arguments.queue, arguments.reason, by=person())
-    facts = {"queue": arguments.queue, "paused": True}
-    return answer(arguments, facts, f"The queue {arguments.queue} is paused; what runs goes on.")
+    sentence = pause(db, arguments.queue, arguments.reason)
+    return answer(arguments, {"queue": arguments.queue, "paused": True}, sentence)
+
+
+def pause(db: Db, queue: str, reason: str | None) -> str:
+    with noted(db, "queue.pause", f"queue {queue}", detail={"reason": reason}):
+        overviews.pause(db, queue, reason, by=person())
+    return f"The queue {queue} is paused; what runs goes on."
 
 
 def resume_queue(db: Db, arguments: Namespace) -> int:
-    with noted(db, "queue.resume", f"queue {arguments.queue}"):
-        overviews.resume(db, arguments.queue)
-    facts = {"queue": arguments.queue, "paused": False}
-    return answer(arguments, facts, f"The queue {arguments.queue} is open.")
+    sentence = resume(db, arguments.queue)
+    return answer(arguments, {"queue": arguments.queue, "paused": False}, sentence)
+
+
+def resume(db: Db, queue: str) -> str:
+    with noted(db, "queue.resume", f"queue {queue}"):
+        overviews.resume(db, queue)
+    return f"The queue {queue} is open."
 
 
 def list_workers(db: Db, arguments: Namespace) -> int:

@@ -4,13 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from snapapp.jobs.cli.audited import note, noted, person, witness_of_all
+from snapapp.jobs.cli import queues
+from snapapp.jobs.cli.audited import note, witness_of_all
 from snapapp.jobs.cli.jobs.many import counted_jobs
 from snapapp.jobs.cli.top.looker import Db, Deed, Say
 from snapapp.jobs.model import FINAL, Status
 from snapapp.jobs.rows import lifecycle
 from snapapp.jobs.rows.database import together
-from snapapp.jobs.rows.people import bulk, failures, overviews
+from snapapp.jobs.rows.people import bulk, failures
 from snapapp.jobs.rows.people.failures import Group
 from snapapp.jobs.rows.people.lists import Filter
 from snapapp.jobs.rows.people.overviews import QueueSummary
@@ -70,20 +71,9 @@ def _cancel_job(job_id: int, db: Db, _say: Say) -> str:
 def switch_queue(queue: QueueSummary) -> Ask:
     name = queue.queue
     if queue.paused_at:
-        return Ask(f"Resume the queue {name}?", lambda _: partial(_resume, name))
-    return Ask(f"Pause the queue {name}; the reason:", lambda why: partial(_pause, name, why), wants_reason=True)
-
-
-def _pause(queue: str, reason: str | None, db: Db, _say: Say) -> str:
-    with noted(db, "queue.pause", f"queue {queue}", detail={"reason": reason}):
-        overviews.pause(db, queue, reason, by=person())
-    return f"The queue {queue} is paused; what runs goes on."
-
-
-def _resume(queue: str, db: Db, _say: Say) -> str:
-    with noted(db, "queue.resume", f"queue {queue}"):
-        overviews.resume(db, queue)
-    return f"The queue {queue} is open."
+        return Ask(f"Resume the queue {name}?", lambda _: lambda db, _say: queues.resume(db, name))
+    question = f"Pause the queue {name}; the reason:"
+    return Ask(question, lambda why: lambda db, _say: queues.pause(db, name, why), wants_reason=True)
 
 
 def retry_group(group: Group) -> Ask:
