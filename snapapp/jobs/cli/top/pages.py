@@ -117,8 +117,29 @@ def _queue_cells(its: QueueSummary) -> list[str]:
     return [its.queue, *counts, oldest, paused]
 
 
+class OfJobs(Page):
+    """A page on which the keys act on a job."""
+
+    def hints_for(self, it: JobSummary | None) -> str:
+        if it is None or it.status is Status.COMPLETED:
+            return ""
+        if it.status in FINAL:
+            return "r retry"
+        return "c cancel" if it.status is Status.RUNNING or it.waits_for else "n run now  c cancel"
+
+    def deed(self, key: str, it: JobSummary) -> Ask | str | None:
+        match key:
+            case "r":
+                return deeds.retry_job(it)
+            case "n":
+                return deeds.run_job_now(it)
+            case "c":
+                return deeds.cancel_job(it)
+        return None
+
+
 @dataclass(slots=True)
-class Jobs(Page):
+class Jobs(OfJobs):
     """The newest matching jobs. Words such as `status=failed` and `kind=…` filter in the database; other words filter
     the rows that came from it."""
 
@@ -141,13 +162,10 @@ class Jobs(Page):
         return Page(words).narrowed(table)
 
     def hints_for(self, it: JobSummary | None) -> str:
-        return f"enter opens  {_hints_of_job(it)}"
+        return f"enter opens  {OfJobs.hints_for(self, it)}"
 
     def open_row(self, it: JobSummary) -> Page:
         return Job(job_id=it.id)
-
-    def deed(self, key: str, it: JobSummary) -> Ask | str | None:
-        return _deed_of_job(key, it)
 
 
 _STATES = {status.value for status in Status}
@@ -177,25 +195,6 @@ def _of_jobs(jobs: Iterable[JobSummary], now: Any, empty: str) -> Table:
         spare=(3, 4),
         empty=empty,
     )
-
-
-def _hints_of_job(job: JobSummary | None) -> str:
-    if job is None or job.status is Status.COMPLETED:
-        return ""
-    if job.status in FINAL:
-        return "r retry"
-    return "c cancel" if job.status is Status.RUNNING or job.waits_for else "n run now  c cancel"
-
-
-def _deed_of_job(key: str, job: JobSummary) -> Ask | str | None:
-    match key:
-        case "r":
-            return deeds.retry_job(job)
-        case "n":
-            return deeds.run_job_now(job)
-        case "c":
-            return deeds.cancel_job(job)
-    return None
 
 
 class Workers(Page):
@@ -318,15 +317,12 @@ class Finding(Page):
 
 
 @dataclass(slots=True)
-class Job(Page):
+class Job(OfJobs):
     job_id: int = 0
 
     @property
     def title(self) -> str:
         return f"job {self.job_id}"
-
-    def hints_for(self, it: JobSummary | None) -> str:
-        return _hints_of_job(it)
 
     def look(self, db: Db, house: House) -> Lines:
         job = views.job(db, self.job_id)
@@ -334,9 +330,6 @@ class Job(Page):
         facts = pairs_in_lines(job_in_words(job, house.now))
         logs = views.logs(db, job.id, limit=_LOG_LINES)
         return Lines([*why, "", *facts, *attempts_in_lines(job, costs.of_job(db, job.id), logs)], job)
-
-    def deed(self, key: str, it: JobSummary) -> Ask | str | None:
-        return _deed_of_job(key, it)
 
 
 PAGES: dict[str, type[Page]] = {page.name: page for page in (Queues, Jobs, Workers, Failures, Doctor)}
