@@ -168,18 +168,12 @@ SELECT edge.floor, edge.top, clock_timestamp(), sight.id, sight.version
   LEFT JOIN sight ON true
 """
 
-# Columns of JobSummary that are cut or computed: thousands of summaries are kept, and one progress may have 64 KiB.
-# psycopg cannot read an infinite next_retry_at.
-_CUT = {
-    "suspect": "losses >= 2 OR memory_mb IS NOT NULL",
-    "progress": "CASE WHEN pg_column_size(progress) <= 4096 THEN progress::text END",
-    "last_error": "left(last_error, 500)",
-    "next_retry_at": "greatest(least(next_retry_at, '9999-01-01Z'), '1900-01-01Z')",
-}
+# Thousands of summaries are kept, and one progress may have 64 KiB.
+_PROGRESS = "CASE WHEN pg_column_size(progress) <= 4096 THEN progress::text END"
 _SUMMARIES = f"""
-SELECT {", ".join(_CUT.get(name, name) for name in JobSummary.__dataclass_fields__)}
+SELECT {views.columns(JobSummary, progress=_PROGRESS, last_error="left(last_error, 500)")}
   FROM snap_processing_job WHERE id = ANY (%(ids)s::bigint[])
-"""  # noqa: S608 - put together once, from names in this file
+"""  # noqa: S608 - put together once, from names in these files
 
 _LINES = """
 SELECT wanted.job_id, log.* FROM unnest(%(ids)s::bigint[], %(since)s::bigint[]) AS wanted (job_id, since)

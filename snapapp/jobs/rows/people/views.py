@@ -99,15 +99,19 @@ def now(db: Db) -> datetime:
     return cast(datetime, _run(db, "SELECT clock_timestamp()", {})[0][0])
 
 
-# greatest and least: psycopg cannot read an infinite time, which people may write into a run_at
-_LINE = """
-       id, kind, queue, tenant, status, priority, attempt_count, max_attempts, losses >= 2 OR memory_mb IS NOT NULL,
-       cancel_requested_at, claimed_by,
-       progress::text, last_error, greatest(least(next_retry_at, '9999-01-01Z'), '1900-01-01Z'),
-       created_at, started_at, finished_at, waits_for
-"""
+_READ = {
+    "suspect": "losses >= 2 OR memory_mb IS NOT NULL",
+    "next_retry_at": "greatest(least(next_retry_at, '9999-01-01Z'), '1900-01-01Z')",  # psycopg cannot read infinity
+} | {name: f"{name}::text" for name in ("progress", "payload", "result", "errors")}
 
-_LINES = f"SELECT {_LINE} FROM snap_processing_job WHERE id = ANY (%(ids)s::bigint[]) ORDER BY id DESC"  # noqa: S608
+
+def columns(kind: type[JobSummary], **cut: str) -> str:
+    """What a SELECT names for such values: their fields are named as the columns; some are computed or `cut`."""
+    read = _READ | cut
+    return ", ".join(read.get(name, name) for name in kind.__dataclass_fields__)
+
+
+_LINES = f"SELECT {columns(JobSummary)} FROM snap_processing_job WHERE id = ANY (%(ids)s::bigint[]) ORDER BY id DESC"  # noqa: S608
 
 
 def lines(db: Db, ids: list[int]) -> list[JobSummary]:
@@ -145,13 +149,7 @@ def snaps(db: Db, ids: Collection[int]) -> dict[int, UUID]:
 
 # --- one job ----------------------------------------------------------------------------------------------------
 
-_DETAIL = f"""
-SELECT {_LINE},
-       payload::text, result::text, errors::text, snap_id, gate, lane, concurrency_key, unique_key, unique_scope,
-       timeout_ms, memory_mb, interruptions, losses, lease_seq, locked_at, lock_expires_at, replay_of,
-       has_children, request_id, traceparent
-  FROM snap_processing_job WHERE id = %(id)s
-"""  # noqa: S608
+_DETAIL = f"SELECT {columns(JobDetail)} FROM snap_processing_job WHERE id = %(id)s"  # noqa: S608
 
 
 def job(db: Db, job_id: int) -> JobDetail:
