@@ -17,7 +17,7 @@ from snapapp.backup.errors import BackupError, Damaged
 from snapapp.backup.manifest import Manifest, MediaFile, Part, is_id, read_index
 from snapapp.backup.streams import BLOCK, Counted, Readable, decrypt, encrypt
 from snapapp.settings.table import Settings
-from snapapp.storage import S3, Local, Room, Storage
+from snapapp.storage import Local, Room, Storage
 
 _SEALED = ".age"
 
@@ -152,6 +152,8 @@ def _store(settings: Settings, target: str) -> Storage:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return Local(folder, room)
     bucket, _, prefix = target.removeprefix("s3://").partition("/")
+    from snapapp.storage.s3 import S3  # late, because the library behind it takes 6 MB
+
     return S3(
         bucket=bucket,
         endpoint=settings.backup_s3_endpoint or settings.s3_endpoint,

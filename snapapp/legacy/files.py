@@ -14,7 +14,8 @@ from snapapp.domain import snaps
 from snapapp.legacy import shapes
 from snapapp.legacy.errors import LegacyError
 from snapapp.settings.table import Settings, StorageKind
-from snapapp.storage import S3, Local, Room, Storage, keys
+from snapapp.storage import Local, Room, Storage, keys
+from snapapp.storage.s3 import S3
 
 _BEFORE_ANY_ATTEMPT = 0
 _BLOCK = 2**20

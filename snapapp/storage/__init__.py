@@ -19,11 +19,9 @@ from snapapp.storage.errors import (
 from snapapp.storage.local import Local
 from snapapp.storage.model import Reader, Source, Storage, Stored
 from snapapp.storage.room import Room
-from snapapp.storage.s3 import S3
 from snapapp.storage.uploads import Received, Upload
 
 __all__ = [
-    "S3",
     "Changed",
     "InvalidKey",
     "Local",
@@ -52,6 +50,8 @@ def from_settings(settings: Settings) -> Storage:
     room = room_of(settings)
     if settings.storage is StorageKind.LOCAL:
         return Local(settings.data_dir / "media", room)
+    from snapapp.storage.s3 import S3  # late, because the library behind it takes 6 MB
+
     return S3(
         bucket=settings.s3_bucket or "",
         endpoint=settings.s3_endpoint,

@@ -3,6 +3,8 @@
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -20,6 +22,7 @@ from snapapp.postgres.migrate import migrate
 from snapapp.process import monolith
 from snapapp.process.monolith import Monolith
 from snapapp.settings.table import Environment, Settings
+from tests import ROOT
 from tests.commands import until_status
 from tests.conftest import Postgres
 from tests.factory import Db, make_job, make_jobs, row, statuses
@@ -59,6 +62,20 @@ def test_one_process_answers_and_works(url: str, db: Db, serve: Serve) -> None:
     }
     assert served.ask("/actuator/liveness").body == served.ask("/actuator/health/liveness").body == {"status": "UP"}
     assert served.ask("/actuator/readiness").status == 200
+
+
+def test_a_start_that_migrates_nothing_loads_nothing_for_it(url: str) -> None:
+    """An eighth of the memory of `serve`, when it imported them."""
+    script = f"""
+import sys
+import snapapp.app
+from snapapp.process.monolith import bring_up_to_date
+from snapapp.settings.table import Settings
+bring_up_to_date({url!r}, Settings())
+print({{"alembic", "mako", "pygments", "obstore"}} & {{name.partition(".")[0] for name in sys.modules}})
+"""
+    said = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert said.stdout.strip() == "set()"
 
 
 def test_without_its_worker_nothing_is_claimed_and_another_process_takes_over(

@@ -10,7 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from snapapp.storage import S3, Local, Room, Storage
+from snapapp.storage import Local, Room, Storage
+from snapapp.storage.s3 import S3
 from tests.jobs.working import until
 
 ROOMY = 0  # MB that must stay free
