@@ -55,12 +55,8 @@ class _PacedSocket(socket.socket):
         return super().recv_into(*arguments, **named)
 
 
-class _PacedTLSSocket(ssl.SSLSocket):
-    pace: Pace
-
-    def recv_into(self, *arguments: Any, **named: Any) -> int:
-        self.settimeout(self.pace.allowance())
-        return super().recv_into(*arguments, **named)
+class _PacedTLSSocket(_PacedSocket, ssl.SSLSocket):
+    """The same, over TLS."""
 
 
 def trusted() -> ssl.SSLContext:
