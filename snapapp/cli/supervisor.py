@@ -8,8 +8,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from signal import SIGCHLD, SIGCONT, SIGUSR1, SIGUSR2
 
-import psycopg
-
 from snapapp import logs
 from snapapp.cli import start
 from snapapp.errors import SnapError
@@ -87,13 +85,8 @@ def _check_budget(plan: Plan, jobs: JobsSettings) -> None:
     each = [_settings_of(pool, jobs).connections for pool in plan.pools]
     together = sum(pool.max_processes * one for pool, one in zip(plan.pools, each, strict=True))
     needed = 2 + (max(each) * plan.most_processes if plan.max_processes else together)
-    with psycopg.connect(jobs.database_url, connect_timeout=5, application_name="snapapp start") as connection:
-        [(allowed,)] = connection.execute(database.ALLOWED_CONNECTIONS).fetchall()
-    if needed > allowed:
-        raise SnapError(
-            f"The pools of this plan may need {needed} connections and the server allows {allowed}: lower their "
-            "max_processes or concurrency, or raise its max_connections."
-        )
+    who, lower = "The pools of this plan", "their max_processes or concurrency"
+    database.check_budget(jobs.database_url, needed, who=who, lower=lower)
 
 
 def _settings_of(pool: Pool, jobs: JobsSettings) -> JobsSettings:

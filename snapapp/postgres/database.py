@@ -73,7 +73,7 @@ def scope(db: Session | Connection, tenant: str) -> Iterator[Session]:
 
 # --- the budget -------------------------------------------------------------------------------------------------
 
-ALLOWED_CONNECTIONS = """
+_ALLOWED_CONNECTIONS = """
 SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
      - coalesce(current_setting('reserved_connections', true), '0')::int
 """
@@ -84,12 +84,12 @@ def connections_needed(settings: Settings) -> int:
     return settings.web_connections + 3 + (settings.jobs("").connections if settings.worker_enabled else 0)
 
 
-def check_budget(url: str, needed: int) -> None:
+def check_budget(url: str, needed: int, *, who: str, lower: str) -> None:
     """Raises SnapError at the start if the server allows too few connections, so that no request fails for it later."""
     with psycopg.connect(url, connect_timeout=5, application_name="snapapp start") as connection:
-        [(allowed,)] = connection.execute(ALLOWED_CONNECTIONS).fetchall()
+        [(allowed,)] = connection.execute(_ALLOWED_CONNECTIONS).fetchall()
     if needed > allowed:
         raise SnapError(
-            f"This process may need {needed} connections and the server allows {allowed}: lower "
-            "SNAPAPP_WEB_CONNECTIONS or SNAPAPP_WORKER_CONCURRENCY, or raise its max_connections."
+            f"{who} may need {needed} connections and the server allows {allowed}: lower {lower}, or raise its "
+            "max_connections."
         )

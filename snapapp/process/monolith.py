@@ -136,7 +136,9 @@ class Monolith:
         self._has_looked.set()  # a `start` that is waiting while the process leaves must not wait for a look
 
     def _begin(self) -> None:
-        database.check_budget(self.url, database.connections_needed(self.settings))
+        lower = "SNAPAPP_WEB_CONNECTIONS or SNAPAPP_WORKER_CONCURRENCY"
+        needed = database.connections_needed(self.settings)
+        database.check_budget(self.url, needed, who="This process", lower=lower)
         bring_up_to_date(self.url, self.settings)
         if self.settings.env is Environment.PROD:
             refuse_known_token(self.url, self.settings)
