@@ -8,7 +8,7 @@ from snapapp.processing.decoder import walls
 NAME = "decoders"
 
 
-def check(_: Patient) -> Iterator[Finding]:
+def check(_: Patient | None = None) -> Iterator[Finding]:
     missing = walls.missing()
     if "seccomp" in missing:
         yield Finding(
@@ -32,7 +32,5 @@ def check(_: Patient) -> Iterator[Finding]:
 
 def in_one_line() -> str | None:
     """What is missing, in one line for the log and for `check-deploy`; None if nothing is missing."""
-    missing = walls.missing()
-    if "seccomp" in missing:
-        return f"nothing shuts decoders in: this machine has no {' and no '.join(missing)}"
-    return "decoders are shut in by seccomp alone: this kernel has no Landlock" if missing else None
+    its = next(check())
+    return None if its.severity is Severity.OK else its.saw[0].lower() + its.saw[1:].rstrip(".")
