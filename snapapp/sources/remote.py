@@ -104,15 +104,6 @@ class RemoteFile(io.RawIOBase):
     def last_modified(self) -> str | None:
         return self._version.last_modified
 
-    @property
-    def bytes_fetched(self) -> int:
-        """How many bytes of the video were downloaded since it was opened."""
-        return self._line.bytes
-
-    @property
-    def requests(self) -> int:
-        return self._line.requests
-
     # --- the file -------------------------------------------------------------------------------------------
 
     def readable(self) -> bool:

@@ -39,8 +39,8 @@ def test_a_loop_that_is_kept_waiting_is_seen() -> None:
 def test_a_late_loop_makes_the_worker_pause_and_a_punctual_one_does_not() -> None:
     web_priority = expecting_requests()
     lag = Lag(web_priority)
-    assert (lag.note(MARK / 2), web_priority.is_pressed) == (0, False)
-    assert (lag.note(0.1), web_priority.is_pressed) == (0.1, True)
+    assert (lag.note(MARK / 2), web_priority._pressed_until) == (0, None)
+    assert (lag.note(0.1), web_priority._pressed_until is None) == (0.1, False)
     assert waits(web_priority) >= 0.04
     assert lag.presses == 1
 
@@ -49,7 +49,7 @@ def test_the_next_look_ends_a_pause_whose_time_is_over() -> None:
     web_priority = expecting_requests()
     web_priority.press(0)
     Lag(web_priority).note(0)
-    assert not web_priority.is_pressed
+    assert web_priority._pressed_until is None
 
 
 def test_a_pause_is_as_long_as_the_loop_was_late_and_ends_by_itself() -> None:
@@ -57,7 +57,7 @@ def test_a_pause_is_as_long_as_the_loop_was_late_and_ends_by_itself() -> None:
         web_priority = expecting_requests()
         web_priority.press(0.05)
         with Lag(web_priority):
-            while web_priority.is_pressed:
+            while web_priority._pressed_until is not None:
                 await asyncio.sleep(0.01)
         return waits(web_priority) < 0.02
 
@@ -68,7 +68,7 @@ def test_a_pause_is_as_long_as_the_loop_was_late_and_ends_by_itself() -> None:
 def test_nobody_pauses_for_requests_that_do_not_come() -> None:
     web_priority = WebPriority()
     web_priority.press(10)
-    assert not web_priority.is_pressed
+    assert web_priority._pressed_until is None
 
 
 def test_a_request_that_is_answered_does_not_end_a_pause_nor_the_pause_a_request() -> None:
@@ -79,7 +79,7 @@ def test_a_request_that_is_answered_does_not_end_a_pause_nor_the_pause_a_request
     assert waits(web_priority) >= 0.02
     web_priority.arrive()
     web_priority.ease()
-    assert not web_priority.is_pressed
+    assert web_priority._pressed_until is None
     assert waits(web_priority) >= 0.02
     web_priority.depart()
     assert waits(web_priority) < 0.02

@@ -239,7 +239,7 @@ def test_however_many_watch_the_database_sees_one(db: Db, served: Serving, watch
     assert all(is_told(client.next(), "job.added", job_id) for client in clients)
     for client in clients:
         client.close()
-    until(lambda: not served.watcher.is_watching and backends(db) == 0)
+    until(lambda: served.watcher._thread is None and backends(db) == 0)
     assert watch().until("snapshot")["items"][0]["id"] == job_id
 
 

@@ -176,10 +176,6 @@ class Watcher:
         with self._lock:
             return list(self._readers)
 
-    @property
-    def is_watching(self) -> bool:
-        return self._thread is not None
-
     def join(self, reader: Reader) -> None:
         with self._lock:
             self._readers.append(reader)

@@ -52,10 +52,6 @@ class WebPriority:
             self._pressed_until = None
             self.depart()
 
-    @property
-    def is_pressed(self) -> bool:
-        return self._pressed_until is not None
-
     def _enter(self, now: float) -> None:
         self._requests += 1
         if self._requests == 1:
