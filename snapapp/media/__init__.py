@@ -19,13 +19,11 @@ from snapapp.media.errors import (
 )
 from snapapp.media.extract import Extracted, extract, still
 from snapapp.media.options import Limits, Overlay, Wanted, cards
-from snapapp.media.output import Folder
 from snapapp.media.preview import preview
 from snapapp.media.probe import Probe, probe
 
 __all__ = [
     "Extracted",
-    "Folder",
     "InvalidWish",
     "Limits",
     "MediaError",

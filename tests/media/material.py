@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 import av
 from av.audio.frame import AudioFrame
@@ -361,3 +361,16 @@ def make_overlay(cards: tuple[str, ...], **changes: Any) -> Overlay:
         "padding": 10,
     }
     return Overlay(cards=cards, **usual | changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Takes the files of a moment."""
+
+    path: Path
+
+    def write(self, name: str, data: bytes) -> None:
+        (self.path / name).write_bytes(data)
+
+    def film(self, name: str) -> BinaryIO:
+        return (self.path / name).open("w+b", buffering=0)

@@ -15,9 +15,19 @@ from PIL import Image
 from thumbhash import thumb_hash_to_approximate_aspect_ratio
 
 from snapapp import media
-from snapapp.media import Extracted, Folder, PastTheEnd
+from snapapp.media import Extracted, PastTheEnd
 from tests.media.conftest import Video, Whole
-from tests.media.material import GOOD, Recipe, decoded_whole, make, make_overlay, make_wanted, number_on, shown_at
+from tests.media.material import (
+    GOOD,
+    Folder,
+    Recipe,
+    decoded_whole,
+    make,
+    make_overlay,
+    make_wanted,
+    number_on,
+    shown_at,
+)
 
 KINDS = [
     *("b_frames", "irregular", "rotated", "edit_list", "negative", "late", "with_sound", "fragmented", "mkv"),

@@ -13,7 +13,6 @@ from PIL import Image
 
 from snapapp import media
 from snapapp.media import (
-    Folder,
     Limits,
     NoVideo,
     PastTheEnd,
@@ -23,7 +22,7 @@ from snapapp.media import (
 )
 from tests import ROOT
 from tests.media.conftest import Video, Whole
-from tests.media.material import GOOD, giant, make, make_wanted, patched
+from tests.media.material import GOOD, Folder, giant, make, make_wanted, patched
 
 
 def refused(data: bytes, folder: Path, moment: float = 1.0, limits: Limits | None = None) -> str:

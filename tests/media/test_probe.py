@@ -7,9 +7,9 @@ import av
 import pytest
 
 from snapapp import media
-from snapapp.media import Folder, Probe
+from snapapp.media import Probe
 from tests.media.conftest import Video
-from tests.media.material import GOOD, X265, Recipe, make, make_wanted, sound_only, subtitled_picture
+from tests.media.material import GOOD, X265, Folder, Recipe, make, make_wanted, sound_only, subtitled_picture
 
 
 def probed(path: Path) -> Probe:

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image, ImageDraw, ImageFilter
 
 from snapapp import media
-from snapapp.media import Extracted, Folder
-from tests.media.material import X264, X265, Recipe, make, make_wanted
+from snapapp.media import Extracted
+from tests.media.material import X264, X265, Folder, Recipe, make, make_wanted
 
 Paint = Callable[[int, tuple[int, int]], Image.Image]
 SIZE = (640, 360)

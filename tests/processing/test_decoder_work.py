@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from snapapp import media
-from snapapp.media import Folder, as_json
+from snapapp.media import as_json
 from snapapp.processing.decoder.client import WORK, Decoders, Refused
 from snapapp.processing.decoder.work import result_as_json, wanted_of
 from tests.media import material
 from tests.media.conftest import *  # noqa: F403 - its fixture of videos
 from tests.media.conftest import Video
+from tests.media.material import Folder
 from tests.processing.test_media_work import OVERLAY, WANTED
 
 ORDER: dict[str, Any] = {"wanted": WANTED, "overlay": OVERLAY, "subject_id": "São João", "values": ["Ñandú", 412.5]}

@@ -14,7 +14,7 @@ from snapapp.processing.decoder.client import WORK, Decoders
 from snapapp.processing.decoder.work import wanted_of
 from tests import ROOT
 from tests.labs.media import speed
-from tests.media.material import GOOD, make
+from tests.media.material import GOOD, Folder, make
 
 ORDER: dict[str, Any] = {
     "wanted": {"start_seconds": 1.0, "start_frame": None, "duration_seconds": 1.0, "clip_seconds": 2.0, "fps": 5}
@@ -63,7 +63,7 @@ def _ways(do: str, path: Path, folder: Path, decoders: Decoders) -> tuple[Callab
             if do == "probe":
                 media.probe(video)
             else:
-                media.extract(video, wanted_of(ORDER), media.Folder(Path(made)))
+                media.extract(video, wanted_of(ORDER), Folder(Path(made)))
 
     def apart() -> None:
         with path.open("rb") as video, decoders.run(f"{WORK}:{do}", ORDER, video, folder, lambda *_: None):

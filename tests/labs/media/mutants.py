@@ -18,7 +18,7 @@ from pathlib import Path
 from select import select
 
 from snapapp import media
-from tests.media.material import GOOD, irregular, make, make_overlay, make_wanted
+from tests.media.material import GOOD, Folder, irregular, make, make_overlay, make_wanted
 
 MB = 1024 * 1024
 MEMORY_MB = 600  # beyond what the process has before it begins
@@ -166,7 +166,7 @@ def use(data: bytes, number: int, folder: Path) -> None:
         overlay = make_overlay(("São João", "412.5"), shows_frame=True, shows_time=True)
         moment = {"start_frame": 12} if number % 4 == 2 else {"start_seconds": 0.7}
         wanted = make_wanted(**moment, clip_seconds=0.6, overlay=overlay)
-        made_of_it = media.extract(io.BytesIO(data), wanted, media.Folder(folder))
+        made_of_it = media.extract(io.BytesIO(data), wanted, Folder(folder))
         names = {artefact.file_name for artefact in made_of_it.artefacts}
         assert names == {path.name for path in folder.iterdir()}
         assert made_of_it.frame_count > 0

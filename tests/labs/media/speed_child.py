@@ -11,7 +11,7 @@ from av.video.frame import VideoFrame
 from PIL import Image, ImageChops
 
 from snapapp import media
-from tests.media.material import frame_of, make_overlay, make_wanted, numbered
+from tests.media.material import Folder, frame_of, make_overlay, make_wanted, numbered
 
 FPS, SECONDS, UNIQUE = 30, 60, 4  # so many seconds are encoded, and repeated
 X264 = {"preset": "veryfast", "g": str(FPS)}
@@ -49,7 +49,7 @@ def work(source: Path, moment: float) -> None:
         with tempfile.TemporaryDirectory() as folder:
             began, cpu = perf_counter(), process_time()
             with source.open("rb") as file:
-                media.extract(file, wanted, media.Folder(Path(folder)))
+                media.extract(file, wanted, Folder(Path(folder)))
             measured = {"seconds": perf_counter() - began, "cpu": process_time() - cpu, "peak_mb": _peak_mb()}
         print(json.dumps(measured), flush=True)
 
