@@ -80,7 +80,7 @@ def test_two_are_chosen_in_the_gallery_by_keys_and_play_as_one(browser: Browser,
         assert violations(page) == []
         page.get_by_role("link", name="PT").click()
         expect(page.locator("#together")).to_be_visible()
-        expect(page.get_by_role("button", name="Tocar")).to_be_visible()
+        expect(page.get_by_role("button", name="Reproduzir")).to_be_visible()
         assert english_in(page) == set()
         page.get_by_role("link", name="Momentos").click()  # the other pages are in that language, too
         expect(page.get_by_role("heading", name="Momentos")).to_be_visible()
