@@ -5,10 +5,11 @@
 import { at, client, local, make, markInvalid, put } from "/static/page.js";
 import { filmedAt } from "/static/filmed.js";
 import { labelOf } from "/static/moment.js";
-import { operator, operatorOrAsk, showOperator } from "/static/operator.js";
+import { operatorOrAsk, showOperator } from "/static/operator.js";
 import { player } from "/static/player.js";
 import { browser } from "/static/remembered.js";
 import { hear, onMarks, submit, tell } from "/static/sending.js";
+import { operator } from "/static/signed-in.js";
 import { clock, t, told, when } from "/static/words.js";
 
 const RECENT = 8; // names of subjects that are offered

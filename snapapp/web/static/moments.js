@@ -3,10 +3,9 @@
 import { at, client, local, make, pause, put } from "/static/page.js";
 import { describe, describeSnap, forgetTarget, isShown, learnName, unsaved } from "/static/marking.js";
 import { isNamed, momentOf, nameOf, stateOf } from "/static/moment.js";
-import { operator } from "/static/operator.js";
 import { player } from "/static/player.js";
 import { submit, unanswered } from "/static/sending.js";
-import { mayChange } from "/static/signed-in.js";
+import { mayChange, operator } from "/static/signed-in.js";
 import * as waiting from "/static/waiting.js";
 import { clock, t, told } from "/static/words.js";
 

@@ -3,20 +3,8 @@
 
 import { at, put } from "/static/page.js";
 import { browser } from "/static/remembered.js";
-import { signedIn } from "/static/signed-in.js";
+import { operator, signedIn } from "/static/signed-in.js";
 import { t } from "/static/words.js";
-
-export function operator() {
-  return signedIn() ?? remembered();
-}
-
-function remembered() {
-  try {
-    return JSON.parse(browser.get("operator"));
-  } catch {
-    return null;
-  }
-}
 
 export function showOperator() {
   const known = operator();

@@ -3,8 +3,7 @@
 import { at, client, copied, local, make, markInvalid, pause, put } from "/static/page.js";
 import { isNamed, labelOf, momentOf, nameOf, stateOf } from "/static/moment.js";
 import { pictureOf } from "/static/qr.js";
-import { browser } from "/static/remembered.js";
-import { mayChange, signedIn, signIn } from "/static/signed-in.js";
+import { mayChange, operator, signedIn, signIn } from "/static/signed-in.js";
 import { asLocal, clock, exactly, number, t, told, when } from "/static/words.js";
 
 const LOOK_EVERY = 1000; // ms between two looks at an unfinished snap
@@ -113,18 +112,10 @@ function openFilmed() {
   at("filmed").value = shown.dataFilmagem ? asLocal(new Date(shown.dataFilmagem)) : "";
   unchanged = at("filmed").value;
   at("filmed").max = asLocal(new Date());
-  at("corrected-by").value ||= signedIn()?.nickname ?? operatorName();
+  at("corrected-by").value ||= operator()?.nickname ?? "";
   at("corrected-by").readOnly = signedIn() !== null;
   put(at("filmed-said"), "");
   at("filmed").focus();
-}
-
-function operatorName() {
-  try {
-    return JSON.parse(browser.get("operator"))?.nickname ?? "";
-  } catch {
-    return "";
-  }
 }
 
 function closeFilmed(words) {
