@@ -36,7 +36,6 @@ from snapapp.api.product.snap_views import (
 from snapapp.api.product.snaps import refuse_without_room, subject_meant
 from snapapp.api.product.urls import signed
 from snapapp.domain import kinds, payloads
-from snapapp.domain.rules.snaps import WANTED
 from snapapp.domain.rules.subjects import Subject
 from snapapp.jobs import enqueue_many
 from snapapp.jobs.errors import IllegalTransition
@@ -184,11 +183,10 @@ def _parsed(item: Any) -> FramesRequest | Unread:
 
 
 def _job(batch_id: UUID, place: int, item: FramesRequest, request_id: str) -> dict[str, Any]:
-    wanted = {name: getattr(item, name) for name in WANTED} | {"quality": item.quality_used}
     folder = _folder(batch_id, place)
     return {
         "kind": kinds.EXTRACT,
-        "payload": payloads.of_frames(item.video_url, wanted, item.overlay_drawn, _subject(item), folder),
+        "payload": payloads.of_frames(item.video_url, item.values_used, item.overlay_drawn, _subject(item), folder),
         "concurrency_key": payloads.host_at(item.video_url),
         "request_id": request_id,
     }

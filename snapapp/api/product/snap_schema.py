@@ -259,6 +259,12 @@ class Marked(Meant):
         return self.snapshot_duration_seconds or self.duration_seconds
 
     @property
+    def values_used(self) -> dict[str, Any]:
+        """The values of `rules.WANTED`."""
+        given = {name: getattr(self, name) for name in rules.WANTED}
+        return given | {"format": self.format.value, "quality": self.quality_used}
+
+    @property
     def overlay_drawn(self) -> dict[str, Any] | None:
         return self.overlay.as_drawn() if self.overlay else None
 
