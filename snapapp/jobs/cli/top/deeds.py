@@ -30,14 +30,8 @@ class Ask:
 def retry_job(job: JobSummary) -> Ask | str:
     if job.status not in (Status.FAILED, Status.CANCELLED):
         return f"Job {job.id} is {job.status}: only a FAILED or CANCELLED one is retried."
-    return Ask(f"Retry job {job.id} ({job.kind})?", lambda _: partial(_retry_job, job.id))
-
-
-def _retry_job(job_id: int, db: Db, _say: Say) -> str:
-    with together(db):
-        lifecycle.retry_by_person(db, job_id)
-        note(db, "job.retry", f"job {job_id}", jobs=1)
-    return f"Job {job_id} runs again."
+    deed = partial(_change, job.id, lifecycle.retry_by_person, "job.retry", "runs again")
+    return Ask(f"Retry job {job.id} ({job.kind})?", lambda _: deed)
 
 
 def run_job_now(job: JobSummary) -> Ask | str:
@@ -45,27 +39,24 @@ def run_job_now(job: JobSummary) -> Ask | str:
         return f"Job {job.id} is {job.status}: only a waiting one can be run now."
     if job.waits_for:
         return f"Job {job.id} waits for its parents: it can run when they have ended."
-    return Ask(f"Make job {job.id} ({job.kind}) due now?", lambda _: partial(_run_job_now, job.id))
-
-
-def _run_job_now(job_id: int, db: Db, _say: Say) -> str:
-    with together(db):
-        lifecycle.run_now(db, job_id)
-        note(db, "job.now", f"job {job_id}", jobs=1)
-    return f"Job {job_id} is due now."
+    deed = partial(_change, job.id, lifecycle.run_now, "job.now", "is due now")
+    return Ask(f"Make job {job.id} ({job.kind}) due now?", lambda _: deed)
 
 
 def cancel_job(job: JobSummary) -> Ask | str:
     if job.status in FINAL:
         return f"Job {job.id} is {job.status}: there is nothing to cancel."
-    return Ask(f"Cancel job {job.id} ({job.kind})?", lambda _: partial(_cancel_job, job.id))
+    deed = partial(_change, job.id, lifecycle.cancel, "job.cancel", "is cancelled")
+    return Ask(f"Cancel job {job.id} ({job.kind})?", lambda _: deed)
 
 
-def _cancel_job(job_id: int, db: Db, _say: Say) -> str:
+def _change(job_id: int, change: Callable[[Db, int], object], action: str, said: str, db: Db, _say: Say) -> str:
     with together(db):
-        status = lifecycle.cancel(db, job_id)
-        note(db, "job.cancel", f"job {job_id}", jobs=1)
-    return f"Job {job_id} {'was asked to stop' if status is Status.RUNNING else 'is cancelled'}."
+        status = change(db, job_id)
+        note(db, action, f"job {job_id}", jobs=1)
+    if status is Status.RUNNING:  # a cancelled job that runs is ended by its worker
+        said = "was asked to stop"
+    return f"Job {job_id} {said}."
 
 
 def switch_queue(queue: QueueSummary) -> Ask:
