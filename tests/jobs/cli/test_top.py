@@ -118,9 +118,10 @@ class Top:
         return self.screen.text
 
     def end(self) -> int:
-        code = self.process.wait(WITHIN)
+        """Its exit code. The screen is read meanwhile: where nobody reads, what a terminal takes is soon full."""
+        until(lambda: (self.text, self.process.poll())[1] is not None, within=WITHIN)
         _ = self.text
-        return code
+        return self.process.wait()
 
     def close(self) -> None:
         self.process.kill()
