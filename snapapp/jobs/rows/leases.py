@@ -79,8 +79,12 @@ _LOST = """
                      AND pg_postmaster_start_time() < clock_timestamp() - %(settled_for)s END
      ORDER BY id LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
 """
+# The end of a cancelled job tells its children, and somebody may have locked one. A pooler loses the connection's own
+# limit for such a wait, so the statement sets one.
 _TAKE_BACK = f"""
-WITH lost AS MATERIALIZED ({_LOST})
+WITH patience AS MATERIALIZED (
+    SELECT set_config('lock_timeout', coalesce(nullif(current_setting('lock_timeout'), '0'), '2s'), true)
+), lost AS MATERIALIZED ({_LOST})
 UPDATE snap_processing_job AS job
    SET status = CASE WHEN cancel_requested_at IS NOT NULL THEN 'CANCELLED'
                      WHEN lost.ran THEN 'RETRY_WAIT' ELSE 'PENDING' END,
@@ -104,7 +108,7 @@ UPDATE snap_processing_job AS job
            ELSE least(attempt_count, max_attempts) END,
        started_at = CASE WHEN lost.ran THEN started_at END,
        claimed_by = NULL, locked_at = NULL, lock_expires_at = NULL, lease_seq = lease_seq + 1
-  FROM lost WHERE job.id = lost.id
+  FROM patience, lost WHERE job.id = lost.id
 RETURNING job.id
 """  # noqa: S608 - made of two constants
 
