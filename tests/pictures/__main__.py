@@ -125,6 +125,8 @@ PAGES = (
     Shown("ops-history", "On call: a week", lambda its: "ops/history?over=7d", _live, ("en-light", "en-dark")),
     Shown("ops-schedules", "On call: schedules", lambda its: "ops/schedules", _live),
     Shown("ops-workers", "On call: workers", lambda its: "ops/workers", _live),
+    Shown("ops-box", "On call: the machine and the database's server", lambda its: "ops/box", _live),
+    Shown("ops-costs", "On call: what each kind costs", lambda its: "ops/costs", _live),
     Shown("ops-audit", "On call: who did what", lambda its: "ops/audit", _live),
     Shown("docs", "The API, to be tried", lambda its: "docs", _operations),
 )  # fmt: skip
@@ -177,7 +179,7 @@ def document() -> str:
     lines = [
         "# Pictures",
         "",
-        "What the pages look like, taken of a running server by `python -m tests.pictures`: the demo's video, a",
+        "What every page looks like, taken of a running server by `python -m tests.pictures`: the demo's video, a",
         "second one, and what two people marked in them. English and Portuguese, by day, by night, and on a phone.",
         "Date fields look as the browser's own language has them; this browser has only English.",
     ]

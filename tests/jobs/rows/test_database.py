@@ -71,6 +71,7 @@ def test_sqlalchemy_and_libpq_read_the_same_in_an_address(url: str, found: dict[
     assert conninfo_to_dict(url) == found
 
 
+@pytest.mark.direct
 def test_a_line_leaves_a_server_that_takes_no_writes_any_more(url: str) -> None:
     """It has become a standby; of the hosts in the address another one may take them."""
     line = Line(lambda: connect(url, name="test"))
@@ -98,6 +99,7 @@ def test_a_hooks_connection_ends_when_its_server_is_silent_and_prepares_only_wha
     runtime.close()
 
 
+@pytest.mark.direct
 @pytest.mark.parametrize("prepared", [True, False])
 def test_a_hot_statement_is_prepared_when_it_first_runs_where_that_is_allowed(url: str, prepared: bool) -> None:
     hot = "SELECT %(one)s::integer - %(two)s::integer - %(one)s::integer, '5 %%'"
@@ -116,6 +118,7 @@ def left_behind(db: Any) -> list[str]:
     return [name for (name,) in run("SELECT name FROM pg_settings WHERE source = 'session'").fetchall()]
 
 
+@pytest.mark.direct
 @pytest.mark.both_servers_at_length
 def test_nothing_is_set_on_a_session_that_a_pooler_would_hand_to_somebody_else(url: str) -> None:
     seen: list[list[str]] = []
@@ -132,6 +135,7 @@ def test_nothing_is_set_on_a_session_that_a_pooler_would_hand_to_somebody_else(u
     assert seen == [[], [], []]
 
 
+@pytest.mark.direct
 @pytest.mark.parametrize("where", ["url", "environment"])
 def test_options_that_somebody_gives_hold(url: str, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = "-c search_path=theirs -c lock_timeout=7s"
@@ -183,6 +187,7 @@ def passed_on(one: socket.socket, other: socket.socket) -> None:
         return
 
 
+@pytest.mark.direct
 def test_a_pooler_that_lets_no_settings_through_is_worked_with(url: str) -> None:
     with strict_pooler(url) as through, closing(connect(through, name="test")) as db:
         assert db.execute("SHOW lock_timeout").fetchone() == ("0",)

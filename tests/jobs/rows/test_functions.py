@@ -332,6 +332,7 @@ def heard(listener: Db, db: Db) -> list[str]:
     return words[:-1]
 
 
+@pytest.mark.direct
 def test_a_commit_announces_each_queue_once(db: Db, listener: Db) -> None:
     """Promise 6, FC6."""
     with db.transaction():
@@ -348,11 +349,13 @@ def test_a_rollback_announces_nothing(db: Db, listener: Db) -> None:
     assert heard(listener, db) == []
 
 
+@pytest.mark.direct
 def test_plain_sql_announces_too(db: Db, listener: Db) -> None:
     db.execute("INSERT INTO snap_processing_job (kind, queue) VALUES ('test', 'media'), ('test', 'media')")
     assert heard(listener, db) == ["media"]
 
 
+@pytest.mark.direct
 def test_meeting_a_holder_announces_nothing_but_a_replacement(db: Db, listener: Db) -> None:
     make_job(db, unique_key="k", unique_scope="live")
     heard(listener, db)
@@ -363,6 +366,7 @@ def test_meeting_a_holder_announces_nothing_but_a_replacement(db: Db, listener: 
     assert heard(listener, db) == ["media"]
 
 
+@pytest.mark.direct
 def test_retry_resume_and_a_wish_to_cancel_are_announced(db: Db, listener: Db) -> None:
     failed = make_job(db, "FAILED", queue="media")
     held = make_job(db, "RUNNING", claimed_by="worker 7")

@@ -422,6 +422,7 @@ def test_a_child_is_counted_as_waiting_and_never_as_due(db: Db) -> None:
     assert len(lists.waiting(db)) == 1
 
 
+@pytest.mark.direct
 def test_a_settle_of_jobs_without_children_reads_what_it_ends_and_nothing_of_parents(db: Db) -> None:
     """Counted by the server: no row of job_parent, and of the jobs no more than before there were any."""
     for _ in range(20):

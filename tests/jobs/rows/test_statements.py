@@ -197,6 +197,7 @@ def life(url: str, db: Db) -> Iterator[Callable[[], Read]]:
     runtime.close()
 
 
+@pytest.mark.direct
 def test_no_hot_statement_reads_a_table_that_has_grown_since_it_was_planned(db: Db, life: Callable[[], Read]) -> None:
     """R9: at 500 jobs a second every settle read 20,000 rows, until the first ANALYZE reached a new connection. And
     a claim finds what is first through an index that is in its order."""

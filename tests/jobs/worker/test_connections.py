@@ -114,6 +114,7 @@ def test_what_a_job_does_on_its_connection_is_committed_at_the_end_of_the_block(
     assert row(db, enqueued[0] or 0).kind == "other"
 
 
+@pytest.mark.direct
 def test_what_one_job_leaves_on_a_connection_the_next_does_not_find(url: str, db: Db, registry: Registry) -> None:
     left = []
 
@@ -168,6 +169,7 @@ def test_the_budget_counts_them(url: str) -> None:
         quick_settings(url, job_connections=-1)
 
 
+@pytest.mark.direct
 def test_a_worker_has_one_connection_for_each_duty_and_says_how_many(url: str, db: Db) -> None:
     """M48: a slow statement of one delays no other."""
     registry = Registry()
@@ -256,6 +258,7 @@ def test_the_time_limit_reaches_the_statement(url: str, db: Db, stage: Stage, ki
     assert dead.last_error == f"JobTimeout: {kind} job {dead.id} ran longer than its 0.3 s"
 
 
+@pytest.mark.direct
 @pytest.mark.parametrize("kind", ["sleep", "async.sleep"])
 def test_a_lost_lease_reaches_the_statement(url: str, db: Db, stage: Stage, kind: str) -> None:
     with working(url, stage.registry, concurrency=1) as (_, heard):
@@ -344,6 +347,7 @@ def test_a_thread_that_an_attempt_left_behind_gets_no_connection_any_more(url: s
     assert refused == [f"the attempt at job {job_id} is over"]
 
 
+@pytest.mark.direct
 def test_a_cancelled_connection_is_not_lent_again(url: str, db: Db, stage: Stage) -> None:
     """A cancel that is late would hit the statement of the next job."""
 

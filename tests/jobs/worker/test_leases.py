@@ -5,6 +5,8 @@ import threading
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from snapapp.jobs import Job, enqueue, enqueue_many, events
 from snapapp.jobs.errors import LeaseLost
 from snapapp.jobs.process.runtime import Runtime
@@ -142,6 +144,7 @@ def test_what_a_job_leaves_behind_says_nothing_after_its_end(url: str, db: Db, r
     assert db.execute("SELECT message FROM job_log").fetchall() == [("something",)]
 
 
+@pytest.mark.direct
 def test_words_that_cannot_be_written_are_the_workers_trouble_and_come_later(
     url: str, db: Db, registry: Registry
 ) -> None:

@@ -57,6 +57,7 @@ def hang_one(db: Db, worker: Worker, stuck: int, **options: Any) -> Any:
     return ended
 
 
+@pytest.mark.direct
 def test_a_thread_that_ignores_its_deadline_gives_up_its_slot_and_is_reported(url: str, db: Db, stage: Stage) -> None:
     """FD1, W31."""
     with working(url, stage.registry, concurrency=1, max_stuck=2) as (worker, heard):
@@ -70,6 +71,7 @@ def test_a_thread_that_ignores_its_deadline_gives_up_its_slot_and_is_reported(ur
     assert stage.failed == [(dead.id, dead.last_error)]  # its hook has run, once
 
 
+@pytest.mark.direct
 def test_what_such_a_thread_brings_in_the_end_is_dropped(url: str, db: Db, stage: Stage) -> None:
     with working(url, stage.registry, concurrency=1) as (worker, heard):
         done = until_status(db, put(db, "hang", max_attempts=2), "COMPLETED")

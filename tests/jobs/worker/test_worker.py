@@ -34,6 +34,7 @@ def test_a_job_that_is_enqueued_runs_and_keeps_its_result(url: str, db: Db, regi
     assert worker.counts.completed == 1
 
 
+@pytest.mark.direct
 def test_a_notify_wakes_the_worker_long_before_its_poll(url: str, db: Db, registry: Registry) -> None:
     """M20: promise 6, waking is fast; an idle worker does not sleep through what comes."""
     registry.processor("quick")(lambda job: None)
@@ -52,6 +53,7 @@ def test_a_notify_wakes_the_worker_long_before_its_poll(url: str, db: Db, regist
         until_status(db, second, "COMPLETED", within=5)
 
 
+@pytest.mark.direct
 def test_the_poll_finds_what_no_notify_announced(url: str, db: Db, registry: Registry) -> None:
     """W3, W13, R12, R13, S3: Promise 6: waking is never needed."""
     registry.processor("quiet")(lambda job: None)
@@ -63,6 +65,7 @@ def test_the_poll_finds_what_no_notify_announced(url: str, db: Db, registry: Reg
             until_status(db, job_id, "COMPLETED", within=10)
 
 
+@pytest.mark.direct
 @pytest.mark.parametrize(("poll_delay", "rests"), [(timedelta(milliseconds=100), False), (None, True)])
 def test_only_an_interval_that_nobody_has_set_is_stretched_while_listen_lives(
     url: str, registry: Registry, monkeypatch: pytest.MonkeyPatch, poll_delay: timedelta | None, *, rests: bool
@@ -96,6 +99,7 @@ def test_a_delayed_job_runs_when_it_is_due_without_another_wake(url: str, db: Db
     assert timedelta(0) <= late < timedelta(milliseconds=900)
 
 
+@pytest.mark.direct
 def test_a_job_that_is_run_now_wakes_a_worker_that_waits_for_its_time(url: str, db: Db, registry: Registry) -> None:
     registry.processor("later")(lambda job: None)
     delayed = enqueue(db, "later", delay=timedelta(hours=1))
@@ -286,6 +290,7 @@ def test_a_flood_of_log_lines_is_cut_with_a_word(url: str, db: Db, registry: Reg
     assert "dropped" in last
 
 
+@pytest.mark.direct
 def test_cancelling_a_running_job_reaches_it_at_once(url: str, db: Db, registry: Registry) -> None:
     """R37 without its wait: a NOTIFY carries the wish, not the next beat."""
     entered = threading.Event()
@@ -422,6 +427,7 @@ def test_a_large_payload_reaches_the_processor_whole(url: str, db: Db, registry:
     assert sizes == [900_000]
 
 
+@pytest.mark.direct
 def test_a_worker_survives_a_database_without_a_free_connection(url: str, db: Db, registry: Registry) -> None:
     """Full connection pool: it complains, waits, and works when there is room."""
     registry.processor("any")(lambda job: None)
