@@ -249,7 +249,9 @@ _NUMBERS = """, open AS (
             UNION SELECT 'key:' || lane FROM held WHERE lane <> '') AS wanted
       LEFT JOIN taken USING (key)
       LEFT JOIN job_limit_key AS bucket USING (key)
-     CROSS JOIN LATERAL job_limit_room(key, coalesce(taken.jobs, 0), coalesce(bucket.full_at, now())) AS its
+     CROSS JOIN LATERAL job_limit_of(key) AS rule
+     CROSS JOIN LATERAL job_limit_room(
+        rule.max_running, rule.rate, rule.burst, coalesce(taken.jobs, 0), coalesce(bucket.full_at, now())) AS its
 ), let_in AS (  -- least() skips nulls: where there is no limit, all
     SELECT least(sum(jobs), max(room)) AS jobs, min(oldest) AS oldest FROM (
         SELECT queue, least(sum(jobs), max(room)) AS jobs, min(oldest) AS oldest,

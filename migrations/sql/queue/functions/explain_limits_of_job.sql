@@ -18,7 +18,7 @@ BEGIN
           FROM snap_processing_job AS other
          WHERE other.status = 'RUNNING' AND other.gate = 'held'
            AND name IN ('queue:' || other.queue, 'kind:' || other.kind, 'key:' || other.lane);
-        SELECT * INTO room FROM job_limit_room(name, running, coalesce(
+        SELECT * INTO room FROM job_limit_room(its.max_running, its.rate, its.burst, running, coalesce(
             (SELECT full_at FROM job_limit_key WHERE key = name), now()));
         is_shut := its.max_running IS NOT DISTINCT FROM 0;
         IF is_shut THEN

@@ -80,7 +80,8 @@ BEGIN
          CROSS JOIN LATERAL job_limit_of(wanted.key) AS its
           LEFT JOIN running USING (key)
           LEFT JOIN job_limit_key AS bucket USING (key)
-         CROSS JOIN LATERAL job_limit_room(wanted.key, coalesce(running.jobs, 0), coalesce(bucket.full_at, now())) AS room
+         CROSS JOIN LATERAL job_limit_room(
+            its.max_running, its.rate, its.burst, coalesce(running.jobs, 0), coalesce(bucket.full_at, now())) AS room
     ), open AS MATERIALIZED (  -- lanes with room in each of their limits
         SELECT turn.*, in_queue.key AS queue_key, in_queue.room AS queue_room, in_kind.key AS kind_key,
                in_kind.room AS kind_room, in_lane.key AS lane_key, in_lane.room AS lane_room, count(*) OVER () AS lanes
@@ -103,23 +104,25 @@ BEGIN
              ORDER BY priority DESC, next_retry_at, id
              LIMIT least(at_most, open.queue_room, open.kind_room, open.lane_room, 4 * at_most / lanes + 1)) AS job
         WINDOW lane_order AS (PARTITION BY open.queue, open.kind, open.lane ORDER BY job.priority DESC, job.next_retry_at, job.id)
-    ), placed AS MATERIALIZED (  -- the order of the jobs, and for each key how many come before
-        SELECT candidate.*,
-               row_number() OVER (PARTITION BY queue_key ORDER BY priority DESC, due, CASE WHEN is_fair THEN nth ELSE 0 END, turn, nth) AS in_queue,
-               row_number() OVER (PARTITION BY kind_key ORDER BY priority DESC, due, CASE WHEN is_fair THEN nth ELSE 0 END, turn, nth) AS in_kind,
-               row_number() OVER (PARTITION BY lane_key ORDER BY priority DESC, due, CASE WHEN is_fair THEN nth ELSE 0 END, turn, nth) AS in_lane,
-               row_number() OVER (PARTITION BY is_suspect ORDER BY priority DESC, due) AS of_its_sort,
-               row_number() OVER (ORDER BY priority DESC, due, CASE WHEN is_fair THEN nth ELSE 0 END, turn, nth) AS place
+    ), placed AS MATERIALIZED (
+        SELECT *, row_number() OVER (ORDER BY priority DESC, due, CASE WHEN is_fair THEN nth ELSE 0 END, turn, nth) AS place
           FROM candidate
+    ), counted AS MATERIALIZED (  -- for each of its keys, which one a job is
+        SELECT *, row_number() OVER (PARTITION BY queue_key ORDER BY place) AS in_queue,
+               row_number() OVER (PARTITION BY kind_key ORDER BY place) AS in_kind,
+               row_number() OVER (PARTITION BY lane_key ORDER BY place) AS in_lane,
+               row_number() OVER (PARTITION BY is_suspect ORDER BY place) AS of_its_sort
+          FROM placed
     ), let_in AS MATERIALIZED (
-        SELECT * FROM placed
+        SELECT * FROM counted
          WHERE (queue_room IS NULL OR in_queue <= queue_room) AND (kind_room IS NULL OR in_kind <= kind_room)
            AND (lane_room IS NULL OR in_lane <= lane_room) AND (NOT is_suspect OR of_its_sort = 1)
          ORDER BY place LIMIT at_most
     )
     SELECT id, let_in.due, place::integer, queue_key IS NOT NULL OR kind_key IS NOT NULL OR lane_key IS NOT NULL,
-           (SELECT jsonb_object_agg(key, rate) FROM room
-             WHERE rate IS NOT NULL AND key IN (queue_key, kind_key, lane_key)), NULL::jsonb
+           CASE WHEN EXISTS (SELECT FROM room WHERE rate IS NOT NULL)  -- else 100 jobs would look in vain
+                THEN (SELECT jsonb_object_agg(key, rate) FROM room
+                       WHERE rate IS NOT NULL AND key IN (queue_key, kind_key, lane_key)) END, NULL::jsonb
       FROM let_in
   UNION ALL
     SELECT NULL, NULL, NULL, NULL, NULL, jsonb_build_object(
