@@ -55,10 +55,10 @@ mutants: $(READY_DEV) ## plant known defects in a copy: the tests must notice ea
 	@exec $(PYTHON_BIN) -m tests.labs mutants $(ARGS)
 
 peers: $(READY_DEV) ## install the other queues that bench can compare with
-	@sh -ec "$$INSTALL" sh requirements-peers.lock "other queues"
+	@sh -ec "$$INSTALL" sh requirements-peers.lock compile "other queues"
 
 telemetry: $(READY) ## install what sends traces to a collector: docs/operate/traces.md
-	@sh -ec "$$INSTALL" sh requirements-telemetry.lock "what sends traces"
+	@sh -ec "$$INSTALL" sh requirements-telemetry.lock compile "what sends traces"
 
 docs: $(READY_DEV) ## write what is made from code: settings.md, events.md, requirements.md, operate/, the pictures of the packages
 	@$(PYTHON_BIN) -m tests.settings_page
@@ -94,27 +94,29 @@ $(READY): requirements.lock pyproject.toml Makefile
 	@rm -f $(READY)
 	@[ ! -e $(UNFINISHED) ] && $(PYTHON_BIN) -c '' 2>/dev/null || sh -c "$$NEW_VENV"
 	@: >$(UNFINISHED)
-	@sh -ec "$$INSTALL" sh requirements.lock "what it takes to run"
+	@sh -ec "$$INSTALL" sh requirements.lock compile "what it takes to run"
 	@sh -ec "$$INSTALL_SNAPAPP"
 	@mv $(UNFINISHED) $(READY) && touch $(READY)
 
 $(READY_DEV): $(READY) requirements-dev.lock
 	@rm -f $(READY_DEV)
 	@mv $(READY) $(UNFINISHED)
-	@sh -ec "$$INSTALL" sh requirements-dev.lock "what it takes to test and check"
+	@sh -ec "$$INSTALL" sh requirements-dev.lock no-compile "what it takes to test and check"
 	@mv $(UNFINISHED) $(READY) && touch $(READY) && touch $(READY_DEV)
 
 # uv where there is one, because it takes a third of the time. It may be set up for other places than pip is.
+# What runs is compiled at once: where its user may not write, each start would compile it anew. What tests and checks
+# need compiles itself when it is first imported, which saves twelve of thirty seconds.
 define INSTALL
 with=pip
 ! command -v uv >/dev/null 2>&1 || with=uv
-echo "Installing $$2 into $(VENV) with $$with: $$(grep -c == "$$1") pinned packages, once"
+echo "Installing $$3 into $(VENV) with $$with: $$(grep -c == "$$1") pinned packages, once"
 if [ $$with = uv ]; then
-  ! uv pip install --quiet --python $(PYTHON_BIN) --require-hashes --only-binary :all: -r "$$1" || exit 0
+  ! uv pip install --$$2 --quiet --python $(PYTHON_BIN) --require-hashes --only-binary :all: -r "$$1" || exit 0
   echo "uv failed, so pip" >&2
 fi
 $(PYTHON_BIN) -m pip --version >/dev/null 2>&1 || $(PYTHON_BIN) -m ensurepip >/dev/null
-exec $(PYTHON_BIN) -m pip install --quiet --disable-pip-version-check --no-input \
+exec $(PYTHON_BIN) -m pip install --$$2 --quiet --disable-pip-version-check --no-input \
   --require-hashes --only-binary :all: -r "$$1"
 endef
 export INSTALL
