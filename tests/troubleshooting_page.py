@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import EnumMeta
 from typing import Any
 
 from snapapp.backup import judgement
@@ -75,7 +76,8 @@ def _ways_to_say(
     """Once; or once for each call of the function, where what it says is what it is given."""
     scopes = [Scope(texts, function, {})]
     given = {argument.arg for argument in function.args.args} & _names_in(call)
-    if "…" in (_said(call, scopes[0])["id"], _said(call, scopes[0])["do"]) or given >= {"why"}:
+    said = _said(call, scopes[0])
+    if "…" in said["id"] or said["do"] == "…" or given >= {"why"}:
         callers = [(caller, each) for caller in functions for each in _calls(caller, (function.name,))]
         ways = [way for caller, each in callers for way in _arguments(each, function, Scope(texts, caller, {}))]
         scopes = [Scope(texts, function, way) for way in ways]
@@ -129,6 +131,10 @@ class Scope:
                 return self.text(node.body if is_so else node.orelse, before=before)
             case ast.IfExp(body=body, orelse=orelse):
                 return _either([self.text(body, before=before), self.text(orelse, before=before)])
+            case ast.Attribute(value=ast.Name(id=name), attr=member) if isinstance(self.texts.get(name), EnumMeta):
+                return str(self.texts[name][member].value)
+            case ast.Attribute(value=value, attr="value"):
+                return self.text(value, before=before)
             case ast.Call(func=ast.Attribute(value=value, attr="upper")):
                 return self.text(value, before=before).upper()
             case ast.Call(func=ast.Name(id="counted"), args=[_, _, ast.Constant(value=str(many))]):
@@ -160,14 +166,18 @@ class Scope:
         return found
 
     def _looped(self, name: str) -> str:
-        """The keys of a table that a loop goes through."""
+        """The keys of a table that a loop goes through, or what stands in one place of its values."""
         for node in ast.walk(self.function):
             match node:
                 case ast.For(
-                    target=ast.Tuple(elts=[ast.Name(id=its), _]),
+                    target=ast.Tuple(elts=[ast.Name(id=key), value]),
                     iter=ast.Call(func=ast.Attribute(value=ast.Name(id=table))),
-                ) if its == name:
-                    return _OR.join(self.texts[table])
+                ):
+                    its = [each.id for each in getattr(value, "elts", []) if isinstance(each, ast.Name)]
+                    if name == key:
+                        return _OR.join(self.texts[table])
+                    if name in its:
+                        return _OR.join(each[its.index(name)] for each in self.texts[table].values())
         return ""
 
     def _default(self, name: str) -> str:

@@ -306,8 +306,11 @@ def cost(patient: Patient) -> Iterator[Finding]:
         return
     [(where, is_dated)] = extensions
     if not is_dated:
-        do, paste = "Bring the extension up to date.", "ALTER EXTENSION pg_stat_statements UPDATE;"
-        yield _uncounted("The extension pg_stat_statements is older than 1.9.", do, paste)
+        yield _uncounted(
+            "The extension pg_stat_statements is older than 1.9.",
+            "Bring the extension up to date.",
+            "ALTER EXTENSION pg_stat_statements UPDATE;",
+        )
         return
     statement = sql.SQL(_COST).format(
         view=sql.Identifier(where, "pg_stat_statements_info"), statements=sql.Identifier(where, "pg_stat_statements")
