@@ -1,6 +1,8 @@
 """Jobs as coroutines on an event loop of their own: many at once, for code that mostly waits."""
 
 import asyncio
+import select
+import selectors
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -9,7 +11,10 @@ from contextlib import suppress
 from snapapp.jobs.errors import JobsError
 from snapapp.jobs.model import Job
 
-AsyncWork = Callable[[Job], Awaitable[None]]
+_SHORT = 0.05  # seconds: for longer waits a millisecond does not matter
+_SELECT_KNOWS = 1024  # select() takes no higher file descriptors
+
+AsyncWork = Callable[[Job, asyncio.Task[None]], Awaitable[None]]  # the task is the one that it runs in
 
 
 class AsyncExecutor:
@@ -22,12 +27,11 @@ class AsyncExecutor:
         self._buffer: deque[Job] = deque()  # filled by the claimer, emptied on the loop
         self._entered = 0  # written by the claimer
         self._left = 0  # written on the loop
-        self._tasks: set[asyncio.Task[None]] = set()  # kept, for the loop has only weak references; written there
-        self._running: dict[Job, asyncio.Task[None]] = {}  # running job -> its task; written on the loop
+        self._running: dict[Job, asyncio.Task[None]] = {}  # job -> its task; written on the loop
         self._thread = threading.Thread(target=self._run, name="async-executor", daemon=True)
 
     def start(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._loop = _new_loop()
         self._thread.start()
 
     @property
@@ -70,10 +74,8 @@ class AsyncExecutor:
         self._loop.run_forever()
 
     def _begin(self) -> None:
-        while len(self._tasks) < self.slots and (job := self._next()):
-            task = self._loop.create_task(self._run_job(job))
-            self._tasks.add(task)
-            task.add_done_callback(self._end)
+        while len(self._running) < self.slots and (job := self._next()):
+            self._running[job] = self._loop.create_task(self._run_job(job))
 
     def _next(self) -> Job | None:
         try:
@@ -81,26 +83,38 @@ class AsyncExecutor:
         except IndexError:
             return None
 
-    def _end(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._left += 1
-        if self._buffer:
-            self._begin()
-        else:
-            self._on_free()
-
     async def _run_job(self, job: Job) -> None:
-        task = asyncio.current_task()
-        assert task
-        # here, not in _begin: a task that is cancelled before its first step never reaches its `finally`
-        self._running[job] = task
         try:
-            await self._work(job)
+            await self._work(job, self._running[job])
         finally:
             del self._running[job]
+            self._left += 1
+            if self._buffer:
+                self._begin()
+            else:
+                self._on_free()
 
     def _cancel(self, job: Job) -> None:
         """Cancels a job's task once its attempt has started. Before that, the job sees `stop` and does not start."""
         task = self._running.get(job)
         if task and job.started_at is not None:
             task.cancel()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    if not hasattr(select, "epoll"):
+        return asyncio.new_event_loop()  # kqueue waits as long as it is asked to
+    return asyncio.SelectorEventLoop(_FineSelector())
+
+
+if hasattr(select, "epoll"):
+
+    class _FineSelector(selectors.EpollSelector):
+        """Waits to the microsecond. epoll counts whole milliseconds and rounds up: a coroutine that slept for one slept
+        for up to two, and 32 of them did a fifth less work."""
+
+        def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+            if timeout is not None and 0 < timeout < _SHORT and self.fileno() < _SELECT_KNOWS:
+                select.select([self.fileno()], [], [], timeout)
+                timeout = 0
+            return super().select(timeout)

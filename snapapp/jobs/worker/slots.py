@@ -161,9 +161,8 @@ class Executors:
 
         return work
 
-    async def _work_async(self, job: Job) -> None:
-        mark, task = self._free_marks.pop(), asyncio.current_task()
-        assert task
+    async def _work_async(self, job: Job, task: asyncio.Task[None]) -> None:
+        mark = self._free_marks.pop()
         is_concluding = False  # a thread concludes the job, and goes on when this task is cancelled
         try:
             if job.payload_json is None and not await self._beside(self._begin.prepare, job):

@@ -1,6 +1,8 @@
 """The room for coroutines by itself: whatever happens to a job, its slot comes back."""
 
 import asyncio
+import os
+import resource
 import threading
 from collections.abc import Iterator
 from time import monotonic
@@ -29,7 +31,7 @@ class Stage:
         self.cancelled: list[Job] = []
         self.may_end = asyncio.Event()
 
-    async def work(self, job: Job) -> None:
+    async def work(self, job: Job, _task: asyncio.Task[None]) -> None:
         self.begun.append(job)
         job.started_at = monotonic()
         try:
@@ -80,3 +82,34 @@ def test_a_room_whose_loop_is_held_up_stops_all_the_same(stage: Stage, monkeypat
     stage.executor.stop()
     go_on.set()
     join(20)  # and its loop is closed by the next stop
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """So many are open that the next one gets a number that `select` refuses."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard <= 1200:
+        pytest.skip(f"a process may have {hard} files here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1200), hard))
+    held = [os.open(os.devnull, os.O_RDONLY)]
+    while held[-1] < 1024:
+        held.append(os.dup(held[0]))
+    yield
+    for each in held:
+        os.close(each)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_where_many_files_are_open_a_coroutine_sleeps_all_the_same(many_files: None) -> None:
+    rested = threading.Event()
+
+    async def rest(_job: Job, _task: asyncio.Task[None]) -> None:
+        await asyncio.sleep(0.001)
+        rested.set()
+
+    executor = AsyncExecutor(1, rest, lambda: None)
+    executor.start()
+    executor.put([a_job()])
+    assert rested.wait(20)
+    until(lambda: executor.load() == 0)
+    executor.stop()
