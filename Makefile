@@ -11,6 +11,7 @@ READY := $(VENV)/.ready# what it takes to run is installed; younger than what th
 READY_DEV := $(VENV)/.ready-dev# and what it takes to test and check
 # Five processes, a file of tests each at a time: tests mostly wait, and those of one file may share a server.
 SIDE_BY_SIDE := --numprocesses 5 --dist loadfile --no-loadscope-reorder# else files of few, long tests come last
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(PYTHON_BIN) -m pytest
 UNFINISHED := $(VENV)/.unfinished# there while something is installed; found at a start, it means start over
 
 help: ## show this list
@@ -25,9 +26,11 @@ run: $(READY) ## start everything and show its URL; installs only what that take
 dev: $(READY) ## the same, and start anew when a file of the code changes
 	@exec $(VENV)/bin/snapapp serve --reload $(ARGS)
 
-# Some container images forbid bytecode: then each process that a test begins would compile all of snapapp again.
+# Some container images forbid bytecode: then each process that a test begins would compile all of snapapp again. In a
+# new clone one process compiles all tests before the five begin: each would.
 test: $(READY_DEV) ## run every test; ARGS="-k lease" runs some
-	@env -u PYTHONDONTWRITEBYTECODE $(PYTHON_BIN) -m pytest $(SIDE_BY_SIDE) $(ARGS)
+	@[ -d tests/__pycache__ ] || $(PYTEST) --collect-only -qq >/dev/null || true
+	@$(PYTEST) $(SIDE_BY_SIDE) $(ARGS)
 
 check: $(READY_DEV) ## lint, formatting, types, import contracts
 	$(PYTHON_BIN) -m ruff check

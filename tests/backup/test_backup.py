@@ -59,6 +59,7 @@ def test_what_was_backed_up_comes_back(
     assert is_current(empty_url)
 
 
+@pytest.mark.at_length  # storage/test_storage has a bucket in every run
 def test_a_bucket_can_hold_both(filled: str, empty_url: str, bucket: Bucket, place: Place, tmp_path: Path) -> None:
     media, away = bucket.storage(tmp_path / "spool", prefix="live"), bucket.storage(tmp_path / "spool", prefix="away")
     large = b"0123456789abcdef" * 2**20  # more than one part
@@ -335,6 +336,7 @@ def test_a_drill_restores_and_leaves_nothing_behind(filled: str, media: Local, p
     assert list(scratch.iterdir()) == []
 
 
+@pytest.mark.at_length  # a drill restores in every run, above
 @pytest.mark.skipif(not OLDEST, reason="there is no PostgreSQL below /usr/lib/postgresql")
 @pytest.mark.parametrize("server_name", [OLDEST])
 def test_a_drill_does_without_an_extension_that_the_embedded_server_lacks(

@@ -60,6 +60,7 @@ def test_every_scenario_runs_and_leaves_no_database_behind(server: Postgres) -> 
         assert left.fetchall() == []
 
 
+@pytest.mark.at_length  # web/ and api/ ask for every page in every run
 def test_every_page_of_a_tenant_who_has_much_is_asked_for(server: Postgres) -> None:
     """What does not answer 200 is no measurement; how long each may take is for the bench itself to say."""
     with bench.ground.Ground(server.url_of("postgres")) as ground:

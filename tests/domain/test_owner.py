@@ -114,6 +114,7 @@ def test_in_a_new_cluster_the_role_is_made_by_whoever_may() -> None:
         migrate_as("maker")
 
 
+@pytest.mark.at_length  # in a new cluster the role is made in every run
 def test_databases_of_a_new_cluster_are_migrated_at_once() -> None:
     """FC19: they share no lock, and one role that each of them would make."""
     script = "import sys, snapapp.postgres.migrate as m; m.migrate(sys.argv[1])"

@@ -280,6 +280,7 @@ def test_a_place_that_somebody_else_holds_is_not_taken(connection: Connection, c
     assert run_due(connection, counting) == []
 
 
+@pytest.mark.at_length  # rows/limits has a backlog beside full lanes in every run
 def test_what_is_shut_does_not_hide_what_is_open_behind_hundreds_of_lanes(
     connection: Connection, counting: Registry
 ) -> None:

@@ -1,5 +1,6 @@
 """The planted defects have their places; `make mutants` runs them, which takes long."""
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,18 @@ def test_the_page_has_what_every_row_was_proven_by() -> None:
     assert mutants.PAGE.read_text() == mutants.page(results), 'type: make mutants ARGS="its name"'
     told = {(name, row) for name, its in MUTANTS.items() for row in its.rows}
     assert {key for key in told if key not in results or results[key].by in ("", "nothing")} == set()
+
+
+def test_what_notices_a_defect_is_in_every_run() -> None:
+    noticed_by = {one.by.partition("[")[0] for one in mutants.known().values()}
+    left_out = {
+        test
+        for test in noticed_by
+        for each in ast.walk(ast.parse((ROOT / file_of(test)).read_text()))
+        if isinstance(each, ast.FunctionDef) and each.name == test.partition("::")[2]
+        if any(ast.unparse(mark).rpartition(".")[2] == "at_length" for mark in each.decorator_list)
+    }
+    assert left_out == set()
 
 
 def test_every_row_of_the_five_documents_has_a_defect_or_was_decided_otherwise() -> None:

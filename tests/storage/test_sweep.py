@@ -91,6 +91,7 @@ def test_it_finds_what_sets_would(published: set[str], files: dict[str, set[str]
     assert len(findings) == len(orphans) + len(missing)
 
 
+@pytest.mark.at_length  # the sweep itself is tested in every run
 def test_memory_does_not_grow_with_the_storage() -> None:
     def published() -> Iterator[Published]:
         return (Published(f"snaps/{number:07}/1/") for number in range(0, 200_000, 2))

@@ -48,6 +48,7 @@ CONTRASTS = """() => {
 # The first has no window, nor what belongs to one: a page takes a third of the time.
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 WITHIN = PATIENCE
+OTHER_SCREENS = ((390, "light"), (1280, "light"), (1280, "dark"))  # than the narrow dark one, which is hardest to read
 expect.set_options(timeout=WITHIN * 1000)
 
 

@@ -11,7 +11,9 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.factory import Db, hence, make_job, row
-from tests.web.conftest import CONTRASTS, HOSTILE, WITHIN, Server, get, opened
+from tests.web.conftest import CONTRASTS, HOSTILE, OTHER_SCREENS, WITHIN, Server, get, opened
+
+at_length = pytest.mark.at_length  # the operations themselves are called in every run, and every one is opened here
 
 TOKEN = "open-the-door-please"
 LARGE = 9007199254740993  # 2^53 + 1, which a browser's JSON.parse makes even
@@ -115,6 +117,7 @@ def test_an_address_opens_its_operation(browser: Browser, site: Server) -> None:
         assert complaints == []
 
 
+@at_length
 def test_an_operation_is_found_by_a_word_without_the_mouse(page: Page) -> None:
     all_of_them = page.locator(".operation").count()
     page.keyboard.press("/")
@@ -148,6 +151,7 @@ def test_a_job_is_enqueued_from_the_page_and_looked_at(page: Page, db: Db) -> No
     expect(send(found)).to_contain_text('"kind": "demo.hello"')
 
 
+@at_length
 def test_a_parameter_that_may_be_left_out_is_sent_when_it_is_ticked(page: Page, db: Db) -> None:
     for kind in ("demo.hello", "other", "other"):
         make_job(db, kind=kind, status="COMPLETED")
@@ -163,6 +167,7 @@ def test_a_parameter_that_may_be_left_out_is_sent_when_it_is_ticked(page: Page, 
     assert [job["id"] for job in json.loads(send(found).locator("> pre").inner_text())["items"]] == [3]
 
 
+@at_length
 def test_a_number_is_shown_as_it_was_sent(page: Page, db: Db) -> None:
     payload = {"n": LARGE, "f": 1.0, "text": 'a "b" {c: [1,2]}, \\', "empty": {}, "none": []}
     make_job(db, status="COMPLETED", payload=payload)
@@ -175,6 +180,7 @@ def test_a_number_is_shown_as_it_was_sent(page: Page, db: Db) -> None:
     expect(found.locator("form .code")).to_contain_text(f"/internal/jobs/{LARGE}'")
 
 
+@at_length
 def test_a_stream_is_shown_as_it_comes_until_it_is_stopped(page: Page, db: Db) -> None:
     found = open_one(page, "stream")
     found.get_by_role("button", name="Try it").click()
@@ -198,6 +204,7 @@ def test_the_line_for_a_shell_does_what_the_form_says(page: Page, db: Db) -> Non
     assert (row(db, 1).kind, row(db, 1).payload) == ("by.hand", payload)
 
 
+@at_length
 def test_the_body_of_another_shape_is_one_press_away(page: Page, db: Db) -> None:
     make_job(db, kind="demo.fail", next_retry_at=hence(hours=1))
     found = open_one(page, "changeMany")
@@ -230,6 +237,7 @@ def test_the_token_is_kept_for_both_pages_and_stays_out_of_the_line_to_copy(brow
     assert [said for said in complaints if "401" not in said] == []
 
 
+@at_length
 def test_a_header_is_sent_to_the_operations_that_ask_for_it_and_to_no_other(browser: Browser, serve: Any) -> None:
     site = serve(SNAPAPP_INTERNAL_TOKEN=TOKEN)
     sent: dict[str, dict[str, str]] = {}
@@ -312,8 +320,9 @@ def test_a_server_that_cannot_describe_itself_is_said_in_words(browser: Browser,
 # --- how it looks -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(390, "dark"), *(pytest.param(*one, marks=at_length) for one in OTHER_SCREENS)]
+)
 def test_every_text_can_be_read_and_nothing_sticks_out(page: Page, scheme: Any, width: int) -> None:
     """Contrast of 4.5 to 1, light and dark, with everything unfolded; no sideways scrolling."""
     page.emulate_media(color_scheme=scheme)

@@ -13,6 +13,8 @@ from tests.conftest import EMBEDDED, Postgres
 from tests.web.conftest import CONTRASTS, Server, opened
 from tests.web.test_axe import violations
 
+at_length = pytest.mark.at_length  # api/product/test_gallery_page has the page without a browser
+
 MARKED = {
     "videoUrl": "https://videos.example/brete.mp4",
     "email": "ana@fazenda.example",
@@ -66,6 +68,7 @@ def test_without_scripts_moments_are_searched_and_turned_over(browser: Browser, 
     assert [said for said in complaints if "400" not in said] == []
 
 
+@at_length
 def test_on_a_phone_the_first_screen_shows_moments_and_not_the_filters(browser: Browser, full: Server) -> None:
     address = f"{full.home}snaps?nickname=ana&from=2026-01-01"
     with opened(browser, address, **PHONE, locale="pt-BR", color_scheme="dark") as (page, complaints):
@@ -81,6 +84,7 @@ def test_on_a_phone_the_first_screen_shows_moments_and_not_the_filters(browser: 
     assert complaints == []
 
 
+@at_length
 def test_a_script_says_where_a_day_begins_and_keeps_what_was_chosen(browser: Browser, full: Server) -> None:
     with opened(browser, f"{full.home}snaps", timezone_id="America/Sao_Paulo") as (page, complaints):
         page.get_by_text("Filters", exact=True).click()

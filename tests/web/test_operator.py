@@ -149,6 +149,7 @@ def test_a_name_is_filed_at_the_moment_that_it_was_typed_for_and_at_no_other(pag
     assert scalar(db, apart) == 1.6  # the video's own time, and not that of the marking
 
 
+@pytest.mark.at_length  # the shortest such sequences are tried in every run, above
 def test_no_sequence_of_hands_files_a_name_elsewhere(page: Page, brete: Path, db: Db) -> None:
     """Eighty turns of somebody who types the name of what the player shows, and never says yes to a question."""
     ready(page, brete)
@@ -195,6 +196,7 @@ def test_no_sequence_of_hands_files_a_name_elsewhere(page: Page, brete: Path, db
     assert len(found) > 1
 
 
+@pytest.mark.at_length  # the first minute marks a film that shows something in every run
 def test_a_film_that_shows_nothing_yet_is_not_marked_and_begins_where_somebody_has_turned(
     page: Page, brete: Path, db: Db
 ) -> None:
@@ -358,6 +360,7 @@ def test_an_upload_goes_on_where_a_dead_server_a_person_and_a_reload_stopped_it(
         assert page.evaluate("localStorage.getItem('uploads')") is None
 
 
+@pytest.mark.at_length  # an upload is followed to its end in every run
 def test_a_file_that_is_sent_while_the_page_still_asks_what_there_is_is_shown(
     page: Page, brete: Path, tmp_path: Path
 ) -> None:
@@ -390,6 +393,7 @@ def test_a_file_that_is_sent_while_the_page_still_asks_what_there_is_is_shown(
     expect(page.locator("#video-title")).to_have_text("lote.mp4")
 
 
+@pytest.mark.at_length  # api/product has the search for videos in every run
 def test_a_video_is_found_by_its_name_and_the_last_ones_stand_first(page: Page, brete: Path, db: Db) -> None:
     ready(page, brete)
     db.execute("""INSERT INTO video (tenant, file_name, storage_key, size_bytes, sha256, probe)
@@ -441,6 +445,7 @@ def test_a_moment_that_fails_says_why_and_can_be_tried_again_or_deleted(
     assert scalar(db, "SELECT count(*) FROM snap") == 0
 
 
+@pytest.mark.at_length  # api/product/test_lists turns all pages in every run
 def test_more_moments_than_a_page_are_all_reached(page: Page, brete: Path, db: Db) -> None:
     ready(page, brete)
     page.keyboard.press("s")
@@ -458,6 +463,7 @@ def test_more_moments_than_a_page_are_all_reached(page: Page, brete: Path, db: D
     expect(page.locator("#more-moments")).to_be_hidden()
 
 
+@pytest.mark.at_length  # processing has the copy, and api the stills, in every run
 def test_what_the_browser_cannot_play_is_stepped_through_and_marked_until_there_is_a_copy(
     page: Page, tmp_path: Path, db: Db
 ) -> None:
@@ -478,6 +484,7 @@ def test_what_the_browser_cannot_play_is_stepped_through_and_marked_until_there_
     at(page, "0:00.08")
 
 
+@pytest.mark.at_length  # api/product/test_snaps has what a job waits for in every run
 def test_while_nobody_works_the_page_says_what_it_waits_for(page: Page, brete: Path, db: Db) -> None:
     db.execute("SELECT pause_queue('light')")
     try:
@@ -556,7 +563,7 @@ def test_the_keyboard_steps_plays_and_takes_an_interval_and_space_never_scrolls(
     expect(moments(page)).to_have_count(1)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.at_length), "dark"])
 def test_on_a_phone_all_of_it_can_be_read(page: Page, brete: Path, scheme: Any) -> None:
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": 380, "height": 800})

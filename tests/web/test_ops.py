@@ -17,7 +17,9 @@ from snapapp.jobs.rows.database import connect
 from tests.commands import MEMBER
 from tests.factory import Db, ago, enqueue, hence, make_job, make_jobs, row, scalar
 from tests.jobs.working import until
-from tests.web.conftest import CONTRASTS, HOSTILE, Server, get, opened
+from tests.web.conftest import CONTRASTS, HOSTILE, OTHER_SCREENS, Server, get, opened
+
+at_length = pytest.mark.at_length  # what the page shows here, api/internal has in every run
 
 
 @pytest.fixture
@@ -84,6 +86,7 @@ def test_the_first_look_says_how_much_how_old_and_what_goes_wrong(page: Page, db
     )
 
 
+@at_length
 def test_what_waits_leads_to_where_it_is(page: Page, db: Db) -> None:
     waiting = page.locator(".tile").nth(0)
     later = make_job(db, "RETRY_WAIT", kind="unknown", next_retry_at=hence(hours=1))
@@ -146,6 +149,7 @@ def test_the_line_at_the_top_does_not_call_well_what_the_doctor_notices(page: Pa
     expect(page.locator("#health")).to_have_text(" Not well: the disk is too full: 70 GB are free, the floor is 80 GB")
 
 
+@at_length
 def test_attempts_that_are_repeated_are_seen_before_a_job_has_failed(page: Page, db: Db) -> None:
     for kind in ("mail", ""):
         values: list[Any] = [kind, 0, 0, 0, 15, [], []]
@@ -157,6 +161,7 @@ def test_attempts_that_are_repeated_are_seen_before_a_job_has_failed(page: Page,
     expect(panel(page, "Pickup and run time, the last hour").locator("tbody tr")).to_contain_text("mail0015")
 
 
+@at_length
 def test_statements_behind_numbers_that_are_no_list_show_their_rows(page: Page, site: Server, db: Db) -> None:
     due = make_job(db, kind="unknown", queue="mail")
     db.execute("INSERT INTO job_limit (key_pattern, max_running) VALUES ('queue:media', 3)")
@@ -178,6 +183,7 @@ def shown(page: Page, db: Db, title: str) -> list[list[tuple[Any, ...]]]:
     return [[row[:1] for row in db.execute(each.encode()).fetchall()] for each in statements]
 
 
+@at_length
 def test_a_week_is_drawn_and_leads_to_a_kind_and_its_jobs(page: Page, site: Server, db: Db) -> None:
     for kind in ("", "mail"):
         for hours, completed in ((1, 3), (2, 5), (100, 7)):
@@ -208,6 +214,7 @@ def test_a_week_is_drawn_and_leads_to_a_kind_and_its_jobs(page: Page, site: Serv
     expect(panel(page, "Attempts that ended")).to_contain_text("8 completed4 failed")
 
 
+@at_length
 def test_a_point_of_a_plot_leads_to_the_jobs_of_its_time(page: Page, site: Server, db: Db) -> None:
     """By a click, and for everybody by the table of the same numbers."""
     at = scalar(db, "SELECT date_trunc('minute', now()) - interval '20 min'")
@@ -239,6 +246,7 @@ def test_a_point_of_a_plot_leads_to_the_jobs_of_its_time(page: Page, site: Serve
     assert [each[0] for each in db.execute(shown.encode()).fetchall()] == [failed]
 
 
+@at_length
 def test_the_first_look_has_pickup_and_run_time_by_kind_and_each_number_its_rows(page: Page, db: Db) -> None:
     old = {"created_at": ago(hours=3), "kind": "mail"}
     young = make_job(db, "FAILED", finished_at=ago(minutes=1), last_error="no", **old)
@@ -333,6 +341,7 @@ def test_a_queue_is_paused_with_a_reason_and_resumed(page: Page, db: Db) -> None
     assert deeds(db) == [("Ana", "queue.pause", "queue mail", 0), ("Ana", "queue.resume", "queue mail", 0)]
 
 
+@at_length
 def test_a_demo_job_is_started_and_leads_to_its_page(page: Page, db: Db) -> None:
     page.get_by_role("button", name="demo.hello").click()
     page.get_by_role("link", name="job 1", exact=True).click()  # the tile of the oldest due may name it, too
@@ -368,6 +377,7 @@ def test_the_list_is_narrowed_in_its_address_and_read_page_by_page(page: Page, s
     assert len(db.execute(shown.encode()).fetchall()) == 10
 
 
+@at_length
 def test_a_workflow_is_drawn_and_each_of_its_jobs_is_a_way_on(page: Page, site: Server, db: Db) -> None:
     first = make_job(db, "COMPLETED", kind="film.fetch")
     parts = make_jobs(db, 12, "COMPLETED", kind="film.part")
@@ -396,6 +406,7 @@ def test_a_workflow_is_drawn_and_each_of_its_jobs_is_a_way_on(page: Page, site: 
     expect(page.get_by_role("heading", name=f"Job {parts[4]} · film.part")).to_be_visible()
 
 
+@at_length
 def test_a_job_without_relatives_has_no_drawing(page: Page, site: Server, db: Db) -> None:
     visit(page, site, f"ops/jobs/{make_job(db, kind='unknown')}")
     expect(page.get_by_role("heading", name="Facts")).to_be_visible()
@@ -494,6 +505,7 @@ def test_what_a_job_says_stays_text(page: Page, site: Server, db: Db) -> None:
     assert len(db.execute(shown.encode()).fetchall()) == 1
 
 
+@at_length
 def test_what_a_job_waits_for_is_a_link_and_a_hung_one_is_not_said_to_stop(page: Page, site: Server, db: Db) -> None:
     roster.beat(db, replace(MEMBER, name="box-1"), roster.Report(), lives_for=timedelta(minutes=1))
     db.execute("INSERT INTO job_limit (key_pattern, max_running) VALUES ('queue:media', 1)")
@@ -533,6 +545,7 @@ def test_schedules_workers_and_the_audit_have_their_views(page: Page, site: Serv
     expect(page.locator("tbody tr").last).to_contain_text("reason: lunch")
 
 
+@at_length
 def test_a_schedule_that_no_worker_has_is_said_first_not_to_fire(page: Page, site: Server, db: Db) -> None:
     db.execute("INSERT INTO job_schedule (name, spec) VALUES ('reports.nightly', '0 3 * * *')")
     visit(page, site, "ops/schedules/reports.nightly")
@@ -597,6 +610,7 @@ def test_from_another_name_the_page_says_what_opens_the_door(browser: Browser, s
         expect(page.locator("main")).to_be_hidden()
 
 
+@at_length
 def test_an_address_that_is_not_named_is_not_told_to_set_a_token(
     browser: Browser, serve: Callable[..., Server]
 ) -> None:
@@ -606,7 +620,7 @@ def test_an_address_that_is_not_named_is_not_told_to_set_a_token(
         expect(page.locator("main")).to_be_hidden()
 
 
-@pytest.mark.parametrize("path", ["ops", "ops/jobs", "ops/workers"])
+@pytest.mark.parametrize("path", ["ops", *(pytest.param(one, marks=at_length) for one in ("ops/jobs", "ops/workers"))])
 def test_where_the_database_is_away_what_was_seen_stays_with_its_time(
     browser: Browser, site: Server, path: str
 ) -> None:
@@ -622,6 +636,7 @@ def test_where_the_database_is_away_what_was_seen_stays_with_its_time(
         expect(page.locator("#away")).to_be_hidden()
 
 
+@at_length
 def test_the_machine_is_shown_while_the_database_is_away(browser: Browser, site: Server, db: Db) -> None:
     with opened(browser, site.home + "ops/box") as (page, _):
         machine, postgres = panel(page, "The machine"), panel(page, "PostgreSQL")
@@ -637,6 +652,7 @@ def test_the_machine_is_shown_while_the_database_is_away(browser: Browser, site:
         expect(page.locator("#away")).to_be_hidden()
 
 
+@at_length
 def test_who_holds_back_vacuum_is_seen(page: Page, site: Server, db: Db, url: str) -> None:
     with connect(url, name="a forgotten console") as other:
         other.execute("BEGIN")
@@ -646,6 +662,7 @@ def test_who_holds_back_vacuum_is_seen(page: Page, site: Server, db: Db, url: st
         expect(panel(page, "Who holds back vacuum")).to_contain_text("idle in transaction")
 
 
+@at_length
 def test_each_kind_has_its_costs(page: Page, site: Server, db: Db) -> None:
     job_id = make_job(db, "COMPLETED", kind="film")
     db.execute("INSERT INTO job_cost VALUES (%s, 1, 1, 'film', 'COMPLETED', now(), 5, 1500, 900, 128)", [job_id])
@@ -655,6 +672,7 @@ def test_each_kind_has_its_costs(page: Page, site: Server, db: Db) -> None:
     expect(line).to_contain_text("5 ms5 ms1 s1 s900 ms900 ms128 MB128 MB")
 
 
+@at_length
 def test_times_and_counts_of_a_kind_lead_to_its_plots_and_to_its_jobs(page: Page, site: Server, db: Db) -> None:
     job_id = make_job(db, "COMPLETED", kind="mail", finished_at=ago(minutes=1))
     db.execute("INSERT INTO job_cost VALUES (%s, 1, 1, 'mail', 'COMPLETED', now(), 5, 1500, 900, 128)", [job_id])
@@ -712,6 +730,7 @@ def test_a_flood_does_not_freeze_the_page(page: Page, site: Server, db: Db) -> N
     assert page.evaluate("document.querySelectorAll('*').length") < 2000
 
 
+@at_length
 def test_the_keyboard_keeps_its_place_while_the_list_changes(page: Page, site: Server, db: Db) -> None:
     first = make_job(db, kind="unknown")
     visit(page, site, "ops/jobs?kind=unknown")
@@ -734,8 +753,9 @@ def test_a_part_that_cannot_be_shown_does_not_hide_the_others(browser: Browser, 
         expect(page.locator("#away")).to_be_hidden()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(390, "dark"), *(pytest.param(*one, marks=at_length) for one in OTHER_SCREENS)]
+)
 def test_every_text_can_be_read_and_nothing_sticks_out(
     page: Page, site: Server, db: Db, scheme: Any, width: int
 ) -> None:

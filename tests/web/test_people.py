@@ -126,6 +126,7 @@ def test_an_admin_lets_somebody_in_who_marks_and_with_another_role_corrects(
     assert complaints == []
 
 
+@pytest.mark.at_length  # axe judges the page, and api/product/test_operators has its forms, in every run
 def test_it_is_whole_on_a_phone_without_scripts_and_in_portuguese(browser: Browser, site: Server) -> None:
     phone = {"viewport": {"width": 380, "height": 800}, "locale": "pt-BR"}
     start = f"{site.home}sign-in?next=/operators"

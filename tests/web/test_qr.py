@@ -50,6 +50,7 @@ def test_a_text_that_is_too_long_has_none(browser: Browser, site: Server) -> Non
     assert sizes == [21, 21, 25, 53, None]
 
 
+@pytest.mark.at_length  # test_share shares and revokes, and a code is read below, in every run
 def test_a_link_is_shown_as_a_code_ends_when_somebody_says_and_goes(browser: Browser, full: Server) -> None:
     snap = httpx.post(f"{full.home}v2/snaps", json=MARKED | {"nickname": "Ana", "subject": {"id": "BR-1"}}).json()
     with opened(browser, f"{full.home}snaps/{snap['snapId']}", locale="pt-BR", color_scheme="dark") as (

@@ -27,6 +27,7 @@ for (const name of ["indexedDB", "caches"]) Object.defineProperty(window, name, 
 Object.defineProperty(document, "cookie", { get: () => "", set: () => {} });"""
 
 
+@pytest.mark.at_length  # test_waiting has a browser that remembers in every run
 def test_where_the_browser_may_remember_nothing_all_is_done_without(
     browser: Browser, site: Server, brete: Path, db: Db
 ) -> None:

@@ -43,6 +43,7 @@ def site(empty_url: str, tmp_path: Path, camera: str) -> Iterator[Server]:
     server.stop()
 
 
+@pytest.mark.at_length  # a video is added by its address in every run, above or below
 def test_a_video_that_comes_late_takes_nothing_from_whoever_does_something_else(
     browser: Browser, site: Server, camera: str, brete: Path
 ) -> None:

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from snapapp import api, web
@@ -100,6 +101,7 @@ def test_a_moment_is_found_shared_and_taken_back(browser: Browser, site: Server,
     assert complaints == []
 
 
+@pytest.mark.at_length  # axe judges the page behind a link in every run
 def test_the_pages_fit_a_phone_in_the_dark(browser: Browser, site: Server, brete: Path) -> None:
     dark = {"viewport": {"width": 380, "height": 800}, "color_scheme": "dark"}
     with opened(browser, site.home, **dark) as (page, complaints):

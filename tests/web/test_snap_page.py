@@ -3,6 +3,7 @@
 from fnmatch import fnmatch
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.factory import Db, scalar
@@ -10,6 +11,8 @@ from tests.web.conftest import CONTRASTS, HOSTILE, Server, opened
 from tests.web.test_first_minute import PATIENCE, SOME_FRAMES
 from tests.web.test_operator import brete, ready, url
 from tests.web.test_share import english_in
+
+at_length = pytest.mark.at_length  # in every run a moment is corrected below, and api/product tries all corrections
 
 __all__ = ["brete", "url"]  # fixtures
 
@@ -27,6 +30,7 @@ def open_marked(page: Page, site: Server, brete: Path) -> None:
     expect(page.locator("#title")).not_to_be_empty()
 
 
+@at_length
 def test_the_filming_date_is_corrected_by_somebody_with_a_name(
     browser: Browser, site: Server, brete: Path, db: Db
 ) -> None:
@@ -89,6 +93,7 @@ def test_it_is_corrected_in_portuguese(browser: Browser, site: Server, brete: Pa
     assert complaints == []
 
 
+@at_length
 def test_whoever_waits_for_the_evidence_keeps_the_focus(browser: Browser, site: Server, brete: Path) -> None:
     """The page asks each second until the moment is finished, and draws what is new."""
     with opened(browser, site.home) as (page, complaints):

@@ -18,6 +18,8 @@ from tests.web.test_first_minute import PATIENCE, SOME_FRAMES
 from tests.web.test_operator import another, brete, go, moments, send, url
 from tests.web.test_share import english_in
 
+at_length = pytest.mark.at_length  # in every run marks wait, are sent once, and never in another name, above and below
+
 __all__ = ["brete", "url"]  # fixtures
 
 STATIC = Path(web.__file__).parent / "static"
@@ -120,6 +122,7 @@ COUNT_CARDS = """() => {
 OF_ONE = re.compile("/v2/snaps/[0-9a-f-]{36}$")
 
 
+@at_length
 def test_a_moment_that_is_heard_of_before_its_mark_is_answered_is_one_card(page: Page, brete: Path, db: Db) -> None:
     """An event tells of it, then the line breaks, then the answer comes: all the while there is one card."""
     ready(page, brete)
@@ -150,6 +153,7 @@ def test_a_moment_that_is_heard_of_before_its_mark_is_answered_is_one_card(page:
     assert filed(db) == [0, 0]
 
 
+@at_length
 def test_a_moment_on_its_way_is_a_card_after_another_video_too(page: Page, brete: Path, tmp_path: Path) -> None:
     ready(page, brete)
     page.route("**/v2/snaps", lambda route: route.abort())
@@ -163,6 +167,7 @@ def test_a_moment_on_its_way_is_a_card_after_another_video_too(page: Page, brete
     page.unroute("**/v2/snaps")
 
 
+@at_length
 def test_what_another_window_has_sent_is_one_card_here(page: Page, site: Server, brete: Path, db: Db) -> None:
     ready(page, brete)
     page.route("**/v2/snaps", lambda route: route.abort())
@@ -177,6 +182,7 @@ def test_what_another_window_has_sent_is_one_card_here(page: Page, site: Server,
     assert len(filed(db)) == 1
 
 
+@at_length
 def test_what_the_server_refuses_does_not_wait_and_what_is_forgotten_is_not_sent(
     page: Page, brete: Path, db: Db
 ) -> None:
@@ -197,6 +203,7 @@ def test_what_the_server_refuses_does_not_wait_and_what_is_forgotten_is_not_sent
     assert filed(db) == []
 
 
+@at_length
 def test_what_is_forgotten_while_an_earlier_one_hangs_is_not_sent(page: Page, brete: Path, db: Db) -> None:
     ready(page, brete)
     page.route("**/v2/snaps", lambda route: route.abort())
@@ -230,6 +237,7 @@ def test_what_is_forgotten_while_an_earlier_one_hangs_is_not_sent(page: Page, br
     assert filed(db) == [0.4]
 
 
+@at_length
 def test_one_that_is_sent_again_by_hand_is_kept_like_the_first_time(page: Page, brete: Path, db: Db) -> None:
     ready(page, brete)
     page.route("**/v2/snaps", lambda route: route.fulfill(status=400, json={"message": "Validation failed"}))
@@ -242,6 +250,7 @@ def test_one_that_is_sent_again_by_hand_is_kept_like_the_first_time(page: Page, 
     page.unroute("**/v2/snaps")
 
 
+@at_length
 def test_a_browser_without_room_marks_all_the_same(page: Page, brete: Path, db: Db) -> None:
     ready(page, brete)
     page.evaluate(
@@ -259,6 +268,7 @@ def test_a_browser_without_room_marks_all_the_same(page: Page, brete: Path, db: 
     assert len(filed(db)) == 1
 
 
+@at_length
 def test_one_that_waited_longer_than_its_key_is_known_is_looked_for_first(page: Page, brete: Path, db: Db) -> None:
     ready(page, brete)
     with page.expect_request("**/v2/snaps") as asked:
@@ -292,6 +302,7 @@ def test_another_tenants_marks_are_not_sent(page: Page, brete: Path, db: Db) -> 
     assert filed(db) == []
 
 
+@at_length
 def test_a_mark_waits_while_somebody_else_is_signed_in_in_another_window(page: Page, brete: Path, db: Db) -> None:
     ready(page, brete)
     page.evaluate("localStorage.setItem('tenant', 'other')")
@@ -334,6 +345,7 @@ def test_what_waits_is_sent_when_a_server_that_was_away_is_back(page: Page, bret
     assert len(filed(db)) == 1
 
 
+@at_length
 def test_whoever_is_signed_out_while_marking_signs_in_again_beside_it(page: Page, brete: Path, db: Db) -> None:
     ready(page, brete)
     page.route("**/v2/snaps", lambda route: route.fulfill(status=401, json={"message": "Unauthorized"}))
@@ -351,6 +363,7 @@ def test_whoever_is_signed_out_while_marking_signs_in_again_beside_it(page: Page
     assert len(filed(db)) == 1
 
 
+@at_length
 def test_with_one_thumb_on_a_phone(browser: Browser, site: Server, brete: Path, db: Db) -> None:
     """The button is under the thumb whatever is scrolled, large enough, and says what waits in Portuguese."""
     with opened(browser, site.home, **PHONE, locale="pt-BR", color_scheme="dark") as (page, complaints):

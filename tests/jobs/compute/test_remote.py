@@ -37,6 +37,8 @@ from tests.jobs.kinds import crashing
 from tests.jobs.working import PATIENCE, Heard, quick_settings, until, until_status, working
 from tests.labs.executors import kinds
 
+at_length = pytest.mark.at_length  # a node that is killed, and bad jobs on one that lives, in every run
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
@@ -143,6 +145,7 @@ def test_a_node_that_is_killed_ends_the_attempt_as_a_lost_child_does(url: str, d
     assert "was lost, and with it the child process" in dead.last_error
 
 
+@at_length
 def test_a_node_that_is_told_to_end_hands_back_what_it_runs(url: str, db: Db, own_cluster: Cluster) -> None:
     with working(url, kinds.registry, compute=own_cluster.typed):
         job_id, child, _ = brooding(db)
@@ -155,6 +158,7 @@ def test_a_node_that_is_told_to_end_hands_back_what_it_runs(url: str, db: Db, ow
     assert row(db, job_id).errors == []
 
 
+@at_length
 def test_jobs_wait_uncharged_while_the_scheduler_is_away(url: str, db: Db, own_cluster: Cluster) -> None:
     with working(url, kinds.registry, compute=own_cluster.typed) as (_, heard):
         job_id, child, _ = brooding(db)
@@ -172,6 +176,7 @@ def test_jobs_wait_uncharged_while_the_scheduler_is_away(url: str, db: Db, own_c
         assert until_status(db, waits, "COMPLETED").attempt_count == 1
 
 
+@at_length
 def test_a_scheduler_that_is_started_anew_at_once_is_told_who_listens(
     url: str, db: Db, own_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +230,7 @@ def test_a_job_that_a_node_cannot_read_goes_back_at_once(
         assert (done.interruptions, done.attempt_count) == (1, 1)
 
 
+@at_length
 def test_an_order_that_comes_when_the_node_waits_no_longer_goes_back(
     url: str, db: Db, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -354,6 +360,7 @@ def test_what_exceeds_every_node_fails_in_the_end_and_says_so(
     assert "they have 3000 MB and cores: 1" in dead.last_error
 
 
+@at_length
 def test_what_exceeds_every_node_so_far_waits_for_a_larger_one(
     url: str, db: Db, own_cluster: Cluster, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -371,6 +378,7 @@ def test_what_exceeds_every_node_so_far_waits_for_a_larger_one(
         until_status(db, waits, "COMPLETED")
 
 
+@at_length
 def test_memory_is_not_raised_above_the_largest_node(url: str, db: Db, own_cluster: Cluster) -> None:
     own_cluster.start_node("second", memory_mb=150)
     own_cluster.nodes["first"].terminate()
@@ -400,6 +408,7 @@ def test_a_node_of_a_name_that_is_taken_says_so(cluster: Cluster) -> None:
     assert "name taken, first" in said
 
 
+@at_length
 def test_a_node_that_finds_no_scheduler_ends_when_it_is_told_to(tmp_path: Path) -> None:
     with Cluster(tmp_path) as cluster:
         cluster.start_node("early")

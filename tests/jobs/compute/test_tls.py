@@ -55,6 +55,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
         dask.config.refresh()
 
 
+@pytest.mark.at_length  # test_remote runs jobs, and nobody is let in without one, in every run
 def test_with_a_certificate_jobs_run(url: str, db: Db, cluster: Cluster) -> None:
     dask.config.refresh()
     with working(url, kinds.registry, compute=cluster.typed):

@@ -47,8 +47,8 @@ def box_of(db: Db, job_id: int) -> str:
     [
         ("hang.python", "in hang_in_python"),
         ("hang.regex", "in hang_in_a_regex"),  # in C, and nothing else in its process can run
-        ("hang.hash", "in hang_in_a_hash"),
-        ("hang.sleep", "in hang_asleep"),
+        pytest.param("hang.hash", "in hang_in_a_hash", marks=pytest.mark.at_length),  # in C, too
+        pytest.param("hang.sleep", "in hang_asleep", marks=pytest.mark.at_length),
     ],
 )
 def test_a_child_that_hangs_has_its_stack_in_the_log(url: str, db: Db, kind: str, place: str) -> None:

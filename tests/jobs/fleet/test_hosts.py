@@ -39,6 +39,7 @@ def tell(db: Db, host: Host, action: str, amount: int | None = None) -> str:
     return commands.one(db, command).output or ""
 
 
+@pytest.mark.at_length  # test_commands addresses hosts, and test_supervisor obeys, in every run
 @pytest.mark.timeout(300)
 def test_commands_reach_their_host_and_one_that_is_cut_off_loses_nothing(
     here: tuple[Path, Db, list[Host], list[Supervisor]],

@@ -10,6 +10,8 @@ from pathlib import Path
 from subprocess import PIPE
 from typing import Any
 
+import pytest
+
 from snapapp import postgres
 from snapapp.jobs.fleet import commands, overview
 from snapapp.jobs.rows.database import connect
@@ -93,6 +95,7 @@ def test_a_worker_more_costs_little(start: Start, db: Db) -> None:
     assert scalar(db, "SELECT max(pg_column_size(job_worker)) FROM job_worker") < 1024
 
 
+@pytest.mark.at_length  # postgres/test_server shares it in every run
 def test_the_embedded_server_is_shared_as_by_any_command(tmp_path: Path) -> None:
     """Its own children end while it starts, which must not look like a signal."""
     home = tmp_path / "data"
@@ -148,6 +151,7 @@ def test_a_job_that_ends_its_worker_costs_no_other_job_anything(start: Start, db
     until_workers(db, 2)
 
 
+@pytest.mark.at_length  # one that cannot start is tried again in every run
 def test_workers_that_never_come_to_work_are_tried_again_ever_more_slowly(start: Start, db: Db) -> None:
     """FD9: and the pool says what is wrong."""
     start(plan(mail=ONE), SNAPAPP_PROCESSORS="tests.jobs.fleet.crashing")
@@ -187,6 +191,7 @@ def test_every_look_is_an_event_for_whoever_listens(start: Start, db: Db) -> Non
     assert "worker.stopping" in it.said()
 
 
+@pytest.mark.at_length  # a supervisor that is killed is replaced in every run
 def test_a_fork_server_that_is_killed_is_replaced_and_its_workers_stay(start: Start, db: Db) -> None:
     it = start(plan(mail=ONE))
     [worker] = until_workers(db, 1)
@@ -339,6 +344,7 @@ def test_sigusr2_replaces_every_worker_without_a_gap(start: Start, db: Db) -> No
     assert exits(db) == ["restarted"] * 3
 
 
+@pytest.mark.at_length  # every worker is replaced in every run, above
 def test_sigusr2_brings_the_code_that_the_link_leads_to_by_then(url: str, db: Db, tmp_path: Path) -> None:
     """M37: a deploy changes the link `current` and reloads the supervisor."""
     current = tmp_path / "current"
@@ -487,6 +493,7 @@ def test_pools_are_scaled_paused_drained_and_stopped_by_command(start: Start, db
     assert it.end() == 0
 
 
+@pytest.mark.at_length  # test_commands has what is kept in every run
 def test_what_a_person_made_of_a_pool_outlives_the_supervisor(start: Start, db: Db) -> None:
     first = start(plan(mail=TWO, reports=ONE))
     until_workers(db, 3)

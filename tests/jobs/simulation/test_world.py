@@ -45,7 +45,7 @@ LONG = pytest.mark.at_length
 @pytest.mark.parametrize(
     ("servers", "asked", "jobs"),
     [
-        *((1, 0.5, 30_000), (4, 2.4, 30_000)),
+        (4, 2.4, 30_000),
         *(pytest.param(*case, 120_000, marks=LONG) for case in ((1, 0.5), (1, 0.8), (4, 3.0), (8, 6.4))),
     ],
 )

@@ -197,6 +197,7 @@ def test_a_request_with_garbage_begins_a_new_trace_and_what_asks_for_health_begi
 AT_LENGTH = pytest.mark.at_length  # they differ in what a connection says; the one that says nothing is the worst
 
 
+@pytest.mark.at_length  # a collector that goes and comes is told of in every run
 @pytest.mark.parametrize("collector", ["hangs", *(pytest.param(ill, marks=AT_LENGTH) for ill in ("away", "refuses"))])
 def test_no_job_waits_for_a_collector_that_is_ill(collector: str, url: str, db: Db, tmp_path: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:

@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.labs.media import speed
 
 
+@pytest.mark.at_length  # media/ makes the same pictures in every run
 def test_both_ways_are_measured_and_compared(tmp_path: Path) -> None:
     source = tmp_path / "180.mp4"
     speed.child("make", source, "180")
