@@ -99,7 +99,7 @@ def color(text: str) -> tuple[int, int, int, int]:
 
 def _card(value: str | float | None) -> str:
     if isinstance(value, float | int):
-        return f"{value:.10g}"
+        return f"{value:.15g}"  # every digit that a double certainly holds; fewer would round a long ear tag
     printable = "".join(" " if unicodedata.category(letter) in ("Cc", "Zl", "Zp") else letter for letter in value or "")
     text = unicodedata.normalize("NFC", " ".join(printable.split()))
     return text if len(text) <= CARD_LENGTH else text[: CARD_LENGTH - 1].rstrip() + "…"
