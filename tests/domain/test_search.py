@@ -115,6 +115,13 @@ def test_words_are_found_by_their_beginnings_without_accents_or_case(own: Sessio
         assert found(own, q=q) == [], q
 
 
+@pytest.mark.parametrize("value", [1_234_567, 76012345678912.0, 1234567.25])
+def test_a_long_number_is_found_by_its_digits(own: Session, value: float) -> None:
+    """An ear tag that somebody kept as a number: `1.23457e+06` would be found by nobody."""
+    [snap] = made(own, 1, subject=subject(brinco=value))
+    assert found(own, q=f"{value:.15g}") == found(own, q="1234567" if value < 1e7 else "760123") == [snap]
+
+
 def test_a_corrected_subject_is_found_by_what_it_is_now(own: Session) -> None:
     [snap] = made(own, 1, subject=subject("boi-7", brinco="A1", peso=400, observacoes="manco"))
     snaps.correct(own, OWN, snap, subject("boi-8", brinco="B2", peso=500, observacoes="sadio"), by="Ana")

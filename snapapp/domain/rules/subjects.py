@@ -93,7 +93,7 @@ def _attribute(value: Mapping[str, Any]) -> Attribute:
 
 
 def _searchable_text(value: str | float) -> str:
-    return value if isinstance(value, str) else f"{value:g}"
+    return value if isinstance(value, str) else f"{value:.15g}"  # with every digit, as a person would type them
 
 
 def words(text: str) -> list[str]:
