@@ -49,6 +49,10 @@ class State:
     def is_whole(self) -> bool:
         return self.offset == self.announced.length
 
+    @property
+    def is_expired(self) -> bool:
+        return self.expires < datetime.now(UTC)
+
 
 class ResumableUploads:
     """All resumable uploads of a storage. Each tenant's are in a folder of its own, so no tenant finds another's."""
@@ -70,7 +74,7 @@ class ResumableUploads:
     def find(self, tenant: str, upload_id: UUID) -> State:
         """The state of an upload. Raises UploadExpired for an expired one, and NotStored once the sweep removed it."""
         state = _state(self._place(tenant, upload_id))
-        if state.expires < datetime.now(UTC):
+        if state.is_expired:
             raise UploadExpired(upload_id)
         return state
 
@@ -86,11 +90,12 @@ class ResumableUploads:
         return held
 
     def unfinished(self, tenant: str) -> list[State]:
+        """Those that can still be finished or ended: an expired one only waits for the sweep."""
         states = []
         for place in _folders(self._folder / keys.segment(tenant)):
             with suppress(NotStored):
                 states.append(_state(place))
-        return [each for each in states if each.announced.kept_as is None]
+        return [each for each in states if each.announced.kept_as is None and not each.is_expired]
 
     def forget(self, before: datetime) -> int:
         """Removes uploads whose last byte came before `before` and that no request holds; returns how many."""

@@ -172,13 +172,17 @@ def test_an_upload_that_was_ended_is_gone(client: TestClient) -> None:
     assert nothing_left(client)
 
 
+def let_expire(client: TestClient, at: str) -> None:
+    everything = house(client).settings.data_dir.joinpath("media", ".resumable")
+    place = next(everything.glob(f"*/{at.rpartition('/')[2]}"))
+    for file in (*place.iterdir(), place):
+        os.utime(file, (file.stat().st_mtime - 90_000,) * 2)
+
+
 def test_what_nobody_goes_on_with_for_a_day_is_gone_and_swept(client: TestClient) -> None:
     old, young = begun(client), begun(client)
     sent(client, old, FILM[:50])
-    everything = house(client).settings.data_dir.joinpath("media", ".resumable")
-    place = next(everything.glob(f"*/{old.rpartition('/')[2]}"))
-    for file in (*place.iterdir(), place):
-        os.utime(file, (file.stat().st_mtime - 90_000,) * 2)
+    let_expire(client, old)
     assert client.head(old, headers=TUS).status_code == 410
     assert sent(client, old, FILM[50:], 50).status_code == 410
     a_day_ago = datetime.now(UTC) - timedelta(days=1)
@@ -235,6 +239,19 @@ def test_a_tenant_leaves_only_so_many_unfinished(client: TestClient, monkeypatch
     begun(client)
     begun(client)
     assert client.post(UPLOADS, headers=TUS | {"Upload-Length": "5"}).status_code == 429
+
+
+def test_an_expired_one_is_in_nobodys_way_until_it_is_swept(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can be neither finished nor ended, so whoever begins anew would be told to do what is refused."""
+    monkeypatch.setattr(resumable_uploads, "_UNFINISHED_MAX", 1)
+    with served(url, tmp_path, worker_enabled=False, tenant_storage_max_mb=1) as client:
+        old = begun(client, 600_000)
+        let_expire(client, old)
+        assert client.delete(old, headers=TUS).status_code == 410
+        begun(client, 600_000)
+        assert client.post(UPLOADS, headers=TUS | {"Upload-Length": "5"}).status_code == 429
 
 
 # --- what breaks ------------------------------------------------------------------------------------------------
