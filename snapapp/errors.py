@@ -1,5 +1,6 @@
 """The errors of the application; their messages are for people. The queue's own errors are in jobs/errors.py."""
 
+import re
 from collections.abc import Iterable
 
 
@@ -172,3 +173,19 @@ class SnapHasNoJob(Conflict):
 class SnapIsDraft(Conflict):
     def __init__(self, snap_id: object) -> None:
         super().__init__(f"Snap is a draft, describe it before you share it: {snap_id}")
+
+
+# --- the error of a job, as clients read it ---------------------------------------------------------------------
+
+
+def error_for_client(error: str | None) -> str | None:
+    """An error for clients, receivers of webhooks among them: without the name of the class, a traceback, and paths on
+    our disks."""
+    if error is None:
+        return None
+    words = _CLASS.sub("", error, count=1).partition("\n")[0].strip()
+    return _PATH.sub("(a file)", words) or "It failed without a reason"
+
+
+_CLASS = re.compile(r"^([A-Za-z_]\w*\.)*[A-Z]\w*: ")
+_PATH = re.compile(r"(?<![\w:/.])/(?:[\w.@+=-]+/)+[\w.@+=-]*")  # a path of at least two steps, not part of a URL

@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from snapapp.domain import payloads, snaps, videos, webhooks
-from snapapp.errors import VideoNotFound
+from snapapp.errors import VideoNotFound, error_for_client
 from snapapp.jobs import Job, enqueue
 from snapapp.jobs.model import Failure
 from snapapp.postgres.database import scope
@@ -39,4 +39,4 @@ def keep_probe(db: Connection, job: Job, probe: dict[str, Any]) -> None:
 
 def keep_reason(db: Connection, job: Job, failure: Failure) -> None:
     """Writes into the video's probe why the video cannot be used, where people see it."""
-    keep_probe(db, job, {"compatible": False, "reason": failure.error.partition(": ")[2] or failure.error})
+    keep_probe(db, job, {"compatible": False, "reason": error_for_client(failure.error)})

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from snapapp import sources
 from snapapp.domain import snaps, webhooks
-from snapapp.errors import SnapNotFound
+from snapapp.errors import SnapNotFound, error_for_client
 from snapapp.jobs import Job, Permanent, tracing
 from snapapp.postgres.database import scope
 from snapapp.processing import child_settings
@@ -70,7 +70,7 @@ def _call_of(job: Job) -> tuple[str, str, bytes] | None:
         "videoId": str(snap.video_id),
         "subjectId": snap.subject.id,
         "status": snap.status.value,
-        "error": snap.error,
+        "error": error_for_client(snap.error),
         "processedAt": snap.processed_at.isoformat() if snap.processed_at else None,
     }
     [hook] = hooks

@@ -11,15 +11,18 @@ from sqlalchemy import Connection
 
 from snapapp.domain import kinds, payloads, snaps, videos, webhooks
 from snapapp.domain.tables import Snap, SnapStatus
-from snapapp.jobs import enqueue
+from snapapp.jobs import Job, enqueue
+from snapapp.jobs.model import Failure
 from snapapp.jobs.testing import enqueued, make_due, run_due
 from snapapp.postgres.database import scope
+from snapapp.processing import ends
 from tests.domain.making import make_snap
 from tests.media import material
 from tests.sources.server import Film, Server, Visit
 
 TENANT = "default"
 HOOK = "http://127.0.0.1:{port}/hook"
+CRASH = 'DecoderDied: the decoder cannot open /srv/snapapp/scratch/x\nTraceback:\n  File "/opt/snapapp/decoder.py"'
 
 
 @pytest.fixture
@@ -134,6 +137,37 @@ def test_whoever_wants_to_know_is_told_with_a_signature(
     told = json.loads(body)
     assert (told["event"], told["snapId"], told["status"]) == (event, str(snap.id), status)
     assert secret not in str(headers) + body.decode()
+
+
+def test_a_receiver_reads_of_a_failure_what_the_api_says(connection: Connection, at_home: Path, remote: Server) -> None:
+    """Neither the name of a class, nor a traceback, nor a path on our disks."""
+    heard: list[bytes] = []
+
+    def listen(visit: Visit) -> None:
+        heard.append(visit.rfile.read(int(visit.headers["Content-Length"])))
+        visit.say(204)
+
+    remote.acts["/hook"] = listen
+    subscribed(connection, remote, "snap.failed")
+    with scope(connection, TENANT) as own:
+        snap = make_snap(own, TENANT)
+        snaps.fail(own, TENANT, snap.id, CRASH)
+    webhooks.announce(enqueue, connection, TENANT, snap.id, "snap.failed", None)
+    assert run_due(connection) == ["snap.webhook: COMPLETED"]
+    assert json.loads(heard[0])["error"] == "the decoder cannot open (a file)"
+
+
+def test_the_reason_that_a_video_keeps_is_the_one_that_clients_read(connection: Connection) -> None:
+    with scope(connection, TENANT) as own:
+        video = videos.at_url(own, TENANT, "https://example.org/film.mp4")
+    payload = json.dumps(payloads.of_video(video)).encode()
+    job: Job = Job(1, kinds.PROBE, "light", TENANT, 0, payload, None, 1, 3, 1, None, None)
+    ends.keep_reason(connection, job, Failure(CRASH))
+    with scope(connection, TENANT) as own:
+        assert videos.read(own, TENANT, video.id).probe == {
+            "compatible": False,
+            "reason": "the decoder cannot open (a file)",
+        }
 
 
 @pytest.mark.parametrize(

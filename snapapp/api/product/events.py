@@ -19,10 +19,9 @@ from snapapp.api.http.errors import may_be
 from snapapp.api.http.schema import Shown
 from snapapp.api.http.tenancy import Claimed, code_of
 from snapapp.api.internal.jobs.live import STREAMS_MAX, EventStream, Reader, Watcher, described, event, refuse
-from snapapp.api.product.snap_views import error_for_client
 from snapapp.domain.kinds import SNAP
 from snapapp.domain.tables import SnapStatus
-from snapapp.errors import NotFound, Unauthorized
+from snapapp.errors import NotFound, Unauthorized, error_for_client
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows.database import Db
 from snapapp.jobs.rows.people import views

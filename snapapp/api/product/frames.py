@@ -28,7 +28,6 @@ from snapapp.api.product.snap_views import (
     ProbeShown,
     SubjectShown,
     clip_of,
-    error_for_client,
     frame_of,
     hashes_of,
     subject_of,
@@ -37,6 +36,7 @@ from snapapp.api.product.snaps import refuse_without_room, subject_meant
 from snapapp.api.product.urls import signed
 from snapapp.domain import kinds, payloads
 from snapapp.domain.rules.subjects import Subject
+from snapapp.errors import error_for_client
 from snapapp.jobs import enqueue_many
 from snapapp.jobs.errors import IllegalTransition
 from snapapp.jobs.model import Status as JobStatus

@@ -14,6 +14,7 @@ from snapapp.api.http.schema import Shown
 from snapapp.api.product.snap_schema import AttributeType
 from snapapp.domain.rules.subjects import Attribute, Subject
 from snapapp.domain.tables import Snap, SnapJob, SnapStatus
+from snapapp.errors import error_for_client
 
 
 class AttributeShown(Shown):
@@ -320,15 +321,3 @@ def _job_of(job: SnapJob) -> JobShown:
         last_error=None if job.status == "COMPLETED" else error_for_client(job.last_error),
         progress=job.progress,
     )
-
-
-def error_for_client(error: str | None) -> str | None:
-    """An error for clients: without the name of the class, and without paths on our disks."""
-    if error is None:
-        return None
-    words = _CLASS.sub("", error, count=1).partition("\n")[0].strip()
-    return _PATH.sub("(a file)", words) or "It failed without a reason"
-
-
-_CLASS = re.compile(r"^([A-Za-z_]\w*\.)*[A-Z]\w*: ")
-_PATH = re.compile(r"(?<![\w:/.])/(?:[\w.@+=-]+/)+[\w.@+=-]*")  # a path of at least two steps, not part of a URL

@@ -17,7 +17,7 @@ from snapapp.api.http.paging import Listed, listed, windows
 from snapapp.api.http.schema import Decimals, Label, Shown
 from snapapp.api.http.tenancy import Begins, Claimed, Own, begun
 from snapapp.api.product.job_waiting import Ends, is_worked
-from snapapp.api.product.snap_views import ProbeShown, VideoSnapList, error_for_client, lines_of
+from snapapp.api.product.snap_views import ProbeShown, VideoSnapList, lines_of
 from snapapp.api.product.snaps import refuse_without_room
 from snapapp.api.product.urls import Placed
 from snapapp.api.product.videos import remote_playback
@@ -25,6 +25,7 @@ from snapapp.api.product.videos.remote_playback import Played
 from snapapp.domain import kinds, payloads, search, storage_use, videos
 from snapapp.domain.paging import Window
 from snapapp.domain.tables import Video
+from snapapp.errors import error_for_client
 from snapapp.jobs import enqueue
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows.people import views
