@@ -18,7 +18,7 @@ from snapapp.storage.errors import (
 )
 from snapapp.storage.local import Local
 from snapapp.storage.model import Reader, Source, Storage, Stored
-from snapapp.storage.room import Room
+from snapapp.storage.room import Room, full_disk_as_no_room
 from snapapp.storage.uploads import Received, Upload
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "UploadInUse",
     "UploadTooLarge",
     "from_settings",
+    "full_disk_as_no_room",
     "room_of",
 ]
 

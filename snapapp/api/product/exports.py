@@ -3,6 +3,7 @@
 import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -30,6 +31,7 @@ from snapapp.domain.paging import LONGEST, Page, Window
 from snapapp.domain.search import Criteria
 from snapapp.domain.tables import Snap
 from snapapp.domain.transactions import TenantTransaction
+from snapapp.storage import full_disk_as_no_room
 
 router = APIRouter(prefix="/v2/snaps", tags=["snaps"], route_class=LenientRoute)
 
@@ -63,7 +65,11 @@ _FILE: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.get("/export", response_class=StreamingResponse, responses=_FILE | may_be(_400="Too many match, or none can."))
+@router.get(
+    "/export",
+    response_class=StreamingResponse,
+    responses=_FILE | may_be(_400="Too many match, or none can.", _507="The disk is full."),
+)
 def export_snaps(
     house: House,
     claim: Claimed,
@@ -160,26 +166,35 @@ class _Export:
     def close(self) -> None:
         self.lines.close()
 
+    def discard(self) -> None:
+        with suppress(OSError):  # on a full disk the last buffer cannot be written
+            self.close()
+
 
 def _gather(pages: Iterable[Page[Snap]], places: Places, form: ExportFormat, folder: Path) -> _Export:
     """Writes the snaps to a temporary file in `folder`, which is on a disk; the system's folder for temporary files may
     be in memory."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    spool = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(folder))  # noqa: SIM115 - closed when the answer has been sent
-    export = _Export(spool, with_files=form is ExportFormat.ZIP)
-    most = ARCHIVED_MAX if export.with_files else ROWS_MAX
-    try:
-        count = 0
-        for page in pages:
-            count += len(page.items)
-            if count > most:
-                raise HTTPException(400, f"More than {most} snaps match: narrow the search, by time for example")
-            for snap in page.items:
-                export.add(snap, line_of(snap, places))
-    except BaseException:
-        export.close()
-        raise
+    with full_disk_as_no_room():
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        spool = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(folder))  # noqa: SIM115 - closed when the answer has been sent
+        export = _Export(spool, with_files=form is ExportFormat.ZIP)
+        try:
+            _fill(export, pages, places)
+            spool.flush()  # a full disk must be met before the headers are sent
+        except BaseException:
+            export.discard()
+            raise
     return export
+
+
+def _fill(export: _Export, pages: Iterable[Page[Snap]], places: Places) -> None:
+    most, count = ARCHIVED_MAX if export.with_files else ROWS_MAX, 0
+    for page in pages:
+        count += len(page.items)
+        if count > most:
+            raise HTTPException(400, f"More than {most} snaps match: narrow the search, by time for example")
+        for snap in page.items:
+            export.add(snap, line_of(snap, places))
 
 
 def _closing(export: _Export, content: Iterator[bytes]) -> Iterator[bytes]:

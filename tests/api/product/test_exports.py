@@ -7,6 +7,7 @@ import json
 import logging
 import tempfile
 import zipfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,6 +52,16 @@ def test_a_long_one_waits_on_our_disk_and_not_where_everybodys_temporary_files_a
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
     snap = mark(client)
     assert [row["snapId"] for row in rows(client)] == [snap["snapId"]]
+
+
+def test_a_full_disk_is_said_before_the_first_byte(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not by half a table, or as an error of ours."""
+    full = Path("/dev/full")
+    monkeypatch.setattr(tempfile, "SpooledTemporaryFile", lambda *_, **__: full.open("w+b"))
+    mark(client)
+    for form in ("csv", "json", "zip"):
+        answer = client.get(EXPORT, params={"format": form})
+        assert (answer.status_code, answer.json()["message"]) == (507, "The disk is full: No space left on device")
 
 
 def test_a_client_that_takes_nothing_is_cut(
