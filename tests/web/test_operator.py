@@ -257,6 +257,34 @@ def test_what_the_template_asks_is_judged_as_it_is_typed_and_by_the_server(
     assert [said for said in complaints if "400" not in said and "412" not in said] == []
 
 
+def test_a_name_and_an_ear_tag_that_differ_are_two_fields_and_both_stay(page: Page, brete: Path, db: Db) -> None:
+    """Clients of the API may say both. A page that took the name for the ear tag would file it there, unasked."""
+    ready(page, brete)
+    page.evaluate(
+        """async () => {
+            const { items } = await (await fetch("/v2/templates")).json();
+            const [video] = (await (await fetch("/v2/videos?limit=1")).json()).items;
+            const values = { brinco: "A777", raca: "Nelore" };
+            const said = Object.entries(values);
+            const attributes = said.map(([key, stringValue]) => ({ key, type: "string", stringValue }));
+            const body = { videoId: video.videoId, nickname: "Ana", email: "ana@fazenda.example", startSeconds: 0.4,
+                durationSeconds: 1, dataFilmagem: "2026-03-01T08:15:00Z", subject: { id: "BR-1042", attributes },
+                subjectTemplateId: items.find((each) => each.name === "Gado").id };
+            const headers = { "Content-Type": "application/json" };
+            await fetch("/v2/snaps", { method: "POST", headers, body: JSON.stringify(body) });
+        }"""
+    )
+    page.reload()
+    moments(page).first.get_by_role("button", name="Correct").click()
+    expect(page.get_by_label("Ear tag")).to_have_value("A777")
+    expect(page.locator("#field-id")).to_have_value("BR-1042")
+    page.get_by_label("Breed").fill("Gir")
+    page.keyboard.press("Enter")
+    expect(page.locator("#mark-said")).to_contain_text("Saved: BR-1042")
+    subject = json.loads(scalar(db, "SELECT subject FROM snap"))
+    assert (subject["id"], [each["stringValue"] for each in subject["attributes"]]) == ("BR-1042", ["A777", "Gir"])
+
+
 def test_a_hostile_name_is_shown_as_text(page: Page, brete: Path, tmp_path: Path, db: Db) -> None:
     hostile = brete.rename(tmp_path / "<img src=x onerror=alert(1)>.mp4")
     ready(page, hostile)

@@ -4,7 +4,7 @@
 
 import { at, client, local, make, markInvalid, put } from "/static/page.js";
 import { filmedAt } from "/static/filmed.js";
-import { labelOf } from "/static/moment.js";
+import { isNamed, labelOf } from "/static/moment.js";
 import { operatorOrAsk, showOperator } from "/static/operator.js";
 import { player } from "/static/player.js";
 import { browser } from "/static/remembered.js";
@@ -104,13 +104,20 @@ player.onChange(() => {
 
 const templateOf = (moment) => templates.find((each) => each.id === (moment.snap?.subjectTemplateId ?? moment.templateId));
 
-/** The template's fields, with the one that names the subject marked: `id`, or else the first required text, such as an
- *  ear tag. */
-function fieldsOf(template) {
-  const fields = [...(template?.fields ?? [])].sort((one, other) => one.order - other.order);
-  const name = fields.find((each) => each.key === "id") ?? fields.find((each) => each.required && each.type === "string");
+/** The fields of a moment's template, with the one that names the subject marked: `id`, or else the first required text,
+ *  such as an ear tag. Where the moment has another ear tag than name, the name has a field of its own. */
+function fieldsOf(moment) {
+  const fields = [...(templateOf(moment)?.fields ?? [])].sort((one, other) => one.order - other.order);
+  const tag = fields.find((each) => each.required && each.type === "string");
+  const name = fields.find((each) => each.key === "id") ?? (tag && !isNamedOtherwise(moment, tag.key) ? tag : undefined);
   if (!name) fields.unshift({ key: "id", type: "string", required: false });
   return fields.map((each) => ({ ...each, isName: name ? each === name : each.key === "id" }));
+}
+
+/** Whether a moment has a name and, in this attribute, another text: clients of the API may send both. */
+function isNamedOtherwise({ snap }, key) {
+  const text = snap?.subject.attributes.find((each) => each.key === key)?.stringValue;
+  return Boolean(text) && isNamed(snap) && text !== snap.subject.id;
 }
 
 /** Opens the form for an existing snap, to describe or correct it. */
@@ -121,8 +128,8 @@ export async function describeSnap(snap) {
   moment.snap = await answer.json();
   moment.sent = Promise.resolve(moment.snap);
   for (const { key, stringValue, numberValue } of moment.snap.subject.attributes) moment.typed.set(key, String(stringValue ?? numberValue ?? ""));
-  const name = fieldsOf(templateOf(moment)).find((each) => each.isName);
-  if (moment.snap.subject.id !== snap.snapId) moment.typed.set(name.key, moment.snap.subject.id);
+  const name = fieldsOf(moment).find((each) => each.isName);
+  if (isNamed(moment.snap)) moment.typed.set(name.key, moment.snap.subject.id);
   moment.known = new Map(moment.typed);
   describe(moment);
   focusForm();
@@ -139,7 +146,7 @@ export function describe(moment) {
   at("describe-picture").replaceChildren(pictureOf(moment));
   put(at("describe-facts"), factsOf(moment));
   put(at("describe-said"), "");
-  at("fields").replaceChildren(...fieldsOf(templateOf(moment)).map((field) => line(moment, field)));
+  at("fields").replaceChildren(...fieldsOf(moment).map((field) => line(moment, field)));
   showRecent();
 }
 
