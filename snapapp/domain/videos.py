@@ -2,13 +2,14 @@
 uploaded bytes."""
 
 import hashlib
+import unicodedata
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, func, select, update
+from sqlalchemy import Text, bindparam, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -167,11 +168,13 @@ def set_probe(db: Session, tenant: str, video_id: UUID, probe: Mapping[str, Any]
 
 
 def page(db: Session, tenant: str, window: Window = FIRST, *, q: str | None = None) -> Page[Video]:
-    """A page of videos, of those whose file name or URL holds `q` in any case. No index serves `q`: where few videos
-    match, all of the tenant's are read."""
+    """A page of videos, of those whose file name or URL holds `q` in any case, however accents are composed: file names
+    of a Mac may have them as characters of their own. No index serves `q`: where few videos match, all of the tenant's
+    are read."""
     videos = select(Video).where(Video.tenant == tenant)
     if q:
-        videos = videos.where(func.coalesce(Video.file_name, Video.url).icontains(q, autoescape=True))
+        name = func.normalize(func.coalesce(Video.file_name, Video.url), type_=Text)
+        videos = videos.where(name.icontains(unicodedata.normalize("NFC", q), autoescape=True))
     cut = _ORDER.cut(videos, window)
     return _ORDER.page(db.scalars(cut).all(), window)
 

@@ -1,5 +1,6 @@
 """Videos: one for each URL of a tenant, one for the same bytes."""
 
+import unicodedata
 from collections.abc import Iterator
 from uuid import uuid4
 
@@ -82,3 +83,12 @@ def test_a_video_is_found_by_its_name_or_its_url(own: Session) -> None:
     videos.at_url(own, OWN, "https://example.org/brete-7.mp4")
     for wanted, count in [("bRETE", 2), ("0%.", 1), ("%", 1), ("_", 0), ("\\", 0), ("example.org", 1), ("curral", 1)]:
         assert len(videos.page(own, OWN, q=wanted).items) == count, wanted
+
+
+def test_a_name_is_found_however_its_accents_are_composed(own: Session) -> None:
+    """A Mac may write the tilde in a file's name as a character of its own; whoever types a name types one letter."""
+    as_typed = "Câmera São João.mp4"
+    for digit, name in (("a", as_typed), ("b", unicodedata.normalize("NFD", as_typed))):
+        videos.add_upload(own, OWN, an_upload(id=uuid4(), file_name=name, sha256=digit * 64))
+    for wanted in ("são joão", unicodedata.normalize("NFD", "são joão")):
+        assert len(videos.page(own, OWN, q=wanted).items) == 2, wanted
