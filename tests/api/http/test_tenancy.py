@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy
 from starlette.testclient import TestClient
 
+from snapapp.api.http import tenancy
 from tests.api.conftest import served
 from tests.api.examples import NOBODY, OTHER, SNAPS, add_tenant, as_tenant, body, complete, count, mark
 from tests.factory import Db, scalar
@@ -34,6 +35,15 @@ def test_an_unknown_code_is_not_found(client: TestClient, code: str) -> None:
     assert answer.status_code == 404
     assert answer.json()["message"].startswith("Assinatura not found: ")
     assert client.post(SNAPS, json=body(), headers={CODE: code.encode("latin-1")}).status_code == 404
+
+
+def test_a_code_with_accents_is_read_as_clients_send_it(client: TestClient, engine: sqlalchemy.Engine) -> None:
+    """curl sends what was typed, which is UTF-8; a browser sends Latin-1, which the test's client cannot."""
+    code = "fazenda-são-joão"
+    add_tenant(engine, code)
+    answer = client.get("/v2/session", headers={CODE: code.encode()})
+    assert (answer.status_code, answer.json().get("code")) == (200, code)
+    assert tenancy._as_sent(code.encode("latin-1").decode("latin-1")) == code
 
 
 def test_where_tokens_are_required_they_are(url: str, tmp_path: Path, engine: sqlalchemy.Engine) -> None:
