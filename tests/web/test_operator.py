@@ -267,6 +267,7 @@ def test_a_name_and_an_ear_tag_that_differ_are_two_fields_and_both_stay(page: Pa
             const values = { brinco: "A777", raca: "Nelore" };
             const said = Object.entries(values);
             const attributes = said.map(([key, stringValue]) => ({ key, type: "string", stringValue }));
+            attributes.push({ key: "peso_referencia", type: "number", numberValue: 412.12345678 }); // a scale's
             const body = { videoId: video.videoId, nickname: "Ana", email: "ana@fazenda.example", startSeconds: 0.4,
                 durationSeconds: 1, dataFilmagem: "2026-03-01T08:15:00Z", subject: { id: "BR-1042", attributes },
                 subjectTemplateId: items.find((each) => each.name === "Gado").id };
@@ -282,7 +283,11 @@ def test_a_name_and_an_ear_tag_that_differ_are_two_fields_and_both_stay(page: Pa
     page.keyboard.press("Enter")
     expect(page.locator("#mark-said")).to_contain_text("Saved: BR-1042")
     subject = json.loads(scalar(db, "SELECT subject FROM snap"))
-    assert (subject["id"], [each["stringValue"] for each in subject["attributes"]]) == ("BR-1042", ["A777", "Gir"])
+    assert (subject["id"], [each.get("stringValue", 0) for each in subject["attributes"]]) == (
+        "BR-1042",
+        ["A777", "Gir", 0],
+    )
+    assert subject["attributes"][2]["numberValue"] == 412.12345678
 
 
 def test_a_hostile_name_is_shown_as_text(page: Page, brete: Path, tmp_path: Path, db: Db) -> None:

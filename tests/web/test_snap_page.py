@@ -93,6 +93,27 @@ def test_it_is_corrected_in_portuguese(browser: Browser, site: Server, brete: Pa
     assert complaints == []
 
 
+CORRECT = """async () => {
+    for (const numberValue of [1046.0625, 76012345678912]) {
+        const attributes = [{ key: "brinco", type: "number", numberValue }];
+        const body = JSON.stringify({ nickname: "Ana", id: "BR-1", attributes });
+        const headers = { "Content-Type": "application/json" };
+        await fetch(`/v2${location.pathname}/subject`, { method: "PATCH", headers, body });
+    }
+}"""
+
+
+def test_a_number_of_the_subject_is_shown_with_all_its_digits(browser: Browser, site: Server, brete: Path) -> None:
+    """And with no others: 1.046 is another animal, and in Brazil a thousand and forty-six."""
+    with opened(browser, site.home) as (page, complaints):
+        open_marked(page, site, brete)
+        page.evaluate(CORRECT)
+        page.reload()
+        expect(page.locator("#record")).to_contain_text("76012345678912")
+        expect(page.locator("#corrections")).to_contain_text("1046.0625 → ")
+    assert complaints == []
+
+
 @at_length
 def test_whoever_waits_for_the_evidence_keeps_the_focus(browser: Browser, site: Server, brete: Path) -> None:
     """The page asks each second until the moment is finished, and draws what is new."""

@@ -213,7 +213,7 @@ function complain(input, words) {
 /** The number in a text, with a decimal comma or point; null if it is none. */
 function numberOf(text) {
   const found = text.replace(",", ".");
-  return /^-?\d{1,12}(\.\d{1,6})?$/.test(found) ? Number(found) : null;
+  return /^-?\d{1,14}(\.\d{1,18})?$/.test(found) ? Number(found) : null;
 }
 
 function showRecent() {

@@ -4,7 +4,7 @@ import { at, client, copied, local, make, markInvalid, pause, put } from "/stati
 import { isNamed, labelOf, momentOf, nameOf, stateOf } from "/static/moment.js";
 import { pictureOf } from "/static/qr.js";
 import { mayChange, operator, signedIn, signIn } from "/static/signed-in.js";
-import { asLocal, clock, exactly, number, t, told, when } from "/static/words.js";
+import { asLocal, clock, exactly, inFull, number, t, told, when } from "/static/words.js";
 
 const LOOK_EVERY = 1000; // ms between two looks at an unfinished snap
 
@@ -77,7 +77,7 @@ function showRecord(snap) {
   const add = (name, value) => value && list.append(make("dt", { textContent: name }), make("dd", {}, value));
   if (isNamed(snap)) add(labelOf("id"), make("a", { href: `/snaps/subject?id=${encodeURIComponent(snap.subject.id)}`, textContent: snap.subject.id }));
   for (const { key, stringValue, numberValue } of snap.subject.attributes) {
-    add(labelOf(key), stringValue ?? (numberValue === null ? "" : number(numberValue)));
+    add(labelOf(key), stringValue ?? (numberValue === null ? "" : inFull(numberValue)));
   }
   add(t("Marked by"), `${snap.nickname}, ${when(snap.createdAt)}`);
   add(t("Filmed"), filmedOf(snap));
@@ -156,7 +156,7 @@ at("correct-filmed").addEventListener("keydown", (event) => event.key === "Escap
 
 /** The values of a subject in a correction, each in words. */
 function saidOf({ id: name, attributes, dataFilmagem }) {
-  const values = attributes.map(({ key, stringValue, numberValue }) => `${labelOf(key)} ${stringValue ?? number(numberValue ?? 0)}`);
+  const values = attributes.map(({ key, stringValue, numberValue }) => `${labelOf(key)} ${stringValue ?? inFull(numberValue ?? 0)}`);
   return [name === id ? null : name, ...values, dataFilmagem && `${t("Filmed")} ${exactly(dataFilmagem)}`].filter(Boolean);
 }
 

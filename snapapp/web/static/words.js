@@ -58,6 +58,8 @@ function translate() {
 
 const others = (query) => [...new URLSearchParams(query)].filter(([name]) => name !== "lang");
 
+/** A number that a person gave, with all its digits and no others. */
+export const inFull = (value) => value.toLocaleString(locale, { maximumSignificantDigits: 15, useGrouping: false });
 export const number = (value, digits = 2) => value.toLocaleString(locale, { maximumFractionDigits: digits });
 const point = language === "pt" ? "," : ".";
 export const clock = (seconds) => `${Math.floor(seconds / 60)}:${(seconds % 60).toFixed(2).padStart(5, "0").replace(".", point)}`;

@@ -45,6 +45,14 @@ def test_two_moments_stand_side_by_side_with_what_is_apart(
     assert '<html lang="pt-BR"' in compare(client, NOBODY, NOBODY, Cookie="language=pt").text
 
 
+@pytest.mark.parametrize("value", [1046.0625, 76012345678912, 0.0005])
+def test_a_number_of_the_subject_is_shown_with_all_its_digits(client: TestClient, value: float) -> None:
+    snap = mark(client, subject={"id": "BR-1042", "attributes": [number("peso_referencia", value)]})
+    link = client.post(f"/v2/snaps/{snap['snapId']}/share").json()["publicUrl"]
+    for page in (PAGES[0].format(a=snap["snapId"], b=snap["snapId"]), PAGES[1], link):
+        assert f"{value}" in client.get(page, headers={"Accept": "text/html"}).text, page
+
+
 def test_all_moments_of_a_subject_are_there_page_by_page(client: TestClient) -> None:
     """The one filmed last first, whenever it was marked; each leads to the one before it, over the page's edge too."""
     days = [f"2026-01-{1 + (7 * n) % 27:02}T08:00:00Z" for n in range(operator.AT_ONCE + 2)]

@@ -49,6 +49,10 @@ class Language:
         text = f"{value:.{digits}f}"
         return (text.rstrip("0").rstrip(".") if digits else text).replace(".", self.point)
 
+    def in_full(self, value: float) -> str:
+        """A number that a person gave, with all its digits and no others."""
+        return f"{value:.15g}".replace(".", self.point)
+
     def mistake(self, flaw: str, labels: Mapping[str, str]) -> str:
         """What a rule says, mostly `field: reason`. The catalogue has texts with `{}` in place of numbers."""
         name, _, reason = flaw.partition(": ")

@@ -43,6 +43,6 @@ def said_of(t: Language, snap: SnapLine | PublicSnap) -> Iterator[tuple[str, str
     """The attributes that have a value: the label, the value as a text, and as a number if it is one."""
     for each in snap.subject.attributes:
         number = each.number_value
-        value = (each.string_value or "") if number is None else t.number(number)
+        value = (each.string_value or "") if number is None else t.in_full(number)
         if value:
             yield t(NAMES.get(each.key, each.key)), value, number
