@@ -121,9 +121,9 @@ def retry(begin: Begin, queue: Queue, snap_id: UUID) -> Snap:
         return _read_current(transaction, snap_id)
 
 
-def _require_own(transaction: TenantTransaction, snap_id: UUID) -> None:
+def _require_own(transaction: TenantTransaction, snap_id: UUID, *, hidden_too: bool = False) -> None:
     """Raises where there is no such snap, or who signed in may not change it."""
-    snap = snaps.read(transaction.db, transaction.code, snap_id)
+    snap = snaps.read(transaction.db, transaction.code, snap_id, hidden_too=hidden_too)
     rights.require_own(transaction.operator, snap.operator_id)
 
 
@@ -152,7 +152,7 @@ def share(begin: Begin, queue: Queue, snap_id: UUID, expires_at: datetime | None
 
 
 def revoke(begin: Begin, snap_id: UUID) -> None:
-    """Ends the link in force. Sharing the snap again creates a different link."""
+    """Ends the link in force, also that of a hidden snap. Sharing the snap again creates a different link."""
     with begin() as transaction, transaction.as_tenant() as db:
-        _require_own(transaction, snap_id)
+        _require_own(transaction, snap_id, hidden_too=True)
         sharing.revoke(db, transaction.code, snap_id)

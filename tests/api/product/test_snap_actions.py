@@ -14,7 +14,21 @@ from starlette.testclient import TestClient
 from snapapp.api.product.pages import gallery, people, public_page
 from snapapp.api.product.pages.language import NAMES
 from snapapp.domain.tables import OperatorRole
-from tests.api.examples import NOBODY, SNAPS, body, complete, count, fail, job_of, mark, number, shown, text
+from tests.api.examples import (
+    NOBODY,
+    OTHER,
+    SNAPS,
+    add_tenant,
+    body,
+    complete,
+    count,
+    fail,
+    job_of,
+    mark,
+    number,
+    shown,
+    text,
+)
 from tests.factory import Db, move, row, scalar
 from tests.jobs.working import until
 
@@ -347,6 +361,18 @@ def test_a_shared_snap_is_only_hidden(client: TestClient, db: Db) -> None:
     assert client.get(SNAPS).json()["items"] == []
     assert count(db, "snap_processing_job WHERE kind = 'media.forget'") == 0
     assert client.get(f"/public/snaps/{token}").status_code == 200
+
+
+def test_the_link_of_a_removed_snap_can_still_be_ended(client: TestClient, engine: sqlalchemy.Engine) -> None:
+    """No list shows the snap any more, and its link must not be public for ever."""
+    add_tenant(engine)
+    snap = mark(client)
+    link = share(client, snap)["publicUrl"]
+    assert client.delete(at(snap)).json()["removal"] == "HIDDEN"
+    assert client.post(at(snap, "/revoke"), headers=OTHER).status_code == 404
+    assert client.get(link).status_code == 200
+    assert client.post(at(snap, "/revoke")).status_code == 200
+    assert client.get(link).status_code == 404
 
 
 def test_a_snap_whose_job_ends_at_that_moment_is_deleted_all_the_same(client: TestClient, url: str, db: Db) -> None:
