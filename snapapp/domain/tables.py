@@ -4,10 +4,11 @@ compares the columns here with the migrated schema.
 A row that has left its session is only read: a reference that was not loaded with the row raises."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import count
 from typing import Annotated, Any, ClassVar
 from uuid import UUID
 
@@ -101,6 +102,18 @@ class Field:
     default: Any = None
 
 
+def _field(stored: Mapping[str, Any], place: int) -> Field:
+    """The field, whatever stands beside its key. Its place in the list is its order, if it names no other."""
+    order = stored.get("order")
+    return Field(
+        key=stored["key"],
+        type="number" if stored.get("type") == "number" else "string",
+        required=stored.get("required") is True,
+        order=order if isinstance(order, int) else place,
+        default=stored.get("default"),
+    )
+
+
 class Base(DeclarativeBase):
     type_annotation_map: ClassVar = {
         str: Text,
@@ -186,7 +199,10 @@ class Template(Base):
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        return tuple(sorted((Field(**one) for one in self.fields_as_stored), key=lambda field: field.order))
+        """In their order, without what has no key: people write templates by hand, in SQL."""
+        stored: list[Any] = self.fields_as_stored
+        named = (one for one in stored if isinstance(one, dict) and isinstance(one.get("key"), str))
+        return tuple(sorted(map(_field, named, count(1)), key=lambda field: field.order))
 
 
 class Video(Base):

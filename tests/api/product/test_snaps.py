@@ -233,6 +233,20 @@ def test_a_named_template_is_enforced_and_the_default_asks_for_nothing(client: T
     assert client.post(SNAPS, json=body(subjectTemplateId=10**6)).status_code == 404
 
 
+def test_a_template_that_was_written_by_hand_is_read_as_far_as_it_can_be(client: TestClient, db: Db) -> None:
+    """There is no other way to write one, and a word too many must not fail all that the tenant asks for."""
+    fields = [{"key": "peso", "type": "number", "required": True, "label": "Peso"}, {"key": "cor"}, {"type": "x"}, 7]
+    db.execute("UPDATE template SET fields = %s WHERE slug = 'gado' AND tenant = 'default'", [json.dumps(fields)])
+    [shown] = [each for each in client.get("/v2/templates").json()["items"] if each["slug"] == "gado"]
+    assert [(each["key"], each["type"], each["required"], each["order"]) for each in shown["fields"]] == [
+        ("peso", "number", True, 1),
+        ("cor", "string", False, 2),
+    ]
+    assert client.get("/snaps").status_code == 200
+    refused = client.post(SNAPS, json=body(subjectTemplateId=shown["id"], subject={"id": "BR-1"}))
+    assert (refused.status_code, refused.json()["details"]) == (400, ["subject.attributes.peso: is required"])
+
+
 def test_a_video_that_nobody_knows_is_not_found(client: TestClient) -> None:
     answer = client.post(SNAPS, json=body(videoUrl=..., videoId=NOBODY))
     assert (answer.status_code, answer.json()["message"]) == (404, f"Video not found: {NOBODY}")
