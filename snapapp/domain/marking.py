@@ -51,10 +51,10 @@ def enqueue(put: Callable[..., int | None], db: Session | Connection, snap: Snap
     )
 
 
-def read(begin: Begin, snap_id: UUID) -> Snap:
+def read(begin: Begin, snap_id: UUID, *, hidden_too: bool = False) -> Snap:
     """The snap with its job."""
     with begin() as transaction:
-        return _read_current(transaction, snap_id)
+        return _read_current(transaction, snap_id, hidden_too=hidden_too)
 
 
 def correct(
@@ -133,9 +133,9 @@ def _require_job(job_id: int | None, snap_id: UUID) -> int:
     return job_id
 
 
-def _read_current(transaction: TenantTransaction, snap_id: UUID) -> Snap:
+def _read_current(transaction: TenantTransaction, snap_id: UUID, *, hidden_too: bool = False) -> Snap:
     transaction.stay_tenant()
-    return snaps.read(transaction.db, transaction.code, snap_id)
+    return snaps.read(transaction.db, transaction.code, snap_id, hidden_too=hidden_too)
 
 
 def share(begin: Begin, queue: Queue, snap_id: UUID, expires_at: datetime | None, request_id: str) -> Share:

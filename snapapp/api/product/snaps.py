@@ -129,7 +129,8 @@ async def _wait_until_finished(house: Monolith, begin: Begin, marked: Snap, ends
     if marked.ended is not None or marked.job is None or not await run_in_threadpool(is_worked, house, kinds.SNAP):
         return marked
     await ends.wait(marked.job.id, house.settings.sync_wait)
-    return await run_in_threadpool(marking.read, begin, marked.id)
+    # hidden or not: a key that comes again finds its snap
+    return await run_in_threadpool(marking.read, begin, marked.id, hidden_too=True)
 
 
 # --- finding them -----------------------------------------------------------------------------------------------

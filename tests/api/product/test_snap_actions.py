@@ -3,6 +3,7 @@
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 import sqlalchemy
 from starlette.testclient import TestClient
 
+from snapapp.api.product import snaps
 from snapapp.api.product.pages import gallery, people, public_page
 from snapapp.api.product.pages.language import NAMES
 from snapapp.domain.tables import OperatorRole
+from tests.api.conftest import served
 from tests.api.examples import (
     NOBODY,
     OTHER,
@@ -136,6 +139,20 @@ def test_a_key_that_comes_again_finds_its_snap_though_it_is_hidden(client: TestC
     again = client.post(SNAPS, json=body(), headers=key)
     assert (again.status_code, again.json()["snapId"]) == (202, first.json()["snapId"])
     assert client.get(at(first.json())).status_code == 404, "to the tenant it is gone"
+
+
+def test_it_is_found_also_where_the_answer_waits_for_its_end(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snaps, "is_worked", lambda *_: True)
+    waits_briefly: dict[str, Any] = {"async_create": False, "sync_wait": timedelta(milliseconds=50)}
+    with served(url, tmp_path, worker_enabled=False, **waits_briefly) as client:
+        key = {"Idempotency-Key": "k"}
+        snap = client.post(SNAPS, json=body(), headers=key).json()
+        share(client, snap)
+        assert client.delete(at(snap)).json()["removal"] == "HIDDEN"
+        again = client.post(SNAPS, json=body(), headers=key)
+        assert (again.status_code, again.json().get("snapId")) == (202, snap["snapId"])
 
 
 def test_a_draft_is_described_later(client: TestClient) -> None:
