@@ -1,4 +1,5 @@
--- A retry by a person: the count of attempts starts again, the history stays.
+-- A retry by a person: the count of attempts starts again, the history stays. The job is labelled anew, because nobody
+-- labels finished jobs when limits change.
 CREATE FUNCTION retry_job(job_id bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     job snap_processing_job;
@@ -19,6 +20,8 @@ BEGIN
         UPDATE job_parent AS its SET must_complete = false FROM snap_processing_job AS parent
          WHERE its.job_id = retry_job.job_id AND parent.id = its.parent_id AND parent.status IN ('FAILED', 'CANCELLED');
         PERFORM job_meet_parents(job_id);
+    ELSIF job.gate IN ('held', 'later') OR job_has_rules() THEN
+        PERFORM job_label(ARRAY[job_id]);
     END IF;
     PERFORM pg_notify('snapapp_job', job.queue);
     RETURN job_id;

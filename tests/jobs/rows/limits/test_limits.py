@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from snapapp.jobs.model import Buried
 from snapapp.jobs.rows import leases, lifecycle, settle
 from snapapp.jobs.rows.database import connect
 from tests.factory import (
@@ -14,6 +15,7 @@ from tests.factory import (
     Db,
     ago,
     at_once,
+    bury,
     complete,
     job,
     make_job,
@@ -137,6 +139,26 @@ def test_a_job_comes_back_under_its_limit(db: Db) -> None:
     leases.recover(db, spread=timedelta(0))
     assert gates(db, retried.id, handed_back.id, lost.id) == [("later", "k"), ("held", "k"), ("later", "k")]
     assert [*take(db), *take(db)] == [handed_back.id, retried.id, lost.id]
+
+
+@both_servers
+def test_a_job_that_a_person_retries_has_the_label_of_the_limits_of_now(db: Db) -> None:
+    """Else it began beside the limit, or never where the limit was gone: nobody asks for held jobs without a rule."""
+    before = keyed(db, 2, status="FAILED")
+    limit(db, "key:k", 1)
+    scalar(db, "SELECT job_relabel()")
+    [held] = keyed(db, 1)
+    bury(db, turn(db).jobs[0], Buried(OOPS), 0.1)
+    for job_id in before:
+        lifecycle.retry_by_person(db, job_id)
+    assert gates(db, *before) == [("held", "k")] * 2
+    assert len(take(db)) == 1
+
+    db.execute("DELETE FROM job_limit")
+    scalar(db, "SELECT job_relabel()")
+    lifecycle.retry_by_person(db, held)
+    assert gates(db, held) == [("open", "")]
+    assert held in take(db, has_rules=scalar(db, "SELECT job_has_rules()"))
 
 
 # --- how many run -----------------------------------------------------------------------------------------------
