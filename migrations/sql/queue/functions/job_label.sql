@@ -1,5 +1,6 @@
--- Writes on each of these rows whether a rule covers it. A running job then counts under its key.
-CREATE FUNCTION job_label(ids bigint[]) RETURNS void LANGUAGE sql AS $$
+-- Writes on each of these rows whether a rule covers it. A running job then counts under its key. Rows that another
+-- transaction has locked are left out: a worker that waited for one would claim nothing meanwhile.
+CREATE FUNCTION job_label(ids bigint[]) RETURNS boolean LANGUAGE sql AS $$
     WITH its AS MATERIALIZED (
         SELECT job.id, rule.lane, rule.lane IS NOT NULL AS is_covered
           FROM snap_processing_job AS job
@@ -7,14 +8,19 @@ CREATE FUNCTION job_label(ids bigint[]) RETURNS void LANGUAGE sql AS $$
             SELECT job_lane_of(job.queue, job.kind, job.tenant, job.concurrency_key) AS lane) AS rule
          WHERE job.id = ANY (ids) AND job.status IN ('PENDING', 'RETRY_WAIT', 'RUNNING') AND job.gate <> 'after'
            AND (job.gate IN ('held', 'later'), job.lane) IS DISTINCT FROM (rule.lane IS NOT NULL, coalesce(rule.lane, ''))
+    ), free AS MATERIALIZED (
+        SELECT id FROM snap_processing_job WHERE id = ANY (ARRAY(SELECT id FROM its)) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+    ), labelled AS (
+        UPDATE snap_processing_job AS job
+           SET lane = coalesce(its.lane, ''),
+               gate = CASE WHEN its.is_covered AND (job.status = 'RUNNING' OR job.next_retry_at <= now()) THEN 'held'
+                           WHEN its.is_covered THEN 'later'
+                           WHEN job.losses >= 2 OR job.memory_mb IS NOT NULL THEN 'alone'
+                           ELSE 'open' END
+          FROM its JOIN free USING (id)
+         WHERE job.id = its.id AND job.status IN ('PENDING', 'RETRY_WAIT', 'RUNNING')
     )
-    UPDATE snap_processing_job AS job
-       SET lane = coalesce(its.lane, ''),
-           gate = CASE WHEN its.is_covered AND (job.status = 'RUNNING' OR job.next_retry_at <= now()) THEN 'held'
-                       WHEN its.is_covered THEN 'later'
-                       WHEN job.losses >= 2 OR job.memory_mb IS NOT NULL THEN 'alone'
-                       ELSE 'open' END
-      FROM its WHERE job.id = its.id AND job.status IN ('PENDING', 'RETRY_WAIT', 'RUNNING')
+    SELECT (SELECT count(*) FROM its) = (SELECT count(*) FROM free)
 $$;
 
-COMMENT ON FUNCTION job_label IS 'Sets gate and lane of these jobs by the present limits and fair queues.';
+COMMENT ON FUNCTION job_label IS 'Sets gate and lane of these jobs by the present limits and fair queues. False: some were locked, and have their old label.';

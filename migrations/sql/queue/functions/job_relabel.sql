@@ -11,14 +11,16 @@ BEGIN
         change.is_last := pg_snapshot_xmin(pg_current_snapshot())::text::bigint > change.changed_by;
     END IF;
     ids := ARRAY(SELECT id FROM snap_processing_job WHERE id > change.looked_to ORDER BY id LIMIT at_most);
-    PERFORM job_label(ids);
+    IF NOT job_label(ids) THEN  -- somebody has locked some of them: another pass labels them
+        change.is_last := false;
+    END IF;
     IF cardinality(ids) = at_most THEN
         UPDATE job_rule_change SET looked_to = ids[at_most], is_last = change.is_last;
         RETURN true;
     ELSIF change.is_last THEN
         DELETE FROM job_rule_change;
     ELSE
-        UPDATE job_rule_change SET looked_to = 0;  -- again: older transactions did not see the change
+        UPDATE job_rule_change SET looked_to = 0;  -- again: for older transactions, and locked rows
     END IF;
     RETURN false;
 END $$;

@@ -128,6 +128,21 @@ def test_who_enqueues_while_a_limit_is_made_is_looked_at_when_he_has_committed(d
 
 
 @both_servers
+def test_a_job_whose_row_is_locked_is_labelled_when_it_is_free_and_nobody_waits_for_it(db: Db, other: Db) -> None:
+    """A slow hook has its job's row locked: a worker that waited for it would claim nothing meanwhile."""
+    locked, free = make_jobs(db, 2)
+    with other.transaction():
+        lifecycle.lock(other, locked)
+        limit(db, "kind:test", 1)
+        assert not scalar(db, "SELECT job_relabel()")
+        assert gates(db, locked, free) == [("open", ""), ("held", "")]
+        assert scalar(db, "SELECT EXISTS (SELECT FROM job_rule_change)"), "one still has its old label"
+    scalar(db, "SELECT job_relabel()")
+    assert gates(db, locked, free) == [("held", "")] * 2
+    assert not scalar(db, "SELECT EXISTS (SELECT FROM job_rule_change)")
+
+
+@both_servers
 def test_a_job_comes_back_under_its_limit(db: Db) -> None:
     """Retried, handed back or lost: it never gets past the rule by another door."""
     limit(db, "key:k", 9)
