@@ -7,7 +7,11 @@ BEGIN
     SELECT * INTO change FROM job_rule_change FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN false;  -- nothing to do, or another worker is doing it
-    ELSIF change.looked_to = 0 THEN
+    END IF;
+    IF change.looked_to < 0 THEN  -- we see the change, and so does every transaction that gets its id after us
+        change.changed_by := pg_current_xact_id()::text::bigint - 1;
+    END IF;
+    IF change.looked_to <= 0 THEN
         change.is_last := pg_snapshot_xmin(pg_current_snapshot())::text::bigint > change.changed_by;
     END IF;
     ids := ARRAY(SELECT id FROM snap_processing_job WHERE id > change.looked_to ORDER BY id LIMIT at_most);
@@ -15,12 +19,12 @@ BEGIN
         change.is_last := false;
     END IF;
     IF cardinality(ids) = at_most THEN
-        UPDATE job_rule_change SET looked_to = ids[at_most], is_last = change.is_last;
+        UPDATE job_rule_change SET looked_to = ids[at_most], is_last = change.is_last, changed_by = change.changed_by;
         RETURN true;
     ELSIF change.is_last THEN
         DELETE FROM job_rule_change;
     ELSE
-        UPDATE job_rule_change SET looked_to = 0;  -- again: for older transactions, and locked rows
+        UPDATE job_rule_change SET looked_to = 0, changed_by = change.changed_by;  -- again: for older transactions, and locked rows
     END IF;
     RETURN false;
 END $$;

@@ -128,6 +128,20 @@ def test_who_enqueues_while_a_limit_is_made_is_looked_at_when_he_has_committed(d
 
 
 @both_servers
+def test_who_enqueues_before_a_limit_is_committed_is_looked_at_too(url: str, db: Db, other: Db) -> None:
+    """A person types BEGIN, the limit, COMMIT: who begins between these is younger than the limit and cannot see it."""
+    with connect(url, name="person") as person, other.transaction():
+        with person.transaction():
+            limit(person, "kind:test", 1)
+            job_id = scalar(other, "SELECT enqueue_job('test')")
+        assert not scalar(db, "SELECT job_relabel()")
+        assert scalar(db, "SELECT EXISTS (SELECT FROM job_rule_change)"), "somebody has not seen the limit"
+    scalar(db, "SELECT job_relabel()")
+    assert gates(db, job_id) == [("held", "")]
+    assert not scalar(db, "SELECT EXISTS (SELECT FROM job_rule_change)")
+
+
+@both_servers
 def test_a_job_whose_row_is_locked_is_labelled_when_it_is_free_and_nobody_waits_for_it(db: Db, other: Db) -> None:
     """A slow hook has its job's row locked: a worker that waited for it would claim nothing meanwhile."""
     locked, free = make_jobs(db, 2)
