@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from time import monotonic
 from typing import Any, Protocol
@@ -178,18 +179,21 @@ class Claimer:
     # --- the claim itself -------------------------------------------------------------------------------------
 
     def _fill(self, only: Look | None) -> list[float | None]:
-        """Claims until every head was looked at, or no slot is left."""
+        """Claims until every head was looked at, or no slot is left. `only`: looks at the heads between its ends."""
         waits: list[float | None] = []
+        rest = only
         while not self.is_paused and (wanted := self._wanted()):
-            look = only or self._next_look()
+            look = rest or self._next_look()
             claimed = self._claim(wanted, look)
             waits += [claimed.due_in, claimed.again_in]
             is_cut = claimed.is_cut or self._is_full(wanted, claimed.jobs)
             self._note_backlog(wanted, is_cut)
             self._bookmark(look, {one.kind for one in wanted}, claimed)
             sees_all = len(claimed.new_heads) < HEADS_AT_ONCE
-            if only is None:
+            if rest is None:
                 self._begin = FIRST if sees_all else claimed.new_heads[-1]
+            else:
+                rest = only if sees_all else replace(rest, begin=claimed.new_heads[-1])
             if sees_all and not (is_cut and claimed.jobs):
                 break
         return waits

@@ -1,15 +1,22 @@
 """What a worker with several rooms claims: as much as each of them can take, and nobody waits for another's backlog."""
 
 import threading
+from contextlib import closing
 from datetime import timedelta
+from typing import Any
 
+import psycopg
 import pytest
 
 from snapapp.demo import kinds
 from snapapp.jobs import Job, events
+from snapapp.jobs.events import Events
+from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
-from tests.factory import Db, make_job, make_jobs, row
-from tests.jobs.working import until, until_status, working
+from snapapp.jobs.rows import claim
+from snapapp.jobs.rows.claim import HEADS_AT_ONCE
+from tests.factory import Db, hence, make_job, make_jobs, row
+from tests.jobs.working import quick_settings, until, until_status, working
 
 
 @pytest.fixture
@@ -57,3 +64,32 @@ def test_a_room_that_is_full_is_claimed_for_again_when_it_has_a_slot(url: str, d
         gate.set()
         until(lambda: {row(db, job_id).status for job_id in (*made, late)} == {"COMPLETED"})
         assert worker.counts.completed == 5
+
+
+def test_of_a_queue_with_many_heads_each_is_looked_at_once(
+    url: str, db: Db, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a walk through the heads that a lost connection ended midway, the next NOTIFY names a queue: a claim that
+    looked at its first heads only never came to an end, and never to the job behind them."""
+    for priority in range(HEADS_AT_ONCE + 1):
+        make_job(db, kind="quick", queue="many", priority=priority, next_retry_at=hence(hours=1))
+    claims, as_ever = 0, claim.claim
+
+    def claim_and_count(*given: Any) -> claim.Claimed:
+        nonlocal claims
+        claims += 1
+        if claims == 2:
+            raise psycopg.OperationalError("the connection is lost")
+        assert claims < 20, "it goes round in circles"
+        return as_ever(*given)
+
+    monkeypatch.setattr(claim, "claim", claim_and_count)
+    with closing(Runtime(quick_settings(url), registry=registry, events=Events())) as runtime:
+        worker = runtime.worker()
+        with pytest.raises(psycopg.OperationalError):
+            worker.tick()
+        behind = make_job(db, kind="quick", queue="many", priority=1000)
+        worker.wake(queue="many")
+        worker.tick()
+        worker._claimer.close()
+    assert row(db, behind).status == "RUNNING"
