@@ -162,6 +162,9 @@ SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, N
     -- bool_or of no rows is NULL; 16 rows in `ready` are its LIMIT, so it may have left out heads
     'is_cut', (SELECT coalesce(bool_or(is_cut), false) FROM share) OR (SELECT count(*) >= 16 FROM ready)
               OR (SELECT count(*) FROM ranked) > (SELECT count(*) FROM claimed),
+    -- they take places under limits, but other transactions have locked them
+    'locked', (SELECT jsonb_agg(job_id) FROM let_in
+                WHERE job_id IS NOT NULL AND job_id <> ALL (ARRAY(SELECT id FROM ranked))),
     'let_in', (SELECT jsonb_agg(told) FROM let_in WHERE told IS NOT NULL))
 """
 
@@ -215,7 +218,7 @@ class Look:
     suspect: str | None = None  # "idle" or "busy" (is_idle or not): claim one suspect and no other job
     apart: Sequence[str] = ()  # kinds whose jobs run in child processes
     turns: tuple[tuple[str, str, str], ...] = ()  # (queue, kind, lane): the lane that was served last
-    besides: Collection[int] = ()  # jobs to leave out: PostgreSQL refuses to let us write them
+    besides: Collection[int] = ()  # jobs to leave out: PostgreSQL refuses to let us write them, or they were `locked`
 
 
 class Claimed(NamedTuple):
@@ -229,6 +232,7 @@ class Claimed(NamedTuple):
     due_in: float | None  # seconds until the next job of the heads looked at is due
     again_in: float | None  # seconds until limits or fair queues may let more jobs run
     turns: list[tuple[str, str, str]]  # as in Look, for the next claim
+    locked: list[int]  # jobs that limits would let in, but other transactions have locked them
     at: datetime  # when the claim began, by the database's clock
 
 
@@ -347,6 +351,7 @@ def _claimed(rows: list[tuple[Any, ...]], at: datetime, summary: Any) -> Claimed
         due_in=None if its["due_in"] is None else max(0.0, float(its["due_in"])),
         again_in=min(waits, default=None),
         turns=[tuple(one) for each in let_in for one in each.get("after") or []],
+        locked=its["locked"] or [],
         at=at,
     )
 

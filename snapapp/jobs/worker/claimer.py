@@ -26,6 +26,8 @@ _WALK_EVERY = 1.0  # seconds: jobs due before a bookmark stay unseen for so long
 _WALK_SHARE = 0.01  # … or rarer: where dead index entries make such a claim slow, it takes at most this part of time
 _WAITS_AT_MOST = 1.0  # seconds that a claimed job waits in memory while no slot comes free; then it goes back
 _REFUSED_FOR = 60.0  # seconds for which a job that PostgreSQL refuses to let us claim is left alone
+_LOCKED_FOR = 1.0  # seconds for which a job is left out that took a place under a limit, but whose row was locked …
+_OTHERS_IN = 0.02  # … and until the next claim, which gives its place to another job
 _FEW_QUEUES = 4  # with many heads, a claim looks at just the queues that woke it, if there are no more than this
 
 
@@ -82,6 +84,7 @@ class Claimer:
         self._answer_was_lost = False
         self._refused: set[int] = set()  # jobs whose claim PostgreSQL refuses …
         self._refused_until = 0.0  # … and when they are tried again
+        self._locked: dict[int, float] = {}  # jobs under limits whose rows were locked -> when they are tried again
         self.is_paused = False  # True: claim nothing; set when the worker stops
         self.has_rules = False  # limits or fair queues exist; set by the beat, and by the listener when they change
         self.rules_change = False  # waiting jobs need new labels; set by the same, cleared here
@@ -185,7 +188,7 @@ class Claimer:
         while not self.is_paused and (wanted := self._wanted()):
             look = rest or self._next_look()
             claimed = self._claim(wanted, look)
-            waits += [claimed.due_in, claimed.again_in]
+            waits += [claimed.due_in, claimed.again_in, self._note_locked(claimed.locked)]
             is_cut = claimed.is_cut or self._is_full(wanted, claimed.jobs)
             self._note_backlog(wanted, is_cut)
             self._bookmark(look, {one.kind for one in wanted}, claimed)
@@ -240,10 +243,19 @@ class Claimer:
         self._refused = self._refused | newly_refused
         self._refused_until = monotonic() + _REFUSED_FOR
 
+    def _note_locked(self, jobs: list[int]) -> float | None:
+        """Leaves these jobs out of the next claims: a limit would let them in again, and nobody in their place. Returns
+        the seconds until the next claim should come."""
+        now = monotonic()
+        self._locked |= dict.fromkeys(jobs, now + _LOCKED_FOR)
+        return _OTHERS_IN if jobs else min((until - now for until in self._locked.values()), default=None)
+
     def _jobs_to_leave_out(self) -> set[int]:
-        if monotonic() >= self._refused_until:  # the rows may have been mended: try them once more
+        now = monotonic()
+        if now >= self._refused_until:  # the rows may have been mended: try them once more
             self._refused = set()
-        return self._refused
+        self._locked = {job_id: until for job_id, until in self._locked.items() if now < until}
+        return self._refused | self._locked.keys()
 
     def _is_full(self, wanted: list[Wanted], jobs: list[Job]) -> bool:
         claimed_by_executor = Counter([self._kinds[job.kind] for job in jobs])

@@ -21,6 +21,7 @@ from snapapp.jobs.registry import Registry
 from snapapp.jobs.worker import claimer
 from tests.factory import Db, ago, make_job, make_jobs, row, scalar
 from tests.jobs.executors.test_executors import put
+from tests.jobs.rows.limits.limiting import limit
 from tests.jobs.working import until, until_status, working
 
 MANY = 3000
@@ -115,6 +116,21 @@ def test_a_job_with_a_hook_whose_row_is_locked_waits_alone(url: str, db: Db, oth
             assert (row(db, job_id).status, stored) == ("RUNNING", [])
         until_status(db, job_id, "COMPLETED")
     assert stored == [job_id]
+
+
+def test_a_waiting_job_whose_row_is_locked_takes_no_place_under_a_limit(
+    url: str, db: Db, other: Db, stage: Stage
+) -> None:
+    """As the oldest it would be let in by each claim, and nobody in its place."""
+    limit(db, "kind:noop", 1)
+    locked = make_job(db, kind="noop")
+    with held_locked(other, locked):
+        others = make_jobs(db, 5, kind="noop")
+        with working(url, stage.registry, poll_delay=LONG) as (worker, _):
+            until(lambda: worker.counts.completed == len(others))
+            assert row(db, locked).status == "PENDING"
+            other.execute("COMMIT")
+            until_status(db, locked, "COMPLETED")
 
 
 def test_a_hook_that_takes_its_time_is_waited_for_by_nobody(url: str, db: Db, stage: Stage) -> None:
