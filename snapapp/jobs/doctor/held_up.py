@@ -22,7 +22,9 @@ _HEADS = """, head AS MATERIALIZED (
 )
 SELECT split_part(substr(said, length('The limit ') + 1), ' lets ', 1), (array_agg(said ORDER BY next_retry_at))[1],
        bool_or(coalesce(is_shut, false)), count(*), (array_agg(head.id ORDER BY next_retry_at))[1],
-       (array_agg(head.kind ORDER BY next_retry_at))[1], extract(epoch FROM now() - min(next_retry_at))::float8
+       (array_agg(head.kind ORDER BY next_retry_at))[1],
+       -- greatest() replaces -infinity, which people may write into a run_at and old servers cannot subtract
+       extract(epoch FROM now() - greatest(min(next_retry_at), '1900-01-01Z'))::float8
   FROM head CROSS JOIN LATERAL explain_limits_of_job(head.job) AS says
  WHERE said LIKE 'The limit %%'
  GROUP BY 1 ORDER BY 7 DESC LIMIT 10

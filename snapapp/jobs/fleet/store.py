@@ -262,7 +262,8 @@ _NUMBERS = """, open AS (
          GROUP BY queue, kind) AS of_kind
      GROUP BY queue
 ), due AS (
-    SELECT sum(jobs) AS jobs, min(oldest) FILTER (WHERE jobs > 0) AS oldest
+    -- greatest() replaces -infinity, which people may write into a run_at and old servers cannot subtract
+    SELECT sum(jobs) AS jobs, min(greatest(oldest, '1900-01-01Z')) FILTER (WHERE jobs > 0) AS oldest
       FROM (SELECT * FROM open UNION ALL SELECT * FROM let_in) AS both_ways
 ), running AS (
     SELECT count(*) AS jobs, max(id) AS newest FROM snap_processing_job

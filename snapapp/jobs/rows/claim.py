@@ -20,8 +20,8 @@ HEADS_AT_ONCE = 64  # new heads that one claim looks at; where there are more, t
 # `share` decides how many jobs each head gives, the oldest first, and only these does `ranked` lock: with SKIP LOCKED
 # two workers get different rows, and no row is locked in vain.
 # A CTE that locks is never inlined, so its LIMIT is applied once. `ARRAY(SELECT …)` keeps the generic plan on the
-# primary key. greatest(next_retry_at, …) replaces -infinity, which people may write into a run_at and psycopg cannot
-# read: the whole answer would be lost.
+# primary key. greatest(…, '1900-01-01Z') replaces -infinity, which people may write into a run_at: psycopg cannot read
+# it, and before version 17 PostgreSQL cannot subtract it, so the whole answer would be lost.
 _CLAIM = """
 WITH RECURSIVE known AS MATERIALIZED (
     SELECT * FROM unnest(
@@ -57,7 +57,8 @@ WITH RECURSIVE known AS MATERIALIZED (
     SELECT *, count(*) OVER () AS heads FROM (
         -- where a queue ages its jobs, each `ages_after` of waiting adds 1 to the priority, but never more than 2000
         SELECT head.*, priority + CASE WHEN ages_after IS NULL THEN 0 ELSE least(2000, floor(
-                   extract(epoch FROM now() - due) / extract(epoch FROM ages_after)))::integer END AS rank
+                   extract(epoch FROM now() - greatest(due, '1900-01-01Z')) / extract(epoch FROM ages_after)
+                   ))::integer END AS rank
           FROM head LEFT JOIN job_queue ON job_queue.name = head.queue
          WHERE due <= now() AND paused_at IS NULL
          ORDER BY rank DESC, due LIMIT 16) AS oldest

@@ -46,6 +46,13 @@ def test_a_limit_that_lets_nothing_run_is_a_warning_at_once(url: str, db: Db) ->
     assert "lets nothing of key:camera run" in found.saw
 
 
+@pytest.mark.both_servers
+def test_a_job_that_a_limit_holds_back_may_always_have_been_due(url: str, db: Db) -> None:
+    db.execute("INSERT INTO job_limit (key_pattern, max_running) VALUES ('kind:film', 0)")
+    make_job(db, kind="film", next_retry_at="-infinity")
+    assert the(examine(url, "limits"), "LIMIT_FULL").numbers["dueSeconds"] > 86_400
+
+
 def test_many_lanes_under_one_limit_are_one_finding_and_hide_no_other_limit(url: str, db: Db) -> None:
     db.execute("INSERT INTO job_limit (key_pattern, max_running) VALUES ('key:camera*', 0), ('kind:film', 0)")
     for number in range(30):

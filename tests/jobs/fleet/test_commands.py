@@ -335,6 +335,15 @@ def test_how_fast_jobs_come_and_go_is_measured(db: Db) -> None:
     assert load.runtime == pytest.approx(0.5)
 
 
+@pytest.mark.both_servers
+def test_a_job_that_has_always_been_due_can_be_measured(db: Db) -> None:
+    """People write -infinity into a run_at, and no server before version 17 can subtract it."""
+    make_job(db, queue="mail", next_retry_at="-infinity")
+    with db.transaction():
+        load = store.load(db, ["mail"], None)
+    assert (load.due, load.oldest_due > 86_400) == (1, True)
+
+
 def test_a_million_jobs_for_later_cost_the_measurement_nothing(db: Db) -> None:
     """Promise 8, on a scale that a test can afford: what is walked is lanes, not rows."""
     db.execute(

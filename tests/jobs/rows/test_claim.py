@@ -407,7 +407,9 @@ def test_a_job_beyond_the_calendar_stops_nobody(db: Db, run_at: str) -> None:
     assert due_in is None or due_in > 86400
 
 
-def test_a_job_that_has_always_been_due_is_first(db: Db) -> None:
+@pytest.mark.parametrize("ages_after", [None, "1 minute"])
+def test_a_job_that_has_always_been_due_is_first(db: Db, ages_after: str | None) -> None:
+    db.execute("INSERT INTO job_queue (name, ages_after) VALUES ('default', %s)", [ages_after])
     young, old = make_job(db), scalar(db, "SELECT enqueue_job('test', run_at => '-infinity')")
     assert claim_in_order(db) == [old, young]
 
