@@ -147,8 +147,11 @@ BEGIN
          ORDER BY next_retry_at, id LIMIT 1000 FOR UPDATE SKIP LOCKED)
     UPDATE snap_processing_job SET gate = 'held' WHERE id = ANY (ARRAY(SELECT id FROM due));
     GET DIAGNOSTICS promoted = ROW_COUNT;
-    next_later := (SELECT extract(epoch FROM min(next_retry_at) - clock_timestamp()) FROM snap_processing_job
-                    WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'later' AND isfinite(next_retry_at));
+    next_later := least(  -- a due one that was left out is locked, or nobody can write it: not again at once
+        (SELECT 1 FROM snap_processing_job
+          WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'later' AND next_retry_at <= now() LIMIT 1),
+        (SELECT extract(epoch FROM min(next_retry_at) - clock_timestamp()) FROM snap_processing_job
+          WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'later' AND next_retry_at > now() AND isfinite(next_retry_at)));
     job_id := NULL; due := NULL; turn := NULL; is_limited := NULL; rates := NULL;
     told := jsonb_build_object('again_in', CASE WHEN promoted > 0 THEN 0 ELSE next_later END);
     RETURN NEXT;

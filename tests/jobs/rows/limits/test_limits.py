@@ -357,6 +357,18 @@ def test_each_key_of_a_pattern_has_the_limit_for_itself(db: Db) -> None:
 
 
 @both_servers
+def test_a_job_that_becomes_due_while_its_row_is_locked_is_not_asked_for_all_the_time(db: Db, other: Db) -> None:
+    """Measured: 440 claims a second, until the row was free."""
+    limit(db, "key:k", 1)
+    [locked] = keyed(db, 1, next_retry_at=ago(hours=-1))
+    move(db, locked, next_retry_at=ago(seconds=1))
+    with other.transaction():
+        lifecycle.lock(other, locked)
+        assert turn(db).again_in == 1
+    assert let_in(db) == [locked]
+
+
+@both_servers
 def test_of_many_full_lanes_the_free_one_is_found_in_turns(db: Db) -> None:
     limit(db, "key:full:*", 1)
     for number in range(250):
