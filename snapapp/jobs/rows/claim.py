@@ -245,12 +245,24 @@ def claim(db: Db, by: Claimant, wanted: Sequence[Wanted], look: Look | None = No
     return _claimed([row[:15] for row in job_rows], summary[14], summary[16])
 
 
+# The jobs that claims choose from: of each gate a thousand, so that none hides those of another. Of the held ones the
+# first of each lane come before the second, because behind a full limit a million may wait.
 _NEXT = """
-SELECT id FROM snap_processing_job
- WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate <> 'after' AND next_retry_at <= now()
-   AND id <> ALL (%(besides)s::bigint[])
-   AND kind = ANY (%(kinds)s) AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s))
- ORDER BY priority DESC, next_retry_at, id LIMIT 1000
+WITH due AS (
+    SELECT id, gate, next_retry_at,
+           priority + CASE WHEN ages_after IS NULL THEN 0 ELSE least(2000, floor(
+               extract(epoch FROM now() - greatest(next_retry_at, '1900-01-01Z')) / extract(epoch FROM ages_after)
+               ))::integer END AS rank,
+           CASE gate WHEN 'held' THEN row_number() OVER (
+               PARTITION BY gate, queue, kind, lane ORDER BY priority DESC, next_retry_at, id) END AS nth
+      FROM snap_processing_job LEFT JOIN job_queue ON job_queue.name = queue
+     WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate <> 'after' AND next_retry_at <= now() AND paused_at IS NULL
+       AND id <> ALL (%(besides)s::bigint[])
+       AND kind = ANY (%(kinds)s) AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s))
+), placed AS (
+    SELECT id, row_number() OVER (PARTITION BY gate ORDER BY nth, rank DESC, next_retry_at, id) AS place FROM due
+)
+SELECT id FROM placed WHERE place <= 1000 ORDER BY place
 """
 _TRY = """
 UPDATE snap_processing_job

@@ -320,6 +320,18 @@ def test_a_job_that_nobody_can_claim_stops_no_other_and_runs_when_it_can_be(
         until_status(db, bad, "COMPLETED")
 
 
+def test_a_job_that_nobody_can_claim_is_found_among_many_that_nobody_may_claim(url: str, db: Db, stage: Stage) -> None:
+    """More than are tried at most, all of a higher priority."""
+    limit(db, "key:full", 0)
+    db.execute("SELECT pause_queue('paused')")
+    make_jobs(db, 1001, kind="noop", priority=9, queue="paused")
+    make_jobs(db, 1001, kind="noop", priority=9, concurrency_key="full")
+    refuse_row(db, make_job(db, kind="noop"))
+    good = make_job(db, kind="noop")
+    with working(url, stage.registry):
+        until_status(db, good, "COMPLETED")
+
+
 def test_a_lease_that_nobody_can_extend_stops_no_other_beat(url: str, db: Db, stage: Stage) -> None:
     stage.registry.processor("waits")(stage.wait)
     with working(url, stage.registry, concurrency=3, lease_for=LONG) as (_, heard):
