@@ -310,11 +310,18 @@ class Claimer:
         self.suspects_wait = False  # the next beat sets it again while a suspect waits
 
     def _relabel(self) -> float | None:
-        """After limits have changed, each tick gives one page of the waiting jobs their new labels."""
+        """After limits have changed, each tick gives one page of the waiting jobs their new labels. Where PostgreSQL
+        refuses to write one of them, claims go on, and the beat makes the next try."""
         if not self.rules_change:
             return None
-        with self._line.connection() as db:
-            self.rules_change = limits.relabel(db)
+        try:
+            with self._line.connection() as db:
+                self.rules_change = limits.relabel(db)
+        except psycopg.Error as error:
+            if is_away(error):
+                raise
+            self.rules_change = False
+            self._parts.complain("label jobs anew", error)
         return 0.0 if self.rules_change else None
 
     def _give_back_unanswered(self) -> None:

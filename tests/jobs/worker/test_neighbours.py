@@ -19,7 +19,7 @@ from snapapp.jobs import Job, enqueue_many, events
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.worker import claimer
-from tests.factory import Db, ago, make_job, make_jobs, row, scalar
+from tests.factory import Db, ago, hence, make_job, make_jobs, move, row, scalar
 from tests.jobs.executors.test_executors import put
 from tests.jobs.rows.limits.limiting import limit
 from tests.jobs.working import until, until_status, working
@@ -330,6 +330,20 @@ def test_a_job_that_nobody_can_claim_is_found_among_many_that_nobody_may_claim(u
     good = make_job(db, kind="noop")
     with working(url, stage.registry):
         until_status(db, good, "COMPLETED")
+
+
+def test_a_job_that_nobody_can_label_stops_no_other(url: str, db: Db, stage: Stage) -> None:
+    """Neither when it becomes due below a limit, nor when the limits change."""
+    limit(db, "key:k", 9)
+    bad = make_job(db, kind="noop", concurrency_key="k", next_retry_at=hence(hours=1))
+    move(db, bad, next_retry_at=ago(seconds=1))
+    refuse_row(db, bad)
+    with working(url, stage.registry) as (_, heard):
+        until_status(db, put(db, "noop"), "COMPLETED")
+        until_status(db, put(db, "noop"), "COMPLETED")
+        db.execute("DELETE FROM job_limit")
+        until(lambda: any(event.facts["doing"] == "label jobs anew" for event in heard.all(events.WORKER_ERROR)))
+        until_status(db, put(db, "noop"), "COMPLETED")
 
 
 def test_a_lease_that_nobody_can_extend_stops_no_other_beat(url: str, db: Db, stage: Stage) -> None:

@@ -143,7 +143,7 @@ BEGIN
     -- Jobs that became due meanwhile are looked at the next time, so that the rows of this statement do not change.
     WITH due AS MATERIALIZED (
         SELECT id FROM snap_processing_job
-         WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'later' AND next_retry_at <= now()
+         WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'later' AND next_retry_at <= now() AND id <> ALL (besides)
          ORDER BY next_retry_at, id LIMIT 1000 FOR UPDATE SKIP LOCKED)
     UPDATE snap_processing_job SET gate = 'held' WHERE id = ANY (ARRAY(SELECT id FROM due));
     GET DIAGNOSTICS promoted = ROW_COUNT;
