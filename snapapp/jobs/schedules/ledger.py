@@ -107,7 +107,8 @@ SELECT name, spec, tz, missed, at_most, settled_until, coalesce(%(worker)s = ANY
 """
 
 # The UPDATE lets one worker settle a slot: a second one waits for the first one's transaction, and then matches no row.
-# A slot must be past by the database's clock too, so a worker whose clock is ahead cannot fire early.
+# A slot must be past by the database's clock too, so a worker whose clock is ahead cannot fire early. Not only the last
+# job counts as an overlap: a person may have run the schedule, or retried an older job, meanwhile.
 _SETTLE = """
 WITH ours AS (
     UPDATE job_schedule AS its SET settled_until = %(until)s
@@ -118,9 +119,10 @@ WITH ours AS (
     SELECT job.id
       FROM ours CROSS JOIN LATERAL (
                SELECT job_id FROM job_schedule_slot WHERE schedule = (its).name AND job_id IS NOT NULL
-                ORDER BY slot DESC LIMIT 1) AS last
+                ORDER BY slot DESC LIMIT 100) AS last
       JOIN snap_processing_job AS job ON job.id = last.job_id
      WHERE NOT (its).overlap AND job.status IN ('PENDING', 'RUNNING', 'RETRY_WAIT')
+     ORDER BY job.id LIMIT 1
 ), verdict AS (
     SELECT its, entry.slot, entry.outcome, entry.why,
            CASE WHEN (its).paused_at <= entry.slot OR (its).last_pause @> entry.slot
@@ -128,7 +130,7 @@ WITH ours AS (
                 THEN concat_ws(': ', 'paused', (its).paused_reason)
                 WHEN entry.outcome = 'skipped' THEN entry.why
                 WHEN unended.id IS NOT NULL
-                THEN format('overlap: job %%s of the slot before had not ended', unended.id)
+                THEN format('overlap: job %%s of an earlier slot had not ended', unended.id)
            END AS refusal
       FROM ours CROSS JOIN unnest(%(slots)s::timestamptz[], %(outcomes)s::text[], %(whys)s::text[])
                                AS entry (slot, outcome, why)

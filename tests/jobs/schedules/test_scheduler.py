@@ -15,7 +15,7 @@ from snapapp.jobs.rows.database import connect
 from snapapp.jobs.schedules import ledger as schedule_ledger
 from snapapp.jobs.schedules import scheduler, views
 from snapapp.jobs.schedules.slots import Entry, Outcome, UnknownSchedule, slots
-from tests.factory import Db, at_once, statuses
+from tests.factory import Db, ago, as_it_runs, at_once, move, statuses
 from tests.jobs.schedules.looking import (
     HOUR,
     SECOND,
@@ -189,10 +189,29 @@ def test_while_its_job_has_not_ended_a_schedule_is_skipped(
         db.execute("UPDATE snap_processing_job SET status = %s", [status])
         seen = len(ledger(db))
         until(lambda: one.look() >= 0 and len(ledger(db)) > seen)  # noqa: B023
-        assert ledger(db)[-1][1:3] == ("skipped", f"overlap: job {job_id} of the slot before had not ended")
+        assert ledger(db)[-1][1:3] == ("skipped", f"overlap: job {job_id} of an earlier slot had not ended")
     assert list(statuses(db)) == [job_id]
     db.execute("UPDATE snap_processing_job SET status = 'FAILED', finished_at = now()")
     until(lambda: one.look() >= 0 and len(statuses(db)) == 2)
+
+
+def test_a_job_that_a_person_started_since_hides_none_that_still_runs(
+    db: Db, known: Registry, looker: Callable[..., Looker]
+) -> None:
+    known.scheduled(every=HOUR, name="its")(work)
+    one = looker(known)
+    one.look()
+    move_back(db, HOUR)
+    one.look()
+    [runs_long] = statuses(db)
+    by_a_person = views.run(db, "its")
+    move(db, by_a_person, status="COMPLETED", finished_at=ago())
+    move(db, runs_long, **as_it_runs())
+    db.execute("UPDATE job_schedule_slot SET slot = slot - interval '2 hours'")
+    move_back(db, HOUR)
+    one.look()
+    assert ledger(db)[-1][1:3] == ("skipped", f"overlap: job {runs_long} of an earlier slot had not ended")
+    assert list(statuses(db)) == [runs_long, by_a_person]
 
 
 def test_with_overlap_it_fires_whatever_still_runs(db: Db, known: Registry, looker: Callable[..., Looker]) -> None:
