@@ -178,7 +178,7 @@ class DatabaseThread:
 
     def _record_ended(self, db: _Db) -> None:
         while self._ended:
-            taken = store.record_end(db, self._master, self._ended[0])
+            taken = store.record_end(db, self._master, self._ended[0], self._report_refused)
             ended = self._ended.popleft()
             if taken:
                 self._tell(events.WORKER_RECOVERED, recovered=len(taken), job_ids=taken[:20], why=ended.end)
@@ -231,12 +231,15 @@ class DatabaseThread:
         for orphan in seen:
             pid, started = orphan
             if processes.is_gone(pid, started):
-                store.record_end(db, self._master, _lost_worker(pid, started))
+                store.record_end(db, self._master, _lost_worker(pid, started), self._report_refused)
             elif monotonic() - self._orphans.setdefault(orphan, monotonic()) > self._patience:
                 _signal_exactly(pid, started, signal.SIGKILL)
                 self._orphans[orphan] = monotonic()  # one that does not even end by that is not killed at each look
                 self._tell(events.PROCESS_ENDED, pid=pid, why="its supervisor died and it did not leave: killed")
         self._orphans = {orphan: since for orphan, since in self._orphans.items() if orphan in seen}
+
+    def _report_refused(self, job_id: int, error: Exception) -> None:
+        self._complain(f"free job {job_id}", error)
 
     def _complain(self, doing: str, error: BaseException) -> None:
         self._tell(events.MASTER_ERROR, doing=doing, error=f"{type(error).__name__}: {error}")

@@ -187,13 +187,16 @@ class EndedWorker:
     state_file: str | None = None
 
 
-def record_end(db: psycopg.Connection[Any], master: Master, ended: EndedWorker) -> list[int]:
-    """Records the end of a worker and frees its jobs at once; attempts that had begun count. Returns the jobs' ids."""
+def record_end(
+    db: psycopg.Connection[Any], master: Master, ended: EndedWorker, refused: leases.Refused | None = None
+) -> list[int]:
+    """Records the end of a worker and frees its jobs at once; attempts that had begun count. Returns the jobs' ids.
+    `refused` is called for each job whose row PostgreSQL refuses to write; without it, that raises."""
     ours = {"machine": master.machine, "pid": ended.pid, "pid_started": ended.pid_started}
     taken: list[int] = []
     rows = run(db, _OF_PROCESS, ours)
     for worker, traces in rows:
-        taken += leases.release(db, worker, state_file.running(traces))
+        taken += leases.release(db, worker, state_file.running(traces), refused=refused)
         roster.leave(db, worker, ended.end)
         state_file.forget(traces)
     state_file.forget(ended.state_file)

@@ -9,9 +9,12 @@ import pytest
 import sqlalchemy
 from psycopg import sql
 
+from snapapp.jobs.events import Events
 from snapapp.jobs.fleet import commands, overview, store
 from snapapp.jobs.fleet.commands import CommandStatus, Source
+from snapapp.jobs.fleet.database_thread import DatabaseThread
 from snapapp.jobs.fleet.errors import InvalidCommand, UnknownPool
+from snapapp.jobs.fleet.plan import Plan, Pool
 from snapapp.jobs.fleet.pool import State
 from snapapp.jobs.fleet.store import EndedWorker, Master
 from snapapp.jobs.registry import Registry
@@ -21,7 +24,7 @@ from snapapp.jobs.rows.roster import Member, Report
 from snapapp.jobs.settings import Membership
 from tests.factory import Db, at_once, claim, enqueue, make_job, row, scalar
 from tests.jobs.fleet.standing import POOL, master, stand
-from tests.jobs.working import working
+from tests.jobs.working import until, working
 
 # --- sent -------------------------------------------------------------------------------------------------------
 
@@ -236,6 +239,37 @@ def test_the_claims_of_a_fallen_worker_are_free_at_once_and_the_attempts_stay_ch
     assert store.record_end(db, its, ended) == [], "the second time there is nothing left to do, and nothing to write"
     exits = db.execute("SELECT name, reason FROM job_worker_exit").fetchall()
     assert exits == [("mail-7", "killed by SIGKILL")]
+
+
+def test_a_job_that_nobody_can_free_keeps_no_end_of_another_worker_from_being_recorded(url: str, db: Db) -> None:
+    """Ends are recorded one by one, each until it succeeds."""
+    its = master(db)
+    jobs = []
+    for pid in (7, 8):
+        member = Member(f"w{pid}", f"mail-{pid}", "box", its.machine, pid, 99, ["mail"], ["test"], 2)
+        roster.beat(db, member, Report(), lives_for=timedelta(minutes=1))
+        jobs.append(make_job(db, "RUNNING", claimed_by=member.id))
+    db.execute(f"ALTER TABLE snap_processing_job ADD CHECK (id <> {jobs[0]}) NOT VALID")
+    thread = DatabaseThread(
+        its,
+        Plan(pools=(Pool(name=POOL, queues=("mail",), max_processes=4),)),
+        connect=lambda purpose: connect(url, name=purpose),
+        events=Events(),
+        patience=10.0,
+        on_order=lambda order: None,
+        on_host_lost=lambda: None,
+    )
+    for pid in (7, 8):
+        thread.record_end(EndedWorker(pid, 99, POOL, ("mail",), timedelta(seconds=3), "killed", never_ready=False))
+    thread.start()
+    try:
+        until(lambda: row(db, jobs[1]).status == "RETRY_WAIT")
+        until(lambda: db.execute("SELECT FROM job_worker").fetchall() == [])
+        assert row(db, jobs[0]).status == "RUNNING"
+    finally:
+        thread.stop(within=10)
+        thread._bell.close()
+        thread._ear.close()
 
 
 def test_a_worker_that_never_stood_on_the_roster_has_its_place_in_the_history(db: Db) -> None:
