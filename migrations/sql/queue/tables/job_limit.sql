@@ -9,7 +9,8 @@ CREATE TABLE job_limit (
 
     CONSTRAINT key_pattern_says_of_what CHECK (key_pattern ~ '^(queue|kind|key):.' AND length(key_pattern) <= 600),
     CONSTRAINT limit_says_how_much CHECK (num_nonnulls(max_running, rate) > 0),
-    CONSTRAINT rate_is_sane CHECK (rate <= 1000000),
+    -- an empty bucket is full again within 317 years: the calendar ends, and a claim computes that time
+    CONSTRAINT rate_is_sane CHECK (rate <= 1000000 AND coalesce(burst, 1) <= rate * 1e10),
     CONSTRAINT burst_belongs_to_a_rate CHECK (burst IS NULL OR rate IS NOT NULL)
 );
 

@@ -29,6 +29,14 @@ def test_a_rate_lets_a_burst_start_and_says_when_the_next_may(db: Db) -> None:
 
 
 @both_servers
+def test_the_slowest_rate_that_can_be_set_can_be_claimed_under(db: Db) -> None:
+    """One in 30 years. Slower ones end the calendar: the claim failed, and with it that of every other job."""
+    limit(db, "key:k", rate=1e-9, burst=5)
+    keyed(db, 10)
+    assert [len(take(db)), len(take(db))] == [5, 0]
+
+
+@both_servers
 def test_a_rate_holds_for_jobs_that_are_run_now(db: Db) -> None:
     limit(db, "key:k", rate=0.001, burst=1)
     first, second = keyed(db, 2, next_retry_at=ago(hours=-1))
