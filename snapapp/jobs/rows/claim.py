@@ -78,6 +78,7 @@ WITH RECURSIVE known AS MATERIALIZED (
                      WHERE job.status IN ('PENDING', 'RETRY_WAIT') AND job.gate = 'open'
                        AND job.queue = ready.queue AND job.kind = ready.kind AND job.priority = ready.priority
                        AND (job.next_retry_at, job.id) > (ready.after, ready.after_id) AND job.next_retry_at <= now()
+                       AND job.id <> ALL (%(besides)s::bigint[])
                      ORDER BY job.next_retry_at, job.id LIMIT looked_at) AS first_ones) AS job
              WHERE heads > 1) AS merged
      WHERE place <= at_most
@@ -97,7 +98,7 @@ WITH RECURSIVE known AS MATERIALIZED (
        AND (%(suspect)s::text = 'idle' OR next_retry_at < now() - interval '1 minute'
             OR (kind = ANY (%(apart)s) AND memory_mb IS NULL) OR attempt_count >= max_attempts)
        AND %(suspect)s::text IS NOT NULL AND id <> ALL (%(besides)s::bigint[])
-     ORDER BY next_retry_at, id LIMIT 1
+     ORDER BY next_retry_at, id LIMIT 1 FOR UPDATE SKIP LOCKED
 ), ranked AS MATERIALIZED (
     -- a job with a single attempt never waits in memory: if the worker died meanwhile, the attempt would be lost
     SELECT id, executor, at_most, at_once, max_attempts > 1 AND may_wait AS may_wait,
@@ -163,9 +164,18 @@ SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, N
     -- bool_or of no rows is NULL; 16 rows in `ready` are its LIMIT, so it may have left out heads
     'is_cut', (SELECT coalesce(bool_or(is_cut), false) FROM share) OR (SELECT count(*) >= 16 FROM ready)
               OR (SELECT count(*) FROM ranked) > (SELECT count(*) FROM claimed),
-    -- they take places under limits, but other transactions have locked them
-    'locked', (SELECT jsonb_agg(job_id) FROM let_in
-                WHERE job_id IS NOT NULL AND job_id <> ALL (ARRAY(SELECT id FROM ranked))),
+    -- these take places under limits, or all places of an executor, but other transactions have locked them
+    'locked', (SELECT jsonb_agg(id) FROM (
+        SELECT job_id AS id FROM let_in WHERE job_id IS NOT NULL AND job_id <> ALL (ARRAY(SELECT id FROM ranked))
+      UNION ALL
+        SELECT job.id FROM share CROSS JOIN LATERAL (
+            SELECT job.id FROM snap_processing_job AS job
+             WHERE job.status IN ('PENDING', 'RETRY_WAIT') AND job.gate = 'open'
+               AND job.queue = share.queue AND job.kind = share.kind AND job.priority = share.priority
+               AND (job.next_retry_at, job.id) > (share.after, share.after_id) AND job.next_retry_at <= now()
+               AND job.id <> ALL (%(besides)s::bigint[])
+             ORDER BY job.next_retry_at, job.id LIMIT share.jobs) AS job
+         WHERE share.executor <> ALL (ARRAY(SELECT executor FROM ranked))) AS passed_over),
     'let_in', (SELECT jsonb_agg(told) FROM let_in WHERE told IS NOT NULL))
 """
 
@@ -233,7 +243,7 @@ class Claimed(NamedTuple):
     due_in: float | None  # seconds until the next job of the heads looked at is due
     again_in: float | None  # seconds until limits or fair queues may let more jobs run
     turns: list[tuple[str, str, str]]  # as in Look, for the next claim
-    locked: list[int]  # jobs that limits would let in, but other transactions have locked them
+    locked: list[int]  # jobs that kept others from being claimed, although other transactions have locked them
     at: datetime  # when the claim began, by the database's clock
 
 

@@ -26,8 +26,8 @@ _WALK_EVERY = 1.0  # seconds: jobs due before a bookmark stay unseen for so long
 _WALK_SHARE = 0.01  # … or rarer: where dead index entries make such a claim slow, it takes at most this part of time
 _WAITS_AT_MOST = 1.0  # seconds that a claimed job waits in memory while no slot comes free; then it goes back
 _REFUSED_FOR = 60.0  # seconds for which a job that PostgreSQL refuses to let us claim is left alone
-_LOCKED_FOR = 1.0  # seconds for which a job is left out that took a place under a limit, but whose row was locked …
-_OTHERS_IN = 0.02  # … and until the next claim, which gives its place to another job
+_LOCKED_FOR = 1.0  # seconds for which a job is left out that was in the way of others, while its row was locked …
+_OTHERS_IN = 0.02  # … and until the next claim, which takes others instead
 _FEW_QUEUES = 4  # with many heads, a claim looks at just the queues that woke it, if there are no more than this
 
 
@@ -84,7 +84,9 @@ class Claimer:
         self._answer_was_lost = False
         self._refused: set[int] = set()  # jobs whose claim PostgreSQL refuses …
         self._refused_until = 0.0  # … and when they are tried again
-        self._locked: dict[int, float] = {}  # jobs under limits whose rows were locked -> when they are tried again
+        self._locked: dict[
+            int, float
+        ] = {}  # jobs in the way of others whose rows were locked -> when they are tried again
         self.is_paused = False  # True: claim nothing; set when the worker stops
         self.has_rules = False  # limits or fair queues exist; set by the beat, and by the listener when they change
         self.rules_change = False  # waiting jobs need new labels; set by the same, cleared here
@@ -244,7 +246,7 @@ class Claimer:
         self._refused_until = monotonic() + _REFUSED_FOR
 
     def _note_locked(self, jobs: list[int]) -> float | None:
-        """Leaves these jobs out of the next claims: a limit would let them in again, and nobody in their place. Returns
+        """Leaves these jobs out of the next claims, which would choose them again, and nobody in their place. Returns
         the seconds until the next claim should come."""
         now = monotonic()
         self._locked |= dict.fromkeys(jobs, now + _LOCKED_FOR)

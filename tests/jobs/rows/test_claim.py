@@ -14,6 +14,7 @@ from psycopg import errors as pg
 
 from snapapp.jobs.model import Lease
 from snapapp.jobs.rows import claim as claim_rows
+from snapapp.jobs.rows import lifecycle
 from snapapp.jobs.rows.claim import FIRST, HEADS_AT_ONCE, LAST, Claimant, Claimed, Head, Look, Wanted
 from snapapp.jobs.rows.database import connect
 from tests.factory import (
@@ -34,6 +35,7 @@ from tests.factory import (
     row,
     scalar,
     statuses,
+    take_suspect,
 )
 from tests.factory import claimed as take
 
@@ -230,6 +232,25 @@ def test_a_hundred_jobs_and_three_workers_make_a_hundred_completions(db: Db, url
     assert sorted(chain(*done)) == made
     assert {*statuses(db).values()} == {"COMPLETED"}
     assert db.execute("SELECT DISTINCT attempt_count, lease_seq FROM snap_processing_job").fetchall() == [(1, 2)]
+
+
+def test_jobs_that_are_locked_and_in_the_way_of_others_are_told_and_can_be_left_out(db: Db, other: Db) -> None:
+    """Else, with a single free slot, a locked job of a high priority kept all others from it."""
+    first, second, low = make_job(db, priority=9), make_job(db, priority=9), make_job(db)
+    with other.transaction():
+        other.execute("SELECT FROM snap_processing_job WHERE priority = 9 FOR SHARE")
+        seen = take(db, 2)
+        assert (seen.jobs, seen.locked) == ([], [first, second])
+        seen = take(db, 2, Look(besides=seen.locked))
+        assert ([one.id for one in seen.jobs], seen.locked) == ([low], [])
+    assert take(db, 2).locked == []
+
+
+def test_a_suspect_whose_row_is_locked_keeps_no_other_from_running(db: Db, other: Db) -> None:
+    suspects = make_jobs(db, 2, "RETRY_WAIT", losses=2, gate="alone", attempt_count=1)
+    with other.transaction():
+        lifecycle.lock(other, suspects[0])
+        assert take_suspect(db).id == suspects[1]
 
 
 def test_a_claim_skips_what_another_one_is_taking(db: Db, other: Db) -> None:

@@ -133,6 +133,16 @@ def test_a_waiting_job_whose_row_is_locked_takes_no_place_under_a_limit(
             until_status(db, locked, "COMPLETED")
 
 
+def test_a_waiting_job_whose_row_is_locked_takes_no_slot(url: str, db: Db, other: Db, stage: Stage) -> None:
+    locked = make_job(db, kind="noop", priority=9)
+    with held_locked(other, locked), working(url, stage.registry, concurrency=1, poll_delay=LONG) as (worker, _):
+        others = [put(db, "noop") for _ in range(3)]
+        until(lambda: worker.counts.completed == len(others))
+        assert row(db, locked).status == "PENDING"
+        other.execute("COMMIT")
+        until_status(db, locked, "COMPLETED")
+
+
 def test_a_hook_that_takes_its_time_is_waited_for_by_nobody(url: str, db: Db, stage: Stage) -> None:
     """Neither what the job has said nor what others say meanwhile makes anybody wait."""
 
