@@ -371,6 +371,20 @@ def test_a_parent_stays_while_a_child_may_read_its_result(db: Db) -> None:
     assert scalar(db, "SELECT count(*) FROM job_parent") == 0
 
 
+def test_a_parent_is_not_pruned_while_somebody_adds_a_child(db: Db, other: Db, url: str) -> None:
+    """Pruning waits for him and looks again. What it saw before is that nobody waits for the parent; to delete it would
+    cancel the child."""
+    old = make_job(db, "COMPLETED", created_at=ago(days=9), finished_at=ago(days=8))
+    runs = running_job(db)
+    with connect(url, name="pruner") as pruner, ThreadPoolExecutor(1) as thread:
+        with other.transaction():
+            child = child_of(other, old, runs.id)
+            pruned = thread.submit(retention.prune, pruner, keep=timedelta(days=7))
+            until_blocking(other)
+        assert pruned.result(timeout=10)[0] == 0
+    assert waiting(db, child) == ("PENDING", "after", 1)
+
+
 # --- what people are told ---------------------------------------------------------------------------------------
 
 
