@@ -21,6 +21,7 @@ from snapapp.jobs.worker.capacity.pace import AHEAD
 from snapapp.jobs.worker.parts import WorkerParts
 
 _BOOKMARKS = 32  # at most: one for each of the heads (queue, kind, priority) that jobs came from last
+_TURNS = 256  # at most: queues and kinds under limits or fairness of which the last lane is remembered
 _LATE_COMMIT = timedelta(seconds=2)  # a job may become visible this long after it is due, when its INSERT commits late
 _WALK_EVERY = 1.0  # seconds: jobs due before a bookmark stay unseen for so long, then a claim ignores the bookmarks …
 _WALK_SHARE = 0.01  # … or rarer: where dead index entries make such a claim slow, it takes at most this part of time
@@ -235,8 +236,16 @@ class Claimer:
         self._parts.counts.claim_seconds += took
         if monotonic() >= self._walk_at:
             self._walk_at = monotonic() + max(_WALK_EVERY, took / _WALK_SHARE)
-        self._turns |= {(queue, kind): lane for queue, kind, lane in claimed.turns}
+        self._note_turns(claimed.turns)
         return claimed
+
+    def _note_turns(self, turns: list[tuple[str, str, str]]) -> None:
+        """Remembers which lane was served last, of those served lately: names of queues may come and go for ever."""
+        for queue, kind, lane in turns:
+            self._turns.pop((queue, kind), None)
+            self._turns[queue, kind] = lane
+        while len(self._turns) > _TURNS:
+            del self._turns[next(iter(self._turns))]
 
     def _find_refused_jobs(self, db: Connection[Any], wanted: list[Wanted]) -> None:
         """Finds the rows that PostgreSQL lets nobody write (a trigger, a CHECK added later), so that claims leave them

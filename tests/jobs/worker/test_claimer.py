@@ -15,6 +15,7 @@ from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import claim
 from snapapp.jobs.rows.claim import HEADS_AT_ONCE
+from snapapp.jobs.worker import claimer
 from tests.factory import Db, hence, make_job, make_jobs, row
 from tests.jobs.working import quick_settings, until, until_status, working
 
@@ -93,3 +94,16 @@ def test_of_a_queue_with_many_heads_each_is_looked_at_once(
         worker.tick()
         worker._claimer.close()
     assert row(db, behind).status == "RUNNING"
+
+
+def test_the_turns_of_queues_that_are_gone_are_forgotten(
+    url: str, db: Db, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name of its own for each customer or day: every claim would send all that there ever were."""
+    monkeypatch.setattr(claimer, "_TURNS", 3)
+    db.execute("INSERT INTO job_limit VALUES ('queue:*', 1)")
+    with working(url, registry) as (worker, _):
+        for number in range(8):
+            make_job(db, kind="quick", queue=f"day {number}")
+            until(lambda: worker.counts.completed == number + 1)  # noqa: B023
+        assert [queue for queue, _ in worker._claimer._turns] == ["day 5", "day 6", "day 7"]
