@@ -40,13 +40,17 @@ _MAY_GO = "unique_scope IS DISTINCT FROM 'ever' AND NOT (has_children AND job_is
 _IS_MEANT = "(%(status)s::text IS NULL OR status = %(status)s) AND (%(kind)s::text IS NULL OR kind = %(kind)s)"
 
 # `finished_at` is compared twice: the second one, in the DELETE itself, sees a retry by a person that was committed
-# after the page was read.
+# after the page was read. A row that another transaction has locked stays until the next time: to wait for it would
+# keep all rows behind it.
 _PRUNE = f"""
 WITH page AS MATERIALIZED (
     SELECT id, created_at, finished_at FROM snap_processing_job WHERE id > %(after)s ORDER BY id LIMIT %(limit)s
 ), gone AS (
     DELETE FROM snap_processing_job
-     WHERE id = ANY (ARRAY(SELECT id FROM page WHERE finished_at < now() - %(keep)s::interval))
+     WHERE id = ANY (ARRAY(
+               SELECT id FROM snap_processing_job
+                WHERE id = ANY (ARRAY(SELECT id FROM page WHERE finished_at < now() - %(keep)s::interval))
+                ORDER BY id FOR UPDATE SKIP LOCKED))
        AND finished_at < now() - %(keep)s::interval AND {_MAY_GO} AND {_IS_MEANT}
     RETURNING id
 ){_AND_DEPENDENT_ROWS}
@@ -86,8 +90,10 @@ WITH shortest AS MATERIALIZED (
                                       WHEN common.status IS NOT NULL THEN common.keep ELSE %(keep)s::interval END
 ), gone AS (
     DELETE FROM snap_processing_job
-     WHERE id = ANY (ARRAY(SELECT id FROM old)) AND finished_at < now() - (SELECT keep FROM shortest)
-       AND {_MAY_GO}
+     WHERE id = ANY (ARRAY(
+               SELECT id FROM snap_processing_job WHERE id = ANY (ARRAY(SELECT id FROM old))
+                ORDER BY id FOR UPDATE SKIP LOCKED))
+       AND finished_at < now() - (SELECT keep FROM shortest) AND {_MAY_GO}
     RETURNING id
 ){_AND_DEPENDENT_ROWS}
 SELECT (SELECT count(*) FROM gone), (SELECT max(id) FROM page WHERE created_at < now() - (SELECT keep FROM shortest))

@@ -1,6 +1,7 @@
 """Jobs that wait for others: when they are let in, what they are told, and what becomes of them when a parent does not
 complete."""
 
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -372,14 +373,16 @@ def test_a_parent_stays_while_a_child_may_read_its_result(db: Db) -> None:
 
 
 def test_a_parent_is_not_pruned_while_somebody_adds_a_child(db: Db, other: Db, url: str) -> None:
-    """Pruning waits for him and looks again. What it saw before is that nobody waits for the parent; to delete it would
-    cancel the child."""
+    """Pruning by number waits for him and looks again. What it saw before is that nobody waits for the parent; to
+    delete it would cancel the child."""
+    db.execute("INSERT INTO job_retention (status, newest) VALUES ('COMPLETED', 0)")
     old = make_job(db, "COMPLETED", created_at=ago(days=9), finished_at=ago(days=8))
     runs = running_job(db)
     with connect(url, name="pruner") as pruner, ThreadPoolExecutor(1) as thread:
         with other.transaction():
             child = child_of(other, old, runs.id)
-            pruned = thread.submit(retention.prune, pruner, keep=timedelta(days=7))
+            prune = partial(retention.prune_page_of_surplus, pruner, Counter(), before=2**63 - 1, refused=print)
+            pruned = thread.submit(prune)
             until_blocking(other)
         assert pruned.result(timeout=10)[0] == 0
     assert waiting(db, child) == ("PENDING", "after", 1)

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from snapapp.jobs.events import Events
-from snapapp.jobs.rows import retention
+from snapapp.jobs.rows import lifecycle, retention
 from snapapp.jobs.rows.database import Line, connect
 from snapapp.jobs.rows.roster import Counts, Member
 from snapapp.jobs.settings import JobsSettings
@@ -51,6 +51,17 @@ def test_one_run_deletes_all_that_is_old_however_much(
     pages = of_size(monkeypatch, 2)
     assert recovery.prune() == 250
     assert max(pages) == 2
+
+
+def test_a_job_whose_row_is_locked_is_deleted_by_a_later_run_and_keeps_no_other(
+    db: Db, other: Db, recovery: Recovery
+) -> None:
+    locked, *_ = make_jobs(db, 3, status="COMPLETED", created_at=ago(days=3), finished_at=ago(days=2))
+    with other.transaction():
+        lifecycle.lock(other, locked)
+        assert recovery.prune() == 2
+        assert retention.prune(db, keep=timedelta(days=1))[0] == 0
+    assert recovery.prune() == 1
 
 
 def test_a_run_does_not_look_through_all_that_is_kept(
