@@ -61,6 +61,12 @@ WITH RECURSIVE known AS MATERIALIZED (
                    ))::integer END AS rank
           FROM head LEFT JOIN job_queue ON job_queue.name = head.queue
          WHERE due <= now() AND paused_at IS NULL
+           AND (%(besides)s::bigint[] = '{}' OR EXISTS (
+                SELECT FROM snap_processing_job AS job
+                 WHERE job.status IN ('PENDING', 'RETRY_WAIT') AND job.gate = 'open'
+                   AND job.queue = head.queue AND job.kind = head.kind AND job.priority = head.priority
+                   AND (job.next_retry_at, job.id) > (head.after, head.after_id) AND job.next_retry_at <= now()
+                   AND job.id <> ALL (%(besides)s::bigint[])))
          ORDER BY rank DESC, due LIMIT 16) AS oldest
 ), share AS MATERIALIZED (  -- how many jobs each head gives; a single one needs no comparison with others
     SELECT queue, kind, priority, after, after_id, executor, at_most, at_once, rank, at_most AS jobs, false AS is_cut

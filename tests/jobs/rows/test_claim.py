@@ -246,6 +246,13 @@ def test_jobs_that_are_locked_and_in_the_way_of_others_are_told_and_can_be_left_
     assert take(db, 2).locked == []
 
 
+def test_what_is_left_out_hides_no_other_head(db: Db) -> None:
+    """A claim looks at the 16 heads that come first."""
+    left_out = [make_job(db, priority=priority) for priority in range(1, 17)]
+    low = make_job(db)
+    assert [one.id for one in take(db, look=Look(besides=left_out)).jobs] == [low]
+
+
 def test_a_suspect_whose_row_is_locked_keeps_no_other_from_running(db: Db, other: Db) -> None:
     suspects = make_jobs(db, 2, "RETRY_WAIT", losses=2, gate="alone", attempt_count=1)
     with other.transaction():
