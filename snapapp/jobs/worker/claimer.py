@@ -85,9 +85,8 @@ class Claimer:
         self._answer_was_lost = False
         self._refused: set[int] = set()  # jobs whose claim PostgreSQL refuses …
         self._refused_until = 0.0  # … and when they are tried again
-        self._locked: dict[
-            int, float
-        ] = {}  # jobs in the way of others whose rows were locked -> when they are tried again
+        # jobs in the way of others, whose rows were locked -> when they are tried again
+        self._locked: dict[int, float] = {}
         self.is_paused = False  # True: claim nothing; set when the worker stops
         self.has_rules = False  # limits or fair queues exist; set by the beat, and by the listener when they change
         self.rules_change = False  # waiting jobs need new labels; set by the same, cleared here
