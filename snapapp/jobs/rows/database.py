@@ -63,19 +63,20 @@ class _RawBinaryJson(_RawJson):
 
 
 def sqlalchemy_url(url: str) -> str:
-    """The URL as SQLAlchemy needs it: with the driver's name, and with several hosts moved into the query, because
-    SQLAlchemy reads everything before the path as one host."""
+    """The URL as SQLAlchemy needs it: with the driver's name, and with several hosts, or a host that is written with
+    %2F (the folder of a socket), moved into the query, because SQLAlchemy reads everything before the path as one host,
+    as it is written."""
     url = re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", url)
-    several = _SEVERAL_HOSTS.fullmatch(url)  # matches the whole URL, because a password may contain a comma, too
-    if several is None:
+    parts = _NO_SINGLE_NAME.fullmatch(url)  # matches the whole URL, because a password may contain a comma, too
+    if parts is None:
         return url
-    scheme, user, hosts, path, query = several.groups()
+    scheme, user, hosts, path, query = parts.groups()
     address = conninfo_to_dict(f"postgresql://{hosts}")
     where = urlencode({name: address[name] for name in ("host", "port") if address.get(name)})
     return f"{scheme}{user or ''}{path or '/'}?{where}{f'&{query}' if query else ''}"
 
 
-_SEVERAL_HOSTS = re.compile(r"([^:/]+://)([^@/?]*@)?([^@/?]*,[^@/?]*)(/[^?]*)?(?:\?(.*))?", re.DOTALL)
+_NO_SINGLE_NAME = re.compile(r"([^:/]+://)([^@/?]*@)?([^@/?]*[,%][^@/?]*)(/[^?]*)?(?:\?(.*))?", re.DOTALL)
 
 
 def connect(

@@ -60,11 +60,16 @@ def test_a_line_that_two_threads_open_at_once_has_one_connection(url: str) -> No
             | {"target_session_attrs": "read-write"},
         ),
         ("postgresql://h1,[::1]:5433/db", {"host": "h1,::1", "port": ",5433", "dbname": "db"}),
+        (
+            "postgresql://ana:p%40@%2Fvar%2Frun%20x:5433/db",
+            {"host": "/var/run x", "port": "5433", "user": "ana", "password": "p@", "dbname": "db"},
+        ),
         ("postgresql://ana@h1,h2?options=-ca%3Db", {"host": "h1,h2", "port": ",", "user": "ana", "options": "-ca=b"}),
     ],
 )
 def test_sqlalchemy_and_libpq_read_the_same_in_an_address(url: str, found: dict[str, str]) -> None:
-    """One with several hosts before the path, SQLAlchemy refuses by itself."""
+    """One with several hosts before the path, SQLAlchemy refuses by itself, and one with a socket's folder it takes for
+    a name."""
     engine = sqlalchemy.create_engine(sqlalchemy_url(url))
     read = engine.dialect.create_connect_args(engine.url)[1]
     assert {name: str(value) for name, value in read.items() if name != "context"} == found
