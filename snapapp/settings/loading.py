@@ -133,7 +133,7 @@ def _dangers(settings: Settings, wrong: set[str], given: Mapping[str, Given]) ->
     if settings.demo and "demo" not in wrong:
         yield f"{_as_set(TABLE['demo'], settings.env, given)} is for development: the demo is never shown in prod"
     for name, entry in TABLE.items():
-        if name not in wrong and isinstance(getattr(settings, name), Path) and not _is_absolute(entry, given):
+        if name not in wrong and _is_path(getattr(settings, name), name) and not _is_absolute(entry, given):
             yield f"{_as_set(entry, settings.env, given)} must be an absolute path in prod"
 
 
@@ -141,6 +141,11 @@ def _is_in_the_clear(address: str | None) -> bool:
     if address is None or not address.startswith("http://"):
         return False
     return urlsplit(address).hostname not in ("localhost", "127.0.0.1", "::1")
+
+
+def _is_path(value: object, name: str) -> bool:
+    # a folder for backups is a text, because it may be a bucket as well
+    return isinstance(value, Path) or (name == "backup_to" and value is not None and "://" not in str(value))
 
 
 def _is_absolute(entry: Setting[Any], given: Mapping[str, Given]) -> bool:

@@ -400,6 +400,14 @@ def test_prod_refuses_what_is_for_development_and_names_it_all() -> None:
     assert of(**PROD).env is Environment.PROD
 
 
+def test_prod_takes_no_relative_folder_for_backups_but_every_bucket() -> None:
+    """The service and a person at a terminal would each have a folder of their own."""
+    [mistake] = mistakes(**PROD, BACKUP_TO="backups")
+    assert mistake == "SNAPAPP_BACKUP_TO='backups' must be an absolute path in prod"
+    for fine in ("/srv/backups", "s3://bucket/backups"):
+        assert of(**PROD, BACKUP_TO=fine).backup_to == fine
+
+
 def test_a_token_to_read_with_needs_another_one_to_change_with() -> None:
     [alone] = mistakes(INTERNAL_READ_TOKEN="r" * 16)
     assert alone.startswith("SNAPAPP_INTERNAL_TOKEN is required with SNAPAPP_INTERNAL_READ_TOKEN")
