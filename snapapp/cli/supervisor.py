@@ -63,7 +63,7 @@ def _plan(arguments: Namespace, settings: Settings) -> Plan:
     if path is None:
         return plans.without_a_file(settings.worker_queues)
     try:
-        return plan_file.load(path, settings.env)
+        return plan_file.load(path, settings.env.value)
     except InvalidPlan as error:
         raise SnapError(str(error)) from None  # a message of several lines
 

@@ -95,6 +95,13 @@ def test_a_wrong_plan_is_refused_with_every_mistake_and_its_line(bare_call: Call
     assert [line.split(": ")[0] for line in answer.err.splitlines()[1:]] == [f"  - {file} line {n}" for n in (4, 5)]
 
 
+def test_a_plan_without_this_environment_is_refused_in_the_words_of_the_file(bare_call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "plan.toml"
+    file.write_text(PLAN.replace("dev", "prod"))
+    answer = bare_call("supervisor", "--plan", file, "--check")
+    assert answer.err.splitlines()[1:] == [f"  - {file} line 1: there is no environment 'dev', but prod"]
+
+
 def test_the_setting_names_the_plan(
     bare_call: Call,
     tmp_path: Path,
