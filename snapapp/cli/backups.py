@@ -116,12 +116,13 @@ def _recording(url: str, what: What) -> Iterator[_Run]:
 @contextmanager
 def _interrupted_by_signals() -> Iterator[None]:
     """Makes SIGTERM and SIGHUP end the command as Ctrl-C does, so that half-made files are removed and the temporary
-    server of a drill is stopped."""
+    server of a drill is stopped. What nohup ignores stays ignored: a backup that takes hours is left to run."""
 
     def end(_number: int, _frame: FrameType | None) -> Any:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    heard = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in heard}
     try:
         yield
     finally:

@@ -1,5 +1,6 @@
 """Whether somebody should look: pure, and as the doctor and the commands tell it."""
 
+import signal
 from datetime import timedelta
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from snapapp.backup import records
 from snapapp.backup.judgement import troubles
 from snapapp.backup.records import State, What
+from snapapp.cli import backups
 from snapapp.settings.table import Environment, Settings
 from snapapp.storage import Local, Room
 from tests.backup.conftest import FILES, content
@@ -51,6 +53,19 @@ def test_the_newest_run_says_whether_it_failed_and_the_newest_good_one_how_old(u
     assert state.failed == "what went wrong"
     records.add(url, What.BACKUP, took=DAY, is_good=True, said="")
     assert records.states(db)[What.BACKUP].failed is None
+
+
+@pytest.mark.parametrize("under_nohup", [True, False])
+def test_the_end_of_the_terminal_ends_a_backup_but_not_one_under_nohup(under_nohup: bool) -> None:
+    before, has_ended = signal.signal(signal.SIGHUP, signal.SIG_IGN if under_nohup else signal.SIG_DFL), False
+    try:
+        with backups._interrupted_by_signals():
+            signal.raise_signal(signal.SIGHUP)
+    except KeyboardInterrupt:
+        has_ended = True
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert has_ended is not under_nohup
 
 
 # --- as it is typed ---------------------------------------------------------------------------------------------
