@@ -2,7 +2,8 @@
 
 Read in this order: `place` (where backups are stored, and in which form), `manifest` (the description of a backup),
 `streams` (reading and writing through programs and encryption), `reading` (the role that may read every row), `making`,
-`retention`, `restoring`, `drill`; then `records`, `judgement` and `check` (whether a person should act)."""
+`retention`, `temporary` (the folders that the next two work in), `restoring`, `drill`; then `records`, `judgement` and
+`check` (whether a person should act)."""
 
 from snapapp.backup.drill import drill
 from snapapp.backup.making import make

@@ -6,10 +6,9 @@ right to create databases there. Objects are restored one by one and removed at 
 largest one only."""
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from snapapp import postgres
-from snapapp.backup import reading, restoring
+from snapapp.backup import reading, restoring, temporary
 from snapapp.backup.errors import Damaged
 from snapapp.backup.manifest import Manifest
 from snapapp.backup.place import Place
@@ -23,9 +22,9 @@ _FAST_CONFIGURATION = "fsync = off\nfull_page_writes = off\nshared_buffers = 32M
 def drill(place: Place, id_: str | None, scratch: Path) -> Manifest:
     """Returns the description of the backup that was restored on trial."""
     manifest = restoring.chosen(place, id_)
-    with TemporaryDirectory(prefix="drill-", dir=scratch) as folder:
-        _media(place, manifest, Path(folder))
-        _database(place, manifest, Path(folder) / "database")
+    with temporary.folder(scratch, temporary.DRILL) as folder:
+        _media(place, manifest, folder)
+        _database(place, manifest, folder / temporary.DATABASE)
     return manifest
 
 

@@ -4,12 +4,11 @@ the database last, in one transaction. So the same command continues a restore t
 import shutil
 from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import psycopg
 from psycopg import sql
 
-from snapapp.backup import reading
+from snapapp.backup import reading, temporary
 from snapapp.backup.errors import BackupError, Damaged, NotEmpty
 from snapapp.backup.manifest import Manifest, MediaFile
 from snapapp.backup.place import Place
@@ -71,8 +70,8 @@ def restore_database(
     extensions are left out."""
     with reading.connected(url) as db:
         server = reading.major(db)
-    with TemporaryDirectory(prefix="restore-", dir=scratch) as folder:
-        file = Path(folder) / "database"
+    with temporary.folder(scratch, temporary.RESTORE) as folder:
+        file = folder / "database"
         with place.database(manifest) as source, file.open("wb") as target:
             shutil.copyfileobj(source, target, BLOCK)
         dump.pg_restore(url, server, file, extensions=extensions)

@@ -3,7 +3,9 @@
 import io
 import os
 import shutil
+import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,13 +16,16 @@ import pytest
 import sqlalchemy
 
 from snapapp import backup
-from snapapp.backup import reading, retention
+from snapapp.backup import reading, retention, temporary
 from snapapp.backup.errors import BackupError, Damaged, NotEmpty
 from snapapp.backup.manifest import new_id
 from snapapp.backup.place import Place
+from snapapp.jobs.os import processes
+from snapapp.postgres import postmaster
 from snapapp.postgres.migrate import migrate
 from snapapp.postgres.schema import is_current
 from snapapp.storage import Local, Room, Storage, Upload
+from tests import ROOT
 from tests.backup.conftest import FILES, admin, content, made
 from tests.conftest import OLDEST, Postgres
 from tests.factory import Db, make_jobs
@@ -334,6 +339,42 @@ def test_a_drill_restores_and_leaves_nothing_behind(filled: str, media: Local, p
     drilled = backup.drill(place, None, scratch)
     assert drilled.tables == rows(filled)
     assert list(scratch.iterdir()) == []
+
+
+KILLED_DRILL = """
+import os, signal, sys
+from pathlib import Path
+from snapapp import postgres
+from snapapp.backup import restoring
+from snapapp.backup.drill import drill
+from snapapp.backup.place import Place
+from snapapp.storage import Local, Room
+restoring.restore_database = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+backups, scratch = map(Path, sys.argv[1:])
+drill(Place(Local(backups, Room(backups, 0)), None), None, scratch)
+"""
+
+
+def test_the_next_drill_removes_what_a_killed_one_left_and_ends_its_server(
+    filled: str, media: Local, place: Place, tmp_path: Path
+) -> None:
+    """It has the rows of every tenant."""
+    made(filled, media, place)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    killed = subprocess.run([sys.executable, "-c", KILLED_DRILL, tmp_path / "backups", scratch], cwd=ROOT, check=False)
+    [left] = scratch.iterdir()
+    server = postmaster.find(left / temporary.DATABASE / "postgres")
+    assert (killed.returncode, server is not None) == (-signal.SIGKILL, True)
+    backup.drill(place, None, scratch)
+    assert (list(scratch.iterdir()), server and processes.started(server.pid)) == ([], None)
+
+
+def test_two_drills_at_once_leave_each_other_alone(tmp_path: Path) -> None:
+    with temporary.folder(tmp_path, temporary.DRILL) as first, temporary.folder(tmp_path, temporary.RESTORE) as second:
+        assert first.is_dir()
+        assert second.is_dir()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.at_length  # a drill restores in every run, above
