@@ -47,6 +47,7 @@ _THAT_LOOK = ("doctor", "check-deploy")  # exit with 2 where they cannot, so tha
 
 def main(arguments: Sequence[str] | None = None) -> int:
     words = _with_list(list(sys.argv[1:] if arguments is None else arguments))
+    _open_closed_streams()
     if isinstance(sys.stdout, TextIOWrapper):
         # a command must not fail because the terminal lacks a character
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -63,6 +64,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _discard_stdout()
         return 0
+    except OSError as error:  # stdout is a file on a full disk; what a command finds wrong, `_run` has said
+        _discard_stdout()
+        sys.stderr.write(f"snapapp: {error.strerror or error}\n")
+        return 1
+
+
+def _open_closed_streams() -> None:
+    """Opens /dev/null for each standard stream that is closed, as in `snapapp backup >&-`. Python has no stream for it,
+    and the next file or socket that is opened would get its number, and whatever a child prints."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest free number, so mostly the stream's own
+            os.dup2(descriptor, number)
+            if descriptor != number:
+                os.close(descriptor)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", closefd=False))
 
 
 def _parse(typed: list[str]) -> Namespace:

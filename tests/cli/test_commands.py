@@ -430,6 +430,25 @@ def test_a_reader_that_has_gone_away_is_no_error(url: str, typed: str) -> None:
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
+@pytest.mark.parametrize("typed", ["config", "jobs list", "version"])
+def test_an_output_that_cannot_be_written_is_said_in_a_line(url: str, typed: str) -> None:
+    settings = os.environ | {"SNAPAPP_DATABASE_URL": url}
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "snapapp", *typed.split()]
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=settings, check=False, timeout=WITHIN)
+    assert (ended.returncode, ended.stderr) == (1, b"snapapp: No space left on device\n")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(("typed", "code"), [("jobs list", 0), ("version", 0), ("jobs show 77", 1), ("dance", 2)])
+def test_a_stream_that_is_closed_is_no_error(url: str, typed: str, code: int, closed: str) -> None:
+    """As crontabs have it."""
+    settings = os.environ | {"SNAPAPP_DATABASE_URL": url}
+    command = ["/bin/sh", "-c", f'exec "$0" -m snapapp {typed} {closed}', sys.executable]
+    ended = subprocess.run(command, capture_output=True, env=settings, check=False, timeout=WITHIN)
+    assert (ended.returncode, b"Traceback" in ended.stderr) == (code, False), ended
+
+
 # --- migrate, config, psql --------------------------------------------------------------------------------------------
 
 
