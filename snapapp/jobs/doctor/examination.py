@@ -14,7 +14,17 @@ from time import monotonic
 import psycopg
 
 from snapapp.jobs.doctor import fleet, held_up, server, tables, work
-from snapapp.jobs.doctor.finding import CHECK_FAILED, Check, Finding, House, Limits, Patient, Severity, one_line
+from snapapp.jobs.doctor.finding import (
+    CHECK_FAILED,
+    Check,
+    Finding,
+    House,
+    Limits,
+    Patient,
+    Severity,
+    one_line,
+    role_of,
+)
 from snapapp.jobs.rows.database import Line, Row
 
 _log = logging.getLogger(__name__)
@@ -96,13 +106,14 @@ def _set_timeouts(db: psycopg.Connection[Row], within: timedelta) -> None:
 
 def _run(check: Check, line: Line, house: House, limits: Limits) -> list[Finding]:
     within = limits.answer_within.total_seconds()
-    began = monotonic()
+    began, role = monotonic(), ""
     try:
         with line.connection() as db, _cut_after(db, within + 0.5), db.transaction():
+            role = role_of(db)
             _set_timeouts(db, limits.answer_within)
             return list(check(Patient(db, house, limits)))
     except psycopg.errors.InsufficientPrivilege as error:
-        return [_not_visible(error)]
+        return [_not_visible(error, role)]
     except (psycopg.Error, OSError) as error:
         return [_check_failed(error, took=monotonic() - began, within=within)]
     except Exception as error:  # noqa: BLE001 - a check's outermost edge: the other checks must run
@@ -129,14 +140,14 @@ def _cut(handle: socket.socket) -> None:
         handle.shutdown(socket.SHUT_RDWR)
 
 
-def _not_visible(error: psycopg.Error) -> Finding:
+def _not_visible(error: psycopg.Error, role: str) -> Finding:
     return Finding(
         id="NOT_VISIBLE",
         severity=Severity.NOTICE,
         saw=f"This role may not see it: {_message(error)}",
         why="What cannot be seen cannot be judged.",
         do="Let the role see what monitors see.",
-        paste="GRANT pg_monitor TO CURRENT_USER;  -- as a superuser, with the role's name",
+        paste=f"GRANT pg_monitor TO {role};  -- as a superuser",
     )
 
 

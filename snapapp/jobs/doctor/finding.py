@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 import psycopg
+from psycopg import sql
 
 from snapapp.jobs.rows.database import Row, Rows, run
 from snapapp.jobs.rows.people.overviews import LONG_WAIT
@@ -159,6 +160,11 @@ def size(count: float) -> str:
 def one_line(text: str, longest: int = 200) -> str:
     line = " ".join(text.split())
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
+
+
+def role_of(db: psycopg.Connection[Row]) -> str:
+    """The role that looks, as SQL has it: whoever pastes a GRANT is another one, so CURRENT_USER would be that."""
+    return sql.Identifier(db.info.user).as_string()
 
 
 def counted(count: int, one: str, many: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from snapapp.jobs.doctor.finding import Finding, Limits, Patient, Severity, counted, one_line, size, span
+from snapapp.jobs.doctor.finding import Finding, Limits, Patient, Severity, counted, one_line, role_of, size, span
 
 OLDEST = 140000  # the oldest server that snapapp supports, as server_version_num has it
 
@@ -223,7 +223,7 @@ def disk(patient: Patient) -> Iterator[Finding]:
             saw=f"{summary}; this role may not see where the server keeps its files.",
             why="A full disk stops the server in the middle of everything.",
             do="Let the role see what monitors see.",
-            paste="GRANT pg_monitor TO CURRENT_USER;  -- as a superuser, with the role's name",
+            paste=f"GRANT pg_monitor TO {role_of(patient.db)};  -- as a superuser",
             numbers={"databaseBytes": database},
         )
         return
