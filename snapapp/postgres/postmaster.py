@@ -194,8 +194,8 @@ def _serves(command_line: str, pid: int, folder: Path) -> bool:
     try:
         # A server's working directory is its cluster, even if that was moved or mounted elsewhere since.
         return Path(f"/proc/{pid}/cwd").samefile(folder)
-    except OSError:
-        option = re.search(r" -D (.+) -k ", command_line)
+    except OSError:  # another user's, or not Linux
+        option = re.search(r" -D (.+?)(?= -\w |$)", command_line)
         return option is None or Path(option.group(1)) == folder
 
 

@@ -191,6 +191,23 @@ def test_a_server_that_somebody_else_started_on_our_files_is_refused(data_dir: P
     until(lambda: not sockets.answers(folder))
 
 
+def test_a_pid_that_has_become_another_users_server_keeps_nothing_from_starting(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a reboot; where it runs, only its own user may see."""
+
+    def hidden(*_: object) -> bool:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "samefile", hidden)
+    argv = ["/usr/lib/postgresql/15/bin/postgres -D /var/lib/postgresql/15/main -c config_file=/etc/x", "-c", "input()"]
+    with subprocess.Popen(argv, executable=sys.executable, stdin=subprocess.PIPE) as other:
+        (data_dir / "postgres" / "postmaster.pid").write_text(f"{other.pid}\n{data_dir}\n0\n5432\n\n\n\nready\n")
+        with start_server(data_dir, create=False) as started:
+            assert ask(started.url, "SELECT 1") == 1
+        other.kill()
+
+
 def test_missing_programs_are_named(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binaries, "MAJOR", 99)
     with pytest.raises(PostgresError, match=r"pginstall99/bin/postgres is missing\. Type `pip install"):
