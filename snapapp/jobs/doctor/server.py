@@ -4,12 +4,14 @@ the queue costs it."""
 import shutil
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
 from psycopg import sql
 
 from snapapp.jobs.doctor.finding import Finding, Limits, Patient, Severity, counted, one_line, role_of, size, span
+from snapapp.jobs.rows.database import Row
 
 OLDEST = 140000  # the oldest server that snapapp supports, as server_version_num has it
 
@@ -47,16 +49,45 @@ _NAMES = (
 
 
 def settings(patient: Patient) -> Iterator[Finding]:
-    known = dict[str, str](patient.ask(_SETTINGS, names=list(_NAMES)))
+    patient.db.execute("SET LOCAL jit TO DEFAULT")  # the doctor's own value would hide where the others' comes from
+    rows = patient.ask(_SETTINGS, names=list(_NAMES))
+    known, sources = ({name: row[place] for name, *row in rows} for place in (0, 1))
     [(database,)] = patient.ask("SELECT pg_database_size(current_database())")
-    wrong = list(harmful(known, database, patient.limits))
+    wrong = [_where_it_stands(patient.db, each, sources) for each in harmful(known, database, patient.limits)]
     yield from wrong
     if not wrong:
         yield Finding(id="SETTINGS", saw=f"PostgreSQL {known['server_version']}, and no setting of it hurts.")
 
 
 # The values that a new session of this role gets; in this transaction the doctor has changed some of them.
-_SETTINGS = "SELECT name, reset_val FROM pg_settings WHERE name = ANY (%(names)s)"
+_SETTINGS = "SELECT name, reset_val, source FROM pg_settings WHERE name = ANY (%(names)s)"
+
+# Where a value stands over which ALTER SYSTEM has no power, by the source in pg_settings.
+_STATEMENTS = {
+    "database": "ALTER DATABASE {database} RESET {name};",
+    "user": "ALTER ROLE {role} RESET {name};",
+    "database user": "ALTER ROLE {role} IN DATABASE {database} RESET {name};",
+}
+_NO_STATEMENT = {
+    "command line": "It stands in the command that starts the server: take it away there, and restart the server.",
+    "client": "It stands in the address of the database or in PGOPTIONS: take it away there, and start anew.",
+}
+
+
+def _where_it_stands(db: psycopg.Connection[Row], finding: Finding, sources: Mapping[str, str]) -> Finding:
+    """The finding about a setting, with a cure for the place where its value stands."""
+    name = next(iter(finding.numbers))
+    source = sources.get(name, "")
+    if source in _NO_STATEMENT:
+        return replace(finding, do=_NO_STATEMENT[source], paste=None)
+    if source not in _STATEMENTS:
+        return finding
+    names = {"database": sql.Identifier(db.info.dbname), "role": sql.Identifier(db.info.user), "name": sql.SQL(name)}
+    statement = sql.SQL(_STATEMENTS[source]).format(**names).as_string()
+    return replace(
+        finding, do=f"It is set for this {source}: take it back there; new sessions follow.", paste=statement
+    )
+
 
 _LOSES = "What was committed can be gone, or the whole cluster unreadable, after a power cut or a crash of the machine."
 _SETTINGS_THAT_LOSE = {

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy
 
 from snapapp.jobs.doctor import Limits, Severity
-from snapapp.jobs.doctor.server import harmful, skew
+from snapapp.jobs.doctor.server import _where_it_stands, harmful, skew
 from snapapp.postgres.migrate import migrate
 from tests import conftest
 from tests.conftest import OLDEST, PROGRAMS, system_server
@@ -191,6 +191,28 @@ def test_settings_that_hurt_are_named_with_the_better_value(url: str, db: Db) ->
     assert found["SETTING_IDLE_IN_TRANSACTION_SESSION_TIMEOUT"].severity is Severity.NOTICE
     assert found["SETTING_FSYNC"].paste == "ALTER SYSTEM SET fsync = 'on'; SELECT pg_reload_conf();"
     assert not any(finding.can_fix for finding in found.values())
+
+
+def test_what_is_pasted_cures_a_setting_where_its_value_stands(url: str, db: Db) -> None:
+    """ALTER SYSTEM has no power over a database, a role, an address and the server's own command."""
+    name = db.info.dbname
+    db.execute(f"ALTER DATABASE {name} SET jit = on")
+    db.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
+    db.execute(f"ALTER ROLE {db.info.user} IN DATABASE {name} SET idle_in_transaction_session_timeout = 0")
+    found = [each for each in examine(url, "settings") if each.id.startswith("SETTING_")]
+    for each in found:
+        if each.paste and "ALTER SYSTEM" not in each.paste:
+            db.execute(each.paste)
+    cured = {"SETTING_JIT", "SETTING_SYNCHRONOUS_COMMIT", "SETTING_IDLE_IN_TRANSACTION_SESSION_TIMEOUT"}
+    assert cured.isdisjoint(ids(examine(url, "settings")))
+    typed = examine(f"{url}{'&' if '?' in url else '?'}options=-csynchronous_commit%3Doff", "settings")
+    assert "It stands in the address" in the(typed, "SETTING_SYNCHRONOUS_COMMIT").do
+
+
+def test_a_setting_in_the_servers_command_is_to_be_taken_away_there(db: Db) -> None:
+    [fsync] = harmful(WELL | {"fsync": "off"}, 0, Limits())
+    told = _where_it_stands(db, fsync, {"fsync": "command line"})
+    assert (told.paste, told.do.partition(":")[0]) == (None, "It stands in the command that starts the server")
 
 
 WELL = {"server_version": "18.1", "server_version_num": "180001", "shared_buffers": "16384", "max_connections": "60"}
