@@ -1,5 +1,5 @@
-"""Calls pg_dump and pg_restore in a version that suits the server. The bundled version 18 alone would not do: its dumps
-set a parameter that older servers do not know."""
+"""Calls pg_dump and pg_restore in a version that suits the server: where there is one, in the server's own. Else in a
+newer one, such as the bundled 18; what that restores begins with a parameter that servers before 17 do not know."""
 
 import re
 import shutil
@@ -7,10 +7,11 @@ import subprocess
 from collections.abc import Container, Iterator
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from snapapp.errors import PostgresError
 from snapapp.postgres import binaries
-from snapapp.postgres.psql import conninfo, environment
+from snapapp.postgres.psql import conninfo, environment, psql_argv
 
 _OF_THE_SYSTEM = Path("/usr/lib/postgresql")  # Debian's place: a folder for each major version
 # Entries of a dump that a role which owns only its database may not restore: default privileges, and the comments of
@@ -18,6 +19,8 @@ _OF_THE_SYSTEM = Path("/usr/lib/postgresql")  # Debian's place: a folder for eac
 _LEFT_OUT = re.compile(r"[0-9]+; [0-9]+ [0-9]+ (DEFAULT ACL|COMMENT - EXTENSION) ")
 _EXTENSION = re.compile(r"[0-9]+; [0-9]+ [0-9]+ EXTENSION - (\S+)")
 _VERSION = re.compile(r"\(PostgreSQL\) (\d+)")
+_KNOWS_THE_PARAMETER = 17  # the first version, of servers and programs
+_PARAMETER = b"SET transaction_timeout = 0;\n"
 
 
 def pg_dump(url: str, server: int, *options: str) -> tuple[list[str], dict[str, str]]:
@@ -29,12 +32,44 @@ def pg_dump(url: str, server: int, *options: str) -> tuple[list[str], dict[str, 
 def pg_restore(url: str, server: int, dump: Path, *, extensions: Container[str] | None = None) -> None:
     """Restores a dump in one transaction. Owners are not restored: everything belongs to the caller. With `extensions`,
     other extensions are left out."""
-    program = str(_program_for("pg_restore", server))
+    path = _program_for("pg_restore", server)
+    program = str(path)
     listed = _run([program, "--list", str(dump)], url).splitlines(keepends=True)
     wanted = dump.with_suffix(".list")
     wanted.write_text("".join(line for line in listed if not _LEFT_OUT.match(line) and _fits(line, extensions)))
     options = ["--single-transaction", "--exit-on-error", "--no-owner", "--use-list", str(wanted)]
-    _run([program, *options, "--dbname", conninfo(url), str(dump)], url)
+    if server < _KNOWS_THE_PARAMETER <= _major(path):
+        _run_script([program, *options, "--file=-", str(dump)], url)
+    else:
+        _run([program, *options, "--dbname", conninfo(url), str(dump)], url)
+
+
+def _run_script(argv: list[str], url: str) -> None:
+    """Has psql run what pg_restore would, without the parameter that the server does not know. It is one transaction,
+    whose COMMIT pg_restore writes last: a script that breaks off changes nothing."""
+    psql = [*psql_argv(url), "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1"]
+    with (
+        TemporaryFile() as errors,
+        subprocess.Popen(
+            psql, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors, env=environment(url)
+        ) as reader,
+    ):
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=errors) as writer:
+            assert writer.stdout
+            assert reader.stdin
+            with suppress(BrokenPipeError), reader.stdin:  # psql has ended early, and said why
+                for line in writer.stdout:
+                    if line == _PARAMETER:
+                        break
+                    reader.stdin.write(line)
+                shutil.copyfileobj(writer.stdout, reader.stdin)
+        if reader.wait() or writer.returncode:
+            errors.seek(0)
+            raise PostgresError(_failed(errors.read().decode(errors="replace")))
+
+
+def _failed(errors: str) -> str:
+    return f"pg_restore failed, and nothing was restored: {' '.join(errors.split())[-600:]}"
 
 
 def _fits(line: str, extensions: Container[str] | None) -> bool:
@@ -45,7 +80,7 @@ def _fits(line: str, extensions: Container[str] | None) -> bool:
 def _run(argv: list[str], url: str) -> str:
     done = subprocess.run(argv, env=environment(url), capture_output=True, text=True, check=False)
     if done.returncode:
-        raise PostgresError(f"pg_restore failed, and nothing was restored: {' '.join(done.stderr.split())[-600:]}")
+        raise PostgresError(_failed(done.stderr))
     return done.stdout
 
 

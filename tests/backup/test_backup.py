@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
 
+import psycopg
 import pytest
 import sqlalchemy
 
@@ -20,8 +21,9 @@ from snapapp.backup import reading, retention, temporary
 from snapapp.backup.errors import BackupError, Damaged, NotEmpty
 from snapapp.backup.manifest import new_id
 from snapapp.backup.place import Place
+from snapapp.errors import PostgresError
 from snapapp.jobs.os import processes
-from snapapp.postgres import postmaster
+from snapapp.postgres import dump, postmaster
 from snapapp.postgres.migrate import migrate
 from snapapp.postgres.schema import is_current
 from snapapp.storage import Local, Room, Storage, Upload
@@ -73,6 +75,30 @@ def test_a_bucket_can_hold_both(filled: str, empty_url: str, bucket: Bucket, pla
     into = bucket.storage(tmp_path / "spool", prefix="restored")
     backup.restore(empty_url, into, Place(away, None), None, tmp_path)
     assert content(into) == {"snaps/a/1/clip.mp4": large}
+
+
+@pytest.fixture
+def only_bundled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As in the image of ops/container: no programs of PostgreSQL but those of the wheel."""
+    monkeypatch.setattr(dump, "_OF_THE_SYSTEM", tmp_path / "nowhere")
+    monkeypatch.setattr(shutil, "which", lambda _name: None)
+
+
+@pytest.mark.usefixtures("only_bundled")
+@pytest.mark.skipif(not OLDEST, reason="there is no PostgreSQL below /usr/lib/postgresql")
+@pytest.mark.parametrize("server_name", [OLDEST])
+def test_the_bundled_programs_bring_a_backup_back_into_an_older_server(
+    filled: str, empty_url: str, media: Local, empty_media: Local, place: Place, tmp_path: Path
+) -> None:
+    made(filled, media, place)
+    with psycopg.connect(empty_url, autocommit=True) as db:
+        db.execute("CREATE VIEW tenant AS SELECT 1")
+        with pytest.raises(PostgresError, match=r'nothing was restored: .*"tenant" already exists'):
+            backup.restore(empty_url, empty_media, place, None, tmp_path)
+        assert reading.tables(db) == []
+        db.execute("DROP VIEW tenant")
+    backup.restore(empty_url, empty_media, place, None, tmp_path)
+    assert (rows(empty_url), is_current(empty_url)) == (rows(filled), True)
 
 
 def test_roles_that_only_the_old_server_has_do_not_keep_a_backup_from_coming_back(
