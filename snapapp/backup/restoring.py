@@ -13,6 +13,7 @@ from snapapp.backup.errors import BackupError, Damaged, NotEmpty
 from snapapp.backup.manifest import Manifest, MediaFile
 from snapapp.backup.place import Place
 from snapapp.backup.streams import BLOCK, size_and_hash
+from snapapp.jobs.schema import migrations_folder
 from snapapp.postgres import dump
 from snapapp.storage import Storage, keys
 
@@ -24,6 +25,7 @@ def restore(url: str, media: Storage, place: Place, id_: str | None, scratch: Pa
     with reading.connected(url) as db:
         require_empty(db)
         reading.role(db)  # a missing right is reported before the long copy, not after it
+        become_tenant(db)
         add_roles(db, manifest.roles)
     for file in missing(files, media):
         restore_file(file, media, place)
@@ -49,9 +51,17 @@ def require_empty(db: reading.Db) -> None:
         raise NotEmpty(f"The database has tables already ({', '.join(tables[:3])}, …): restore into a new, empty one.")
 
 
+def become_tenant(db: reading.Db) -> None:
+    """Makes the tenants' role, and this role its member, with the statements of the migration. Roles and memberships
+    belong to the whole server, so a dump has neither; without them, every request of a tenant would be refused."""
+    try:
+        db.execute((migrations_folder() / "sql" / "product" / "role.sql").read_bytes())
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise BackupError(error.diag.message_primary) from error
+
+
 def add_roles(db: reading.Db, names: tuple[str, ...]) -> None:
-    """Creates the roles that the schema grants rights to. Roles belong to the whole server, so a dump of one database
-    does not contain them."""
+    """Creates the roles that the schema grants rights to, which the dump does not contain."""
     there = {name for (name,) in db.execute("SELECT rolname FROM pg_roles")}
     for name in names:
         if name not in there:

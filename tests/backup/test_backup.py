@@ -16,14 +16,14 @@ import psycopg
 import pytest
 import sqlalchemy
 
-from snapapp import backup
+from snapapp import backup, postgres
 from snapapp.backup import reading, retention, temporary
 from snapapp.backup.errors import BackupError, Damaged, NotEmpty
 from snapapp.backup.manifest import new_id
 from snapapp.backup.place import Place
 from snapapp.errors import PostgresError
 from snapapp.jobs.os import processes
-from snapapp.postgres import dump, postmaster
+from snapapp.postgres import connections, database, dump, postmaster
 from snapapp.postgres.migrate import migrate
 from snapapp.postgres.schema import is_current
 from snapapp.storage import Local, Room, Storage, Upload
@@ -353,6 +353,26 @@ def test_an_owner_behind_the_wall_is_told_what_it_needs_and_then_gets_every_row(
         db.execute("CREATE SCHEMA public AUTHORIZATION farmer")
     backup.restore(owned, empty_media, place, None, tmp_path)  # into a database of theirs, which they own
     assert is_current(owned)
+
+
+@pytest.mark.parametrize("rights", ["CREATEROLE", ""])
+def test_on_a_new_server_whoever_brought_a_backup_back_may_act_for_a_tenant(
+    filled: str, media: Local, empty_media: Local, place: Place, tmp_path: Path, rights: str
+) -> None:
+    """It has neither the tenants' role nor a member of it; a dump cannot bring them."""
+    made(filled, media, place)
+    with postgres.start(tmp_path, create=True) as new, psycopg.connect(new.url, autocommit=True) as db:
+        db.execute(f"CREATE ROLE farmer LOGIN {rights}".encode())
+        db.execute("CREATE DATABASE farm OWNER farmer")
+        db.execute("CREATE ROLE snapapp_backup BYPASSRLS IN ROLE pg_read_all_data ROLE farmer")
+        url = new.url.replace("postgres@/snapapp?", "farmer@/farm?")
+        if not rights:
+            with pytest.raises(BackupError, match="role snapapp_tenant is missing") as refused:
+                backup.restore(url, empty_media, place, None, tmp_path)
+            db.execute(str(refused.value).partition("type: ")[2].encode())
+        backup.restore(url, empty_media, place, None, tmp_path)
+        with connections.transaction(url) as ours, database.scope(ours, "north"):
+            assert ours.scalar(sqlalchemy.text("SELECT current_user")) == "snapapp_tenant"
 
 
 # --- the drill --------------------------------------------------------------------------------------------------
