@@ -19,10 +19,13 @@ _LOCK = 0x736E6170  # "snap": one backup of a database at a time
 _SEES_ALL = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
 _MAY_BECOME = "SELECT coalesce((SELECT pg_has_role(oid, 'MEMBER') FROM pg_roles WHERE rolname = %s), false)"
 
-# In the order of their names, so that two lists can be compared by eye.
+# In the order of their names, so that two lists can be compared by eye. Tables of extensions (PostGIS, pg_cron) are
+# left out, because a dump has them as the extension only: CREATE EXTENSION fills them, in its own version.
 _TABLES = """
 SELECT format('%I.%I', nspname, relname) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
  WHERE relkind IN ('r', 'p') AND NOT relispartition AND nspname <> 'information_schema' AND nspname !~ '^pg_'
+   AND NOT EXISTS (SELECT FROM pg_depend
+                    WHERE classid = 'pg_class'::regclass AND objid = pg_class.oid AND deptype = 'e')
  ORDER BY 1
 """
 # The roles that something is granted to, or that a policy is for (0 stands for PUBLIC). The rights that a superuser has

@@ -434,6 +434,18 @@ def test_a_drill_does_without_an_extension_that_the_embedded_server_lacks(
     assert backup.drill(place, None, tmp_path).tables == rows(filled)
 
 
+def test_the_table_of_an_extension_comes_with_the_extension_and_hinders_neither_drill_nor_restore(
+    filled: str, empty_url: str, media: Local, empty_media: Local, place: Place, tmp_path: Path
+) -> None:
+    """As that of PostGIS; where only a superuser may add it, it is there before the restore."""
+    for url in (filled, empty_url):
+        with psycopg.connect(url, autocommit=True) as one:
+            one.execute("CREATE TABLE of_it AS SELECT 4326; ALTER EXTENSION plpgsql ADD TABLE of_it")
+    made(filled, media, place)
+    backup.drill(place, None, tmp_path)
+    backup.restore(empty_url, empty_media, place, None, tmp_path)
+
+
 def test_a_drill_finds_an_object_that_is_not_what_it_was(
     filled: str, media: Local, place: Place, tmp_path: Path
 ) -> None:
