@@ -4,6 +4,7 @@ again when it is over. An address is pinged while all is well, so that its owner
 import fcntl
 import json
 import logging
+import os
 import smtplib
 import socket
 import ssl
@@ -22,6 +23,7 @@ import psycopg
 from snapapp.jobs import doctor
 from snapapp.jobs.doctor import Finding, Severity
 from snapapp.jobs.doctor.finding import CHECK_FAILED
+from snapapp.postgres.home import open_private, write_durably
 from snapapp.settings.table import Settings
 
 _log = logging.getLogger(__name__)
@@ -246,14 +248,17 @@ def _to_mail(recipients: Sequence[str], smtp_url: str) -> Send:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[bool]:
-    """Whether no other process has this lock. It ends with the process, however that ends."""
-    with path.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+    """Whether no other process has this lock. It ends with the process, however that ends. If root serves once, the
+    files are the folder's owner's all the same, who would tell nobody otherwise."""
+    file = open_private(path, os.O_RDWR)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield False
+    else:
+        yield True
+    finally:
+        os.close(file)
 
 
 def _read(path: Path) -> Told:
@@ -262,12 +267,12 @@ def _read(path: Path) -> Told:
         return {name: {**each} for name, each in told.items()}
     except FileNotFoundError:
         return {}
-    except (ValueError, AttributeError, TypeError):
+    except (OSError, ValueError, AttributeError, TypeError):
         _log.warning("%s cannot be read: what was told before is told once more.", path)
         return {}
 
 
 def _write(path: Path, told: Told) -> None:
     new = path.with_suffix(".new")
-    new.write_text(json.dumps(told), encoding="utf-8")
+    write_durably(new, json.dumps(told))
     new.replace(path)

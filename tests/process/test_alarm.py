@@ -1,6 +1,7 @@
 """Being told: by a webhook, by e-mail, and by the silence of a heartbeat. The receivers are real servers."""
 
 import json
+import os
 import socketserver
 import ssl
 import threading
@@ -24,6 +25,7 @@ from snapapp.processing import checks
 from snapapp.settings.table import Settings
 from tests.factory import Db, ago, make_job
 from tests.jobs.working import until
+from tests.postgres.clusters import needs_root
 from tests.running import Served
 from tests.sources.test_tls import certificate
 
@@ -301,6 +303,29 @@ def test_a_file_that_cannot_be_read_loses_no_news(tmp_path: Path, receiver: Rece
     (tmp_path / "alarm.json").write_bytes(content)
     Alarm(settings_of(tmp_path, receiver), lambda: [fault("mail.send")]).look()
     assert receiver.begun() == ["DEAD_LETTERS"]
+
+
+def test_a_file_that_may_not_be_read_keeps_nobody_from_being_told(tmp_path: Path, receiver: Receiver) -> None:
+    """Such as root's. A folder of that name refuses root, too."""
+    (tmp_path / "alarm.json").mkdir()
+    alarm = Alarm(settings_of(tmp_path, receiver), lambda: [fault("mail.send")])
+    for _ in range(3):
+        alarm.look()
+    assert receiver.begun() == ["DEAD_LETTERS"]
+
+
+@needs_root
+def test_what_root_writes_down_is_the_folders_owners(tmp_path: Path, receiver: Receiver) -> None:
+    """Or the service, which is another user, could not lock it any more, and would tell nobody."""
+    os.chown(tmp_path, 12345, 12345)
+    settings = replace(settings_of(tmp_path, receiver), alert_interval=timedelta(milliseconds=100))
+    alarm = Alarm(settings, lambda: [fault("mail.send")])
+    alarm.start()
+    until((tmp_path / "alarm.json").exists)
+    alarm.stop()
+    assert {path.name: path.stat().st_uid for path in tmp_path.iterdir()} == dict.fromkeys(
+        ["alarm.json", "alarm.lock"], 12345
+    )
 
 
 def test_where_the_file_cannot_be_written_nothing_is_told_twice(tmp_path: Path, receiver: Receiver, post: Post) -> None:
