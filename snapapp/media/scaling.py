@@ -1,9 +1,12 @@
 """Scales and turns frames: the result is upright, has square pixels and even sizes, and is never enlarged."""
 
+import struct
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import cast
 
 from av.filter import Graph
+from av.sidedata.sidedata import SideData
 from av.video.frame import VideoFrame
 from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
 from PIL import Image
@@ -12,6 +15,7 @@ from snapapp.media.container import SECOND, Video
 from snapapp.media.probe import clockwise
 
 _TURNS: dict[int, list[tuple[str, str | None]]] = {
+    0: [],
     90: [("transpose", "clock")],
     180: [("hflip", None), ("vflip", None)],
     270: [("transpose", "cclock")],
@@ -24,6 +28,8 @@ _HD = 720  # lines; a video without a stated colour space is taken as BT.709 fro
 @dataclass(slots=True)
 class Studio:
     rotation: int
+    is_mirrored: bool
+    """Whether the coded picture is turned upside down, as by a mirror below it, before it is rotated."""
     coded_size: tuple[int, int]
     """The size to which a decoded frame is scaled, before it is turned."""
     _scaler: VideoReformatter = field(default_factory=VideoReformatter)
@@ -48,7 +54,7 @@ class Studio:
             dst_color_range=ColorRange.MPEG,
             threads=1,
         )
-        return self._turn(scaled) if self.rotation else scaled
+        return self._turn(scaled) if self.rotation or self.is_mirrored else scaled
 
     def image(self, picture: VideoFrame) -> Image.Image:
         painted = self._painter.reformat(picture, format="rgb24", dst_color_range=ColorRange.JPEG, threads=1)
@@ -58,7 +64,7 @@ class Studio:
 
     def _turn(self, frame: VideoFrame) -> VideoFrame:
         if self._turner is None:
-            self._turner = _turner(frame, self.rotation)
+            self._turner = _turner(frame, self.rotation, self.is_mirrored)
         self._turner.vpush(frame)
         return self._turner.vpull()
 
@@ -75,7 +81,17 @@ def studio(video: Video, frame: VideoFrame, max_width: int) -> Studio:
     upright_width = height if rotation in (90, 270) else width
     upright_height = width if rotation in (90, 270) else height
     shrink = min(1.0, max_width / upright_width, _TALLEST * max_width / upright_height)
-    return Studio(rotation, (_even(width * shrink), _even(height * shrink)))
+    return Studio(rotation, _is_mirrored(frame), (_even(width * shrink), _even(height * shrink)))
+
+
+def _is_mirrored(frame: VideoFrame) -> bool:
+    """Whether the file's matrix mirrors the picture, as phones write it for the camera on their front. The rotation
+    says only where the matrix takes the picture's upper edge."""
+    matrix = cast(SideData | None, frame.side_data.get("DISPLAYMATRIX"))
+    if matrix is None:
+        return False
+    a, b, _, c, d = struct.unpack_from("=5i", bytes(matrix))
+    return bool(a * d < b * c)
 
 
 def _even(length: float) -> int:
@@ -88,10 +104,11 @@ def _colors(frame: VideoFrame) -> Colorspace | None:
     return Colorspace.ITU709 if frame.height >= _HD else Colorspace.ITU601
 
 
-def _turner(frame: VideoFrame, rotation: int) -> Graph:
+def _turner(frame: VideoFrame, rotation: int, is_mirrored: bool) -> Graph:
     graph = Graph()
     ticks = Fraction(1, SECOND)  # has no effect: times are set later
     nodes = [graph.add_buffer(width=frame.width, height=frame.height, format=frame.format, time_base=ticks)]
-    nodes += [graph.add(name, argument) for name, argument in _TURNS[rotation]]
+    turns = [("vflip", None)] * is_mirrored + _TURNS[rotation]
+    nodes += [graph.add(name, argument) for name, argument in turns]
     graph.link_nodes(*nodes, graph.add("buffersink")).configure()
     return graph

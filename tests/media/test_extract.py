@@ -5,13 +5,14 @@ import hashlib
 import io
 import json
 import os
+import struct
 import threading
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import av
 import pytest
-from PIL import Image
+from PIL import Image, ImageChops, ImageStat
 from thumbhash import thumb_hash_to_approximate_aspect_ratio
 
 from snapapp import media
@@ -26,6 +27,7 @@ from tests.media.material import (
     make_overlay,
     make_wanted,
     number_on,
+    patched,
     shown_at,
 )
 
@@ -111,6 +113,32 @@ def test_outputs_are_upright_even_and_no_larger_than_the_video(
     assert (made.snapshot_video.width, made.snapshot_video.height) == size
     assert (made.probe.width, made.probe.height) == GOOD[kind].size
     assert made.probe.rotation == GOOD[kind].rotation
+
+
+@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
+def test_a_mirrored_picture_is_shown_as_players_show_it(tmp_path: Path, rotation: int) -> None:
+    """As phones write the camera on their front: the file's matrix turns the picture upside down by a mirror, and then
+    rotates it."""
+    path = make(Recipe(paint=_quarters, times=(0, 3600)), tmp_path / "v.mp4")
+    right, down = {0: (1, 0), 90: (0, 1), 180: (-1, 0), 270: (0, -1)}[rotation]
+    matrix = struct.pack(">5i", right << 16, down << 16, 0, down << 16, -right << 16)
+    path.write_bytes(patched(path.read_bytes(), b"tkhd", 40, matrix))
+    upside_down = _quarters(0, (320, 180)).transpose(Image.Transpose.FLIP_TOP_BOTTOM)
+    expected = upside_down.rotate(-rotation, expand=True)
+    made = extracted(path, tmp_path, 0.0, duration_seconds=0.04)
+    seen = [picture(tmp_path, "frame_00001.jpg")]
+    with av.open(str(tmp_path / made.snapshot_video.file_name)) as clip:
+        seen.append(next(clip.decode(video=0)).to_image())  # type: ignore[no-untyped-call]
+    for image in seen:
+        assert image.size == expected.size
+        assert ImageStat.Stat(ImageChops.difference(image, expected)).mean == pytest.approx([0, 0, 0], abs=6)
+
+
+def _quarters(_: int, size: tuple[int, int]) -> Image.Image:
+    """A picture whose corners can be told apart."""
+    image = Image.new("RGB", (2, 2))
+    image.putdata([(200, 40, 40), (40, 200, 40), (40, 40, 200), (200, 200, 40)])
+    return image.resize(size, Image.Resampling.NEAREST)
 
 
 def test_a_strip_is_made_no_taller_than_a_picture_can_be(tmp_path: Path) -> None:
