@@ -99,7 +99,9 @@ class Making:
 
     def take(self, shown: Shown) -> None:
         self._seen = shown
-        in_clip, due = shown.begins < self.schedule.clip_end, self._due(shown.ends)
+        # the first frame always, because the video may begin after the clip's end
+        in_clip = shown.begins < self.schedule.clip_end or not self._clip.frame_count
+        due = self._due(shown.ends)
         if not in_clip and not due:
             return
         picture = self.studio.picture(shown.frame)

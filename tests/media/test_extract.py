@@ -192,6 +192,19 @@ def test_the_very_end_makes_one_frame_and_a_clip_of_it(video: Video, whole: Whol
     assert [one.number for one in decoded_whole(tmp_path / "snapshot.mp4")] == [last.number]
 
 
+@pytest.mark.parametrize(("start", "clip"), [(0.0, 0.3), (0.2, 0.1), (0.0, 0.001)])
+def test_a_moment_that_ends_before_the_first_frame_has_a_clip_of_that_frame(
+    video: Video, whole: Whole, tmp_path: Path, start: float, clip: float
+) -> None:
+    """Sound that begins before the pictures, and an operator who marks the very beginning."""
+    first = whole("late")[0]
+    assert first.begins > start + clip
+    made = extracted(video("late"), tmp_path, start, duration_seconds=clip)
+    assert all(frame.timestamp_seconds == pytest.approx(first.begins) for frame in made.frames)
+    assert made.snapshot_video.duration_seconds == pytest.approx(clip, abs=1e-5)
+    assert [one.number for one in decoded_whole(tmp_path / "snapshot.mp4")] == [first.number]
+
+
 def test_a_moment_past_the_end_leaves_no_file(video: Video, tmp_path: Path) -> None:
     with pytest.raises(PastTheEnd):
         extracted(video("b_frames"), tmp_path, 3.5)
