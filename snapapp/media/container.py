@@ -70,6 +70,11 @@ _OTHERS = {
 }
 
 
+class SeekTooFar(Exception):
+    """A seek would have read too much at once. In a Matroska file without an index, which a recorder did not finish,
+    FFmpeg seeks by reading everything before the moment."""
+
+
 class Reading:
     """The source as FFmpeg reads it. No exception may cross FFmpeg's C code: a failure is kept for `check`, and FFmpeg
     sees the end of the file."""
@@ -109,6 +114,9 @@ class Reading:
     def tell(self) -> int:
         return self._place
 
+    def begin_anew(self) -> None:
+        self._place, self.failure = 0, None
+
     def check(self) -> None:
         if self.failure:
             raise self.failure
@@ -142,7 +150,7 @@ class Video:
         """Opens the file again, at its first packet. Demuxers without an index differ in what seeking to the beginning
         does."""
         self.container.close()
-        self.reading.seek(0)
+        self.reading.begin_anew()
         self.container = _container(self.reading, self.kind, self.limits)
         stream = video_stream(self.container)
         assert stream
@@ -162,10 +170,15 @@ class Video:
         return int((time + self.begins) // (SECOND * base))
 
     def seek(self, time: int | None) -> None:
-        """Seeks to a keyframe at or before this time, as far as the container knows; None is the beginning."""
+        """Seeks to a keyframe at or before this time, as far as the container knows; None is the beginning. Raises
+        SeekTooFar if FFmpeg had to read too much for it."""
         self.reading.allow(self.limits.max_header_bytes)
         target = self.pts(time) if time is not None else min(0, self.stream.start_time or 0)
-        self.container.seek(target, stream=self.stream)
+        try:
+            self.container.seek(target, stream=self.stream)
+        finally:
+            if isinstance(self.reading.failure, TooLarge):
+                raise SeekTooFar from self.reading.failure
         self.reading.check()
 
     def packets(self) -> "Iterator[Packet[VideoStream]]":

@@ -4,6 +4,7 @@ a frame is found by the times in the file, never by counting at a rate."""
 import math
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
@@ -12,7 +13,7 @@ from av.packet import Packet
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from snapapp.media.container import SECOND, Video, codec_name
+from snapapp.media.container import SECOND, SeekTooFar, Video, codec_name
 from snapapp.media.errors import PastTheEnd, Unreadable
 
 # How far before the moment decoding begins, tried in turn: an MP4 seeks by decoding time, which with B-frames and a
@@ -86,8 +87,13 @@ def duration(video: Video) -> int | None:
 
 def _first(video: Video, moment: int) -> tuple[Shown, Iterator[Shown]]:
     """The frame shown at the moment, and those after it."""
-    if video.has_no_index:
-        return _first_without_index(video, moment)
+    if not video.has_no_index:
+        with suppress(SeekTooFar):
+            return _first_by_seeking(video, moment)
+    return _first_without_index(video, moment)
+
+
+def _first_by_seeking(video: Video, moment: int) -> tuple[Shown, Iterator[Shown]]:
     starts = [moment - back for back in _FURTHER_BACK if moment > back]
     for start in [*starts, None]:
         for skip_before in _skipping(video, moment):

@@ -106,6 +106,19 @@ def test_the_time_of_a_frame_as_we_tell_it_leads_back_to_that_frame(video: Video
 # --- without an index -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("kind", ["mkv_without_index", "webm_vp8"])
+def test_a_long_recording_that_was_not_finished_is_read_packet_by_packet(tmp_path: Path, kind: str) -> None:
+    """As a browser or a recorder that was cut off leaves it: FFmpeg would read all of it in one seek."""
+    recipe = replace(GOOD[kind], times=tuple(range(0, 500 * 3600, 3600)), muxing={"live": "1"})
+    data = make(recipe, tmp_path / f"long{recipe.suffix}").read_bytes()
+    limits = Limits(max_header_bytes=len(data) // 2)
+    for number in (20, 333, 498):
+        with opened(io.BytesIO(data), limits) as opened_video:
+            moment = round((number + 0.5) / 25 * 1e6)
+            shown = next(frames_from(opened_video, moment, moment))
+        assert number_on(cast(Any, shown.frame).to_image()) == number
+
+
 @pytest.mark.parametrize("kind", ["ts", "flv", "avi_mpeg4"])
 def test_a_moment_past_the_end_of_a_file_without_an_index_is_refused(video: Video, whole: Whole, kind: str) -> None:
     end = whole(kind)[-1].ends
