@@ -20,7 +20,7 @@ _TURNS: dict[int, list[tuple[str, str | None]]] = {
     180: [("hflip", None), ("vflip", None)],
     270: [("transpose", "cclock")],
 }
-_UNSPECIFIED = 2
+_WITHOUT_MATRIX = {0, 2}  # colour spaces: RGB, as screens are recorded, and unspecified
 _TALLEST = 4  # height at most, in widths: a video may have 16 × 65,000 pixels, which no JPEG can
 _HD = 720  # lines; a video without a stated colour space is taken as BT.709 from this height on, as players do
 
@@ -99,7 +99,8 @@ def _even(length: float) -> int:
 
 
 def _colors(frame: VideoFrame) -> Colorspace | None:
-    if frame.colorspace != _UNSPECIFIED:
+    """The colour space of the result, where the frame has none that yuv420p can have."""
+    if frame.colorspace not in _WITHOUT_MATRIX:
         return None
     return Colorspace.ITU709 if frame.height >= _HD else Colorspace.ITU601
 

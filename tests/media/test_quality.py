@@ -106,10 +106,24 @@ def test_a_small_film_of_a_large_video_says_which_colours_it_has(tmp_path: Path)
         assert (context.width, context.colorspace, context.color_range) == (320, 1, 1)  # BT.709, limited
 
 
+@pytest.mark.parametrize(("size", "space"), [((1280, 720), 1), ((320, 180), 6)])
+def test_a_film_of_a_screen_recorded_in_rgb_says_how_it_is_converted(
+    tmp_path: Path, size: tuple[int, int], space: int
+) -> None:
+    """BT.709 or BT.601: of a film that says RGB of its yuv420p Chromium shows 212, 73, 31 where 200, 60, 30 was."""
+    path = make(Recipe(codec="libx264rgb", pix_fmt="bgr0", size=size, times=(0, 3600, 7200)), tmp_path / "v.mp4")
+    with path.open("rb") as file:
+        made = media.extract(file, make_wanted(0.0, duration_seconds=0.1), Folder(tmp_path))
+    assert made.probe.pixel_format == "gbrp"
+    with av.open(str(tmp_path / made.snapshot_video.file_name)) as clip:
+        assert clip.streams.video[0].codec_context.colorspace == space
+
+
 @pytest.mark.parametrize(
     "recipe",
     [
         Recipe(),
+        Recipe(codec="libx264rgb", pix_fmt="bgr0"),
         Recipe(".mov", "mjpeg", pix_fmt="yuvj420p", options={"q:v": "2"}),
         Recipe(".webm", "libvpx-vp9", options={"deadline": "realtime", "cpu-used": "8"}),
         Recipe(codec="libx265", options=X265, pix_fmt="yuv420p10le"),
