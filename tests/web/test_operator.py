@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -515,6 +516,18 @@ def test_what_the_browser_cannot_play_is_stepped_through_and_marked_until_there_
     expect(page.locator("#copy")).to_be_hidden(timeout=PATIENCE)
     expect(page.locator("#film")).to_be_visible()
     at(page, "0:00.08")
+
+
+def test_each_step_through_stills_shows_the_next_frame(page: Page, tmp_path: Path, db: Db) -> None:
+    """At 29.97 frames a second the second frame begins at 33.37 ms."""
+    recipe = replace(material.GOOD["hevc"], times=tuple(range(0, 75 * 3003, 3003)))
+    ready(page, material.make(recipe, tmp_path / "camera.mp4"))
+    for number in range(1, 5):
+        page.keyboard.press(".")
+        expect(page.locator("#frame")).to_have_text(f"frame {number}")
+    page.keyboard.press("s")
+    until(lambda: scalar(db, "SELECT count(*) FROM snap") == 1)
+    assert 4 * 3003 / 90_000 <= scalar(db, "SELECT start_seconds FROM snap") < 5 * 3003 / 90_000
 
 
 @pytest.mark.at_length  # api/product/test_snaps has what a job waits for in every run

@@ -24,6 +24,9 @@ let interval = { from: null, to: null };
 let turn = 0; // counts the videos shown, so that answers about an earlier one are dropped
 let listeners = [];
 
+/** A frame's time, rounded up to the millisecond: rounded down it would be in the frame before. */
+const inMilliseconds = (seconds) => Math.ceil(seconds * 1000 - 0.01) / 1000;
+
 export const player = {
   get video() {
     return video;
@@ -42,9 +45,8 @@ export const player = {
     if (isStill || !film.readyState) return position;
     return Math.min(exact ?? film.currentTime, Math.max(0, this.length - 0.001));
   },
-  /** The present time, rounded up to the millisecond: rounded down it would be in the frame before. */
   get moment() {
-    return Math.ceil(this.seconds * 1000 - 0.01) / 1000;
+    return inMilliseconds(this.seconds);
   },
   get frame() {
     return Math.floor(this.seconds * this.rate + 0.01);
@@ -187,7 +189,7 @@ function goTo(seconds) {
     else position = target;
     return tell();
   }
-  position = Math.round(target * 1000) / 1000;
+  position = inMilliseconds(target);
   clearTimeout(wantedStill);
   wantedStill = setTimeout(showStill, 200); // while a key is held only the last still is loaded
   tell();
