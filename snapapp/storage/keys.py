@@ -58,8 +58,9 @@ def of_preview(tenant: str, video_id: UUID) -> str:
     return f"{of_video(tenant, video_id)}preview.mp4"
 
 
-def of_still(tenant: str, video_id: UUID, milliseconds: int) -> str:
-    return f"{of_video(tenant, video_id)}still_{milliseconds:010}.jpg"
+def of_still(tenant: str, video_id: UUID, microseconds: int) -> str:
+    # 13 digits: ten were milliseconds once
+    return f"{of_video(tenant, video_id)}still_{microseconds:013}.jpg"
 
 
 def is_repeatable(key: str) -> bool:

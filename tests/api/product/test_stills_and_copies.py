@@ -50,11 +50,11 @@ def test_a_still_is_made_by_a_job_and_kept(url: str, tmp_path: Path, db: Db) -> 
     with known("video.still", still), working(url, tmp_path, db, "video.still") as client:
         places.append(client)
         video = upload(client)["videoId"]
-        for at in ("12.48", "12.4801"):
+        for at in ("12.48", "12.4800001", "12.479133"):
             answer = client.get(f"{VIDEOS}/{video}/frame", params={"at": at})
             assert (answer.status_code, answer.content) == (200, b"a picture"), answer.text
             assert answer.headers["Content-Type"] == "image/jpeg"
-    assert [(each["video_id"], each["at"]) for each in made] == [(video, 12.48)]
+    assert [(each["video_id"], each["at"]) for each in made] == [(video, 12.48), (video, 12.479133)]
 
 
 def test_a_still_past_the_end_says_so(url: str, tmp_path: Path, db: Db) -> None:

@@ -336,10 +336,11 @@ async def show_still(
     """The picture that the video shows at a moment. A job takes it, so the first request may take a second."""
     # async, because it waits for the job and must not hold a thread
     code, video = found
-    milliseconds = round(at * 1000)
-    key = keys.of_still(code, video.id, milliseconds)
+    # as exactly as the frames of a snap tell their times, each of which is a frame's beginning
+    microseconds = round(at * 1_000_000)
+    key = keys.of_still(code, video.id, microseconds)
     if not await media.is_there(house.storage, key):
-        order, name = payloads.of_still(video, milliseconds / 1000, key), f"{video.id}:{milliseconds}"
+        order, name = payloads.of_still(video, microseconds / 1_000_000, key), f"{video.id}:{microseconds}"
         job_id = await run_in_threadpool(_start, house, code, kinds.STILL, order, name, request_id)
         if await run_in_threadpool(is_worked, house, kinds.STILL):
             await ends.wait(job_id, min(_PATIENCE, house.settings.sync_wait))
