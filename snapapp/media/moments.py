@@ -54,8 +54,9 @@ def of_frame(video: Video, number: int) -> int:
     for packet in _in_step(video):
         if decoding_times and not times and packet.dts is not None:
             before = bisect_left(decoding_times, packet.dts)
-        if packet.is_keyframe and before + len(times) > number:
-            break  # frames after this keyframe are shown later than those before it
+        if packet.is_keyframe and before + len(times) > number and (decoding_times or not packet.is_discard):
+            # frames after this keyframe are shown later than those before it; one that is not shown is of another part
+            break
         if packet.pts is not None and not packet.is_discard and _is_shown(video, packet):
             times.append(video.time(packet.pts))
     if not before <= number < before + len(times):
@@ -217,10 +218,18 @@ def _lasts(video: Video, frame: VideoFrame) -> int:
 
 
 def _decoding_times(video: Video) -> list[int] | None:
-    """The decoding times of all frames that are shown, if the index has them all."""
+    """The decoding times of all frames that are shown, if the index has them all, in one ascending row."""
     if not _lists_all_frames(video):
         return None
-    return [entry.timestamp for entry in video.stream.index_entries if not entry.is_discard]
+    times: list[int] = []
+    last: int | None = None
+    for entry in video.stream.index_entries:
+        if last is not None and entry.timestamp < last:
+            return None  # the edit list has several parts; the index has frames before each that are only decoded
+        last = entry.timestamp
+        if not entry.is_discard:
+            times.append(last)
+    return times
 
 
 def _lists_all_frames(video: Video) -> bool:

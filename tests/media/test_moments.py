@@ -15,7 +15,19 @@ from snapapp.media.errors import Unreadable, UnsupportedContainer
 from snapapp.media.moments import frames_from, of_frame
 from snapapp.media.options import Limits
 from tests.media.conftest import Video, Whole
-from tests.media.material import GOOD, PYRAMID, X264, Interval, Recipe, make, moments, number_on, shown_at
+from tests.media.material import (
+    GOOD,
+    PYRAMID,
+    X264,
+    Interval,
+    Recipe,
+    decoded_whole,
+    edited,
+    make,
+    moments,
+    number_on,
+    shown_at,
+)
 
 
 def number_at(path: Path, moment: float) -> int:
@@ -48,6 +60,21 @@ def test_a_frame_by_number_is_that_one_in_order_of_presentation(video: Video, wh
     numbers = sorted({*range(0, len(frames), 6), len(frames) - 1})
     found = {number: begin_of(video(kind), number) for number in numbers}
     assert found == {number: pytest.approx(frames[number].begins, abs=1e-6) for number in numbers}
+
+
+@pytest.mark.parametrize("parts", [((0.5, 1.0), (1.8, 1.0)), ((0.5, 1.0), (0.5, 1.0)), ((1.5, 1.0), (0.2, 1.0))])
+def test_a_video_cut_into_parts_has_the_frames_of_its_parts(
+    video: Video, tmp_path: Path, parts: tuple[tuple[float, float], ...]
+) -> None:
+    """As an editor leaves it that changes the edit list alone: a part left out, one repeated, two exchanged."""
+    path = tmp_path / "edited.mp4"
+    path.write_bytes(edited(video("b_frames").read_bytes(), *parts))
+    frames = decoded_whole(path)
+    assert len(frames) == 50
+    assert [begin_of(path, number) for number in range(50)] == pytest.approx([one.begins for one in frames], abs=1e-6)
+    assert [number_at(path, one.begins) for one in frames[::7]] == [one.number for one in frames[::7]]
+    with pytest.raises(PastTheEnd, match="the video has 50 frames"):
+        begin_of(path, 50)
 
 
 def test_the_kinds_are_what_they_are_called(video: Video, whole: Whole) -> None:
