@@ -50,6 +50,9 @@ _MP4_BOXES = {
 }
 _IN_ORDER = {"mjpeg", "mpeg4"}  # codecs of AVI whose frames are stored in the order in which they are shown
 _WITHOUT_INDEX = {"ts", "flv", "avi"}  # formats without an index, or with one that may be wrong
+# An MPEG-TS has its pictures' size with each keyframe only. FFmpeg looks for one in the first 5 s and 5 MB; a recorder
+# may begin between two that are further apart, or with sound alone.
+_FURTHER = {"analyzeduration": str(60 * SECOND), "probesize": str(64 * MB)}
 _DEMUXERS = {"mkv": "matroska", "webm": "matroska", "ts": "mpegts", "flv": "flv", "avi": "avi"}
 # every packet of an MPEG-TS begins with this byte; a camera's packets have 4 bytes of time before it
 _SYNC, _TS_PACKETS = 0x47, ((0, 188), (4, 192))
@@ -259,11 +262,21 @@ def opened_unchecked(source: BinaryIO, limits: Limits) -> Iterator[tuple[InputCo
 
 
 def _container(reading: Reading, kind: str, limits: Limits) -> InputContainer:
+    container = _open(reading, kind, limits, {})
+    stream = video_stream(container)
+    if kind == "ts" and stream and codec_name(stream) in _CODECS and not stream.codec_context.width:
+        container.close()
+        reading.begin_anew()
+        container = _open(reading, kind, limits, _FURTHER)
+    return container
+
+
+def _open(reading: Reading, kind: str, limits: Limits, look: dict[str, str]) -> InputContainer:
     reading.allow(limits.max_header_bytes)
     container = av.open(
         reading,
         "r",
-        container_options={"format_whitelist": _DEMUXERS.get(kind, "mov")},
+        container_options={"format_whitelist": _DEMUXERS.get(kind, "mov"), **look},
         # FFmpeg decodes while it looks for what the header does not say; a 16k × 16k file took 621 MB there
         options={"max_pixels": str(limits.max_pixels), "codec_whitelist": _DECODERS, "threads": "1"},
         metadata_errors="replace",

@@ -187,6 +187,18 @@ def test_a_recording_that_begins_within_a_group_of_frames_shows_what_can_be_deco
     assert 0 < shown[0] < 30
 
 
+def test_the_first_keyframe_of_a_recording_may_come_late(tmp_path: Path) -> None:
+    """After sound alone, and in a recording that begins within a long group of frames, as of a camera that saves."""
+    after_sound = replace(GOOD["ts"], times=tuple(range(8 * 90_000, 11 * 90_000, 3600)), audio_from=0.0)
+    path = make(after_sound, tmp_path / "sound.ts")
+    assert media.probe(io.BytesIO(path.read_bytes())).width == 320
+    assert [number_at(path, moment) for moment in (0.0, 9.1)] == [0, 26]
+    long_group = replace(GOOD["ts"], times=tuple(range(0, 330 * 3600, 3600)), options=PYRAMID | {"g": "300"})
+    data = make(long_group, tmp_path / "long.ts").read_bytes()
+    (tmp_path / "cut.ts").write_bytes(data[188 * 100 :])
+    assert number_at(tmp_path / "cut.ts", 0.0) == 300
+
+
 def test_a_stream_whose_clock_begins_anew_is_refused(video: Video) -> None:
     """Two recordings in one file: a second of it would be two moments."""
     twice = video("ts").read_bytes() * 2
