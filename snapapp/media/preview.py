@@ -51,14 +51,15 @@ def preview(
 
 
 def _needs_no_coding(video: Video) -> bool:
-    """Whether browsers play the video stream as it is, and only its container, Matroska, must be replaced."""
-    return video.kind == "mkv" and codec_name(video.stream) == "h264" and video.stream.pix_fmt == "yuv420p"
+    """Whether browsers play the video stream as it is, and only its container or its times must be replaced."""
+    is_movable = video.kind == "mkv" or (video.kind in ("mp4", "mov") and video.begins > 0)
+    return is_movable and codec_name(video.stream) == "h264" and video.stream.pix_fmt == "yuv420p"
 
 
 def _plays(target: BinaryIO, limits: Limits) -> bool:
     """Whether the copied stream plays. A damaged video may be useless when its packets are only copied, although it can
     be decoded."""
-    return probe(target, limits).plays_in_browsers
+    return probe(target, limits).compatible
 
 
 def _empty(target: BinaryIO) -> None:
@@ -68,11 +69,13 @@ def _empty(target: BinaryIO) -> None:
 
 def _remux(video: Video, target: BinaryIO, progress: Progress) -> Preview | None:
     """Copies the packets into an MP4 without coding them again, in seconds instead of minutes. None if there were
-    none."""
+    none, or if an edit list hides frames, which the copy would show."""
     report, ends, count = _ProgressReport(video, progress), 0, 0
     with film(target) as file:
         stream = file.add_stream_from_template(video.stream, opaque=True)
         for packet in _with_decoding_times(video.packets()):
+            if packet.is_discard:
+                return None
             assert packet.pts is not None
             assert packet.dts is not None
             report.reached(begins := video.time(packet.pts))

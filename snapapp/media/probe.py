@@ -28,6 +28,7 @@ _BROWSERS = {
     "webm": {"vp8", "vp9", "av1"},
 }
 _EIGHT_BITS = {"yuv420p", "yuvj420p"}
+_UNNOTICED = 5_000  # microseconds: a moment so much later is of the same frame
 _FASTEST = 1000  # frames a second; a higher rate in a file means that it is unknown
 
 
@@ -53,6 +54,7 @@ class Probe:
     is_hdr: bool
     """High dynamic range. It is not converted, so the pictures will look pale."""
     plays_in_browsers: bool
+    """With our times: a browser does not count from the file's start, where a file begins later than at 0."""
     filmed_at: str | None
     """The time that the camera wrote into the file, in ISO 8601 with an offset. Cameras' clocks may be wrong."""
 
@@ -114,7 +116,10 @@ def _description(
         frame_count=(stream.frames or None) if stream else None,
         has_audio=bool(container.streams.audio),
         is_hdr=context.color_trc in _HDR if context else False,
-        plays_in_browsers=problem is None and codec in _BROWSERS.get(kind, ()) and pixel_format in _EIGHT_BITS,
+        plays_in_browsers=problem is None
+        and codec in _BROWSERS.get(kind, ())
+        and pixel_format in _EIGHT_BITS
+        and (container.start_time or 0) <= _UNNOTICED,
         filmed_at=_filmed_at(container.metadata | (stream.metadata if stream else {})),
     )
 

@@ -12,7 +12,10 @@ from snapapp.media import Limits
 from tests.media.conftest import Video, Whole
 from tests.media.material import decoded_whole
 
-KINDS = ["hevc_10_bit", "mkv", "mkv_without_index", "later_alone", "late", "mpeg4", "prores", "rotated", "irregular"]
+KINDS = [
+    *("fragmented", "edit_list", "hevc_10_bit", "mkv", "mkv_without_index", "later_alone", "late", "mpeg4", "prores"),
+    *("rotated", "irregular"),
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -30,7 +33,7 @@ def test_a_moment_marked_on_the_copy_is_that_moment_of_the_original(
     assert made.duration_seconds == pytest.approx(whole(kind)[-1].ends, abs=0.05)
     with target.open("rb") as file:
         found = media.probe(file)
-    assert (found.plays_in_browsers, found.has_audio) == (True, False)
+    assert (found.compatible, found.codec_name, found.pixel_format, found.has_audio) == (True, "h264", "yuv420p", False)
     data = target.read_bytes()
     assert data.index(b"moov") < data.index(b"mdat")
 
@@ -42,10 +45,13 @@ def decoded_whole_from_zero(path: Path) -> list[tuple[int, float]]:
     return [(one.number, one.begins + start) for one in decoded_whole(path)]
 
 
-def test_what_h264_is_in_a_matroska_file_is_moved_and_not_coded_again(video: Video, tmp_path: Path) -> None:
-    with video("mkv").open("rb") as file, (tmp_path / "preview.mp4").open("w+b", buffering=0) as film:
+@pytest.mark.parametrize("kind", ["mkv", "fragmented"])
+def test_h264_that_lies_in_a_matroska_file_or_begins_late_is_moved_and_not_coded_again(
+    video: Video, tmp_path: Path, kind: str
+) -> None:
+    with video(kind).open("rb") as file, (tmp_path / "preview.mp4").open("w+b", buffering=0) as film:
         media.preview(file, film)
-    assert packets_of(tmp_path / "preview.mp4") == packets_of(video("mkv"))
+    assert packets_of(tmp_path / "preview.mp4") == packets_of(video(kind))
 
 
 def packets_of(path: Path) -> list[bytes]:

@@ -1,6 +1,7 @@
 """What is said of a video before anything is made of it."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import av
@@ -21,7 +22,7 @@ def probed(path: Path) -> Probe:
     ("kind", "container", "codec", "pixel_format", "fps", "plays"),
     [
         ("b_frames", "mp4", "h264", "yuv420p", 25, True),
-        ("fragmented", "mp4", "h264", "yuv420p", 25, True),
+        ("fragmented", "mp4", "h264", "yuv420p", 25, False),  # begins at 0.08 s, from which a browser does not count
         ("mov", "mov", "h264", "yuv420p", 25, True),
         ("mkv", "mkv", "h264", "yuv420p", None, False),
         ("webm_vp9", "webm", "vp9", "yuv420p", 25, True),
@@ -53,6 +54,16 @@ def test_a_video_is_described(
 def test_the_size_is_as_coded_and_the_turn_beside_it(video: Video, kind: str, rotation: int) -> None:
     found = probed(video(kind))
     assert (found.width, found.height, found.rotation) == (320, 180, rotation)
+
+
+@pytest.mark.parametrize(("first", "plays"), [(0, True), (270, True), (900, False), (117_000, False)])
+def test_what_begins_later_than_a_browser_counts_from_is_not_played_as_it_is(
+    tmp_path: Path, first: int, plays: bool
+) -> None:
+    """A browser counts from 0, we from the file's start: a marked moment would be another one. Up to 5 ms it is of the
+    same frame."""
+    recipe = replace(GOOD["webm_vp8"], times=tuple(range(first, first + 10 * 3600, 3600)))
+    assert probed(make(recipe, tmp_path / "v.webm")).plays_in_browsers == plays
 
 
 def test_sound_is_noticed(video: Video) -> None:
