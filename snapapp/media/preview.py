@@ -1,5 +1,6 @@
 """Makes a copy that every browser plays, with the times of the original: a moment marked on the copy is valid for the
-original."""
+original. It shows the first frame from 0 on, also of a video that begins later: of a film that begins later a browser
+reaches as much less of the end."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -79,8 +80,11 @@ def _remux(video: Video, target: BinaryIO, progress: Progress) -> Preview | None
             assert packet.pts is not None
             assert packet.dts is not None
             report.reached(begins := video.time(packet.pts))
-            ends, count = max(ends, begins + round((packet.duration or 0) * packet.time_base * SECOND)), count + 1
+            ends = max(ends, begins + round((packet.duration or 0) * packet.time_base * SECOND))
             packet.pts, packet.dts = packet.pts - video.pts(0), packet.dts - video.pts(0)
+            if not count:
+                packet.pts, packet.dts = 0, packet.dts - packet.pts
+            count += 1
             packet.stream = stream
             file.mux(packet)
     return Preview(ends / SECOND, count) if count else None
@@ -88,7 +92,8 @@ def _remux(video: Video, target: BinaryIO, progress: Progress) -> Preview | None
 
 def _with_decoding_times(packets: "Iterator[Packet[VideoStream]]") -> "Iterator[Packet[VideoStream]]":
     """Packets with decoding times. Matroska has none; FFmpeg derives them, but not for the first packets, for which any
-    rising times that are early enough will do."""
+    rising times that are early enough will do. A frame apart they make the film as long as the video: it lasts from the
+    first of them."""
     waiting: list[Packet[VideoStream]] = []
     for packet in packets:
         if packet.pts is None:
@@ -98,7 +103,7 @@ def _with_decoding_times(packets: "Iterator[Packet[VideoStream]]") -> "Iterator[
             continue
         dts = packet.dts if packet.dts is not None else packet.pts
         for before, one in enumerate(reversed(waiting)):
-            one.dts = dts - before
+            one.dts = dts - before * (packet.duration or 1)
         yield from waiting
         waiting.clear()
 
@@ -112,7 +117,8 @@ def _encode(video: Video, target: BinaryIO, progress: Progress) -> Preview:
             report.reached(shown.begins)
             place = place or studio(video, shown.frame, _MAX_WIDTH)
             writer = writer or ClipWriter(target, place.size, video.stream.average_rate, video.limits.threads)
-            writer.add(place.picture(shown.frame), shown.begins, shown.ends)
+            begins = shown.begins if writer.frame_count else 0
+            writer.add(place.picture(shown.frame), begins, shown.ends)
         if writer:
             writer.close()
     finally:

@@ -2,6 +2,7 @@
 
 import io
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import av
@@ -10,7 +11,7 @@ import pytest
 from snapapp import media
 from snapapp.media import Limits
 from tests.media.conftest import Video, Whole
-from tests.media.material import decoded_whole
+from tests.media.material import GOOD, decoded_whole, make
 
 KINDS = [
     *("fragmented", "edit_list", "hevc_10_bit", "mkv", "mkv_without_index", "later_alone", "late", "mpeg4", "prores"),
@@ -28,7 +29,8 @@ def test_a_moment_marked_on_the_copy_is_that_moment_of_the_original(
         made = media.preview(file, film)
     copied = decoded_whole_from_zero(target)
     assert [number for number, _ in copied] == [one.number for one in whole(kind)]
-    assert [begins for _, begins in copied] == pytest.approx([one.begins for one in whole(kind)], abs=0.001)
+    later = [one.begins for one in whole(kind)[1:]]
+    assert [begins for _, begins in copied] == pytest.approx([0, *later], abs=0.001)
     assert made.frame_count == len(copied)
     assert made.duration_seconds == pytest.approx(whole(kind)[-1].ends, abs=0.05)
     with target.open("rb") as file:
@@ -43,6 +45,22 @@ def decoded_whole_from_zero(path: Path) -> list[tuple[int, float]]:
     with av.open(str(path)) as file:
         start = (file.start_time or 0) / 1e6
     return [(one.number, one.begins + start) for one in decoded_whole(path)]
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+def test_the_copy_of_a_video_that_begins_after_its_sound_is_as_long_as_the_original(
+    tmp_path: Path, suffix: str
+) -> None:
+    """A film that began later, too, would say that it lasts so much less, and a browser would not go further."""
+    path = make(replace(GOOD["late"], suffix=suffix), tmp_path / f"late{suffix}")
+    with path.open("rb") as file, (tmp_path / "preview.mp4").open("w+b", buffering=0) as film:
+        made = media.preview(file, film)
+    with av.open(str(tmp_path / "preview.mp4")) as copy:
+        assert copy.start_time == 0
+        assert (copy.duration or 0) / 1e6 == pytest.approx(made.duration_seconds, abs=0.001)
+    original, copied = decoded_whole(path), decoded_whole(tmp_path / "preview.mp4")
+    assert [one.number for one in copied] == [one.number for one in original]
+    assert [one.begins for one in copied[1:]] == pytest.approx([one.begins for one in original[1:]], abs=0.001)
 
 
 @pytest.mark.parametrize("kind", ["mkv", "fragmented"])
