@@ -121,7 +121,9 @@ def attributes_meant(given: list[Attribute]) -> tuple[Said, ...]:
 
 
 def _hash(wanted: SnapRequest) -> bytes:
-    return hashlib.sha256(wanted.model_dump_json().encode()).digest()
+    """A hash of what was asked for. Fields with their defaults are not in it: a request that comes again after an
+    update must be the same one, also if the update added a field."""
+    return hashlib.sha256(wanted.model_dump_json(exclude_defaults=True).encode()).digest()
 
 
 async def _wait_until_finished(house: Monolith, begin: Begin, marked: Snap, ends: Ends) -> Snap:

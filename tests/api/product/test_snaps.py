@@ -13,6 +13,8 @@ import pytest
 import sqlalchemy
 from starlette.testclient import TestClient
 
+from snapapp.api.product.snap_schema import Overlay, SnapRequest
+from snapapp.api.product.snaps import _hash as hash_of
 from snapapp.domain import videos
 from snapapp.jobs import Job, processor, registry
 from tests.api.conftest import served
@@ -280,6 +282,22 @@ def test_the_same_key_for_something_else_is_a_conflict(client: TestClient, db: D
     assert (other.status_code, count(db, "snap")) == (409, 1)
     db.execute("UPDATE idempotency SET created_at = now() - interval '25 hours'")
     assert client.post(SNAPS, json=body(startSeconds=13), headers=key).status_code == 202, "a day is over"
+
+
+def test_a_request_that_comes_again_after_an_update_is_the_same_one() -> None:
+    """An update may add a field with a default, also within the subject or the overlay."""
+
+    class NewerOverlay(Overlay):
+        added: int = 1
+
+    class NewerRequest(SnapRequest):
+        added: bool = False
+        overlay: NewerOverlay | None = None
+
+    sent = body(overlay={"enabled": True})
+    before = hash_of(SnapRequest.model_validate(sent))
+    assert hash_of(NewerRequest.model_validate(sent)) == before
+    assert hash_of(NewerRequest.model_validate(sent | {"added": True})) != before
 
 
 def test_many_at_once_with_one_key_make_one_snap(client: TestClient, db: Db) -> None:
