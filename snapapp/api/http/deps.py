@@ -9,6 +9,7 @@ from fastapi import Depends, Header, Request
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
+from snapapp.api.http.header_text import as_sent
 from snapapp.api.http.middleware import request_id
 from snapapp.jobs.rows.people.audit import Actor
 from snapapp.postgres.database import session
@@ -73,7 +74,7 @@ async def _actor(
         Header(alias="X-Operator", description="Who asks, percent-encoded; it stands in the audit.", examples=["ana"]),
     ] = None,
 ) -> Actor:
-    name = "".join(each for each in unquote(operator_header or "") if each.isprintable()).strip()[:_NAME_MAX]
+    name = "".join(each for each in unquote(as_sent(operator_header or "")) if each.isprintable()).strip()[:_NAME_MAX]
     door = "this machine" if house.settings.internal_token is None else "token"
     return Actor(name, door, request_id)
 

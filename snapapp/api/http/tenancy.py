@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from snapapp.api.http import cookies
 from snapapp.api.http.deps import House
+from snapapp.api.http.header_text import as_sent
 from snapapp.domain import operators, tenants
 from snapapp.domain.rules import rights
 from snapapp.domain.tables import Tenant
@@ -73,21 +74,12 @@ async def _claim(
     the browser asks first and is refused. Where tokens are not required, the host name must be ours as well."""
     if not _is_ours(request):
         raise HTTPException(421, "Nobody has told this server that name: see SNAPAPP_TRUSTED_HOSTS")
-    code, token = _as_sent(code or "").strip() or None, (token or "").strip() or None
+    code, token = as_sent(code or "").strip() or None, (token or "").strip() or None
     if code is None and token is None and request.method not in _SAFE and comes_from_elsewhere(request):
         if not _is_named(request):
             raise HTTPException(403, "A page of another site may not do this")
         cookie = None  # a page of a sister domain sends the cookie too
     return Claim(code, token, cookie)
-
-
-def _as_sent(header: str) -> str:
-    """The text of a header, which the framework reads as Latin-1. Browsers send it so, most other clients in UTF-8; a
-    text in Latin-1 is hardly ever valid UTF-8 too."""
-    try:
-        return header.encode("latin-1").decode()
-    except UnicodeError:
-        return header
 
 
 def _is_ours(request: Request) -> bool:

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy
 from starlette.testclient import TestClient
 
-from snapapp.api.http import tenancy
+from snapapp.api.http.header_text import as_sent
 from tests.api.conftest import served
 from tests.api.examples import NOBODY, OTHER, SNAPS, add_tenant, as_tenant, body, complete, count, mark
 from tests.factory import Db, scalar
@@ -43,7 +43,7 @@ def test_a_code_with_accents_is_read_as_clients_send_it(client: TestClient, engi
     add_tenant(engine, code)
     answer = client.get("/v2/session", headers={CODE: code.encode()})
     assert (answer.status_code, answer.json().get("code")) == (200, code)
-    assert tenancy._as_sent(code.encode("latin-1").decode("latin-1")) == code
+    assert as_sent(code.encode("latin-1").decode("latin-1")) == code
 
 
 def test_where_tokens_are_required_they_are(url: str, tmp_path: Path, engine: sqlalchemy.Engine) -> None:

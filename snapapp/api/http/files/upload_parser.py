@@ -8,6 +8,8 @@ from fastapi import HTTPException, Request
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MAX_BOUNDARY_LENGTH, MultipartParser, parse_options_header
 
+from snapapp.api.http.header_text import as_sent
+
 PIECE = 256 * 1024  # bytes handed on at once: each piece is written by a call in a thread
 _FIELDS_MAX = 20
 _FIELD_MAX = 4096  # bytes of a form's other fields
@@ -19,7 +21,7 @@ class Incoming:
 
     def __init__(self, request: Request) -> None:
         self._request = request
-        self.name: str | None = file_name(unquote(request.headers.get("X-File-Name", "")))
+        self.name: str | None = file_name(unquote(as_sent(request.headers.get("X-File-Name", ""))))
         self.fields: dict[str, str] = {}
 
     async def pieces(self) -> AsyncIterator[bytes]:
