@@ -1,13 +1,13 @@
 """Limits by address: the addresses to which /internal answers, and how many wrong tokens an address may try."""
 
 import ipaddress
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from time import monotonic
 
 from starlette.types import Scope
 
-WRONG_A_MINUTE = 30  # wrong tokens of one address; then it must wait until the minute is over
+WRONG_A_MINUTE = 30  # different wrong tokens of one address; then it must wait until the minute is over
 _WINDOW = 60.0  # seconds
 _MOST_ADDRESSES = 10_000  # remembered in a minute, so that requests from many addresses cannot fill the memory
 
@@ -21,7 +21,7 @@ class Access:
         self._allowed = [ipaddress.ip_network(each, strict=False) for each in allowed]
         self._clock = clock
         self._began = clock()
-        self._wrong: Counter[str] = Counter()
+        self._wrong: defaultdict[str, set[object]] = defaultdict(set)
 
     def may_ask(self, scope: Scope) -> bool:
         """Whether the client's address may use /internal: this machine always, others if no addresses are set or theirs
@@ -33,15 +33,17 @@ class Access:
         """How many seconds the client must wait after too many wrong tokens; 0 if it need not. This machine never
         waits, because a proxy on it forwards requests of others."""
         self._start_new_minute()
-        if self._wrong[counted_as(scope)] < WRONG_A_MINUTE:
+        if len(self._wrong.get(counted_as(scope), ())) < WRONG_A_MINUTE:
             return 0
         return max(1, round(self._began + _WINDOW - self._clock()))
 
-    def was_wrong(self, scope: Scope) -> None:
+    def was_wrong(self, scope: Scope, token: bytes | None) -> None:
+        """Counts a wrong token; None is one that is not known, and so differs from all others. The same one again is no
+        guess: a device whose token was replaced sends it for days, and others at its address must not wait for that."""
         self._start_new_minute()
         whose = counted_as(scope)
         if not is_here(scope) and (whose in self._wrong or len(self._wrong) < _MOST_ADDRESSES):
-            self._wrong[whose] += 1
+            self._wrong[whose].add(object() if token is None else hash(token))
 
     def _start_new_minute(self) -> None:
         if self._clock() - self._began >= _WINDOW:

@@ -160,7 +160,7 @@ class Requests:
         finally:
             exchange.end()
             if exchange.status == 401 and _shows_a_token(scope, headers):
-                self._access.was_wrong(scope)
+                self._access.was_wrong(scope, _token_shown(scope))
             self._traffic.count(scope, exchange.status or 500, exchange.took())
 
     async def _run_traced(self, scope: Scope, headers: dict[bytes, bytes], exchange: "_Exchange") -> None:
@@ -337,9 +337,25 @@ def _is_internal(scope: Scope) -> bool:
 def _shows_a_token(scope: Scope, headers: dict[bytes, bytes]) -> bool:
     """Whether the request has anything that could be a guessed token."""
     has_header = b"x-internal-token" in headers or b"x-assinatura-token" in headers
+    return has_header or _is_sign_in(scope) or _path_of_route(scope).startswith("/sign-in/")
+
+
+def _token_shown(scope: Scope) -> bytes | None:
+    """The token in the request's path or headers, with whose it claims to be; None where it is in the body, which is
+    not read here. Of a header that is there twice both count: it is not decided here which one is looked at."""
     path = _path_of_route(scope)
-    is_sent = scope["method"] == "POST" and path in ("/v2/session", "/sign-in")
-    return has_header or is_sent or path.startswith("/sign-in/")
+    if _is_sign_in(scope):
+        return None
+    if path.startswith("/sign-in/"):
+        return path.encode("utf-8", "surrogatepass")
+    return b"\n".join(value for name, value in scope["headers"] if name in _OF_TOKENS)
+
+
+_OF_TOKENS = {b"x-internal-token", b"x-assinatura-codigo", b"x-assinatura-token"}
+
+
+def _is_sign_in(scope: Scope) -> bool:
+    return scope["method"] == "POST" and _path_of_route(scope) in ("/v2/session", "/sign-in")
 
 
 def _is_upload(scope: Scope) -> bool:

@@ -101,7 +101,8 @@ def _description_of(app: FastAPI) -> dict[str, Any]:
             )
         if asked_with:
             operation["responses"]["429"] = _answer(
-                f"The address tried {WRONG_A_MINUTE} wrong tokens in a minute; come back after `Retry-After` seconds."
+                f"The address tried {WRONG_A_MINUTE} different wrong tokens in a minute; come back after `Retry-After` "
+                "seconds."
             )
         _say_what_the_middleware_does(operation)
         for parameter in operation.get("parameters", []):

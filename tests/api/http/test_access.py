@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy
 from starlette.testclient import TestClient
 
 from snapapp.api.http.access import WRONG_A_MINUTE, Access
 from tests.api.conftest import served
+from tests.api.examples import add_tenant
 from tests.factory import Db, make_job
 
 JOBS = "/internal/jobs"
@@ -44,13 +46,34 @@ def test_another_address_is_refused_token_or_not(guarded: TestClient, address: s
 
 def test_an_address_that_guesses_waits_and_its_neighbours_do_not(guarded: TestClient) -> None:
     """R50: 30 bad logins a minute."""
-    guesses = [asked_from(guarded, "10.0.0.1", token="guess").status_code for _ in range(2 * WRONG_A_MINUTE + 2)]
+    guesses = [asked_from(guarded, "10.0.0.1", token=f"guess-{n}").status_code for n in range(2 * WRONG_A_MINUTE + 2)]
     assert guesses[:WRONG_A_MINUTE] == [401] * WRONG_A_MINUTE
     assert guesses[-1] == 429  # though a minute may have passed among them
     answer = asked_from(guarded, "10.0.0.1")
     assert (answer.status_code, answer.json()["message"][:27]) == (429, "Too many wrong tokens: wait")
     assert 1 <= int(answer.headers["Retry-After"]) <= 60
     assert asked_from(guarded, "10.0.0.2").status_code == 200
+
+
+def test_a_device_whose_token_was_replaced_keeps_nobody_from_working(
+    url: str, tmp_path: Path, engine: sqlalchemy.Engine
+) -> None:
+    """It asks every two seconds, and so do others behind the same router. A code beside one token, and a token in a
+    header that is there twice, are guesses."""
+    with served(url, tmp_path, worker_enabled=False, require_api_token=True) as client:
+        token = add_tenant(engine, "farm")
+        site = TestClient(client.app, base_url="http://snaps.example", client=("10.0.0.1", 50000))
+
+        def asked(*headers: tuple[str, str]) -> int:
+            return int(site.get("/v2/snaps", headers=[*headers]).status_code)
+
+        for _ in range(2 * WRONG_A_MINUTE + 2):
+            assert asked(("X-Assinatura-Token", "replaced")) == 401
+        assert asked(("X-Assinatura-Token", token)) == 200
+        guessed = [
+            asked(("X-Assinatura-Token", f"{n}"), ("X-Assinatura-Token", "same")) for n in range(2 * WRONG_A_MINUTE + 2)
+        ]
+        assert (guessed[0], guessed[-1]) == (401, 429)
 
 
 def test_sign_ins_are_counted_and_requests_without_a_token_are_not(url: str, tmp_path: Path) -> None:
@@ -69,7 +92,7 @@ def test_a_minute_later_all_is_forgotten() -> None:
     access = Access([], clock=lambda: now[0])
     scope: dict[str, Any] = {"client": ("2001:db8::1", 1)}
     for host in range(WRONG_A_MINUTE):
-        access.was_wrong({"client": (f"2001:db8::{host + 1:x}", 1)})
+        access.was_wrong({"client": (f"2001:db8::{host + 1:x}", 1)}, f"guess-{host}".encode())
     now[0] = 20.0
     assert access.wait_for(scope) == 40
     now[0] = 60.0
@@ -79,8 +102,8 @@ def test_a_minute_later_all_is_forgotten() -> None:
 def test_this_machine_never_waits_and_the_memory_has_an_end() -> None:
     access = Access([], clock=lambda: 0.0)
     for number in range(20_000):
-        access.was_wrong({"client": ("127.0.0.1", 1)})
-        access.was_wrong({"client": (f"10.{number // 65536}.{number // 256 % 256}.{number % 256}", 1)})
+        access.was_wrong({"client": ("127.0.0.1", 1)}, None)
+        access.was_wrong({"client": (f"10.{number // 65536}.{number // 256 % 256}.{number % 256}", 1)}, None)
     assert access.wait_for({"client": ("127.0.0.1", 1)}) == 0
     assert len(access._wrong) <= 10_000
 

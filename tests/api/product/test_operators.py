@@ -295,7 +295,8 @@ def test_a_failed_request_is_logged_without_the_secret_of_its_link(
 
 def test_who_guesses_links_waits(farm: People) -> None:
     stranger = farm.browser(client="203.0.113.7")
-    asked = [stranger.request(method, "/sign-in/default/x").status_code for method in ("GET", "POST", "HEAD") * 11]
+    methods = enumerate(("GET", "POST", "HEAD") * 11)
+    asked = [stranger.request(method, f"/sign-in/default/{number}").status_code for number, method in methods]
     assert (asked[0], asked[1], asked[-1]) == (401, 401, 429)
     assert farm.browser(TOKEN, client="203.0.113.8").get(SESSION).status_code == 200
 

@@ -70,8 +70,8 @@ def test_who_guesses_waits(url: str, tmp_path: Path) -> None:
 def test_who_guesses_in_the_header_of_a_page_waits(url: str, tmp_path: Path, page: str) -> None:
     with served(url, tmp_path, worker_enabled=False, require_api_token=True) as client:
         stranger = TestClient(client.app, base_url="http://localhost", client=("203.0.113.7", 1))
-        guess = {"X-Assinatura-Token": "x"}
-        answers = [stranger.get(page, headers=guess, follow_redirects=False).status_code for _ in range(31)]
+        guesses = [{"X-Assinatura-Token": f"guess-{number}"} for number in range(31)]
+        answers = [stranger.get(page, headers=each, follow_redirects=False).status_code for each in guesses]
         assert (answers[0], answers[-1]) == (401, 429)
 
 
