@@ -18,6 +18,8 @@ from snapapp.processing.decoder.wire import Garbled
 from snapapp.settings.table import Settings
 from snapapp.storage import NotStored, Storage, keys
 
+STILLS_MAX = 500  # of a video: some 100 MB, and more than somebody looks at who steps through it
+
 DECODERS = Decoders(WORK)  # shared by all jobs of this process
 
 
@@ -51,8 +53,14 @@ class MediaWork:
             self.storage.put(job.payload["key"], made.content("preview.mp4"))
 
     def still(self, job: Job) -> None:
+        """Takes a still. The oldest of the video go then: there can be one for each of its milliseconds, they count for
+        no tenant's storage, and they are made again on request."""
+        key = job.payload["key"]
         with self._decode("still", job) as made:
-            self.storage.put(job.payload["key"], made.content("still.jpg"))
+            self.storage.put(key, made.content("still.jpg"))
+        stills = [stored for stored in self.storage.listed(keys.folder_of(key)) if keys.is_still(stored.key)]
+        for stored in sorted(stills, key=lambda still: still.modified)[:-STILLS_MAX]:
+            self.storage.delete(stored.key)
 
     def _evidence(self, job: Job, prefix: str) -> dict[str, Any]:
         with self._decode("extract", job) as made:

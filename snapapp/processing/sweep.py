@@ -158,17 +158,13 @@ def _refuse_if_strange(comparison: _Comparison) -> None:
 def _still_without_row(job: Job, codes: Iterable[str], orphans: list[str]) -> list[str]:
     """The orphans that still have no row. The rows are asked again, because they may have changed since they were
     read."""
-    folders = {_folder(key) for key in orphans}
+    folders = {keys.folder_of(key) for key in orphans}
     with_row: set[str] = set()
     with job.connection() as db:
         for code in codes:
             with scope(db, code) as as_tenant:
                 with_row |= snaps.named(as_tenant, code, folders) | videos.named(as_tenant, code, orphans)
-    return [key for key in orphans if not {key, _folder(key)} & with_row]
-
-
-def _folder(key: str) -> str:
-    return f"{key.rpartition('/')[0]}/"
+    return [key for key in orphans if not {key, keys.folder_of(key)} & with_row]
 
 
 def _pages(key_list: list[str]) -> Iterator[list[str]]:

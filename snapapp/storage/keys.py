@@ -14,7 +14,8 @@ FRAMES, SNAPS, VIDEOS = FOLDERS = ("frames/", "snaps/", "videos/")  # all that s
 _SEGMENT = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9._=-]*")
 _ID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _OF_REQUEST = re.compile(rf"{FRAMES}{_ID}/[0-9]+/[0-9]+/[^/]+")
-_REPEATABLE = re.compile(rf"{VIDEOS}[^/]+/{_ID}/(preview\.mp4|still_[0-9]{{10,}}\.jpg)")
+_STILL = re.compile(rf"{VIDEOS}[^/]+/{_ID}/still_[0-9]{{10,}}\.jpg")
+_PREVIEW = re.compile(rf"{VIDEOS}[^/]+/{_ID}/preview\.mp4")
 
 
 def checked(key: str) -> str:
@@ -65,7 +66,16 @@ def of_still(tenant: str, video_id: UUID, microseconds: int) -> str:
 
 def is_repeatable(key: str) -> bool:
     """Whether the key is of a preview or a still, which are made again on request."""
-    return _REPEATABLE.fullmatch(key) is not None
+    return is_still(key) or _PREVIEW.fullmatch(key) is not None
+
+
+def is_still(key: str) -> bool:
+    return _STILL.fullmatch(key) is not None
+
+
+def folder_of(key: str) -> str:
+    """The key's prefix up to its last slash."""
+    return f"{key.rpartition('/')[0]}/"
 
 
 def of_snap(snap_id: UUID) -> str:

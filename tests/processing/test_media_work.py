@@ -16,6 +16,7 @@ from snapapp.domain.rules import snaps as snap_rules
 from snapapp.errors import Invalid
 from snapapp.jobs import Job, Permanent
 from snapapp.media import Overlay, Unusable, probe
+from snapapp.processing import media_work
 from snapapp.processing.decoder.work import wanted_of
 from snapapp.processing.media_work import MediaWork
 from snapapp.sources import Limits, SourceUnavailable
@@ -207,6 +208,19 @@ def test_a_server_that_is_busy_is_worth_another_attempt(room: MediaWork, store: 
     nearby = replace(room, fetching=Limits(allowed_hosts=frozenset({f"127.0.0.1:{remote.port}"})))
     with pytest.raises(SourceUnavailable):
         nearby.snap(job(order(store, video={"url": remote.url("/busy.mp4")})))
+
+
+def test_a_video_keeps_its_newest_stills_and_all_else(
+    room: MediaWork, store: Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise one tenant can fill the disk with a still of each millisecond."""
+    monkeypatch.setattr(media_work, "STILLS_MAX", 3)
+    payload, video = order(store), uuid4()
+    store.put(keys.of_preview("default", video), b"a copy")
+    for at in (900, 100, 500, 300, 700):
+        room.still(job(payload | {"key": keys.of_still("default", video, at), "at": at / 1000}))
+    kept = {f"still_{at:010}.jpg" for at in (500, 300, 700)}
+    assert names(store, keys.of_video("default", video)) == kept | {"preview.mp4"}
 
 
 def test_a_probe_a_preview_and_a_still(room: MediaWork, store: Local) -> None:
