@@ -203,7 +203,7 @@ def fail(db: Session, tenant: str, snap_id: UUID, error: str) -> bool:
         db,
         _of(tenant, snap_id).where(Snap.ended.is_distinct_from(Ended.COMPLETED)),
         ended=Ended.FAILED,
-        ended_error=_storable(error),
+        ended_error=storable(error),
         processed_at=func.coalesce(Snap.processed_at, func.clock_timestamp()),
     )
 
@@ -211,7 +211,7 @@ def fail(db: Session, tenant: str, snap_id: UUID, error: str) -> bool:
 def note_cancel(db: Session, tenant: str, snap_id: UUID, by: str) -> None:
     """Notes who cancels the snap, before its job is cancelled: the snap's error will name them."""
     waiting = _of(tenant, snap_id).where(Snap.hidden_at.is_(None), Snap.ended.is_(None))
-    _change(db, waiting, cancelled_by=_storable(by)[:NICKNAME_LONGEST])
+    _change(db, waiting, cancelled_by=storable(by)[:NICKNAME_LONGEST])
 
 
 def _of(tenant: str, snap_id: UUID) -> Update:
@@ -223,7 +223,8 @@ def _change(db: Session, which: Update, **values: Any) -> bool:
     return db.scalar(which.values(**values).returning(Snap.id)) is not None
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
+    """An error, or a name, as a column can hold it."""
     return text.replace("\0", "").encode("utf-8", "replace").decode()[:ERROR_LONGEST]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
+from snapapp.domain import snaps
 from snapapp.domain.rules.snaps import DEFAULT_OVERLAY, INSTANT_SECONDS, MODE_ALIASES
 from snapapp.domain.rules.subjects import Attribute, Subject
 from snapapp.domain.tables import Kind
@@ -94,12 +95,16 @@ def columns_of(snap: Row, subject: Subject) -> dict[str, Any]:
         "subject_id": subject.id,
         "subject": subject,
         "ended": end,
-        "ended_error": None if end in (None, "COMPLETED") else snap["error_message"] or "Failed without a reason",
+        "ended_error": None if end in (None, "COMPLETED") else _error_of(snap),
         "probe": probe_of(snap, whose),
         "created_at": snap["created_at"],
         "updated_at": snap["updated_at"],
         "processed_at": (snap["processed_at"] or snap["updated_at"]) if end else None,
     }
+
+
+def _error_of(snap: Row) -> str:
+    return snaps.storable(snap["error_message"] or "Failed without a reason")
 
 
 def _overlay(given: Row) -> dict[str, Any]:

@@ -411,6 +411,13 @@ def test_one_row_that_cannot_be_kept_is_named_and_nothing_is_brought(
     assert call("import-legacy", lived_in.old.url).code == 0
 
 
+def test_a_long_error_is_cut_and_costs_nothing_else(call: Call, lived_in: Lived, db: Db) -> None:
+    """The old service kept all that its decoder printed."""
+    wordy = lived_in.old.snap(1, lived_in.video, lived_in.ana, status="FAILED", error_message="x" * 9000, **NOTHING)
+    assert call("import-legacy", lived_in.old.url).code == 0
+    assert scalar(db, "SELECT error FROM snap WHERE id = %s", wordy) == "x" * snaps.ERROR_LONGEST
+
+
 def test_nothing_is_written_to_the_old_database(lived_in: Lived) -> None:
     with pytest.raises(LegacyError, match="read-only"), opened(lived_in.old.url) as old:
         old.connection.execute("DELETE FROM snap_subject_attr")
