@@ -91,7 +91,7 @@ def columns_of(snap: Row, subject: Subject) -> dict[str, Any]:
         "max_width": snap["max_width"],
         "format": "png" if str(snap["format"]).lower() == "png" else "jpg",
         "quality": None if str(snap["format"]).lower() == "png" else snap["quality"],
-        "overlay": _overlay(overlay) if isinstance(overlay, dict) and overlay.get("enabled") else None,
+        "overlay": _overlay(overlay) if _is_drawn(overlay) else None,
         "subject_id": subject.id,
         "subject": subject,
         "ended": end,
@@ -107,11 +107,25 @@ def _error_of(snap: Row) -> str:
     return snaps.storable(snap["error_message"] or "Failed without a reason")
 
 
+def _is_drawn(overlay: Any) -> bool:
+    return isinstance(overlay, dict) and str(overlay.get("enabled")).strip().lower() == "true"
+
+
 def _overlay(given: Row) -> dict[str, Any]:
-    """The overlay in our form, with every default filled in, as the processing needs it."""
-    known = {name: value for name, value in _snake(given).items() if name in DEFAULT_OVERLAY and value is not None}
-    overlay = dict(DEFAULT_OVERLAY) | known
+    """The overlay in our form, with every default filled in, as the processing needs it. The old service kept it as it
+    was sent, and read it leniently: in any case, blank for the default, numbers in quotes."""
+    meant = {name: _meant(name, value) for name, value in _snake(given).items() if name in DEFAULT_OVERLAY}
+    overlay = dict(DEFAULT_OVERLAY) | {name: value for name, value in meant.items() if value not in (None, "")}
     return overlay | {"mode": MODE_ALIASES.get(overlay["mode"], overlay["mode"])}
+
+
+def _meant(name: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if name in ("mode", "position"):
+        return text.upper()
+    return int(text) if text.isdecimal() else text.lower().replace("0x", "#")
 
 
 def _kind(snap: Row) -> str:

@@ -13,6 +13,7 @@ import sqlalchemy
 
 from snapapp import storage
 from snapapp.domain import search, sharing, snaps, templates, tenants, videos
+from snapapp.domain.rules.snaps import DEFAULT_OVERLAY
 from snapapp.domain.search import Criteria
 from snapapp.domain.tables import Field, SnapStatus
 from snapapp.errors import TokenWrong
@@ -409,6 +410,31 @@ def test_one_row_that_cannot_be_kept_is_named_and_nothing_is_brought(
     assert scalar(db, "SELECT count(*) FROM tenant") == 1
     lived_in.old.db.execute("DELETE FROM snap WHERE id = %s", [bad])
     assert call("import-legacy", lived_in.old.url).code == 0
+
+
+@pytest.mark.parametrize(
+    ("sent", "drawn"),
+    [
+        (
+            {"enabled": True, "mode": " both", "position": "top_left"},
+            {"mode": "SUBJECT_AND_BOTH", "position": "TOP_LEFT"},
+        ),
+        ({"enabled": "TRUE", "mode": "", "position": " ", "fontSize": "24", "margin": None}, {"font_size": 24}),
+        ({"enabled": True, "boxColor": "0xFF0000@0.5", "fontColor": ""}, {"box_color": "#ff0000@0.5"}),
+        ({"enabled": "false", "mode": "BOTH"}, None),
+        ({"enabled": None}, None),
+    ],
+)
+def test_an_overlay_is_brought_over_as_it_was_meant(
+    call: Call, lived_in: Lived, db: Db, sent: dict[str, Any], drawn: dict[str, Any] | None
+) -> None:
+    """It was kept as it was sent. The job of a snap that waits takes only what is exact."""
+    waits = lived_in.old.snap(
+        1, lived_in.video, lived_in.ana, status="PENDING", overlay_json=json.dumps(sent), **NOTHING
+    )
+    assert call("import-legacy", lived_in.old.url).code == 0
+    kept = scalar(db, "SELECT overlay::text FROM snap WHERE id = %s", waits)
+    assert (kept and json.loads(kept)) == (None if drawn is None else dict(DEFAULT_OVERLAY) | drawn)
 
 
 def test_a_long_error_is_cut_and_costs_nothing_else(call: Call, lived_in: Lived, db: Db) -> None:
