@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from snapapp.domain import snaps
 from snapapp.domain.paging import FIRST, Order, Page, Window
 from snapapp.domain.rules import subjects, validation
+from snapapp.domain.rules.texts import composed
 from snapapp.domain.tables import Ended, Snap, SnapStatus, SubjectAttribute, SubjectWord, Video
 from snapapp.errors import Invalid
 
@@ -127,7 +128,7 @@ def _by(nickname: str | None) -> list[Condition]:
     if nickname is None:
         return []
     validation.insist({"nickname": validation.text(nickname, 1000)})
-    return [Snap.nickname_lower == func.lower(nickname)]
+    return [Snap.nickname_lower == func.lower(composed(nickname))]
 
 
 def _page(db: Session, tenant: str, conditions: Iterable[Condition], order: Order, window: Window) -> Page[Snap]:
@@ -169,7 +170,7 @@ def _among(db: Session, having: Having) -> Condition:
 
 def _about(tenant: str, criteria: Criteria) -> Iterator[Condition]:
     if criteria.subject_id is not None:
-        yield Snap.subject_id == criteria.subject_id
+        yield Snap.subject_id == composed(criteria.subject_id)
     for word in _words(criteria.q)[1:]:
         yield exists().where(*_begins(tenant, word), SubjectWord.snap_id == Snap.id)
 
@@ -177,10 +178,11 @@ def _about(tenant: str, criteria: Criteria) -> Iterator[Condition]:
 def _beside(tenant: str, criteria: Criteria) -> Iterator[Having]:
     """Queries on the tables of attributes and words; each yields the ids of the snaps that match."""
     attribute = select(SubjectAttribute.snap_id).where(
-        SubjectAttribute.tenant == tenant, SubjectAttribute.key_lower == func.lower(criteria.attr_key)
+        SubjectAttribute.tenant == tenant,
+        SubjectAttribute.key_lower == func.lower(composed(criteria.attr_key or "")),
     )
     if criteria.attr_value is not None:
-        text, number = _is_text(criteria.attr_value), _as_number(criteria.attr_value)
+        text, number = _is_text(composed(criteria.attr_value)), _as_number(criteria.attr_value)
         same = attribute.where(text)
         yield same if number is None else union_all(same, attribute.where(_lies(number, number)))
     if criteria.attr_min is not None or criteria.attr_max is not None:

@@ -2,7 +2,6 @@
 uploaded bytes."""
 
 import hashlib
-import unicodedata
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -16,6 +15,7 @@ from sqlalchemy.orm import Session
 from snapapp.domain import kinds, payloads, storage_use
 from snapapp.domain.paging import FIRST, Order, Page, Window
 from snapapp.domain.rules import rights
+from snapapp.domain.rules.texts import composed
 from snapapp.domain.tables import Operator, Snap, Video
 from snapapp.domain.transactions import Begin, Queue, TenantTransaction
 from snapapp.errors import Invalid, VideoHasSnaps, VideoNotFound
@@ -174,7 +174,7 @@ def page(db: Session, tenant: str, window: Window = FIRST, *, q: str | None = No
     videos = select(Video).where(Video.tenant == tenant)
     if q:
         name = func.normalize(func.coalesce(Video.file_name, Video.url), type_=Text)
-        videos = videos.where(name.icontains(unicodedata.normalize("NFC", q), autoescape=True))
+        videos = videos.where(name.icontains(composed(q), autoescape=True))
     cut = _ORDER.cut(videos, window)
     return _ORDER.page(db.scalars(cut).all(), window)
 

@@ -10,6 +10,7 @@ from typing import Any
 from snapapp.domain import snaps
 from snapapp.domain.rules.snaps import DEFAULT_OVERLAY, INSTANT_SECONDS, MODE_ALIASES
 from snapapp.domain.rules.subjects import Attribute, Subject
+from snapapp.domain.rules.texts import composed
 from snapapp.domain.tables import Kind
 from snapapp.errors import Invalid
 from snapapp.legacy.errors import LegacyError
@@ -50,7 +51,7 @@ def subject_of(snap: Row) -> Subject:
     attributes_given = listed if isinstance(listed, list) else snap["attributes"]
     try:
         attributes = tuple(attribute for each in attributes_given if (attribute := _attribute(each)))
-        return Subject(snap["subject_id"] or str(snap["id"]), attributes)
+        return Subject(composed(snap["subject_id"] or str(snap["id"])), attributes)
     except (Invalid, KeyError, TypeError, AttributeError) as error:
         raise LegacyError(
             f"The subject of snap {snap['id']} cannot be read: {error}. Nothing was brought over."
@@ -63,7 +64,7 @@ def _attribute(given: Row) -> Attribute | None:
     value = given.get("numberValue" if is_number else "stringValue", given.get("value"))
     if value is None:
         return None
-    return Attribute(given["key"], value if is_number else str(value))
+    return Attribute(composed(given["key"]), value if is_number else composed(str(value)))
 
 
 def ended(snap: Row) -> str | None:
@@ -78,8 +79,8 @@ def columns_of(snap: Row, subject: Subject) -> dict[str, Any]:
     overlay = _decoded(snap["overlay_json"], whose)
     return {
         "id": snap["id"],
-        "nickname": snap["nickname_snapshot"],
-        "email": snap["email_snapshot"],
+        "nickname": composed(snap["nickname_snapshot"]),
+        "email": composed(snap["email_snapshot"]),
         "kind": _kind(snap),
         "filmed_at": snap["data_filmagem"],
         "start_seconds": snap["start_seconds"] if has_start else snap["resolved_start_seconds"] or 0.0,

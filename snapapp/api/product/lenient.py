@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, StrictBool, model_validator
 
 from snapapp.api.http.schema import DECIMAL, Asked, Moment
+from snapapp.domain.rules.texts import composed
 
 
 class Meant(Asked):
@@ -25,6 +26,8 @@ _MAY_BE_EMPTY = ("stringValue", "string_value")  # an attribute with an empty te
 
 
 def _as_text(given: object) -> object:
+    if isinstance(given, str):
+        return composed(given)
     return str(given) if isinstance(given, int | float) and not isinstance(given, bool) else given
 
 
@@ -52,7 +55,7 @@ def _as_moment(given: object) -> object:
 
 
 def _in_lower_case(given: object) -> object:
-    return given.lower() if isinstance(given, str) else given
+    return composed(given).lower() if isinstance(given, str) else given
 
 
 def _in_upper_case(given: object) -> object:

@@ -1,12 +1,14 @@
 """Lists and searches through HTTP: what is in them, in which order, and what they are wrapped in."""
 
-from typing import Any
+import json
+import unicodedata
+from typing import Any, Literal
 
 import pytest
 import sqlalchemy
 from starlette.testclient import TestClient
 
-from tests.api.examples import NOBODY, SNAPS, complete, fail, mark, number, text
+from tests.api.examples import NOBODY, SNAPS, body, complete, count, fail, mark, number, text
 from tests.factory import Db
 
 
@@ -212,6 +214,29 @@ def test_mine_are_those_with_my_name_in_any_case(client: TestClient) -> None:
     assert ids(client, f"{SNAPS}/mine", nickname="ANA LUÍSA") == [mine]
     missing = client.get(f"{SNAPS}/mine")
     assert (missing.status_code, missing.json()["message"]) == (400, "Missing required parameter: nickname")
+
+
+@pytest.mark.parametrize("sent", ["NFC", "NFD"])
+@pytest.mark.parametrize("asked", ["NFC", "NFD"])
+def test_a_name_is_the_same_however_its_accents_are_composed(
+    client: TestClient, db: Db, sent: Literal["NFC", "NFD"], asked: Literal["NFC", "NFD"]
+) -> None:
+    """What is copied from a file name of a Mac has them as characters of their own."""
+
+    def found(path: str, **query: str) -> int:
+        query = {name: unicodedata.normalize(asked, value) for name, value in query.items()}
+        return int(client.get(path, params=query).json()["total"])
+
+    for form in (sent, "NFC"):
+        given = body(
+            nickname="joão", email="joão@fazenda.example", subject={"id": "maçã", "attributes": [text("raça", "são")]}
+        )
+        mark(client, **json.loads(unicodedata.normalize(form, json.dumps(given, ensure_ascii=False))))
+    assert count(db, "operator") == 1
+    assert found("/v2/snaps/mine", nickname="João") == 2
+    assert found("/v2/videos/mine", nickname="joão") == 1
+    assert found("/v2/snaps/search", subjectId="maçã") == 2
+    assert found("/v2/snaps/search", attrKey="raça", attrValue="são") == 2
 
 
 def test_a_list_and_a_search_are_narrowed_to_who_marked(client: TestClient) -> None:
