@@ -33,6 +33,7 @@ class Criteria:
     subject_id: str | None = None
     attr_key: str | None = None
     attr_value: str | None = None  # the URL's text, compared as a number too where it is one
+    attr_number: float | None = None  # that number, where people may write it in their own way, as in 412,5
     attr_min: float | None = None
     attr_max: float | None = None
     q: str | None = None
@@ -182,7 +183,8 @@ def _beside(tenant: str, criteria: Criteria) -> Iterator[Having]:
         SubjectAttribute.key_lower == func.lower(composed(criteria.attr_key or "")),
     )
     if criteria.attr_value is not None:
-        text, number = _is_text(composed(criteria.attr_value)), _as_number(criteria.attr_value)
+        text, number = _is_text(composed(criteria.attr_value)), criteria.attr_number
+        number = _as_number(criteria.attr_value) if number is None else number
         same = attribute.where(text)
         yield same if number is None else union_all(same, attribute.where(_lies(number, number)))
     if criteria.attr_min is not None or criteria.attr_max is not None:

@@ -61,6 +61,7 @@ def test_every_filter_of_the_form_narrows(client: TestClient, engine: sqlalchemy
         ({"status": "PENDING", "nickname": "ana"}, []),
         ({"attrKey": "raca", "attrValue": "Angus"}, [b]),
         ({"attrKey": "peso_referencia", "attrMin": "300,5", "attrMax": "400"}, [a]),
+        ({"attrKey": "peso_referencia", "attrValue": "300,5"}, [a]),  # as the page in Portuguese shows it
         ({"to": "2026-03-02"}, [a]),  # until the end of that day
         ({"to": "2026-03-01"}, []),
         ({"to": "2026-03-01", "zone": "America/Sao_Paulo"}, [a]),  # where it was still the evening before

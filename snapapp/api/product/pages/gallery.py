@@ -143,6 +143,7 @@ def _search(own: TenantTransaction, asked: Mapping[str, str]) -> Page[Snap]:
         q=asked.get("q"),
         attr_key=asked.get("attrKey"),
         attr_value=asked.get("attrValue"),
+        attr_number=_read_number(asked.get("attrValue", "")),
         attr_min=_number("attrMin", asked),
         attr_max=_number("attrMax", asked),
         status=status,
@@ -182,10 +183,16 @@ def _status(given: str | None) -> SnapStatus | None:
 def _number(name: str, asked: Mapping[str, str]) -> float | None:
     if name not in asked:
         return None
-    text = asked[name].replace(",", ".")
-    if not re.fullmatch(r"[+-]?[0-9]{1,300}(\.[0-9]{1,300})?", text):
+    number = _read_number(asked[name])
+    if number is None:
         raise Invalid(f"{name}: is no number")
-    return float(text)
+    return number
+
+
+def _read_number(text: str) -> float | None:
+    """The number that a person typed, with a point or, as the pages in Portuguese show it, with a comma."""
+    text = text.replace(",", ".")
+    return float(text) if re.fullmatch(r"[+-]?[0-9]{1,300}(\.[0-9]{1,300})?", text) else None
 
 
 def _offset(given: str) -> int:
