@@ -40,8 +40,11 @@ def _field(given: Row, place: int) -> dict[str, Any]:
 
 
 def probe_of(row: Row, whose: str) -> dict[str, Any] | None:
+    """The probe in our form. None also for one that does not say whether the video can be used, which no list could
+    show."""
     old_probe = _decoded(row["video_probe_json"], whose)
-    return _snake(old_probe) if isinstance(old_probe, dict) else None
+    is_whole = isinstance(old_probe, dict) and isinstance(old_probe.get("compatible"), bool)
+    return _snake(old_probe) if is_whole else None
 
 
 def subject_of(snap: Row) -> Subject:

@@ -394,7 +394,7 @@ def test_a_database_of_another_kind_is_named_by_what_it_lacks(call: Call, old: O
         ({"duration_seconds": 3600.0}, "The old snap {id} cannot be kept: "),
         ({"start_seconds": float("nan")}, "The old snap {id} cannot be kept: "),
         ({"is_public": True, "public_share_token": "a/b"}, "The old snap {id} cannot be kept: "),
-        ({"video_probe_json": '{"reason": "\\u0000"}'}, "The old snap {id} cannot be kept: "),
+        ({"video_probe_json": '{"compatible": false, "reason": "\\u0000"}'}, "The old snap {id} cannot be kept: "),
     ],
 )
 def test_one_row_that_cannot_be_kept_is_named_and_nothing_is_brought(
@@ -435,6 +435,17 @@ def test_an_overlay_is_brought_over_as_it_was_meant(
     assert call("import-legacy", lived_in.old.url).code == 0
     kept = scalar(db, "SELECT overlay::text FROM snap WHERE id = %s", waits)
     assert (kept and json.loads(kept)) == (None if drawn is None else dict(DEFAULT_OVERLAY) | drawn)
+
+
+@pytest.mark.parametrize("probe", ["null", "[]", "{}", '{"compatible": null, "reason": "?"}'])
+def test_a_probe_that_says_nothing_breaks_no_list(
+    call: Call, lived_in: Lived, url: str, tmp_path: Path, probe: str
+) -> None:
+    odd = lived_in.old.snap(1, lived_in.video, lived_in.ana, video_probe_json=probe)
+    assert call("import-legacy", lived_in.old.url).code == 0
+    with served(url, tmp_path, worker_enabled=False) as client:
+        shown = {each["snapId"]: each["videoProbe"] for each in client.get("/v2/snaps").json()["items"]}
+    assert (shown[str(odd)], shown[str(lived_in.done)]["compatible"]) == (None, True)
 
 
 def test_a_long_error_is_cut_and_costs_nothing_else(call: Call, lived_in: Lived, db: Db) -> None:
