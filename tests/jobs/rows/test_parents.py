@@ -117,6 +117,29 @@ def test_a_parent_that_is_deleted_when_it_has_completed_is_not_counted_twice(db:
     assert waiting(db, child) == LET_IN
 
 
+@pytest.mark.parametrize(
+    "how",
+    [
+        "DELETE FROM snap_processing_job WHERE {}",
+        "UPDATE snap_processing_job SET status = 'CANCELLED', finished_at = now() WHERE {}",
+    ],
+)
+def test_thousands_of_parents_that_end_at_once_take_no_longer_each(db: Db, how: str) -> None:
+    """Before the tables are first analysed, too."""
+    many = 10_000
+    db.execute(
+        "INSERT INTO snap_processing_job (kind, has_children) SELECT 'parent', true FROM generate_series(1, %s)", [many]
+    )
+    db.execute(
+        "INSERT INTO snap_processing_job (kind, gate, waits_for) SELECT 'child', 'after', 1 FROM generate_series(1, %s)",
+        [many],
+    )
+    db.execute("INSERT INTO job_parent SELECT id + %s, id, true FROM snap_processing_job WHERE has_children", [many])
+    db.execute("SET statement_timeout = '15s'")  # it took 40 s
+    db.execute(how.format("has_children"))
+    assert scalar(db, "SELECT count(*) FROM snap_processing_job WHERE kind = 'child' AND status = 'CANCELLED'") == many
+
+
 def test_many_parents_that_end_in_two_workers_let_each_child_in_once(db: Db, other: Db) -> None:
     for _ in range(5):
         parents = [running_job(db) for _ in range(8)]

@@ -25,18 +25,19 @@ BEGIN
         END IF;
 
         -- Cancels the jobs that cannot run any more, and all below them at once, because a chain may be long. No person
-        -- cancelled them, so cancel_requested_at stays empty: by that job_meet_parents knows which it may revive.
+        -- cancelled them, so cancel_requested_at stays empty: by that job_meet_parents knows which it may revive. IS TRUE
+        -- makes PostgreSQL hash `waits`: before the table is first analysed it would go through all of it for each row.
         WITH RECURSIVE waits AS MATERIALIZED (
             SELECT id FROM snap_processing_job WHERE id = ANY (children) AND status IN ('PENDING', 'RETRY_WAIT')
         ), lost AS (
             SELECT its.job_id, its.parent_id
-              FROM job_parent AS its JOIN waits ON waits.id = its.job_id
-              LEFT JOIN snap_processing_job AS parent ON parent.id = its.parent_id
+              FROM job_parent AS its LEFT JOIN snap_processing_job AS parent ON parent.id = its.parent_id
              WHERE its.parent_id = ANY (ended) AND its.must_complete AND parent.status IS DISTINCT FROM 'COMPLETED'
+               AND (its.job_id IN (SELECT id FROM waits)) IS TRUE
           UNION
             SELECT its.job_id, its.parent_id
               FROM lost JOIN job_parent AS its ON its.parent_id = lost.job_id AND its.must_complete
-              JOIN waits ON waits.id = its.job_id
+             WHERE (its.job_id IN (SELECT id FROM waits)) IS TRUE
         )
         UPDATE snap_processing_job AS job
            SET status = 'CANCELLED', lease_seq = lease_seq + 1, losses = 0, finished_at = clock_timestamp(),
