@@ -13,7 +13,8 @@ BEGIN
     LOOP
         noted := string_to_array(nullif(current_setting('snapapp.parents', true), ''), ',')::bigint[];
         EXIT WHEN noted IS NULL;
-        PERFORM set_config('snapapp.parents', '', true);
+        noted := noted || string_to_array(nullif(current_setting('snapapp.more_parents', true), ''), ',')::bigint[];
+        PERFORM set_config('snapapp.parents', '', true), set_config('snapapp.more_parents', '', true);
         revived := ARRAY(SELECT DISTINCT -its FROM unnest(noted) AS its WHERE its < 0);
         ended := ARRAY(SELECT DISTINCT its FROM unnest(noted) AS its WHERE its > 0 EXCEPT SELECT unnest(revived));
         IF children IS NULL THEN
