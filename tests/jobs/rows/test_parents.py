@@ -117,6 +117,20 @@ def test_a_parent_that_is_deleted_when_it_has_completed_is_not_counted_twice(db:
     assert waiting(db, child) == LET_IN
 
 
+def test_a_child_that_is_retried_while_a_completed_parent_is_pruned_waits_for_the_others(db: Db, other: Db) -> None:
+    one, two = two_running(db)
+    child = child_of(db, one.id, two.id)
+    complete(db, one)
+    lifecycle.cancel(db, child)
+    move(db, one.id, created_at=ago(days=9), finished_at=ago(days=8))
+    with other.transaction():
+        assert retention.prune(other, keep=timedelta(days=1))[0] == 1
+        lifecycle.retry_by_person(db, child)
+    assert waiting(db, child) == ("PENDING", "after", 1)
+    complete(db, two)
+    assert waiting(db, child) == LET_IN
+
+
 @pytest.mark.parametrize(
     "how",
     [

@@ -1,10 +1,11 @@
--- Notes a job with children that ended, was revived or was deleted, for job_parents_changed. A negative id: revived. Each
--- new id copies the text that it is added to, so a long text is put aside.
+-- Notes a job with children that ended, was revived or was deleted, for job_parents_changed. A negative id: revived. A
+-- job that is deleted after it has completed was counted then. Each new id copies the text that it is added to, so a long
+-- text is put aside.
 CREATE FUNCTION job_parent_changed() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     noted text := nullif(current_setting('snapapp.parents', true), '');
 BEGIN
-    IF TG_OP = 'DELETE' OR (OLD.finished_at IS NULL) <> (NEW.finished_at IS NULL) THEN
+    IF (CASE TG_OP WHEN 'DELETE' THEN OLD.status <> 'COMPLETED' ELSE (OLD.finished_at IS NULL) <> (NEW.finished_at IS NULL) END) THEN
         IF octet_length(noted) > 10000 THEN
             PERFORM set_config('snapapp.more_parents', concat_ws(',', nullif(current_setting('snapapp.more_parents', true), ''), noted), true);
             noted := NULL;
