@@ -47,6 +47,15 @@ def test_a_retry_by_a_person_starts_the_count_again_and_keeps_the_history(db: Db
     assert claim(db) == [over]
 
 
+def test_a_job_that_a_unique_index_of_somebody_s_refuses_is_refused(db: Db) -> None:
+    """No job holds its key, so there is none to wait for."""
+    db.execute("CREATE UNIQUE INDEX ON snap_processing_job (kind, (payload ->> 'invoice'))")
+    db.execute("SET statement_timeout = '10s'")
+    enqueue(db, payload={"invoice": 7})
+    with pytest.raises(DuplicateKey, match="a unique index that the queue does not know"):
+        enqueue(db, payload={"invoice": 7}, unique_key="k")
+
+
 def test_a_replay_is_a_copy_that_begins_anew(db: Db) -> None:
     """R36, R48, engine.md: no commit hook runs twice for one job."""
     given = {"queue": "media", "priority": 2, "max_attempts": 5, "tenant": "farm", "timeout_ms": 9, "request_id": "r"}

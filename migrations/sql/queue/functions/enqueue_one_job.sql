@@ -10,6 +10,7 @@ DECLARE
     new_id bigint;
     holder bigint;
     its_status text;
+    tries integer := 0;
 BEGIN
     SELECT * INTO its FROM job_specs(jsonb_build_array(job));
     IF job->>'unique_by' <> 'spec' THEN
@@ -37,6 +38,10 @@ BEGIN
         EXIT WHEN new_id IS NOT NULL;
 
         holder := job_holder(its.kind, its.tenant, its.unique_key, its.unique_scope);
+        tries := tries + 1;
+        IF holder IS NULL AND tries > 100 THEN
+            RAISE EXCEPTION 'a unique index that the queue does not know refuses this job of the kind %', its.kind USING ERRCODE = '23505';
+        END IF;
         CONTINUE WHEN holder IS NULL;  -- the holder ended between the two statements: try again
         IF on_conflict = 'replace' THEN
             PERFORM FROM snap_processing_job WHERE id = holder AND status IN ('PENDING', 'RETRY_WAIT') FOR UPDATE;
