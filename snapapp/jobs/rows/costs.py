@@ -172,6 +172,8 @@ def _entry(finished: Finished, status: Status | None) -> Entry:
 # Entries of jobs that were pruned meanwhile are left out: a job's costs are deleted with it. A second try after a lost
 # answer changes nothing, because ON CONFLICT DO NOTHING returns no rows, and only returned rows are rolled up into
 # job_history. ORDER BY locks rows of job_history in one order, so that two writers cannot deadlock.
+# A job that snoozes for ever has endless attempts, each with two steps of lease_seq. Of such a job the costs of the
+# last thousand attempts and the last 10,000 lines of its log are kept; every hundredth attempt deletes older ones.
 _WRITE = """
 WITH written AS (
 INSERT INTO job_cost (
@@ -203,6 +205,16 @@ SELECT 1, date_trunc('minute', now()), coalesce(kind, ''),
    SET completed = its.completed + excluded.completed, failed = its.failed + excluded.failed,
        cancelled = its.cancelled + excluded.cancelled, retried = its.retried + excluded.retried,
        waits = job_histogram_sum(its.waits, excluded.waits), runs = job_histogram_sum(its.runs, excluded.runs)
+), endless AS MATERIALIZED (
+    SELECT job_id, max(lease_seq) - 2 * 1000 AS before
+      FROM unnest(%(job_id)s::bigint[], %(lease_seq)s::bigint[]) AS it (job_id, lease_seq)
+     WHERE lease_seq > 2 * 1000 AND lease_seq %% (2 * 100) < 2 GROUP BY job_id
+), old_costs AS (
+    DELETE FROM job_cost AS its USING endless WHERE its.job_id = endless.job_id AND its.lease_seq <= before
+), old_lines AS (
+    DELETE FROM job_log AS its USING endless
+     WHERE its.job_id = endless.job_id
+       AND its.id <= (SELECT id FROM job_log WHERE job_id = endless.job_id ORDER BY id DESC OFFSET 10000 LIMIT 1)
 )
 SELECT kind, wait_ms, wall_ms, stands_for FROM written
 """
