@@ -280,13 +280,14 @@ WITH due AS (
 )
 SELECT id FROM placed WHERE place <= 1000 ORDER BY place
 """
+# Like a claim it also reads the payload, which may be damaged.
 _TRY = """
 UPDATE snap_processing_job
    SET status = 'RUNNING', claimed_by = %(worker)s, locked_at = now(), lock_expires_at = now(),
        lease_seq = lease_seq + 1, attempt_count = attempt_count + 1
  WHERE id = ANY (ARRAY(SELECT id FROM snap_processing_job
                         WHERE id = ANY (%(ids)s) AND status IN ('PENDING', 'RETRY_WAIT') FOR UPDATE SKIP LOCKED))
-RETURNING id
+RETURNING id, CASE WHEN waits_for IS NULL AND pg_column_size(payload) <= 65536 THEN octet_length(payload::text) END
 """
 
 

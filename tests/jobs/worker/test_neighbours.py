@@ -19,7 +19,7 @@ from snapapp.jobs import Job, enqueue_many, events
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.worker import claimer
-from tests.factory import Db, ago, hence, make_job, make_jobs, move, row, scalar
+from tests.factory import Db, ago, hence, make_job, make_jobs, move, row, scalar, statuses
 from tests.jobs.executors.test_executors import put
 from tests.jobs.rows.limits.limiting import limit
 from tests.jobs.working import until, until_status, working
@@ -340,6 +340,21 @@ def test_a_job_that_nobody_can_claim_is_found_among_many_that_nobody_may_claim(u
     good = make_job(db, kind="noop")
     with working(url, stage.registry):
         until_status(db, good, "COMPLETED")
+
+
+def test_a_job_whose_payload_is_damaged_stops_no_other(url: str, db: Db, stage: Stage) -> None:
+    """As a disk leaves it that has lost a page."""
+    stage.registry.processor("bad")(lambda job: None)
+    bad = make_job(db, kind="bad", priority=9, payload={"text": "x" * 10_000})
+    chunks = "(SELECT reltoastrelid FROM pg_class WHERE oid = 'snap_processing_job'::regclass)"
+    db.execute("SET allow_system_table_mods = on")
+    db.execute(f"UPDATE pg_class SET relkind = 'r' WHERE oid = {chunks}")  # so that it can be changed
+    db.execute(f"DELETE FROM {scalar(db, f'SELECT {chunks}::regclass')}")
+    db.execute(f"UPDATE pg_class SET relkind = 't' WHERE oid = {chunks}")
+    with working(url, stage.registry) as (_, heard):
+        all_others_end(db)
+        assert "DataCorrupted" in heard.wait_for(events.WORKER_ERROR).facts["error"]
+    assert statuses(db)[bad] == "PENDING"
 
 
 def test_a_job_that_nobody_can_label_stops_no_other(url: str, db: Db, stage: Stage) -> None:
