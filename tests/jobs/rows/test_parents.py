@@ -154,6 +154,18 @@ def test_thousands_of_parents_that_end_at_once_take_no_longer_each(db: Db, how: 
     assert scalar(db, "SELECT count(*) FROM snap_processing_job WHERE kind = 'child' AND status = 'CANCELLED'") == many
 
 
+def test_a_parent_of_many_children_completes_before_the_tables_are_analysed(db: Db) -> None:
+    many, parent = 20_000, running_job(db, has_children=True)
+    db.execute(
+        "INSERT INTO snap_processing_job (kind, gate, waits_for) SELECT 'child', 'after', 1 FROM generate_series(1, %s)",
+        [many],
+    )
+    db.execute("INSERT INTO job_parent SELECT id, %s, true FROM snap_processing_job WHERE gate = 'after'", [parent.id])
+    db.execute("SET statement_timeout = '10s'")  # it took 30 s
+    complete(db, parent)
+    assert scalar(db, "SELECT count(*) FROM snap_processing_job WHERE gate = 'open' AND waits_for = 0") == many
+
+
 def test_a_parent_takes_no_longer_to_delete_where_many_are_deleted_with_it(db: Db) -> None:
     many = 50_000
     db.execute(

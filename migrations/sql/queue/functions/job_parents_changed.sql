@@ -55,13 +55,13 @@ BEGIN
             children := array_remove(children, child);
         END LOOP;
 
-        -- A deleted job may have ended before, and was counted then.
+        -- A deleted job may have ended before, and was counted then. IS TRUE: see above.
         gone := ARRAY(SELECT unnest(ended) EXCEPT SELECT id FROM snap_processing_job WHERE id = ANY (ended));
         UPDATE snap_processing_job AS job
            SET waits_for = CASE WHEN its.lacks_one THEN (job_parent_counts(job.id)).open ELSE waits_for - its.ended END
           FROM (SELECT job_id, count(*) AS ended, bool_or(parent_id = ANY (gone)) AS lacks_one
                   FROM job_parent WHERE parent_id = ANY (ended) GROUP BY job_id) AS its
-         WHERE job.id = its.job_id AND job.id = ANY (children) AND job.status IN ('PENDING', 'RETRY_WAIT');
+         WHERE job.id = its.job_id AND (job.id IN (SELECT unnest(children))) IS TRUE AND job.status IN ('PENDING', 'RETRY_WAIT');
         PERFORM job_admit(ARRAY(SELECT id FROM snap_processing_job
                                  WHERE id = ANY (children) AND status IN ('PENDING', 'RETRY_WAIT') AND waits_for = 0));
     END LOOP;
