@@ -145,7 +145,7 @@ def test_thousands_of_parents_that_end_at_once_take_no_longer_each(db: Db, how: 
         "INSERT INTO snap_processing_job (kind, has_children) SELECT 'parent', true FROM generate_series(1, %s)", [many]
     )
     db.execute(
-        "INSERT INTO snap_processing_job (kind, gate, waits_for) SELECT 'child', 'after', 1 FROM generate_series(1, %s)",
+        "INSERT INTO snap_processing_job (kind, gate, waits_for) SELECT 'child', 'after', 1 FROM generate_series(1,%s)",
         [many],
     )
     db.execute("INSERT INTO job_parent SELECT id + %s, id, true FROM snap_processing_job WHERE has_children", [many])
@@ -157,7 +157,7 @@ def test_thousands_of_parents_that_end_at_once_take_no_longer_each(db: Db, how: 
 def test_a_parent_of_many_children_completes_before_the_tables_are_analysed(db: Db) -> None:
     many, parent = 20_000, running_job(db, has_children=True)
     db.execute(
-        "INSERT INTO snap_processing_job (kind, gate, waits_for) SELECT 'child', 'after', 1 FROM generate_series(1, %s)",
+        "INSERT INTO snap_processing_job (kind, gate, waits_for) SELECT 'child', 'after', 1 FROM generate_series(1,%s)",
         [many],
     )
     db.execute("INSERT INTO job_parent SELECT id, %s, true FROM snap_processing_job WHERE gate = 'after'", [parent.id])
