@@ -261,7 +261,7 @@ def test_a_job_that_snoozes_for_ever_keeps_its_newest_costs_and_lines(db: Db) ->
             [one.id, [*leases]],
         )
         db.execute(
-            "INSERT INTO job_log (job_id, attempt, message) SELECT %s, 1, 'line ' || n FROM generate_series(1, 10003) n",
+            "INSERT INTO job_log (job_id, attempt, message) SELECT %s, 1, 'line '||n FROM generate_series(1, 10003) n",
             [one.id],
         )
     ledger = Ledger()
