@@ -41,7 +41,7 @@ _IS_MEANT = "(%(status)s::text IS NULL OR status = %(status)s) AND (%(kind)s::te
 
 # `finished_at` is compared twice: the second one, in the DELETE itself, sees a retry by a person that was committed
 # after the page was read. A row that another transaction has locked stays until the next time: to wait for it would
-# keep all rows behind it.
+# keep all rows behind it. `_MAY_GO` is asked twice, too: first so that no row is locked, and so written, that stays.
 _PRUNE = f"""
 WITH page AS MATERIALIZED (
     SELECT id, created_at, finished_at FROM snap_processing_job WHERE id > %(after)s ORDER BY id LIMIT %(limit)s
@@ -49,7 +49,7 @@ WITH page AS MATERIALIZED (
     DELETE FROM snap_processing_job
      WHERE id = ANY (ARRAY(
                SELECT id FROM snap_processing_job
-                WHERE id = ANY (ARRAY(SELECT id FROM page WHERE finished_at < now() - %(keep)s::interval))
+                WHERE id = ANY (ARRAY(SELECT id FROM page WHERE finished_at < now() - %(keep)s::interval)) AND {_MAY_GO}
                 ORDER BY id FOR UPDATE SKIP LOCKED))
        AND finished_at < now() - %(keep)s::interval AND {_MAY_GO} AND {_IS_MEANT}
     RETURNING id
@@ -91,7 +91,7 @@ WITH shortest AS MATERIALIZED (
 ), gone AS (
     DELETE FROM snap_processing_job
      WHERE id = ANY (ARRAY(
-               SELECT id FROM snap_processing_job WHERE id = ANY (ARRAY(SELECT id FROM old))
+               SELECT id FROM snap_processing_job WHERE id = ANY (ARRAY(SELECT id FROM old)) AND {_MAY_GO}
                 ORDER BY id FOR UPDATE SKIP LOCKED))
        AND finished_at < now() - (SELECT keep FROM shortest) AND {_MAY_GO}
     RETURNING id

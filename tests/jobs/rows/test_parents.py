@@ -166,6 +166,16 @@ def test_a_parent_of_many_children_completes_before_the_tables_are_analysed(db: 
     assert scalar(db, "SELECT count(*) FROM snap_processing_job WHERE gate = 'open' AND waits_for = 0") == many
 
 
+@pytest.mark.parametrize("by_rules", [False, True])
+def test_an_old_job_that_stays_is_not_written_by_a_prune(db: Db, by_rules: bool) -> None:
+    old = make_job(
+        db, "COMPLETED", created_at=ago(days=9), finished_at=ago(days=8), unique_key="k", unique_scope="ever"
+    )
+    prune = retention.prune_by_rules if by_rules else retention.prune
+    assert prune(db, keep=timedelta(days=1))[0] == 0
+    assert scalar(db, "SELECT xmax::text FROM snap_processing_job WHERE id = %s", old) == "0"
+
+
 def test_a_parent_takes_no_longer_to_delete_where_many_are_deleted_with_it(db: Db) -> None:
     many = 50_000
     db.execute(
