@@ -149,6 +149,18 @@ def test_a_name_is_filed_at_the_moment_that_it_was_typed_for_and_at_no_other(pag
     apart = "SELECT extract(epoch FROM max(filmed_at) - min(filmed_at))::float FROM snap"
     assert scalar(db, apart) == 1.6  # the video's own time, and not that of the marking
 
+    expect(page.locator("#moments .state", has_text="clip")).to_have_count(3, timeout=PATIENCE)
+    held: list[Route] = []  # an answer about one moment that comes when the form of another is open
+    page.route("**/v2/snaps/*", lambda route: held.append(route), times=1)
+    moments(page).nth(2).get_by_role("button", name="Correct").click()
+    until(lambda: bool(held))
+    moments(page).nth(0).get_by_role("button", name="Correct").click()
+    expect(page.get_by_label("Subject")).to_have_value("BR-3")
+    with page.expect_response("**/v2/snaps/*"):
+        held[0].continue_()
+    page.evaluate(DRAWN)
+    expect(page.locator("#describe-title")).to_have_text("What is at 0:02.00?")
+
 
 @pytest.mark.at_length  # the shortest such sequences are tried in every run, above
 def test_no_sequence_of_hands_files_a_name_elsewhere(page: Page, brete: Path, db: Db) -> None:

@@ -20,6 +20,7 @@ const { ask, send } = client();
 
 let templates = [];
 let target = null; // the moment that the form describes
+let asked = 0; // counts the forms that were asked for, so that an answer about an earlier one opens nothing
 const recent = []; // names, the newest first
 const choices = at("recent"); // the element with the recent names; it is moved into the form
 
@@ -122,10 +123,12 @@ function isNamedOtherwise({ snap }, key) {
 
 /** Opens the form for an existing snap, to describe or correct it. */
 export async function describeSnap(snap) {
+  const mine = ++asked;
   const moment = { video: player.video, seconds: snap.resolvedStartSeconds ?? snap.startSeconds, picture: null, typed: new Map(), removed: false };
   const answer = await send(`/v2/snaps/${snap.snapId}`);
   moment.etag = answer.headers.get("ETag");
   moment.snap = await answer.json();
+  if (mine !== asked) return; // somebody types into another form by now
   moment.sent = Promise.resolve(moment.snap);
   for (const { key, stringValue, numberValue } of moment.snap.subject.attributes) moment.typed.set(key, String(stringValue ?? numberValue ?? ""));
   const name = fieldsOf(moment).find((each) => each.isName);
@@ -138,6 +141,7 @@ export async function describeSnap(snap) {
 /** Opens the form for a moment. Text that was typed for the previous moment is kept with that moment. */
 export function describe(moment) {
   keepTyped();
+  asked += 1;
   const before = target;
   target = moment;
   if (before) hear(before);
