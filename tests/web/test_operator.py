@@ -100,7 +100,17 @@ def test_a_name_is_filed_at_the_moment_that_it_was_typed_for_and_at_no_other(pag
     page.keyboard.press("s")
     expect(page.locator("#mark-said")).to_contain_text("When was this filmed?")
     expect(page.locator("#filmed")).to_be_focused()
-    page.locator("#filmed").fill("2026-03-01T08:15:00")
+    page.locator("#filmed").fill("2026-02-01T10:15:00")
+    page.locator("#filmed").focus()
+    page.keyboard.type("03012026")  # after the year comes the hour
+    page.keyboard.press("Backspace")
+    expect(page.locator("#filmed-source")).to_have_text("Enter a day and a time.")
+    page.locator("#seek").focus()
+    page.keyboard.press("s")  # not with the day that stood there before
+    expect(page.locator("#mark-said")).to_have_text("The moment at 0:00.00 was not marked: Enter a day and a time.")
+    page.keyboard.type("0301202608")
+    expect(page.locator("#filmed")).to_have_value("2026-03-01T08:15")
+    expect(page.locator("#filmed-source")).to_have_text("as you said")
     page.locator("#filmed").blur()
     page.evaluate("localStorage.removeItem('operator')")
 

@@ -1,9 +1,12 @@
 // When a video was filmed: as the file states it, or as somebody entered it in this browser.
 
-import { at, put } from "/static/page.js";
+import { flawOfFilmed } from "/static/moment.js";
+import { at, markInvalid, put } from "/static/page.js";
 import { player } from "/static/player.js";
 import { browser } from "/static/remembered.js";
 import { asLocal, t } from "/static/words.js";
+
+let flaw = ""; // of the time that is being typed
 
 const keptFilmed = (video) => browser.get(`filmed:${video.videoId}`);
 
@@ -12,6 +15,8 @@ export function showFilmed() {
   const said = video && keptFilmed(video);
   const found = video?.videoProbe?.filmedAt;
   const from = said ?? found;
+  flaw = "";
+  at("filmed").max = asLocal(new Date());
   at("filmed").value = from ? asLocal(new Date(from)) : "";
   const source = said ? t("as you said") : found ? t("as the file says: correct it if the camera's clock was wrong") : t("the file does not say: enter it before you mark");
   put(at("filmed-source"), source);
@@ -21,10 +26,18 @@ export function showFilmed() {
 at("filmed").addEventListener("change", () => {
   const { video } = player;
   if (!video) return;
+  flaw = flawOfFilmed(at("filmed"));
+  put(at("filmed-source"), flaw);
+  markInvalid(at("filmed"), flaw);
+  // while a time is typed, each key is a change: to the year 2, or to half a time, which must not bring the old one back
+  if (flaw) return;
   if (at("filmed").value) browser.set(`filmed:${video.videoId}`, new Date(at("filmed").value).toISOString());
   else browser.forget(`filmed:${video.videoId}`);
   showFilmed();
 });
+
+/** What is wrong with the time that stands in the field: then no moment is marked with the one from before. */
+export const flawOfTyped = () => flaw;
 
 export function filmedAt(video, seconds) {
   const from = keptFilmed(video) ?? video.videoProbe?.filmedAt;

@@ -3,7 +3,7 @@
 // moment.
 
 import { at, client, local, make, markInvalid, put } from "/static/page.js";
-import { filmedAt } from "/static/filmed.js";
+import { filmedAt, flawOfTyped } from "/static/filmed.js";
 import { isNamed, labelOf } from "/static/moment.js";
 import { operatorOrAsk, showOperator } from "/static/operator.js";
 import { player } from "/static/player.js";
@@ -49,10 +49,11 @@ export function learnName(name) {
 export async function mark() {
   if (!player.canMark || document.querySelector("dialog[open]")) return;
   const moment = captured();
-  if (!filmedAt(moment.video, 0)) {
-    at("filmed").setAttribute("aria-invalid", "true");
+  const reason = flawOfTyped();
+  if (reason || !filmedAt(moment.video, 0)) {
+    markInvalid(at("filmed"), true);
     at("filmed").focus();
-    return tell(t("Nothing was marked. When was this filmed? The file does not say."));
+    return tell(reason ? t("The moment at {at} was not marked: {reason}", { at: clock(moment.seconds), reason }) : t("Nothing was marked. When was this filmed? The file does not say."));
   }
   const who = await operatorOrAsk();
   if (!who) return tell(t("Nothing was marked: who marks is part of the evidence."));

@@ -6,6 +6,13 @@ export const isNamed = (snap) => snap.subject.id !== snap.snapId;
 export const nameOf = (snap) => (isNamed(snap) ? snap.subject.id : t("not described yet"));
 export const momentOf = (snap) => snap.resolvedStartSeconds ?? snap.startSeconds ?? 0;
 
+/** What is wrong with the time in the input; empty if nothing is. Half a time has an empty value, as none has. */
+export function flawOfFilmed({ validity }) {
+  if (validity.badInput || validity.valueMissing) return t("Enter a day and a time.");
+  if (validity.rangeOverflow) return t("That has not been yet.");
+  return validity.rangeUnderflow ? t("That is before there were such cameras.") : "";
+}
+
 const LABELS = { id: "Subject", observacoes: "Notes", brinco: "Ear tag", raca: "Breed", sexo: "Sex", peso_referencia: "Weight, kg", condicao_corporal: "Body condition", lote: "Lot", pasto: "Pasture" };
 /** The label of a template's field. */
 export const labelOf = (key) => (LABELS[key] ? t(LABELS[key]) : key.replaceAll("_", " "));

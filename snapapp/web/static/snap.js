@@ -1,7 +1,7 @@
 // The page at /snaps/{id}: a moment's evidence, its record, and its public link.
 
 import { at, client, copied, local, make, markInvalid, pause, put } from "/static/page.js";
-import { isNamed, labelOf, momentOf, nameOf, stateOf } from "/static/moment.js";
+import { flawOfFilmed, isNamed, labelOf, momentOf, nameOf, stateOf } from "/static/moment.js";
 import { pictureOf } from "/static/qr.js";
 import { mayChange, operator, signedIn, signIn } from "/static/signed-in.js";
 import { asLocal, clock, exactly, inFull, number, t, told, when } from "/static/words.js";
@@ -124,17 +124,11 @@ function closeFilmed(words) {
   at("record").querySelector("button")?.focus();
 }
 
-function flawOfFilmed() {
-  const { validity } = at("filmed");
-  if (validity.badInput || validity.valueMissing) return t("Enter a day and a time.");
-  if (validity.rangeOverflow) return t("That has not been yet.");
-  if (validity.rangeUnderflow) return t("That is before there were such cameras.");
-  return at("corrected-by").value.trim() ? "" : t("Who corrects it is part of the evidence.");
-}
+const flawOfCorrection = () => flawOfFilmed(at("filmed")) || (at("corrected-by").value.trim() ? "" : t("Who corrects it is part of the evidence."));
 
 at("correct-filmed").addEventListener("submit", async (event) => {
   event.preventDefault();
-  const flaw = flawOfFilmed();
+  const flaw = flawOfCorrection();
   put(at("filmed-said"), flaw);
   markInvalid(at("filmed"), flaw && at("corrected-by").value.trim());
   if (flaw) return;
