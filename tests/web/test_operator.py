@@ -254,6 +254,8 @@ def test_what_the_template_asks_is_judged_as_it_is_typed_and_by_the_server(
         page.get_by_role("button", name="Mark").click()
         page.get_by_label("Weight, kg").fill("about 400")
         expect(page.locator("#field-peso_referencia-said")).to_contain_text("must be a number")
+        page.get_by_label("Weight, kg").fill("1,050")  # a bull's, and not a mouse's
+        expect(page.locator("#field-peso_referencia-said")).to_have_text("can mean 1050 or 1.05: write one of these")
         page.get_by_role("button", name="Save").click()
         expect(page.locator("#field-brinco-said")).to_have_text("is required")
         page.get_by_label("Ear tag").fill("BR-1042")

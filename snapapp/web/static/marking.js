@@ -10,7 +10,7 @@ import { player } from "/static/player.js";
 import { browser } from "/static/remembered.js";
 import { hear, onMarks, submit, tell } from "/static/sending.js";
 import { operator } from "/static/signed-in.js";
-import { clock, t, told, when } from "/static/words.js";
+import { asTyped, clock, isOfThousands, t, told, when } from "/static/words.js";
 
 const RECENT = 8; // names of subjects that are offered
 const FRAMES = 1; // seconds of frames, if no interval is set
@@ -131,7 +131,7 @@ export async function describeSnap(snap) {
   moment.snap = await answer.json();
   if (mine !== asked) return; // somebody types into another form by now
   moment.sent = Promise.resolve(moment.snap);
-  for (const { key, stringValue, numberValue } of moment.snap.subject.attributes) moment.typed.set(key, String(stringValue ?? numberValue ?? ""));
+  for (const { key, stringValue, numberValue } of moment.snap.subject.attributes) moment.typed.set(key, stringValue ?? asTyped(numberValue ?? ""));
   const name = fieldsOf(moment).find((each) => each.isName);
   if (isNamed(moment.snap)) moment.typed.set(name.key, moment.snap.subject.id);
   moment.known = new Map(moment.typed);
@@ -206,6 +206,7 @@ function judge(input, isSaving = false) {
   const text = input.value.trim();
   const isNumber = input.dataset.type === "number";
   if (text && isNumber && numberOf(text) === null) return complain(input, t("must be a number, such as 412.5"));
+  if (isNumber && isOfThousands(text)) return complain(input, t("can mean {one} or {other}: write one of these", { one: text.replace(/[.,]/, ""), other: asTyped(numberOf(text)) }));
   if (!text && isSaving && input.required) return complain(input, t("is required"));
   complain(input, "");
 }

@@ -89,6 +89,7 @@ export const PORTUGUESE = {
   "no picture yet": "ainda sem imagem",
   "must be there": "obrigatório",
   "must be a number, such as 412.5": "deve ser um número, como 412,5",
+  "can mean {one} or {other}: write one of these": "pode ser {one} ou {other}: escreva um dos dois",
   "is required": "é obrigatório",
   "must be a number": "deve ser um número",
   "must be a string": "deve ser um texto",

@@ -61,7 +61,11 @@ const others = (query) => [...new URLSearchParams(query)].filter(([name]) => nam
 /** A number that a person gave, with all its digits and no others. */
 export const inFull = (value) => value.toLocaleString(locale, { maximumSignificantDigits: 15, useGrouping: false });
 export const number = (value, digits = 2) => value.toLocaleString(locale, { maximumFractionDigits: digits });
-const point = language === "pt" ? "," : ".";
+const [point, ofThousands] = language === "pt" ? [",", "."] : [".", ","];
+/** A number as it is typed: with the language's decimal point, and nothing between thousands. */
+export const asTyped = (value) => String(value).replace(".", point);
+/** Whether a typed number is a thousand to whoever reads this language, and one with decimals to others: 1.050 kg. */
+export const isOfThousands = (text) => text.includes(ofThousands) && /^-?[1-9]\d{0,2}.\d{3}$/.test(text);
 export const clock = (seconds) => `${Math.floor(seconds / 60)}:${(seconds % 60).toFixed(2).padStart(5, "0").replace(".", point)}`;
 export const when = (text) => new Date(text).toLocaleString(locale, { dateStyle: "medium", timeStyle: "short" });
 
