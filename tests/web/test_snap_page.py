@@ -90,6 +90,13 @@ def test_it_is_corrected_in_portuguese(browser: Browser, site: Server, brete: Pa
         expect(page.locator("#done")).to_have_text("Corrigido. O que era antes está abaixo.")
         expect(page.locator("#record")).to_contain_text("28 de fev. de 2026, 08:15:30")
         assert english_in(page) == set()
+        for weight in (412.5011, 412.5012):  # a record says what was entered, and a correction what is apart
+            weighed = {"key": "peso_referencia", "type": "number", "numberValue": weight}
+            subject = page.url.replace("/snaps/", "/v2/snaps/") + "/subject"
+            page.request.patch(subject, data={"nickname": "Ana", "attributes": [weighed]})
+        page.reload()
+        expect(page.locator("#record")).to_contain_text("412,5012")
+        expect(page.locator("#corrections p").last).to_have_text("Peso, kg 412,5011 → Peso, kg 412,5012")
     assert complaints == []
 
 

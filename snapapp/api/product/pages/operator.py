@@ -87,7 +87,7 @@ def _rows(t: Language, one: SnapLine, other: SnapLine) -> Iterator[dict[str, Any
 
 
 def _with_sign(t: Language, number: float) -> str:
-    return f"{'+' if number > 0 else '−' if number < 0 else ''}{t.number(abs(number))}"
+    return f"{'+' if number > 0 else '−' if number < 0 else ''}{t.number(abs(number), 6)}"
 
 
 def _days(t: Language, one: datetime | None, other: datetime | None) -> str:
