@@ -338,8 +338,10 @@ def test_what_waits_is_sent_when_a_server_that_was_away_is_back(page: Page, bret
     expect(waiting(page)).to_have_count(1)
     page.reload()
     expect(page.locator("#lost")).to_contain_text("The server does not answer")
-    page.unroute("**/v2/**")
+    page.route("**/v2/templates", lambda route: route.fulfill(status=502, body="Bad Gateway"), times=1)
+    page.unroute("**/v2/**")  # it is back, but for one answer
     expect(page.locator("#waiting")).to_be_hidden()
+    expect(page.locator("#mark")).to_be_enabled()
     expect(page.locator("#lost")).to_be_empty()
     expect(moments(page)).to_have_count(1)
     assert len(filed(db)) == 1

@@ -30,19 +30,26 @@ async function begin() {
     if (error.status !== 401) beginAgain(error);
     return;
   }
-  againAfter = AGAIN_SOON;
   const whose = waiting.turnOf(session);
   if (openFor && whose !== openFor) return location.assign("/"); // the page shows what somebody else did
   if (whose !== browser.get("tenant")) tab.forget("chosen"); // its names are another tenant's
   signIn(session.operator);
   waiting.begin(whose, sendWaiting); // first, so that it happens even if the rest fails
-  put(at("lost"), "");
   at("sign-in").hidden = true;
   at("sign-out").hidden = !session.operator && browser.get("signed-in") === null;
   at("work").hidden = false;
-  if (openFor) return;
+  const isOpen = openFor !== null;
   openFor = whose;
-  const [known] = await Promise.all([library.begin(show), marking.begin(hear)]);
+  let known;
+  try {
+    if (!isOpen) [known] = await Promise.all([library.begin(show), marking.begin(hear)]);
+  } catch (error) {
+    openFor = null;
+    return beginAgain(error);
+  }
+  againAfter = AGAIN_SOON;
+  put(at("lost"), "");
+  if (isOpen) return;
   uploads.begin(arrive).catch((error) => put(at("upload-said"), told(error.message)));
   const asked = new URLSearchParams(location.search);
   const video = await wanted(asked.get("video"), known);
