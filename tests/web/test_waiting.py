@@ -24,6 +24,10 @@ __all__ = ["brete", "url"]  # fixtures
 
 STATIC = Path(web.__file__).parent / "static"
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+HIDE = """(hidden) => {
+    Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+}"""
 IS_KEPT = "navigator.serviceWorker.ready.then(() => caches.open('shell')).then((kept) => kept.match('/')).then(Boolean)"
 
 
@@ -180,6 +184,14 @@ def test_what_another_window_has_sent_is_one_card_here(page: Page, site: Server,
     expect(moments(page)).to_have_count(1)
     expect(moments(page).first.locator(".state")).to_have_text(SOME_FRAMES, timeout=PATIENCE)
     assert len(filed(db)) == 1
+    heed_routes(other)
+    other.evaluate(HIDE, True)  # in the background it hears nothing, and its stream is refused when it is back
+    page.unroute("**/v2/snaps")
+    page.keyboard.press("s")
+    expect(moments(page)).to_have_count(2)
+    other.route("**/v2/events", lambda route: route.fulfill(status=502, body="Bad Gateway"), times=1)
+    other.evaluate(HIDE, False)
+    expect(moments(other)).to_have_count(2)
 
 
 @at_length

@@ -11,6 +11,7 @@ import { clock, t, told } from "/static/words.js";
 
 const AT_ONCE = 50; // moments a page
 const LOOK_EVERY = 1000; // ms between two looks at an unfinished snap
+const STREAM_AGAIN = 5000; // ms until a refused stream is asked for again
 const LONG = 8000; // ms in the queue after which the reason is shown
 
 const { ask, change } = client();
@@ -127,14 +128,24 @@ function forget(id) {
 }
 
 export function listen() {
-  if (listening) return;
+  if (listening || document.hidden) return;
   listening = new EventSource("/v2/events");
+  listening.addEventListener("snapshot", catchUp); // the first event, also after a break
   for (const name of ["created", "started", "progress", "retried", "waiting", "completed", "failed", "cancelled"]) {
     listening.addEventListener(`snap.${name}`, (event) => heard(JSON.parse(event.data)));
   }
   listening.addEventListener("error", () => {
-    if (listening?.readyState === EventSource.CLOSED) listening = null; // refused; `follow` still asks
+    if (listening?.readyState !== EventSource.CLOSED) return;
+    listening = null; // refused, as by a proxy whose server restarts; `follow` still asks
+    setTimeout(listen, STREAM_AGAIN);
   });
+}
+
+/** Learns of the moments that were marked elsewhere while nothing was heard. */
+async function catchUp() {
+  const mine = shown;
+  const { items } = await read(0).catch(() => ({ items: [] }));
+  if (mine === shown) for (const snap of items) learn(snap);
 }
 
 function heard(news) {
@@ -248,9 +259,7 @@ waiting.onGone(async (key) => {
   const entry = entryWaiting(key);
   if (!entry?.marked.waits) return;
   drop(entry);
-  const mine = shown;
-  const { items } = await read(0).catch(() => ({ items: [] }));
-  if (mine === shown) for (const snap of items) learn(snap);
+  await catchUp();
 });
 
 function drop(entry) {
