@@ -511,13 +511,18 @@ def test_more_moments_than_a_page_are_all_reached(page: Page, brete: Path, db: D
     columns = """SELECT string_agg(column_name, ', ') FROM information_schema.columns
         WHERE table_name = 'snap' AND is_generated = 'NEVER' AND column_name NOT IN ('id', 'created_at')"""
     same = scalar(db, columns)
-    older = f"""INSERT INTO snap (id, created_at, {same})
-        SELECT gen_random_uuid(), created_at - n * interval '1 minute', {same} FROM snap, generate_series(1, 60) AS n"""
+    older = f"""INSERT INTO snap (id, created_at, {same}) SELECT
+        gen_random_uuid(), created_at - n * interval '1 minute', {same} FROM snap, generate_series(1, 120) AS n"""
     db.execute(older)
     page.reload()
     expect(moments(page)).to_have_count(50)
+    moments(page).nth(1).get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(moments(page)).to_have_count(49)
+    page.locator("#more-moments").evaluate("(button) => (button.click(), button.click())")  # both before an answer
+    expect(moments(page)).to_have_count(99)
     page.locator("#more-moments").click()
-    expect(moments(page)).to_have_count(61)
+    expect(moments(page)).to_have_count(120)
     expect(page.locator("#more-moments")).to_be_hidden()
 
 

@@ -41,8 +41,9 @@ const read = (from) => ask(`/v2/videos/${shown}/snaps?sortBy=createdAt&sortDir=d
 
 async function more() {
   const mine = shown;
-  const found = await read(offset);
-  if (mine !== shown) return;
+  const from = offset;
+  const found = await read(from);
+  if (mine !== shown || from !== offset) return; // the second answer to a double click: it would leave a page out
   offset += found.items.length;
   for (const snap of found.items) learn(snap);
   for (const snap of found.items.toReversed()) if (isNamed(snap)) learnName(snap.subject.id);
@@ -123,6 +124,7 @@ async function refresh(id) {
 
 function forget(id) {
   forgetTarget(id);
+  if (entryOf(id)) offset = Math.max(0, offset - 1); // the older ones have moved up by one
   entries = entries.filter((each) => snapOf(each)?.snapId !== id);
   paint();
 }
