@@ -110,11 +110,13 @@ export function choose(video) {
 }
 
 function paint() {
+  const focused = document.querySelector(".video:focus-visible")?.dataset.id; // after a click the keys are the player's
   at("videos").replaceChildren(...known.map(line));
   const others = opened.filter((each) => each.videoId !== chosen);
   at("opened").replaceChildren(...others.map(line));
   at("opened-line").hidden = !others.length || known.length < OPENED;
   at("no-videos").hidden = known.length > 0;
+  if (focused) document.querySelector(`.video[data-id="${focused}"]`)?.focus({ preventScroll: true });
 }
 
 function line(video) {

@@ -1,6 +1,6 @@
 // The moments of the video in the player: a list, newest first, and the timeline. Each shows its state and its actions.
 
-import { at, client, local, make, pause, put } from "/static/page.js";
+import { arrange, at, client, local, make, pause, put } from "/static/page.js";
 import { describe, describeSnap, forgetTarget, isShown, learnName, unsaved } from "/static/marking.js";
 import { isNamed, momentOf, nameOf, stateOf } from "/static/moment.js";
 import { player } from "/static/player.js";
@@ -174,11 +174,8 @@ function paint() {
 }
 
 function draw() {
-  const list = at("moments");
   const visible = entries.filter((entry) => !isAnothers(entry));
-  const wanted = visible.map((entry) => (entry.card ??= card(entry)));
-  for (const old of [...list.children]) if (!wanted.some((each) => each.item === old)) old.remove();
-  wanted.forEach(({ item }, place) => list.children[place] !== item && list.insertBefore(item, list.children[place] ?? null));
+  arrange(at("moments"), visible.map((entry) => (entry.card ??= card(entry)).item));
   for (const entry of visible) fill(entry);
   at("no-moments").hidden = visible.length > 0 || !shown;
   drawTimeline(visible);
@@ -315,20 +312,24 @@ at("delete-no").addEventListener("click", () => at("delete").close(""));
 
 function drawTimeline(visible) {
   const { length } = player;
-  const marks = length
-    ? visible.map((entry) => {
-        const snap = snapOf(entry);
-        const words = `${snap ? nameOf(snap) : t("not described yet")}, ${clock(secondsOf(entry))}`;
-        const mark = make("button", { type: "button", className: "tick", title: words });
-        mark.setAttribute("aria-label", words);
-        mark.dataset.state = snap?.status ?? "PENDING";
-        mark.style.left = `${(100 * secondsOf(entry)) / length}%`;
-        mark.addEventListener("click", () => (player.pause(), player.goTo(secondsOf(entry))));
-        return mark;
-      })
-    : [];
-  at("ticks").replaceChildren(...marks);
+  arrange(at("ticks"), length ? visible.map((entry) => (entry.tick ??= tick(entry))) : []);
   drawnLength = length;
+  if (length) for (const entry of visible) place(entry, length);
+}
+
+function tick(entry) {
+  const button = make("button", { type: "button", className: "tick" });
+  button.addEventListener("click", () => (player.pause(), player.goTo(secondsOf(entry))));
+  return button;
+}
+
+function place(entry, length) {
+  const snap = snapOf(entry);
+  const words = `${snap ? nameOf(snap) : t("not described yet")}, ${clock(secondsOf(entry))}`;
+  entry.tick.title = words;
+  entry.tick.setAttribute("aria-label", words);
+  entry.tick.dataset.state = snap?.status ?? "PENDING";
+  entry.tick.style.left = `${(100 * secondsOf(entry)) / length}%`;
 }
 
 let drawnLength = 0;

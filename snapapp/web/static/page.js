@@ -19,6 +19,12 @@ export function put(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** Makes these the children, in this order. Those that stay are not moved, so that they keep the focus. */
+export function arrange(parent, children) {
+  for (const old of [...parent.children]) if (!children.includes(old)) old.remove();
+  children.forEach((child, place) => parent.children[place] !== child && parent.insertBefore(child, parent.children[place] ?? null));
+}
+
 /** Copies an element's text. Where the page may not (without https), the text is selected, and false returned. */
 export async function copied(element, text = element.textContent) {
   try {
