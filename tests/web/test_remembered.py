@@ -113,7 +113,7 @@ def test_two_tenants_at_one_browser_see_nothing_of_each_other(
     browser: Browser, farm: Server, theirs: str, db: Db
 ) -> None:
     with opened(browser, "about:blank") as (page, _):
-        page.context.route("**/content*", lambda route: route.abort())  # there is no such host
+        page.context.route("**/content*", lambda route: route.fulfill(body="no video"))  # there is no such host
         page.goto(farm.home)
         sign_in(page, OURS)
         expect(page.locator("#video-title")).to_have_text("curral.mp4")

@@ -359,6 +359,16 @@ def test_what_waits_is_sent_when_a_server_that_was_away_is_back(page: Page, bret
     assert len(filed(db)) == 1
 
 
+def test_a_video_that_does_not_come_is_waited_for_and_not_said_to_be_unplayable(page: Page, brete: Path) -> None:
+    ready(page, brete)
+    page.route("**/content*", lambda route: route.fulfill(status=502, body="Bad Gateway"), times=2)
+    page.reload()
+    expect(page.locator("#film-said")).to_contain_text("The video does not come: status 502")
+    expect(page.locator("#mark")).to_be_enabled()
+    expect(page.locator("#copy")).to_be_hidden()
+    expect(page.locator("#film")).to_be_visible()
+
+
 @at_length
 def test_whoever_is_signed_out_while_marking_signs_in_again_beside_it(page: Page, brete: Path, db: Db) -> None:
     ready(page, brete)

@@ -6,6 +6,7 @@ import { browser } from "/static/remembered.js";
 import { clock, number, t, told } from "/static/words.js";
 
 const LOOK_EVERY = 1000; // ms between two looks at a video that is not examined yet
+const AGAIN_AT_LATEST = 15_000; // ms between two tries to get a video that does not come
 const LONG = 8000; // ms of waiting after which the reason is shown
 const RATES = [0.25, 0.5, 1, 1.5, 2, 4];
 const LONGEST = 5; // seconds of a marked interval
@@ -137,9 +138,25 @@ film.addEventListener("loadedmetadata", () => goTo(position));
 film.addEventListener("error", () => {
   if (!video || !film.getAttribute("src")) return;
   position = film.currentTime || position;
+  void explainError(film.getAttribute("src"), film.error?.code === MediaError.MEDIA_ERR_NETWORK);
   film.removeAttribute("src");
-  offerCopy();
 });
+
+/** Finds out whether the browser cannot play the video, or whether it does not come: then it is waited for. */
+async function explainError(path, isOfLine) {
+  const mine = turn;
+  film.hidden = true;
+  let hasWaited = false;
+  for (let wait = LOOK_EVERY; ; wait = Math.min(2 * wait, AGAIN_AT_LATEST)) {
+    const flaw = await send(path, { headers: { Range: "bytes=0-0" } }).then(() => null, (error) => error);
+    if (mine !== turn) return;
+    if (!flaw && (hasWaited || !isOfLine)) return hasWaited ? play(path, position) : offerCopy();
+    say(t("The video does not come: {reason}. It is tried again.", { reason: told(flaw?.message ?? "Failed to fetch") }));
+    await pause(wait);
+    if (mine !== turn) return;
+    hasWaited = true;
+  }
+}
 
 /** Shows stills, and offers to make a copy that plays. Times in both are those of the original. */
 function offerCopy() {

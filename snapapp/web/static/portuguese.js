@@ -54,6 +54,7 @@ export const PORTUGUESE = {
   "Looking at what this file is …": "Verificando o arquivo …",
   "This file waits to be examined. If this lasts, tell whoever runs the server.":
     "Este arquivo aguarda a análise. Se demorar, avise quem cuida do servidor.",
+  "The video does not come: {reason}. It is tried again.": "O vídeo não chega: {reason}. Tentando de novo.",
   "This file cannot be used: {reason}": "Este arquivo não pode ser usado: {reason}",
   "This browser does not play the video ({codec}). You can step through it and mark; a copy that plays takes a while to make.":
     "Este navegador não reproduz o vídeo ({codec}). Você pode avançar quadro a quadro e marcar; uma cópia que ele reproduz demora um pouco.",
@@ -274,8 +275,10 @@ export const OF_THE_SERVER = [
   [/^Video cannot be deleted.*/, "O vídeo não pode ser excluído: ainda há momentos dele"],
   [/^Snap was shared and cannot be changed.*/, "Foi compartilhado e não pode mais ser mudado"],
   [/^Invalid assinatura API token.*/, "Token inválido"],
+  [/^Assinatura API token required.*/, "É preciso entrar de novo"],
   [/^Validation failed: (.*)/, "Não foi aceito: $1"],
   [/^The database (is away|took too long).*/, "O banco de dados não responde: tente de novo"],
+  [/^signal timed out|^The operation timed out/, "O servidor não respondeu a tempo"],
   [/^Failed to fetch|^NetworkError.*|^Load failed/, "O servidor não responde"],
   [/^Default$/, "Padrão"], // the name of the template that every tenant begins with
 ];
