@@ -66,7 +66,10 @@ const [point, ofThousands] = language === "pt" ? [",", "."] : [".", ","];
 export const asTyped = (value) => String(value).replace(".", point);
 /** Whether a typed number is a thousand to whoever reads this language, and one with decimals to others: 1.050 kg. */
 export const isOfThousands = (text) => text.includes(ofThousands) && /^-?[1-9]\d{0,2}.\d{3}$/.test(text);
-export const clock = (seconds) => `${Math.floor(seconds / 60)}:${(seconds % 60).toFixed(2).padStart(5, "0").replace(".", point)}`;
+export function clock(seconds) {
+  const hundredths = Math.round(seconds * 100); // first, or else 59.996 is 0:60.00
+  return `${Math.floor(hundredths / 6000)}:${((hundredths % 6000) / 100).toFixed(2).padStart(5, "0").replace(".", point)}`;
+}
 export const when = (text) => new Date(text).toLocaleString(locale, { dateStyle: "medium", timeStyle: "short" });
 
 /** A time with seconds. */
