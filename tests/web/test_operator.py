@@ -625,7 +625,9 @@ def test_the_keyboard_steps_plays_and_takes_an_interval_and_space_never_scrolls(
     until(lambda: bool(page.evaluate(is_paused)))
     assert page.evaluate("scrollY") == scrolled
     page.keyboard.press("l")
-    page.keyboard.press("l")
+    for _ in range(3):  # held
+        page.keyboard.down("l")
+    page.keyboard.up("l")
     expect(page.get_by_label("Speed")).to_have_value("1.5")
     page.keyboard.press("k")
     go(page, 0.4)

@@ -74,7 +74,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key === " " && event.target.closest("button, a")) return; // the space bar presses the focused button
   const act = KEYS[event.key];
   if (!act) return;
-  act();
+  if (!event.repeat || event.key === "," || event.key === ".") act(); // a held space bar plays once
   event.preventDefault();
 });
 

@@ -334,12 +334,14 @@ const KEYS = {
   End: () => goTo(player.length),
 };
 
+const HELD = new Set([",", ".", "ArrowLeft", "ArrowRight"]); // they go on while they are held; the others act once
+
 /** Handles a key; returns whether it was one of the player's. */
 export function press(event) {
   const arrow = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
   const act = arrow ? () => jump(arrow * (event.shiftKey ? 5 : 1)) : KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
   if (!act) return false;
-  if (video) act();
+  if (video && (!event.repeat || HELD.has(event.key))) act();
   return true;
 }
 
