@@ -146,7 +146,7 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
-at("mark").addEventListener("click", marking.mark);
+at("mark").addEventListener("click", ({ detail }) => marking.mark({ isSecond: detail > 1 }));
 // A click on the player's buttons does not focus them, so that the space bar still plays and stops.
 for (const part of [at("controls"), at("mark")]) {
   part.addEventListener("mousedown", (event) => event.target.closest("button") && event.preventDefault());

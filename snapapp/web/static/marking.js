@@ -46,7 +46,9 @@ export function learnName(name) {
 
 // --- marking ----------------------------------------------------------------------------------------------------
 
-export async function mark() {
+/** Marks the moment that the player shows. With a double click's second press (`isSecond`) only if it is another one: the
+ *  same moment would be marked twice, or the end of an interval after it. */
+export async function mark({ isSecond = false } = {}) {
   if (!player.canMark || document.querySelector("dialog[open]")) return;
   const moment = captured();
   const reason = flawOfTyped();
@@ -55,8 +57,13 @@ export async function mark() {
     at("filmed").focus();
     return tell(reason ? t("The moment at {at} was not marked: {reason}", { at: clock(moment.seconds), reason }) : t("Nothing was marked. When was this filmed? The file does not say."));
   }
+  if (isSecond && last?.video === moment.video && last.shownAt === moment.shownAt) return;
+  last = moment;
   const who = await operatorOrAsk();
-  if (!who) return tell(t("Nothing was marked: who marks is part of the evidence."));
+  if (!who) {
+    last = null;
+    return tell(t("Nothing was marked: who marks is part of the evidence."));
+  }
   const marked = { ...moment, typed: new Map(), snap: null, etag: null, error: null, sent: null, removed: false };
   marked.wanted = wanted(marked, who);
   player.forgetInterval();
@@ -68,6 +75,8 @@ export async function mark() {
   await sent;
 }
 
+let last = null; // the moment that was marked last
+
 /** A copy of what the player shows now. */
 function captured() {
   const { from, to } = player.interval;
@@ -76,6 +85,7 @@ function captured() {
     key: crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`, // browsers have no randomUUID without https
     keptAt: Date.now(),
     video: player.video,
+    shownAt: player.moment,
     seconds: to === null ? player.moment : from,
     length: to === null ? null : Math.round((to - from) * 1000) / 1000,
     templateId: template,
