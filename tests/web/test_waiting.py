@@ -423,6 +423,27 @@ def test_it_can_be_installed(page: Page, site: Server) -> None:
         assert page.request.get(f"{site.home}{icon.lstrip('/')}").status == 200
 
 
+WORKED = """async ([source, status, hasRoom]) => {
+    const heard = {};
+    const put = async () => { if (!hasRoom) throw new DOMException("full", "QuotaExceededError"); };
+    const kept = { match: async () => new Response("kept"), put };
+    new Function("addEventListener", "caches", "fetch", "location", source)(
+        (name, act) => (heard[name] = act), { open: async () => kept },
+        async () => new Response("sent", { status }), new URL("http://farm.example/"));
+    let answer;
+    heard.fetch({ request: { url: "http://farm.example/", method: "GET" }, respondWith: (its) => (answer = its) });
+    return (await answer).text();
+}"""
+
+
+def test_what_the_server_sent_is_shown_also_where_it_cannot_be_kept(browser: Browser) -> None:
+    """Files of two versions beside each other would be no page."""
+    worker = (STATIC / "service-worker.js").read_text()
+    page = browser.new_page()
+    assert page.evaluate(WORKED, [worker, 200, False]) == "sent"
+    page.close()
+
+
 def test_the_shell_is_all_that_the_page_is_made_of() -> None:
     """What is missing there is missing without a line."""
     kept = (STATIC / "service-worker.js").read_text()

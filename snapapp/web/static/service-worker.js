@@ -20,14 +20,17 @@ addEventListener("fetch", (event) => {
 });
 
 async function answered(request, path) {
-  const kept = await caches.open(KEPT);
+  let answer;
   try {
-    const answer = await fetch(request);
-    if (answer.ok) await kept.put(path, answer.clone());
-    return answer;
+    answer = await fetch(request);
   } catch (error) {
-    const found = await kept.match(path);
+    const found = await caches.open(KEPT).then((kept) => kept.match(path));
     if (found) return found;
     throw error;
   }
+  if (answer.ok) await keep(path, answer.clone());
+  return answer;
 }
+
+/** Keeps an answer, if the browser has room: what the server sent is used in any case, and not what was kept before. */
+const keep = (path, answer) => caches.open(KEPT).then((kept) => kept.put(path, answer)).catch(() => {});
