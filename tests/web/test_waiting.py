@@ -441,6 +441,8 @@ def test_what_the_server_sent_is_shown_also_where_it_cannot_be_kept(browser: Bro
     worker = (STATIC / "service-worker.js").read_text()
     page = browser.new_page()
     assert page.evaluate(WORKED, [worker, 200, False]) == "sent"
+    answers = [page.evaluate(WORKED, [worker, status, True]) for status in (200, 404, 502)]
+    assert answers == ["sent", "sent", "kept"]  # a proxy without its server is like no line: the page waits and asks
     page.close()
 
 

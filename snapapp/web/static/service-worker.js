@@ -2,6 +2,7 @@
 // server is always asked first; the cache is used only if it cannot be reached. No tenant's data is cached.
 
 const KEPT = "shell";
+const AWAY = [502, 503, 504]; // a proxy says that it cannot reach the server
 const SHELL = [
   "/",
   ...["app.css", "work.css", "favicon.svg"].map((name) => `/static/${name}`),
@@ -23,14 +24,18 @@ async function answered(request, path) {
   let answer;
   try {
     answer = await fetch(request);
+    if (!AWAY.includes(answer.status)) return await keep(path, answer);
   } catch (error) {
-    const found = await caches.open(KEPT).then((kept) => kept.match(path));
-    if (found) return found;
-    throw error;
+    answer = error;
   }
-  if (answer.ok) await keep(path, answer.clone());
-  return answer;
+  const found = await caches.open(KEPT).then((kept) => kept.match(path));
+  if (!found && answer instanceof Error) throw answer;
+  return found ?? answer;
 }
 
-/** Keeps an answer, if the browser has room: what the server sent is used in any case, and not what was kept before. */
-const keep = (path, answer) => caches.open(KEPT).then((kept) => kept.put(path, answer)).catch(() => {});
+/** The answer, which is kept if the browser has room: what the server sent is used in any case, and not what was kept
+ *  before. */
+async function keep(path, answer) {
+  if (answer.ok) await caches.open(KEPT).then((kept) => kept.put(path, answer.clone())).catch(() => {});
+  return answer;
+}
