@@ -136,4 +136,9 @@ def test_whoever_waits_for_the_evidence_keeps_the_focus(browser: Browser, site: 
         for _ in range(2):
             page.wait_for_event("response", lambda answer: fnmatch(answer.url, api))
         expect(correct).to_be_focused()
-    assert complaints == []
+        page.route(api, lambda asked: asked.fulfill(status=502, body="Bad Gateway"), times=1)  # the server restarts
+        expect(page.locator("#lost")).to_contain_text("The server does not answer as it should: status 502")
+        page.unroute(api)
+        expect(page.locator("#state")).to_have_text(SOME_FRAMES)
+        expect(page.locator("#lost")).to_be_empty()
+    assert [said for said in complaints if "502" not in said] == []

@@ -40,8 +40,20 @@ async function show() {
   return snap;
 }
 
+/** Shows the snap until it is finished, also over a restart of the server. */
 async function follow() {
-  while ((await show()).status === "PENDING") await pause(LOOK_EVERY);
+  let { status } = await show();
+  while (status === "PENDING") {
+    await pause(LOOK_EVERY);
+    if (document.hidden) continue;
+    try {
+      ({ status } = await show());
+      put(at("lost"), "");
+    } catch (error) {
+      if (error.isOurs && error.status < 500) throw error;
+      put(at("lost"), t("The server does not answer as it should: {reason}", { reason: told(error.message) }));
+    }
+  }
 }
 
 // --- the evidence -----------------------------------------------------------------------------------------------
