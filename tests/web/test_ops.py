@@ -753,6 +753,13 @@ def test_a_part_that_cannot_be_shown_does_not_hide_the_others(browser: Browser, 
         expect(page.locator("#away")).to_be_hidden()
 
 
+# the name of the view, and what stands below a number
+ALL_SEEN = """(width) => [...document.querySelectorAll("#views [aria-current], .tile .quiet")].filter((each) => {
+    const { left, right } = each.getBoundingClientRect();
+    return left < 0 || right > width || each.scrollWidth > each.clientWidth + 1 && each.localName !== "a";
+}).map((each) => each.textContent)"""
+
+
 @pytest.mark.parametrize(
     ("width", "scheme"), [(390, "dark"), *(pytest.param(*one, marks=at_length) for one in OTHER_SCREENS)]
 )
@@ -770,6 +777,7 @@ def test_every_text_can_be_read_and_nothing_sticks_out(
         assert page.evaluate(CONTRASTS) == [], path
         assert page.locator("th").filter(has_not_text=re.compile(".")).count() == 0, path  # each column has a name
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        assert page.evaluate(ALL_SEEN, width) == [], path
 
 
 # --- the files --------------------------------------------------------------------------------------------------

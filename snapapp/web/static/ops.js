@@ -58,6 +58,8 @@ function show() {
     const its = each.getAttribute("href");
     const isIt = its === "/ops" ? path === "/ops" : path === its || path.startsWith(`${its}/`);
     isIt ? each.setAttribute("aria-current", "page") : each.removeAttribute("aria-current");
+    // on a phone the row is wider than the screen
+    if (isIt) at("views").scrollLeft = each.offsetLeft - at("views").offsetLeft - (at("views").clientWidth - each.offsetWidth) / 2;
   }
   void follow(view, life.signal);
   if (typeof view.stream === "string") void listen(view, life.signal);
