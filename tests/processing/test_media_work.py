@@ -218,8 +218,8 @@ def test_a_video_keeps_its_newest_stills_and_all_else(
     payload, video = order(store), uuid4()
     store.put(keys.of_preview("default", video), b"a copy")
     for at in (900, 100, 500, 300, 700):
-        room.still(job(payload | {"key": keys.of_still("default", video, at), "at": at / 1000}))
-    kept = {f"still_{at:010}.jpg" for at in (500, 300, 700)}
+        room.still(job(payload | {"key": keys.of_still("default", video, at * 1000), "at": at / 1000}))
+    kept = {f"still_{at * 1000:013}.jpg" for at in (500, 300, 700)}
     assert names(store, keys.of_video("default", video)) == kept | {"preview.mp4"}
 
 

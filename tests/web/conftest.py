@@ -145,13 +145,18 @@ def serve(url: str, tmp_path: Path) -> Iterator[Callable[..., Server]]:
 @pytest.fixture
 def url(house: Server) -> str:
     """The server's database, without jobs."""
+    return emptied(house, "snap_processing_job")
+
+
+def emptied(house: Server, tables: str) -> str:
+    """The server's database without the rows of these tables, and of those that refer to them."""
     with connect(house.url, name="test") as db:
         # the server works meanwhile, and locks the same tables in another order
         for attempt in Retrying(
             retry=retry_if_exception_type(DeadlockDetected), stop=stop_after_attempt(5), reraise=True
         ):
             with attempt:
-                db.execute("TRUNCATE snap_processing_job RESTART IDENTITY CASCADE")
+                db.execute(f"TRUNCATE {tables} RESTART IDENTITY CASCADE".encode())
     return house.url
 
 

@@ -10,20 +10,17 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
-from snapapp.jobs.rows.database import connect
 from tests.factory import Db, scalar
 from tests.jobs.working import until
 from tests.media import material
-from tests.web.conftest import CONTRASTS, HOSTILE, Server, opened
+from tests.web.conftest import CONTRASTS, HOSTILE, Server, emptied, opened
 from tests.web.test_first_minute import PATIENCE, SOME_FRAMES, introduce
 
 
 @pytest.fixture
 def url(house: Server) -> str:
     """The server's database, without videos and moments."""
-    with connect(house.url, name="test") as db:
-        db.execute("TRUNCATE snap_processing_job, video, snap RESTART IDENTITY CASCADE")
-    return house.url
+    return emptied(house, "snap_processing_job, video, snap")
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from snapapp.jobs.rows.database import connect
 from tests.commands import MEMBER
 from tests.factory import Db, ago, enqueue, hence, make_job, make_jobs, row, scalar
 from tests.jobs.working import until
-from tests.web.conftest import CONTRASTS, HOSTILE, OTHER_SCREENS, Server, get, opened
+from tests.web.conftest import CONTRASTS, HOSTILE, OTHER_SCREENS, Server, emptied, get, opened
 
 at_length = pytest.mark.at_length  # what the page shows here, api/internal has in every run
 
@@ -25,12 +25,8 @@ at_length = pytest.mark.at_length  # what the page shows here, api/internal has 
 @pytest.fixture
 def url(house: Server) -> str:
     """The server's database, without jobs, and without a trace of what was done to them."""
-    with connect(house.url, name="test") as db:
-        db.execute(
-            "TRUNCATE snap_processing_job, job_parent, job_audit, job_queue, job_limit, job_history, job_cost"
-            " RESTART IDENTITY CASCADE"
-        )
-    return house.url
+    done = "job_audit, job_queue, job_limit, job_history, job_cost"
+    return emptied(house, f"snap_processing_job, job_parent, {done}")
 
 
 def visit(page: Page, site: Server, path: str) -> None:

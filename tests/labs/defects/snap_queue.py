@@ -73,7 +73,7 @@ DEFECTS: dict[str, Mutant] = {
         "api/product/test_lists::test_a_subject_is_found_by_its_id_and_its_attributes",
         (
             "snapapp/domain/search.py",
-            "        yield Snap.subject_id == criteria.subject_id\n",
+            "        yield Snap.subject_id == composed(criteria.subject_id)\n",
             "        yield Snap.subject_id.is_not(None)\n",
         ),
     ),
@@ -83,7 +83,7 @@ DEFECTS: dict[str, Mutant] = {
         "api/product/test_lists::test_mine_are_those_with_my_name_in_any_case",
         (
             "snapapp/domain/search.py",
-            "return [Snap.nickname_lower == func.lower(nickname)]",
+            "return [Snap.nickname_lower == func.lower(composed(nickname))]",
             "return [Snap.nickname == nickname]",
         ),
     ),
