@@ -525,6 +525,14 @@ def test_more_moments_than_a_page_are_all_reached(page: Page, brete: Path, db: D
     expect(moments(page)).to_have_count(120)
     expect(page.locator("#more-moments")).to_be_hidden()
 
+    db.execute("UPDATE snap SET ended = NULL, processed_at = NULL")
+    page.reload()
+    expect(moments(page)).to_have_count(50)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/v2/snaps/" in request.url else None)
+    page.wait_for_timeout(3000)
+    assert len(asked) <= 12  # each of the fifty asked once a second
+
 
 @pytest.mark.at_length  # processing has the copy, and api the stills, in every run
 def test_what_the_browser_cannot_play_is_stepped_through_and_marked_until_there_is_a_copy(
