@@ -136,20 +136,24 @@ class _Verified:
         return block
 
 
-def place_of(settings: Settings) -> Place:
-    """The place that SNAPAPP_BACKUP_TO names."""
+def place_of(settings: Settings, *, is_first: bool = False) -> Place:
+    """The place that SNAPAPP_BACKUP_TO names. Only the first backup makes the folder: later a missing folder means a
+    disk that is not mounted, and the disk below would be filled."""
     target = settings.backup_to
     if target is None:
         raise BackupError("SNAPAPP_BACKUP_TO says where backups go: a folder, or s3://BUCKET/PREFIX. It is not set.")
-    return Place(_store(settings, target), settings.backup_key_file)
+    return Place(_store(settings, target, is_first=is_first), settings.backup_key_file)
 
 
-def _store(settings: Settings, target: str) -> Storage:
+def _store(settings: Settings, target: str, *, is_first: bool) -> Storage:
     # The product's floor of free disk does not apply to backups: a backup itself fails if the disk is full.
     room = Room(settings.data_dir, 0)
     if not target.startswith("s3://"):
         folder = Path(target)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if is_first:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        elif not folder.is_dir():
+            raise BackupError(f"There is no folder {folder}, which SNAPAPP_BACKUP_TO names. Is its disk mounted?")
         return Local(folder, room)
     bucket, _, prefix = target.removeprefix("s3://").partition("/")
     from snapapp.storage.s3 import S3  # late, because the library behind it takes 6 MB

@@ -46,5 +46,11 @@ def add(url: str, what: What, *, took: timedelta, is_good: bool, said: str) -> N
         db.execute(_FORGET, {"kept_for": _KEPT_FOR})
 
 
+def has_good(url: str) -> bool:
+    """Whether a backup has ended well, as far as the records go."""
+    with reading.connected(url) as db:
+        return states(db)[What.BACKUP].good_age is not None
+
+
 def states(db: Db) -> dict[What, State]:
     return {What(what): State(age, failed) for what, age, failed in run(db, _STATES, {})}

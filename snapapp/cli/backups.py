@@ -35,10 +35,11 @@ def run(arguments: Namespace, settings: Settings) -> int:
 
 
 def make(arguments: Namespace, settings: Settings) -> int:
-    place = backup.place_of(settings)
     if arguments.list:
+        place = backup.place_of(settings)
         return _list(arguments, place.whole(), place.manifest)
     with in_use(settings) as url, _recording(url, What.BACKUP) as run:
+        place = backup.place_of(settings, is_first=not records.has_good(url))
         media = storage.from_settings(settings)
         backed_up = backup.make(url, media, place, keep=settings.backup_keep, keep_for=settings.backup_keep_for)
         run.said = f"{_in_words(backed_up.manifest)}; {backed_up.copied} objects were new"

@@ -79,13 +79,17 @@ def test_typed_from_the_backup_to_the_restore(
     assert "SNAPAPP_BACKUP_TO" in call("backup").err
     monkeypatch.setenv("SNAPAPP_BACKUP_TO", str(tmp_path / "backups"))
     assert call("drill").code == 1
-    assert "The last drill failed: There is no whole backup there." in call("doctor", "--only", "backups").out
+    assert "The last drill failed: There is no folder" in call("doctor", "--only", "backups").out
     made = call("backup", "--json").json
     assert (made["objects"], made["copied"]) == (len(FILES), len(FILES))
     assert call("backup", "--list", "--json").json[0]["id"] == made["id"]
     assert "rows and hashes as they were" in call("drill").out
     assert call("doctor", "--only", "backups").code == 0
     assert "The database has tables already" in call("restore").err
+    (tmp_path / "backups").rename(tmp_path / "unmounted")
+    for typed in (["backup"], ["backup", "--list"], ["drill"], ["restore"]):  # none writes to the disk below
+        assert "Is its disk mounted?" in call(*typed).err
+    (tmp_path / "unmounted").rename(tmp_path / "backups")
     monkeypatch.setenv("SNAPAPP_DATABASE_URL", empty_url)
     monkeypatch.setenv("SNAPAPP_DATA_DIR", str(tmp_path / "new"))
     assert call("restore", made["id"]).code == 0
