@@ -9,9 +9,6 @@ VENV := .venv
 PYTHON_BIN := $(VENV)/bin/python
 READY := $(VENV)/.ready# what it takes to run is installed; younger than what that was made from
 READY_DEV := $(VENV)/.ready-dev# and what it takes to test and check
-# Five processes, a file of tests each at a time: tests mostly wait, and those of one file may share a server.
-SIDE_BY_SIDE := --numprocesses 5 --dist loadfile --no-loadscope-reorder# else files of few, long tests come last
-PYTEST := env -u PYTHONDONTWRITEBYTECODE $(PYTHON_BIN) -m pytest
 UNFINISHED := $(VENV)/.unfinished# there while something is installed; found at a start, it means start over
 
 help: ## show this list
@@ -26,11 +23,9 @@ run: $(READY) ## start everything and show its URL; installs only what that take
 dev: $(READY) ## the same, and start anew when a file of the code changes
 	@exec $(VENV)/bin/snapapp serve --reload $(ARGS)
 
-# Some container images forbid bytecode: then each process that a test begins would compile all of snapapp again. In a
-# new clone one process compiles all tests before the five begin: each would.
+# Some container images forbid bytecode: then each process that a test begins would compile all of snapapp again.
 test: $(READY_DEV) ## run every test; ARGS="-k lease" runs some
-	@[ -d tests/__pycache__ ] || $(PYTEST) --collect-only -qq >/dev/null || true
-	@$(PYTEST) $(SIDE_BY_SIDE) $(ARGS)
+	@env -u PYTHONDONTWRITEBYTECODE $(PYTHON_BIN) -m tests.side_by_side $(ARGS)
 
 check: $(READY_DEV) ## lint, formatting, types, import contracts
 	$(PYTHON_BIN) -m ruff check
@@ -108,8 +103,9 @@ $(READY_DEV): $(READY) requirements-dev.lock
 	@mv $(UNFINISHED) $(READY) && touch $(READY) && touch $(READY_DEV)
 
 # uv where there is one, because it takes a third of the time. It may be set up for other places than pip is.
-# What runs is compiled at once: where its user may not write, each start would compile it anew. What tests and checks
-# need compiles itself when it is first imported, which saves twelve of thirty seconds.
+# What runs is compiled at once: where its user may not write, each start would compile it anew. All processors do so;
+# pip would take one. What tests and checks need compiles itself when it is first imported, which saves twelve of thirty
+# seconds.
 define INSTALL
 with=pip
 ! command -v uv >/dev/null 2>&1 || with=uv
@@ -119,8 +115,9 @@ if [ $$with = uv ]; then
   echo "uv failed, so pip" >&2
 fi
 $(PYTHON_BIN) -m pip --version >/dev/null 2>&1 || $(PYTHON_BIN) -m ensurepip >/dev/null
-exec $(PYTHON_BIN) -m pip install --$$2 --quiet --disable-pip-version-check --no-input \
+$(PYTHON_BIN) -m pip install --no-compile --quiet --disable-pip-version-check --no-input \
   --require-hashes --only-binary :all: -r "$$1"
+[ $$2 = no-compile ] || $(PYTHON_BIN) -m compileall -qq -j 0 $(VENV)/lib/python*/site-packages || true
 endef
 export INSTALL
 

@@ -1,4 +1,4 @@
-"""Commands as people type them: in this process (`call`), or in one of their own (`run`)."""
+"""Commands as people type them: in this process (`call`), or in one of their own (`run`, and `quick`)."""
 
 import io
 import json
@@ -67,10 +67,20 @@ def call(bare_call: Call, url: str, monkeypatch: pytest.MonkeyPatch) -> Call:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    yield from _begun(tmp_path, Cold)
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    """Begun by fork, without its imports."""
+    yield from _begun(tmp_path, Running)
+
+
+def _begun(folder: Path, kind: type[Running]) -> Iterator[Callable[..., Running]]:
     started: list[Running] = []
 
     def begin(*arguments: str, **settings: str) -> Running:
-        started.append(Cold(tmp_path, *arguments, **settings))
+        started.append(kind(folder, *arguments, **settings))
         return started[-1]
 
     yield begin

@@ -5,7 +5,6 @@ is marked `at_length` runs with --everything only, and so do the runs of `both_s
 """
 
 import gc
-import itertools
 import os
 import pwd
 import shutil
@@ -15,7 +14,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -30,11 +30,11 @@ from snapapp import postgres
 from snapapp.jobs import registry
 from snapapp.jobs.rows import database
 from snapapp.jobs.rows.database import connect, sqlalchemy_url
-from snapapp.postgres.migrate import migrate
-from tests.commands import bare_call, call, run
+from tests.commands import bare_call, call, quick, run
+from tests.databases import Postgres
 from tests.factory import Db
 
-__all__ = ["bare_call", "call", "run"]  # fixtures
+__all__ = ["bare_call", "call", "quick", "run"]  # fixtures
 
 EMBEDDED = "pg18"
 PROGRAMS = {  # of the system's servers, by name
@@ -43,6 +43,8 @@ PROGRAMS = {  # of the system's servers, by name
     if float(folder.parent.name) >= 14
 }
 OLDEST = next(iter(PROGRAMS), None)
+NO_OLDEST = "there is no PostgreSQL below /usr/lib/postgresql"
+needs_oldest = pytest.mark.skipif(OLDEST is None, reason=NO_OLDEST)
 
 # Nothing here outlives the tests, so nothing waits for a disk.
 SETTINGS = {"fsync": "off", "full_page_writes": "off", "wal_level": "minimal", "max_wal_senders": "0"}
@@ -70,6 +72,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # what somebody has set for their own server, such as a port, is not for those of the tests
+    for name in [name for name in os.environ if name.startswith("SNAPAPP_")]:
+        del os.environ[name]
+    _keep_videos(config)
     # run in the background of a shell, or under nohup, we inherit deaf ears, and so would every process under test
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -77,9 +83,18 @@ def pytest_configure(config: pytest.Config) -> None:
         "both_servers: runs on the embedded PostgreSQL and on the system's oldest one",
         "both_servers_at_length: on the oldest one with --everything only",
         "direct: wants what no pooler hands on, such as LISTEN; not with --pgbouncer",
+        "leaves_nothing: shares a database, and an application, with all of its module that say so",
         "at_length: runs with --everything only; what a shorter test holds in every run, for longer or in another way",
     ):
         config.addinivalue_line("markers", marker)
+
+
+def _keep_videos(config: pytest.Config) -> None:
+    """Where pytest may keep something, the videos that tests encode are kept, for all processes and the next run."""
+    with suppress(AttributeError, OSError):  # somebody wants no cache, or may not write here
+        folder = config.cache.mkdir("videos")
+        if os.access(folder, os.W_OK):
+            os.environ["TESTS_KEEP_VIDEOS_IN"] = str(folder)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -88,7 +103,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     names = [pytest.param(EMBEDDED)]
     if "both_servers" in marked or metafunc.config.getoption("everything"):
-        absent = pytest.mark.skip(reason="there is no PostgreSQL below /usr/lib/postgresql")
+        absent = pytest.mark.skip(reason=NO_OLDEST)
         names.append(pytest.param(OLDEST, id=OLDEST) if OLDEST else pytest.param("", id="system", marks=absent))
     metafunc.parametrize("server_name", names)
 
@@ -149,6 +164,7 @@ _TO_HAVE = {
     "there is no PostgreSQL below": "the system's PostgreSQL, the oldest that is supported: apt install postgresql",
     "libfaketime": "a clock to set: apt install faketime",
     "age is not installed": "a program that seals backups: apt install age",
+    "PgBouncer is not installed": "a pooler: apt install pgbouncer",
     "caddy is not installed": "a proxy: apt install caddy",
     "nginx is not installed": "a proxy: apt install nginx",
     "promtool is not installed": "a judge of alert rules: promtool, of the package prometheus",
@@ -168,42 +184,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 # --- what tests ask for -----------------------------------------------------------------------------------------
-
-
-class Postgres:
-    """A running server and the databases that tests get from it."""
-
-    def __init__(self, url: str, pooled: str = "") -> None:
-        """Databases are made directly, and used through the pooler, if there is one."""
-        self._url = pooled or url
-        self._admin = psycopg.connect(_url_of(url, "postgres"), autocommit=True)
-        self._used: list[str] = []
-        self._names = (f"test_{number}" for number in itertools.count())
-        # copying files is four times as quick as logging them; PostgreSQL 14 knows no other way
-        self._copied = "STRATEGY FILE_COPY" if self._admin.info.server_version >= 150000 else ""
-        self._admin.execute("CREATE DATABASE migrated")
-        migrate(_url_of(url, "migrated"))
-
-    def url_of(self, database: str) -> str:
-        return _url_of(self._url, database)
-
-    @contextmanager
-    def database(self, template: str) -> Iterator[str]:
-        while self._used:  # later than they could be, because DROP waits 100 ms for a backend that is just ending
-            self._admin.execute(f"DROP DATABASE {self._used.pop()} WITH (FORCE)")
-        name = next(self._names)
-        self._admin.execute(f"CREATE DATABASE {name} TEMPLATE {template} {self._copied}")
-        try:
-            yield self.url_of(name)
-        finally:
-            self._used.append(name)
-
-    def close(self) -> None:
-        self._admin.close()
-
-
-def _url_of(url: str, database: str) -> str:
-    return sqlalchemy.make_url(url).set(database=database).render_as_string(hide_password=False)
 
 
 @pytest.fixture(scope="session")
@@ -244,9 +224,18 @@ def server(servers: Callable[[str], Postgres], server_name: str) -> Postgres:
     return servers(server_name)
 
 
+@pytest.fixture(scope="module")
+def shared_url() -> Iterator[Callable[[Postgres], str]]:
+    with ExitStack() as stack:
+        yield cache(lambda server: stack.enter_context(server.database("migrated")))
+
+
 @pytest.fixture
-def url(server: Postgres) -> Iterator[str]:
-    """A database at the newest revision, the test's own."""
+def url(server: Postgres, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A database at the newest revision, the test's own, or that of all which leave nothing."""
+    if request.node.get_closest_marker("leaves_nothing"):
+        yield request.getfixturevalue("shared_url")(server)
+        return
     with server.database("migrated") as url:
         yield url
 

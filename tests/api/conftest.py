@@ -2,9 +2,10 @@
 
 import dataclasses
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from snapapp.jobs.rows.roster import Member, Report
 from snapapp.jobs.schedules import ledger
 from snapapp.jobs.schedules.ledger import Declaration
 from snapapp.settings.table import Settings
-from tests.conftest import Postgres
+from tests.databases import Postgres
 from tests.factory import Db
 
 with warnings.catch_warnings():
@@ -82,8 +83,21 @@ def served(url: str, data_dir: Path, **changes: Any) -> Iterator[TestClient]:
         yield client
 
 
+@pytest.fixture(scope="module")
+def shared_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], TestClient]]:
+    with ExitStack() as stack:
+
+        def begin(url: str) -> TestClient:
+            return stack.enter_context(served(url, tmp_path_factory.mktemp("shared"), worker_enabled=False))
+
+        yield cache(begin)
+
+
 @pytest.fixture
-def client(url: str, tmp_path: Path) -> Iterator[TestClient]:
+def client(url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[TestClient]:
+    if request.node.get_closest_marker("leaves_nothing"):
+        yield request.getfixturevalue("shared_client")(url)
+        return
     with served(url, tmp_path, worker_enabled=False) as client:
         yield client
 

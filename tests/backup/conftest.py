@@ -12,7 +12,7 @@ from snapapp import backup
 from snapapp.backup.making import Made
 from snapapp.backup.place import Place
 from snapapp.storage import Local, Room, Storage, keys
-from tests.conftest import Postgres
+from tests.databases import Postgres
 from tests.storage.conftest import bucket, s3_endpoint
 
 __all__ = ["bucket", "s3_endpoint"]

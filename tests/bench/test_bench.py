@@ -15,7 +15,7 @@ from snapapp.bench import plan, players, report
 from snapapp.bench.claims import pinning
 from snapapp.bench.report import Measurement, Target
 from snapapp.bench.web import pages
-from tests.conftest import Postgres
+from tests.databases import Postgres
 from tests.factory import Db
 
 TINY = {

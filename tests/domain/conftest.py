@@ -7,7 +7,8 @@ import pytest
 import sqlalchemy
 
 from snapapp.jobs.rows.database import sqlalchemy_url
-from tests.conftest import EMBEDDED, Postgres
+from tests.conftest import EMBEDDED
+from tests.databases import Postgres
 from tests.domain.making import Everything, furnish
 
 

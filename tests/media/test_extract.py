@@ -31,10 +31,10 @@ from tests.media.material import (
     shown_at,
 )
 
-KINDS = [
-    *("b_frames", "irregular", "rotated", "edit_list", "negative", "late", "with_sound", "fragmented", "mkv"),
-    *("mkv_without_index", "webm_vp9", "hevc_10_bit", "av1", "h264_444_odd", "mjpeg_odd", "slow", "fast", "open_gop"),
-]
+IN_EVERY_RUN = ("b_frames", "irregular", "rotated", "edit_list", "late", "mkv_without_index", "av1", "slow", "open_gop")
+# test_moments has every kind in every run
+REST = ("negative", "with_sound", "fragmented", "mkv", "webm_vp9", "hevc_10_bit", "h264_444_odd", "mjpeg_odd", "fast")
+KINDS = [*IN_EVERY_RUN, *(pytest.param(kind, marks=pytest.mark.at_length) for kind in REST)]
 
 
 def extracted(path: Path, folder: Path, start_seconds: float | None = 1.0, **wanted: Any) -> Extracted:

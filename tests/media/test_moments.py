@@ -47,7 +47,7 @@ def test_the_frame_of_a_moment_is_the_one_shown_then(video: Video, whole: Whole,
     assert len(frames) >= min(len(GOOD[kind].times), 60) - 4
     wrong = {
         moment: (seen, wanted)
-        for moment in moments(frames, 50 if everything else 16, seed=11)
+        for moment in moments(frames, 50 if everything else 6, seed=11)
         if (seen := number_at(video(kind), moment)) != (wanted := shown_at(frames, moment).number)
     }
     assert wrong == {}

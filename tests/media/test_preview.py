@@ -13,10 +13,9 @@ from snapapp.media import Limits
 from tests.media.conftest import Video, Whole
 from tests.media.material import GOOD, decoded_whole, make
 
-KINDS = [
-    *("fragmented", "edit_list", "hevc_10_bit", "mkv", "mkv_without_index", "later_alone", "late", "mpeg4", "prores"),
-    *("rotated", "irregular"),
-]
+IN_EVERY_RUN = ("edit_list", "hevc_10_bit", "mkv_without_index", "later_alone", "rotated", "irregular")
+REST = ("fragmented", "mkv", "late", "mpeg4", "prores")  # test_moments has them in every run
+KINDS = [*IN_EVERY_RUN, *(pytest.param(kind, marks=pytest.mark.at_length) for kind in REST)]
 
 
 @pytest.mark.parametrize("kind", KINDS)

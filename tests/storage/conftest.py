@@ -1,5 +1,6 @@
 """Both storages: a folder, and a bucket behind a real HTTP server that speaks S3."""
 
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from snapapp.storage.s3 import S3
 from tests.jobs.working import until
 
 ROOMY = 0  # MB that must stay free
+PAGE = 25  # objects that the bucket lists at once, where S3 lists a thousand
 
 
 class Bucket:
@@ -48,7 +50,8 @@ def s3_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     log = tmp_path_factory.mktemp("s3") / "log"
     with log.open("wb") as file:
         argv = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
-        process = subprocess.Popen(argv, stdout=file, stderr=file)
+        environment = os.environ | {"MOTO_S3_DEFAULT_MAX_KEYS": str(PAGE)}
+        process = subprocess.Popen(argv, stdout=file, stderr=file, env=environment)
     try:
         until(lambda: "Running on" in log.read_text() or process.poll() is not None, within=60)
         found = re.search(r"Running on (http://127\.0\.0\.1:\d+)", log.read_text())

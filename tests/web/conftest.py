@@ -18,7 +18,8 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from snapapp.jobs.rows.database import connect
 from tests import ROOT
-from tests.conftest import EMBEDDED, Postgres
+from tests.conftest import EMBEDDED
+from tests.databases import Postgres
 from tests.jobs.working import PATIENCE, until
 from tests.warm import Forked
 
@@ -44,6 +45,11 @@ CONTRASTS = """() => {
     }
     return poor;
 }"""
+
+# What has changed is on the page.
+DRAWN = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))"
+
+IS_TAKEN_OVER = "!navigator.serviceWorker || Boolean(navigator.serviceWorker.controller)"
 
 # The first has no window, nor what belongs to one: a page takes a third of the time.
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -113,15 +119,16 @@ def launched() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="module")  # its event loop runs on our thread, and no test elsewhere could run one
+@pytest.fixture(scope="package")  # its event loop runs on our thread, and no test elsewhere could run one
 def browser() -> Iterator[Browser]:
     with launched() as browser:
         yield browser
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def house(servers: Callable[[str], Postgres], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One server for all tests of a module, where they leave it as they found it: it takes four seconds to come."""
+    """One server for all tests here that leave it as they found it: with the browser it takes two seconds of a
+    processor to come."""
     with servers(EMBEDDED).database("migrated") as url:
         server = Server(url, tmp_path_factory.mktemp("house"))
         server.start()
@@ -142,21 +149,20 @@ def serve(url: str, tmp_path: Path) -> Iterator[Callable[..., Server]]:
         yield begin
 
 
+# What tests make. Where a limit or a pause stayed, the next test's jobs would wait.
+MADE = "video, snap, snap_processing_job, job_parent, job_audit, job_queue, job_limit, job_rule_change, job_history"
+
+
 @pytest.fixture
 def url(house: Server) -> str:
-    """The server's database, without jobs."""
-    return emptied(house, "snap_processing_job")
-
-
-def emptied(house: Server, tables: str) -> str:
-    """The server's database without the rows of these tables, and of those that refer to them."""
+    """The server's database, without what earlier tests have made."""
     with connect(house.url, name="test") as db:
         # the server works meanwhile, and locks the same tables in another order
         for attempt in Retrying(
             retry=retry_if_exception_type(DeadlockDetected), stop=stop_after_attempt(5), reraise=True
         ):
             with attempt:
-                db.execute(f"TRUNCATE {tables} RESTART IDENTITY CASCADE".encode())
+                db.execute(f"TRUNCATE {MADE}, job_cost RESTART IDENTITY CASCADE".encode())
     return house.url
 
 
@@ -185,12 +191,17 @@ def opened(browser: Browser, home: str, **options: object) -> Iterator[tuple[Pag
             context.close()
 
 
+def until_true(page: Page, expression: str) -> None:
+    """Playwright's own `wait_for_function` asks a second time out of the page, whose policy forbids it `eval`."""
+    until(lambda: page.evaluate(expression))
+
+
 def heed_routes(page: Page) -> None:
     """A browser begins to ask the test late: what a page sends just after its first route, or while a service worker
     takes the page over, reaches the server all the same. From here on every route is asked."""
-    page.wait_for_function("!navigator.serviceWorker || navigator.serviceWorker.controller")
+    until_true(page, IS_TAKEN_OVER)
     page.route("**/v2/none", lambda route: route.abort())
-    page.wait_for_function("fetch('/v2/none').then(() => false, () => true)")
+    until_true(page, "fetch('/v2/none').then(() => false, () => true)")
 
 
 @pytest.fixture
