@@ -20,6 +20,11 @@ class Case:
 CASES = [
     Case("SnapappDown", {}, {"snapapp_info": "1x30"}),
     Case("SnapappDatabaseAway", {"snapapp_database_up": "0x30"}, {"snapapp_database_up": "0x19 1x10"}),
+    Case(
+        "SnapappQueuesUncounted",
+        {'snapapp_database_up{instance="a"}': "1x30", 'snapapp_workers{instance="b"}': "1x30"},
+        {'snapapp_database_up{instance="a"}': "1x30", 'snapapp_workers{instance="a"}': "0x30"},
+    ),
     Case("SnapappNoWorker", {"snapapp_workers": "0x30"}, {'snapapp_workers{instance="b"}': "1x30"}),
     Case("SnapappWorkerStopped", {"snapapp_worker_up": "0x30"}, {"snapapp_worker_up": "1x30"}),
     Case("SnapappJobsStuck", {"snapapp_stuck_jobs": "2x30"}, {"snapapp_stuck_jobs": "2x18 0x10"}),
@@ -30,7 +35,7 @@ CASES = [
     ),
     Case(
         "SnapappQueuePausedAndFull",
-        {_QUEUE % ("paused", "a"): "1x1500", _QUEUE % ("waiting_jobs", "b"): "3x1500"},
+        {_QUEUE % ("paused", "a"): "1x700 _x7 1x800", _QUEUE % ("waiting_jobs", "b"): "3x1500"},
         {_QUEUE % ("paused", "a"): "1x1500", _QUEUE % ("waiting_jobs", "b"): "0x1500"},
         after="1500m",
     ),
@@ -38,6 +43,11 @@ CASES = [
         "SnapappJobsGaveUp",
         {_ATTEMPTS % ("failed", "a"): "0+1x30"},
         {_ATTEMPTS % ("failed", "a"): "7x30", _ATTEMPTS % ("retried", "a"): "0+1x30"},
+    ),
+    Case(
+        "SnapappJobsGaveUp",
+        {_ATTEMPTS % ("failed", "a"): "_x10 7x20", "snapapp_dead_letters": "2x10 9x20"},
+        {_ATTEMPTS % ("failed", "a"): "_x10 7x20", "snapapp_dead_letters": "9x10 2x20"},
     ),
     Case(
         "SnapappJobsAreRepeated",
@@ -87,6 +97,16 @@ CASES = [
         "SnapappBackupFailed",
         {'snapapp_backup_failed{what="drill"}': "1x30"},
         {'snapapp_backup_failed{what="drill"}': "0x30"},
+    ),
+    Case(
+        "SnapappNoBackup",
+        {'snapapp_backup_failed{what="backup"}': "0x120", 'snapapp_backup_age_seconds{what="drill"}': "9x120"},
+        {
+            'snapapp_backup_failed{what="backup"}': "0x120",
+            'snapapp_backup_age_seconds{what="backup"}': "9x120",
+            'snapapp_backup_failed{what="drill"}': "0x120",
+        },
+        after="90m",
     ),
 ]
 

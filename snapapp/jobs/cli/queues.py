@@ -43,16 +43,17 @@ def show_queues(queues: list[overviews.QueueSummary]) -> None:
 
 
 def _queue_line(each: overviews.QueueSummary, running: int, failed: int) -> list[str]:
-    waiting = [_counted(count, each.waiting) for count in (each.pending, each.retry_wait, each.due)]
-    counts = [*waiting, _counted(each.running, running), _counted(each.failed, failed)]
+    waiting = [counted(count, each.waiting) for count in (each.pending, each.retry_wait, each.due)]
+    counts = [*waiting, counted(each.running, running), counted(each.failed, failed)]
     oldest = about(each.oldest_due) if each.oldest_due is not None else ""
     paused = f"since {local(each.paused_at)} {each.paused_reason or ''}" if each.paused_at else ""
     return [each.queue, *counts, oldest, paused.rstrip()]
 
 
-def _counted(jobs: int, of: int) -> str:
-    """A count for people. `of` is how many were counted in all: above CAP counting stopped, so the count gets a +."""
-    return f"{min(jobs, overviews.CAP):,}+" if of > overviews.CAP else str(jobs)
+def counted(jobs: int, of: int, cap: int = overviews.CAP) -> str:
+    """A count for people. `of` is how many were counted in all: above the cap counting stopped, so the count gets a
+    +."""
+    return f"{min(jobs, cap):,}+" if of > cap else str(jobs)
 
 
 def pause_queue(db: Db, arguments: Namespace) -> int:

@@ -25,7 +25,7 @@ from snapapp.jobs.doctor.finding import (
     one_line,
     role_of,
 )
-from snapapp.jobs.rows.database import Line, Row
+from snapapp.jobs.rows.database import ENCODING, Line, Row
 
 _log = logging.getLogger(__name__)
 
@@ -90,7 +90,11 @@ def consulting(url: str) -> Iterator[psycopg.Connection[Row]]:
 
 def _connect(url: str, within: timedelta) -> psycopg.Connection[Row]:
     connection = psycopg.connect(
-        url, autocommit=True, application_name="snapapp doctor", connect_timeout=max(2, int(within.total_seconds()))
+        url,
+        autocommit=True,
+        application_name="snapapp doctor",
+        connect_timeout=max(2, int(within.total_seconds())),
+        **ENCODING,
     )
     connection.prepare_threshold = None  # a pooler in between may not support prepared statements
     connection.read_only = True

@@ -12,6 +12,7 @@ from psycopg import sql
 
 from snapapp.jobs.doctor.finding import Finding, Limits, Patient, Severity, counted, one_line, role_of, size, span
 from snapapp.jobs.rows.database import Row
+from snapapp.jobs.schema import is_newer
 
 OLDEST = 140000  # the oldest server that snapapp supports, as server_version_num has it
 
@@ -27,13 +28,14 @@ def schema(patient: Patient) -> Iterator[Finding]:
         if revision == wanted:
             continue
         is_well = False
+        newer = is_newer(revision, wanted)
         yield Finding(
             id="SCHEMA_NOT_CURRENT",
             severity=Severity.CRITICAL,
             saw=f"The schema is at revision {revision or 'none'} in {table}; this code needs {wanted}.",
             why="Workers and routes meet tables, views or functions that are not there, or not as they expect.",
-            do="Bring it up to date, or run the release that it belongs to.",
-            paste="snapapp migrate",
+            do="Bring it up to date." if not newer else "Run the release that has migrated it: this one is older.",
+            paste=None if newer else "snapapp migrate",
             numbers={"revision": revision, "wanted": wanted},
         )
     if is_well:

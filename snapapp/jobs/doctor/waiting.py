@@ -18,6 +18,7 @@ class WaitingKind:
     kind: str
     jobs: int
     oldest_due: float | None  # seconds for which the oldest job has been due; None: no job is due
+    oldest_id: int | None  # its id, or that of the oldest in the first LANES heads and lanes
     is_known: bool  # a live worker knows the kind
     is_served: bool  # a live worker that knows the kind works on this queue
     is_paused: bool
@@ -37,40 +38,41 @@ _WALKS = walks(
 )
 _COUNTS = """, counted AS (
     -- the oldest of the counted jobs matters too, because there may be more lanes than the walk visits
-    SELECT open.queue, open.kind, entries.jobs, entries.oldest FROM open CROSS JOIN LATERAL (
+    SELECT open.queue, open.kind, entries.jobs, entries.oldest, NULL::bigint AS id FROM open CROSS JOIN LATERAL (
         SELECT count(*) AS jobs, min(next_retry_at) AS oldest FROM (
             SELECT next_retry_at FROM snap_processing_job AS job
              WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'open'
                AND job.queue = open.queue AND job.kind = open.kind LIMIT %(cap)s + 1) AS first_ones) AS entries
   UNION ALL
-    SELECT held.queue, held.kind, entries.jobs, entries.oldest FROM held CROSS JOIN LATERAL (
+    SELECT held.queue, held.kind, entries.jobs, entries.oldest, NULL FROM held CROSS JOIN LATERAL (
         SELECT count(*) AS jobs, min(next_retry_at) AS oldest FROM (
             SELECT next_retry_at FROM snap_processing_job AS job
              WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'held'
                AND job.queue = held.queue AND job.kind = held.kind LIMIT %(cap)s + 1) AS first_ones) AS entries
   UNION ALL
-    SELECT head.queue, head.kind, 0, first.next_retry_at FROM head CROSS JOIN LATERAL (
-        SELECT next_retry_at FROM snap_processing_job AS job
+    SELECT head.queue, head.kind, 0, first.next_retry_at, first.id FROM head CROSS JOIN LATERAL (
+        SELECT next_retry_at, id FROM snap_processing_job AS job
          WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'open' AND job.queue = head.queue
            AND job.kind = head.kind AND job.priority = head.priority
          ORDER BY next_retry_at LIMIT 1) AS first
   UNION ALL
-    SELECT lane.queue, lane.kind, 0, first.next_retry_at FROM lane CROSS JOIN LATERAL (
-        SELECT next_retry_at FROM snap_processing_job AS job
+    SELECT lane.queue, lane.kind, 0, first.next_retry_at, first.id FROM lane CROSS JOIN LATERAL (
+        SELECT next_retry_at, id FROM snap_processing_job AS job
          WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'held' AND job.queue = lane.queue
            AND job.kind = lane.kind AND job.lane = lane.lane
          ORDER BY priority DESC, next_retry_at LIMIT 1) AS first
   UNION ALL
-    SELECT queue, kind, count(*), min(next_retry_at) FROM (
-        (SELECT queue, kind, next_retry_at FROM snap_processing_job
-          WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'alone' LIMIT %(cap)s + 1)
-      UNION ALL
-        (SELECT queue, kind, next_retry_at FROM snap_processing_job
-          WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'later'
-          ORDER BY next_retry_at LIMIT %(cap)s + 1)) AS others GROUP BY queue, kind
+    (SELECT queue, kind, 1, next_retry_at, id FROM snap_processing_job
+      WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'alone' LIMIT %(cap)s + 1)
+  UNION ALL
+    (SELECT queue, kind, 1, next_retry_at, id FROM snap_processing_job
+      WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'later' ORDER BY next_retry_at LIMIT %(cap)s + 1)
 )
 SELECT queue, kind, least(sum(jobs), %(cap)s + 1)::bigint,
        extract(epoch FROM now() - min(oldest) FILTER (WHERE oldest <= now() AND isfinite(oldest)))::float8,
+       -- min(ARRAY[time, id])[2] is the id of the job with the lowest time
+       (min(ARRAY[extract(epoch FROM oldest), id]) FILTER (
+           WHERE id IS NOT NULL AND oldest <= now() AND isfinite(oldest)))[2]::bigint,
        EXISTS (SELECT FROM job_worker WHERE expires_at > now() AND counted.kind = ANY (kinds)),
        EXISTS (SELECT FROM job_worker WHERE expires_at > now() AND counted.kind = ANY (kinds)
                   AND (queues = '{}' OR counted.queue = ANY (queues))),

@@ -161,8 +161,8 @@ def _neglected(patient: Patient, its: WaitingKind) -> Iterator[Finding]:
             severity=Severity.WARNING,
             saw=f"Jobs of the kind {its.kind} wait in {its.queue}: {its.count}, the oldest due for {span(due)}.",
             why="More comes in than the workers get done, or something holds this one back.",
-            do="Ask the oldest why (explain_job), look at what the workers run, or start more of them.",
-            paste=f"snapapp jobs list --status PENDING {_these(its)}",
+            do="Ask the oldest why, look at what the workers run, or start more of them.",
+            paste=f"snapapp jobs explain {its.oldest_id}" if its.oldest_id else f"snapapp jobs list {_these(its)}",
             numbers=numbers,
         )
 
@@ -239,7 +239,7 @@ def _because(reason: str | None) -> str:
 # --- schedules --------------------------------------------------------------------------------------------------
 
 # A worker that knows the schedule's kind declares the schedule within a minute. One that has been on the roster for
-# longer and is not in declared_by declares another spec.
+# longer and is not in declared_by declares it otherwise.
 _SCHEDULES = """
 SELECT its.name, its.spec, its.tz, its.paused_reason,
        extract(epoch FROM clock_timestamp() - its.paused_at)::float8,
@@ -313,23 +313,26 @@ def _schedule(
 
 # --- dead letters -----------------------------------------------------------------------------------------------
 
+_NEWEST_DEAD = 10_000
+
 _DEAD = """
-SELECT kind, count(*), count(*) FILTER (WHERE finished_at > now() - %(lately)s),
+SELECT kind, count(*), sum(count(*)) OVER () = %(newest)s, count(*) FILTER (WHERE finished_at > now() - %(lately)s),
        mode() WITHIN GROUP (ORDER BY left(split_part(last_error, chr(10), 1), 200)),
        extract(epoch FROM clock_timestamp() - max(finished_at))::float8, max(id)
   FROM (SELECT id, kind, finished_at, last_error FROM snap_processing_job
-         WHERE status = 'FAILED' ORDER BY id DESC LIMIT 10000) AS newest
- GROUP BY kind ORDER BY 3 DESC, 2 DESC, kind LIMIT 10
+         WHERE status = 'FAILED' ORDER BY id DESC LIMIT %(newest)s) AS newest
+ GROUP BY kind ORDER BY 4 DESC, 2 DESC, kind LIMIT 10
 """
 
 
 def dead_letters(patient: Patient) -> Iterator[Finding]:
-    rows = patient.ask(_DEAD, lately=patient.limits.dead_lately)
-    for kind, count, lately, error, seconds, newest in rows:
+    rows = patient.ask(_DEAD, lately=patient.limits.dead_lately, newest=_NEWEST_DEAD)
+    for kind, count, has_more, lately, error, seconds, newest in rows:
+        jobs = f"{count:,} of the newest {_NEWEST_DEAD:,}" if has_more else f"{count:,}"
         yield Finding(
             id="DEAD_LETTERS",
             severity=Severity.WARNING if lately else Severity.NOTICE,
-            saw=f"Dead letters of the kind {kind}: {count:,}, {lately:,} of them since yesterday, the last "
+            saw=f"Dead letters of the kind {kind}: {jobs}, {lately:,} of them since yesterday, the last "
             f"{ago(seconds)}; mostly: {one_line(error or 'no reason')}",
             why="Their attempts are used up: they are FAILED, and run again only if somebody retries them.",
             do=f"Look at one (snapapp jobs show {newest}); when the cause is gone, retry them.",

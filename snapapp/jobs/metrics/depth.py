@@ -44,29 +44,34 @@ class Depth:
         return self.overdue + len(self.unknown_kinds)
 
 
-_NUMBERS = """, entry AS (
-    SELECT open.kind, first.next_retry_at FROM open CROSS JOIN LATERAL (
-        SELECT next_retry_at FROM snap_processing_job AS job
-         WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'open'
-           AND job.queue = open.queue AND job.kind = open.kind LIMIT %(cap)s) AS first
+# EXISTS stops at the first job that has been due for long: with a million of them of unknown kinds in a hundred queues,
+# reading the first 10,000 of each took 4 s, and this statement has 2.
+_NUMBERS = """, unknown AS (
+    SELECT kind FROM open
      WHERE NOT EXISTS (SELECT FROM job_worker WHERE expires_at > now() AND open.kind = ANY (kinds))
-  UNION ALL
-    SELECT held.kind, first.next_retry_at FROM held CROSS JOIN LATERAL (
-        SELECT next_retry_at FROM snap_processing_job AS job
-         WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'held'
-           AND job.queue = held.queue AND job.kind = held.kind LIMIT %(cap)s) AS first
+       AND EXISTS (SELECT FROM (
+               SELECT next_retry_at FROM snap_processing_job AS job
+                WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'open'
+                  AND job.queue = open.queue AND job.kind = open.kind LIMIT %(cap)s) AS first
+            WHERE next_retry_at < now() - interval '1 minute')
+  UNION
+    SELECT kind FROM held
      WHERE NOT EXISTS (SELECT FROM job_worker WHERE expires_at > now() AND held.kind = ANY (kinds))
-  UNION ALL  -- what workers would look through first: more than a minute old only where there are none
-    SELECT kind, next_retry_at FROM (
+       AND EXISTS (SELECT FROM (
+               SELECT next_retry_at FROM snap_processing_job AS job
+                WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'held'
+                  AND job.queue = held.queue AND job.kind = held.kind LIMIT %(cap)s) AS first
+            WHERE next_retry_at < now() - interval '1 minute')
+  UNION  -- what workers would look through first: more than a minute old only where there are none
+    SELECT kind FROM (
         (SELECT kind, next_retry_at FROM snap_processing_job
           WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'later' ORDER BY next_retry_at, id LIMIT %(cap)s)
         UNION ALL
         (SELECT kind, next_retry_at FROM snap_processing_job
           WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'alone' ORDER BY next_retry_at, id LIMIT %(cap)s)
         ) AS first
-     WHERE NOT EXISTS (SELECT FROM job_worker WHERE expires_at > now() AND first.kind = ANY (kinds))
-), unknown AS (
-    SELECT DISTINCT kind FROM entry WHERE next_retry_at < now() - interval '1 minute'
+     WHERE next_retry_at < now() - interval '1 minute'
+       AND NOT EXISTS (SELECT FROM job_worker WHERE expires_at > now() AND first.kind = ANY (kinds))
 )
 SELECT (SELECT count(*) FROM (
            SELECT FROM snap_processing_job WHERE status = 'FAILED' LIMIT %(cap)s + 1) AS dead),

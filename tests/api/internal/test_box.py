@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from snapapp.api.internal import machine
 from snapapp.jobs.rows.database import connect
 from tests.api.conftest import away, served
-from tests.conftest import Postgres
+from tests.databases import Postgres
 from tests.factory import Db, make_job
 from tests.jobs.working import until
 

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from snapapp.jobs.doctor import CHECKS
 from tests.api.conftest import served
-from tests.conftest import Postgres
+from tests.databases import Postgres
 from tests.factory import Db, ago, at_once, make_job, row
 from tests.jobs.working import until
 

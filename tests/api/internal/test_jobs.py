@@ -58,6 +58,7 @@ def test_a_line_has_the_fields_of_the_row_in_camel_case(client: TestClient, db: 
     assert {"snapId", "payload", "explain"}.isdisjoint(line)
 
 
+@pytest.mark.leaves_nothing
 @pytest.mark.parametrize(
     ("query", "detail"),
     [
@@ -108,6 +109,7 @@ def test_a_job_is_shown_whole_with_its_log_and_an_explanation(client: TestClient
     assert shown["requestId"] == "req"
 
 
+@pytest.mark.leaves_nothing
 @pytest.mark.parametrize("path", ["", "/logs", "/retry", "/now", "/replay", "/cancel"])
 def test_a_job_that_never_was_is_not_found(client: TestClient, path: str) -> None:
     method = "GET" if path in ("", "/logs") else "POST"
@@ -117,6 +119,7 @@ def test_a_job_that_never_was_is_not_found(client: TestClient, path: str) -> Non
     assert answer.json()["error"] == "Not Found"
 
 
+@pytest.mark.leaves_nothing
 @pytest.mark.parametrize("job_id", ["0", "-1", "9223372036854775808", "x", "1_0", "1.0", "%00"])
 def test_what_cannot_be_an_id_is_refused(client: TestClient, job_id: str) -> None:
     answer = client.get(f"{JOBS}/{job_id}")
@@ -247,6 +250,7 @@ def test_a_held_key_is_answered_with_its_holder(client: TestClient, db: Db) -> N
     assert f"job {job_id} holds the unique key a" in late.json()["message"]
 
 
+@pytest.mark.leaves_nothing
 @pytest.mark.parametrize(
     ("sent", "detail"),
     [
@@ -294,6 +298,7 @@ def test_a_job_that_could_not_be_is_refused_by_field(
     assert statuses(db) == {}
 
 
+@pytest.mark.leaves_nothing
 @pytest.mark.parametrize(
     ("sent", "message"),
     [

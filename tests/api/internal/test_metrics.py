@@ -2,13 +2,15 @@
 
 from datetime import timedelta
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
+from snapapp.api.internal.actuator.process_metrics import Numbers
 from tests.api.conftest import away, served
-from tests.conftest import Postgres
+from tests.databases import Postgres
 from tests.exposition import Exposition, parse
 from tests.factory import Db, ago, make_job, make_jobs
 from tests.jobs.working import until
@@ -126,6 +128,20 @@ def test_scraping_often_asks_the_database_once(client: TestClient, db: Db) -> No
     make_job(db, queue="mail")
     for _ in range(5):
         assert ("snapapp_queue_waiting_jobs", frozenset({("queue", "mail")})) not in scraped(client).samples
+
+
+def test_while_requests_hold_every_connection_a_scrape_waits_for_one_but_once(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice is as long as Prometheus waits: it would hear nothing of the connections, nor of anything else."""
+    both = Barrier(2)
+
+    def ask(_: Numbers) -> None:
+        both.wait(timeout=3)
+
+    monkeypatch.setattr(Numbers, "depth", ask)
+    monkeypatch.setattr(Numbers, "backups", ask)
+    assert "snapapp_web_pool_in_use" in scraped(client).names()
 
 
 def test_without_the_database_the_rest_is_still_told(server: Postgres, url: str, tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ def test_who_changed_a_rule_stands_in_the_audit(client: TestClient) -> None:
     assert told[1]["detail"] == {"keepMs": DAY}
 
 
+@pytest.mark.leaves_nothing
 @pytest.mark.parametrize(
     ("path", "body"),
     [

@@ -186,6 +186,7 @@ def test_a_payload_comes_from_a_file_or_stdin(
     assert row(db, json.loads(answer.out)["id"]).payload == {"c": 1}
 
 
+@pytest.mark.leaves_nothing
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [

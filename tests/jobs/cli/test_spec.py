@@ -112,6 +112,7 @@ def test_a_job_that_is_followed_is_shown_to_its_end(call: Call, db: Db, tmp_path
     assert (followed.code, f"{job} " in followed.out, "COMPLETED" in followed.out) == (0, True, True)
 
 
+@pytest.mark.leaves_nothing
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -21,11 +22,13 @@ import pytest
 from snapapp.jobs.cli.top.looker import House, Looker
 from snapapp.jobs.cli.top.pages import Queues, Table
 from snapapp.jobs.cli.top.plain import print_snapshots
+from snapapp.jobs.cli.top.terminal import Terminal
 from snapapp.jobs.os import processes
 from snapapp.jobs.rows import roster
 from snapapp.jobs.rows.database import connect
+from snapapp.jobs.rows.people import failures, overviews
 from tests.commands import MEMBER, Call
-from tests.conftest import Postgres
+from tests.databases import Postgres
 from tests.factory import MINUTE, Db, ago, make_job, row, scalar
 from tests.jobs.working import until
 
@@ -234,6 +237,7 @@ def test_a_group_of_failures_is_retried_whole(top: Callable[..., Top], db: Db) -
     assert audited(db) == [("jobs.retry", "jobs", 3)]
 
 
+@pytest.mark.at_length  # jobs/rows/test_views has these rows in every run
 def test_workers_what_they_have_in_their_hands_and_the_doctor(top: Callable[..., Top], db: Db) -> None:
     job_id = make_job(db, "RUNNING", kind="video.probe")
     roster.beat(db, MEMBER, roster.Report(current_jobs=[job_id]), lives_for=MINUTE)
@@ -256,6 +260,7 @@ def test_workers_what_they_have_in_their_hands_and_the_doctor(top: Callable[...,
     it.shows("pause a queue, or resume it")
 
 
+@pytest.mark.at_length  # jobs/doctor warns in every run
 def test_the_first_screen_says_that_the_doctor_warns(top: Callable[..., Top], db: Db) -> None:
     """Here of a worker whose process is gone, although its last lease has not ended."""
     gone = subprocess.Popen([sys.executable, "-c", ""])
@@ -302,6 +307,7 @@ def test_a_queue_and_a_kind_are_gone_to_by_their_names(top: Callable[..., Top], 
     it.shows("There is no nothing")
 
 
+@pytest.mark.at_length  # one goes from a queue to its job in every run
 def test_the_cursor_stays_with_its_job_while_others_come(top: Callable[..., Top], db: Db) -> None:
     ids = [make_job(db, kind=f"kind-{number}") for number in range(40)]
     it = top("jobs", lines=12)
@@ -315,7 +321,13 @@ def test_the_cursor_stays_with_its_job_while_others_come(top: Callable[..., Top]
     it.shows("kind-0 ")
 
 
-@pytest.mark.parametrize("view", ["queues", "jobs", "workers", "failures", "doctor"])
+NARROW = pytest.mark.at_length  # they are cut as queues are
+
+
+@pytest.mark.parametrize(
+    "view",
+    ["queues", "doctor", *(pytest.param(view, marks=NARROW) for view in ("jobs", "workers", "failures"))],
+)
 def test_sixty_columns_are_enough_and_a_row_is_a_line(top: Callable[..., Top], db: Db, view: str) -> None:
     for status in ("PENDING", "RUNNING", "FAILED"):
         make_job(db, status, kind="k" * 60, queue="a-queue-" + "q" * 60, last_error="e" * 300, created_at=ago(days=2))
@@ -353,6 +365,30 @@ def test_a_database_that_goes_is_said_and_one_that_comes_back_is_found(
     it.lacks("does not answer")
 
 
+def test_a_key_that_ctrl_c_takes_away_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It throws away what was typed before it: until the next key nobody saw that it was pressed."""
+    ours, tty = pty.openpty()
+    really_ready = select.select
+
+    def ready_until_it_is_thrown_away(*asked: Any) -> Any:
+        ready = really_ready(*asked)
+        termios.tcflush(tty, termios.TCIFLUSH)
+        return ready
+
+    with os.fdopen(ours, "r+b", buffering=0) as keyboard, os.fdopen(tty, "r+b", buffering=0) as screen:
+        for name in ("stdin", "stdout"):
+            monkeypatch.setattr(sys, name, screen)
+        with Terminal() as terminal, monkeypatch.context() as patch:
+            later = threading.Timer(1, keyboard.write, [b"y"])
+            later.start()
+            keyboard.write(b"x")
+            patch.setattr(select, "select", ready_until_it_is_thrown_away)
+            assert terminal.keys(timeout=5) == []
+            assert terminal.ended_by is None
+            later.cancel()
+            keyboard.read(4096)
+
+
 @pytest.mark.parametrize(("end", "code"), [("\x03", 130), ("term", 143)])
 def test_whatever_ends_it_the_terminal_is_as_it_was(top: Callable[..., Top], db: Db, end: str, code: int) -> None:
     it = top()
@@ -378,6 +414,27 @@ def test_without_a_terminal_or_where_it_is_dumb_it_prints(
     assert "\x1b" not in it.text
     it.press("\x03")
     assert it.end() == 130
+
+
+def test_a_count_that_stopped_says_so(call: Call, db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")  # as it does itself, and for the tests after this one, too
+    for queue, count in (("mail", 3), ("old", 1)):
+        for _ in range(count):
+            make_job(db, "FAILED", queue=queue)
+    for _ in range(3):
+        make_job(db, "RUNNING", queue="mail")
+    monkeypatch.setattr(overviews, "GLANCE", 2)
+    said = call("top", "--once").out
+    assert " · 2+ run · 2+ failed · " in said
+    assert re.search(r"\nmail +0 +0 +2\+ +2\+", said)
+
+
+def test_failures_beyond_the_largest_groups_are_told(call: Call, db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")  # as it does itself, and for the tests after this one, too
+    for error in ("a", "a", "b", "c"):
+        make_job(db, "FAILED", last_error=error)
+    monkeypatch.setattr(failures, "GROUPS", 1)
+    assert call("top", "failures", "--once").out.endswith("\n2 more went wrong in other ways\n")
 
 
 def test_where_nobody_can_press_enter_the_cure_stands_below_what_is_wrong(

@@ -70,6 +70,16 @@ def test_every_job_that_has_not_ended_counts_whatever_its_lane_and_time(db: Db, 
     assert (lost.waiting, lost.running) == (3, 1)
 
 
+def test_a_job_that_waits_for_others_or_behind_thousands_counts(db: Db, deploy: Callable[[], Deploy]) -> None:
+    db.execute("SELECT enqueue_job('old.child', after => ARRAY[enqueue_job('mail.send')])")
+    db.execute(
+        "INSERT INTO snap_processing_job (kind, gate, next_retry_at)"
+        " SELECT 'mail.send', 'later', now() + interval '1 day' FROM generate_series(1, 1001)"
+    )
+    make_job(db, kind="old.kind", gate="later", next_retry_at=hence(days=30))
+    assert [(each.kind, each.waiting) for each in deploy().lost] == [("old.child", 1), ("old.kind", 1)]
+
+
 @pytest.mark.parametrize("status", ["COMPLETED", "FAILED", "CANCELLED"])
 def test_a_job_that_is_over_needs_no_processor(db: Db, deploy: Callable[[], Deploy], status: str) -> None:
     make_job(db, status, kind="old.kind")

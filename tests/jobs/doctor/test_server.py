@@ -14,7 +14,7 @@ from snapapp.jobs.doctor import Limits, Severity
 from snapapp.jobs.doctor.server import _where_it_stands, harmful, skew
 from snapapp.postgres.migrate import migrate
 from tests import conftest
-from tests.conftest import OLDEST, PROGRAMS, system_server
+from tests.conftest import NO_OLDEST, OLDEST, PROGRAMS, system_server
 from tests.factory import Db, make_job, scalar
 from tests.jobs.doctor.examining import AT_ONCE, enlist, examine, ids, the, until_found
 from tests.jobs.working import until
@@ -128,7 +128,7 @@ def test_a_lock_on_somebody_elses_table_is_no_affair_of_ours(url: str, db: Db) -
 def equipped_url() -> Iterator[str]:
     """A server with what ours do not have: prepared transactions, replication slots, counted statements."""
     if not OLDEST:
-        pytest.skip("there is no PostgreSQL below /usr/lib/postgresql")
+        pytest.skip(NO_OLDEST)
     equipment = {"max_prepared_transactions": "2", "wal_level": "replica", "max_wal_senders": "1"}
     equipment |= {"shared_preload_libraries": "pg_stat_statements"}
     with ExitStack() as stack:
@@ -288,3 +288,5 @@ def test_a_schema_that_is_not_the_codes_is_critical(url: str, db: Db) -> None:
     revision = scalar(db, "SELECT version_num FROM job_version")
     assert ids(examine(url, "schema", schema={"job_version": revision})) == ["SCHEMA"]
     assert the(examine(url, "schema", schema={"job_version": "9999"}), "SCHEMA_NOT_CURRENT").paste == "snapapp migrate"
+    older = the(examine(url, "schema", schema={"job_version": "0000"}), "SCHEMA_NOT_CURRENT")
+    assert (older.paste, older.do) == (None, "Run the release that has migrated it: this one is older.")

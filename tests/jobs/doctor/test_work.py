@@ -6,9 +6,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 import psycopg
+import pytest
 
 from snapapp.jobs import doctor
-from snapapp.jobs.doctor import Severity
+from snapapp.jobs.doctor import Severity, work
 from snapapp.jobs.os import processes
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
@@ -133,6 +134,14 @@ def test_a_job_due_for_long_is_told_however_many_lanes_there_are(url: str, db: D
     assert (found.numbers["jobs"], round(found.numbers["oldestDueSeconds"] / 60)) == (1001, 20)
 
 
+def test_what_to_type_about_a_long_wait_asks_the_oldest_whatever_its_status_and_priority(url: str, db: Db) -> None:
+    enlist(db)
+    make_job(db, priority=-9, next_retry_at=ago(minutes=6))
+    oldest = make_job(db, "RETRY_WAIT", next_retry_at=ago(minutes=20))
+    make_job(db, priority=9, next_retry_at=ago(minutes=6))
+    assert the(examine(url, "kinds"), "DUE_FOR_LONG").paste == f"snapapp jobs explain {oldest}"
+
+
 def test_a_queue_says_for_itself_what_a_long_wait_is(url: str, db: Db) -> None:
     """M61, M63."""
     enlist(db)
@@ -214,3 +223,13 @@ def test_dead_letters_are_told_by_kind_with_the_commonest_error(url: str, db: Db
     assert (mail.numbers["kind"], mail.numbers["jobs"], mail.numbers["mostly"]) == ("mail.send", 3, "KeyError: 'a'")
     assert (mail.severity, old.severity) == (Severity.WARNING, Severity.NOTICE)
     assert mail.paste == "snapapp jobs retry --failed --kind mail.send"
+
+
+def test_dead_letters_beyond_those_that_were_counted_are_told(
+    url: str, db: Db, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        make_job(db, "FAILED", kind="mail.send")
+    assert "of the kind mail.send: 3, 3 of them since" in the(examine(url, "dead"), "DEAD_LETTERS").saw
+    monkeypatch.setattr(work, "_NEWEST_DEAD", 2)
+    assert "of the kind mail.send: 2 of the newest 2, 2 of them since" in the(examine(url, "dead"), "DEAD_LETTERS").saw

@@ -21,15 +21,18 @@ from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import lifecycle, roster
 from snapapp.jobs.rows.costs import Ledger, Spent
-from snapapp.jobs.rows.database import connect
+from snapapp.jobs.rows.database import connect, run
+from snapapp.jobs.rows.people import overviews
 from snapapp.jobs.rows.people.overviews import CAP, QueueSummary
 from snapapp.jobs.rows.roster import Counts, Report
 from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.worker.settler import Settler
 from tests.commands import MEMBER
 from tests.exposition import parse
-from tests.factory import Db, ago, at_once, hence, make_job, make_jobs, running_job
+from tests.factory import Db, ago, at_once, hence, make_job, make_jobs, running_job, scalar
 from tests.jobs.working import until, until_status, working
+
+READ = "SELECT sum(seq_tup_read + idx_tup_fetch) FROM pg_stat_xact_user_tables WHERE relname = 'snap_processing_job'"
 
 
 def finished(db: Db, outcome: Outcome, ran_for: float | None = 0.5, *, kind: str = "test") -> Finished:
@@ -229,6 +232,20 @@ def test_stuck_jobs_are_those_of_the_view_at_whatever_gate_they_wait(db: Db, gat
     found = look(db)
     assert (found.overdue, found.unknown_kinds) == (1, ["from.the.future"])
     assert found.stuck == len(db.execute("SELECT FROM queue_stuck").fetchall()) == 2
+
+
+def test_of_a_kind_that_no_worker_knows_one_job_that_has_waited_is_enough(db: Db) -> None:
+    """All of a hundred queues' were read: then the statement ended without a number, just where one was needed."""
+    db.execute(
+        "INSERT INTO snap_processing_job (kind, next_retry_at)"
+        " SELECT 'gone', now() - interval '1 hour' FROM generate_series(1, 1000)"
+    )
+    with db.transaction():
+        overviews.bend_plans(db)
+        before = scalar(db, READ)
+        [(_, _, unknown, *_)] = run(db, depths._REST, {"cap": CAP, "sample": 1})
+        assert unknown == ["gone"]
+        assert scalar(db, READ) - before < 100
 
 
 def test_the_mean_duration_is_that_of_jobs_just_before_the_newest_that_runs(db: Db) -> None:

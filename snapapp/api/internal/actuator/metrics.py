@@ -73,7 +73,10 @@ async def prometheus(counted: Counted, checks: Asked) -> Response:
     """The metrics for Prometheus. Numbers from the database are up to 15 s old, and left out while it cannot be
     reached."""
     database = await checks.database()
-    depth = await asyncio.to_thread(counted.depth) if database.is_up else None
-    backups = await asyncio.to_thread(counted.backups) if database.is_up else None
+    if database.is_up:
+        # At once: where requests hold every connection each waits 5 s for one, and Prometheus no longer than 10.
+        depth, backups = await asyncio.gather(asyncio.to_thread(counted.depth), asyncio.to_thread(counted.backups))
+    else:
+        depth, backups = None, None
     text = render(counted.families(depth, backups, is_database_up=database.is_up))
     return Response(text, media_type=CONTENT_TYPE, headers={"Cache-Control": "no-store"})

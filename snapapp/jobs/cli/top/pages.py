@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, cast
 
 from snapapp.jobs.cli.jobs.looking import attempts_in_lines, in_line, job_in_words
-from snapapp.jobs.cli.queues import worker_line
+from snapapp.jobs.cli.queues import counted, worker_line
 from snapapp.jobs.cli.shown import about, ago, pairs_in_lines, rows_in_lines, visible
 from snapapp.jobs.cli.top import deeds
 from snapapp.jobs.cli.top.deeds import Ask
@@ -92,10 +92,11 @@ class Queues(Page):
     hints = "enter its jobs  p pause, resume"
 
     def look(self, _db: Db, house: House) -> Table:
+        running, failed = _running_and_failed(house)
         return self.narrowed(
             Table(
                 headers=("queue", "waiting", "due", "running", "failed", "oldest due", "paused"),
-                rows=[Row(each.queue, _queue_cells(each), each) for each in house.queues],
+                rows=[Row(each.queue, _queue_cells(each, running, failed), each) for each in house.queues],
                 numbers=frozenset({1, 2, 3, 4, 5}),
                 spare=(1,),
                 empty="Every queue is empty, and none is paused.",
@@ -109,12 +110,21 @@ class Queues(Page):
         return deeds.switch_queue(it) if key == "p" else None
 
 
-def _queue_cells(its: QueueSummary) -> list[str]:
-    waiting = f"{overviews.GLANCE:,}+" if its.waiting > overviews.GLANCE else str(its.waiting)
-    counts = [waiting, *map(str, (its.due, its.running, its.failed))]
+def _queue_cells(its: QueueSummary, running: int, failed: int) -> list[str]:
+    waiting = [_counted(count, its.waiting) for count in (its.waiting, its.due)]
+    counts = [*waiting, _counted(its.running, running), _counted(its.failed, failed)]
     oldest = about(its.oldest_due) if its.oldest_due is not None else ""
     paused = f"PAUSED, {its.paused_reason or 'no reason given'}" if its.paused_at else ""
     return [its.queue, *counts, oldest, paused]
+
+
+def _running_and_failed(house: House) -> tuple[int, int]:
+    """Of all queues together, because together they are counted up to GLANCE."""
+    return sum(each.running for each in house.queues), sum(each.failed for each in house.queues)
+
+
+def _counted(jobs: int, of: int) -> str:
+    return counted(jobs, of, overviews.GLANCE)
 
 
 class OfJobs(Page):
@@ -252,6 +262,11 @@ class Failures(Page):
 
     def look(self, db: Db, house: House) -> Table:
         page = failures.groups(db)
+        rest = page.seen - sum(each.jobs for each in page.groups)
+        notes = [
+            f"{rest} more went wrong in other ways" if rest else "",
+            f"of the newest {page.seen} FAILED jobs" if page.more else "",
+        ]
         rows = [
             Row((each.kind, each.line), _group_cells(each, ago(house.now - each.last_at)), each) for each in page.groups
         ]
@@ -262,7 +277,7 @@ class Failures(Page):
                 numbers=frozenset({0, 1}),
                 whole=frozenset({2}),
                 empty="No job has failed for good.",
-                note=f"of the newest {page.seen} FAILED jobs" if page.more else "",
+                note="; ".join(filter(None, notes)),
             )
         )
 
@@ -352,14 +367,15 @@ def headline(house: House) -> str:
     """The line of numbers above every page."""
     queues, workers = house.queues, house.workers
     waiting, is_more = sum(each.waiting for each in queues), any(each.waiting > overviews.GLANCE for each in queues)
+    running, failed = _running_and_failed(house)
     oldest = max((each.oldest_due for each in queues if each.oldest_due is not None), default=None)
     alive = [each for each in workers if each.status != "LOST" and each.id not in _overdue(house)]
     urgent = [each for each in house.findings or () if each.severity in ("critical", "warning")]
     parts = [
         *([f"doctor: {len(urgent)} warning{'' if len(urgent) == 1 else 's'}"] if urgent else []),
         f"{waiting}{'+' if is_more else ''} wait",
-        f"{sum(each.running for each in queues)} run",
-        f"{sum(each.failed for each in queues)} failed",
+        f"{_counted(running, running)} run",
+        f"{_counted(failed, failed)} failed",
         *([f"oldest due {about(oldest)}"] if oldest is not None else []),
         f"{len(alive)} worker{'' if len(alive) == 1 else 's'}",
     ]

@@ -50,6 +50,7 @@ class Terminal:
         tty.setcbreak(self._in, termios.TCSADRAIN)  # TCSADRAIN keeps what was typed ahead
         attributes = termios.tcgetattr(self._in)
         attributes[6][termios.VSUSP] = b"\0"  # no Ctrl-Z: a stopped process would leave its screen to the shell
+        attributes[6][termios.VMIN] = 0  # reading never waits: Ctrl-C takes away a key that `select` has announced
         termios.tcsetattr(self._in, termios.TCSADRAIN, attributes)
         self._write(_BEGIN)
         return self
@@ -99,10 +100,11 @@ class Terminal:
     def _read(self) -> str:
         try:
             typed = os.read(self._in, 4096)
+            is_closed = not typed and bool(select.select([self._in], [], [], 0)[0])  # ready, and has nothing
         except OSError:
-            typed = b""
-        if not typed:
-            self.ended_by = signal.SIGHUP  # the terminal was closed
+            typed, is_closed = b"", True
+        if is_closed:
+            self.ended_by = signal.SIGHUP
         return self._decoder.decode(typed)
 
     def _write(self, text: str) -> None:
