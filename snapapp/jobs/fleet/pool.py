@@ -94,11 +94,13 @@ class Pool:
     def pause(self, reason: str | None = None) -> None:
         self.state, self.state_reason = State.PAUSED, reason
         for child in self._present:
+            child.state.is_paused = True
             child.signal(signal.SIGUSR1)
 
     def resume(self) -> None:
         self.state, self.state_reason = State.ACTIVE, None
         for child in self._present:
+            child.state.is_paused = False
             child.signal(signal.SIGCONT)
 
     def drain(self, reason: str | None = None) -> None:
@@ -200,6 +202,7 @@ class Pool:
         except (NotStarted, OSError) as error:
             self._hold_back(str(error))
             return None
+        child.state.is_paused = self.state is State.PAUSED
         self._present.append(child)
         self._events.emit(events.PROCESS_STARTED, logging.DEBUG, pool=self.planned.name, pid=child.pid)
         return child

@@ -91,14 +91,15 @@ class Supervisor:
         return self.why
 
     def start(self) -> None:
-        """Takes the host and starts the pools, with the states and sizes that a person gave them before. MasterExists:
-        the host has a supervisor already."""
+        """Takes the host and starts the pools, with the states and sizes that a person gave them before, as far as the
+        plan still allows them. MasterExists: the host has a supervisor already."""
         with self._connect("supervisor start") as db:
             self._hold(db)
             for saved in store.saved_pools(db, self.master.host):
                 if pool := self.pools.get(saved.name):
                     pool.state, pool.state_reason = saved.state, saved.reason
-                    self._fix(pool, saved.fixed_at)
+                    its_most = pool.planned.max_processes
+                    self._fix(pool, None if saved.fixed_at is None else min(saved.fixed_at, its_most))
             store.forget_pools(db, self.master.host, list(self.pools))
         self._launcher.open()
         self._database.start()

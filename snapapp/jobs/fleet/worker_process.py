@@ -121,6 +121,11 @@ class PoolWorker(Worker):
             self._claimer.is_paused = False
             self.wake()
 
+    def follow(self) -> None:
+        """Pauses or resumes as the supervisor wants by now."""
+        self.pause() if self._executors.state_file.is_paused else self.resume()
+        self.tell()
+
     def tell(self) -> None:
         """Makes the next beat due at once. The beat stays on its own thread, because the database may not answer."""
         self._beaten_at -= self.settings.beat_every.total_seconds()
@@ -187,13 +192,12 @@ class MainThread:
         """Waits for a signal, a reached limit, or the end of the supervisor; returns the exit code."""
         while True:
             self._signals.wait(_LOOK_EVERY)
-            for number in self._signals.take():
+            while number := self._signals.take_first():  # one by one: `_stop` and `_retire` heed those that follow
                 if number in ENDING:
                     return self._stop(number.name)
                 if number is signal.SIGUSR2:
                     return self._retire(self._worker.request)
-                self._worker.pause() if number is signal.SIGUSR1 else self._worker.resume()
-                self._worker.tell()
+                self._worker.follow()
             self._worker.note()
             if self._is_alone:
                 return self._stop("its supervisor died")

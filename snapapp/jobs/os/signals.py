@@ -62,6 +62,10 @@ class Signals:
         noted, self.noted = self.noted, []
         return noted
 
+    def take_first(self) -> signal.Signals | None:
+        """The first of these signals; the others stay."""
+        return self.noted.pop(0) if self.noted else None
+
     def ignore(self) -> None:
         """Ignores the signals from now on, also after the `with`, so that a late one cannot change the exit code.
         Blocking them would not be enough, because any thread may get them."""

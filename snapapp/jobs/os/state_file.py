@@ -20,7 +20,7 @@ from typing import Self
 _PREFIX = "snapapp-state-"
 _READ_WITHIN = 86_400.0  # seconds for which the file of a dead process is kept for readers
 MOST_SLOTS = 32_000
-_READY, _LEAVING, _REASON, _DONE, _SLOTS, _SEEN_AT = range(6)
+_READY, _LEAVING, _REASON, _DONE, _SLOTS, _SEEN_AT, _PAUSED = range(7)
 _HEADER = 8  # words; then two words for each slot: the id of the job that it runs, and the job's deadline
 _SIZE = 8 * (_HEADER + 2 * MOST_SLOTS)  # the same in all releases; untouched pages take no memory
 
@@ -88,6 +88,16 @@ class StateFile:
     @reason.setter
     def reason(self, why: Reason) -> None:
         self._numbers[_REASON] = why
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it should claim nothing; written by the supervisor before it signals, because signals that wait
+        together arrive in the order of their numbers."""
+        return bool(self._numbers[_PAUSED])
+
+    @is_paused.setter
+    def is_paused(self, is_paused: bool) -> None:
+        self._numbers[_PAUSED] = is_paused
 
     @property
     def done(self) -> int:

@@ -18,7 +18,7 @@ from snapapp.jobs.fleet.plan import Plan, Pool
 from snapapp.jobs.fleet.pool import State
 from snapapp.jobs.fleet.store import EndedWorker, Master
 from snapapp.jobs.registry import Registry
-from snapapp.jobs.rows import roster
+from snapapp.jobs.rows import retention, roster
 from snapapp.jobs.rows.database import connect
 from snapapp.jobs.rows.roster import Member, Report
 from snapapp.jobs.settings import Membership
@@ -179,6 +179,18 @@ def test_what_is_over_is_forgotten_with_the_retention_also_where_no_supervisor_r
     assert [each.id for each in commands.sent(db)] == [kept]
     assert [each.reason for each in overview.decisions(db)] == ["because of w2"]
     assert [each for (each,) in db.execute("SELECT worker_id FROM job_worker_exit").fetchall()] == ["w2", keeper.id]
+
+
+def test_a_host_that_has_been_lost_for_long_is_forgotten_and_commands_need_no_host_again(db: Db) -> None:
+    """A container that was killed: its successor has another name, and nobody comes back to take the old one."""
+    for host, lost_for in (("old", "8 days"), ("away", "6 days"), ("box", "0 s")):
+        master(db, host, f"of {host}")
+        db.execute("UPDATE job_master SET expires_at = now() - %s::interval WHERE host = %s", [lost_for, host])
+    retention.prune_fleet(db, keep=timedelta(days=7))
+    assert {each.host for each in overview.fleet(db)} == {"away", "box"}
+    assert {each.name for each in store.saved_pools(db, "old")} == {POOL}, "what a person made of it stays"
+    retention.prune_fleet(db, keep=timedelta(days=5))
+    assert commands.one(db, commands.send(db, "pause")).host == "box"
 
 
 # --- who holds a host -------------------------------------------------------------------------------------------

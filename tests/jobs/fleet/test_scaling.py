@@ -229,6 +229,7 @@ def test_a_long_cooldown_and_a_longer_step_are_obeyed(runs: dict[str, Run]) -> N
     assert bolder.drained_after(60.0) < runs["spike"].drained_after(60.0)
 
 
+@pytest.mark.at_length  # the loads that they show are judged above in every run
 def test_the_pictures_are_those_of_this_code() -> None:
     drawn = simulate.pictures()
     on_file = {path.name: path.read_text() for path in simulate.DOCS.glob("*.svg")}

@@ -18,6 +18,7 @@ from snapapp.jobs.rows.database import connect
 from snapapp.postgres.migrate import migrate
 from tests import ROOT
 from tests.factory import Db, enqueue, row, scalar, statuses
+from tests.jobs.fleet.standing import master, stand
 from tests.jobs.fleet.supervised import QUICK, Start, Supervisor, plan, supervising, until_workers, workers
 from tests.jobs.working import until
 from tests.labs.fleet.measure import pss
@@ -111,6 +112,7 @@ def test_the_embedded_server_is_shared_as_by_any_command(tmp_path: Path) -> None
     assert not (home / "postgres" / "postmaster.pid").exists()
 
 
+@pytest.mark.at_length  # test_documents starts a second one in every run
 def test_a_second_supervisor_of_a_host_is_refused_and_told_who_holds_it(start: Start, db: Db) -> None:
     """M1."""
     first = start(plan(mail=ONE))
@@ -139,6 +141,7 @@ def test_a_worker_that_is_killed_is_replaced_and_its_jobs_run_again(start: Start
     assert scalar(db, "SELECT count(*) FROM effect") == 1
 
 
+@pytest.mark.at_length  # worker/test_exactly_once has such a job in every run
 def test_a_job_that_ends_its_worker_costs_no_other_job_anything(start: Start, db: Db) -> None:
     """FD3."""
     start(plan(mail=TWO))
@@ -279,11 +282,14 @@ def test_a_worker_that_goes_does_not_wait_for_a_thread_that_a_job_has_left_hangi
     assert "max_jobs reached: 1" in exits(db)[0]
 
 
-def test_a_worker_that_is_told_to_go_as_soon_as_it_is_born_goes_in_order(start: Start, db: Db) -> None:
+@pytest.mark.at_length  # cli/test_worker is told later, in every run
+def test_a_worker_that_is_told_to_go_as_soon_as_it_is_born_goes_in_order(
+    start: Start, db: Db, everything: bool
+) -> None:
     """FD8: by default, the signal would just end it."""
     start(plan(mail={"queues": ["default"], "max_processes": 4, "balance": "simple"}))
     until_workers(db, 1)
-    for size in (4, 1) * 3:
+    for size in (4, 1) * (3 if everything else 1):
         tell(db, "scale", "mail-supervisor", amount=size)
         tell(db, "pause" if size == 4 else "resume", "mail-supervisor")
     until(lambda: (overview.fleet(db)[0].present, overview.fleet(db)[0].leaving) == (1, 0), within=40)
@@ -315,6 +321,7 @@ def test_sigterm_lets_running_jobs_finish_and_leaves_nothing_behind(start: Start
     assert scalar(db, "SELECT count(*) FROM job_worker") + scalar(db, "SELECT count(*) FROM job_master") == 0
 
 
+@pytest.mark.at_length  # cli/test_worker and process/test_shutdown have it in every run
 def test_a_job_that_outlasts_the_grace_goes_back_with_its_attempt(start: Start, db: Db, tmp_path: Path) -> None:
     """M10, D17: a deploy counts no failures."""
     it = start(plan(mail=ONE), SNAPAPP_SHUTDOWN_GRACE_MS="800")
@@ -406,6 +413,7 @@ def test_sigusr1_pauses_all_pools_and_sigcont_resumes_them(start: Start, db: Db)
 # --- the end of a supervisor ------------------------------------------------------------------------------------
 
 
+@pytest.mark.at_length  # the exit code of such workers is seen below in every run
 def test_workers_notice_the_death_of_their_supervisor_and_leave(start: Start, db: Db) -> None:
     """M9, D19, FD2: with exit code 13, which nobody is left to see; the history says it."""
     it = start(plan(mail=TWO))
@@ -445,6 +453,7 @@ except ChildProcessError:
 """
 
 
+@pytest.mark.at_length  # the next one ends even an orphan that hangs, below, in every run
 def test_a_new_supervisor_takes_a_dead_ones_place_at_once(start: Start, db: Db) -> None:
     """M1, M57, D19: whoever is dead holds nothing."""
     first = start(plan(mail=TWO))
@@ -509,6 +518,16 @@ def test_what_a_person_made_of_a_pool_outlives_the_supervisor(start: Start, db: 
     assert (worker.pool, overview.fleet(db)[0].state_reason) == ("mail-supervisor", "the server moves")
 
 
+@pytest.mark.at_length  # it starts a supervisor
+def test_a_size_that_a_person_fixed_is_no_more_than_the_plan_allows_by_now(start: Start, db: Db) -> None:
+    """Somebody has lowered the plan since, because the host has too little memory."""
+    stand(db, master(db, host=os.uname().nodename), fixed_at=4, wanted=4, present=4)
+    db.execute("DELETE FROM job_master")
+    start(plan(mail={"max_processes": 1, "balance": "off"}))
+    until(lambda: [each.max_processes for each in overview.fleet(db)] == [1])
+    assert [(each.fixed_at, each.wanted) for each in overview.fleet(db)] == [(1, 1)]
+
+
 def test_a_command_that_cannot_be_done_fails_with_the_reason(start: Start, db: Db) -> None:
     """M29, M31: also one that somebody wrote into the table by hand."""
     start(plan(mail=TWO))
@@ -527,6 +546,7 @@ def test_a_command_that_cannot_be_done_fails_with_the_reason(start: Start, db: D
 # --- balance ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.at_length  # test_scaling decides so, and an empty pool grows and shrinks, in every run
 def test_a_pool_grows_with_what_waits_and_shrinks_when_it_is_calm(start: Start, db: Db) -> None:
     """M32, M51-M55: every change is a decision with its inputs, and a command by the autoscaler."""
     balanced = {"queues": ["default"], "min_processes": 1, "max_processes": 3, "balance": "auto", "cooldown_s": 0.5}
@@ -559,6 +579,7 @@ def test_a_pool_without_processes_gets_one_when_a_job_comes(start: Start, db: Db
 # --- what must not be -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.at_length  # executors/test_children kills a worker in every run
 def test_children_of_a_killed_workers_jobs_are_not_left(start: Start, db: Db) -> None:
     """FD2."""
     it: Supervisor = start(plan(mail=ONE))
