@@ -189,7 +189,8 @@ def _pages(jobs: Iterator[_NumberedSpec]) -> Iterator[_Page]:
 
 
 class Defaults:
-    """The defaults of a kind whose processor declares none. The runtime sets them from the settings once, at start."""
+    """The defaults of a kind whose processor declares none, until a worker has declared the kind in the database. The
+    runtime sets them from the settings once, at start."""
 
     max_attempts = 3
 
@@ -215,11 +216,14 @@ def _checked_spec(given: object) -> _Spec:
     if "unique_scope" in spec and "unique_key" not in spec and "unique_by" not in spec:
         raise InvalidJob("unique_scope needs a unique_key or unique_by")
     declared = registry.default.get(kind) if kind in registry.default else None
-    if declared is None:  # the database knows queue and attempts from the workers that declared the kind
-        spec["default_attempts"] = Defaults.max_attempts
-    else:
+    if declared is not None:
         spec.setdefault("queue", declared.queue)
-        spec.setdefault("max_attempts", declared.max_attempts or Defaults.max_attempts)
+    if declared is not None and declared.max_attempts is not None:
+        spec.setdefault("max_attempts", declared.max_attempts)
+    else:
+        # The database knows what is missing from the workers that declared the kind: their settings may differ from
+        # those of this process.
+        spec["default_attempts"] = Defaults.max_attempts
     wanted = None if declared is None else payloads.wanted_by(declared.function)
     if wanted is not None or type(spec.get("payload", {})) is not dict:
         spec["payload"] = payloads.plain(spec.get("payload", {}), wanted)

@@ -35,6 +35,10 @@ class DuplicateProcessor(JobsError):
     """Two processors were declared for one kind."""
 
 
+class CannotStart(JobsError):
+    """This worker was stopped before, or was made in another process: a new one must be made."""
+
+
 class LeaseLost(JobsError):
     """The row carries another lease by now, because somebody recovered, cancelled or finished the job. The result of
     this attempt must not be written."""

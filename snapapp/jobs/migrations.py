@@ -38,8 +38,7 @@ def migrate(url: str, *, schema: str | None = None) -> str:
 @contextmanager
 def transaction(url: str) -> Iterator[sqlalchemy.Connection]:
     """The transaction of a migration. Two migrations at once take turns; the second one has nothing left to do."""
-    encoding = {"client_encoding": "utf8"}  # with SQL_ASCII psycopg returns bytes, even for the server's version
-    engine = sqlalchemy.create_engine(sqlalchemy_url(url), poolclass=sqlalchemy.NullPool, connect_args=encoding)
+    engine = sqlalchemy.create_engine(sqlalchemy_url(url), poolclass=sqlalchemy.NullPool)
     with engine.connect() as db, db.begin():
         check_server(cast("psycopg.Connection[Any]", db.connection.driver_connection))
         db.exec_driver_sql("SET LOCAL statement_timeout = '10min'")

@@ -26,7 +26,9 @@ _SHOWN_MISTAKES = 5
 def wanted_by(function: Callable[..., Any]) -> Any:
     """The payload type in the annotation of the function's first parameter; None: any payload will do."""
     function = inspect.unwrap(function)  # the annotation's names are known in the module of the decorated function
-    annotation = next(iter(getattr(function, "__annotations__", {}).values()), None)
+    function = function if inspect.isroutine(function) else function.__call__  # type: ignore[operator]
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    annotation = None if first is None else first.annotation
     if isinstance(annotation, str):
         if "[" not in annotation:
             return None

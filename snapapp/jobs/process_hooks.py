@@ -11,6 +11,7 @@ by programs that only enqueue:
 Each process runs the hooks of the modules that it has imported: a worker's process, and each of its children.
 """
 
+import inspect
 import threading
 from collections.abc import Callable
 from typing import TypeVar
@@ -18,25 +19,24 @@ from typing import TypeVar
 Hook = Callable[[], object]
 H = TypeVar("H", bound=Hook)
 
-_starts: dict[str, Hook] = {}  # by name, because a module that is loaded twice declares its hooks twice
-_stops: dict[str, Hook] = {}
+_starts: dict[object, Hook] = {}  # by `_identity`
+_stops: dict[object, Hook] = {}
 _turn = threading.Lock()
 _kept: set[int] = set()
 stacks: int | None = None  # in a child: an open file for the stack that a kept process writes when it gets SIGURG
+_callers: dict[int, str] = {}  # by id of a function that each process calls at an interval: the worker that calls it
 _workers = 0  # how many workers run in this process: the first runs the start hooks, the last one the stop hooks
 
 
 def on_start(hook: H) -> H:
     """Declares a start hook. They are called in the order of declaration; an error in one fails the start of the worker
     or of the child."""
-    _starts[_name(hook)] = hook
-    return hook
+    return _declare(_starts, hook)
 
 
 def on_stop(hook: H) -> H:
     """Declares a stop hook. They are called in the opposite order when the process stops, but not when it is killed."""
-    _stops[_name(hook)] = hook
-    return hook
+    return _declare(_stops, hook)
 
 
 def has_an_end() -> bool:
@@ -73,12 +73,39 @@ def stop(complain: Callable[[str, BaseException], None]) -> None:
         _workers -= 1
         if _workers:
             return
-        for name, hook in reversed(list(_stops.items())):
+        for hook in reversed(list(_stops.values())):
             try:
                 hook()
             except Exception as error:  # noqa: BLE001 - it is the application's, and may raise anything
-                complain(name, error)
+                complain(_name(hook), error)
+
+
+def may_call(function: Hook, worker: str) -> bool:
+    """Does this worker call a function that each process calls at an interval? The worker that asks first does, until
+    it leaves."""
+    return _callers.setdefault(id(function), worker) == worker
+
+
+def leave(worker: str) -> None:
+    for function, caller in list(_callers.items()):
+        if caller == worker:
+            _callers.pop(function, None)
+
+
+def _declare(hooks: dict[object, Hook], hook: H) -> H:
+    if inspect.iscoroutinefunction(hook):
+        raise ValueError(f"{_name(hook)}: a hook is a plain function, not `async def`, which nobody would await")
+    hooks[_identity(hook)] = hook
+    return hook
+
+
+def _identity(hook: Hook) -> object:
+    """What tells hooks apart. A module that is loaded twice declares its hooks twice, so the functions of a module have
+    their name. A name says nothing of a lambda, a function within a function, a bound method or an object."""
+    if inspect.isfunction(hook) and "<" not in hook.__qualname__:
+        return _name(hook)
+    return _name(hook), id(getattr(hook, "__self__", hook))
 
 
 def _name(hook: Hook) -> str:
-    return f"{hook.__module__}:{hook.__qualname__}"
+    return f"{hook.__module__}:{getattr(hook, '__qualname__', type(hook).__qualname__)}"

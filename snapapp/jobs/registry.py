@@ -1,7 +1,7 @@
 """The registry of processors (by kind) and schedules: the decorators declare them, the worker looks them up."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib import import_module
@@ -207,7 +207,7 @@ def _check_executor(
 ) -> None:
     if inspect.iscoroutinefunction(function) != (executor == "async"):
         raise ValueError(f"{kind}: `async def` and the executor {executor!r} do not go together")
-    if executor == "process" and "<locals>" in function.__qualname__:
+    if executor == "process" and not _is_named(function):
         raise ValueError(f"{kind}: a child process can only import a function at the top of a module")
     if command and executor != "command":
         raise ValueError(f"{kind}: the executor {executor!r} runs no command")
@@ -217,6 +217,13 @@ def _check_executor(
         raise ValueError(f"{kind}: only what runs in a process of its own has a memory limit")
     if memory_mb is not None and memory_mb < 0:
         raise ValueError(f"{kind}: a memory limit must not be negative: {memory_mb}")
+
+
+def _is_named(function: Callable[..., Any]) -> bool:
+    """Does the path of the function lead to it? It does not for a lambda, a function within a function, an object, or a
+    method of an object."""
+    is_of_an_object = inspect.ismethod(function) and not inspect.isclass(function.__self__)
+    return "<" not in getattr(function, "__qualname__", "<") and not is_of_an_object
 
 
 def _check_cores(kind: str, executor: ExecutorName, cores: int) -> None:
@@ -259,6 +266,16 @@ def later(path: str) -> Callable[..., Any]:
 
     call.__module__, _, call.__qualname__ = path.partition(":")
     return call
+
+
+def check_importable(processors: Iterable[Processor]) -> None:
+    """Raises ValueError where a child process could not import a kind: its main module is another one."""
+    for one in processors:
+        if one.executor == "process" and one.function.__module__ == "__main__":
+            raise ValueError(
+                f"{one.kind}: a child process cannot import {one.path}: declare the kind in a module that the program "
+                "imports"
+            )
 
 
 def load(modules: tuple[str, ...]) -> None:

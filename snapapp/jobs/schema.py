@@ -49,11 +49,17 @@ class History:
 QUEUE = History("queue", "job_version")
 
 
-def is_current(url: str, *histories: History) -> bool:
+def revisions(url: str, *histories: History) -> dict[History, str | None]:
+    """What a database is at, by history."""
     # with SQL_ASCII psycopg returns bytes, even for the server's version
     with psycopg.connect(url, connect_timeout=10, application_name="snapapp start", client_encoding="utf8") as db:
         check_server(db)
-        return all(history.revision(db) == history.head for history in histories)
+        return {history: history.revision(db) for history in histories}
+
+
+def is_newer(revision: str | None, head: str) -> bool:
+    """Whether a later release than the one whose newest revision is `head` has migrated a database."""
+    return revision is not None and revision > head
 
 
 def check_server(db: psycopg.Connection[Any]) -> None:

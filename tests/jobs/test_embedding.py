@@ -4,13 +4,15 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
 
 from snapapp.jobs import Job, Worker, enqueue, lifespan, process_hooks
+from snapapp.jobs.errors import CannotStart
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows.people import overviews
 from tests import ROOT
@@ -67,6 +69,39 @@ def test_each_process_runs_its_hooks_once_around_its_jobs(
     assert said[child] == ["start", "job", "job", "stop"]
 
 
+def test_a_worker_starts_only_in_the_process_that_made_it(url: str, db: Db) -> None:
+    """As with gunicorn --preload: its processes would share an id, and the jobs of one that dies would go unnoticed."""
+    worker = Worker(url, registry=Registry(), **QUICK)
+    said, mouth = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            worker.start()
+            worker.stop()
+        except CannotStart as error:
+            os.write(mouth, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(mouth)
+    with os.fdopen(said) as answer:
+        assert f"was made in process {os.getpid()} and would start in process {child}" in answer.read()
+    assert db.execute("SELECT FROM job_worker_exit").fetchall() == []
+
+
+@pytest.mark.usefixtures("nothing_declared")
+def test_a_worker_that_was_stopped_says_that_a_new_one_is_needed(url: str) -> None:
+    started: list[str] = []
+    process_hooks.on_start(lambda: started.append("pool"))
+    worker = Worker(url, registry=Registry(), **QUICK)
+    worker.start()
+    worker.stop()
+    with pytest.raises(CannotStart, match="starts only once: make a new Worker"):
+        worker.start()
+    worker.stop()
+    assert started == ["pool"]
+
+
 def test_a_web_application_works_the_queue_while_it_serves(url: str, db: Db) -> None:
     registry = Registry()
 
@@ -109,6 +144,41 @@ def test_hooks_run_in_order_and_are_undone_in_the_other(url: str, db: Db) -> Non
         assert done == ["open one", "open two"]
         until(lambda: len(overviews.workers(db)) == 2)
     assert done == ["open one", "open two", "close two", "close one"]
+
+
+class Pool:
+    def __init__(self, number: int, done: list[str]) -> None:
+        self.number = number
+        self.done = done
+
+    def open(self) -> None:
+        self.done.append(f"open {self.number}")
+
+    def close(self) -> None:
+        self.done.append(f"close {self.number}")
+
+
+@pytest.mark.usefixtures("nothing_declared")
+def test_hooks_that_share_a_name_all_run(url: str, db: Db) -> None:
+    done: list[str] = []
+    for pool in (Pool(1, done), Pool(2, done)):
+        for _ in range(2):  # as by a module that is loaded twice
+            process_hooks.on_start(pool.open)
+            process_hooks.on_stop(pool.close)
+    process_hooks.on_start(lambda: done.append("one"))
+    process_hooks.on_start(lambda: done.append("two"))
+    process_hooks.on_start(partial(done.append, "three"))
+    with Worker(url, registry=Registry()):
+        assert done == ["open 1", "open 2", "one", "two", "three"]
+    assert done[5:] == ["close 2", "close 1"]
+
+
+@pytest.mark.parametrize("declare", [process_hooks.on_start, process_hooks.on_stop])
+def test_a_hook_that_nobody_would_await_is_refused(declare: Callable[[object], object]) -> None:
+    async def open_pool() -> None: ...
+
+    with pytest.raises(ValueError, match="open_pool: a hook is a plain function, not `async def`"):
+        declare(open_pool)
 
 
 @pytest.mark.usefixtures("nothing_declared")

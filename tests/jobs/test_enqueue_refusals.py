@@ -15,17 +15,19 @@ import pytest
 import sqlalchemy
 from hypothesis import given
 from hypothesis import strategies as st
+from psycopg.rows import dict_row, scalar_row
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from snapapp.jobs import enqueue, enqueue_async, enqueue_many, registry
+from snapapp.jobs import chain, done_before, enqueue, enqueue_async, enqueue_many, registry
 from snapapp.jobs.enqueue import Defaults
 from snapapp.jobs.errors import DuplicateKey, InvalidJob
 from snapapp.jobs.model import JSON_CAP, Job
 from snapapp.jobs.registry import Processor
 from snapapp.jobs.rows import lifecycle
 from snapapp.jobs.rows.database import connect, sqlalchemy_url
-from tests.conftest import EMBEDDED, Postgres
+from tests.conftest import EMBEDDED
+from tests.databases import Postgres
 from tests.factory import Db, ago, hence, make_job, move, row, statuses
 
 MIB = 1024 * 1024
@@ -396,6 +398,38 @@ def test_it_rides_in_a_session(db: Db, engine: sqlalchemy.Engine) -> None:
         many = enqueue_many(session, [{"kind": "test"}] * 3)
     assert_full(db, job_id)
     assert len({*many, job_id}) == 4
+
+
+OWN_WAYS: list[dict[str, Any]] = [
+    {"row_factory": dict_row},
+    {"row_factory": scalar_row},
+    {"cursor_factory": psycopg.ClientCursor},
+    {"cursor_factory": psycopg.RawCursor},
+]
+
+
+@pytest.mark.parametrize("ways", OWN_WAYS, ids=["dicts", "scalars", "client cursors", "raw cursors"])
+def test_it_rides_on_a_connection_whatever_rows_and_cursors_its_owner_likes(
+    db: Db, url: str, ways: dict[str, Any]
+) -> None:
+    with psycopg.connect(url, **ways) as caller:
+        one = enqueue(caller, "test", {"n": 1}, unique_by="spec")
+        assert (
+            enqueue_many(caller, [{"kind": "test", "payload": {"n": n}, "unique_by": "spec"} for n in (2, 1)])[1] == one
+        )
+        first, second = chain(caller, {"kind": "test"}, {"kind": "test"})
+        assert done_before(caller, "test", {"n": 1}) is None
+    assert len(statuses(db)) == 4
+    assert first < second
+
+
+def test_asyncio_rides_on_a_connection_that_returns_dicts(db: Db, url: str) -> None:
+    async def ride() -> int | None:
+        async with await psycopg.AsyncConnection.connect(url, row_factory=dict_row) as caller:
+            return await enqueue_async(caller, "test")
+
+    added = asyncio.run(ride())
+    assert statuses(db) == {added: "PENDING"}
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from typing import Any
 
 import pytest
@@ -139,6 +140,21 @@ def test_an_annotation_that_says_nothing_of_the_payload_wants_nothing() -> None:
 
     assert [payloads.wanted_by(one) for one in (untyped, take_anything, of_a_mapping, send)] == [None, None, None, Mail]
     assert payloads.wanted_by(print_out) is Receipt
+
+
+def test_only_the_annotation_of_the_job_says_what_is_wanted() -> None:
+    """Not that of the result, nor of what an object has besides; their names may be known to the type checker alone."""
+
+    def computes(job) -> "dict[str, Nobody]": ...  # type: ignore[no-untyped-def,name-defined,empty-body]  # noqa: F821
+
+    class Sender:
+        seen: "dict[str, Nobody]"  # type: ignore[name-defined]  # noqa: F821
+
+        def __call__(self, job: "Job[Mail]") -> None: ...
+        def takes_anything(self, job: Job) -> None: ...
+
+    wanting = [computes, Sender().takes_anything, partial(computes), print, Sender(), Sender().__call__]
+    assert [payloads.wanted_by(one) for one in wanting] == [None, None, None, None, Mail, Mail]
 
 
 class Order(BaseModel):

@@ -1,6 +1,7 @@
 """Kind -> processor."""
 
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from tenacity import wait_fixed
 
+from snapapp.jobs import Worker
 from snapapp.jobs.errors import DuplicateProcessor, UnknownKind
 from snapapp.jobs.model import Job
 from snapapp.jobs.registry import Processor, Registry, load
@@ -53,11 +55,33 @@ def test_an_executor_that_does_not_fit_is_refused(function: object, executor: st
         Registry().processor("test", executor=executor)(function)  # type: ignore[arg-type, type-var]
 
 
+class Shrinker:
+    def shrink(self, job: Job) -> None: ...
+
+    @classmethod
+    def shrink_all(cls, job: Job) -> None: ...
+
+
 def test_a_child_process_needs_a_function_that_it_can_import() -> None:
     def inner(job: Job) -> None: ...
 
-    with pytest.raises(ValueError, match="a child process can only import a function at the top of a module"):
-        Registry().processor("test", executor="process")(inner)
+    unnamed: list[Callable[[Job], None]] = [inner, lambda job: None, partial(run), Shrinker().shrink]
+    for function in unnamed:
+        with pytest.raises(ValueError, match="a child process can only import a function at the top of a module"):
+            Registry().processor("test", executor="process")(function)
+    Registry().processor("test", executor="process")(Shrinker.shrink_all)
+
+
+def test_a_worker_of_a_script_says_that_children_cannot_import_the_scripts_kinds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of its jobs would fail: in a child, __main__ is another module."""
+    registry = Registry()
+    registry.processor("test", executor="process")(run)
+    Worker("postgresql:///nowhere", registry=registry)
+    monkeypatch.setattr(run, "__module__", "__main__")
+    with pytest.raises(ValueError, match="test: a child process cannot import __main__:run: declare the kind in a mod"):
+        Worker("postgresql:///nowhere", registry=registry)
 
 
 def test_two_processors_for_one_kind_are_refused_by_name() -> None:

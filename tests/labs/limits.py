@@ -20,7 +20,8 @@ from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows.database import connect
 from tests import ROOT
-from tests.conftest import Postgres, embedded_server
+from tests.conftest import embedded_server
+from tests.databases import Postgres
 from tests.factory import Db
 from tests.jobs.working import QUICK, quick_settings, until
 

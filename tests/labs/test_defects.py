@@ -1,6 +1,7 @@
 """The planted defects have their places; `make mutants` runs them, which takes long."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,13 +38,18 @@ def test_the_page_has_what_every_row_was_proven_by() -> None:
     assert {key for key in told if key not in results or results[key].by in ("", "nothing")} == set()
 
 
+@cache
+def functions_of(file: str) -> list[ast.FunctionDef]:
+    return [each for each in ast.walk(ast.parse((ROOT / file).read_text())) if isinstance(each, ast.FunctionDef)]
+
+
 def test_what_notices_a_defect_is_in_every_run() -> None:
     noticed_by = {one.by.partition("[")[0] for one in mutants.known().values()}
     left_out = {
         test
         for test in noticed_by
-        for each in ast.walk(ast.parse((ROOT / file_of(test)).read_text()))
-        if isinstance(each, ast.FunctionDef) and each.name == test.partition("::")[2]
+        for each in functions_of(file_of(test))
+        if each.name == test.partition("::")[2]
         if any(ast.unparse(mark).rpartition(".")[2] == "at_length" for mark in each.decorator_list)
     }
     assert left_out == set()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.conftest import OLDEST, PROGRAMS
+from tests.conftest import OLDEST, PROGRAMS, needs_oldest
 from tests.labs import departures, failover, outage, takes, traces
 
 
@@ -42,7 +42,7 @@ def test_what_traces_cost_is_measured_with_each_of_their_spans() -> None:
 
 
 @pytest.mark.at_length  # jobs/rows/test_database reads the address, jobs/worker/test_outage finds the server again
-@pytest.mark.skipif(not OLDEST, reason="there is no PostgreSQL below /usr/lib/postgresql")
+@needs_oldest
 def test_a_standby_takes_over_and_no_acknowledged_job_is_lost() -> None:
     seen = failover.run(PROGRAMS[OLDEST or ""])
     assert failover.is_well(seen), seen

@@ -7,15 +7,14 @@ without them, by turns. Its exit code is 1 where anything was violated; `--mutan
 parent, and must be noticed."""
 
 import argparse
+import multiprocessing
 import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from multiprocessing.context import ForkServerProcess
 from statistics import median
 from time import monotonic
 
@@ -25,8 +24,8 @@ from snapapp.jobs.model import Job, Status
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows.database import connect
-from tests import ROOT
-from tests.conftest import Postgres, embedded_server
+from tests.conftest import embedded_server
+from tests.databases import Postgres
 from tests.factory import Db, claimed, complete, scalar
 from tests.jobs.working import put_effect, quick_settings, until
 
@@ -108,8 +107,8 @@ def run(url: str, *, scale: float, kill_every: float, seed: int = 1, mutant: boo
                 break
             if monotonic() >= kill_at:
                 victim = chance.randrange(WORKERS)
-                workers[victim].send_signal(signal.SIGKILL)
-                workers[victim].wait()
+                workers[victim].kill()
+                workers[victim].join()
                 workers[victim] = stack.enter_context(worker_process(url))
                 report.kills += 1
                 kill_at = monotonic() + kill_every * chance.uniform(0.5, 1.5)
@@ -167,14 +166,20 @@ def waits_for_one_parent(db: Db) -> None:
 # --- the workers ------------------------------------------------------------------------------------------------
 
 
+# A clean process forks the workers, so that a new one costs no imports; it dies with the lab, and they with it.
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["tests.labs.workflows"])
+
+
 @contextmanager
-def worker_process(url: str) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "tests.labs", "workflows", "--worker", url]
-    with subprocess.Popen(command, cwd=ROOT, start_new_session=True) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+def worker_process(url: str) -> Iterator[ForkServerProcess]:
+    process = _FORKS.Process(target=work, args=[url])
+    process.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.join()
 
 
 def work(url: str) -> None:
@@ -225,10 +230,7 @@ def main() -> int:
     parser.add_argument("--kill-every", type=float, default=3.0, help="seconds, on average")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--mutant", action="store_true", help="let a child in too early: the lab must notice")
-    parser.add_argument("--worker", metavar="URL", help=argparse.SUPPRESS)
     typed = parser.parse_args()
-    if typed.worker:
-        work(typed.worker)
     with embedded_server() as address, closing(Postgres(address)) as server:
         with (
             server.database("migrated") as one,

@@ -115,6 +115,7 @@ if hasattr(select, "epoll"):
 
         def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
             if timeout is not None and 0 < timeout < _SHORT and self.fileno() < _SELECT_KNOWS:
-                select.select([self.fileno()], [], [], timeout)
+                if not select.select([self.fileno()], [], [], timeout)[0]:
+                    return []
                 timeout = 0
             return super().select(timeout)

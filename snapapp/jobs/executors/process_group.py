@@ -23,6 +23,7 @@ MB = 1024 * 1024
 LOOK_EVERY = 0.1  # seconds between two checks of a program's memory, and whether its job should stop
 _PAGE = resource.getpagesize()
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
+_INEXACT = 4 * MB  # each processor counts pages of its own, which the kernel adds up now and then
 _KB = 1024 if sys.platform == "linux" else 1  # the unit of ru_maxrss
 _NICE = os.getpriority(os.PRIO_PROCESS, 0)
 
@@ -38,8 +39,8 @@ class Group:
         self._peak_is_its_own = True  # was the kernel's peak reset when this attempt began?
         self.kept: frozenset[int] = frozenset()  # descendants that live on after a job, as declared by the child
         self._rusage: resource.struct_rusage | None = None
-        self._our_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         self.process: subprocess.Popen[bytes] = subprocess.Popen(argv, start_new_session=True, bufsize=0, **how)
+        self._our_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # not before: another thread adds to it
         self.pid = self.process.pid
         try:
             guard.watch(self.pid)
@@ -98,11 +99,11 @@ class Group:
             job.peak = max(seen, _peak_of(self.pid) if self._peak_is_its_own else 0) or None
 
     def used_until_its_end(self, job: Job) -> None:
-        """Sets the same from the kernel's account, for a program that ran only this job. A peak below our own stays
+        """Sets the same from the kernel's account, for a program that ran only this job. A peak up to our own stays
         unknown, because a new process begins with its parent's peak."""
         if self._rusage:
             job.cpu = max(job.cpu or 0.0, self._rusage.ru_utime + self._rusage.ru_stime)
-            if self._rusage.ru_maxrss > self._our_peak:
+            if (self._rusage.ru_maxrss - self._our_peak) * _KB > _INEXACT:
                 job.peak = max(job.peak or 0, self._rusage.ru_maxrss * _KB)
 
     def memory(self) -> int:

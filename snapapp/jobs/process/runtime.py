@@ -45,6 +45,7 @@ class Runtime:
         self.registry = registries.default if registry is None else registry
         self.events = events or Events()
         self.context = context
+        registries.check_importable(self.registry)
         if context and any(one.executor == "process" for one in self.registry):
             contexts.check_importable(context)
         self._engines: dict[str, Engine] = {}

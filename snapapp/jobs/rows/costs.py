@@ -19,7 +19,7 @@ from snapapp.jobs.rows.database import Db
 from snapapp.jobs.rows.database import run as _run
 
 _LONG = 1.0  # seconds: an attempt that ran for so long gets a row of its own
-_FEW = 32  # rows at most in one write for the quick attempts of a kind
+_FEW = 32  # rows at most in one write for the quick attempts of a kind that ended alike
 _AT_MOST = 20_000  # rows kept while the database is away; the oldest are dropped
 _MB = 1024 * 1024
 
@@ -64,8 +64,8 @@ class Entry(NamedTuple):
 
 
 class _Sample:
-    """An even sample of the quick attempts of a kind: one in `every` measured attempts is kept. When the sample is
-    full, every second entry is dropped and `every` is doubled."""
+    """An even sample of the quick attempts of a kind that ended alike: one in `every` measured attempts is kept. When
+    the sample is full, every second entry is dropped and `every` is doubled."""
 
     __slots__ = ("every", "kept", "measured", "next", "seen")
 
@@ -92,7 +92,9 @@ class Ledger:
     def __init__(self) -> None:
         self._turn = threading.Lock()  # the settler adds whole batches, slots add jobs that they settled with a hook
         self._entries: deque[Entry] = deque(maxlen=_AT_MOST)
-        self._samples: dict[str, _Sample] = {}
+        # By how the attempts ended, then by kind: an entry that stood for other ends too would make failures of
+        # successes, or the other way around.
+        self._samples: dict[Status | None, dict[str, _Sample]] = {}
         self.spent: dict[str, Spent] = {}  # by kind; updated by `write`, so not on the hot path
 
     def __bool__(self) -> bool:
@@ -103,7 +105,7 @@ class Ledger:
         if status is Status.FAILED:
             batch = [one for one in batch if not one.job.exhausted]  # a job whose attempts were used up did not run
         with self._turn:
-            samples = self._samples
+            samples = self._samples.setdefault(status, {})
             for finished in batch:
                 job, _, ran_for = finished
                 if ran_for is None:
@@ -118,7 +120,7 @@ class Ledger:
         if ran_for >= _LONG or job.peak is not None:
             self._entries.append(_entry(finished, status))
             return
-        sample = self._samples.setdefault(job.kind, _Sample())
+        sample = self._samples[status].setdefault(job.kind, _Sample())
         sample.seen += 1
         sample.measured += 1
         if sample.measured == sample.next:
@@ -150,7 +152,7 @@ class Ledger:
             entries, samples = list(self._entries), self._samples
             self._entries.clear()
             self._samples = {}
-        return entries + [entry for sample in samples.values() for entry in sample.entries()]
+        return entries + [entry for alike in samples.values() for its in alike.values() for entry in its.entries()]
 
 
 def _entry(finished: Finished, status: Status | None) -> Entry:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import psycopg
 from psycopg import Connection, errors
@@ -17,7 +17,7 @@ from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import Conninfo, Format, TransactionStatus
-from psycopg.rows import TupleRow
+from psycopg.rows import TupleRow, tuple_row
 
 from snapapp.jobs.errors import JobsError
 
@@ -45,6 +45,10 @@ KEEPALIVE: dict[str, Any] = {
     "tcp_user_timeout": 30_000,  # a half-open connection ends in 30 s, not in hours
 }
 
+# Whatever the environment, the role or the database says: our statements hold characters that LATIN1 lacks, and with
+# SQL_ASCII psycopg returns bytes for text.
+ENCODING: dict[str, Any] = {"client_encoding": "utf8"}
+
 PREPARE_AFTER = 3  # executions after which psycopg prepares a statement
 
 
@@ -63,20 +67,15 @@ class _RawBinaryJson(_RawJson):
 
 
 def sqlalchemy_url(url: str) -> str:
-    """The URL as SQLAlchemy needs it: with the driver's name, and with several hosts, or a host that is written with
-    %2F (the folder of a socket), moved into the query, because SQLAlchemy reads everything before the path as one host,
-    as it is written."""
-    url = re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", url)
-    parts = _NO_SINGLE_NAME.fullmatch(url)  # matches the whole URL, because a password may contain a comma, too
-    if parts is None:
-        return url
-    scheme, user, hosts, path, query = parts.groups()
-    address = conninfo_to_dict(f"postgresql://{hosts}")
-    where = urlencode({name: address[name] for name in ("host", "port") if address.get(name)})
-    return f"{scheme}{user or ''}{path or '/'}?{where}{f'&{query}' if query else ''}"
-
-
-_NO_SINGLE_NAME = re.compile(r"([^:/]+://)([^@/?]*@)?([^@/?]*[,%][^@/?]*)(/[^?]*)?(?:\?(.*))?", re.DOTALL)
+    """The URL as SQLAlchemy needs it: with the driver's name, and with the host in the query. It is made of what libpq
+    has read, because SQLAlchemy reads some URLs in another way: a + in the query as a blank, a host that is written
+    with %2F (the folder of a socket) as a name, and several hosts as one."""
+    scheme, separator, rest = url.partition("://")
+    parts = conninfo_to_dict(scheme.partition("+")[0] + separator + rest) | ENCODING
+    user, password, database = (parts.pop(name, None) for name in ("user", "password", "dbname"))
+    secret = "" if password is None else f":{quote(str(password), safe='')}"
+    who = f"{quote(str(user or ''), safe='')}{secret}@"
+    return f"postgresql+psycopg://{who}/{quote(str(database or ''), safe='')}?{urlencode(parts)}"
 
 
 def connect(
@@ -120,6 +119,7 @@ def open_connection(
     """Opens a connection with these settings as startup parameters: a SET would stay on a pooler's server connection
     for its next client. Where a pooler refuses startup parameters, it connects without them: nothing relies on them.
     Options in the URL come after ours, so they win."""
+    arguments |= ENCODING
     caller_options = options or conninfo_to_dict(conninfo).get("options") or _options_of_the_environment()
     our_options = [f"-c {name}={value}" for name, value in settings.items()]
     try:
@@ -138,8 +138,14 @@ def _options_of_the_environment() -> str:
 def run(db: Db, sql: str, parameters: Mapping[str, Any]) -> Rows:
     """Runs a statement with psycopg placeholders, on psycopg directly or through SQLAlchemy, and fetches all rows."""
     if isinstance(db, psycopg.Connection):
-        return db.execute(cast(Any, sql), parameters).fetchall()
+        return _plain_cursor(db).execute(cast(Any, sql), parameters).fetchall()
     return cast(Rows, _connection(db).exec_driver_sql(sql, dict(parameters)).fetchall())
+
+
+def _plain_cursor(db: Connection[Any]) -> psycopg.Cursor[TupleRow]:
+    """A cursor that returns tuples, because the caller's connection may make dicts, or cursors that take other
+    placeholders."""
+    return psycopg.Cursor(db, row_factory=tuple_row)
 
 
 def run_prepared(db: Db, sql: str, parameters: Mapping[str, Any]) -> Rows:
@@ -284,7 +290,8 @@ def together(db: Db) -> AbstractContextManager[object]:
             return db.begin_nested()
         db = driver  # on an autocommit connection SQLAlchemy sends no BEGIN, so psycopg must
     if not db.autocommit and db.info.transaction_status == TransactionStatus.IDLE:
-        db.execute("SELECT")  # begins the caller's transaction: db.transaction() would begin it, and so also commit it
+        # begins the caller's transaction: db.transaction() would begin it, and so also commit it
+        _plain_cursor(db).execute("SELECT")
     return db.transaction()
 
 

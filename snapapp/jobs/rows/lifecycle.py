@@ -1,16 +1,18 @@
-"""What people and callers do with a job: enqueue, cancel, retry, run now, replay.
+"""What people and callers do with a job: enqueue, cancel, retry, run now, replay, order anew.
 
 A request that cannot be met raises UnknownJob, IllegalTransition or DuplicateKey, with the database's message. Where
 the SQL function raised it, PostgreSQL has aborted the caller's transaction: roll back, or call within `together`.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any, cast
 
 import psycopg
+from psycopg.rows import tuple_row
 
 from snapapp.jobs.errors import DuplicateKey, IllegalTransition, UnknownJob
-from snapapp.jobs.model import TEXT_CAP, Status
+from snapapp.jobs.model import TEXT_CAP, Job, Status
 from snapapp.jobs.rows.database import Db as Db  # part of this module's signatures
 from snapapp.jobs.rows.database import Refusals, Row, Rows, refusals
 from snapapp.jobs.rows.database import run as _run
@@ -27,7 +29,8 @@ def enqueue(db: Db, jobs: str) -> list[int | None]:
 
 async def enqueue_async(db: psycopg.AsyncConnection[Any], jobs: str) -> list[int | None]:
     with refusals(_REFUSALS):
-        rows = await (await db.execute(_ENQUEUE, {"jobs": jobs})).fetchall()
+        cursor = psycopg.AsyncCursor(db, row_factory=tuple_row)
+        rows = await (await cursor.execute(_ENQUEUE, {"jobs": jobs})).fetchall()
     return [row[0] for row in rows]
 
 
@@ -78,6 +81,19 @@ def run_now(db: Db, job_id: int) -> Status:
 def replay(db: Db, job_id: int) -> int:
     """Inserts a copy and returns its id. UnknownJob aborts the caller's transaction."""
     return cast(int, _ask(db, "SELECT replay_job(%(id)s)", {"id": job_id})[0][0])
+
+
+def order_anew(db: Db, job_id: int, payload: Mapping[str, Any]) -> None:
+    """Replaces the payload. An attempt that runs goes on with the old one; its hook can ask `is_still_ordered`."""
+    order = {"id": job_id, "payload": json.dumps(payload)}
+    _run(db, "UPDATE snap_processing_job SET payload = %(payload)s::jsonb WHERE id = %(id)s RETURNING id", order)
+
+
+def is_still_ordered(db: Db, job: Job) -> bool:
+    """Whether the row has the payload that this attempt was given."""
+    given = "SELECT convert_to(payload::text, 'UTF8') FROM snap_processing_job WHERE id = %(id)s"
+    [(payload,)] = _run(db, given, {"id": job.id})
+    return bool(json.loads(payload) == job.payload)
 
 
 def lock(db: Db, job_id: int) -> None:

@@ -1,4 +1,4 @@
-"""Deletes old rows page by page: finished jobs, exits of workers, scalings, commands, audit rows."""
+"""Deletes old rows page by page: finished jobs, exits of workers, scalings, commands, lost supervisors, audit rows."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -206,6 +206,8 @@ WITH exits AS (
 ), commands AS (
     DELETE FROM job_command WHERE coalesce(finished_at, expires_at) < now() - %(keep)s::interval
        AND id = ANY (ARRAY(SELECT id FROM job_command ORDER BY id LIMIT %(limit)s))
+), masters AS (  -- not their pools: what a person made of them holds when such a host comes back
+    DELETE FROM job_master WHERE expires_at < now() - %(keep)s::interval
 ), audited AS (
     DELETE FROM job_audit WHERE at < now() - greatest(%(keep)s::interval, interval '90 days')
        AND id = ANY (ARRAY(SELECT id FROM job_audit ORDER BY id LIMIT %(limit)s))
@@ -215,6 +217,7 @@ SELECT 1
 
 
 def prune_fleet(db: Db, *, keep: timedelta, limit: int = 10_000) -> None:
-    """Deletes exits of workers, decisions of the autoscaler, and commands to supervisors. These are kept for a day at
-    least, because the sender of a command waits for its result; audit rows for 90 days at least."""
+    """Deletes exits of workers, decisions of the autoscaler, commands to supervisors, and supervisors that are lost.
+    These are kept for a day at least, because the sender of a command waits for its result; audit rows for 90 days at
+    least."""
     _run(db, _PRUNE_FLEET, {"keep": max(keep, timedelta(days=1)), "limit": limit})

@@ -1,13 +1,15 @@
 """Every SQL statement of a worker on schedules: it declares them, reads which slots are due, and settles each slot
 once."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import psycopg
 
+from snapapp.jobs.model import encode
 from snapapp.jobs.schedules.declared import Schedule
 from snapapp.jobs.schedules.slots import ONE_BY_ONE, Entry, Missed, Outcome, decide, newest
 
@@ -40,6 +42,7 @@ class Standing(NamedTuple):
     is_by_us: bool
     declared_by: list[str]  # ids of the live workers that declared it
     now: datetime
+    is_as_ours: bool  # does it stand as the caller declares it?
 
 
 class Settled(NamedTuple):
@@ -53,8 +56,8 @@ class Settled(NamedTuple):
 
 _LOCKED = "SELECT spec, tz, settled_until, clock_timestamp() FROM job_schedule WHERE name = %(name)s FOR UPDATE"
 
-# The latest declaration holds. A new spec begins now, and workers that declared another spec no longer count as
-# declaring the schedule.
+# The latest declaration holds. A new spec begins now, and workers that declared the schedule otherwise no longer count
+# as declaring it. max_attempts is not compared: workers of one release may differ in it by their settings.
 _DECLARE = """
 INSERT INTO job_schedule AS its (
     name, spec, tz, queue, payload, max_attempts, missed, at_most, overlap, declared_by)
@@ -68,7 +71,9 @@ ON CONFLICT (name) DO UPDATE
        settled_until = greatest(its.settled_until, %(since)s::timestamptz),
        declared_by = excluded.declared_by || ARRAY(
            SELECT id FROM job_worker
-            WHERE (its.spec, its.tz) = (excluded.spec, excluded.tz)
+            WHERE (its.spec, its.tz, its.queue, its.payload, its.missed, its.at_most, its.overlap)
+                = (excluded.spec, excluded.tz, excluded.queue, excluded.payload, excluded.missed, excluded.at_most,
+                   excluded.overlap)
               AND id = ANY (its.declared_by) AND id <> %(worker)s AND expires_at > now())
 """
 
@@ -102,7 +107,10 @@ def declare(db: Db, its: Declaration) -> bool:
 _LOOK = """
 SELECT name, spec, tz, missed, at_most, settled_until, coalesce(%(worker)s = ANY (declared_by), false),
        ARRAY(SELECT id FROM job_worker WHERE id = ANY (declared_by) AND expires_at > now()),
-       clock_timestamp()
+       clock_timestamp(),
+       coalesce(jsonb_build_object(
+           'spec', spec, 'tz', tz, 'queue', queue, 'payload', payload, 'missed', missed, 'at_most', at_most,
+           'overlap', overlap) = %(ours)s::jsonb -> name, false)
   FROM job_schedule WHERE %(names)s::text[] IS NULL OR name = ANY (%(names)s) ORDER BY name
 """
 
@@ -144,9 +152,19 @@ RETURNING slot, outcome, why, job_id
 """
 
 
-def look(db: Db, names: Sequence[str] | None, worker: str | None) -> list[Standing]:
+def as_json(declarations: Iterable[Declaration]) -> str:
+    """What these declarations say, by the names of the schedules, for `look`."""
+    said = {its.schedule.name: {**asdict(its.schedule), "queue": its.queue} for its in declarations}
+    for each in said.values():
+        del each["name"]
+        each["payload"] = json.loads(each.pop("payload_json"))
+    return encode(said)
+
+
+def look(db: Db, names: Sequence[str] | None, worker: str | None, ours: str = "{}") -> list[Standing]:
     """The named schedules as they stand; names=None: all of them. worker=None: the caller declares no schedule."""
-    rows = db.execute(_LOOK, {"names": None if names is None else list(names), "worker": worker}).fetchall()
+    parameters = {"names": None if names is None else list(names), "worker": worker, "ours": ours}
+    rows = db.execute(_LOOK, parameters).fetchall()
     return [Standing(*row)._replace(missed=Missed(row[3])) for row in rows]
 
 

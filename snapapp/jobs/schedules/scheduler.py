@@ -28,6 +28,7 @@ class Watch:
         self._worker = worker
         self._line = line
         self._ours = {its.schedule.name: its for its in declarations}
+        self._as_declared = ledger.as_json(declarations)
         self._events = events
         # `look` alone writes these two sets of names.
         self._declared: set[str] = set()
@@ -49,7 +50,8 @@ class Watch:
     def look(self) -> float:
         """Settles the due slots of all schedules, and returns the seconds until the next look."""
         with self._line.connection() as db:
-            standings = {standing.name: standing for standing in ledger.look(db, list(self._ours), self._worker)}
+            found = ledger.look(db, list(self._ours), self._worker, self._as_declared)
+            standings = {standing.name: standing for standing in found}
             waits = [self._look_at(db, its, standings.get(name)) for name, its in self._ours.items()]
         return min([LOOK_EVERY, *waits])
 
@@ -70,7 +72,7 @@ class Watch:
         schedule = ours.schedule
         if schedule.name not in self._declared:
             return self._declare(db, ours)
-        if standing is None or not (self._is_ours(schedule, standing) and standing.is_by_us):
+        if standing is None or not (_when(schedule) == _when(standing) and standing.is_by_us):
             return self._declare_again(db, ours, standing)
         self._superseded.discard(schedule.name)
         self._tell(schedule, ledger.settle_due(db, standing, self._worker))
@@ -80,16 +82,15 @@ class Watch:
     def _declare_again(self, db: psycopg.Connection[Row], ours: Declaration, standing: Standing | None) -> float:
         """Declares a schedule that stands no longer as this worker declared it, unless a live worker declares it
         otherwise: the latest declaration holds while one of its workers lives."""
-        if standing and standing.declared_by and not self._is_ours(ours.schedule, standing):
+        if standing and standing.declared_by and not standing.is_as_ours:
             if standing.name not in self._superseded:
                 self._superseded.add(standing.name)
-                facts = {"ours": _when(ours.schedule), "theirs": _when(standing), "by": standing.declared_by}
+                when, theirs = _when(ours.schedule), _when(standing)
+                theirs = f"{theirs} with other options" if theirs == when else theirs
+                facts = {"ours": when, "theirs": theirs, "by": standing.declared_by}
                 self._emit(names.SCHEDULE_SUPERSEDED, logging.WARNING, schedule=standing.name, **facts)
             return LOOK_EVERY
         return self._declare(db, ours)
-
-    def _is_ours(self, schedule: Schedule, standing: Standing) -> bool:
-        return (schedule.spec, schedule.tz) == (standing.spec, standing.tz)
 
     def _declare(self, db: psycopg.Connection[Row], declaration: Declaration) -> float:
         its = declaration.schedule

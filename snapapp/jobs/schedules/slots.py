@@ -197,7 +197,7 @@ class _Cron:
 
 @lru_cache(maxsize=256)
 def _reader(spec: str) -> _Cron | timedelta:
-    interval = re.fullmatch(r"every ([0-9]{1,9})s", spec)
+    interval = re.fullmatch(r"every ([1-9][0-9]{0,8})s", spec)
     if interval:
         return timedelta(seconds=int(interval[1]))
     fields = spec.split()

@@ -59,15 +59,21 @@ class Notes:
 
     def progress(self, job: Job, value: str) -> None:
         with self._lock:
-            self._by_job.setdefault(job, Unwritten()).progress = value
+            if unwritten := self._open(job):
+                unwritten.progress = value
         self.news.set()
 
     def log(self, job: Job, level: str, message: str) -> None:
         with self._lock:
-            if self._lines < _AT_MOST:
+            if self._lines < _AT_MOST and (unwritten := self._open(job)):
                 self._lines += 1
-                self._by_job.setdefault(job, Unwritten()).lines.append(LogEntry(level, message, monotonic()))
+                unwritten.lines.append(LogEntry(level, message, monotonic()))
         self.news.set()
+
+    def _open(self, job: Job) -> Unwritten | None:
+        """None: the attempt has ended, and only its earlier notes are still to be written."""
+        unwritten = self._by_job.setdefault(job, Unwritten())
+        return unwritten if unwritten.landed is None else None
 
     def ended(self, jobs: Iterable[Job], *, landed: bool) -> None:
         """Called just before the jobs leave HeldJobs. Nearly always they have no notes waiting."""

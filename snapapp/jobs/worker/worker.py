@@ -14,7 +14,7 @@ from math import isfinite
 from time import monotonic
 
 from snapapp.jobs import events, process_hooks
-from snapapp.jobs.errors import JobInterrupted
+from snapapp.jobs.errors import CannotStart, JobInterrupted
 from snapapp.jobs.model import Finished, Interrupted, Job
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.rows import costs
@@ -57,6 +57,8 @@ class Worker:
         self._is_on_the_roster = False  # written by the claim
         self._failures = 0  # claims that failed in a row; likewise
         self._started = False
+        self._is_over = False  # it was started and stopped; its threads cannot start again
+        self._made_in = os.getpid()
         self._stopping = threading.Event()
         self._hurried = threading.Event()  # `hurry` was called: a stop waits no longer for running jobs
         self._settled = threading.Event()  # a settle was written, or a slot came free
@@ -86,6 +88,7 @@ class Worker:
     def start(self) -> None:
         if self._started:
             return
+        self._check_may_start()
         process_hooks.start()
         self._started = True
         self._executors.start()
@@ -103,12 +106,22 @@ class Worker:
         self._duties.start()
         self.events.emit(events.WORKER_STARTED, worker_id=self.id, kinds=self._registry.kinds(), pid=os.getpid())
 
+    def _check_may_start(self) -> None:
+        if self._is_over:
+            raise CannotStart(f"worker {self.id} was stopped, and starts only once: make a new Worker")
+        if os.getpid() != self._made_in:  # processes that share an id look like one: if one is lost, nobody notices
+            raise CannotStart(
+                f"worker {self.id} was made in process {self._made_in} and would start in process {os.getpid()}: "
+                "make the Worker in the process that runs it, after the fork"
+            )
+
     def stop(self, grace: timedelta | None = None, reason: str = "stopped") -> None:
         """Stops claiming, drains, hands back what still runs, beats a last time, leaves the roster and closes. Returns
         when the worker is stopped."""
         if not self._started:
             return
         self._started = False
+        self._is_over = True
         seconds = (self.settings.shutdown_grace if grace is None else grace).total_seconds()
         seconds = min(seconds, _LAST_MOMENTS) if self._hurried.is_set() else seconds
         deadline = monotonic() + seconds
@@ -118,6 +131,7 @@ class Worker:
         self._interrupt_all()
         self._drain(min(deadline, monotonic() + _LAST_MOMENTS))
         self._duties.stop()
+        process_hooks.leave(self.id)
         self._hand_back_rest()
         self._settler.stop(timeout=_LAST_MOMENTS)
         self._notes_writer.stop(timeout=_LAST_MOMENTS)
@@ -378,4 +392,8 @@ class Worker:
         def skipped() -> None:
             self.events.emit(events.ROUTINE_SKIPPED, logging.WARNING, worker_id=self.id, schedule=routine.name)
 
-        self._duties.add(f"schedule {routine.name}", routine.function, routine.every, on_skip=skipped)
+        def call() -> None:
+            if self._duties.is_running and process_hooks.may_call(routine.function, self.id):
+                routine.function()
+
+        self._duties.add(f"schedule {routine.name}", call, routine.every, on_skip=skipped)

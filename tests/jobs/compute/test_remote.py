@@ -97,7 +97,12 @@ def test_what_a_job_says_there_is_heard_here(url: str, db: Db, cluster: Cluster)
 
 
 @pytest.mark.parametrize(
-    "kind", ["process.segfault", "process.exit", "process.python", "process.pill", "process.gulp", "process.liar"]
+    "kind",
+    [
+        "process.segfault",
+        "process.pill",
+        *(pytest.param(f"process.{kind}", marks=at_length) for kind in ("exit", "python", "gulp", "liar")),
+    ],
 )
 def test_a_bad_job_ends_there_with_the_reason_that_it_has_here(url: str, db: Db, cluster: Cluster, kind: str) -> None:
     with working(url, kinds.registry, compute=cluster.typed):
@@ -106,6 +111,7 @@ def test_a_bad_job_ends_there_with_the_reason_that_it_has_here(url: str, db: Db,
     assert kinds.BAD[kind] in dead.last_error
 
 
+@pytest.mark.at_length  # worker/test_memory has it of a child of this machine in every run
 def test_a_job_that_ran_short_of_memory_comes_again_with_twice_as_much(url: str, db: Db, cluster: Cluster) -> None:
     with working(url, kinds.registry, compute=cluster.typed):
         job_id = put(db, "process.pill", max_attempts=2)
@@ -201,6 +207,7 @@ def said_to_be_away(heard: Heard) -> bool:
     return any(event.facts["doing"] == "reach the cluster" for event in heard.all(WORKER_ERROR))
 
 
+@at_length
 def test_a_worker_starts_without_its_cluster_and_does_all_else(url: str, db: Db) -> None:
     with working(url, kinds.registry, compute=f"dask://127.0.0.1:{free_port()}") as (_, heard):
         until_status(db, put(db, "thread.good"), "COMPLETED")
@@ -331,6 +338,7 @@ def test_a_job_without_a_place_goes_back() -> None:
     assert outcome == Interrupted()
 
 
+@pytest.mark.at_length  # what exceeds every node is told in every run
 def test_what_no_node_has_room_for_now_comes_again_later_and_uncharged(
     url: str, db: Db, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -390,6 +398,7 @@ def test_memory_is_not_raised_above_the_largest_node(url: str, db: Db, own_clust
     assert row(db, job_id).memory_mb == 150
 
 
+@at_length
 def test_a_node_without_our_preload_is_never_asked(url: str, db: Db, cluster: Cluster) -> None:
     """Our places ask for resources that only ours declare."""
     cluster.start_stranger()
@@ -399,6 +408,7 @@ def test_a_node_without_our_preload_is_never_asked(url: str, db: Db, cluster: Cl
         assert {parent_of(pid) for pid in pids} == {cluster.nodes["first"].pid}
 
 
+@at_length
 def test_a_node_of_a_name_that_is_taken_says_so(cluster: Cluster) -> None:
     twin = [sys.executable, *NODE, cluster.typed, "--name", "first"]
     answer = subprocess.run(twin, capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE, check=False)

@@ -7,7 +7,8 @@ import pytest
 
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows.database import connect
-from tests.conftest import EMBEDDED, Postgres
+from tests.conftest import EMBEDDED
+from tests.databases import Postgres
 from tests.factory import Db
 from tests.jobs.executors.test_executors import put
 from tests.jobs.kinds import crashing

@@ -45,7 +45,7 @@ def box_of(db: Db, job_id: int) -> str:
 @pytest.mark.parametrize(
     ("kind", "place"),
     [
-        ("hang.python", "in hang_in_python"),
+        pytest.param("hang.python", "in hang_in_python", marks=pytest.mark.at_length),
         ("hang.regex", "in hang_in_a_regex"),  # in C, and nothing else in its process can run
         pytest.param("hang.hash", "in hang_in_a_hash", marks=pytest.mark.at_length),  # in C, too
         pytest.param("hang.sleep", "in hang_asleep", marks=pytest.mark.at_length),

@@ -1,6 +1,8 @@
 """What attempts cost: measured in each room, written down once, read as percentiles, gone with the job."""
 
 import json
+import resource
+import subprocess
 import time
 from contextlib import closing
 from datetime import timedelta
@@ -83,6 +85,31 @@ def test_a_short_program_is_not_charged_for_the_worker_s_memory(url: str, db: Db
         cost = cost_of(db, job_id)
     assert cost.peak_mb is None or cost.peak_mb < 20
     assert cost.cpu_ms < 100
+
+
+def test_a_program_is_not_charged_for_what_the_worker_takes_while_it_starts_it(
+    url: str, db: Db, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[bytes] = []
+
+    def begin(*command: Any, **how: Any) -> Any:
+        peak = memory_peak()
+        while memory_peak() < peak + 8 * 1024:
+            kept.append(b"x" * 2**20)
+        return popen(*command, **how)
+
+    popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", begin)
+    with working(url, spending.registry):
+        job_id = put(db, "spend.brief")
+        until_status(db, job_id, "COMPLETED")
+        cost = cost_of(db, job_id)
+    assert kept
+    assert cost.peak_mb is None or cost.peak_mb < 20
+
+
+def memory_peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def test_who_is_killed_for_its_memory_is_known_to_have_needed_it(url: str, db: Db) -> None:

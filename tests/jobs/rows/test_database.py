@@ -19,7 +19,7 @@ from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows.database import Line, Row, connect, run_prepared, sqlalchemy_url
 from snapapp.postgres.connections import web_engine
 from snapapp.settings.table import Settings
-from tests.factory import Db, at_once, running_job
+from tests.factory import Db, at_once, claim, make_job, running_job
 from tests.jobs.working import quick_settings
 
 
@@ -65,13 +65,16 @@ def test_a_line_that_two_threads_open_at_once_has_one_connection(url: str) -> No
             {"host": "/var/run x", "port": "5433", "user": "ana", "password": "p@", "dbname": "db"},
         ),
         ("postgresql://ana@h1,h2?options=-ca%3Db", {"host": "h1,h2", "port": ",", "user": "ana", "options": "-ca=b"}),
+        ("postgresql:///db?host=/a+b&password=c+d", {"host": "/a+b", "password": "c+d", "dbname": "db"}),
+        ("postgresql://ana@h:/db?ssl=true", {"host": "h", "user": "ana", "dbname": "db", "sslmode": "require"}),
     ],
 )
 def test_sqlalchemy_and_libpq_read_the_same_in_an_address(url: str, found: dict[str, str]) -> None:
-    """One with several hosts before the path, SQLAlchemy refuses by itself, and one with a socket's folder it takes for
-    a name."""
+    """By itself SQLAlchemy refuses several hosts before the path and an empty port, takes a socket's folder for a name,
+    and reads a + as a blank."""
     engine = sqlalchemy.create_engine(sqlalchemy_url(url))
     read = engine.dialect.create_connect_args(engine.url)[1]
+    assert read.pop("client_encoding") == "utf8"
     assert {name: str(value) for name, value in read.items() if name != "context"} == found
     assert conninfo_to_dict(url) == found
 
@@ -150,6 +153,25 @@ def test_options_that_somebody_gives_hold(url: str, where: str, monkeypatch: pyt
     with closing(connect(given, name="test")) as db:
         told = "SELECT current_setting('search_path'), current_setting('lock_timeout'), current_setting('timezone')"
         assert db.execute(told).fetchone() == ("theirs", "7s", "UTC")
+
+
+@pytest.mark.direct
+@pytest.mark.parametrize("where", ["environment", "database"])
+@pytest.mark.parametrize("encoding", ["latin1", "sql_ascii"])
+def test_jobs_are_claimed_whatever_encoding_clients_are_given(
+    url: str, db: Db, where: str, encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No claim worked with LATIN1, and no connection read text with SQL_ASCII."""
+    jobs = [make_job(db, payload=payload) for payload in ('{"price": "5 €"}', "{}")]
+    if where == "environment":
+        monkeypatch.setenv("PGCLIENTENCODING", encoding)
+    else:
+        name = psycopg.sql.Identifier(db.info.dbname)
+        db.execute(psycopg.sql.SQL("ALTER DATABASE {} SET client_encoding = {}").format(name, encoding))
+    engine = sqlalchemy.create_engine(sqlalchemy_url(url), poolclass=sqlalchemy.NullPool)
+    with closing(connect(url, name="test")) as worker, engine.connect() as web:
+        assert claim(worker) == jobs
+        assert web.exec_driver_sql("SELECT payload->>'price' FROM snap_processing_job ORDER BY id").scalar() == "5 €"
 
 
 @contextmanager

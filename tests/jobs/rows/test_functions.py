@@ -293,6 +293,13 @@ def test_people_see_the_queue_in_views(db: Db) -> None:
     assert db.execute("SELECT * FROM worker_overview").fetchall() == []
 
 
+@pytest.mark.parametrize("time", ["infinity", "-infinity", "9999-12-31 23:59:59Z"])
+def test_a_pause_since_no_moment_is_refused(db: Db, time: str) -> None:
+    """Somebody means: for good. Nobody could list any queue beside it."""
+    with pytest.raises(pg.CheckViolation, match="pauses_begin_at_a_moment"):
+        db.execute("INSERT INTO job_queue (name, paused_at) VALUES ('mail', %s)", [time])
+
+
 def test_pausing_twice_keeps_the_first_hour_and_the_last_reason(db: Db) -> None:
     db.execute(
         "INSERT INTO job_queue (name, fair, paused_at, paused_reason)"

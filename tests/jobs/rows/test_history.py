@@ -65,6 +65,18 @@ def test_attempts_are_rolled_up_by_kind_and_together_as_they_are_written_down(db
     assert [each.completed for each in history.points(db, Over.WEEK, "one")] == [2]
 
 
+def test_the_few_quick_attempts_that_failed_are_counted_beside_the_many_that_did_not(db: Db) -> None:
+    ledger, many, few = Ledger(), running_job(db), running_job(db)
+    many.is_measured = few.is_measured = False
+    for _ in range(97):
+        ledger.add([Finished(many, Succeeded(None), 0.001)], Status.COMPLETED)
+    for _ in range(3):
+        ledger.add([Finished(few, Retried(OOPS, timedelta(0)), 0.001)], Status.RETRY_WAIT)
+    ledger.write(db)
+    [told] = history.kinds(db, Over.HOUR)
+    assert (told.completed, told.retried) == (97, 3)
+
+
 def test_rows_get_longer_with_age_and_nothing_is_lost_until_they_go(db: Db) -> None:
     now = of_minute(ago())
     for minute in range(0, 60 * 30, 7):  # thirty hours

@@ -683,5 +683,5 @@ IS_LONG = settings.get_current_profile_name() == "long"
 @pytest.mark.timeout(0 if IS_LONG else 300)
 def test_the_queue_does_what_its_model_says(db: Db, everything: bool) -> None:
     """Promises 1 to 3; I2 to I5, I7, I8; FA3."""
-    chosen = settings() if IS_LONG else settings(max_examples=200 if everything else 40)
+    chosen = settings() if IS_LONG else settings(max_examples=200 if everything else 25)
     run_state_machine_as_test(partial(QueueMachine, db), settings=chosen)  # type: ignore[arg-type]

@@ -19,7 +19,8 @@ from snapapp.jobs.rows.people import failures, lists, overviews, relatives, view
 from snapapp.jobs.rows.people.lists import Filter
 from snapapp.jobs.rows.people.views import JobDetail
 from snapapp.jobs.rows.roster import Counts, Member, Report
-from tests.conftest import EMBEDDED, Postgres
+from tests.conftest import EMBEDDED
+from tests.databases import Postgres
 from tests.factory import Db, ago, hence, make_job, make_jobs, move, row
 
 ALL = Filter()

@@ -142,6 +142,33 @@ def test_when_the_last_one_that_declares_it_so_is_gone_others_take_it_over(
     until(lambda: stays.look() >= 0 and len(statuses(db)) == 1)
 
 
+@pytest.mark.parametrize(
+    "options", [{"queue": "media"}, {"payload": {"b": 1e300}}, {"missed": "skip"}, {"overlap": True}]
+)
+def test_who_stays_takes_a_schedule_over_that_differed_in_other_things_than_its_times(
+    db: Db, looker: Callable[..., Looker], options: dict[str, Any]
+) -> None:
+    """A release that was rolled back sent the jobs of this schedule to a queue of its own, which nobody works now."""
+    enlist(db, "stays")
+    enlist(db, "leaves")
+    newer = Registry()
+    newer.scheduled(every=HOUR, name="its", **options)(work)
+    stays, leaves = looker(another(HOUR), "stays"), looker(newer, "leaves")
+    standing = "SELECT queue, payload, missed, overlap FROM job_schedule"
+    stays.look()
+    [before] = db.execute(standing).fetchall()
+    leaves.look()
+    [between] = db.execute(standing).fetchall()
+    for _ in range(2):
+        stays.look()
+    assert db.execute(standing).fetchall() == [between] != [before]
+    [told] = stays.heard.all(events.SCHEDULE_SUPERSEDED)
+    assert (told.facts["theirs"], told.facts["by"]) == ("every 3600s (UTC) with other options", ["leaves"])
+    enlist(db, "leaves", dead=True)
+    stays.look()
+    assert db.execute(standing).fetchall() == [before]
+
+
 def test_a_schedule_that_nobody_alive_declares_stays_and_is_shown_so(db: Db, looker: Callable[..., Looker]) -> None:
     enlist(db, "first")
     enlist(db, "second")

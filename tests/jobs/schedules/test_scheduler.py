@@ -176,6 +176,26 @@ def test_a_clock_that_is_set_back_fires_no_slot_again(db: Db, known: Registry, l
     assert ledger(db) == before
 
 
+@pytest.mark.parametrize("column", ["settled_until", "paused_at"])
+@pytest.mark.parametrize("time", ["infinity", "-infinity", "9999-12-31 23:59:59Z"])
+def test_a_time_that_python_cannot_read_is_refused(
+    db: Db, known: Registry, looker: Callable[..., Looker], column: str, time: str
+) -> None:
+    """Somebody writes it by hand to stop a schedule for good. No worker could read any schedule beside it."""
+    known.scheduled(every=SECOND, name="its")(work)
+    one = looker(known)
+    one.look()
+    with pytest.raises(psycopg.errors.CheckViolation, match="times_are_moments"):
+        db.execute(f"UPDATE job_schedule SET {column} = %s", [time])
+    one.look()
+    assert views.schedules(db)[0].paused_at is None
+
+
+def test_an_interval_of_nothing_is_no_spec_and_hides_no_other_schedule(db: Db) -> None:
+    db.execute("INSERT INTO job_schedule (name, spec) VALUES ('its', 'every 0s'), ('other', 'every 1s')")
+    assert [each.next_slot is None for each in views.schedules(db)] == [True, False]
+
+
 def test_while_its_job_has_not_ended_a_schedule_is_skipped(
     db: Db, known: Registry, looker: Callable[..., Looker]
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from snapapp.jobs import events
+from snapapp.jobs import Worker, events
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.schedules import views
 from tests import ROOT
@@ -125,6 +125,18 @@ def test_a_schedule_of_the_process_runs_in_each_worker_without_a_job(url: str, d
         for _ in range(3):
             assert ran.acquire(timeout=20)
     assert (statuses(db), views.schedules(db), known.kinds()) == ({}, [], ())
+
+
+def test_a_schedule_of_the_process_runs_once_in_a_process_with_two_workers(url: str, known: Registry) -> None:
+    ran_by: list[int] = []  # by ident of the thread
+    known.scheduled(every=timedelta(milliseconds=100), scope="process")(lambda: ran_by.append(threading.get_ident()))
+    first, second = (Worker(url, registry=known) for _ in range(2))
+    with second:
+        with first:
+            until(lambda: len(ran_by) >= 6)
+        by_one = len(ran_by)
+        until(lambda: len(ran_by) >= by_one + 2)
+    assert len({*ran_by[:6]}) == 1
 
 
 def test_an_error_in_it_is_an_event_and_the_next_call_comes(url: str, known: Registry) -> None:

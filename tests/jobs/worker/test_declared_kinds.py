@@ -55,6 +55,16 @@ def test_a_kinds_queue_and_attempts_hold_for_whoever_enqueues(db: Db, way: str) 
     assert queue_and_attempts(db, WAYS[way](db, "nobody knows it")) == ("default", 3)
 
 
+@pytest.mark.parametrize("way", ["SQL", "enqueue", "enqueue_many"])
+@pytest.mark.usefixtures("told")
+def test_the_attempts_of_the_workers_settings_hold_for_a_process_that_knows_the_kind_too(db: Db, way: str) -> None:
+    """A web process that imported the kind and runs no worker gave its jobs three attempts, whatever workers had."""
+    registry.default.add(Processor("plain", send))
+    assert queue_and_attempts(db, WAYS[way](db, "plain")) == ("default", 5)
+    registry.default.add(Processor("mail.send", send, max_attempts=2))
+    assert queue_and_attempts(db, enqueue(db, "mail.send")) == ("default", 2)
+
+
 @pytest.mark.usefixtures("told")
 def test_what_is_said_of_the_job_itself_holds(db: Db) -> None:
     said: dict[str, Any] = {"queue": "other", "max_attempts": 2}

@@ -25,8 +25,8 @@ def test_each_job_leaves_one_row_though_workers_are_killed_and_stopped_and_the_s
 
 
 def test_a_job_that_ends_its_worker_is_dead_after_its_attempts_and_takes_no_neighbour_with_it() -> None:
-    poisoned = a_job_that_ends_its_worker(300)
+    poisoned = a_job_that_ends_its_worker(100)
     assert (poisoned.status, poisoned.attempts, poisoned.last_error) == ("FAILED", 3, "worker lost")
     assert poisoned.runs == 3
     assert [error["error"] for error in poisoned.errors] == ["worker lost"] * 3
-    assert poisoned.others == Counter(COMPLETED=300)
+    assert poisoned.others == Counter(COMPLETED=100)

@@ -36,6 +36,7 @@ def test_what_needs_more_than_its_limit_gets_it_once(url: str, db: Db, kind: str
     assert error.endswith(f"its limit is {LIMIT_MB} MB")
 
 
+@pytest.mark.at_length  # the last attempt is the last in every run, below
 def test_a_second_shortage_is_an_ordinary_failure(url: str, db: Db) -> None:
     """The limit is raised once, not to whatever it wants."""
     with working(url, hungry.registry):

@@ -1,4 +1,4 @@
-"""Promise 11: no neighbour stalls another. Each test has one bad job and 3,000 that do nothing, and these are all
+"""Promise 11: no neighbour stalls another. Each test has one bad job and 1,000 that do nothing, and these are all
 finished before the bad one may go on."""
 
 import gc
@@ -24,7 +24,7 @@ from tests.jobs.executors.test_executors import put
 from tests.jobs.rows.limits.limiting import limit
 from tests.jobs.working import until, until_status, working
 
-MANY = 3000
+MANY = 1000
 LONG = timedelta(minutes=1)  # nobody beats for a row that is locked, and what is expired others may take
 
 

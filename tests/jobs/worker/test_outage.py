@@ -59,17 +59,18 @@ def assert_each_ran_once(url: str, jobs: int) -> None:
 def test_a_server_that_stops_and_comes_back_costs_no_job_and_no_attempt(home: Path, registry: Registry) -> None:
     """Promise 7: the worker backs off, results wait, leases are compared, not clocks."""
     server = postgres.start(home, create=True)
-    prepare(server.url, 1000)
+    prepare(server.url, 400)
     with working(server.url, registry, **CALM) as (worker, heard):
         until(lambda: worker.counts.completed > 100)
         server.stop()
         heard.wait_for(events.WORKER_ERROR, times=3)
         with postgres.start(home, create=False) as again:
             until(lambda: is_done(again.url), within=60)
-            assert_each_ran_once(again.url, 1000)
+            assert_each_ran_once(again.url, 400)
             worker.stop()
 
 
+@pytest.mark.at_length  # cli/test_worker waits for a database that is away, in every run
 def test_a_worker_may_start_before_its_database(home: Path, registry: Registry) -> None:
     with postgres.start(home, create=True) as server:
         prepare(server.url, 20)

@@ -249,8 +249,8 @@ DEFECTS: dict[str, Mutant] = {
         "api/product/test_snaps::test_a_snap_without_its_job_never_was",
         (
             "snapapp/domain/marking.py",
-            "        enqueue(queue.enqueue, db, snap, video)\n",
-            "        db.commit()\n        enqueue(queue.enqueue, db, snap, video)\n",
+            "        job_id = enqueue(queue.enqueue, db, snap, video)\n",
+            "        db.commit()\n        job_id = enqueue(queue.enqueue, db, snap, video)\n",
         ),
     ),
     "any-size": defect(

@@ -6,6 +6,7 @@ BEGIN
     -- The fast way, for jobs without unique keys and parents and with valid options.
     IF NOT jsonb_path_exists(jobs, '$[*] ? (
            @.unique_key != null || @.unique_by != null || @.unique_scope != null || @.after != null
+           || @.after.type() == "array" && @.after.size() > 0
            || @.on_conflict.type() != "string" || @.on_parent_failure.type() != "string"
            || @.on_conflict != "existing" && @.on_conflict != "ignore" && @.on_conflict != "replace"
            || @.on_parent_failure != "cancel" && @.on_parent_failure != "run")') THEN

@@ -7,7 +7,7 @@ BEGIN
     PERFORM FROM snap_processing_job WHERE id = ANY (parents) ORDER BY id FOR NO KEY UPDATE;
     parent := (SELECT min(its) FROM unnest(parents) AS its  -- refuses the new id itself, if a caller guessed it
                 WHERE its >= new_id OR NOT EXISTS (SELECT FROM snap_processing_job WHERE id = its));
-    IF parent IS NOT NULL THEN
+    IF parent IS NOT NULL OR array_position(parents, NULL) IS NOT NULL THEN
         RAISE EXCEPTION 'there is no job % to wait for', parent USING ERRCODE = 'P0002';
     END IF;
     UPDATE snap_processing_job SET has_children = true WHERE id = ANY (parents) AND NOT has_children;

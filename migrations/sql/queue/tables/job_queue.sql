@@ -8,6 +8,7 @@ CREATE TABLE job_queue (
     paused_by     text,
 
     CONSTRAINT names_are_short CHECK (length(name) BETWEEN 1 AND 200 AND length(paused_by) <= 200),  -- as HTTP names queues
+    CONSTRAINT pauses_begin_at_a_moment CHECK (paused_at BETWEEN '1970-01-01Z' AND '9900-01-01Z'),  -- as Python reads times
     CONSTRAINT reason_is_short CHECK (length(paused_reason) <= 500)
 );
 

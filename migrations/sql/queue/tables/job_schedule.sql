@@ -22,6 +22,8 @@ CREATE TABLE job_schedule (
     CONSTRAINT payload_is_an_object CHECK (jsonb_typeof(payload) = 'object'),
     CONSTRAINT attempts_are_sane CHECK (max_attempts BETWEEN 1 AND 1000),
     CONSTRAINT missed_is_known CHECK (missed IN ('skip', 'once', 'all') AND at_most BETWEEN 1 AND 1000),
+    CONSTRAINT times_are_moments CHECK (  -- infinity is none: Python cannot read it, and no schedule would be looked at
+        settled_until BETWEEN '1970-01-01Z' AND '9900-01-01Z' AND paused_at BETWEEN '1970-01-01Z' AND '9900-01-01Z'),
     CONSTRAINT reason_means_paused CHECK (paused_reason IS NULL OR paused_at IS NOT NULL),
     CONSTRAINT reason_is_short CHECK (length(paused_reason) <= 500)
 );

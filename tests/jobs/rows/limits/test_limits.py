@@ -228,8 +228,8 @@ def test_many_who_claim_at_once_never_get_more_than_the_limit(db: Db, url: str) 
     """D14: counted by a sub-select in the claim itself, two at once both pass."""
     limit(db, "key:k", 3)
     limit(db, "queue:default", 5)
-    keyed(db, 150)
-    make_jobs(db, 150)
+    keyed(db, 60)
+    make_jobs(db, 60)
     counted = "SELECT count(concurrency_key), count(*) FROM snap_processing_job WHERE status = 'RUNNING'"
     seen: list[tuple[int, int]] = []
     over = threading.Event()
@@ -368,7 +368,7 @@ def test_a_job_that_becomes_due_while_its_row_is_locked_is_not_asked_for_all_the
     assert let_in(db) == [locked]
 
 
-@both_servers
+@pytest.mark.both_servers_at_length
 def test_of_many_full_lanes_the_free_one_is_found_in_turns(db: Db) -> None:
     limit(db, "key:full:*", 1)
     for number in range(250):
@@ -383,7 +383,7 @@ def test_of_many_full_lanes_the_free_one_is_found_in_turns(db: Db) -> None:
     assert found == [last]
 
 
-@both_servers
+@pytest.mark.both_servers_at_length
 def test_a_plain_backlog_beside_many_full_lanes_hides_none_of_them(db: Db) -> None:
     limit(db, "key:full:*", 1)
     for number in range(150):

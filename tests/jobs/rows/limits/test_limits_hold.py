@@ -32,7 +32,7 @@ JOBS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(limits=LIMITS, jobs=JOBS, at_once=st.integers(1, 9))
 def test_claims_keep_to_every_limit_and_leave_nothing_that_fits(
     db: Db, limits: dict[str, int], jobs: list[tuple[str, str, int, str | None]], at_once: int
@@ -67,6 +67,7 @@ def keys_of(its: Any) -> list[str]:
 # --- what people may say ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.leaves_nothing
 @both_servers
 @pytest.mark.parametrize(
     "values",
