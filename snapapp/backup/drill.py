@@ -30,7 +30,7 @@ def drill(place: Place, id_: str | None, scratch: Path) -> Manifest:
 
 def _media(place: Place, manifest: Manifest, folder: Path) -> None:
     media = Local(folder / "media", Room(folder, 0))
-    files = place.media(manifest)
+    files = [*place.media(manifest)]
     if (len(files), sum(file.size for file in files)) != (manifest.objects, manifest.object_bytes):
         raise Damaged(f"The list of the media has {len(files)} objects, not {manifest.objects}.")
     for file in files:

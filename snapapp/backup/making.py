@@ -5,7 +5,7 @@ The product stores a file before it commits the row that names it. So every file
 the second copy, or was deleted since and is in the first one. An object never changes under its key, so a backup reads
 only new objects."""
 
-import io
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -38,27 +38,46 @@ class Dumped:
 def make(url: str, media: Storage, place: Place, *, keep: int, keep_for: timedelta) -> Made:
     with reading.alone(url):
         now = datetime.now(UTC)
-        id_ = new_id(now)
-        if id_ in place.whole():
-            raise BackupError(f"There is a backup of this second already: {id_}")
-        copy = Copy(media, place)
-        copy.run()
-        dumped = dump_database(url, place, id_)
-        copy.run()
-        files = sorted(copy.files.values(), key=lambda file: file.key)
-        manifest = Manifest(
-            id=id_,
-            version=__version__,
-            server=dumped.server,
-            database=dumped.part,
-            tables=dumped.tables,
-            roles=dumped.roles,
-            index=place.put(id_, "media", io.BytesIO(index_of(files))),
-            objects=len(files),
-            object_bytes=sum(file.size for file in files),
+        manifest, copied = _write(url, media, place, new_id(now))
+        return Made(manifest, copied, retention.apply(place, now, keep=keep, keep_for=keep_for))
+
+
+def _write(url: str, media: Storage, place: Place, id_: str) -> tuple[Manifest, int]:
+    """Returns the manifest, and how many objects were new."""
+    if id_ in place.whole():
+        raise BackupError(f"There is a backup of this second already: {id_}")
+    copy = Copy(media, place)
+    copy.run()
+    dumped = dump_database(url, place, id_)
+    copy.run()
+    files = sorted(copy.files.values(), key=lambda file: file.key)
+    index = place.put(id_, "media", index_of(files))
+    _require_whole(place, id_, files)
+    manifest = Manifest(
+        id=id_,
+        version=__version__,
+        server=dumped.server,
+        database=dumped.part,
+        tables=dumped.tables,
+        roles=dumped.roles,
+        index=index,
+        objects=len(files),
+        object_bytes=sum(file.size for file in files),
+    )
+    place.put_manifest(manifest)
+    return manifest, copy.copied
+
+
+def _require_whole(place: Place, id_: str, files: Iterable[MediaFile]) -> None:
+    """Another installation with the same place cannot see that a backup is being made, and clears away what belongs to
+    no whole one."""
+    lacking = {file.sha256 for file in files}
+    lacking.difference_update(place.hashes())
+    if lacking or not place.has_database(id_):
+        raise BackupError(
+            "Somebody removed files of this backup while it was made. Does another installation have the same "
+            "SNAPAPP_BACKUP_TO? Each needs a folder, or a prefix in the bucket, of its own."
         )
-        place.put_manifest(manifest)
-        return Made(manifest, copy.copied, retention.apply(place, now, keep=keep, keep_for=keep_for))
 
 
 # --- the database -----------------------------------------------------------------------------------------------
@@ -88,7 +107,7 @@ class Copy:
     def __init__(self, media: Storage, place: Place) -> None:
         self._media = media
         self._place = place
-        self._there = place.has()
+        self._there = {*place.hashes()}
         self._known = _files_of_newest(place)
         self.files: dict[str, MediaFile] = {}
         self.copied = 0

@@ -1,12 +1,13 @@
 """The manifest, which describes a backup. It is written last, so a backup without a manifest is unfinished."""
 
+import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from snapapp.backup.errors import BackupError
+from snapapp.backup.errors import BackupError, Damaged
 
 FORMAT = 1
 _ID = "%Y%m%dT%H%M%SZ"
@@ -50,11 +51,11 @@ class Manifest:
         try:
             fields = json.loads(content)
             if fields.pop("format") != FORMAT:
-                raise BackupError("The backup was made by another version of snapapp: restore it with that one.")
+                raise BackupError("It was made by another version of snapapp: restore it with that one.")
             database, index = Part(**fields.pop("database")), Part(**fields.pop("index"))
             return cls(database=database, index=index, roles=tuple(fields.pop("roles")), **fields)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise BackupError(f"The manifest of the backup cannot be read: {error}") from error
+            raise Damaged(f"Its manifest cannot be read ({error}), so it is lost: remove its folder.") from error
 
 
 def new_id(now: datetime) -> str:
@@ -73,9 +74,13 @@ def is_id(text: str) -> bool:
         return False
 
 
-def index_of(files: Iterable[MediaFile]) -> bytes:
-    return b"".join(json.dumps(astuple(file)).encode() + b"\n" for file in files)
+def index_of(files: Iterable[MediaFile]) -> io.BytesIO:
+    index = io.BytesIO()
+    for file in files:
+        index.write(json.dumps(astuple(file)).encode() + b"\n")
+    index.seek(0)
+    return index
 
 
-def read_index(content: bytes) -> list[MediaFile]:
-    return [MediaFile(*json.loads(line)) for line in content.splitlines()]
+def read_index(content: bytes) -> Iterator[MediaFile]:
+    return (MediaFile(*json.loads(line)) for line in io.BytesIO(content))

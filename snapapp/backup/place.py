@@ -45,15 +45,17 @@ class Place:
         for stored in self.store.listed("objects/"):
             yield stored.key.rpartition("/")[2].removesuffix(_SEALED), stored.key
 
-    def has(self) -> set[str]:
-        """The hashes of the objects that need not be copied again: with a key the sealed ones, without a key the
-        others."""
-        return {sha256 for sha256, key in self.objects() if key.endswith(_SEALED) == bool(self._key)}
+    def hashes(self) -> Iterator[str]:
+        """Of the objects that need not be copied again: with a key the sealed ones, without a key the others."""
+        return (sha256 for sha256, key in self.objects() if key.endswith(_SEALED) == bool(self._key))
+
+    def has_database(self, id_: str) -> bool:
+        return self.store.exists(f"backups/{id_}/database{self._ending}")
 
     def _files(self) -> Iterator[tuple[str, str]]:
         for stored in self.store.listed("backups/"):
-            _, id_, name = stored.key.split("/", 2)
-            if is_id(id_):
+            id_, _, name = stored.key.removeprefix("backups/").partition("/")
+            if is_id(id_):  # else it is somebody's own, such as a note beside the backups
                 yield id_, name
 
     # --- writing ----------------------------------------------------------------------------------------------
@@ -86,11 +88,11 @@ class Place:
     # --- reading ----------------------------------------------------------------------------------------------
 
     def manifest(self, id_: str) -> Manifest:
-        with self.open_file(f"backups/{id_}/manifest") as source:
+        with _naming(id_), self.open_file(f"backups/{id_}/manifest") as source:
             return Manifest.read(source.read())
 
-    def media(self, manifest: Manifest) -> list[MediaFile]:
-        with self.open_file(f"backups/{manifest.id}/media", manifest.index) as source:
+    def media(self, manifest: Manifest) -> Iterator[MediaFile]:
+        with _naming(manifest.id), self.open_file(f"backups/{manifest.id}/media", manifest.index) as source:
             return read_index(source.read())
 
     def database(self, manifest: Manifest) -> AbstractContextManager[Readable]:
@@ -130,10 +132,24 @@ class _Verified:
             part = self._reader.part()
             raise Damaged(
                 f"{self._key} is damaged: it has {part.size} bytes with the hash {part.sha256[:12]}…, not "
-                f"{self._expected.size} with {self._expected.sha256[:12]}…. Remove it: the next backup copies an "
-                "object anew."
+                f"{self._expected.size} with {self._expected.sha256[:12]}…. {_cure(self._key)}"
             )
         return block
+
+
+def _cure(key: str) -> str:
+    if key.startswith("objects/"):
+        return "Remove it: the next backup copies the object anew."
+    return f"This backup is lost: remove all of {key.rpartition('/')[0]}."
+
+
+@contextmanager
+def _naming(id_: str) -> Iterator[None]:
+    """Names the backup in errors that do not: of its key, of its manifest."""
+    try:
+        yield
+    except BackupError as error:
+        raise type(error)(f"Backup {id_}: {error}") from error
 
 
 def place_of(settings: Settings, *, is_first: bool = False) -> Place:

@@ -51,16 +51,34 @@ SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN (
 """
 
 
+def connect(url: str) -> Db:
+    return psycopg.connect(url, autocommit=True, connect_timeout=10, application_name="snapapp backup")
+
+
 @contextmanager
 def connected(url: str) -> Iterator[Db]:
-    with psycopg.connect(url, autocommit=True, connect_timeout=10, application_name="snapapp backup") as db:
+    with connect(url) as db:
         db.execute(_LIFT_LIMITS)
         yield db
+
+
+def require_sessions(url: str) -> None:
+    """Refuses a pooler that takes any free connection for each transaction. The lock, the limits, and what pg_dump sets
+    before its transaction (the role that sees all rows, among others) would stay behind on connections of the API, and
+    be missing where pg_dump reads."""
+    with connect(url) as one, connect(url) as other:
+        mine = _one(one, "SELECT pg_backend_pid()")
+        if mine == _one(other, "SELECT pg_backend_pid()") or _one(one, "SELECT pg_backend_pid()") != mine:
+            raise BackupError(
+                "SNAPAPP_DATABASE_URL leads through a pooler in transaction mode, where pg_dump and pg_restore cannot "
+                "work. For this command, set it to the address of PostgreSQL itself."
+            )
 
 
 @contextmanager
 def alone(url: str) -> Iterator[None]:
     """Allows one backup of a database at a time: a second one would delete the unfinished files of the first."""
+    require_sessions(url)
     with connected(url) as db:
         if not _one(db, "SELECT pg_try_advisory_lock(%s)", _LOCK):
             raise BackupError("Another backup of this database is being made.")

@@ -22,6 +22,7 @@ def restore(url: str, media: Storage, place: Place, id_: str | None, scratch: Pa
     """Returns the description of the backup that was restored."""
     manifest = chosen(place, id_)
     files = {file.key: file for file in place.media(manifest)}
+    reading.require_sessions(url)
     with reading.connected(url) as db:
         require_empty(db)
         reading.role(db)  # a missing right is reported before the long copy, not after it

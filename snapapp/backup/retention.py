@@ -26,8 +26,7 @@ def apply(place: Place, now: datetime, *, keep: int, keep_for: timedelta) -> lis
         place.forget(id_)
     # A manifest that cannot be read raises here, before any object that its backup may need is deleted.
     needed = {file.sha256 for id_ in place.whole() for file in place.media(place.manifest(id_))}
-    for sha256, key in list(place.objects()):
-        if sha256 not in needed:
-            place.store.delete(key)
+    for key in [key for sha256, key in place.objects() if sha256 not in needed]:
+        place.store.delete(key)
     place.store.forget_uploads(now - _A_DAY)  # left by killed backups; nothing else clears this storage
     return gone

@@ -1,6 +1,7 @@
 """The commands backup, restore and drill."""
 
 import signal
+import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +19,7 @@ from snapapp.backup.errors import BackupError
 from snapapp.backup.manifest import Manifest
 from snapapp.backup.records import What
 from snapapp.cli.explanation import explanation
+from snapapp.errors import SnapError
 from snapapp.jobs import cli
 from snapapp.jobs.cli.shown import answer, say
 from snapapp.jobs.doctor.finding import size
@@ -68,14 +70,20 @@ _COMMANDS: dict[str, Callable[[Namespace, Settings], int]] = {"backup": make, "r
 
 
 def _list(arguments: Namespace, ids: list[str], read: Callable[[str], Manifest]) -> int:
-    manifests = [read(id_) for id_ in ids]
+    manifests, is_all = [], True
+    for id_ in ids:
+        try:
+            manifests.append(read(id_))
+        except SnapError as error:
+            sys.stderr.write(f"snapapp: {error}\n")
+            is_all = False
     if arguments.json:
         cli.show_json([manifest.as_json() for manifest in manifests])
     elif manifests:
         cli.show_table(["backup", "rows", "objects", "media"], [_line(each) for each in manifests], numbers={1, 2, 3})
-    else:
+    elif is_all:
         say("There is no whole backup.")
-    return 0
+    return 0 if is_all else 1
 
 
 def _line(manifest: Manifest) -> list[str]:

@@ -30,11 +30,12 @@ def migrate(arguments: Namespace, settings: Settings) -> int:
 
     product = settings.has_product
     with in_use(settings) as url:
-        if schema.is_current(url, product=product):
+        why = schema.trouble(url, product=product)
+        if why is None:
             say("The database has the newest schema.")
             return 0
         if arguments.check:
-            say("The database does not have the newest schema: type `snapapp migrate`.")
+            say(why)
             return 1
         migrations.migrate(url) if product else queue.migrate(url)
         revisions = " and ".join(f"{one.head} of the {one.name}" for one in schema.histories(product=product))

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from argparse import Namespace
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -44,8 +45,9 @@ def run(arguments: Namespace, settings: Settings) -> int:
             with signals.interrupting():
                 house.start()
             if not signals.noted:  # Python may drop the KeyboardInterrupt, if a destructor is running
-                _greet(settings, house, _url(listening))
-                Server(create_app(settings, house, noted=signals.noted), signals.noted).run(sockets=[listening])
+                app = create_app(settings, house, noted=signals.noted)
+                server = Server(app, signals.noted, on_ready=lambda: _greet(settings, house, _url(listening)))
+                server.run(sockets=[listening])
         except KeyboardInterrupt:
             pass
         finally:
@@ -57,7 +59,7 @@ class Server(uvicorn.Server):
     """uvicorn's server. Until the application has its own signal handlers, the first signal is noted for the
     application, which knows what else has to stop and then passes the signal on to this server."""
 
-    def __init__(self, app: FastAPI, noted: list[signal.Signals]) -> None:
+    def __init__(self, app: FastAPI, noted: list[signal.Signals], on_ready: Callable[[], None] = lambda: None) -> None:
         config = uvicorn.Config(
             app,
             http=Connection,
@@ -69,6 +71,12 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self._noted = noted
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:  # from here on connections are accepted
+            self._on_ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         is_first_handler = signal.getsignal(sig) == self.handle_exit  # the application has no handler yet

@@ -158,8 +158,10 @@ def _not_ours(home: Home, found: list[str]) -> str:
 def _check_version(home: Home) -> None:
     theirs = (home.cluster / "PG_VERSION").read_text(encoding="ascii").strip()
     if theirs != str(MAJOR):
+        copy = home.root / f"backup-of-{theirs}"
         raise PostgresError(
             f"{home.cluster} was made by PostgreSQL {theirs}, this snapapp brings PostgreSQL {MAJOR}. "
-            f"Go back to the snapapp that made it and save the data with `pg_dump`. Then, with this one, "
-            f"`mv {home.cluster} {home.cluster}-{theirs}`, `make run`, and `snapapp psql -f` the dump."
+            f"Go back to the snapapp that made it, stop all that runs there, and type `mkdir {copy}` and "
+            f"`SNAPAPP_BACKUP_TO={copy} snapapp backup`. Then, with this one, "
+            f"`mv {home.cluster} {home.cluster}-{theirs}`, `SNAPAPP_BACKUP_TO={copy} snapapp restore`, and `make run`."
         )

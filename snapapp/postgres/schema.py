@@ -17,13 +17,27 @@ def wanted(*, product: bool = True) -> dict[str, str]:
     return {history.version_table: history.head for history in histories(product=product)}
 
 
-def is_current(url: str, *, product: bool = True) -> bool:
+def trouble(url: str, *, product: bool = True) -> str | None:
+    """Why this code does not go with the database, and what to do; None: it does."""
     try:
-        return schema.is_current(url, *histories(product=product))
+        found = schema.revisions(url, *histories(product=product))
     except MigrationFailed as error:
         raise MigrationError(str(error)) from error
+    for history, revision in found.items():
+        if schema.is_newer(revision, history.head):
+            return (
+                f"The database is at revision {revision} of the {history.name}, and this code knows {history.head}: a "
+                "newer release has migrated it. Run that release."
+            )
+    if any(revision != history.head for history, revision in found.items()):
+        return "The database does not have the schema that this code needs: type `snapapp migrate`."
+    return None
+
+
+def is_current(url: str, *, product: bool = True) -> bool:
+    return trouble(url, product=product) is None
 
 
 def require(url: str, *, product: bool = True) -> None:
-    if not is_current(url, product=product):
-        raise MigrationError("The database does not have the schema that this code needs: type `snapapp migrate`.")
+    if why := trouble(url, product=product):
+        raise MigrationError(why)

@@ -17,10 +17,11 @@ import pytest
 import sqlalchemy
 
 from snapapp import backup, postgres
-from snapapp.backup import reading, retention, temporary
+from snapapp.backup import reading, records, retention, temporary
 from snapapp.backup.errors import BackupError, Damaged, NotEmpty
 from snapapp.backup.manifest import new_id
 from snapapp.backup.place import Place
+from snapapp.backup.records import What
 from snapapp.errors import PostgresError
 from snapapp.jobs.os import processes
 from snapapp.postgres import connections, database, dump, postmaster
@@ -29,7 +30,8 @@ from snapapp.postgres.schema import is_current
 from snapapp.storage import Local, Room, Storage, Upload
 from tests import ROOT
 from tests.backup.conftest import FILES, admin, content, made
-from tests.conftest import OLDEST, Postgres
+from tests.conftest import OLDEST, needs_oldest, pgbouncer
+from tests.databases import Postgres
 from tests.factory import Db, make_jobs
 from tests.storage.conftest import Bucket
 
@@ -85,7 +87,7 @@ def only_bundled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("only_bundled")
-@pytest.mark.skipif(not OLDEST, reason="there is no PostgreSQL below /usr/lib/postgresql")
+@needs_oldest
 @pytest.mark.parametrize("server_name", [OLDEST])
 def test_the_bundled_programs_bring_a_backup_back_into_an_older_server(
     filled: str, empty_url: str, media: Local, empty_media: Local, place: Place, tmp_path: Path
@@ -101,6 +103,7 @@ def test_the_bundled_programs_bring_a_backup_back_into_an_older_server(
     assert (rows(empty_url), is_current(empty_url)) == (rows(filled), True)
 
 
+@pytest.mark.at_length  # one with roles of its own gets a backup in every run, below
 def test_roles_that_only_the_old_server_has_do_not_keep_a_backup_from_coming_back(
     filled: str, db: Db, media: Local, place: Place, tmp_path: Path
 ) -> None:
@@ -249,6 +252,64 @@ def test_the_next_backup_clears_away_what_an_interrupted_one_left(
     assert not place.store.exists("objects/ab/ab12")
 
 
+def test_a_backup_whose_files_another_installation_clears_away_is_none(
+    filled: str, media: Local, place: Place, tmp_path: Path
+) -> None:
+    """Each installation locks its own database, so neither sees that the other is at work in the same place."""
+
+    class Shared(Local):
+        def upload(self, key: str, *, max_bytes: int | None = None, announced: int | None = None) -> Upload:
+            if key.endswith("/media"):
+                retention.apply(place, datetime.now(UTC), keep=7, keep_for=NIGHT)  # the end of the other's backup
+            return super().upload(key, max_bytes=max_bytes, announced=announced)
+
+    with pytest.raises(BackupError, match="another installation"):
+        made(filled, media, Place(Shared(tmp_path / "backups", Room(tmp_path, 0)), None))
+    assert place.whole() == []
+
+
+def test_a_note_beside_the_backups_is_in_nobodys_way(filled: str, media: Local, place: Place, tmp_path: Path) -> None:
+    (tmp_path / "backups/backups").mkdir()
+    (tmp_path / "backups/backups/README").write_text("ask Ana before you remove anything here")
+    made(filled, media, place)
+    assert (len(place.whole()), place.unfinished()) == (1, [])
+    assert (tmp_path / "backups/backups/README").exists()
+
+
+@pytest.mark.parametrize("name", ["media", "manifest"])
+def test_the_cure_for_a_damaged_backup_lets_the_next_one_end_well(
+    filled: str, media: Local, place: Place, tmp_path: Path, name: str
+) -> None:
+    made_at(filled, media, place, NIGHT)
+    [damaged] = place.whole()
+    place.store.put(f"backups/{damaged}/{name}", b"?")
+    with pytest.raises(Damaged, match=f"Backup {damaged}: .* lost: remove (its folder|all of backups/{damaged})"):
+        made(filled, media, place)
+    shutil.rmtree(tmp_path / "backups/backups" / damaged)
+    place.store.delete_prefix(f"backups/{place.whole()[-1]}/")  # or the next one is of the same second
+    made(filled, media, place)
+
+
+@needs_oldest
+@pytest.mark.skipif(not shutil.which("pgbouncer"), reason="PgBouncer is not installed")
+@pytest.mark.parametrize("server_name", [OLDEST])
+def test_through_a_pooler_in_transaction_mode_nothing_is_backed_up_and_nothing_left_behind(
+    filled: str, db: Db, media: Local, place: Place
+) -> None:
+    url = sqlalchemy.make_url(filled)
+    db.execute(f"ALTER DATABASE {url.database} SET idle_in_transaction_session_timeout = '20min'")
+    with pgbouncer(filled) as pooled:
+        through = sqlalchemy.make_url(pooled).set(database=url.database).render_as_string()
+        records.add(through, What.BACKUP, took=NIGHT, is_good=False, said="it was refused")
+        with pytest.raises(BackupError, match="a pooler in transaction mode"):
+            made(through, media, place)
+        [locks] = db.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").fetchone() or ("?",)
+        assert locks == 0
+        with psycopg.connect(through) as next_client:
+            [limit] = next_client.execute("SHOW idle_in_transaction_session_timeout").fetchone() or ("?",)
+            assert limit == "20min"
+
+
 def test_two_at_once_are_one_too_many(filled: str, media: Local, place: Place) -> None:
     with reading.alone(filled), pytest.raises(BackupError, match="Another backup"):
         made(filled, media, place)
@@ -330,12 +391,11 @@ def owned(server: Postgres) -> Iterator[str]:
         yield place.set(username="farmer").render_as_string(hide_password=False)
     with admin(server) as db:
         db.execute(f"DROP DATABASE {place.database} WITH (FORCE)")
-        server._used.remove(str(place.database))
         db.execute("DROP ROLE IF EXISTS snapapp_backup")
         db.execute("DROP ROLE farmer")
 
 
-@pytest.mark.both_servers
+@pytest.mark.both_servers_at_length
 def test_an_owner_behind_the_wall_is_told_what_it_needs_and_then_gets_every_row(
     owned: str, server: Postgres, media: Local, empty_media: Local, place: Place, tmp_path: Path
 ) -> None:
@@ -355,7 +415,8 @@ def test_an_owner_behind_the_wall_is_told_what_it_needs_and_then_gets_every_row(
     assert is_current(owned)
 
 
-@pytest.mark.parametrize("rights", ["CREATEROLE", ""])
+# one who may make the role needs nobody
+@pytest.mark.parametrize("rights", [pytest.param("CREATEROLE", marks=pytest.mark.at_length), ""])
 def test_on_a_new_server_whoever_brought_a_backup_back_may_act_for_a_tenant(
     filled: str, media: Local, empty_media: Local, place: Place, tmp_path: Path, rights: str
 ) -> None:
@@ -401,6 +462,7 @@ drill(Place(Local(backups, Room(backups, 0)), None), None, scratch)
 """
 
 
+@pytest.mark.at_length  # a drill leaves nothing behind in every run, above
 def test_the_next_drill_removes_what_a_killed_one_left_and_ends_its_server(
     filled: str, media: Local, place: Place, tmp_path: Path
 ) -> None:
@@ -424,7 +486,7 @@ def test_two_drills_at_once_leave_each_other_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.at_length  # a drill restores in every run, above
-@pytest.mark.skipif(not OLDEST, reason="there is no PostgreSQL below /usr/lib/postgresql")
+@needs_oldest
 @pytest.mark.parametrize("server_name", [OLDEST])
 def test_a_drill_does_without_an_extension_that_the_embedded_server_lacks(
     filled: str, db: Db, media: Local, place: Place, tmp_path: Path
@@ -434,6 +496,7 @@ def test_a_drill_does_without_an_extension_that_the_embedded_server_lacks(
     assert backup.drill(place, None, tmp_path).tables == rows(filled)
 
 
+@pytest.mark.at_length  # all other tables come back in every run
 def test_the_table_of_an_extension_comes_with_the_extension_and_hinders_neither_drill_nor_restore(
     filled: str, empty_url: str, media: Local, empty_media: Local, place: Place, tmp_path: Path
 ) -> None:

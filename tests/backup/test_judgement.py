@@ -1,5 +1,7 @@
 """Whether somebody should look: pure, and as the doctor and the commands tell it."""
 
+import json
+import shutil
 import signal
 from datetime import timedelta
 from pathlib import Path
@@ -55,6 +57,14 @@ def test_the_newest_run_says_whether_it_failed_and_the_newest_good_one_how_old(u
     assert records.states(db)[What.BACKUP].failed is None
 
 
+def test_a_run_of_before_the_clock_was_set_back_hides_nothing_that_came_since(url: str, db: Db) -> None:
+    records.add(url, What.BACKUP, took=DAY, is_good=True, said="")
+    db.execute("UPDATE backup_run SET ended_at = now() + interval '4 years'")
+    assert records.states(db)[What.BACKUP] == State(None, None)
+    records.add(url, What.BACKUP, took=DAY, is_good=False, said="the disk is full")
+    assert records.states(db)[What.BACKUP] == State(None, "the disk is full")
+
+
 @pytest.mark.parametrize("under_nohup", [True, False])
 def test_the_end_of_the_terminal_ends_a_backup_but_not_one_under_nohup(under_nohup: bool) -> None:
     before, has_ended = signal.signal(signal.SIGHUP, signal.SIG_IGN if under_nohup else signal.SIG_DFL), False
@@ -84,6 +94,12 @@ def test_typed_from_the_backup_to_the_restore(
     assert (made["objects"], made["copied"]) == (len(FILES), len(FILES))
     assert call("backup", "--list", "--json").json[0]["id"] == made["id"]
     assert "rows and hashes as they were" in call("drill").out
+    (tmp_path / "backups/backups/20260101T000000Z").mkdir()
+    (tmp_path / "backups/backups/20260101T000000Z/manifest").write_text("?")
+    listed = call("backup", "--list", "--json")
+    assert ([each["id"] for each in json.loads(listed.out)], listed.code) == ([made["id"]], 1)
+    assert "Backup 20260101T000000Z: Its manifest cannot be read" in listed.err
+    shutil.rmtree(tmp_path / "backups/backups/20260101T000000Z")
     assert call("doctor", "--only", "backups").code == 0
     assert "The database has tables already" in call("restore").err
     (tmp_path / "backups").rename(tmp_path / "unmounted")

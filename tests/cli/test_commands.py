@@ -17,7 +17,7 @@ from snapapp.jobs import schema
 from snapapp.jobs.rows.people import lists
 from tests import ROOT
 from tests.commands import NOWHERE, WITHIN, Answer, Call
-from tests.conftest import Postgres
+from tests.databases import Postgres
 from tests.running import Running
 
 COMMANDS = [
@@ -86,6 +86,7 @@ def test_the_documentation_names_every_command_in_the_order_of_help(call: Call) 
             assert re.findall(r"^    ([a-z-]+)", call(command, "--help").out, re.MULTILINE) == acts.split("\\|")
 
 
+@pytest.mark.leaves_nothing
 @pytest.mark.parametrize(
     "typed",
     [
@@ -329,7 +330,7 @@ def refused(call: Call, typed: str, url: str, monkeypatch: pytest.MonkeyPatch, t
     return line
 
 
-@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+@pytest.mark.parametrize("encoding", ["LATIN1", pytest.param("SQL_ASCII", marks=pytest.mark.at_length)])
 @pytest.mark.parametrize("typed", STARTS)
 def test_a_database_that_is_not_utf8_is_refused_at_the_start(
     bare_call: Call, server: Postgres, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, typed: str, encoding: str
@@ -411,6 +412,9 @@ def test_kinds_are_shown_with_what_they_take(bare_call: Call, monkeypatch: pytes
     assert (found["demo.fail"]["payload"], found["demo.crunch"]["executor"]) == (None, "process")
 
 
+REST = pytest.mark.at_length  # other commands do the same in every run, and each costs an interpreter
+
+
 def test_ctrl_c_is_silent(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -419,7 +423,15 @@ def test_ctrl_c_is_silent(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     assert call("jobs", "list") == Answer(130, "", "")
 
 
-@pytest.mark.parametrize("typed", ["config", "config --json", "jobs list", "jobs list --json", "--help", "version"])
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "config",
+        "jobs list --json",
+        "version",
+        *(pytest.param(each, marks=REST) for each in ("config --json", "jobs list", "--help")),
+    ],
+)
 def test_a_reader_that_has_gone_away_is_no_error(url: str, typed: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -439,8 +451,21 @@ def test_an_output_that_cannot_be_written_is_said_in_a_line(url: str, typed: str
     assert (ended.returncode, ended.stderr) == (1, b"snapapp: No space left on device\n")
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-@pytest.mark.parametrize(("typed", "code"), [("jobs list", 0), ("version", 0), ("jobs show 77", 1), ("dance", 2)])
+ALL = "<&- >&- 2>&-"
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "closed"),
+    [
+        *(("jobs list", 0, closed) for closed in (">&-", ALL)),
+        *(pytest.param("jobs list", 0, closed, marks=REST) for closed in ("<&-", "2>&-")),
+        *(
+            pytest.param(*command, closed, marks=() if closed == ALL else REST)
+            for command in (("version", 0), ("jobs show 77", 1), ("dance", 2))
+            for closed in ("<&-", ">&-", "2>&-", ALL)
+        ),
+    ],
+)
 def test_a_stream_that_is_closed_is_no_error(url: str, typed: str, code: int, closed: str) -> None:
     """As crontabs have it."""
     settings = os.environ | {"SNAPAPP_DATABASE_URL": url}
@@ -489,8 +514,8 @@ def test_config_shows_every_setting_and_no_secret(bare_call: Call, monkeypatch: 
     [(["-Atc", "SELECT 6 * 7"], 0, "42\n"), (["-c", "SELECT nonsense"], 1, ""), (["--no-such-option"], 1, "")],
 )
 def test_psql_takes_psqls_arguments_and_returns_its_exit_code(
-    url: str, run: Callable[..., Running], typed: list[str], code: int, out: str
+    url: str, quick: Callable[..., Running], typed: list[str], code: int, out: str
 ) -> None:
-    psql = run("psql", *typed, SNAPAPP_DATABASE_URL=url)
+    psql = quick("psql", *typed, SNAPAPP_DATABASE_URL=url)
     assert psql.end() == code
     assert psql.said().startswith(out)

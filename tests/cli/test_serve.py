@@ -1,4 +1,4 @@
-"""`snapapp serve` as a process of its own."""
+"""`snapapp serve` as a process of its own; the first test and that of the terminal begin it as people do."""
 
 import json
 import os
@@ -20,20 +20,20 @@ from tests.factory import Db, make_jobs, row
 from tests.jobs.working import until
 from tests.running import Running
 
-STOPS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
-
-def test_serve_brings_the_database_and_leaves_no_process_behind(tmp_path: Path, run: Callable[..., Running]) -> None:
+def test_serve_brings_the_database_and_leaves_no_process_behind(
+    tmp_path: Path, run: Callable[..., Running], quick: Callable[..., Running]
+) -> None:
     """All of it on one new cluster, because making one takes seconds."""
     data_dir = tmp_path / "var"
-    settings = {"SNAPAPP_DATA_DIR": str(data_dir)}
+    settings = {"SNAPAPP_DATA_DIR": str(data_dir), "SNAPAPP_DEMO": "false"}
     serve = run("serve", **settings)
     serve.hear("worker.started")
     assert postmaster.find(data_dir / "postgres") is not None
     for kind in ("demo.hello", "demo.crunch", "demo.sleep"):
-        adding = run("jobs", "enqueue", kind, '{"seconds": 0.1}', **settings)
+        adding = quick("jobs", "enqueue", kind, '{"seconds": 0.1}', **settings)
         assert adding.end() == 0, adding.said()
-    draining = run("worker", "--drain", **settings)
+    draining = quick("worker", "--drain", **settings)
     assert draining.end() == 0, draining.said()
     beside = run("worker", **settings)
     beside.hear("worker.started")
@@ -41,7 +41,7 @@ def test_serve_brings_the_database_and_leaves_no_process_behind(tmp_path: Path, 
     serve.signal(signal.SIGINT)
     assert serve.end() == 0
     assert postmaster.find(data_dir / "postgres") is not None  # the worker still uses it
-    listing = run("jobs", "list", "--json", **settings)
+    listing = quick("jobs", "list", "--json", **settings)
     assert listing.end() == 0, listing.said()
     beside.signal(signal.SIGTERM)
     assert beside.end() == 0
@@ -62,40 +62,43 @@ def _with_argument(text: str) -> list[str]:
     return found
 
 
-def test_serve_migrates_in_dev(empty_url: str, run: Callable[..., Running]) -> None:
-    serve = run("serve", SNAPAPP_DATABASE_URL=empty_url)
+def test_serve_migrates_in_dev(empty_url: str, quick: Callable[..., Running]) -> None:
+    serve = quick("serve", SNAPAPP_DATABASE_URL=empty_url, SNAPAPP_DEMO="false")
     serve.hear("worker.started")
     serve.signal(signal.SIGTERM)
     assert serve.end() == 0
 
 
 def test_with_the_worker_off_serve_claims_nothing_and_another_worker_takes_over(
-    url: str, db: Db, run: Callable[..., Running]
+    url: str, db: Db, quick: Callable[..., Running]
 ) -> None:
-    serve = run("serve", SNAPAPP_DATABASE_URL=url, SNAPAPP_WORKER_ENABLED="false")
+    serve = quick("serve", SNAPAPP_DATABASE_URL=url, SNAPAPP_WORKER_ENABLED="false")
     serve.hear("The worker is off")
     ids = make_jobs(db, 20, kind="demo.hello")
-    assert run("worker", "--drain", SNAPAPP_DATABASE_URL=url).end() == 0
+    assert quick("worker", "--drain", SNAPAPP_DATABASE_URL=url).end() == 0
     assert {row(db, job_id).status for job_id in ids} == {"COMPLETED"}
     serve.signal(signal.SIGINT)
     assert serve.end() == 0
     assert db.execute("SELECT reason, jobs_completed FROM job_worker_exit").fetchall() == [("done", 20)]
 
 
-def test_a_port_that_is_taken_is_said_with_the_one_that_is_used_instead(url: str, run: Callable[..., Running]) -> None:
+def test_a_port_that_is_taken_is_said_with_the_one_that_is_used_instead(
+    url: str, quick: Callable[..., Running]
+) -> None:
     """Only where nobody chose it."""
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with suppress(OSError):  # or somebody else has it
             taken.bind(("127.0.0.1", 8000))
             taken.listen()
-        serve = run("serve", SNAPAPP_DATABASE_URL=url, SNAPAPP_WORKER_ENABLED="false")
+        serve = quick("serve", SNAPAPP_DATABASE_URL=url, SNAPAPP_WORKER_ENABLED="false")
         serve.hear("Serving http://localhost:80")
         [port] = re.findall(r"Port 8000 is taken, so (80\d\d)\.", serve.said())
         assert f"Serving http://localhost:{port}/" in serve.said()
+        socket.create_connection(("127.0.0.1", int(port))).close()  # whoever has read the line is not refused
         serve.signal(signal.SIGINT)
         assert serve.end() == 0
-        chosen = run("serve", SNAPAPP_DATABASE_URL=url, SNAPAPP_PORT="8000")
+        chosen = quick("serve", SNAPAPP_DATABASE_URL=url, SNAPAPP_PORT="8000")
         assert chosen.end() == 1
         assert "port 8000 in use. Set SNAPAPP_PORT" in chosen.said()
 
@@ -122,8 +125,8 @@ def test_with_reload_a_change_is_in_force_a_moment_later(url: str, run: Callable
     assert serve.family() == []
 
 
-def test_the_banner_is_for_a_terminal(url: str, run: Callable[..., Running]) -> None:
-    serve = run("serve", SNAPAPP_DATABASE_URL=url, SNAPAPP_LOG_FORMAT="json")
+def test_the_banner_is_for_a_terminal(url: str, quick: Callable[..., Running]) -> None:
+    serve = quick("serve", SNAPAPP_DATABASE_URL=url, SNAPAPP_LOG_FORMAT="json")
     serve.hear("worker.started")
     serve.signal(signal.SIGTERM)
     assert serve.end() == 0
@@ -154,8 +157,8 @@ def test_on_a_terminal_serve_greets_and_ctrl_c_stops_it(url: str, tmp_path: Path
     os.close(terminal)
 
 
-def test_settings_of_a_worker_can_be_typed(url: str, db: Db, run: Callable[..., Running]) -> None:
-    worker = run("worker", "--queues", "a,b", "--concurrency", "7", "--name", "ana", SNAPAPP_DATABASE_URL=url)
+def test_settings_of_a_worker_can_be_typed(url: str, db: Db, quick: Callable[..., Running]) -> None:
+    worker = quick("worker", "--queues", "a,b", "--concurrency", "7", "--name", "ana", SNAPAPP_DATABASE_URL=url)
     until(lambda: bool(overviews.workers(db)))
     [member] = overviews.workers(db)
     assert (member.name, member.queues, member.slots) == ("ana", ["a", "b"], 7 + 100 + 2)

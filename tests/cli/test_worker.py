@@ -1,4 +1,5 @@
-"""`snapapp worker`: it drains, stops, is told twice, and waits for its database."""
+"""`snapapp worker`: it drains, stops, is told twice, and waits for its database. Those without the product are begun as
+people do."""
 
 import signal
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from snapapp.jobs.rows.database import connect
 from snapapp.jobs.rows.people import overviews
 from snapapp.jobs.rows.roster import Member, Report
 from tests.commands import NOWHERE, Call, until_status
-from tests.conftest import Postgres
+from tests.databases import Postgres
 from tests.factory import Db, hence, make_job, make_jobs, row, statuses
 from tests.jobs.working import until
 from tests.running import Running
@@ -84,10 +85,10 @@ def test_once_with_an_empty_queue_ends(call: Call, db: Db) -> None:
 
 @pytest.mark.parametrize("stop", STOPS)
 def test_a_stopped_worker_finishes_what_it_runs(
-    url: str, db: Db, run: Callable[..., Running], stop: signal.Signals
+    url: str, db: Db, quick: Callable[..., Running], stop: signal.Signals
 ) -> None:
     """R1. What was claimed and has not begun is handed back, so the job must have said something."""
-    worker = run("worker", SNAPAPP_DATABASE_URL=url, SNAPAPP_JOB_HEARTBEAT_INTERVAL_MS="200")
+    worker = quick("worker", SNAPAPP_DATABASE_URL=url, SNAPAPP_JOB_HEARTBEAT_INTERVAL_MS="200")
     job_id, later = (make_job(db, kind="demo.sleep", payload={"seconds": 2}, **more) for more in ({}, LATER))
     until(lambda: row(db, job_id).progress is not None)
     worker.signal(stop)
@@ -102,11 +103,11 @@ LATER: dict[str, Any] = {"next_retry_at": hence(hours=1)}
 
 @pytest.mark.parametrize("kind", ["demo.sleep", "demo.crunch"])
 def test_a_second_signal_ends_a_worker_now_and_hands_its_job_back(
-    url: str, db: Db, run: Callable[..., Running], kind: str
+    url: str, db: Db, quick: Callable[..., Running], kind: str
 ) -> None:
     """FD8."""
-    quick = {"SNAPAPP_JOB_HEARTBEAT_INTERVAL_MS": "500"}
-    worker = run("worker", SNAPAPP_DATABASE_URL=url, SNAPAPP_SHUTDOWN_GRACE_MS="3600000", **quick)
+    often = {"SNAPAPP_JOB_HEARTBEAT_INTERVAL_MS": "500"}
+    worker = quick("worker", SNAPAPP_DATABASE_URL=url, SNAPAPP_SHUTDOWN_GRACE_MS="3600000", **often)
     job_id = make_job(db, kind=kind, payload={"seconds": 3600})
     until_status(db, job_id, "RUNNING")
     until(lambda: row(db, job_id).progress is not None)
@@ -120,8 +121,8 @@ def test_a_second_signal_ends_a_worker_now_and_hands_its_job_back(
     assert worker.family() == []
 
 
-def test_the_grace_ends_a_worker_that_would_go_on(url: str, db: Db, run: Callable[..., Running]) -> None:
-    worker = run("worker", SNAPAPP_DATABASE_URL=url, SNAPAPP_SHUTDOWN_GRACE_MS="500")
+def test_the_grace_ends_a_worker_that_would_go_on(url: str, db: Db, quick: Callable[..., Running]) -> None:
+    worker = quick("worker", SNAPAPP_DATABASE_URL=url, SNAPAPP_SHUTDOWN_GRACE_MS="500")
     job_id = make_job(db, kind="demo.sleep", payload={"seconds": 3600})
     until_status(db, job_id, "RUNNING")
     worker.signal(signal.SIGTERM)
@@ -130,9 +131,9 @@ def test_the_grace_ends_a_worker_that_would_go_on(url: str, db: Db, run: Callabl
 
 
 def test_a_worker_waits_for_a_database_that_is_away_at_its_start(
-    server: Postgres, db: Db, run: Callable[..., Running]
+    server: Postgres, db: Db, quick: Callable[..., Running]
 ) -> None:
-    worker = run("worker", SNAPAPP_DATABASE_URL=server.url_of("not_yet"))
+    worker = quick("worker", SNAPAPP_DATABASE_URL=server.url_of("not_yet"))
     worker.hear("The database cannot be reached, trying again until it can")
     admin = psycopg.connect(server.url_of("postgres"), autocommit=True)
     admin.execute("CREATE DATABASE not_yet TEMPLATE migrated")
@@ -146,8 +147,8 @@ def test_a_worker_waits_for_a_database_that_is_away_at_its_start(
     admin.close()
 
 
-def test_a_worker_that_still_waits_for_its_database_stops_at_once(run: Callable[..., Running]) -> None:
-    worker = run("worker", SNAPAPP_DATABASE_URL=NOWHERE)
+def test_a_worker_that_still_waits_for_its_database_stops_at_once(quick: Callable[..., Running]) -> None:
+    worker = quick("worker", SNAPAPP_DATABASE_URL=NOWHERE)
     worker.hear("trying again")
     worker.signal(signal.SIGTERM)
     assert worker.end() == 0

@@ -22,7 +22,7 @@ from snapapp.jobs.schema import QUEUE, History
 from snapapp.postgres.binaries import program
 from snapapp.postgres.migrate import migrate
 from snapapp.postgres.psql import psql_argv
-from snapapp.postgres.schema import PRODUCT, is_current
+from snapapp.postgres.schema import PRODUCT, is_current, require
 from tests import ROOT
 from tests.factory import Db, ago, at_once, bury, claimed, job, make_job, retry, statuses, until_blocking
 from tests.postgres.clusters import take_down
@@ -129,6 +129,8 @@ def test_a_database_that_is_newer_than_the_code_is_refused(url: str) -> None:
     with pytest.raises(MigrationError, match="revision 9999, which this code does not know"):
         migrate(url)
     assert not is_current(url)
+    with pytest.raises(MigrationError, match="a newer release has migrated it"):
+        require(url)
 
 
 def test_a_migration_behind_an_idle_transaction_gives_up_and_can_be_repeated(url: str) -> None:

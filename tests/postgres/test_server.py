@@ -53,6 +53,7 @@ def test_the_first_start_makes_a_cluster_with_our_database(empty_dir: Path) -> N
     assert is_stopped(empty_dir)
 
 
+@pytest.mark.at_length  # every test that has an engine uses such a URL
 def test_the_url_is_good_for_sqlalchemy(data_dir: Path) -> None:
     with start_server(data_dir, create=False) as started:
         engine = sqlalchemy.create_engine(started.url.replace("postgresql:", "postgresql+psycopg:", 1))
@@ -102,6 +103,7 @@ def test_every_spelling_of_a_directory_is_the_same_server(data_dir: Path) -> Non
         assert one.url == other.url
 
 
+@pytest.mark.at_length  # a crowd meets a server that exists, below, in every run
 def test_starters_at_the_same_moment_share_one_new_server(empty_dir: Path, request: pytest.FixtureRequest) -> None:
     crowd = [Adopter(empty_dir) for _ in range(4)]
     for one in crowd:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import shutil
 import signal
 import socket
@@ -18,6 +19,7 @@ from snapapp.errors import PostgresError
 from snapapp.postgres import account, binaries, cluster, locks, postmaster, server, sockets
 from snapapp.postgres import start as start_server
 from snapapp.postgres.home import Home
+from snapapp.postgres.migrate import migrate
 from tests.jobs.working import until
 from tests.postgres.clusters import BRIEFLY, ENVIRONMENT, Adopter, ask, is_stopped, needs_root
 
@@ -174,6 +176,25 @@ def test_a_cluster_of_another_major_version_is_refused_with_both_named(data_dir:
     (data_dir / "postgres" / "PG_VERSION").write_text(f"{version}\n")
     with pytest.raises(PostgresError, match=rf"PostgreSQL {version}, this snapapp brings PostgreSQL 18.*`mv "):
         start_server(data_dir, create=True)
+
+
+@pytest.mark.at_length  # makes a cluster, migrates it, backs it up and restores it
+def test_what_a_cluster_of_another_version_says_to_type_brings_all_rows_over(data_dir: Path) -> None:
+    with start_server(data_dir, create=False) as started:
+        migrate(started.url)
+        with psycopg.connect(started.url, autocommit=True) as db:
+            db.execute("INSERT INTO tenant (code, name) VALUES ('north', 'North')")
+    version = data_dir / "postgres" / "PG_VERSION"
+    version.write_text("17\n")
+    with pytest.raises(PostgresError) as refusal:
+        start_server(data_dir, create=False)
+    version.write_text("18\n")
+    typed = [command for command in re.findall("`(.+?)`", str(refusal.value)) if command != "make run"]
+    script = "\n".join(["set -e", 'snapapp() { "$0" -m snapapp "$@"; }', *typed])
+    environment = ENVIRONMENT | {"SNAPAPP_DATA_DIR": str(data_dir)}
+    subprocess.run(["/bin/sh", "-c", script, sys.executable], env=environment, check=True)
+    with start_server(data_dir, create=False) as started:
+        assert ask(started.url, "SELECT name FROM tenant WHERE code = 'north'") == "North"
 
 
 def test_a_server_that_somebody_else_started_on_our_files_is_refused(data_dir: Path) -> None:
