@@ -70,6 +70,10 @@ class Archive:
         every = _every(shapes.frames_of(snap), shapes.clip_of(snap))
         return [artefact for file in every if (artefact := self._copy_file(file, snap["id"]))]
 
+    def has(self, snap_id: UUID, artefacts: list[Artefact]) -> bool:
+        """Whether our storage still has all of a snap's copied files."""
+        return all(self.ours.exists(_prefix(snap_id) + each["file_name"]) for each in artefacts)
+
     def _copy_file(self, file: dict[str, Any], snap_id: UUID) -> Artefact | None:
         if not keys.is_segment(file["file_name"]):
             return None

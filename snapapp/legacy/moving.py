@@ -1,7 +1,7 @@
 """The whole import: first the files, which a second run need not copy again; then every row in one transaction."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import islice
@@ -26,6 +26,7 @@ Row = Mapping[str, Any]
 Step = Callable[[], None]
 
 _REMARKS = 20
+_NOTHING = "Nothing was brought over."
 
 
 @dataclass(slots=True)
@@ -59,27 +60,49 @@ class Moved:
 
 def move(old: Old, url: str, archive: Archive | None, step: Step = lambda: None) -> Moved:
     """Imports everything. The files come first: if the rows then fail, the sweep removes the copies. `step` is called
-    once for each snap, and once more for each if there are files to copy."""
+    once for each snap, and once more for each if there are files to copy. A LegacyError names every video and snap that
+    cannot be kept: the old service took any number, so they may be many, and one run is needed to see them."""
     copied = _copy_files(old, archive, step) if archive else {}
-    moved = Moved(files=sum(map(len, copied.values())))
+    moved, refusals = Moved(files=sum(map(len, copied.values()))), list[str]()
     with connections.transaction(url) as ours:
         ours.connection().exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('snapapp import-legacy'))")
         for row in old.tenants():
             _add_tenant(ours, row, moved)
         _make_way(old, ours)
         for row in old.tenants():
-            _Tenant(ours, row["codigo"], moved).bring(old, row["id"], copied, step)
+            _Tenant(ours, row["codigo"], moved, refusals).bring(old, row["id"], copied, step)
+        if refusals:
+            raise LegacyError(_in_lines(refusals))
+    if archive:
+        _copy_lost_files(old, archive, copied)
     return moved
+
+
+def _in_lines(refusals: list[str]) -> str:
+    shown = "\n".join(refusals[:_REMARKS])
+    more = f"\nAnd {len(refusals) - _REMARKS} more." if len(refusals) > _REMARKS else ""
+    return f"{shown}{more} {_NOTHING}"
 
 
 def _copy_files(old: Old, archive: Archive, step: Step) -> dict[UUID, list[Artefact]]:
     by_snap = {}
     for tenant in old.tenants():
         for snap in old.snaps(tenant["id"]):
-            if artefacts := archive.copied(snap):
-                by_snap[snap["id"]] = artefacts
+            with suppress(LegacyError):  # the rows come later, and name the snap
+                if artefacts := archive.copied(snap):
+                    by_snap[snap["id"]] = artefacts
             step()
     return by_snap
+
+
+def _copy_lost_files(old: Old, archive: Archive, copied: Mapping[UUID, list[Artefact]]) -> None:
+    """Copies files again that were deleted before the rows named them: those of a snap that was deleted here while the
+    import copied, and that the import brings again. From now on its row keeps them."""
+    lost = {snap_id for snap_id, artefacts in copied.items() if not archive.has(snap_id, artefacts)}
+    for tenant in old.tenants() if lost else ():
+        for snap in old.snaps(tenant["id"]):
+            if snap["id"] in lost:
+                archive.copied(snap)
 
 
 # --- tenants ----------------------------------------------------------------------------------------------------
@@ -185,6 +208,7 @@ class _Tenant:
     ours: Session
     code: str
     moved: Moved
+    refusals: list[str]  # of all tenants: why videos and snaps cannot be kept
     operators: dict[int, int] = field(default_factory=dict)
     videos: dict[UUID, UUID] = field(default_factory=dict)
     default_template: int = 0
@@ -197,15 +221,30 @@ class _Tenant:
             self.default_template = self.ours.scalars(its_default).one()
             for person in old.people(tenant):
                 self._add_operator(person)
+            refused_videos = set()
             for video in old.videos(tenant):
-                self._add_video(video)
+                with self._going_on_after(f"video {video['id']}"):
+                    self._add_video(video)
+                if video["id"] not in self.videos:
+                    refused_videos.add(video["id"])
             waiting = []
             for snap in old.snaps(tenant):
-                with _naming_old_row(f"snap {snap['id']}"):
+                if snap["video_id"] in refused_videos:
+                    continue
+                with self._going_on_after(f"snap {snap['id']}"):
                     if self._add_snap(snap, copied.get(snap["id"], [])) and shapes.ended(snap) is None:
                         waiting.append(snap["id"])
                 step()
         self._enqueue(waiting)
+
+    @contextmanager
+    def _going_on_after(self, what: str) -> Iterator[None]:
+        """Notes why an old row cannot be kept, and undoes what was written of it."""
+        try:
+            with self.ours.begin_nested(), _naming_old_row(what):
+                yield
+        except LegacyError as error:
+            self.refusals.append(str(error).removesuffix(f" {_NOTHING}"))
 
     def _add_template(self, row: Row) -> None:
         with _naming_old_row(f"subject_template {row['id']}"):
@@ -248,9 +287,8 @@ class _Tenant:
             created_by=self.operators.get(row["created_by_usuario_id"]),
             created_at=row["created_at"],
         )
-        with _naming_old_row(f"video {row['id']}"):
-            added = self.ours.scalar(video.on_conflict_do_nothing().returning(Video.id))
-            video_id = added or videos.at_url(self.ours, self.code, url).id
+        added = self.ours.scalar(video.on_conflict_do_nothing().returning(Video.id))
+        video_id = added or videos.at_url(self.ours, self.code, url).id
         self.videos[row["id"]] = video_id
         self.moved.videos += added is not None
         if video_id != row["id"]:
@@ -313,4 +351,4 @@ def _naming_old_row(what: str) -> Iterator[None]:
         yield
     except (sqlalchemy.exc.IntegrityError, sqlalchemy.exc.DataError) as error:
         why = str(error.orig).partition("\n")[0]
-        raise LegacyError(f"The old {what} cannot be kept: {why}. Nothing was brought over.") from error
+        raise LegacyError(f"The old {what} cannot be kept: {why}. {_NOTHING}") from error

@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 from snapapp.domain import snaps
+from snapapp.domain.rules import validation
 from snapapp.domain.rules.snaps import DEFAULT_OVERLAY, INSTANT_SECONDS, MODE_ALIASES
 from snapapp.domain.rules.subjects import Attribute, Subject
 from snapapp.domain.rules.texts import composed
@@ -39,12 +40,29 @@ def _field(given: Row, place: int) -> dict[str, Any]:
     }
 
 
+_PROBE_TEXTS = ("container_format", "codec_name", "pixel_format", "reason")
+_PROBE_NUMBERS = ("duration_seconds", "source_fps")
+_PROBE_SIZES = ("width", "height")
+_HIGHEST = 1e9
+
+
 def probe_of(row: Row, whose: str) -> dict[str, Any] | None:
-    """The probe in our form. None also for one that does not say whether the video can be used, which no list could
-    show."""
+    """The probe in our form. None also for one that does not say whether the video can be used, or has a value of
+    another type: no list could show it."""
     old_probe = _decoded(row["video_probe_json"], whose)
-    is_whole = isinstance(old_probe, dict) and isinstance(old_probe.get("compatible"), bool)
-    return _snake(old_probe) if is_whole else None
+    if not isinstance(old_probe, dict) or not isinstance(old_probe.get("compatible"), bool):
+        return None
+    probe = _snake(old_probe)
+    texts, numbers, sizes = (
+        {name: probe[name] for name in names if probe.get(name) is not None}
+        for names in (_PROBE_TEXTS, _PROBE_NUMBERS, _PROBE_SIZES)
+    )
+    fits = (
+        *(isinstance(text, str) for text in texts.values()),
+        *(validation.number(each, -_HIGHEST, _HIGHEST) is None for each in numbers.values()),
+        *(validation.whole(each, 0, int(_HIGHEST)) is None for each in sizes.values()),
+    )
+    return {"compatible": probe["compatible"]} | texts | numbers | sizes if all(fits) else None
 
 
 def subject_of(snap: Row) -> Subject:
@@ -142,19 +160,36 @@ def _kind(snap: Row) -> str:
 def frames_of(snap: Row) -> list[dict[str, Any]]:
     decoded = _decoded(snap["frames_json"], f"snap {snap['id']}")
     old_frames = decoded if isinstance(decoded, list) else []
-    return [_file(each, f"frame_{place:05}.jpg") | {"index": place} for place, each in enumerate(old_frames, 1)]
+    return [
+        _file(each, f"frame_{place:05}.jpg", f"snap {snap['id']}") | {"index": place}
+        for place, each in enumerate(old_frames, 1)
+    ]
 
 
 def clip_of(snap: Row) -> dict[str, Any] | None:
     old_clip = _decoded(snap["snapshot_video_json"], f"snap {snap['id']}")
-    return _file(old_clip, "snapshot.mp4") if isinstance(old_clip, dict) else None
+    return _file(old_clip, "snapshot.mp4", f"snap {snap['id']}") if isinstance(old_clip, dict) else None
 
 
-def _file(given: Any, name: str) -> dict[str, Any]:
-    """A file in our form. It keeps its old `path` until `files_of` knows where the file is now."""
+_FILE_TEXTS = ("file_name", "path")
+_FILE_TIMES = ("timestamp_seconds", "duration_seconds")
+_LONGEST = 4096
+
+
+def _file(given: Any, name: str, whose: str) -> dict[str, Any]:
+    """A file in our form. It keeps its old `path` until `files_of` knows where the file is now. A value of another type
+    is refused: no list could show it."""
     fields = _snake(given) if isinstance(given, dict) else {"path": str(given)}
-    path = str(fields.get("path") or "")
-    return fields | {"file_name": fields.get("file_name") or path.rpartition("/")[2] or name, "path": path}
+    file = {field: fields[field] for field in (*_FILE_TEXTS, *_FILE_TIMES) if fields.get(field) is not None}
+    for field, value in file.items():
+        is_text = field in _FILE_TEXTS
+        flaw = (
+            validation.text(value, _LONGEST, shortest=0) if is_text else validation.number(value, -_HIGHEST, _HIGHEST)
+        )
+        if flaw:
+            raise LegacyError(f"A file of {whose} cannot be read: {field} {flaw}. Nothing was brought over.")
+    path = file.get("path", "")
+    return file | {"file_name": file.get("file_name") or path.rpartition("/")[2] or name, "path": path}
 
 
 def _snake(given: Row) -> dict[str, Any]:

@@ -17,23 +17,28 @@ from snapapp.domain.rules.snaps import DEFAULT_OVERLAY
 from snapapp.domain.search import Criteria
 from snapapp.domain.tables import Field, SnapStatus
 from snapapp.errors import TokenWrong
-from snapapp.legacy import LegacyError
+from snapapp.jobs import enqueue
+from snapapp.jobs.testing import run_due
+from snapapp.legacy import LegacyError, move
+from snapapp.legacy.files import archive_of
 from snapapp.legacy.old import opened
 from snapapp.postgres.database import scope
+from snapapp.processing import child_settings, processors
 from snapapp.settings.loading import from_environment
 from tests.api.conftest import served
 from tests.commands import Call
-from tests.conftest import Postgres
+from tests.databases import Postgres
 from tests.domain.making import acting, begun, make_snap
 from tests.factory import Db, scalar
 from tests.storage.conftest import Bucket, bucket, s3_endpoint
 
-__all__ = ["bucket", "s3_endpoint"]  # the fixtures
+__all__ = ["bucket", "processors", "s3_endpoint"]  # the fixtures, and the kinds
 
 SHAPE = (Path(__file__).parent / "old_schema.sql").read_text()
 OLD_LINK = "0f8fad5bd9cb469fa16570867728950e"
 PROBE = {"compatible": True, "containerFormat": "mp4", "codecName": "h264", "width": 320, "height": 180}
 VIDEO_URL = "https://videos.example/brete-7.mp4"
+REST = pytest.mark.at_length  # others are refused, or mended, in the same place in every run
 
 
 class Old:
@@ -336,6 +341,70 @@ def test_files_that_were_parted_with_here_do_not_come_back(
     assert (record.media_prefix, record.frames) == (None, [])
 
 
+@pytest.fixture
+def pictured(lived_in: Lived, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The folder of the old service's media, which has a frame of the snap `of_north`."""
+    monkeypatch.setenv("SNAPAPP_DATA_DIR", str(tmp_path / "var"))
+    monkeypatch.setattr(child_settings, "settings", from_environment)
+    picture = tmp_path / "archive" / f"frames/{lived_in.of_north}/frame_00001.jpg"
+    picture.parent.mkdir(parents=True)
+    picture.write_bytes(b"one")
+    return str(tmp_path / "archive")
+
+
+def test_a_snap_that_was_deleted_here_and_is_brought_again_keeps_its_files(
+    call: Call,
+    lived_in: Lived,
+    engine: sqlalchemy.Engine,
+    url: str,
+    pictured: str,
+    tmp_path: Path,
+) -> None:
+    """Its files are deleted by a job a minute later, which then finds the snap there."""
+    snap_id = lived_in.of_north
+    arguments = ("import-legacy", lived_in.old.url, "--media", pictured)
+    call(*arguments)
+    with served(url, tmp_path / "var", worker_enabled=False) as client:
+        removed = client.delete(f"/v2/snaps/{snap_id}", headers={"X-Assinatura-Codigo": "north"})
+        assert removed.json()["removal"] == "DELETED"
+        call(*arguments)
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DELETE FROM snap_processing_job WHERE kind <> 'media.forget'")
+            connection.exec_driver_sql("UPDATE snap_processing_job SET next_retry_at = now()")
+            assert run_due(connection) == ["media.forget: COMPLETED"]
+        shown = client.get(f"/v2/snaps/{snap_id}", headers={"X-Assinatura-Codigo": "north"}).json()
+        assert client.get(shown["frames"][0]["path"]).content == b"one"
+
+
+def test_a_snap_that_is_deleted_here_while_the_import_copies_comes_with_its_files(
+    call: Call,
+    lived_in: Lived,
+    engine: sqlalchemy.Engine,
+    url: str,
+    pictured: str,
+    tmp_path: Path,
+) -> None:
+    """Its files are deleted after the import found them there, and before the import brings its row again."""
+    snap_id = lived_in.of_north
+    call("import-legacy", lived_in.old.url, "--media", pictured)
+    archive = archive_of(pictured, from_environment())
+    steps = iter(range(1, 1000))
+
+    def step() -> None:
+        if next(steps) != 4:  # all four snaps are copied
+            return
+        with engine.begin() as connection:
+            with scope(connection, "north") as north:
+                snaps.remove(north, "north", snap_id)
+            connection.exec_driver_sql("DELETE FROM snap_processing_job")
+            enqueue(connection, "media.forget", {"snapId": str(snap_id)}, tenant="north")
+            assert run_due(connection) == ["media.forget: COMPLETED"]
+
+    with opened(lived_in.old.url) as old_database:
+        assert move(old_database, url, archive, step).snaps == 1
+    assert archive.ours.read(f"snaps/{snap_id}/0/frame_00001.jpg", 0, 10) == b"one"
+
+
 def test_files_are_brought_along_from_a_bucket(
     call: Call, lived_in: Lived, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -389,10 +458,24 @@ def test_a_database_of_another_kind_is_named_by_what_it_lacks(call: Call, old: O
     ("changes", "said"),
     [
         ({"frames_json": "[{"}, "The JSON of snap {id} cannot be read: "),
-        ({"frames_json": "[NaN]"}, "The JSON of snap {id} cannot be read: NaN is not JSON"),
+        pytest.param({"frames_json": "[NaN]"}, "The JSON of snap {id} cannot be read: NaN is not JSON", marks=REST),
         ({"subject_json": '{"attributes": [{"type": "number"}, 5]}'}, "The subject of snap {id} cannot be read: "),
-        ({"duration_seconds": 3600.0}, "The old snap {id} cannot be kept: "),
-        ({"start_seconds": float("nan")}, "The old snap {id} cannot be kept: "),
+        pytest.param({"duration_seconds": 3600.0}, "The old snap {id} cannot be kept: ", marks=REST),
+        ({"frames_json": '[{"fileName": 5}]'}, "A file of snap {id} cannot be read: file_name must be text."),
+        pytest.param(
+            {"frames_json": '[{"fileName": ["a"]}]'},
+            "A file of snap {id} cannot be read: file_name must be text.",
+            marks=REST,
+        ),
+        (
+            {"frames_json": '[{"timestampSeconds": "x"}]'},
+            "A file of snap {id} cannot be read: timestamp_seconds must be",
+        ),
+        (
+            {"snapshot_video_json": '{"durationSeconds": {}}'},
+            "A file of snap {id} cannot be read: duration_seconds must",
+        ),
+        pytest.param({"start_seconds": float("nan")}, "The old snap {id} cannot be kept: ", marks=REST),
         ({"is_public": True, "public_share_token": "a/b"}, "The old snap {id} cannot be kept: "),
         ({"video_probe_json": '{"compatible": false, "reason": "\\u0000"}'}, "The old snap {id} cannot be kept: "),
     ],
@@ -410,6 +493,22 @@ def test_one_row_that_cannot_be_kept_is_named_and_nothing_is_brought(
     assert scalar(db, "SELECT count(*) FROM tenant") == 1
     lived_in.old.db.execute("DELETE FROM snap WHERE id = %s", [bad])
     assert call("import-legacy", lived_in.old.url).code == 0
+
+
+def test_every_row_that_cannot_be_kept_is_named_at_once(call: Call, lived_in: Lived, db: Db, tmp_path: Path) -> None:
+    """The old service took any number and let the job fail, so there may be hundreds."""
+    old, north = lived_in.old, (lived_in.north, lived_in.norths, lived_in.bia)
+    fast = [old.snap(*north, status="FAILED", fps=1000, **NOTHING) for _ in range(22)]
+    unread = old.snap(1, lived_in.video, lived_in.ana, frames_json="{not json")
+    nowhere = old.video(1, lived_in.ana, "")
+    old.snap(1, nowhere, lived_in.ana)
+    answer = call("import-legacy", old.url, "--media", str(tmp_path))
+    *named, last = answer.err.splitlines()
+    assert named[0].startswith(f"snapapp: The old video {nowhere} cannot be kept: ")
+    assert named[1].startswith(f"The JSON of snap {unread} cannot be read: ")
+    assert {line.partition(" cannot")[0] for line in named[2:]} < {f"The old snap {each}" for each in fast}
+    assert (answer.code, len(named), last) == (1, 20, "And 4 more. Nothing was brought over.")
+    assert scalar(db, "SELECT count(*) FROM snap") == 0
 
 
 @pytest.mark.parametrize(
@@ -437,7 +536,18 @@ def test_an_overlay_is_brought_over_as_it_was_meant(
     assert (kept and json.loads(kept)) == (None if drawn is None else dict(DEFAULT_OVERLAY) | drawn)
 
 
-@pytest.mark.parametrize("probe", ["null", "[]", "{}", '{"compatible": null, "reason": "?"}'])
+@pytest.mark.parametrize(
+    "probe",
+    [
+        "null",
+        pytest.param("[]", marks=REST),
+        pytest.param("{}", marks=REST),
+        '{"compatible": null, "reason": "?"}',
+        '{"compatible": true, "width": 1.5}',
+        pytest.param('{"compatible": true, "sourceFps": "30/1"}', marks=REST),
+        pytest.param('{"compatible": true, "reason": 5}', marks=REST),
+    ],
+)
 def test_a_probe_that_says_nothing_breaks_no_list(
     call: Call, lived_in: Lived, url: str, tmp_path: Path, probe: str
 ) -> None:
