@@ -38,11 +38,12 @@ def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequ
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        with Departure(house) as departure, app.state.lag, Notices() as notices:
+        health = Health(house)
+        with Departure(house) as departure, app.state.lag, Notices(health.is_worth_a_restart) as notices:
             app.state.departure = departure
             sys.setswitchinterval(_SWITCH_INTERVAL)
             await asyncio.to_thread(house.start)
-            app.state.health = Health(house)
+            app.state.health = health
             departure.serving(noted)
             notices.ready()
             try:

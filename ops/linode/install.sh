@@ -16,6 +16,7 @@ HOME_OF_RELEASES=/opt/snapapp
 SETTINGS=/etc/snapapp/snapapp.env
 COPIES=/var/lib/postgresql/before-upgrade
 UNITS=/etc/systemd/system
+UNFINISHED=$HOME_OF_RELEASES/unfinished # of a change that is under way: the release before it, and the units that ran
 HEALTHY_WITHIN=${HEALTHY_WITHIN:-60} # seconds
 CHANGES=0
 RELEASE='' PREVIOUS='' COPY='' RUNNING=() HAS_NEWS=0 # written by the steps below
@@ -335,7 +336,7 @@ deploy() {
         units
         first_token
         enable
-        start_with_news
+        if [[ -s $UNFINISHED ]]; then finish; else start_with_news; fi
         return
     fi
     if [[ -e $HOME_OF_RELEASES/current ]] && has_schema; then
@@ -376,11 +377,20 @@ start_with_news() {
     if ! { restart_all && is_healthy; }; then fail "It does not come up: journalctl -u snapapp-api -n 50"; fi
 }
 
+# An upgrade was interrupted, as by a terminal that was lost, when all but the start was done.
+finish() {
+    note_what_runs
+    changed "what an interrupted upgrade left is started again"
+    systemd reset-failed 'snapapp-*' || true
+    if ! { restart_all && start_again && is_healthy; }; then fail "It does not come up: journalctl -u snapapp-api -n 50"; fi
+    rm -f "$UNFINISHED"
+}
+
 upgrade() {
     local code=0 is_up=1
-    PREVIOUS=$(readlink -f "$HOME_OF_RELEASES/current")
     as snapapp "$RELEASE/.venv/bin/snapapp" check-deploy || code=$?
     ((code != 1)) || fail "The new release would leave jobs or schedules alone, see above; what runs goes on."
+    note_what_runs
     if is_current; then
         switch_to "$RELEASE"
         units
@@ -390,14 +400,25 @@ upgrade() {
         start_again || is_up=0
     fi
     if ! { ((is_up)) && enable && is_healthy; }; then take_back; fi
+    rm -f "$UNFINISHED"
+}
+
+# What ran, and which release it was, counts from before an upgrade that was interrupted.
+note_what_runs() {
+    local noted=()
+    PREVIOUS=$(readlink -f "$HOME_OF_RELEASES/current")
+    [[ ! -s $UNFINISHED ]] || mapfile -t noted <"$UNFINISHED"
+    [[ ! -d ${noted[0]:-} ]] || PREVIOUS=${noted[0]}
+    mapfile -t RUNNING < <({ running_units && printf '%s\n' "${noted[@]:1}"; } | grep . | sort -u)
+    printf '%s\n' "$PREVIOUS" "${RUNNING[@]}" >"$UNFINISHED.part"
+    mv -T "$UNFINISHED.part" "$UNFINISHED"
 }
 
 # The schema changes, so everything stands still, and there is a copy to go back to.
 migrate_with_a_copy() {
-    mapfile -t RUNNING < <(running_units)
     ((!${#RUNNING[@]})) || systemd stop "${RUNNING[@]}"
     if ! keep_copy; then
-        start_again || true
+        ! start_again || rm -f "$UNFINISHED"
         fail "The database cannot be copied, so the schema is left as it is; what ran is started again."
     fi
     switch_to "$RELEASE"
@@ -454,11 +475,19 @@ enable() {
 
 # Every part of it, within a minute. A unit that systemd has given up on is not waited for.
 is_healthy() {
-    local port
+    local place
     is_running || return 0
-    port=$(sed -n 's/^SNAPAPP_PORT=//p' "$SETTINGS")
-    wait_for "$HEALTHY_WITHIN" is_answered_or_over "http://127.0.0.1:${port:-8000}/actuator/health" &&
+    place=$(address)
+    wait_for "$HEALTHY_WITHIN" is_answered_or_over "http://$place/actuator/health" &&
         ! systemctl is-failed --quiet snapapp-api
+}
+
+# Where it listens, as it reads the settings itself: a value may be in quotes, and the last of two counts.
+address() {
+    as snapapp "$HOME_OF_RELEASES/current/.venv/bin/snapapp" config | awk '
+        $1 == "SNAPAPP_HOST" { host = $2 ~ /:/ ? "[" $2 "]" : $2 }
+        $1 == "SNAPAPP_PORT" { port = $2 }
+        END { print host ":" port }'
 }
 
 is_answered_or_over() { curl -fsS -o /dev/null --max-time 3 "$1" 2>/dev/null || systemctl is-failed --quiet snapapp-api; }
@@ -485,6 +514,7 @@ take_back() {
     if ! { restart_all && start_again && is_healthy; }; then
         fail "Release $(basename "$PREVIOUS") does not come up either: journalctl -u snapapp-api -n 50"
     fi
+    rm -f "$UNFINISHED"
     fail "Release $(basename "$RELEASE") was taken back; $(basename "$PREVIOUS") runs as before."
 }
 

@@ -11,7 +11,7 @@ import ssl
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from email.message import EmailMessage
 from functools import partial
 from http.client import HTTPException
@@ -229,7 +229,7 @@ def _to_mail(recipients: Sequence[str], smtp_url: str) -> Send:
             server: smtplib.SMTP = smtplib.SMTP_SSL(host, its.port or 465, timeout=_ANSWER_WITHIN, context=context)
         else:
             server = smtplib.SMTP(host, its.port or 25, timeout=_ANSWER_WITHIN)
-        with server:
+        with closing(server):
             if not is_encrypted:
                 server.ehlo_or_helo_if_needed()
                 if server.has_extn("starttls"):
@@ -238,7 +238,11 @@ def _to_mail(recipients: Sequence[str], smtp_url: str) -> Send:
                     raise smtplib.SMTPException("the mail server offers no encryption for the password")
             if user:
                 server.login(user, password)
-            server.send_message(message)
+            for recipient, (code, said) in server.send_message(message).items():  # the others have it
+                why = said.decode(errors="backslashreplace")
+                _log.warning("The mail server refuses %s of SNAPAPP_ALERT_EMAIL: %d %s", recipient, code, why)
+            with suppress(smtplib.SMTPException):  # whatever it says of the end, it has taken the message
+                server.quit()
 
     return send
 

@@ -1,16 +1,20 @@
 """Notices to systemd (Type=notify): that requests are served, that the event loop runs, that the end has begun. If the
-event loop hangs, no part of this process could notice it, so systemd's watchdog restarts the process.
+event loop hangs, no part of this process could notice it, so systemd's watchdog restarts the process. It does the same
+where only a new process helps, because systemd does not ask for liveness.
 
 systemd can also keep the listening socket (FileDescriptorStoreMax) from the end of this process to the start of the
 next one. Then no client is refused at a restart: new connections wait in the kernel. At a stop, systemd closes the
 socket."""
 
 import asyncio
+import logging
 import os
 import socket
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from typing import Self
+
+_log = logging.getLogger(__name__)
 
 _KEPT = "http"  # the socket's name
 _FIRST = 3  # the number of the first descriptor that systemd hands over
@@ -44,9 +48,12 @@ class SocketStore:
 
 
 class Notices:
-    """Sends the notices, on the event loop's thread. Without systemd it does nothing."""
+    """Sends the notices, on the event loop's thread. Without systemd it does nothing. `worth_a_restart` says why only a
+    new process helps; None: this one can go on."""
 
-    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, worth_a_restart: Callable[[], str | None], environ: Mapping[str, str] = os.environ) -> None:
+        self._worth_a_restart = worth_a_restart
+        self._is_said = False
         # variables of systemd's protocol, not settings of snapapp
         self._address = environ.get("NOTIFY_SOCKET", "")
         self._within = int(environ.get("WATCHDOG_USEC") or 0) / 1_000_000  # seconds in which systemd wants a beat
@@ -68,7 +75,12 @@ class Notices:
         _send(self._address, "STOPPING=1")
 
     def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
-        _send(self._address, "WATCHDOG=1")
+        why = self._worth_a_restart()
+        if why is None:
+            _send(self._address, "WATCHDOG=1")
+        elif not self._is_said:
+            _log.error("systemd's watchdog starts this process anew within %g s: %s.", self._within, why)
+            self._is_said = True
         self._next = loop.call_later(self._within / 3, self._beat, loop)
 
 

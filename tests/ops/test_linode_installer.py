@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ import sqlalchemy
 
 from snapapp.postgres.migrate import migrate
 from snapapp.postgres.schema import is_current
-from tests.conftest import OLDEST, PROGRAMS, system_server
+from tests import ROOT
+from tests.conftest import NO_OLDEST, OLDEST, PROGRAMS, needs_oldest, system_server
 from tests.ops.linode import BOX, SYSTEM_TAKES, installer, megabytes, postgres_conf, ran, tool
 
 
@@ -134,7 +136,7 @@ class Box:
 def fresh_server() -> Iterator[str]:
     """A server of its own, because the installer makes roles."""
     if OLDEST is None:
-        pytest.skip("there is no PostgreSQL below /usr/lib/postgresql")
+        pytest.skip(NO_OLDEST)
     with system_server(PROGRAMS[OLDEST]) as url:
         yield url
 
@@ -181,13 +183,14 @@ def test_a_rollback_brings_the_copy_back_and_keeps_the_newer_database(box: Box) 
     assert is_current(box.url)  # and snapapp's own again
 
 
-@pytest.mark.parametrize("torn", [0.0, 0.2, 0.9, 0.99])
-def test_a_rollback_with_a_torn_copy_changes_nothing(box: Box, torn: float) -> None:
+def test_a_rollback_with_a_torn_copy_changes_nothing(box: Box) -> None:
     upgraded(box)
-    os.truncate(box.copy, int(box.copy.stat().st_size * torn))
-    said = box.calls(TAKE_BACK)
-    assert "nothing else was changed" in said.stderr
-    assert box.ask(KEYS) == [("before",), ("after",)]
+    whole = box.copy.stat().st_size
+    for torn in (0.99, 0.9, 0.2, 0.0):  # ever shorter
+        os.truncate(box.copy, int(whole * torn))
+        said = box.calls(TAKE_BACK)
+        assert "nothing else was changed" in said.stderr, torn
+        assert box.ask(KEYS) == [("before",), ("after",)], torn
     assert (box.folder / "opt/snapapp/current").resolve().name == "20260202-new"
 
 
@@ -200,9 +203,83 @@ def test_a_copy_that_fails_halfway_leaves_the_one_before(box: Box) -> None:
     assert kept == {"20260101-old.dump": before}
 
 
+@needs_oldest
+@pytest.mark.parametrize(
+    ("settings", "asked"),
+    [
+        ('SNAPAPP_PORT="8123"\n', "127.0.0.1:8123"),
+        ("SNAPAPP_PORT=8123\nSNAPAPP_PORT=8125\r\n", "127.0.0.1:8125"),
+        ("SNAPAPP_HOST=::1\n", "[::1]:8000"),
+    ],
+)
+def test_the_new_release_is_asked_where_it_listens(tmp_path: Path, settings: str, asked: str) -> None:
+    """A release that is asked elsewhere does not answer and is taken back, with its database."""
+    box = Box(tmp_path, "postgresql://nobody@/nothing?host=/nowhere")
+    (tmp_path / "settings").write_text(settings, newline="")
+    box.environment |= {"SNAPAPP_ENV_FILE": str(tmp_path / "settings"), "PYTHONPATH": str(ROOT)}
+    box.stand_in("curl", f'for last; do true; done; echo "$last" >>{tmp_path}/asked')
+    (tmp_path / "opt/snapapp/current/.venv/bin").mkdir(parents=True)
+    snapapp = tmp_path / "opt/snapapp/current/.venv/bin/snapapp"
+    snapapp.write_text(f'#!/bin/sh\nexec {sys.executable} -m snapapp "$@"\n')
+    snapapp.chmod(0o755)
+    box.calls(f"is_running() {{ :; }}; SETTINGS={tmp_path}/settings; is_healthy")
+    assert (tmp_path / "asked").read_text() == f"http://{asked}/actuator/health\n"
+
+
 def test_an_upgrade_without_a_copy_starts_again_what_it_had_stopped(box: Box) -> None:
     box.stand_in("pg_dump", "exit 1")
-    said = box.calls("is_running() { :; }; running_units() { echo snapapp-worker@1.service; }; migrate_with_a_copy")
+    said = box.calls(
+        "is_running() { :; }; running_units() { echo snapapp-worker@1.service; }; note_what_runs; migrate_with_a_copy"
+    )
     assert (said.returncode, "cannot be copied" in said.stderr) == (1, True), said
     assert box.started.read_text().splitlines() == ["stop snapapp-worker@1.service", "start snapapp-worker@1.service"]
     assert (box.folder / "opt/snapapp/current").resolve().name == "20260101-old"
+
+
+# Of each unit that runs there is a file with the release that it runs.
+SYSTEMCTL = """
+release=$(readlink -f {folder}/opt/snapapp/current)
+verb=$1
+shift
+cd {folder}/running || exit
+case $verb in
+    start | restart) for unit; do basename $release >"${{unit%.service}}"; done ;;
+    try-restart) for unit in $1; do [ ! -e "$unit" ] || basename $release >"$unit"; done ;;
+    stop) for unit; do rm -f "${{unit%.service}}"; done ;;
+    list-units) for unit in *; do [ ! -e "$unit" ] || echo "$unit.service loaded active"; done ;;
+    is-failed) exit 1 ;;
+esac
+"""
+# Whether the schema is the new one is whether there is a file; what needs root or a whole release is left out.
+STOOD_IN = """
+ln() {{ [[ "$*" == *" /usr/local/"* ]] || command ln "$@"; }}
+is_running() {{ :; }}; has_schema() {{ :; }}; first_token() {{ :; }}
+is_current() {{ [[ -e {folder}/schema ]]; }}
+keep_copy() {{ COPY=copy; }}
+migrate() {{ touch {folder}/schema; }}
+bring_copy_back() {{ rm {folder}/schema; }}
+is_healthy() {{ [[ -e {folder}/running/snapapp-api ]]; }}
+RELEASE={folder}/opt/snapapp/releases/new
+"""
+
+
+@needs_oldest
+@pytest.mark.parametrize("broken_off_in", ["keep_copy", "switch_to", "migrate", "start_again", "enable", "restart_all"])
+def test_an_upgrade_that_was_interrupted_goes_on_when_it_is_typed_again(tmp_path: Path, broken_off_in: str) -> None:
+    box = Box(tmp_path, "postgresql://nobody@/nothing?host=/nowhere")
+    box.stand_in("systemctl", SYSTEMCTL.format(folder=tmp_path))
+    ran = {"snapapp-api", "snapapp-worker@1"}
+    for folder in ("opt/snapapp/releases/old", "opt/snapapp/releases/new", "running"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "opt/snapapp/current").symlink_to(tmp_path / "opt/snapapp/releases/old")
+    for unit in ran:
+        (tmp_path / "running" / unit).write_text("old\n")
+    if broken_off_in == "restart_all":  # what a release with the same schema does
+        (tmp_path / "schema").touch()
+    stood_in = STOOD_IN.format(folder=tmp_path)
+    assert box.calls(f"{stood_in} {broken_off_in}() {{ kill -9 $$; }}; deploy").returncode == -9
+    for _ in range(2):  # once more changes nothing
+        said = box.calls(f"{stood_in} deploy")
+        assert said.returncode == 0, said
+        assert {each.name: each.read_text() for each in (tmp_path / "running").iterdir()} == dict.fromkeys(ran, "new\n")
+    assert said.stdout == ""

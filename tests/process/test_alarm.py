@@ -74,6 +74,8 @@ class Post:
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.letters: list[EmailMessage] = []
+        self.refuses: bytes | None = None  # recipient
+        self.farewell = "221 bye"
         post = self
 
         class Talk(socketserver.StreamRequestHandler):
@@ -92,8 +94,10 @@ class Post:
                             letter = message_from_bytes(b"".join(iter(self._line, b"")), policy=default)
                             post.letters.append(letter)
                             self._say("250 taken")
+                        case b"RCPT" if post.refuses and post.refuses in line:
+                            self._say("550 nobody of that name")
                         case b"QUIT":
-                            self._say("221 bye")
+                            self._say(post.farewell)
                             return
                         case _:
                             self._say("250 ok")
@@ -346,6 +350,28 @@ def test_a_password_is_not_sent_in_the_clear(tmp_path: Path, receiver: Receiver,
     safe = replace(settings_of(tmp_path, receiver, post), alert_smtp_url=post.url.replace("//", "//ana:geheim@"))
     Alarm(safe, lambda: [fault("mail.send")]).look()
     assert (receiver.begun(), post.letters) == (["DEAD_LETTERS"], [])
+
+
+def test_what_a_mail_server_has_taken_is_not_sent_again_whatever_it_says_at_the_end(
+    tmp_path: Path, receiver: Receiver, post: Post
+) -> None:
+    post.farewell = "451 not now"
+    settings = settings_of(tmp_path, receiver, post)
+    for _ in range(2):
+        Alarm(settings, lambda: [fault("mail.send")]).look()
+    assert len(post.letters) == 1
+
+
+def test_who_is_refused_by_a_mail_server_is_said_and_the_others_are_told_once(
+    tmp_path: Path, receiver: Receiver, post: Post, caplog: pytest.LogCaptureFixture
+) -> None:
+    post.refuses = b"rui@"
+    both = ("ana@fazenda.example", "rui@fazenda.example")
+    settings = replace(settings_of(tmp_path, receiver, post), alert_email=both)
+    for _ in range(2):
+        Alarm(settings, lambda: [fault("mail.send")]).look()
+    assert len(post.letters) == 1
+    assert caplog.text.count("refuses rui@fazenda.example of SNAPAPP_ALERT_EMAIL: 550 nobody of that name") == 1
 
 
 def test_the_worst_fault_is_the_title(tmp_path: Path, receiver: Receiver) -> None:

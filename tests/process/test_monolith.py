@@ -24,7 +24,7 @@ from snapapp.process.monolith import Monolith
 from snapapp.settings.table import Environment, Settings
 from tests import ROOT
 from tests.commands import until_status
-from tests.conftest import Postgres
+from tests.databases import Postgres
 from tests.factory import Db, make_job, make_jobs, row, statuses
 from tests.jobs.working import until
 from tests.postgres.clusters import is_stopped, pid_of
@@ -95,11 +95,12 @@ def test_without_its_worker_nothing_is_claimed_and_another_process_takes_over(
     assert served.ask("/actuator/health").status == 200
 
 
+@pytest.mark.at_length  # one that goes and comes back is, below, and cli/test_worker waits, in every run
 def test_a_database_that_comes_late_is_waited_for(tmp_path: Path, serve: Serve) -> None:
     """Promise 7, from the first second: the process stays, says why, and begins by itself."""
     with postgres.start(tmp_path / "late", create=True) as server:
         url = server.url
-    served = serve(url).until_up()
+    served = serve(url, SNAPAPP_DEMO="false").until_up()
     health = served.ask("/actuator/health")
     assert (health.status, health.body["status"]) == (503, "DOWN")
     assert "onnection" in health.body["components"]["database"]["error"]
@@ -121,7 +122,7 @@ def test_a_database_that_comes_late_is_waited_for(tmp_path: Path, serve: Serve) 
 
 def test_a_database_that_goes_away_is_missed_aloud_and_found_again(tmp_path: Path, serve: Serve) -> None:
     server = postgres.start(tmp_path / "there", create=True)
-    served = serve(server.url, SNAPAPP_JOB_HEARTBEAT_INTERVAL_MS="1000").until_up()
+    served = serve(server.url, SNAPAPP_JOB_HEARTBEAT_INTERVAL_MS="1000", SNAPAPP_DEMO="false").until_up()
     # the first answers go out before the worker has beaten
     until(lambda: served.ask("/actuator/health").status == 200)
     server.stop()
@@ -137,7 +138,8 @@ def test_a_database_that_goes_away_is_missed_aloud_and_found_again(tmp_path: Pat
         assert served.end() == 0
 
 
-@pytest.mark.parametrize("command", ["serve", "worker"])
+# a worker has the same keeper
+@pytest.mark.parametrize("command", ["serve", pytest.param("worker", marks=pytest.mark.at_length)])
 def test_an_embedded_server_that_is_killed_is_started_again(
     tmp_path: Path, serve: Serve, run: Callable[..., Running], command: str
 ) -> None:

@@ -36,7 +36,7 @@ class ServedByUvicorn(Served):
         super().__init__(folder, **settings)
 
 
-# What `snapapp serve` does in every run; of uvicorn every run sees that what runs is finished.
+# What `snapapp serve` does in every run; of uvicorn every run sees that a reload gives back what runs, below.
 at_length = pytest.mark.at_length
 under_both = pytest.mark.parametrize("serve", ["serve", pytest.param("uvicorn", marks=at_length)], indirect=True)
 
@@ -69,7 +69,7 @@ def assert_ended_well(served: Served, by: signal.Signals = signal.SIGTERM) -> No
         ("serve", signal.SIGTERM),
         ("serve", signal.SIGINT),
         ("serve", signal.SIGHUP),
-        ("uvicorn", signal.SIGTERM),
+        pytest.param("uvicorn", signal.SIGTERM, marks=at_length),
         pytest.param("uvicorn", signal.SIGINT, marks=at_length),
         pytest.param("uvicorn", signal.SIGHUP, marks=at_length),
     ],
