@@ -1,6 +1,6 @@
 """The whole story on a page: a moment is marked in a video, becomes evidence, is found, and is shared."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,8 @@ import pytest
 from PIL import Image
 
 from tests import ROOT
+from tests.conftest import EMBEDDED
+from tests.databases import Postgres
 from tests.jobs.working import until
 from tests.media import material
 from tests.running import Served
@@ -25,29 +27,36 @@ MOMENT: dict[str, Any] = {
     "subject": {"id": "BR-1042", "attributes": [{"key": "peso", "type": "number", "numberValue": 412.5}]},
     "overlay": {"enabled": True, "mode": "SUBJECT_AND_TIMESTAMP"},
 }
+OTHER = MOMENT | {"subject": {"id": "BR-7"}}  # which is not looked for
 
 
-@pytest.fixture
-def film(tmp_path: Path) -> bytes:
-    return material.make(material.GOOD["irregular"], tmp_path / "brete.mp4").read_bytes()
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("flow")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def film(folder: Path) -> bytes:
+    return material.make(material.GOOD["irregular"], folder / "brete.mp4").read_bytes()
+
+
+@pytest.fixture(scope="module")
 def source(film: bytes) -> Iterator[Server]:
     with serving(Server()) as server:
         server.acts["/brete.mp4"] = Film(film)
         yield server
 
 
-@pytest.fixture
-def api(url: str, tmp_path: Path, source: Server) -> Iterator[httpx.Client]:
-    """`snapapp serve`, worker and all, as people start it."""
+@pytest.fixture(scope="module")
+def api(servers: Callable[[str], Postgres], folder: Path, source: Server) -> Iterator[httpx.Client]:
+    """`snapapp serve`, worker and all, as people start it; one for all."""
     allowed = {"SNAPAPP_FETCH_ALLOWED_HOSTS": f"127.0.0.1:{source.port}"}
-    served = Served(tmp_path, SNAPAPP_DATABASE_URL=url, **allowed).until_up()
-    with httpx.Client(base_url=f"http://localhost:{served.port}", timeout=20) as client:
-        yield client
-    served.process.terminate()
-    assert served.end() == 0
+    with servers(EMBEDDED).database("migrated") as url:
+        served = Served(folder, SNAPAPP_DATABASE_URL=url, **allowed).until_up()
+        with httpx.Client(base_url=f"http://localhost:{served.port}", timeout=20) as client:
+            yield client
+        served.process.terminate()
+        assert served.end() == 0
 
 
 def settled(api: httpx.Client, snap_id: str) -> dict[str, Any]:
@@ -100,7 +109,7 @@ def test_an_uploaded_video_is_probed_and_its_moments_are_marked(api: httpx.Clien
     assert api.get(f"{at}/content").content == film
     assert picture(api, f"{at}/frame?at=0.5").size == (320, 180)
 
-    marked = api.post("/v2/snaps", json={**MOMENT, "videoId": video.json()["videoId"], "startFrame": 10})
+    marked = api.post("/v2/snaps", json={**OTHER, "videoId": video.json()["videoId"], "startFrame": 10})
     assert settled(api, marked.json()["snapId"])["status"] == "COMPLETED"
 
 
@@ -109,7 +118,7 @@ def test_real_footage_is_uploaded_and_its_moment_becomes_evidence(api: httpx.Cli
     footage = (ROOT / "tests/media/footage/city.mp4").read_bytes()
     video = api.post("/v2/videos", content=footage, headers={"Content-Type": "video/mp4"})
     assert video.status_code == 201, video.text
-    moment = {**MOMENT, "videoId": video.json()["videoId"], "snapshotDurationSeconds": 1.0}
+    moment = {**OTHER, "videoId": video.json()["videoId"], "snapshotDurationSeconds": 1.0}
     snap = settled(api, api.post("/v2/snaps", json=moment).json()["snapId"])
     assert (snap["status"], snap["error"], snap["frameCount"]) == ("COMPLETED", None, 5)
     assert [frame["timestampSeconds"] for frame in snap["frames"]] == pytest.approx([1.0, 1.2, 1.4, 1.6, 1.8])
@@ -119,7 +128,7 @@ def test_real_footage_is_uploaded_and_its_moment_becomes_evidence(api: httpx.Cli
 
 def test_a_moment_past_the_end_fails_once_and_says_how_long_the_video_is(api: httpx.Client, source: Server) -> None:
     """S16, D8."""
-    late = {**MOMENT, "videoUrl": source.url("/brete.mp4"), "startSeconds": 600}
+    late = {**OTHER, "videoUrl": source.url("/brete.mp4"), "startSeconds": 600}
     snap = settled(api, api.post("/v2/snaps", json=late).json()["snapId"])
     assert (snap["status"], snap["job"]["attempts"]) == ("FAILED", 1)
     assert "600" in snap["error"]
@@ -128,6 +137,6 @@ def test_a_moment_past_the_end_fails_once_and_says_how_long_the_video_is(api: ht
 
 def test_what_is_no_video_says_so(api: httpx.Client, source: Server) -> None:
     source.acts["/page.mp4"] = Film(b"<html>not a video</html>" * 100)
-    snap = settled(api, api.post("/v2/snaps", json={**MOMENT, "videoUrl": source.url("/page.mp4")}).json()["snapId"])
+    snap = settled(api, api.post("/v2/snaps", json={**OTHER, "videoUrl": source.url("/page.mp4")}).json()["snapId"])
     assert (snap["status"], snap["job"]["attempts"]) == ("FAILED", 1)
     assert "mp4" in snap["error"].lower()

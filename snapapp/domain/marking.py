@@ -9,7 +9,7 @@ from uuid import UUID
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
-from snapapp.domain import idempotency, kinds, payloads, sharing, snaps, webhooks
+from snapapp.domain import idempotency, kinds, payloads, sharing, snaps, videos, webhooks
 from snapapp.domain.rules import rights
 from snapapp.domain.rules.subjects import Attribute, Subject
 from snapapp.domain.snaps import NewSnap, Removal
@@ -33,13 +33,14 @@ def mark(begin: Begin, queue: Queue, new: NewSnap, key: str | None, body_hash: b
             if holder != new.id:
                 return snaps.read(db, tenant, holder, hidden_too=True), True
             snap, video = snaps.create(db, tenant, new)
-        enqueue(queue.enqueue, db, snap, video)
-        return _read_current(transaction, new.id), False
+        job_id = enqueue(queue.enqueue, db, snap, video)
+        assert job_id  # None only where a key is to be ignored
+        return snaps.with_job(snap, queue.enqueued(db, job_id)), False
 
 
-def enqueue(put: Callable[..., int | None], db: Session | Connection, snap: Snap, video: Video) -> None:
+def enqueue(put: Callable[..., int | None], db: Session | Connection, snap: Snap, video: Video) -> int | None:
     """Adds the job that makes the snap's evidence; a snap has one such job."""
-    put(
+    return put(
         db,
         kinds.SNAP,
         payloads.of_snap(snap, video),
@@ -59,6 +60,7 @@ def read(begin: Begin, snap_id: UUID, *, hidden_too: bool = False) -> Snap:
 
 def correct(
     begin: Begin,
+    queue: Queue,
     snap_id: UUID,
     subject_id: str | None,
     attributes: tuple[Attribute, ...] | None,
@@ -69,18 +71,25 @@ def correct(
 ) -> Snap:
     """Corrects the subject or the filming date, and describes a draft. An argument that is None keeps what the row has
     at that moment, also where somebody else corrects the snap meanwhile. Where `versions` are given, the snap must have
-    one of them."""
-    with begin() as transaction, transaction.as_tenant() as db:
-        rights.require_name(transaction.operator, by)
-        snap = snaps.locked(db, transaction.code, snap_id)
-        rights.require_own(transaction.operator, snap.operator_id)
-        if versions is not None and snap.version not in versions:
-            raise SnapHasChanged(snap_id)
-        subject = None
-        if subject_id is not None or attributes is not None:
-            current = snap.subject
-            subject = Subject(subject_id or current.id, current.attributes if attributes is None else attributes)
-        return snaps.correct(db, transaction.code, snap_id, subject, filmed_at, by=by, operator=transaction.operator)
+    one of them. Where the subject is drawn on the frames, the snap's job is given the new one."""
+    with begin() as transaction:
+        db, tenant, operator = transaction.db, transaction.code, transaction.operator
+        rights.require_name(operator, by)
+        job_id = queue.lock(db, tenant, snap_id)
+        with transaction.as_tenant():
+            snap = snaps.locked(db, tenant, snap_id)
+            rights.require_own(operator, snap.operator_id)
+            if versions is not None and snap.version not in versions:
+                raise SnapHasChanged(snap_id)
+            subject = None
+            if subject_id is not None or attributes is not None:
+                current = snap.subject
+                subject = Subject(subject_id or current.id, current.attributes if attributes is None else attributes)
+            snap = snaps.correct(db, tenant, snap_id, subject, filmed_at, by=by, operator=operator)
+            video = videos.read(db, tenant, snap.video_id)
+        if job_id is not None and subject is not None and snap.overlay:
+            queue.order_anew(db, job_id, payloads.of_snap(snap, video))
+        return snap
 
 
 def remove(begin: Begin, queue: Queue, snap_id: UUID, request_id: str) -> Removal:

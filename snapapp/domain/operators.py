@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from snapapp.domain import tenants
 from snapapp.domain.rules import validation
 from snapapp.domain.rules.snaps import EMAIL_LONGEST, NICKNAME_LONGEST
+from snapapp.domain.rules.texts import composed
 from snapapp.domain.tables import Operator, OperatorRole, Tenant
 from snapapp.domain.tenants import hash_of, new_token
 from snapapp.errors import Conflict, LinkWrong, OperatorNotFound, TenantNotFound
@@ -27,7 +28,7 @@ def every(db: Session, tenant: str) -> Sequence[Operator]:
 def add(db: Session, tenant: str, nickname: str, email: str, role: OperatorRole) -> tuple[Operator, str]:
     """Lets a person sign in; returns them with the secret of their link. If they are known by marks that were made with
     the tenant's token, those marks are theirs."""
-    nickname, email = nickname.strip(), email.strip().lower()
+    nickname, email = composed(nickname.strip()), composed(email.strip()).lower()
     validation.insist({"nickname": validation.text(nickname, NICKNAME_LONGEST), "email": _flaw_of_email(email)})
     if len(every(db, tenant)) >= MOST:
         raise Conflict(f"There are {MOST} operators already, revoke one first")

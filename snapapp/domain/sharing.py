@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from snapapp.domain import snaps
 from snapapp.domain.rules import validation
-from snapapp.domain.tables import Share, Snap
+from snapapp.domain.tables import Share, Snap, Tenant
 from snapapp.errors import Invalid, PublicSnapNotFound, SnapIsDraft, SnapNotFound
 from snapapp.postgres import database
 
@@ -70,10 +70,11 @@ def revoke(db: Session, tenant: str, snap_id: UUID) -> bool:
 
 
 def find(db: Session, token: str) -> Share:
-    """The link with this token; its row tells which tenant it belongs to."""
+    """The link with this token; its row tells which tenant it belongs to. A tenant that is not active has none."""
     if validation.text(token, _TOKEN_LONGEST):
         raise PublicSnapNotFound(token)
-    link = db.scalar(select(Share).where(Share.token == token, _IS_IN_FORCE))
+    by_token = select(Share).join(Tenant, Tenant.code == Share.tenant).where(Share.token == token, _IS_IN_FORCE)
+    link = db.scalar(by_token.where(Tenant.status == "ACTIVE"))
     if link is None:
         raise PublicSnapNotFound(token)
     return link

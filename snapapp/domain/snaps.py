@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 from sqlalchemy import Boolean, Text, Update, Uuid, any_, bindparam, func, literal, or_, select, true, update
 from sqlalchemy.dialects.postgresql import ARRAY, JSONPATH, insert
 from sqlalchemy.orm import Session, aliased, contains_eager
+from sqlalchemy.orm.attributes import set_committed_value
 
 from snapapp.domain import subject_index, templates, videos
 from snapapp.domain.rules import snaps as snap_rules
@@ -88,6 +89,7 @@ _AS_THEY_ARE = (
     *("id", "nickname", "email", "kind", "is_draft", "filmed_at", "start_seconds", "start_frame", "duration_seconds"),
     *("clip_seconds", "fps", "max_width", "format", "quality", "overlay", "request_id"),
 )
+_ADD = insert(Snap).returning(Snap)  # the row as it is stored, without what a SELECT reads of other tables
 
 
 def create(db: Session, tenant: str, new: NewSnap) -> tuple[Snap, Video]:
@@ -98,19 +100,25 @@ def create(db: Session, tenant: str, new: NewSnap) -> tuple[Snap, Video]:
     if not new.is_draft:
         validation.insist({}, templates.violations(template, new.subject))
     subject = _with_id(new.subject, new.id)
-    snap = Snap(
-        tenant=tenant,
-        video_id=video.id,
-        operator_id=_operator(db, tenant, new),
-        template_id=template.id,
-        subject_id=subject.id,
-        subject=subject,
-        **{name: getattr(new, name) for name in _AS_THEY_ARE},
-    )
-    db.add(snap)
-    db.flush()
+    row = {
+        "tenant": tenant,
+        "video_id": video.id,
+        "operator_id": _operator(db, tenant, new),
+        "template_id": template.id,
+        "subject_id": subject.id,
+        "subject": subject,
+    } | {name: getattr(new, name) for name in _AS_THEY_ARE}
+    snap = db.scalars(_ADD, row).one()
+    set_committed_value(snap, "is_shared", False)
+    set_committed_value(snap, "video_url", video.url)
     subject_index.write(db, tenant, new.id, subject)
     return snap, video
+
+
+def with_job(snap: Snap, job: SnapJob) -> Snap:
+    """The snap that was just created, with the job that was enqueued for it."""
+    set_committed_value(snap, "job", job)
+    return snap
 
 
 def _with_id(subject: Subject, snap_id: UUID) -> Subject:

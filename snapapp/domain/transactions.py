@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy.orm import Session
 
-from snapapp.domain.tables import Operator, Tenant
+from snapapp.domain.tables import Operator, SnapJob, Tenant
 from snapapp.postgres import database
 
 
@@ -46,7 +47,9 @@ class Queue:
     domain imports nothing of the queue."""
 
     enqueue: Callable[..., int | None]
+    enqueued: Callable[[Session, int], SnapJob]  # the job that `enqueue` has just added
     lock: Callable[[Session, str, UUID], int | None]  # locks the job of a tenant's snap; returns its id
     cancel: Callable[[Session, int], object]  # raises where the job has ended
     give_up: Callable[[Session, int], object]  # cancels the job, or does nothing where it has ended
     retry: Callable[[Session, int], object]
+    order_anew: Callable[[Session, int, dict[str, Any]], object]  # gives the job another payload

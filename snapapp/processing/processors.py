@@ -57,7 +57,10 @@ def probe_video(job: Job) -> dict[str, Any]:
     return media_work.here().probe(job)
 
 
-@processor(kinds.PREVIEW, queue=_HEAVY, executor="process", timeout=timedelta(hours=1))
+_WITH_ITS_VIDEO = later("snapapp.processing.ends:forget_without_video")
+
+
+@processor(kinds.PREVIEW, queue=_HEAVY, executor="process", timeout=timedelta(hours=1), commit=_WITH_ITS_VIDEO)
 def make_preview(job: Job) -> None:
     """Makes a copy that every browser plays, with the timestamps of the original."""
     from snapapp.processing import media_work
@@ -65,7 +68,14 @@ def make_preview(job: Job) -> None:
     media_work.here().preview(job)
 
 
-@processor(kinds.STILL, queue=_LIGHT, executor="process", timeout=timedelta(minutes=1), max_attempts=2)
+@processor(
+    kinds.STILL,
+    queue=_LIGHT,
+    executor="process",
+    timeout=timedelta(minutes=1),
+    max_attempts=2,
+    commit=_WITH_ITS_VIDEO,
+)
 def take_still(job: Job) -> None:
     """Takes one frame, for stepping through a video."""
     from snapapp.processing import media_work

@@ -3,14 +3,23 @@
 from contextlib import suppress
 from uuid import UUID
 
-from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy import bindparam, select
+from sqlalchemy.orm import Session, aliased
 
 from snapapp.domain import kinds
+from snapapp.domain.tables import SnapJob
 from snapapp.domain.transactions import Queue
 from snapapp.jobs import ProcessingJob, enqueue
 from snapapp.jobs.errors import IllegalTransition
 from snapapp.jobs.rows import lifecycle
+
+# From the queue's table: the view of snaps' jobs shows its rows to a tenant's role only.
+_ROW = select(ProcessingJob).where(ProcessingJob.id == bindparam("id")).subquery()
+_ENQUEUED = select(aliased(SnapJob, _ROW, adapt_on_names=True))
+
+
+def _enqueued(db: Session, job_id: int) -> SnapJob:
+    return db.scalars(_ENQUEUED, {"id": job_id}).one()
 
 
 def _lock(db: Session, tenant: str, snap_id: UUID) -> int | None:
@@ -27,4 +36,4 @@ def _give_up(db: Session, job_id: int) -> None:
         lifecycle.cancel(db, job_id)
 
 
-QUEUE = Queue(enqueue, _lock, lifecycle.cancel, _give_up, lifecycle.retry_by_person)
+QUEUE = Queue(enqueue, _enqueued, _lock, lifecycle.cancel, _give_up, lifecycle.retry_by_person, lifecycle.order_anew)

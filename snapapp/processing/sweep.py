@@ -8,10 +8,12 @@ from itertools import chain
 from typing import Any
 from uuid import UUID
 
+from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 from snapapp import storage
 from snapapp.domain import idempotency, snaps, tenants, videos
+from snapapp.domain.tables import Snap, Video
 from snapapp.jobs import Job, Permanent
 from snapapp.postgres.database import scope, session
 from snapapp.processing import child_settings
@@ -27,15 +29,19 @@ _Read = Callable[[Session, str, UUID, int], list[tuple[UUID, str, frozenset[str]
 
 
 def forget(job: Job) -> dict[str, int]:
-    """Deletes the files of a deleted snap or video. The sweep would find them too, but it refuses to delete when they
-    are many, because they could belong to another database."""
+    """Deletes the files of a deleted snap or video, unless an import has brought it again. The sweep would find them
+    too, but it refuses to delete when they are many, because they could belong to another database."""
     match job.payload:
         case {"snapId": snap_id}:
-            prefix = keys.of_snap(UUID(snap_id))
+            prefix, its_row = keys.of_snap(UUID(snap_id)), select(Snap.id).where(Snap.id == UUID(snap_id))
         case {"videoId": video_id}:
             prefix = keys.of_video(job.tenant, UUID(video_id))
+            its_row = select(Video.id).where(Video.id == UUID(video_id))
         case _:
             raise Permanent("It names neither a snap nor a video")
+    with job.connection() as db, scope(db, job.tenant) as as_tenant:
+        if as_tenant.scalar(its_row):
+            return {"deleted": 0}
     return {"deleted": storage.from_settings(child_settings.settings()).delete_prefix(prefix)}
 
 
@@ -43,11 +49,13 @@ def sweep_storage(job: Job) -> dict[str, Any]:
     """Deletes files past their retention, then compares rows and objects and deletes the orphans. No transaction is
     open while the storage is asked."""
     now, store = datetime.now(UTC), storage.from_settings(child_settings.settings())
+    is_forced = bool(job.payload.get("anyway"))
+    _require_own(job, store, take=is_forced)
     with job.connection() as db:
         codes = [tenant.code for tenant in tenants.every(session(db))]
     deleted = sum(_delete_expired(job, code, store, now) for code in codes)
     comparison = _compare(job, codes, store, now)
-    if not job.payload.get("anyway"):
+    if not is_forced:
         _refuse_if_strange(comparison)
     for batch in chain(
         _pages(comparison.too_old), (_still_without_row(job, codes, page) for page in _pages(comparison.orphans))
@@ -56,6 +64,36 @@ def sweep_storage(job: Job) -> dict[str, Any]:
             store.delete(key)
         deleted += len(batch)
     return {"deleted": deleted, "missing": comparison.missing, "uploads": store.forget_uploads(now - _YOUNG)}
+
+
+_DATABASE = (
+    "SELECT system_identifier || '/' || oid FROM pg_control_system(), pg_database WHERE datname = current_database()"
+)
+
+
+def _require_own(job: Job, store: Storage, *, take: bool) -> None:
+    """Refuses to delete from the storage of another database. A copy of a database, made for a trial, does not know the
+    rows that came since, and would delete their files from the storage that it shares."""
+    with job.connection() as db:
+        ours = str(db.execute(text(_DATABASE)).scalar_one())
+    owner = _owner(store)
+    if owner not in (None, ours) and not take:
+        raise Permanent(
+            f"Nothing was deleted: the storage is that of the database {owner}, and this is {ours}. A copy of a "
+            "database needs a storage of its own. If the other one is used no more, as after an upgrade of PostgreSQL: "
+            """snapapp jobs enqueue storage.sweep '{"anyway": true}'"""
+        )
+    if owner != ours:
+        store.put(keys.OWNER, ours.encode())
+
+
+def _owner(store: Storage) -> str | None:
+    """None: no sweep has been here yet."""
+    try:
+        with store.open(keys.OWNER) as file:
+            return file.read().decode()
+    except storage.NotStored:
+        return None
 
 
 def _delete_expired(job: Job, code: str, store: Storage, now: datetime) -> int:

@@ -8,8 +8,6 @@ from snapapp.sources.connection import Connection, Pace
 from snapapp.sources.errors import Reason, SourceUnavailable
 from snapapp.sources.limits import Limits
 
-_ENOUGH = 4096  # bytes that are read of the answer, whose body is not used
-
 
 def post(url: str, body: bytes, headers: Mapping[str, str], limits: Limits) -> int:
     """Sends the message and returns the answer's status. Redirects are not followed, because the signed message is for
@@ -21,9 +19,8 @@ def post(url: str, body: bytes, headers: Mapping[str, str], limits: Limits) -> i
         connection = Connection(place, addresses, pace)
         try:
             connection.request("POST", place.path, body, dict(headers))
-            response = connection.getresponse()
-            response.read(_ENOUGH)
-            return response.status
+            with connection.getresponse() as response:
+                return response.status  # the body, which may break off or never end, is not read
         except (OSError, http.client.HTTPException) as error:
             raise SourceUnavailable(Reason.UNREACHABLE, f"{place.shown} did not take it: {error}") from error
         finally:

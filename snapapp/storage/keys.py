@@ -11,6 +11,8 @@ LONGEST = 800  # S3 takes 1,024; the rest is for a prefix within the bucket
 LONGEST_SEGMENT = 200
 FRAMES, SNAPS, VIDEOS = FOLDERS = ("frames/", "snaps/", "videos/")  # all that snapapp writes, in alphabetical order
 
+OWNER = "owner"  # names the database whose rows say which files may be deleted
+
 _SEGMENT = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9._=-]*")
 _ID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _OF_REQUEST = re.compile(rf"{FRAMES}{_ID}/[0-9]+/[0-9]+/[^/]+")

@@ -46,7 +46,7 @@ def snap_id(begin: Begin) -> UUID:
 USE_CASES: dict[str, Callable[[Begin, UUID], Any]] = {
     "mark": lambda begin, _: marking.mark(begin, QUEUE, new_snap(), "key", BODY),
     "read": marking.read,
-    "correct": lambda begin, snap_id: marking.correct(begin, snap_id, "boi-7", None, by="Ana"),
+    "correct": lambda begin, snap_id: marking.correct(begin, QUEUE, snap_id, "boi-7", None, by="Ana"),
     "share": lambda begin, snap_id: marking.share(begin, QUEUE, snap_id, None, "r-1"),
     "revoke": marking.revoke,
     "cancel": lambda begin, snap_id: marking.cancel(begin, QUEUE, snap_id, "Ana"),
@@ -69,7 +69,7 @@ class Refused(Exception):
     pass
 
 
-def refuse(*_given: object, **_more: object) -> int:
+def refuse(*_given: object, **_more: object) -> Any:
     raise Refused
 
 
@@ -104,9 +104,9 @@ def test_a_moment_is_marked_with_its_job(db: Db, begin: Begin) -> None:
 def test_what_is_left_out_of_a_correction_stays(begin: Begin) -> None:
     new = new_snap(subject=subject("boi-7", brinco="A1"), is_draft=True)
     snap, _ = marking.mark(begin, QUEUE, new, None, BODY)
-    renamed = marking.correct(begin, snap.id, "boi-8", None, by="Ana")
+    renamed = marking.correct(begin, QUEUE, snap.id, "boi-8", None, by="Ana")
     assert (renamed.subject, renamed.is_draft) == (subject("boi-8", brinco="A1"), False)
-    described = marking.correct(begin, snap.id, None, subject(raca="Nelore").attributes, by="Ana")
+    described = marking.correct(begin, QUEUE, snap.id, None, subject(raca="Nelore").attributes, by="Ana")
     assert described.subject == subject("boi-8", raca="Nelore")
 
 
@@ -151,7 +151,7 @@ def test_nobody_touches_the_job_of_anothers_snap(engine: sqlalchemy.Engine, db: 
         assert QUEUE.lock(session, "other", theirs)
 
 
-@pytest.mark.parametrize("name", ["cancel", "remove"])
+@pytest.mark.parametrize("name", ["cancel", "remove", "correct"])
 def test_the_job_is_locked_before_its_snap(db: Db, url: str, begin: Begin, snap_id: UUID, name: str) -> None:
     """As a worker that settles does: in the other order the two would wait for each other."""
     with psycopg.connect(url) as settling, ThreadPoolExecutor(1) as thread:

@@ -106,6 +106,12 @@ def test_a_role_is_given_to_whoever_signs_in_and_to_nobody_else(engine: sqlalche
                 operators.change_role(session, OWN, nobody, OperatorRole.ADMIN)
 
 
+def test_who_was_added_with_accents_of_their_own_may_mark_in_their_name(own: Session) -> None:
+    """As a name is pasted on a Mac. Requests have each letter and its accent as one character."""
+    joao, _ = operators.add(own, OWN, "Joa\u0303o", "joa\u0303o@example.org", OperatorRole.OPERATOR)
+    rights.require_name(joao, "Jo\u00e3o", "jo\u00e3o@example.org")
+
+
 def test_of_a_link_only_a_hash_is_stored(own: Session) -> None:
     _, secret = operators.add(own, OWN, "Ana", "ana@example.org", OperatorRole.OPERATOR)
     [row] = own.connection().exec_driver_sql("SELECT operator::text FROM operator")
@@ -164,7 +170,7 @@ def test_a_name_that_is_none_is_refused(own: Session, nickname: str) -> None:
 # --- rights -------------------------------------------------------------------------------------------------------
 
 CHANGES: dict[str, Callable[[Begin, UUID, str], Any]] = {
-    "correct": lambda begin, snap_id, name: marking.correct(begin, snap_id, "boi-7", None, by=name),
+    "correct": lambda begin, snap_id, name: marking.correct(begin, QUEUE, snap_id, "boi-7", None, by=name),
     "share": lambda begin, snap_id, _: marking.share(begin, QUEUE, snap_id, None, "r-1"),
     "revoke": lambda begin, snap_id, _: marking.revoke(begin, snap_id),
     "cancel": lambda begin, snap_id, _: marking.cancel(begin, QUEUE, snap_id, None),
@@ -213,7 +219,7 @@ def test_whoever_is_signed_in_does_nothing_in_another_name(signed_in: As, who: s
         with pytest.raises(NotAllowed, match=f"You are signed in as {who.title()} <{who}@example.org>"):
             marking.mark(signed_in(who), QUEUE, new_snap(nickname=nickname, email=email), "key", BODY)
     with pytest.raises(NotAllowed, match="signed in"):
-        marking.correct(signed_in(who), own, "boi-7", None, by="Bia")
+        marking.correct(signed_in(who), QUEUE, own, "boi-7", None, by="Bia")
     with pytest.raises(NotAllowed, match="signed in"):
         marking.cancel(signed_in(who), QUEUE, own, "Bia")
     marking.cancel(signed_in(who), QUEUE, own, None)
@@ -225,8 +231,8 @@ def test_a_correction_remembers_who_was_signed_in(
 ) -> None:
     """S33."""
     anas = marked_by(signed_in("ana"), "ana")
-    marking.correct(signed_in("rui"), anas, "boi-7", None, by="Rui")
-    marking.correct(signed_in(None), anas, "boi-8", None, by="Rui")
+    marking.correct(signed_in("rui"), QUEUE, anas, "boi-7", None, by="Rui")
+    marking.correct(signed_in(None), QUEUE, anas, "boi-8", None, by="Rui")
     with acting(engine, OWN) as session:
         corrections = [(each.by, each.operator_id) for each in snaps.corrections(session, OWN, anas)]
     assert corrections == [("Rui", people["rui"].id), ("Rui", None)]

@@ -19,7 +19,8 @@ from snapapp.jobs.rows.database import connect, sqlalchemy_url
 from snapapp.postgres import database
 from snapapp.postgres.migrate import migrate
 from tests import ROOT
-from tests.conftest import Postgres, embedded_server
+from tests.conftest import embedded_server
+from tests.databases import Postgres
 from tests.domain.making import EVIDENCE, Everything, acting, begun, furnish, make_snap, process
 from tests.factory import bury, claimed
 from tests.postgres.clusters import take_down
@@ -64,7 +65,7 @@ def owned(owned_url: str, administrator: psycopg.Connection[tuple[object, ...]])
     engine.dispose()
 
 
-@pytest.mark.both_servers
+@pytest.mark.both_servers_at_length
 def test_an_owner_who_may_not_make_or_take_the_role_is_told_what_to_ask_for(
     owned_url: str, administrator: psycopg.Connection[tuple[object, ...]]
 ) -> None:
@@ -76,7 +77,7 @@ def test_an_owner_who_may_not_make_or_take_the_role_is_told_what_to_ask_for(
     migrate(owned_url)
 
 
-@pytest.mark.both_servers
+@pytest.mark.both_servers_at_length
 def test_an_owner_who_may_give_the_role_needs_nobody(
     owned_url: str, administrator: psycopg.Connection[tuple[object, ...]]
 ) -> None:
@@ -128,7 +129,7 @@ def test_databases_of_a_new_cluster_are_migrated_at_once() -> None:
         assert admin.execute("SELECT count(*) FROM pg_roles WHERE rolname = 'snapapp_tenant'").fetchone() == (1,)
 
 
-@pytest.mark.both_servers
+@pytest.mark.both_servers_at_length
 def test_all_goes_on_where_the_owner_is_held_to_row_level_security(owned: sqlalchemy.Engine, owned_url: str) -> None:
     """S24: seeds, triggers and the two doors included."""
     north = furnish(owned, "north")
@@ -154,7 +155,7 @@ def state(engine: sqlalchemy.Engine, snap_id: UUID) -> tuple[str, str | None]:
     return snap.status.value, snap.error
 
 
-@pytest.mark.both_servers
+@pytest.mark.both_servers_at_length
 def test_an_owner_who_forgets_the_scope_sees_nothing(owned: sqlalchemy.Engine) -> None:
     """S24: FORCE. Only the doors are open, where it is found out who somebody is."""
     north: Everything = furnish(owned, "north")

@@ -112,6 +112,14 @@ def test_the_link_of_a_hidden_snap_can_be_revoked(own: Session) -> None:
     assert not is_public(own, token)
 
 
+def test_a_link_of_a_tenant_that_is_not_active_is_dead(own: Session) -> None:
+    token = sharing.share(own, OWN, make_snap(own, OWN).id).token
+    assert is_public(own, token)
+    own.connection().exec_driver_sql("RESET ROLE")
+    own.connection().exec_driver_sql("UPDATE tenant SET status = 'INACTIVE' WHERE code = 'default'")
+    assert not is_public(own, token)
+
+
 @pytest.mark.parametrize("token", ["", "0" * 32, "\0", "\ud800", "x" * 100_000, "' OR true --", "%"])
 def test_a_token_that_is_none_is_not_found_and_named(engine: sqlalchemy.Engine, token: str) -> None:
     with begun(engine) as session:

@@ -18,7 +18,7 @@ from snapapp.domain.search import Criteria
 from snapapp.domain.tables import OperatorRole, Snap, SnapStatus
 from snapapp.errors import LinkWrong, NotFound
 from snapapp.postgres import database as db
-from tests.conftest import Postgres
+from tests.databases import Postgres
 from tests.domain.conftest import Furnished
 from tests.domain.making import BODY, EVIDENCE, Everything, acting, an_upload, begun, make_snap, new_snap, subject
 

@@ -3,20 +3,28 @@
 import hashlib
 import hmac
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection
 
-from snapapp.domain import kinds, payloads, snaps, videos, webhooks
+from snapapp.domain import kinds, marking, payloads, snaps, tenants, videos, webhooks
+from snapapp.domain.rules.snaps import DEFAULT_OVERLAY
 from snapapp.domain.tables import Snap, SnapStatus
+from snapapp.domain.transactions import Begin, TenantTransaction
 from snapapp.jobs import Job, enqueue
 from snapapp.jobs.model import Failure
 from snapapp.jobs.testing import enqueued, make_due, run_due
+from snapapp.postgres import database
 from snapapp.postgres.database import scope
-from snapapp.processing import ends
-from tests.domain.making import make_snap
+from snapapp.processing import ends, media_work
+from snapapp.processing.queue import QUEUE
+from snapapp.storage import keys
+from tests.domain.making import make_snap, subject
 from tests.media import material
 from tests.sources.server import Film, Server, Visit
 
@@ -93,6 +101,74 @@ def test_a_snap_that_was_deleted_meanwhile_publishes_nothing(
         snaps.remove(own, TENANT, snap.id)
     assert run_due(connection) == ["snap.process: COMPLETED"]
     assert enqueued(connection, "snap.webhook") == []
+
+
+@pytest.fixture
+def begin(connection: Connection) -> Begin:
+    """A use case in the test's own transaction."""
+
+    @contextmanager
+    def begin() -> Iterator[TenantTransaction]:
+        with database.session(connection) as session:
+            yield TenantTransaction(session, tenants.by_code(session, TENANT))
+            session.flush()
+
+    return begin
+
+
+def cards_of(snap: Snap) -> list[str]:
+    cards: list[str] = snap.extras["settings"]["overlay"]["cards"]
+    return cards
+
+
+def test_the_card_of_a_snap_that_waits_names_the_animal_as_corrected(
+    connection: Connection, at_home: Path, film: str, begin: Begin
+) -> None:
+    snap = marked(connection, film, subject=subject("BR-1044"), overlay=dict(DEFAULT_OVERLAY))
+    marking.correct(begin, QUEUE, snap.id, "BR-1046", None, by="Ana")
+    assert run_due(connection) == ["snap.process: COMPLETED"]
+    assert cards_of(now(connection, snap)) == ["BR-1046"]
+
+
+def test_frames_that_were_made_while_the_subject_was_corrected_are_made_again(
+    connection: Connection, at_home: Path, film: str, begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snap = marked(connection, film, subject=subject("BR-1044"), overlay=dict(DEFAULT_OVERLAY))
+    make = media_work.MediaWork.snap
+
+    def corrected_meanwhile(work: media_work.MediaWork, job: Job) -> dict[str, Any]:
+        marking.correct(begin, QUEUE, snap.id, "BR-1046", None, by="Ana")
+        return make(work, job)
+
+    monkeypatch.setattr(media_work.MediaWork, "snap", corrected_meanwhile)
+    assert run_due(connection) == ["snap.process: PENDING"]
+    waiting = now(connection, snap)
+    assert (waiting.frames, waiting.job and waiting.job.attempts) == (None, 0)
+    assert waiting.job
+    make_due(connection, waiting.job.id)
+    assert run_due(connection) == ["snap.process: COMPLETED"]
+    assert cards_of(now(connection, snap)) == ["BR-1046"]
+
+
+@pytest.mark.parametrize(("kind", "more"), [(kinds.PREVIEW, {}), (kinds.STILL, {"at": 1.0})])
+def test_what_is_made_of_a_video_after_its_deletion_is_deleted_too(
+    connection: Connection, at_home: Path, film: str, begin: Begin, kind: str, more: dict[str, Any]
+) -> None:
+    """The job waited, or ran, when the video's files were deleted."""
+    with scope(connection, TENANT) as own:
+        video = videos.at_url(own, TENANT, film)
+    key = keys.of_video(TENANT, video.id) + ("preview.mp4" if kind == kinds.PREVIEW else "still_0001000000.jpg")
+    job_id = enqueue(
+        connection, kind, payloads.of_preview(video, key) | more, tenant=TENANT, delay=timedelta(minutes=5)
+    )
+    assert job_id
+    videos.remove(begin, QUEUE, video.id, "r-1")
+    [forget] = enqueued(connection, kinds.FORGET)
+    make_due(connection, forget)
+    assert run_due(connection) == ["media.forget: COMPLETED"]
+    make_due(connection, job_id)
+    assert run_due(connection) == [f"{kind}: COMPLETED", "media.forget: COMPLETED"]
+    assert not (at_home / "media" / key).exists()
 
 
 def test_a_probe_is_kept_with_its_video_and_so_is_why_there_is_none(
@@ -180,6 +256,21 @@ def test_what_a_receiver_answers_decides_whether_it_is_told_again(
     subscribed(connection, remote, "snap.completed")
     marked(connection, film)
     assert run_due(connection)[1:] == [f"snap.webhook: {status}"]
+
+
+def test_a_receiver_that_says_yes_and_breaks_off_is_not_told_again(
+    connection: Connection, at_home: Path, remote: Server, film: str
+) -> None:
+    """The status is the answer, whatever becomes of a body that nobody reads."""
+
+    def break_off(visit: Visit) -> None:
+        visit.head(200, Transfer_Encoding="chunked")
+        visit.close_connection = True
+
+    remote.acts["/hook"] = break_off
+    subscribed(connection, remote, "snap.completed")
+    marked(connection, film)
+    assert run_due(connection)[1:] == ["snap.webhook: COMPLETED"]
 
 
 def test_a_webhook_into_our_own_network_is_refused_for_good(

@@ -80,13 +80,28 @@ def test_what_no_row_names_goes_when_it_is_a_day_old(swept: Sweep, store: Local)
     assert store.exists(f"{prefix}frame_00001.jpg")
 
 
+def test_a_copy_of_the_database_takes_nothing_from_the_storage_that_it_shares(swept: Sweep, store: Local) -> None:
+    """Such as a backup that was brought back for a trial: it knows none of the rows since."""
+    swept()
+    store.put(keys.OWNER, b"7711828701410701200/5")  # as the one that is in use has written it
+    new = f"{keys.of_attempt(uuid4(), 1)}frame_00001.jpg"
+    store.put(new, b"x")
+    swept.age(new)
+    assert "the storage is that of the database 7711828701410701200/5" in swept.refused()
+    assert store.exists(new)
+    assert swept(anyway=True)["deleted"] == 1  # a person says that the other one is used no more
+    store.put(new, b"x")
+    swept.age(new)
+    assert swept()["deleted"] == 1
+
+
 def test_the_files_of_a_snap_that_was_deleted_go_and_no_others(swept: "Sweep", store: Local) -> None:
     gone, stays = uuid4(), uuid4()
     for snap_id in (gone, stays):
         for attempt in (1, 2):
             store.put(f"{keys.of_attempt(snap_id, attempt)}frame_00001.jpg", b"x")
     with swept.engine.begin() as connection:
-        job_id = enqueue(connection, "media.forget", {"snapId": str(gone)})
+        job_id = enqueue(connection, "media.forget", {"snapId": str(gone)}, tenant=TENANT)
         assert run_due(connection) == ["media.forget: COMPLETED"]
     assert job_id
     assert [stored.key.split("/")[1] for stored in store.listed("snaps/")] == [str(stays)] * 2

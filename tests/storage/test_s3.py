@@ -5,9 +5,11 @@ import io
 import socket
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import av
 import httpx
+import obstore
 import pytest
 from PIL import Image
 
@@ -44,6 +46,24 @@ def test_an_object_that_is_deleted_while_it_is_read_ends_with_an_error(bucket: B
         storage.delete(KEY)
         with pytest.raises(NotStored):
             file.read()
+
+
+def test_a_whole_object_is_one_request(bucket: Bucket, spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list of a backup's files was read in thousands."""
+    storage = bucket.storage(spool)
+    storage.put(KEY, b"a" * 2 * MB)
+    ranges: list[tuple[int, int]] = []
+    real = obstore.get
+
+    def counted(*of: Any, options: Any) -> Any:
+        ranges.append(options["range"])
+        return real(*of, options=options)
+
+    with storage.open(KEY) as file:
+        monkeypatch.setattr(obstore, "get", counted)
+        assert file.read() == b"a" * 2 * MB
+        assert file.read() == b""
+    assert ranges == [(0, 2 * MB)]
 
 
 def test_pyav_reads_a_video_in_place(bucket: Bucket, spool: Path, tmp_path: Path) -> None:

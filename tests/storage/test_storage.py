@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from snapapp.storage import InvalidKey, NoRoom, NotStored, Storage, UploadTooLarge
+from snapapp.storage import InvalidKey, NoRoom, NotStored, Storage, UploadTooLarge, s3
 from snapapp.storage.s3 import _PART
+from tests.storage.conftest import PAGE
 
 KEY = "snaps/1/2/frame_00001.jpg"
 MB = 2**20
@@ -119,11 +120,12 @@ def test_a_list_has_whole_segments_in_the_order_of_the_keys(storage: Storage) ->
     assert [stored.size for stored in storage.listed("snaps/12/")] == [len("snaps/12/1/a")]
 
 
-def test_a_list_is_longer_than_a_page_of_s3(storage: Storage) -> None:
-    for number in range(1_050):
+def test_a_list_is_longer_than_a_page_of_s3(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3, "_PAGE", PAGE)
+    for number in range(2 * PAGE + 5):
         storage.put(f"many/{number:04}", b"")
-    assert len(keys(storage, "many/")) == 1_050
-    assert storage.delete_prefix("many/") == 1_050
+    assert len(keys(storage, "many/")) == 2 * PAGE + 5
+    assert storage.delete_prefix("many/") == 2 * PAGE + 5
     assert keys(storage) == []
 
 

@@ -31,6 +31,7 @@ _Refusal = tuple[int, dict[str, Any]] | tuple[int, dict[str, Any], tuple[bytes, 
 
 REQUEST_ID_MAX = 64
 BODY_MAX = 2 * 1024 * 1024  # a payload may have 1 MiB, and its JSON may have as much white space
+_DIGITS_MAX = 20  # of a body's length; int() raises for thousands, even if all of them are zeros
 RUNNING_MAX = 1000  # requests at work; one whose body is still arriving costs little and does not count
 
 # For how many seconds a body is waited for. An upload may be as slow as a farm's line: only silence ends it.
@@ -180,7 +181,7 @@ class Requests:
 
     def _refusal(self, scope: Scope, headers: dict[bytes, bytes], most: int) -> _Refusal | None:
         length = headers.get(b"content-length", b"0")
-        if not length.isdigit() or int(length) > most:
+        if not length.isdigit() or len(length) > _DIGITS_MAX or int(length) > most:
             # closed, because otherwise the server would read the whole body
             return 413, body_of(413, f"The body is larger than {most} bytes"), (b"connection", b"close")
         if self._running.count > RUNNING_MAX and not _path_of_route(scope).startswith(_ALWAYS_ANSWERED):

@@ -1,6 +1,7 @@
 """/v1/video-frames: frames of up to ten moments in one request, for clients of the first version. They are no snaps: no
 list has them, and their files are deleted after a day or two."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,7 +12,6 @@ from uuid import UUID, uuid4
 
 from fastapi import APIRouter, Body
 from pydantic import Field, ValidationError
-from sqlalchemy import Connection
 from starlette.concurrency import run_in_threadpool
 
 from snapapp.api.http.deps import House, RequestId
@@ -19,7 +19,7 @@ from snapapp.api.http.errors import may_be, reasons
 from snapapp.api.http.schema import Shown
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.http.tenancy import Claim, Claimed, code_of
-from snapapp.api.product.job_waiting import Ends, is_worked
+from snapapp.api.product.job_waiting import Ends, Waiting, is_worked
 from snapapp.api.product.snap_schema import EXAMPLE, FramesRequest, ReadableParts
 from snapapp.api.product.snap_views import (
     ClipShown,
@@ -38,7 +38,7 @@ from snapapp.domain import kinds, payloads
 from snapapp.domain.rules.subjects import Subject
 from snapapp.errors import error_for_client
 from snapapp.jobs import enqueue_many
-from snapapp.jobs.errors import IllegalTransition
+from snapapp.jobs.errors import IllegalTransition, UnknownJob
 from snapapp.jobs.model import Status as JobStatus
 from snapapp.jobs.rows import lifecycle
 from snapapp.jobs.rows.people import views
@@ -52,6 +52,7 @@ ITEMS_MAX = 10
 
 _NOBODY = "There is no worker that takes frames at the moment: ask again later"
 _LEAVING = "The server is being restarted: ask again"
+_DELETED = "Its job was deleted before it was read: ask again"
 
 
 class BatchStatus(StrEnum):
@@ -131,8 +132,8 @@ async def process_frames(house: House, claim: Claimed, items: Items, ends: Ends,
     tenant = await run_in_threadpool(_tenant, house, claim)
     with ends.places(len(items)):
         ordered = await run_in_threadpool(_order_jobs, house, tenant, batch_id, items, request_id)
-        await ends.wait_for_all(ordered.jobs.values(), house.settings.sync_wait)
-    return await run_in_threadpool(_batch, house, batch_id, ordered)
+        ended = await asyncio.gather(*(_at_end(house, ends, job_id) for job_id in ordered.jobs.values()))
+    return await run_in_threadpool(_batch, house, batch_id, ordered, dict(zip(ordered.jobs, ended, strict=True)))
 
 
 def _tenant(house: Monolith, claim: Claim) -> str:
@@ -203,13 +204,28 @@ def _subject(item: FramesRequest) -> Subject:
 # --- the results ------------------------------------------------------------------------------------------------
 
 
-def _batch(house: Monolith, batch_id: UUID, ordered: Ordered) -> Batch:
-    with house.web.begin() as connection:
-        ended = {place: _job_at_end(connection, job_id) for place, job_id in ordered.jobs.items()}
+async def _at_end(house: Monolith, ends: Waiting, job_id: int) -> JobDetail | None:
+    """The job at its end, read at once and not with the last of its request: the retention may delete it meanwhile.
+    None if it was deleted all the same."""
+    await ends.wait_in_place(job_id, house.settings.sync_wait)
+    return await run_in_threadpool(_read_at_end, house, job_id)
+
+
+def _read_at_end(house: Monolith, job_id: int) -> JobDetail | None:
+    """A job that has not ended is cancelled, because nobody waits for it any more."""
+    try:
+        with house.web.begin() as connection:
+            with suppress(IllegalTransition):
+                lifecycle.cancel(connection, job_id)
+            return views.job(connection, job_id)
+    except UnknownJob:
+        return None
+
+
+def _batch(house: Monolith, batch_id: UUID, ordered: Ordered, ended: Mapping[int, JobDetail | None]) -> Batch:
     now = datetime.now(UTC)
     items = [
-        _shown(house, place, item, ended.get(place), now, _folder(batch_id, place))
-        for place, item in enumerate(ordered.items)
+        _shown(house, place, item, ended, now, _folder(batch_id, place)) for place, item in enumerate(ordered.items)
     ]
     return Batch(
         request_id=batch_id,
@@ -221,13 +237,6 @@ def _batch(house: Monolith, batch_id: UUID, ordered: Ordered) -> Batch:
     )
 
 
-def _job_at_end(db: Connection, job_id: int) -> JobDetail:
-    """The job at its end. A job that has not ended is cancelled, because nobody waits for it any more."""
-    with suppress(IllegalTransition):
-        lifecycle.cancel(db, job_id)
-    return views.job(db, job_id)
-
-
 def _status(items: Sequence[ItemShown]) -> BatchStatus:
     succeeded = sum(item.status is ItemStatus.SUCCEEDED for item in items)
     if succeeded == len(items):
@@ -236,7 +245,12 @@ def _status(items: Sequence[ItemShown]) -> BatchStatus:
 
 
 def _shown(
-    house: Monolith, place: int, item: FramesRequest | Unread, job: JobDetail | None, now: datetime, folder: str
+    house: Monolith,
+    place: int,
+    item: FramesRequest | Unread,
+    ended: Mapping[int, JobDetail | None],
+    now: datetime,
+    folder: str,
 ) -> ItemShown:
     if isinstance(item, Unread):
         return _unread(place, item, folder)
@@ -248,10 +262,13 @@ def _shown(
         "start_seconds": item.start_seconds,
         "start_frame": item.start_frame,
     }
+    job = ended.get(place)
     if job and job.status is JobStatus.COMPLETED:
         results = _results_of(job.result, signed(house, job.result["media_prefix"], now))
         return ItemShown(**fields, **results, status=ItemStatus.SUCCEEDED)
-    return ItemShown(**fields, status=ItemStatus.FAILED, output_dir=folder, error=_why(house, job))
+    return ItemShown(
+        **fields, status=ItemStatus.FAILED, output_dir=folder, error=_why(house, job) if ended else _NOBODY
+    )
 
 
 def _unread(place: int, item: Unread, folder: str) -> ItemShown:
@@ -281,7 +298,7 @@ def _results_of(evidence: Mapping[str, Any], base: str) -> dict[str, Any]:
 
 def _why(house: Monolith, job: JobDetail | None) -> str | None:
     if job is None:
-        return _NOBODY
+        return _DELETED
     if job.status is JobStatus.FAILED:
         return error_for_client(job.last_error)
     if house.is_leaving:

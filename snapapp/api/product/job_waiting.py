@@ -123,9 +123,9 @@ class Waiting:
         with self.endings.places(self.client, count):
             yield
 
-    async def wait_for_all(self, job_ids: Iterable[int], within: timedelta) -> None:
-        """Waits for jobs for which `places` were reserved."""
-        await asyncio.gather(*(self.endings.wait(job_id, within) for job_id in job_ids))
+    async def wait_in_place(self, job_id: int, within: timedelta) -> None:
+        """Waits for a job for which one of the `places` was reserved."""
+        await self.endings.wait(job_id, within)
 
 
 async def _waiting(request: Request, house: House) -> Waiting:

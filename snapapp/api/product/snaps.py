@@ -1,6 +1,7 @@
 """/v2/snaps: marks moments, shows, finds, corrects and removes snaps, and cancels or retries their jobs."""
 
 import hashlib
+import re
 from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
@@ -255,15 +256,16 @@ def correct_subject(
     attributes = None if wanted.attributes is None else attributes_meant(wanted.attributes)
     versions = None if if_match is None or if_match.strip() == "*" else _versions(if_match)
     snap = marking.correct(
-        begin, snap_id, wanted.id, attributes, wanted.data_filmagem, by=wanted.nickname, versions=versions
+        begin, QUEUE, snap_id, wanted.id, attributes, wanted.data_filmagem, by=wanted.nickname, versions=versions
     )
     response.headers["ETag"] = _tag(snap)
     return whole_of(snap, places)
 
 
 def _versions(if_match: str) -> list[str]:
-    """The versions that an If-Match header names. Weak ETags match none."""
-    return [tag.strip().strip('"') for tag in if_match.split(",")]
+    """The versions that an If-Match header names. Weak ETags count too, and names with something added: proxies that
+    compress change an ETag so, and the version is the same."""
+    return re.findall("[0-9a-f]{32}", if_match)
 
 
 class Corrected(Shown):

@@ -100,8 +100,8 @@ def test_the_server_does_what_it_says_whatever_is_asked(
     for status in Status:
         make_job(db, status)
     (tmp_path / "schemathesis.toml").write_text(CONFIG)
-    examples = os.environ.get("SNAPAPP_CONTRACT_EXAMPLES", "8" if everything else "3")
-    seconds = os.environ.get("SNAPAPP_CONTRACT_SECONDS", "25" if everything else "10")
+    examples = os.environ.get("SNAPAPP_CONTRACT_EXAMPLES", "8" if everything else "2")
+    seconds = os.environ.get("SNAPAPP_CONTRACT_SECONDS", "25" if everything else "6")
     argv = [
         str(Path(sys.executable).with_name("schemathesis")),
         "--config-file=schemathesis.toml",

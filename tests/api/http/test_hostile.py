@@ -30,6 +30,7 @@ TOKEN = "a-token-for-the-hostile"
 # --- bodies -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.leaves_nothing
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
@@ -61,6 +62,7 @@ def test_json_that_two_readers_could_read_in_two_ways_is_malformed(
     assert statuses(db) == {}
 
 
+@pytest.mark.leaves_nothing
 @pytest.mark.parametrize(
     ("body", "headers"),
     [
@@ -112,6 +114,13 @@ def test_a_body_that_is_too_large_is_refused_by_its_length(client: TestClient) -
     answer = client.post(JOBS, content=b" " * (BODY_MAX + 1), headers=JSON)
     assert (answer.status_code, answer.json()["message"]) == (413, f"The body is larger than {BODY_MAX} bytes")
     assert answer.headers["Connection"] == "close", "or the server would read, and throw away, all of it"
+
+
+@pytest.mark.parametrize("path", [JOBS, "/v2/videos"])
+def test_a_length_of_more_digits_than_python_reads_is_refused(client: TestClient, path: str) -> None:
+    """The server's parser takes any number of zeros."""
+    answer = client.post(path, content=b"{}", headers=JSON | {"Content-Length": "0" * 5000 + "2"})
+    assert (answer.status_code, answer.headers["Connection"]) == (413, "close")
 
 
 def test_a_chunked_body_without_end_is_cut_and_the_server_goes_on(url: str, tmp_path: Path) -> None:

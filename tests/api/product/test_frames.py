@@ -1,6 +1,7 @@
 """/v1/video-frames: up to ten moments in one request, each well or badly on its own."""
 
 import json
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,9 +17,10 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from snapapp.api.product import frames, job_waiting
+from snapapp.jobs.rows.people import views
 from tests.api.conftest import served
-from tests.api.examples import add_tenant, body, count
-from tests.factory import Db, statuses
+from tests.api.examples import PROBE, add_tenant, body, count
+from tests.factory import Db, move, statuses
 from tests.jobs.working import until
 from tests.media import material
 from tests.running import Served
@@ -308,6 +310,41 @@ def test_one_client_waits_for_no_more_than_its_share_and_others_are_answered(
         waiting = [clients.submit(same.post, PROCESS, json=[item(source)] * 3)]
         until(lambda: len(statuses(db)) == 3)  # its places are free again
         db.execute("SELECT cancel_job(id) FROM snap_processing_job")
+
+
+def test_a_job_that_is_deleted_meanwhile_costs_no_other_item_its_frames(
+    url: str, tmp_path: Path, source: Server, db: Db, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `SNAPAPP_JOB_RETENTION_HOURS=0` deletes each job that has ended, while others of the same request run."""
+    evidence = {
+        "probe": PROBE,
+        "resolved_start_seconds": 1.0,
+        "frames": [{"index": 1, "timestamp_seconds": 1.0, "file_name": "frame_00001.jpg"}],
+        "clip": {"file_name": "snapshot.mp4", "duration_seconds": 1.0},
+        "extras": {},
+        "media_prefix": "frames/0/1/",
+    }
+    read_job, is_read = views.job, threading.Event()
+
+    def noted(connection: Any, job_id: int) -> views.JobDetail:
+        found = read_job(connection, job_id)
+        is_read.set()
+        return found
+
+    monkeypatch.setattr(views, "job", noted)
+    monkeypatch.setattr(frames, "is_worked", lambda *_: True)
+    with served(url, tmp_path, worker_enabled=False) as client, ThreadPoolExecutor() as clients:
+        answer = clients.submit(asked, client, [item(source)] * 3)
+        until(lambda: len(statuses(db)) == 3)
+        done, unread, waiting = statuses(db)
+        move(db, done, status="COMPLETED", finished_at="now", attempt_count=1, result=evidence)
+        is_read.wait(10)
+        db.execute("DELETE FROM snap_processing_job WHERE id = ANY (%s)", [[done, unread]])
+        db.execute("SELECT cancel_job(%s)", [waiting])
+        first, second, third = answer.result()["filmagens"]
+    assert (first["status"], first["frameCount"], first["error"]) == ("SUCCEEDED", 1, None)
+    assert (second["status"], second["error"]) == ("FAILED", "Its job was deleted before it was read: ask again")
+    assert third["status"] == "FAILED"
 
 
 def test_a_full_disk_refuses_the_whole_list(url: str, tmp_path: Path, source: Server, db: Db) -> None:

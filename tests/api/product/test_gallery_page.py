@@ -127,6 +127,7 @@ def test_a_page_keeps_what_was_asked_for(client: TestClient) -> None:
     assert len(found(client, older)) == 1
 
 
+@pytest.mark.leaves_nothing
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
@@ -151,6 +152,7 @@ def test_what_cannot_be_meant_is_said_beside_the_form(client: TestClient, asked:
     assert "<details open>" in page, "where it can be mended"
 
 
+@pytest.mark.leaves_nothing
 @pytest.mark.parametrize("name", [*gallery._LABELS, "offset", "lang"])
 @pytest.mark.parametrize("value", ["\0", "\ud800".encode("utf-8", "surrogatepass"), "x" * 5000, HOSTILE, "9" * 400])
 def test_nothing_that_is_sent_breaks_the_page_or_gets_into_it(

@@ -52,6 +52,7 @@ def test_the_items_of_a_list_have_no_job(client: TestClient) -> None:
     assert item == made | {"job": None}
 
 
+@pytest.mark.leaves_nothing
 @pytest.mark.parametrize(
     ("query", "message", "detail"),
     [
@@ -179,6 +180,7 @@ def test_a_search_is_narrowed_by_state_and_time(client: TestClient, engine: sqla
     assert len(ids(client, SNAPS, **{"from": "2020-01-01T00:00:00-03:00"})) == 3
 
 
+@pytest.mark.leaves_nothing
 @pytest.mark.parametrize(
     ("query", "message"),
     [

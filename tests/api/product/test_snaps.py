@@ -70,6 +70,22 @@ def test_a_marked_moment_is_accepted_at_once_with_its_job(client: TestClient, db
     assert (job.request_id, job.payload["video"]) == ("from-the-field", {"url": snap["videoUrl"]})
 
 
+def test_a_marked_moment_is_answered_as_it_is_read_later(client: TestClient) -> None:
+    """The answer is not read as later ones are: its row is what the INSERT returned. The time is in another zone, and
+    the numbers have more digits than are meant."""
+    asked = body(
+        dataFilmagem="2026-03-01T08:15:30.120-03:00",
+        startSeconds=0.1 + 0.2,
+        durationSeconds=2.5,
+        overlay={"enabled": True},
+        subject={"attributes": [number("peso_referencia", 412.50), text("raca", "Nelore")]},
+    )
+    marked, again = [client.post(SNAPS, json=asked, headers={"Idempotency-Key": "key"}) for _ in range(2)]
+    assert (marked.status_code, again.headers["Idempotent-Replayed"]) == (202, "true")
+    for read in (again, client.get(marked.headers["Location"])):
+        assert (read.json(), read.headers["ETag"]) == (marked.json(), marked.headers["ETag"])
+
+
 def test_a_video_whose_url_nobody_can_read_fails_in_its_job(
     client: TestClient, engine: sqlalchemy.Engine, db: Db
 ) -> None:

@@ -229,6 +229,7 @@ MALFORMED = [
 ]
 
 
+@pytest.mark.leaves_nothing
 @pytest.mark.parametrize(("kind", "content"), MALFORMED)
 def test_a_form_that_makes_no_sense_leaves_nothing(client: TestClient, db: Db, kind: str, content: bytes) -> None:
     answer = client.post(VIDEOS, content=content, headers={"Content-Type": kind})
