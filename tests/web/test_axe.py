@@ -13,10 +13,10 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.factory import Db, make_job, make_jobs
 from tests.web.conftest import HOSTILE, Server, opened
+from tests.web.operating import brete, moments, ready
 from tests.web.test_first_minute import PATIENCE, SOME_FRAMES
-from tests.web.test_operator import brete, moments, ready, url
 
-__all__ = ["brete", "url"]  # fixtures
+__all__ = ["brete"]  # a fixture
 
 VENDOR = Path(__file__).parent / "vendor"
 AXE = (VENDOR / "axe.min.js").read_text()
@@ -50,6 +50,7 @@ def test_it_is_the_one_that_its_readme_names() -> None:
     assert "Mozilla Public License" in (VENDOR / "LICENSE").read_text()
 
 
+@pytest.mark.at_length  # the judge is pinned, and judges the pages in every run
 def test_it_would_notice(page: Page, site: Server) -> None:
     """A field that nobody has named, and grey words on grey."""
     page.goto(f"{site.home}snaps")

@@ -8,12 +8,12 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.jobs.working import until
 from tests.web.conftest import CONTRASTS, Server, opened
+from tests.web.operating import brete, go, moments, ready
 from tests.web.test_axe import violations
 from tests.web.test_first_minute import PATIENCE, SOME_FRAMES
-from tests.web.test_operator import brete, go, moments, ready, url
 from tests.web.test_share import english_in
 
-__all__ = ["brete", "url"]  # fixtures
+__all__ = ["brete"]  # a fixture
 
 TIMES = "[...document.querySelectorAll('.pair video')].map((film) => film.currentTime)"
 PAUSED = "[...document.querySelectorAll('.pair video')].map((film) => film.paused)"

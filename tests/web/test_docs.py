@@ -103,6 +103,7 @@ def test_every_operation_is_there_under_its_tag_and_can_be_opened(page: Page, si
         assert {parameter["name"] for parameter in each.get("parameters", [])} <= {*found["fields"]}, found
 
 
+@at_length
 def test_an_address_opens_its_operation(browser: Browser, site: Server) -> None:
     with opened(browser, f"{site.home}docs#enqueueJob") as (page, complaints):
         found = operation(page, "enqueueJob")
@@ -296,6 +297,7 @@ STRANGE: dict[str, Any] = {
 }
 
 
+@at_length
 def test_a_description_stays_text_and_may_speak_of_itself(browser: Browser, site: Server) -> None:
     with opened(browser, "about:blank") as (page, complaints):
         page.route("**/openapi.json", lambda route: route.fulfill(json=STRANGE))

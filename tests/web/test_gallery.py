@@ -9,7 +9,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from snapapp.api.product.pages import gallery
-from tests.conftest import EMBEDDED, Postgres
+from tests.conftest import EMBEDDED
+from tests.databases import Postgres
 from tests.web.conftest import CONTRASTS, Server, opened
 from tests.web.test_axe import violations
 
@@ -31,9 +32,10 @@ def full(servers: Callable[[str], Postgres], tmp_path_factory: pytest.TempPathFa
     with servers(EMBEDDED).database("migrated") as url:
         site = Server(url, tmp_path_factory.mktemp("full"), SNAPAPP_WORKER_ENABLED="false", SNAPAPP_DEMO="false")
         site.start()
-        for number in range(gallery.AT_ONCE + 1):
-            marked = MARKED | {"nickname": "Ana" if number else "Rui", "subject": {"id": f"BR-{number}"}}
-            assert httpx.post(f"{site.home}v2/snaps", json=marked).status_code == 202
+        with httpx.Client(base_url=site.home) as client:
+            for number in range(gallery.AT_ONCE + 1):
+                marked = MARKED | {"nickname": "Ana" if number else "Rui", "subject": {"id": f"BR-{number}"}}
+                assert client.post("v2/snaps", json=marked).status_code == 202
         yield site
         site.stop()
 

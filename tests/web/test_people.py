@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.conftest import Postgres
+from tests.databases import Postgres
 from tests.web.conftest import CONTRASTS, HOSTILE, Server, opened
+from tests.web.operating import brete, moments, ready
 from tests.web.test_axe import violations
-from tests.web.test_operator import brete, moments, ready
 from tests.web.test_share import english_in
 
 __all__ = ["brete"]  # a fixture

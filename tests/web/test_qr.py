@@ -9,10 +9,9 @@ from playwright.sync_api import Browser, expect
 from tests.web.conftest import CONTRASTS, Server, opened
 from tests.web.test_axe import violations
 from tests.web.test_gallery import MARKED, full
-from tests.web.test_operator import url
 from tests.web.test_share import english_in
 
-__all__ = ["full", "url"]  # fixtures
+__all__ = ["full"]  # a fixture
 
 # Rows as hex, from the top, of the Python library qrcode 8: bytes, level M, the mask that ours chooses.
 LINK = "https://farm.example/public/snaps/0f8fad5bd9cb469fa16570867728950e"

@@ -13,12 +13,12 @@ from snapapp.domain import tenants
 from snapapp.postgres import database
 from tests.factory import Db, scalar
 from tests.web.conftest import CONTRASTS, Server, heed_routes, opened
+from tests.web.operating import brete, go, moments, send
 from tests.web.test_first_minute import introduce
 from tests.web.test_gallery import MARKED
-from tests.web.test_operator import brete, go, moments, send, url
 from tests.web.test_share import english_in
 
-__all__ = ["brete", "url"]  # fixtures
+__all__ = ["brete"]  # a fixture
 
 # As Chromium does where all cookies are blocked in its settings, which its headless shell has not.
 FORBID = """for (const name of ["localStorage", "sessionStorage"]) Object.defineProperty(window, name, {
@@ -147,6 +147,8 @@ def test_two_tenants_at_one_browser_see_nothing_of_each_other(
             expect(tab.locator("#waiting")).to_be_hidden()
             expect(tab.locator("#video-title")).not_to_have_text("curral.mp4")
             expect(moments(tab)).to_have_count(0)
+            expect(tab.locator("#operator")).to_have_text("Who are you?")  # nobody marks in the first one's name,
+            assert tab.evaluate("Object.keys(localStorage).filter((key) => key.startsWith('filmed:'))") == []  # or time
         other.goto(f"{farm.home}{str(one).lstrip('/')}")
         expect(other.locator("#lost")).to_have_text("There is no such moment.")
         page.unroute("**/v2/snaps")

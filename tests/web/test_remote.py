@@ -11,9 +11,9 @@ import pytest
 from playwright.sync_api import Browser, Route, expect
 
 from tests.web.conftest import CONTRASTS, Server, opened
+from tests.web.operating import brete, moments
 from tests.web.test_axe import violations
 from tests.web.test_first_minute import PATIENCE, SOME_FRAMES
-from tests.web.test_operator import brete, moments
 from tests.web.test_share import english_in
 
 __all__ = ["brete"]  # a fixture
@@ -43,7 +43,7 @@ def site(empty_url: str, tmp_path: Path, camera: str) -> Iterator[Server]:
     server.stop()
 
 
-@pytest.mark.at_length  # a video is added by its address in every run, above or below
+@pytest.mark.at_length  # in every run a video is added by its address
 def test_a_video_that_comes_late_takes_nothing_from_whoever_does_something_else(
     browser: Browser, site: Server, camera: str, brete: Path
 ) -> None:

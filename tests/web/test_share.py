@@ -9,10 +9,10 @@ from playwright.sync_api import Browser, Page, expect
 
 from snapapp import api, web
 from tests.web.conftest import CONTRASTS, HOSTILE, Server, opened
+from tests.web.operating import brete, moments, ready
 from tests.web.test_first_minute import PATIENCE, SOME_FRAMES
-from tests.web.test_operator import brete, moments, ready, url
 
-__all__ = ["brete", "url"]  # fixtures
+__all__ = ["brete"]  # a fixture
 
 
 PHRASES = re.compile(r'^  (?:"([^"]+)"|(\w+)):\s+"([^"]+)",$', re.MULTILINE)

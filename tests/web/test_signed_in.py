@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.conftest import Postgres
+from tests.databases import Postgres
 from tests.web.conftest import Server, opened
-from tests.web.test_operator import brete, ready, send
+from tests.web.operating import brete, ready, send
 
 __all__ = ["brete"]  # a fixture
 

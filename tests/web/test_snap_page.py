@@ -7,14 +7,15 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.factory import Db, scalar
+from tests.jobs.working import until
 from tests.web.conftest import CONTRASTS, HOSTILE, Server, opened
+from tests.web.operating import brete, ready
 from tests.web.test_first_minute import PATIENCE, SOME_FRAMES
-from tests.web.test_operator import brete, ready, url
 from tests.web.test_share import english_in
 
 at_length = pytest.mark.at_length  # in every run a moment is corrected below, and api/product tries all corrections
 
-__all__ = ["brete", "url"]  # fixtures
+__all__ = ["brete"]  # a fixture
 
 FILMED = "SELECT to_char(filmed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') FROM snap"
 
@@ -80,7 +81,49 @@ def test_the_filming_date_is_corrected_by_somebody_with_a_name(
     assert [each for each in complaints if "412" not in each] == []
 
 
-def test_it_is_corrected_in_portuguese(browser: Browser, site: Server, brete: Path, db: Db) -> None:
+@at_length
+def test_what_the_page_learns_while_a_time_is_typed_is_not_corrected_with_it(
+    browser: Browser, site: Server, brete: Path, db: Db
+) -> None:
+    """A moment that is in work is asked for each second: with the version of somebody else's correction the typed one
+    replaced theirs, and nobody was told."""
+    db.execute("SELECT pause_queue('media')")
+    try:
+        with opened(browser, site.home, timezone_id="America/Sao_Paulo") as (page, _):
+            open_marked(page, site, brete)
+            page.get_by_role("button", name="Correct when it was filmed").click()
+            page.locator("#filmed").fill("2026-01-01T00:00")
+            db.execute("UPDATE snap SET filmed_at = filmed_at - interval '1 day'")
+            expect(page.locator("#record")).to_contain_text("Feb 28, 2026")
+            page.keyboard.press("Enter")
+            expect(page.locator("#filmed-said")).to_contain_text("Somebody else has corrected it meanwhile")
+            assert scalar(db, FILMED) == "2026-02-28 11:15:00"
+
+            def is_replaced() -> bool:
+                """By whoever has seen it, and saves again."""
+                page.keyboard.press("Enter")
+                return bool(page.locator("#done").text_content())
+
+            until(is_replaced)
+            assert scalar(db, FILMED) == "2026-01-01 03:00:00"
+    finally:
+        db.execute("SELECT resume_queue('media')")
+
+
+CORRECT = """async () => {
+    for (const numberValue of [1046.0625, 76012345678912]) {
+        const attributes = [{ key: "brinco", type: "number", numberValue }];
+        const body = JSON.stringify({ nickname: "Ana", id: "BR-1", attributes });
+        const headers = { "Content-Type": "application/json" };
+        await fetch(`/v2${location.pathname}/subject`, { method: "PATCH", headers, body });
+    }
+}"""
+
+
+def test_it_is_corrected_in_portuguese_and_a_number_is_shown_with_all_its_digits(
+    browser: Browser, site: Server, brete: Path, db: Db
+) -> None:
+    """And with no others: 1.046 is another animal, and in Brazil a thousand and forty-six."""
     with opened(browser, site.home, timezone_id="America/Sao_Paulo") as (page, complaints):
         open_marked(page, site, brete)
         page.get_by_role("button", name="PT").click()
@@ -97,23 +140,7 @@ def test_it_is_corrected_in_portuguese(browser: Browser, site: Server, brete: Pa
         page.reload()
         expect(page.locator("#record")).to_contain_text("412,5012")
         expect(page.locator("#corrections p").last).to_have_text("Peso, kg 412,5011 → Peso, kg 412,5012")
-    assert complaints == []
-
-
-CORRECT = """async () => {
-    for (const numberValue of [1046.0625, 76012345678912]) {
-        const attributes = [{ key: "brinco", type: "number", numberValue }];
-        const body = JSON.stringify({ nickname: "Ana", id: "BR-1", attributes });
-        const headers = { "Content-Type": "application/json" };
-        await fetch(`/v2${location.pathname}/subject`, { method: "PATCH", headers, body });
-    }
-}"""
-
-
-def test_a_number_of_the_subject_is_shown_with_all_its_digits(browser: Browser, site: Server, brete: Path) -> None:
-    """And with no others: 1.046 is another animal, and in Brazil a thousand and forty-six."""
-    with opened(browser, site.home) as (page, complaints):
-        open_marked(page, site, brete)
+        page.get_by_role("button", name="EN").click()
         page.evaluate(CORRECT)
         page.reload()
         expect(page.locator("#record")).to_contain_text("76012345678912")

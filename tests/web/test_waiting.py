@@ -11,16 +11,16 @@ from playwright.sync_api import Browser, Page, Route, expect
 from snapapp import web
 from tests.factory import Db, scalar
 from tests.jobs.working import until
-from tests.web import test_operator
-from tests.web.conftest import CONTRASTS, Complaints, Server, heed_routes, opened
+from tests.web import operating
+from tests.web.conftest import CONTRASTS, Complaints, Server, heed_routes, opened, until_true
+from tests.web.operating import another, brete, go, moments, send
 from tests.web.test_axe import violations
 from tests.web.test_first_minute import PATIENCE, SOME_FRAMES
-from tests.web.test_operator import another, brete, go, moments, send, url
 from tests.web.test_share import english_in
 
 at_length = pytest.mark.at_length  # in every run marks wait, are sent once, and never in another name, above and below
 
-__all__ = ["brete", "url"]  # fixtures
+__all__ = ["brete"]  # a fixture
 
 STATIC = Path(web.__file__).parent / "static"
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
@@ -44,7 +44,7 @@ def page(browser: Browser, site: Server) -> Iterator[Page]:
 
 
 def ready(page: Page, video: Path, *, filmed: str = "2026-03-01T08:15:00") -> None:
-    test_operator.ready(page, video, filmed=filmed)
+    operating.ready(page, video, filmed=filmed)
     heed_routes(page)
 
 
@@ -52,7 +52,7 @@ def cut(page: Page) -> None:
     """A page that is just loading is let through for a moment: what it asks for is stopped here, too."""
     page.context.set_offline(True)
     page.route("**/v2/**", lambda route: route.abort("internetdisconnected"))
-    page.wait_for_function("fetch('/v2/session').then(() => false, () => true)")
+    until_true(page, "fetch('/v2/session').then(() => false, () => true)")
 
 
 def restore(page: Page) -> None:
@@ -327,6 +327,7 @@ def test_a_mark_waits_while_somebody_else_is_signed_in_in_another_window(page: P
     assert len(filed(db)) == 1
 
 
+@at_length
 def test_a_mark_that_was_refused_to_somebody_else_waits(page: Page, brete: Path, db: Db) -> None:
     """The other one's cookie went with it: for them there is no such video."""
     ready(page, brete)
@@ -341,6 +342,7 @@ def test_a_mark_that_was_refused_to_somebody_else_waits(page: Page, brete: Path,
     assert len(filed(db)) == 1
 
 
+@at_length
 def test_what_waits_is_sent_when_a_server_that_was_away_is_back(page: Page, brete: Path, db: Db) -> None:
     """The browser's own line never broke: nothing tells the page, which was opened anew meanwhile."""
     ready(page, brete)

@@ -6,6 +6,8 @@ import { player } from "/static/player.js";
 import { browser } from "/static/remembered.js";
 import { asLocal, t } from "/static/words.js";
 
+const AS_SAID = t("as you said");
+
 let flaw = ""; // of the time that is being typed
 
 const keptFilmed = (video) => browser.get(`filmed:${video.videoId}`);
@@ -18,7 +20,7 @@ export function showFilmed() {
   flaw = "";
   at("filmed").max = asLocal(new Date());
   at("filmed").value = from ? asLocal(new Date(from)) : "";
-  const source = said ? t("as you said") : found ? t("as the file says: correct it if the camera's clock was wrong") : t("the file does not say: enter it before you mark");
+  const source = said ? AS_SAID : found ? t("as the file says: correct it if the camera's clock was wrong") : t("the file does not say: enter it before you mark");
   put(at("filmed-source"), source);
   at("filmed").removeAttribute("aria-invalid");
 }
@@ -31,13 +33,19 @@ at("filmed").addEventListener("change", () => {
   markInvalid(at("filmed"), flaw);
   // while a time is typed, each key is a change: to the year 2, or to half a time, which must not bring the old one back
   if (flaw) return;
-  if (at("filmed").value) browser.set(`filmed:${video.videoId}`, new Date(at("filmed").value).toISOString());
-  else browser.forget(`filmed:${video.videoId}`);
+  if (at("filmed").value) {
+    browser.set(`filmed:${video.videoId}`, new Date(at("filmed").value).toISOString());
+    return put(at("filmed-source"), AS_SAID); // a value that is set while it is typed takes the focus from the year
+  }
+  browser.forget(`filmed:${video.videoId}`);
   showFilmed();
 });
 
 /** What is wrong with the time that stands in the field: then no moment is marked with the one from before. */
 export const flawOfTyped = () => flaw;
+
+/** Whether a time is half typed. Where none stood before, that is no change for the browser, and not yet a flaw. */
+export const isHalfTyped = () => Boolean(flaw) || at("filmed").validity.badInput;
 
 export function filmedAt(video, seconds) {
   const from = keptFilmed(video) ?? video.videoProbe?.filmedAt;

@@ -1,7 +1,7 @@
 // The page at /: plays a video, marks moments in it, and shows their state.
 
 import { at, client, put } from "/static/page.js";
-import { showFilmed } from "/static/filmed.js";
+import { isHalfTyped, showFilmed } from "/static/filmed.js";
 import * as library from "/static/library.js";
 import * as marking from "/static/marking.js";
 import * as moments from "/static/moments.js";
@@ -10,7 +10,7 @@ import { browser, tab } from "/static/remembered.js";
 import * as remote from "/static/remote.js";
 import { sendWaiting } from "/static/sending.js";
 import { keepShell } from "/static/shell.js";
-import { mayChange, signIn } from "/static/signed-in.js";
+import { mayChange, signIn, turnOf } from "/static/signed-in.js";
 import * as uploads from "/static/uploads.js";
 import * as waiting from "/static/waiting.js";
 import { number, t, told } from "/static/words.js";
@@ -30,10 +30,10 @@ async function begin() {
     if (error.status !== 401) beginAgain(error);
     return;
   }
-  const whose = waiting.turnOf(session);
+  const whose = turnOf(session);
   if (openFor && whose !== openFor) return location.assign("/"); // the page shows what somebody else did
   if (whose !== browser.get("tenant")) tab.forget("chosen"); // its names are another tenant's
-  signIn(session.operator);
+  signIn(session);
   waiting.begin(whose, sendWaiting); // first, so that it happens even if the rest fails
   at("sign-in").hidden = true;
   at("sign-out").hidden = !session.operator && browser.get("signed-in") === null;
@@ -42,7 +42,7 @@ async function begin() {
   openFor = whose;
   let known;
   try {
-    if (!isOpen) [known] = await Promise.all([library.begin(show), marking.begin(hear)]);
+    if (!isOpen) [known] = await Promise.all([library.begin(show), marking.begin(hear, showAgain)]);
   } catch (error) {
     openFor = null;
     return beginAgain(error);
@@ -86,9 +86,9 @@ async function wanted(id, known) {
   return library.firstVideo();
 }
 
-function arrive(video, isLast) {
+function arrive(video, isAwaited) {
   library.learn(video, true);
-  if (isLast) void show(video);
+  if (isAwaited || !player.video) void show(video);
 }
 
 async function show(video, seconds) {
@@ -102,8 +102,12 @@ async function show(video, seconds) {
   await ready;
   if (player.video?.videoId !== video.videoId) return;
   library.learn(player.video);
-  showFilmed();
+  if (!isHalfTyped()) showFilmed(); // the file may say a time by now
   describeVideo(player.video);
+}
+
+function showAgain(videoId, seconds) {
+  ask(`/v2/videos/${videoId}`).then((video) => show(video, seconds)).catch((error) => put(at("mark-said"), told(error.message)));
 }
 
 function describeVideo(video) {
@@ -164,6 +168,8 @@ at("sign-in").addEventListener("submit", async (event) => {
     put(at("sign-in-said"), told(error.message));
   }
 });
+
+addEventListener("signed-out", () => (at("sign-in").hidden = false));
 
 /** Signs out. The operator's name is forgotten too, because the next person at this screen may be another. */
 at("sign-out").addEventListener("click", async () => {

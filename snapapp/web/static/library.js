@@ -1,6 +1,6 @@
 // The list of videos, searched by name and page by page, and the videos opened last.
 
-import { at, client, make, pause, put } from "/static/page.js";
+import { arrange, at, client, make, pause, put } from "/static/page.js";
 import { browser } from "/static/remembered.js";
 import { clock, size, t, told, when } from "/static/words.js";
 
@@ -98,7 +98,7 @@ const awaited = new Set(); // ids of videos that `look` waits for
 async function look(video) {
   awaited.add(video.videoId);
   await pause(LOOK_EVERY);
-  const found = document.hidden ? video : await ask(`/v2/videos/${video.videoId}`).catch(() => null);
+  const found = document.hidden ? video : await ask(`/v2/videos/${video.videoId}`).catch(({ status }) => (status === 404 ? null : video));
   awaited.delete(video.videoId);
   if (found) learn(found);
 }
@@ -111,12 +111,22 @@ export function choose(video) {
 
 function paint() {
   const focused = document.querySelector(".video:focus-visible")?.dataset.id; // after a click the keys are the player's
-  at("videos").replaceChildren(...known.map(line));
+  draw(at("videos"), known);
   const others = opened.filter((each) => each.videoId !== chosen);
-  at("opened").replaceChildren(...others.map(line));
+  draw(at("opened"), others);
   at("opened-line").hidden = !others.length || known.length < OPENED;
   at("no-videos").hidden = known.length > 0;
   if (focused) document.querySelector(`.video[data-id="${focused}"]`)?.focus({ preventScroll: true });
+}
+
+/** Draws a list. Lines that are as they were stay the same elements: a press on one that is replaced does nothing. */
+function draw(list, videos) {
+  const old = new Map([...list.children].map((each) => [each.firstElementChild.dataset.id, each]));
+  const drawn = videos.map(line);
+  arrange(list, drawn.map((each) => {
+    const before = old.get(each.firstElementChild.dataset.id);
+    return before?.isEqualNode(each) ? before : each;
+  }));
 }
 
 function line(video) {
@@ -137,7 +147,7 @@ function line(video) {
   );
   button.dataset.id = video.videoId;
   if (video.videoId === chosen) button.setAttribute("aria-current", "true");
-  button.addEventListener("click", () => open(video));
+  button.addEventListener("click", () => open([...known, ...opened].find(({ videoId }) => videoId === video.videoId)));
   return make("li", {}, button);
 }
 

@@ -10,7 +10,7 @@ import { player } from "/static/player.js";
 import { browser } from "/static/remembered.js";
 import { hear, onMarks, submit, tell } from "/static/sending.js";
 import { operator } from "/static/signed-in.js";
-import { asTyped, clock, isOfThousands, t, told, when } from "/static/words.js";
+import { clock, inFull, isOfThousands, t, told, when } from "/static/words.js";
 
 const RECENT = 8; // names of subjects that are offered
 const FRAMES = 1; // seconds of frames, if no interval is set
@@ -19,14 +19,17 @@ const CLIP = 2; // seconds of clip, if no interval is set
 const { ask, send } = client();
 
 let templates = [];
+let showVideo = () => {};
 let target = null; // the moment that the form describes
 let asked = 0; // counts the forms that were asked for, so that an answer about an earlier one opens nothing
 const recent = []; // names, the newest first
 const choices = at("recent"); // the element with the recent names; it is moved into the form
 
-/** `listener(target)` is called when a moment is marked, and again whenever something about it changes. */
-export async function begin(listener) {
+/** `listener(target)` is called when a moment is marked, and again whenever something about it changes;
+ *  `show(videoId, seconds)` shows another video. */
+export async function begin(listener, show) {
   onMarks(listener);
+  showVideo = show;
   templates = (await ask("/v2/templates")).items.filter((each) => each.isActive);
   at("template").replaceChildren(...templates.map((each) => make("option", { value: String(each.id), textContent: told(each.name) })));
   const kept = browser.get("template");
@@ -141,7 +144,7 @@ export async function describeSnap(snap) {
   moment.snap = await answer.json();
   if (mine !== asked) return; // somebody types into another form by now
   moment.sent = Promise.resolve(moment.snap);
-  for (const { key, stringValue, numberValue } of moment.snap.subject.attributes) moment.typed.set(key, stringValue ?? asTyped(numberValue ?? ""));
+  for (const { key, stringValue, numberValue } of moment.snap.subject.attributes) moment.typed.set(key, stringValue ?? (numberValue === null ? "" : inFull(numberValue)));
   const name = fieldsOf(moment).find((each) => each.isName);
   if (isNamed(moment.snap)) moment.typed.set(name.key, moment.snap.subject.id);
   moment.known = new Map(moment.typed);
@@ -216,7 +219,7 @@ function judge(input, isSaving = false) {
   const text = input.value.trim();
   const isNumber = input.dataset.type === "number";
   if (text && isNumber && numberOf(text) === null) return complain(input, t("must be a number, such as 412.5"));
-  if (isNumber && isOfThousands(text)) return complain(input, t("can mean {one} or {other}: write one of these", { one: text.replace(/[.,]/, ""), other: asTyped(numberOf(text)) }));
+  if (isNumber && isOfThousands(text)) return complain(input, t("can mean {one} or {other}: write one of these", { one: text.replace(/[.,]/, ""), other: inFull(numberOf(text)) }));
   if (!text && isSaving && input.required) return complain(input, t("is required"));
   complain(input, "");
 }
@@ -247,10 +250,12 @@ function showRecent() {
   choices.replaceChildren(...(recent.length && name ? [make("span", { className: "quiet", textContent: t("Recent:") }), ...buttons] : []));
 }
 
-/** Moves the player to the form's moment and focuses the form. False if no form is open. */
+/** Moves the player to the form's moment, which another video may show by now, and focuses the form. False if no form is open. */
 export function toForm() {
   if (!target) return false;
-  player.goTo(target.seconds);
+  const { videoId } = target.video;
+  if (player.video?.videoId === videoId) player.goTo(target.seconds);
+  else showVideo(videoId, target.seconds);
   focusForm();
   return true;
 }
@@ -266,7 +271,7 @@ at("describe").addEventListener("submit", (event) => {
 });
 at("describe-later").addEventListener("click", leave);
 at("describe").addEventListener("keydown", (event) => {
-  if (event.key !== "Escape") return;
+  if (event.key !== "Escape" || event.isComposing) return; // while an accent is composed, the key takes it back
   event.stopPropagation();
   leave();
 });
@@ -285,6 +290,15 @@ function close() {
   if (left) hear(left);
 }
 
+/** Closes the form, and gives the keys back to the player, unless somebody types elsewhere by now. */
+function closeSaved() {
+  const isElsewhere = document.activeElement !== document.body && !at("describe").contains(document.activeElement);
+  close();
+  if (isElsewhere) return;
+  at("mark").focus({ preventScroll: true });
+  at("mark").blur();
+}
+
 async function save() {
   const moment = target;
   if (!moment || at("save").disabled) return;
@@ -298,16 +312,17 @@ async function save() {
   if (!name && !body.attributes.length) return put(at("describe-said"), t("Nothing is typed yet."));
   if (!(await isSure(moment, name))) return;
   at("save").disabled = true;
+  const stored = new Map(moment.typed);
   try {
     await store(moment, body);
-    moment.typed.clear();
+    moment.known = stored;
+    const isWhole = [...moment.typed].every(([key, value]) => value === (stored.get(key) ?? "")); // nothing was typed since
+    if (isWhole) moment.typed.clear();
     if (name) learnName(name);
-    if (target === moment) close();
     tell(t("Saved: {name} at {at}.", { name: name || t("unnamed"), at: clock(moment.seconds) }));
-    at("mark").focus({ preventScroll: true });
-    at("mark").blur(); // so that keys control the player again
+    if (isWhole && target === moment) closeSaved();
   } catch (error) {
-    if (target === moment) explain(error);
+    if (target === moment) void explain(moment, error);
     else tell(told(error.message));
   } finally {
     at("save").disabled = false;
@@ -371,7 +386,7 @@ async function store(moment, body) {
 }
 
 /** Shows the server's complaints at the fields they are about. */
-async function explain(error) {
+async function explain(moment, error) {
   const left = [];
   for (const detail of error.details ?? []) {
     const input = inputOf(detail.slice(0, detail.indexOf(":")));
@@ -379,8 +394,10 @@ async function explain(error) {
     else left.push(detail);
   }
   inputs().find((each) => each.getAttribute("aria-invalid"))?.focus();
-  put(at("describe-said"), left.length || !error.details?.length ? told(error.message) : "");
-  if (error.status === 412) await showOthers();
+  const isSignedOut = error.status === 401;
+  const words = isSignedOut ? t("Not saved: sign in again, at the top of this page, and save once more.") : told(error.message);
+  put(at("describe-said"), left.length || !error.details?.length ? words : "");
+  if (error.status === 412) await showOthers(moment);
 }
 
 function inputOf(place) {
@@ -391,11 +408,12 @@ function inputOf(place) {
   return inputs().find((each) => (key ? each.dataset.key === key : each.dataset.name === "true" && /(^|\.)id$/.test(place)));
 }
 
-async function showOthers() {
-  const answer = await send(`/v2/snaps/${target.snap.snapId}`);
-  target.etag = answer.headers.get("ETag");
-  target.snap = await answer.json();
-  put(at("describe-said"), t("Somebody else has described it meanwhile, as {name}. To replace that, save again.", { name: target.snap.subject.id }));
+/** Learns what somebody else has said of the moment. Another one's form may be open when the answer comes. */
+async function showOthers(moment) {
+  const answer = await send(`/v2/snaps/${moment.snap.snapId}`);
+  moment.etag = answer.headers.get("ETag");
+  moment.snap = await answer.json();
+  if (target === moment) put(at("describe-said"), t("Somebody else has described it meanwhile, as {name}. To replace that, save again.", { name: moment.snap.subject.id }));
 }
 
 /** Whether the form describes this moment. */

@@ -11,6 +11,7 @@ import { clock, t, told } from "/static/words.js";
 
 const AT_ONCE = 50; // moments a page
 const LOOK_EVERY = 1000; // ms between two looks at an unfinished snap
+const ASK_AGAIN = 2000; // ms until moments that could not be read are asked for again
 const STREAM_AGAIN = 5000; // ms until a refused stream is asked for again
 const LONG = 8000; // ms in the queue after which the reason is shown
 
@@ -21,20 +22,36 @@ let entries = []; // newest first: known by the server (`snap`), or marked here 
 let listening = null;
 let offset = 0;
 const followed = new Set();
-
+const halfDescribed = new Set(); // moments of videos that were shown before, with text that was not saved
 
 const snapOf = (entry) => entry.snap ?? entry.marked?.snap ?? null;
 const entryOf = (id) => entries.find((each) => snapOf(each)?.snapId === id);
 
 export async function showVideo(video) {
   if (shown === video.videoId) return;
+  for (const { marked } of entries) if (marked && unsaved(marked)) halfDescribed.add(marked);
   shown = video.videoId;
   entries = [];
   offset = 0;
   at("moments").replaceChildren();
-  for (const marked of unanswered()) hear(marked);
+  for (const marked of [...unanswered(), ...[...halfDescribed].filter(unsaved)]) hear(marked);
   paint();
-  await more();
+  await begin(video.videoId);
+}
+
+/** Reads the newest moments, again and again while the server does not answer, as during a restart. */
+async function begin(videoId) {
+  for (let isAgain = false; shown === videoId; isAgain = true) {
+    try {
+      await more();
+      if (isAgain) say("");
+      return;
+    } catch (error) {
+      if (error.status === 404) throw error;
+      if (shown === videoId) say(told(error.message));
+    }
+    await pause(ASK_AGAIN);
+  }
 }
 
 const read = (from) => ask(`/v2/videos/${shown}/snaps?sortBy=createdAt&sortDir=desc&limit=${AT_ONCE}&offset=${from}`);
@@ -105,6 +122,7 @@ function learn(snap) {
 async function follow(id) {
   if (followed.has(id)) return;
   followed.add(id);
+  await null; // until the others of the same answer are followed, too
   const began = Date.now();
   while (entryOf(id) && snapOf(entryOf(id)).status === "PENDING") {
     await pause(LOOK_EVERY * Math.max(1, (followed.size / 4) * (0.5 + Math.random())));
@@ -260,6 +278,12 @@ waiting.onGone(async (key) => {
   if (!entry?.marked.waits) return;
   drop(entry);
   await catchUp();
+});
+
+// also when another language is chosen, which loads the page anew
+addEventListener("beforeunload", (event) => {
+  const marks = [...halfDescribed, ...entries.map(({ marked }) => marked)];
+  if (marks.some((marked) => marked && !marked.removed && unsaved(marked))) event.preventDefault();
 });
 
 function drop(entry) {

@@ -59,7 +59,7 @@ export function jobView({ parts: [id], again, go }) {
     renew(explain, linked(job.explain ?? ""));
     showProgress(progress, job);
     keepingOpen(steps, () => stepsOf(job));
-    facts.replaceChildren(...factsOf(job));
+    renew(facts, factsOf(job));
     keepingOpen(values, () => valuesOf(job));
     log.hidden = job.logs.length === 0;
     said.replaceChildren(...job.logs.map(lineOf));
@@ -73,7 +73,7 @@ export function jobView({ parts: [id], again, go }) {
       const more = make("p", { className: "quiet", textContent: "The nearest are drawn; there are others.", hidden: !graph.more });
       renew(drawing, [graphOf(graph, Number(id)), more]);
     }
-    relatives.replaceChildren(...relativesOf("It waits for", parents), ...relativesOf("Wait for it", children));
+    renew(relatives, [...relativesOf("It waits for", parents), ...relativesOf("Wait for it", children)]);
   }
 
   const showAudit = async () => deeds.fill((await ask(`/internal/audit${query({ subject: `job ${id}`, limit: 20 })}`)).items.map(deedRow));

@@ -2,7 +2,7 @@
 
 import { make } from "/static/page.js";
 import {
-  FINAL, STATES, ask, badge, button, deed, jobLink, learnTime, link, literal, now, number, panel, query, span, table,
+  FINAL, STATES, ask, badge, button, deed, jobLink, learnTime, link, literal, now, number, panel, query, renew, span, table,
 } from "/static/ops-parts.js";
 import { many } from "/static/ops-many.js";
 
@@ -35,7 +35,7 @@ export function jobsView({ query: asked, again, go }) {
       const page = await ask(`/internal/jobs${address({ ...wanted, before, limit: PAGE })}`);
       learnTime(page.now);
       jobs.fill(page.items.map(jobRow));
-      further.replaceChildren(...onwards(page, wanted, before));
+      renew(further, onwards(page, wanted, before));
     },
   };
 }

@@ -86,9 +86,11 @@ async function walk(wanted, onStep) {
       const body = { ...wanted, run, after: step.next, upTo: step.upTo };
       step = await change("/internal/failures/step", body, { within: 60_000 });
     } catch (error) {
+      if (running !== mine) return false;
       ask(`It could not go on: ${saidOf(error)}`, "", "Close", () => at("many").close());
       return false;
     }
+    if (running !== mine) return false; // the dialog was closed, and asks about other jobs by now
     if (!at("many").open) return null;
     onStep(step);
     if (step.next === null) return step;

@@ -3,7 +3,7 @@
 import { code } from "/static/code.js";
 import { make, put } from "/static/page.js";
 import {
-  COUNTED, NOT_YET, ask, button, bytes, change, counted, deed, each, endedSince, endedWithin, link, linked, literal, moment, number, panel, query,
+  COUNTED, NOT_YET, ask, button, bytes, change, counted, deed, each, endedSince, endedWithin, link, linked, literal, moment, number, panel, query, renew,
   saidOf, span, speak, sum, sure, table, tile,
 } from "/static/ops-parts.js";
 import { DEPTH_SQL, QUEUE_COLUMNS, pathOf, queueRow } from "/static/ops-queues.js";
@@ -35,6 +35,13 @@ const MINUTES_SQL = `SELECT at, completed, failed, cancelled, retried
 const PACE_SQL = `SELECT kind, sum(completed) AS completed, sum(failed) AS failed, sum(retried) AS retried
   FROM job_history WHERE kind <> '' AND at > now() - interval '1 hour' GROUP BY 1 ORDER BY 1;
 SELECT * FROM kind_costs;  -- percentiles of the newest 1,000 of each kind`;
+
+/** How many ended a minute, of the last whole minutes and of what has passed of this one. */
+export function perMinute(items, now) {
+  const over = RATE_OVER * 60_000 + (now % 60_000);
+  const last = items.filter((its) => now - Date.parse(its.at) <= over);
+  return (sum(last, "completed") + sum(last, "failed") + sum(last, "cancelled")) / (over / 60_000);
+}
 
 export function nowView({ again, go }) {
   const health = make("p", { className: "health", id: "health" });
@@ -92,12 +99,12 @@ export function nowView({ again, go }) {
     const isMore = items.some((its) => its.pending + its.retryWait > COUNTED);
     const running = sum(items, "running");
     const failed = sum(items, "failed");
-    tiles.replaceChildren(
+    renew(tiles, [
       tile("Waiting", number(waiting) + (isMore ? "+" : ""), whereTheyWait(items), `${number(sum(items, "due"))} due now${full.length ? `; full: the limit ${full.slice(0, 3).join(", ")}` : ""}`),
       tile("Running", counted(running), `/ops/jobs${query({ status: "RUNNING" })}`),
       tile("Failed", counted(failed), `/ops/jobs${query({ status: "FAILED" })}`, "for good: dead letters", failed ? "bad" : ""),
       tile("Oldest due", oldest ? span(oldest.oldestDueSeconds * 1000) : "none", oldest ? `/ops/jobs/${oldest.oldestId}` : "/ops/queues", oldest ? `job ${oldest.oldestId} in ${oldest.queue}` : "no job is due"),
-    );
+    ]);
     queues.fill(items.map((its) => queueRow(its, running, failed, again)));
   }
 
@@ -105,11 +112,9 @@ export function nowView({ again, go }) {
     const { items } = await ask("/internal/history?over=1h");
     const to = (at, step, name) => (name === "retried" ? REPEATED : endedWithin(at, at + step, { status: name.toUpperCase() }));
     plotBars(pace.chart, { items, names: ENDS, length: HOUR, step: 60_000, to, go });
-    const last = items.filter((its) => Date.now() - Date.parse(its.at) < (RATE_OVER + 1) * 60_000);
-    const ended = sum(last, "completed") + sum(last, "failed") + sum(last, "cancelled");
     const hour = (status) => link(endedSince(HOUR, { status: status.toUpperCase() }), `${number(sum(items, status))} ${status}`);
     rate.replaceChildren(
-      link(endedSince(RATE_OVER * 60_000), `${number(Math.round(ended / RATE_OVER))} a minute`), ` over the last ${RATE_OVER}; in the last hour `,
+      link(endedSince(RATE_OVER * 60_000), `${number(Math.round(perMinute(items, Date.now())))} a minute`), ` over the last ${RATE_OVER}; in the last hour `,
       hour("completed"), ", ", hour("failed"), ", ", hour("cancelled"), "; ",
       link(REPEATED, `${number(sum(items, "retried"))} attempts failed and are repeated`), ".",
     );
@@ -123,7 +128,9 @@ export function nowView({ again, go }) {
   async function showFailures() {
     const found = await ask("/internal/failures");
     groups.fill(found.items.map((its) => groupRow(its, again)));
-    put(older, found.more ? `Of the newest ${number(found.seen)} dead letters; there are older ones.` : "");
+    const rest = found.seen - sum(found.items, "jobs");
+    const others = rest ? `${number(rest)} more went wrong in other ways. ` : "";
+    put(older, others + (found.more ? `Of the newest ${number(found.seen)} dead letters; there are older ones.` : ""));
   }
 
   return {

@@ -24,8 +24,9 @@ export const keepName = (said) => browser.set(NAME, said.trim());
 
 function headers() {
   const token = tab.get("token");
+  const isToken = token && /^[\x21-\x7e]+$/.test(token); // the browser refuses other characters before it asks the server
   const who = name();
-  return { ...(token && { "X-Internal-Token": token }), ...(who && { "X-Operator": encodeURIComponent(who) }) };
+  return { ...(isToken && { "X-Internal-Token": token }), ...(who && { "X-Operator": encodeURIComponent(who) }) };
 }
 
 export const { send, ask, change } = client(headers);
@@ -242,7 +243,10 @@ export function speak(words) {
 // --- changes, which are confirmed first --------------------------------------------------------------------------
 
 /** Asks for confirmation, then makes the change. If the server refuses, the dialog stays open with the reason. */
+let shown = 0; // counts the questions: the answer to an earlier one, whose dialog was left, must not close the next
+
 export function sure({ title, text, yes, danger = false, reason = false, act, done = () => {} }) {
+  const mine = ++shown;
   put(at("sure-title"), title);
   put(at("sure-text"), text);
   put(at("sure-yes"), yes);
@@ -257,12 +261,13 @@ export function sure({ title, text, yes, danger = false, reason = false, act, do
     at("sure-yes").disabled = true;
     try {
       const answer = await act(at("sure-reason").value.trim() || null);
+      if (mine !== shown) return;
       at("sure").close();
       await done(answer);
     } catch (error) {
-      put(at("sure-said"), saidOf(error));
+      if (mine === shown) put(at("sure-said"), saidOf(error));
     } finally {
-      at("sure-yes").disabled = false;
+      if (mine === shown) at("sure-yes").disabled = false;
     }
   };
   at("sure").showModal();

@@ -118,6 +118,7 @@ async function follow(its, signal) {
 }
 
 async function lookOnce(its, signal) {
+  const token = tab.get("token");
   try {
     await learnRole();
     await its.refresh(signal);
@@ -127,11 +128,12 @@ async function lookOnce(its, signal) {
     at("away").hidden = true;
     say("live", its.isListening ? "live" : `asking every ${its.every / 1000} s`);
   } catch (error) {
-    if (!signal.aborted) explain(error);
+    if (!signal.aborted) explain(error, token);
   }
 }
 
-function explain(error) {
+function explain(error, token) {
+  if (error.status === 401 && tab.get("token") !== token) return; // another was typed meanwhile, and is tried next
   if (error.status === 401) return askForToken();
   if (error.status === 403) return explainDoor(error);
   if (error.status === 404 && !error.isOurs) return explainProxy();

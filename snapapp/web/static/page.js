@@ -1,5 +1,7 @@
 // What all pages share: making elements, whose texts are never parsed as HTML, and sending requests.
 
+const WITHIN = 10_000; // ms for an answer, if the request sets no other limit
+
 export const at = (id) => document.getElementById(id);
 
 export function make(tag, properties = {}, ...children) {
@@ -67,15 +69,17 @@ export class Refused extends Error {
 
 /** The functions that send requests, each with the given headers. */
 export function client(headers = () => ({})) {
+  // a line may be dead without saying so: without a limit whoever waits for the answer would wait for ever
   async function send(path, options = {}) {
-    const answer = await fetch(path, { ...options, headers: { ...options.headers, ...headers() }, cache: "no-store" });
+    const answer = await fetch(path, { signal: AbortSignal.timeout(WITHIN), ...options, headers: { ...options.headers, ...headers() }, cache: "no-store" });
     if (answer.ok) return answer;
+    if (answer.status === 401) dispatchEvent(new Event("signed-out")); // whatever was asked: one page lets sign in beside it
     throw new Refused(answer.status, await answer.json().catch(() => ({})));
   }
 
-  const ask = async (path) => (await send(path, { signal: AbortSignal.timeout(10_000) })).json();
+  const ask = async (path) => (await send(path)).json();
 
-  async function change(path, body, { method = "POST", within = 10_000, headers = {} } = {}) {
+  async function change(path, body, { method = "POST", within = WITHIN, headers = {} } = {}) {
     const json = body && { body: JSON.stringify(body), headers: { ...headers, "Content-Type": "application/json" } };
     const answer = await send(path, { method, headers, signal: AbortSignal.timeout(within), ...json });
     return answer.status === 204 ? null : answer.json();

@@ -223,6 +223,8 @@ export const PORTUGUESE = {
   "Looking at what lies there …": "Verificando o endereço …",
   "Waits for the line": "À espera da conexão",
   "These moments are marked and kept here. They are sent when the line is back.": "Estes momentos estão marcados e guardados aqui. Serão enviados quando a conexão voltar.",
+  "the file was moved or changed, or its card was taken out": "o arquivo foi movido ou alterado, ou o cartão foi retirado",
+  "Not saved: sign in again, at the top of this page, and save once more.": "Não foi salvo: entre de novo, no alto desta página, e salve outra vez.",
   "waits for the line": "à espera da conexão",
   "The token is right, but this browser keeps no cookies. Allow them for this address, and sign in again.": "O token está certo, mas este navegador não guarda cookies. Permita-os para este endereço e entre de novo.",
   "The moment at {at} is kept here until you have signed in again, at the top of this page.": "O momento em {at} fica guardado aqui até você entrar de novo, no alto desta página.",

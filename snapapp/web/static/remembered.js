@@ -19,6 +19,10 @@ function memory(name) {
     get: (key) => here.get(key) ?? kept?.getItem(key) ?? null,
     keep,
     set: (key, text) => keep(key, text) || here.set(key, text),
+    /** Forgets every key that begins so. */
+    forgetAll(beginning) {
+      for (const key of [...here.keys(), ...Object.keys(kept ?? {})]) if (key.startsWith(beginning)) this.forget(key);
+    },
     forget(key) {
       here.delete(key);
       kept?.removeItem(key);

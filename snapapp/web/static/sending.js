@@ -73,10 +73,8 @@ async function fail(marked, error) {
   if (marked.waits) waiting.hold(marked.key);
   else waiting.forget(marked.key);
   const said = { at: clock(marked.seconds), reason: told(error.message) };
-  if (error.status === 401) {
-    at("sign-in").hidden = false;
-    tell(t("The moment at {at} is kept here until you have signed in again, at the top of this page.", said));
-  } else if (marked.waits) tell(t("The moment at {at} is kept here until the line is back.", said));
+  if (error.status === 401) tell(t("The moment at {at} is kept here until you have signed in again, at the top of this page.", said));
+  else if (marked.waits) tell(t("The moment at {at} is kept here until the line is back.", said));
   else tell(t("The moment at {at} was not marked: {reason}", said));
 }
 

@@ -6,9 +6,17 @@ import { browser } from "/static/remembered.js";
 
 let who = null;
 
-/** Keeps who signed in, and shows the way to the people to whoever did and may change them. */
-export function signIn(person) {
-  who = person;
+/** Whose turn it is in a session: the operator's who signed in, or the tenant's. No tenant's code has a slash. */
+export const turnOf = ({ code, operator }) => (operator ? `${code}/${operator.id}` : code);
+
+/** Keeps who signed in, and shows the way to the people to whoever did and may change them. What somebody else said at
+ *  this screen is forgotten: their name, and when videos were filmed. Their session may have ended by itself. */
+export function signIn(session) {
+  who = session.operator;
+  if (turnOf(session) !== browser.get("tenant")) {
+    browser.forget("operator");
+    browser.forgetAll("filmed:");
+  }
   at("people").hidden = who ? !who.mayChangeSettings : browser.get("signed-in") === null;
 }
 

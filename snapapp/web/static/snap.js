@@ -17,7 +17,7 @@ let tag = ""; // the ETag of the version that is shown
 let drawn = ""; // the answer that the page shows
 
 async function show() {
-  const answer = await send(api, { signal: AbortSignal.timeout(10_000) });
+  const answer = await send(api);
   const text = await answer.text();
   if (text === drawn) return shown; // a page that is drawn anew takes the focus from whoever stands on its buttons
   drawn = text;
@@ -117,9 +117,11 @@ function showFiles(snap) {
 
 // --- when it was filmed, corrected --------------------------------------------------------------------------------
 
+let replaced = ""; // the ETag of what the form corrects: the page may have learned of another correction since
 let unchanged = ""; // in the input's own form, which drops seconds that are zero
 
 function openFilmed() {
+  replaced = tag;
   at("correct-filmed").hidden = false;
   at("filmed").value = shown.dataFilmagem ? asLocal(new Date(shown.dataFilmagem)) : "";
   unchanged = at("filmed").value;
@@ -147,12 +149,14 @@ at("correct-filmed").addEventListener("submit", async (event) => {
   if (at("filmed").value === unchanged) return closeFilmed(t("Nothing was changed."));
   const body = { dataFilmagem: new Date(at("filmed").value).toISOString(), nickname: at("corrected-by").value.trim() };
   try {
-    await change(`${api}/subject`, body, { method: "PATCH", headers: { "If-Match": tag } });
+    await change(`${api}/subject`, body, { method: "PATCH", headers: { "If-Match": replaced } });
     await Promise.all([show(), showCorrections()]);
     closeFilmed(t("Corrected. What it was before stands below."));
   } catch (error) {
     put(at("filmed-said"), error.status === 412 ? t("Somebody else has corrected it meanwhile. Look again, then save.") : told(error.message));
-    if (error.status === 412) await Promise.all([show(), showCorrections()]);
+    if (error.status !== 412) return;
+    await Promise.all([show(), showCorrections()]);
+    replaced = tag;
   }
 });
 at("filmed-cancel").addEventListener("click", () => closeFilmed(""));
@@ -239,7 +243,7 @@ at("share-copy").addEventListener("click", async () => {
   put(at("share-said"), (await copied(at("share-url"))) ? t("Copied") : t("Selected"));
 });
 
-ask("/v2/session").then(({ operator }) => (signIn(operator), follow())).then(() => Promise.all([showCorrections(), ask(`${api}/share`).then(showShare)])).catch((error) => {
+ask("/v2/session").then((session) => (signIn(session), follow())).then(() => Promise.all([showCorrections(), ask(`${api}/share`).then(showShare)])).catch((error) => {
   if (error.status === 401) location.assign(`/sign-in?${new URLSearchParams({ next: location.pathname })}`);
   put(at("lost"), error.status === 404 ? t("There is no such moment.") : told(error.message));
 });

@@ -3,6 +3,7 @@
 
 import { client, pause } from "/static/page.js";
 import { browser } from "/static/remembered.js";
+import { t } from "/static/words.js";
 
 const PART = 8 * 2 ** 20; // bytes; parts are small, because a proxy may buffer one and lose it with the connection
 const SILENT = 30_000; // ms without a byte, after which the connection counts as dead
@@ -49,7 +50,10 @@ export async function end(place) {
 
 // --- sending ----------------------------------------------------------------------------------------------------
 
-/** Sends a file; returns the id of its video. `far(bytes)` is called with the progress, `broke(seconds)` with the time
+/** The file is gone, or has changed since it was chosen: no further byte can be read. */
+export class Unreadable extends Error {}
+
+/** Sends a file; returns its video. `far(bytes)` is called with the progress, `broke(seconds)` with the time
  *  until the next try. An upload that `signal` stops can be resumed later. */
 export async function send(file, { far, broke, signal }) {
   let failures = 0;
@@ -65,11 +69,13 @@ export async function send(file, { far, broke, signal }) {
         if (offset > farthest) [farthest, failures] = [offset, 0];
         if (offset === file.size) ({ offset, videoId } = await stateOf(to));
       }
+      const video = await ask(`/v2/videos/${videoId}`);
       forget(to);
-      return videoId;
+      return video;
     } catch (error) {
       if (signal.aborted) throw error;
       const status = error.status ?? 0;
+      if (!status && !(await isReadable(file))) throw new Unreadable(t("the file was moved or changed, or its card was taken out"));
       if (place && GONE.includes(status)) forget(place);
       else if (!PASSING.includes(status)) throw error; // after 507 and 401 a person must act first
       failures += 1;
@@ -81,6 +87,7 @@ export async function send(file, { far, broke, signal }) {
   }
 }
 
+const isReadable = (file) => file.slice(0, 1).arrayBuffer().then(() => true, () => false);
 const isOnline = (signal) => new Promise((done) => window.addEventListener("online", done, { once: true, signal }));
 
 async function begin(file, signal) {

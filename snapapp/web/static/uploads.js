@@ -1,21 +1,21 @@
 // Uploads files one after the other. Each has a progress bar, and can be paused, resumed and cancelled.
 
-import { at, client, make, put } from "/static/page.js";
+import { at, make, put } from "/static/page.js";
 import * as tus from "/static/tus.js";
 import { number, size, t, told } from "/static/words.js";
-
-const { ask } = client();
 
 const before = tus.unfinished(); // uploads that were unfinished when the page was loaded; later ones have a line
 const early = []; // videos that were uploaded before `begin` was called
 let arrived = (video) => early.push(video);
 const lines = []; // one for each file, the oldest first
 let sending = null;
+let isAwaited = true; // whether nothing but uploads was used since a file was chosen
 
-/** `listener(video, isLast)` is called for each uploaded video. */
+/** `listener(video, isAwaited)` is called for each uploaded video. An upload takes minutes: if the user has turned to
+ *  something else meanwhile, or another file follows, `isAwaited` is false, and the player may not be taken. */
 export async function begin(listener) {
   arrived = listener;
-  early.forEach((video, place) => arrived(video, place === early.length - 1));
+  early.forEach((video, place) => arrived(video, isAwaited && place === early.length - 1));
   for (const { at: place, name, size: bytes } of before) {
     if (lines.some(({ file }) => file && tus.placeOf(file) === place)) continue;
     try {
@@ -95,7 +95,12 @@ for (const name of ["dragover", "drop"]) {
   });
 }
 
+for (const name of ["keydown", "pointerdown"]) {
+  document.addEventListener(name, ({ target }) => (isAwaited &&= target.closest(".upload, #uploads") !== null), { capture: true });
+}
+
 function add(file) {
+  isAwaited = true;
   const place = tus.placeOf(file);
   const left = place && lines.find((each) => each.left === place);
   if (left) remove(left);
@@ -155,21 +160,21 @@ async function sendOne(line) {
     signal: line.stop.signal,
   };
   try {
-    const video = await ask(`/v2/videos/${await tus.send(line.file, hear)}`);
+    const video = await tus.send(line.file, hear);
     remove(line);
     put(at("upload-said"), t("{name} is here.", { name: line.name }));
-    arrived(video, !next());
+    arrived(video, isAwaited && !next());
   } catch (error) {
     if (line.state === "halted") put(line.said, t("halted at {done} of {all}", { done: size(line.bar.value), all: size(line.bytes) }));
     else if (line.state === "sent") refused(line, error);
   }
 }
 
-/** Shows a refusal. After 401 and 507 the rest can be sent later, because the server keeps the received bytes for a
- *  day. */
+/** Shows a refusal. After 401 and 507, or when the file can be read again, the rest can be sent later, because the
+ *  server keeps the received bytes for a day. */
 function refused(line, error) {
   const place = tus.placeOf(line.file);
-  const mayPass = place && [401, 507].includes(error.status);
+  const mayPass = place && (error instanceof tus.Unreadable || [401, 507].includes(error.status));
   if (place && !mayPass) tus.forget(place);
   ended(line, t("not taken: {reason}", { reason: told(error.message) }));
   if (mayPass) act(line, [t("Go on"), () => ((line.bar.hidden = false), wait(line))], [t("Cancel"), () => cancel(line)]);

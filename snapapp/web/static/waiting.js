@@ -4,6 +4,7 @@
 
 import { at, client, make } from "/static/page.js";
 import { browser } from "/static/remembered.js";
+import { turnOf } from "/static/signed-in.js";
 import { clock, t } from "/static/words.js";
 
 const KEPT = "waiting";
@@ -62,9 +63,6 @@ export function onForgotten(listener) {
 export function onGone(listener) {
   hearGone = listener;
 }
-
-/** Whose marks are sent in a session: the operator's who signed in, or the tenant's. No tenant's code has a slash. */
-export const turnOf = ({ code, operator }) => (operator ? `${code}/${operator.id}` : code);
 
 /** Whether another window has signed in another tenant or operator, for whom marks of this page would now be sent. */
 export const isOthersTurn = () => (browser.get("tenant") ?? tenant) !== tenant;

@@ -58,12 +58,10 @@ function translate() {
 
 const others = (query) => [...new URLSearchParams(query)].filter(([name]) => name !== "lang");
 
-/** A number that a person gave, with all its digits and no others. */
+/** A number that a person gave, as it is typed: with all its digits, and nothing between thousands. */
 export const inFull = (value) => value.toLocaleString(locale, { maximumSignificantDigits: 15, useGrouping: false });
 export const number = (value, digits = 2) => value.toLocaleString(locale, { maximumFractionDigits: digits });
 const [point, ofThousands] = language === "pt" ? [",", "."] : [".", ","];
-/** A number as it is typed: with the language's decimal point, and nothing between thousands. */
-export const asTyped = (value) => String(value).replace(".", point);
 /** Whether a typed number is a thousand to whoever reads this language, and one with decimals to others: 1.050 kg. */
 export const isOfThousands = (text) => text.includes(ofThousands) && /^-?[1-9]\d{0,2}.\d{3}$/.test(text);
 export function clock(seconds) {
