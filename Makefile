@@ -73,6 +73,7 @@ lock: ## pin the dependencies anew (needs uv); ARGS=--upgrade takes newer ones
 	@command -v uv >/dev/null || { echo "make lock needs uv; one way to get it: pipx install uv" >&2; exit 1; }
 	$(COMPILE) $(ARGS) -o requirements.lock
 	$(COMPILE) $(ARGS) --extra dev --extra compute --extra telemetry -c requirements.lock -o requirements-dev.lock
+	echo pip | $(filter-out --extra product server pyproject.toml,$(COMPILE)) $(ARGS) -o requirements-pip.lock -
 	$(COMPILE) $(ARGS) --extra telemetry -c requirements-dev.lock -o requirements-telemetry.lock
 	$(COMPILE) $(ARGS) --extra peers -c requirements-dev.lock -o requirements-peers.lock
 
@@ -103,6 +104,9 @@ $(READY_DEV): $(READY) requirements-dev.lock
 	@mv $(UNFINISHED) $(READY) && touch $(READY) && touch $(READY_DEV)
 
 # uv where there is one, because it takes a third of the time. It may be set up for other places than pip is.
+# Else a pip of today, two of it side by side, and nothing to resolve, because a lock is complete: the pip that comes with
+# Python looks for a minute at files of other machines and versions. xargs, because what a shell begins with & is deaf to
+# Ctrl-C.
 # What runs is compiled at once: where its user may not write, each start would compile it anew. All processors do so;
 # pip would take one. What tests and checks need compiles itself when it is first imported, which saves twelve of thirty
 # seconds.
@@ -115,8 +119,12 @@ if [ $$with = uv ]; then
   echo "uv failed, so pip" >&2
 fi
 $(PYTHON_BIN) -m pip --version >/dev/null 2>&1 || $(PYTHON_BIN) -m ensurepip >/dev/null
-$(PYTHON_BIN) -m pip install --no-compile --quiet --disable-pip-version-check --no-input \
-  --require-hashes --only-binary :all: -r "$$1"
+pip="$(PYTHON_BIN) -m pip install --no-compile --quiet --disable-pip-version-check --no-input --no-deps
+  --require-hashes --only-binary :all: -r"
+$$pip requirements-pip.lock || echo "going on with the pip that came with Python" >&2
+awk -v to=$(VENV)/.half- '/^[^ #]/ {its++} {print >(to its % 2)}' "$$1"
+printf '%s\n' $(VENV)/.half-0 $(VENV)/.half-1 | xargs -n 1 -P 2 $$pip
+rm -f $(VENV)/.half-?
 [ $$2 = no-compile ] || $(PYTHON_BIN) -m compileall -qq -j 0 $(VENV)/lib/python*/site-packages || true
 endef
 export INSTALL

@@ -8,7 +8,7 @@ import pytest
 
 from tests import ROOT, requirements, settings_page
 
-LOCKS = ["requirements.lock", "requirements-dev.lock", "requirements-peers.lock", "requirements-telemetry.lock"]
+LOCKS = [f"requirements{its}.lock" for its in ("", "-dev", "-peers", "-pip", "-telemetry")]
 PINNED = re.compile(r"[a-z0-9-]+(\[[a-z0-9,-]+\])?==[^\s;]+( ; [^\\]+?)?( --hash=sha256:[0-9a-f]{64})+")
 
 # Put together here, so that this file does not name them either.

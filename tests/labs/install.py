@@ -357,7 +357,9 @@ def wheels_for(base: Path) -> Path:
     wheels.mkdir(exist_ok=True)
     python = (base / "usr/bin/python3").readlink().name.removeprefix("python")
     fetch = [sys.executable, "-m", "pip", "download", "--quiet", "--require-hashes", "--only-binary", ":all:"]
-    fetch += ["--python-version", python, "-r", str(ROOT / "requirements.lock"), "-d", str(wheels)]
+    fetch += ["--python-version", python, "-d", str(wheels)]
+    for lock in ("requirements.lock", "requirements-pip.lock"):
+        fetch += ["-r", str(ROOT / lock)]
     subprocess.run(fetch, check=True)
     return wheels
 
