@@ -56,6 +56,7 @@ class Listener:
         while not self._stopping.is_set():
             try:
                 with self._parts.connect("listen") as connection:
+                    connection.add_notify_handler(lambda notice: self._hear(notice.channel, notice.payload))
                     self._subscribe(connection)
                     self._on_work(None)  # notifications from before are lost: the claim must look at everything
                     self._listen(connection)
@@ -67,6 +68,7 @@ class Listener:
                 self._stopping.wait(pause_after(failures))
 
     def _subscribe(self, connection: psycopg.Connection[Row]) -> None:
+        """What arrives while these statements run, the ping too, is read by them and told to the handler."""
         for channel in (JOB_CHANNEL, CANCEL_CHANNEL, channel_of(self._parts.id)):
             connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
         connection.execute("SELECT pg_notify(%s, 'ping')", [channel_of(self._parts.id)])  # later pings come with beats
@@ -78,17 +80,21 @@ class Listener:
         with selectors.DefaultSelector() as selector:  # select() cannot see a file descriptor above 1023
             for ear in (raw.socket, self._ear):
                 selector.register(ear, selectors.EVENT_READ)
+            self._hear_all(raw)  # before the first wait: libpq may have read one with the last answer
             while not self._stopping.is_set():
                 ready = {key.fd for key, _ in selector.select(self._deaf_after)}
                 if raw.socket in ready:
                     raw.consume_input()
-                    while notice := raw.notifies():
-                        self._heard_at = monotonic()
-                        self._pass_on(notice.relname.decode(), notice.extra.decode())
+                    self._hear_all(raw)
                 if monotonic() - max(self._heard_at or 0.0, listening_since) > self._deaf_after:
                     raise psycopg.OperationalError("LISTEN has gone silent: not even our own pings come back")
 
-    def _pass_on(self, channel: str, payload: str) -> None:
+    def _hear_all(self, raw: psycopg.pq.abc.PGconn) -> None:
+        while notice := raw.notifies():
+            self._hear(notice.relname.decode(), notice.extra.decode())
+
+    def _hear(self, channel: str, payload: str) -> None:
+        self._heard_at = monotonic()
         if channel == JOB_CHANNEL:
             self._on_work(payload)
         elif channel == CANCEL_CHANNEL and payload == self._parts.id:

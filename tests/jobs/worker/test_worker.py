@@ -6,6 +6,7 @@ from datetime import timedelta
 from time import monotonic
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy
 
@@ -13,6 +14,7 @@ from snapapp.jobs import Job, Permanent, Snooze, enqueue, enqueue_many, events
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import lifecycle
+from snapapp.jobs.worker.wakeup import Listener
 from tests.factory import Db, make_job, row
 from tests.jobs.working import Gate, quick_settings, until, until_status, working
 
@@ -51,6 +53,22 @@ def test_a_notify_wakes_the_worker_long_before_its_poll(url: str, db: Db, regist
         second = enqueue(db, "quick")
         assert second
         until_status(db, second, "COMPLETED", within=5)
+
+
+@pytest.mark.direct
+def test_a_worker_whose_first_beat_came_before_it_listened_knows_at_once_that_it_does(
+    url: str, db: Db, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each beat has a ping, and so has the subscription."""
+    subscribe = Listener._subscribe
+
+    def late(self: Listener, connection: psycopg.Connection[Any]) -> None:
+        until(lambda: db.execute("SELECT FROM job_worker").fetchall())
+        subscribe(self, connection)
+
+    monkeypatch.setattr(Listener, "_subscribe", late)
+    with working(url, registry, beat_every=timedelta(minutes=2), lease_for=timedelta(minutes=9)) as (worker, _):
+        until(lambda: worker.vitals().listens)
 
 
 @pytest.mark.direct
