@@ -29,7 +29,7 @@ from psycopg.conninfo import conninfo_to_dict
 from snapapp import postgres
 from snapapp.jobs import registry
 from snapapp.jobs.rows import database
-from snapapp.jobs.rows.database import connect, sqlalchemy_url
+from snapapp.jobs.rows.database import sqlalchemy_url
 from tests.commands import bare_call, call, quick, run
 from tests.databases import Postgres
 from tests.factory import Db
@@ -248,9 +248,9 @@ def empty_url(server: Postgres) -> Iterator[str]:
 
 
 @pytest.fixture
-def db(url: str) -> Iterator[Db]:
+def db(server: Postgres, url: str) -> Iterator[Db]:
     """An autocommit connection as the worker opens it."""
-    with connect(url, name="test") as connection:
+    with server.connection(url) as connection:
         yield connection
 
 
