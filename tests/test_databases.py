@@ -1,5 +1,7 @@
 """A database that another test had: as if it were new, or not given at all."""
 
+from contextlib import suppress
+
 import psycopg
 import pytest
 
@@ -61,3 +63,48 @@ def test_after_more_than_some_rows_the_next_one_is_new(server: Postgres, deed: s
         db.execute(deed.encode())
     with server.database("migrated") as url, connect(url, name="test") as db:
         assert scalar(db, OID) != oid
+
+
+def test_who_was_alone_hands_its_connection_on_and_nothing_that_it_set(server: Postgres) -> None:
+    with server.database("migrated") as url, server.connection(url) as db:
+        first = scalar(db, "SELECT pg_backend_pid()")
+        for said in (
+            "SET work_mem = '65kB'",
+            "LISTEN ours",
+            "SELECT pg_advisory_lock(1)",
+            "SELECT set_config('a.b', 'c', false)",
+        ):
+            db.execute(said.encode())
+        for _ in range(5):  # it is prepared by then
+            enqueue(db, "x")
+    with server.database("migrated") as again, server.connection(again) as db:
+        assert (again, scalar(db, "SELECT pg_backend_pid()")) == (url, first)
+        assert scalar(db, "SELECT count(*) FROM snap_processing_job") == 0
+        assert scalar(db, "SELECT current_setting('work_mem')") != "65kB"
+        assert not scalar(db, "SELECT current_setting('a.b', true)")
+        assert scalar(db, "SELECT count(*) FROM pg_listening_channels()") == 0
+        assert scalar(db, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()") == 0
+        assert enqueue(db, "x") == 1
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_where_somebody_else_was_the_next_one_gets_another_name_and_connection(server: Postgres, is_gone: bool) -> None:
+    with server.database("migrated") as url, server.connection(url) as db:
+        first = scalar(db, "SELECT pg_backend_pid()")
+        other = psycopg.connect(url)
+        if is_gone:
+            other.close()
+    with server.database("migrated") as again, server.connection(again) as db:
+        assert again != url
+        assert scalar(db, "SELECT pg_backend_pid()") != first
+    other.close()
+
+
+@pytest.mark.parametrize("deed", ["BEGIN", "SELECT pg_terminate_backend(pg_backend_pid())"])
+def test_a_connection_that_is_not_as_it_was_is_not_handed_on(server: Postgres, deed: str) -> None:
+    with server.database("migrated") as url, server.connection(url) as db:
+        first = scalar(db, "SELECT pg_backend_pid()")
+        with suppress(psycopg.OperationalError):
+            db.execute(deed.encode())
+    with server.database("migrated") as again, server.connection(again) as db:
+        assert scalar(db, "SELECT pg_backend_pid()") != first
