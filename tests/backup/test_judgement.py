@@ -81,6 +81,7 @@ def test_the_end_of_the_terminal_ends_a_backup_but_not_one_under_nohup(under_noh
 # --- as it is typed ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.at_length  # test_backup brings one back in every run
 def test_typed_from_the_backup_to_the_restore(
     call: Call, url: str, empty_url: str, db: Db, media: Local, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

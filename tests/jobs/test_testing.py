@@ -132,6 +132,7 @@ def test_a_program_really_runs_and_its_words_are_kept(connection: Connection) ->
     assert logged == 1000
 
 
+@pytest.mark.at_length  # executors/test_bad_jobs has it of a worker in every run
 @pytest.mark.parametrize(
     ("kind", "reason"), [(kind, why) for kind, why in kinds.BAD.items() if kind.startswith("command.")][:8]
 )

@@ -243,6 +243,7 @@ def test_two_workers_of_uvicorn_share_the_queue_and_leave_together(url: str, db:
         served.process.wait()
 
 
+@pytest.mark.at_length  # what runs is finished or handed back in every run, above
 def test_a_reload_in_the_middle_of_a_job_gives_it_back(url: str, db: Db, tmp_path: Path) -> None:
     watched = tmp_path / "watched"
     watched.mkdir()

@@ -89,6 +89,7 @@ def test_two_are_chosen_in_the_gallery_by_keys_and_play_as_one(browser: Browser,
     assert complaints == []
 
 
+@pytest.mark.at_length  # api/product/test_operator_pages shows both in every run
 def test_without_scripts_both_are_shown_and_time_goes_through_a_subject(
     browser: Browser, site: Server, brete: Path
 ) -> None:

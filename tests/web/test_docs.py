@@ -87,6 +87,7 @@ OPEN_ALL = """async () => {
 }"""
 
 
+@pytest.mark.at_length  # test_static reaches each in every run
 def test_every_operation_is_there_under_its_tag_and_can_be_opened(page: Page, site: Server) -> None:
     described = json.loads(get(site, "/openapi.json")[1])
     known = [(path, method, each) for path, methods in described["paths"].items() for method, each in methods.items()]
@@ -219,6 +220,7 @@ def test_the_body_of_another_shape_is_one_press_away(page: Page, db: Db) -> None
 # --- the token --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.at_length  # test_ops asks with a token in every run
 def test_the_token_is_kept_for_both_pages_and_stays_out_of_the_line_to_copy(browser: Browser, serve: Any) -> None:
     site = serve(SNAPAPP_INTERNAL_TOKEN=TOKEN)
     with opened(browser, f"{site.home}docs") as (page, complaints):

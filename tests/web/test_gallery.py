@@ -44,6 +44,7 @@ def cards(page: Page) -> Any:
     return page.locator("#found .card")
 
 
+@pytest.mark.at_length  # api/product/test_gallery_page has it in every run
 def test_without_scripts_moments_are_searched_and_turned_over(browser: Browser, full: Server) -> None:
     with opened(browser, f"{full.home}snaps", java_script_enabled=False) as (page, complaints):
         expect(cards(page)).to_have_count(gallery.AT_ONCE)

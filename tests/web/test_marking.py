@@ -350,6 +350,7 @@ def test_on_a_dead_line_a_form_is_given_back(browser: Browser, site: Server, bre
         expect(page.locator("#mark-said")).to_contain_text("Saved: BR-1")
 
 
+@pytest.mark.at_length  # domain/test_marking has it in every run
 def test_a_name_and_an_ear_tag_that_differ_are_two_fields_and_both_stay(page: Page, brete: Path, db: Db) -> None:
     """Clients of the API may say both. A page that took the name for the ear tag would file it there, unasked."""
     ready(page, brete)

@@ -16,6 +16,7 @@ from tests.web.test_first_minute import PATIENCE, SOME_FRAMES
 __all__ = ["brete", "page"]
 
 
+@pytest.mark.at_length  # api/product/test_snap_actions has it in every run
 def test_a_moment_that_fails_says_why_and_can_be_tried_again_or_deleted(
     page: Page, site: Server, brete: Path, db: Db
 ) -> None:

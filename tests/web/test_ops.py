@@ -368,6 +368,7 @@ def test_a_long_retry_shows_how_far_it_is_and_can_be_stopped(page: Page, db: Db)
     )
 
 
+@pytest.mark.at_length  # api/internal/test_queues pauses it in every run
 def test_a_queue_is_paused_with_a_reason_and_resumed(page: Page, db: Db) -> None:
     make_job(db, kind="unknown", queue="mail")
     look(page)
@@ -454,6 +455,7 @@ def test_a_job_without_relatives_has_no_drawing(page: Page, site: Server, db: Db
     expect(panel(page, "Workflow")).to_be_hidden()
 
 
+@pytest.mark.at_length  # api/internal/test_live has its events in every run
 def test_a_job_that_is_enqueued_elsewhere_appears_and_goes_on(page: Page, site: Server, db: Db) -> None:
     visit(page, site, "ops/jobs?kind=unknown")
     expect(page.locator("#link-said")).to_have_text("live")
@@ -589,6 +591,7 @@ def test_what_a_job_waits_for_is_a_link_and_a_hung_one_is_not_said_to_stop(page:
 # --- the others -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.at_length  # api/internal has the lists in every run
 def test_schedules_workers_and_the_audit_have_their_views(page: Page, site: Server, db: Db) -> None:
     visit(page, site, "ops/schedules")
     page.get_by_role("link", name="storage.sweep", exact=True).first.click()
@@ -649,6 +652,7 @@ def test_a_server_with_a_token_is_asked_with_it(browser: Browser, serve: Callabl
     assert [said for said in complaints if "401" not in said] == []
 
 
+@pytest.mark.at_length  # api/internal refuses whoever only reads, in every run
 def test_whoever_only_reads_is_shown_no_buttons_that_change_something(
     browser: Browser, serve: Callable[..., Server], db: Db
 ) -> None:
@@ -690,6 +694,7 @@ def test_an_address_that_is_not_named_is_not_told_to_set_a_token(
         expect(page.locator("main")).to_be_hidden()
 
 
+@pytest.mark.at_length  # a server that goes is noticed in every run, below
 @pytest.mark.parametrize("path", ["ops", *(pytest.param(one, marks=at_length) for one in ("ops/jobs", "ops/workers"))])
 def test_where_the_database_is_away_what_was_seen_stays_with_its_time(
     browser: Browser, site: Server, path: str
@@ -783,6 +788,7 @@ def test_where_the_proxy_knows_no_internal_addresses_the_page_says_so(browser: B
         expect(page.locator("#notice")).to_contain_text("has closed it at this address")
 
 
+@pytest.mark.at_length  # api/internal/test_live bounds what a stream tells in every run
 def test_a_flood_does_not_freeze_the_page(page: Page, site: Server, db: Db) -> None:
     """2,000 jobs change twice each or more: the list is drawn far less often than that, and the page stays short."""
     visit(page, site, "ops/jobs")

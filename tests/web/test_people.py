@@ -65,6 +65,7 @@ def sign_in(page: Page, name: str) -> None:
     expect(page.locator("#operator")).to_have_text(name)
 
 
+@pytest.mark.at_length  # api/product/test_people_page and test_rights have it in every run
 def test_an_admin_lets_somebody_in_who_marks_and_with_another_role_corrects(
     browser: Browser, site: Server, brete: Path
 ) -> None:

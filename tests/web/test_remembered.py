@@ -94,6 +94,7 @@ def sign_in(page: Page, token: str) -> None:
     page.keyboard.press("Enter")
 
 
+@pytest.mark.at_length  # api/product has both forms in every run
 def test_without_scripts_one_signs_in_and_searches(browser: Browser, farm: Server) -> None:
     phone = {"java_script_enabled": False, "viewport": {"width": 390, "height": 844}, "locale": "pt-BR"}
     with opened(browser, f"{farm.home}snaps?q=br-2", **phone) as (page, complaints):
@@ -109,6 +110,7 @@ def test_without_scripts_one_signs_in_and_searches(browser: Browser, farm: Serve
     assert [said for said in complaints if "401" not in said] == []
 
 
+@pytest.mark.at_length  # test_waiting sends nothing of another tenant's in every run
 def test_two_tenants_at_one_browser_see_nothing_of_each_other(
     browser: Browser, farm: Server, theirs: str, db: Db
 ) -> None:

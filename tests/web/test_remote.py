@@ -66,6 +66,7 @@ def test_a_video_that_comes_late_takes_nothing_from_whoever_does_something_else(
             assert page.url == address
 
 
+@pytest.mark.at_length  # api/product/test_videos has it in every run
 def test_a_video_is_added_by_its_address_and_what_is_wrong_is_said(browser: Browser, site: Server, camera: str) -> None:
     with opened(browser, site.home, locale="pt-BR") as (page, complaints):
         address, wrong = page.get_by_label("Ou o endereço de um vídeo"), page.locator("#remote-wrong")

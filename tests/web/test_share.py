@@ -38,6 +38,7 @@ def english_in(page: Page) -> set[str]:
     return words(page.evaluate(SAID)) & (words([*catalogue]) - words([*catalogue.values()]))
 
 
+@pytest.mark.at_length  # api/product/test_snap_actions and test_flow have it in every run
 def test_a_moment_is_found_shared_and_taken_back(browser: Browser, site: Server, brete: Path) -> None:
     with opened(browser, site.home, locale="pt-BR") as (page, complaints):
         ready(page, brete, filmed="")

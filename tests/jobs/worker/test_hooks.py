@@ -168,6 +168,7 @@ def test_an_exhausted_job_is_buried_by_a_worker_that_knows_it_without_running(
     assert effects(db) == [(job_id, "worker lost")]
 
 
+@pytest.mark.at_length  # labs/chaos cuts connections in every run
 @pytest.mark.direct
 def test_broken_connections_in_the_middle_of_work_lose_nothing_and_double_nothing(
     url: str, db: Db, registry: Registry

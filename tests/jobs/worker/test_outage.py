@@ -81,6 +81,7 @@ def test_a_worker_may_start_before_its_database(home: Path, registry: Registry) 
             worker.stop()
 
 
+@pytest.mark.at_length  # process/test_shutdown keeps to it in every run
 def test_a_stop_while_the_database_is_away_keeps_to_its_grace(home: Path, registry: Registry) -> None:
     with postgres.start(home, create=True) as server:
         prepare(server.url, 200)
