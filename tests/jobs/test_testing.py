@@ -163,6 +163,7 @@ def test_a_process_kind_is_called_here_or_runs_in_a_child(connection: Connection
     assert column(connection, "progress", there) == {"percent": 50, "note": "half"}
 
 
+@pytest.mark.at_length  # executors/test_bad_jobs has it of a worker in every run
 def test_a_child_that_dies_or_never_ends_fails_its_job_and_not_the_test(connection: Connection) -> None:
     enqueue(connection, "child.segfault", max_attempts=1)
     enqueue(connection, "child.spin", max_attempts=1, timeout=timedelta(milliseconds=300))

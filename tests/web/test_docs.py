@@ -142,6 +142,7 @@ def test_an_operation_is_found_by_a_word_without_the_mouse(page: Page) -> None:
 # --- trying -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.at_length  # the line for a shell does what the form says in every run
 def test_a_job_is_enqueued_from_the_page_and_looked_at(page: Page, db: Db) -> None:
     answer = send(open_one(page, "enqueueJob"))
     expect(answer.locator(".status")).to_have_text("201 Created")
@@ -324,6 +325,7 @@ def test_a_server_that_cannot_describe_itself_is_said_in_words(browser: Browser,
 # --- how it looks -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.at_length  # test_ops measures it in every run
 @pytest.mark.parametrize(
     ("width", "scheme"), [(390, "dark"), *(pytest.param(*one, marks=at_length) for one in OTHER_SCREENS)]
 )

@@ -302,6 +302,7 @@ def test_a_finding_whose_cure_is_safe_has_a_button(page: Page, db: Db) -> None:
     assert deeds(db) == [("Ana", "queue.resume", "queue mail", 0)]
 
 
+@pytest.mark.at_length  # api/internal/test_failures has it in every run
 def test_a_group_of_failures_is_counted_and_retried_with_a_name(page: Page, db: Db) -> None:
     make_jobs(db, 3, "FAILED", kind="unknown", last_error=HOSTILE)
     make_job(db, "FAILED", kind="unknown", last_error="another")
@@ -466,6 +467,7 @@ def test_a_job_that_is_enqueued_elsewhere_appears_and_goes_on(page: Page, site: 
     expect(line).to_contain_text("cancelled")
 
 
+@pytest.mark.at_length  # api/internal/test_jobs has both in every run
 def test_a_job_shows_what_became_of_it_and_is_retried(page: Page, site: Server, db: Db) -> None:
     errors = [{"attempt": 1, "error": "refused", "trace": "in mail.py", "at": "2026-01-01T00:00:00Z"}]
     parent = make_job(db, "COMPLETED", kind="parent")

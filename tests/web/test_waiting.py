@@ -98,6 +98,7 @@ def test_what_is_marked_without_a_line_waits_over_a_reload_and_is_filed_once(pag
     assert scalar(db, "SELECT count(*) FROM snap_processing_job WHERE kind = 'snap.process'") == 2
 
 
+@pytest.mark.at_length  # domain/test_races files a key once in every run
 def test_a_mark_whose_answer_was_lost_is_not_filed_again(page: Page, brete: Path, db: Db) -> None:
     ready(page, brete)
     lost: list[int] = []

@@ -131,6 +131,7 @@ def test_a_thread_that_waits_has_its_stack_in_the_log(url: str, db: Db, registry
     assert "snapapp/jobs/worker/slots.py" not in box
 
 
+@pytest.mark.at_length  # a child that hangs in C has it in every run
 def test_a_thread_in_c_has_its_stack_in_the_log(url: str, db: Db, registry: Registry) -> None:
     @registry.processor("hash", timeout=timedelta(seconds=1))
     def hash_for_long(job: Job) -> None:

@@ -239,6 +239,7 @@ def test_a_limit_of_time_waits_for_the_job_that_runs(start: Start, db: Db, tmp_p
     until(lambda: not worker.lives)
 
 
+@pytest.mark.at_length  # a worker is replaced after its jobs in every run
 def test_no_restart_scale_down_drain_or_recycling_cuts_off_a_job_within_its_own_time(start: Start, db: Db) -> None:
     """Promise 3: neither the pool's nor the global time limit is that of a job that has its own."""
     quick = {"max_processes": 1, "min_processes": 0, "timeout_s": 0.5, "concurrency": 1}
