@@ -117,6 +117,7 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(10_000)  # of 700, each process spent a sixteenth of its time on looking for garbage
         gc.enable()
 
 

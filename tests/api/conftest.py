@@ -44,6 +44,7 @@ QUICK: dict[str, Any] = {
 
 
 _routes: list[BaseRoute] = []
+_compiled: list[tuple[sqlalchemy.Dialect, Any]] = []  # and the statements that an engine with it has compiled
 
 
 def made(settings: Settings) -> FastAPI:
@@ -58,6 +59,14 @@ def made(settings: Settings) -> FastAPI:
         app = create_app(settings)
     app.router.routes[:] = _routes
     return app
+
+
+def share_compiled(engine: sqlalchemy.Engine) -> None:
+    """The first application's statements, compiled, are those of all: each of them would compile its own again."""
+    if not _compiled:
+        engine.connect().close()  # which tells the dialect what server it talks to
+        _compiled.append((engine.dialect, engine._compiled_cache))
+    [(engine.dialect, engine._compiled_cache)] = _compiled
 
 
 @contextmanager
@@ -80,6 +89,7 @@ def served(url: str, data_dir: Path, **changes: Any) -> Iterator[TestClient]:
     app = made(settings)
     here: dict[str, Any] = {"base_url": "http://localhost", "client": ("127.0.0.1", 50000)}
     with TestClient(app, raise_server_exceptions=False, **here) as client:
+        share_compiled(app.state.monolith.web)
         yield client
 
 
