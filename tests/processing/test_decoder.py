@@ -8,6 +8,7 @@ import resource
 import signal
 import socket
 import subprocess
+import traceback
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -143,8 +144,12 @@ def behind_walls(targets: dict[str, Any]) -> dict[str, str]:
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
         try:
+            os.closerange(3, writing)  # of files it may have 64, and this process may have more of its own
+            os.closerange(writing + 1, 1 << 16)
             walls.stand_behind()
             os.write(writing, json.dumps(hostile.attack(targets)).encode())
+        except BaseException:  # noqa: BLE001 - it ends here
+            traceback.print_exc()
         finally:
             os._exit(0)
     os.close(writing)

@@ -53,7 +53,7 @@ def test_a_child_s_attempt_is_written_down_with_all_that_it_took(url: str, db: D
     assert 100 < cost.peak_mb < 300
     assert (cost.attempt, cost.kind, cost.outcome, cost.stands_for) == (1, "spend.child", "COMPLETED", 1)
     assert cost.wait_ms >= 0
-    assert abs(cost.started_at - done.started_at) < timedelta(seconds=0.2)
+    assert abs(cost.started_at - done.started_at) < timedelta(seconds=0.45)  # its end is half a second later
 
 
 def test_a_warm_child_s_next_attempt_is_not_charged_for_the_one_before(url: str, db: Db) -> None:
