@@ -37,7 +37,7 @@ def at(page: Page, seconds: float) -> None:
     until(lambda: all(abs(each - seconds) < 0.001 for each in page.evaluate(TIMES)))
 
 
-@pytest.mark.at_length  # in every run two moments are shown side by side, below
+@pytest.mark.at_length  # api/product/test_operator_pages shows both in every run
 def test_two_are_chosen_in_the_gallery_by_keys_and_play_as_one(browser: Browser, site: Server, brete: Path) -> None:
     with opened(browser, site.home) as (page, complaints):
         mark_twice(page, brete)

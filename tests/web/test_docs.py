@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from tests.factory import Db, hence, make_job, row
 from tests.web.conftest import CONTRASTS, HOSTILE, OTHER_SCREENS, WITHIN, Server, get, opened
 
-at_length = pytest.mark.at_length  # the operations themselves are called in every run, and every one is opened here
+at_length = pytest.mark.at_length  # the operations themselves are called in every run, and test_static reaches each
 
 TOKEN = "open-the-door-please"
 LARGE = 9007199254740993  # 2^53 + 1, which a browser's JSON.parse makes even

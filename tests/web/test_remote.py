@@ -43,7 +43,7 @@ def site(empty_url: str, tmp_path: Path, camera: str) -> Iterator[Server]:
     server.stop()
 
 
-@pytest.mark.at_length  # in every run a video is added by its address
+@pytest.mark.at_length  # api/product/test_videos adds one by its address in every run
 def test_a_video_that_comes_late_takes_nothing_from_whoever_does_something_else(
     browser: Browser, site: Server, camera: str, brete: Path
 ) -> None:

@@ -120,7 +120,6 @@ CORRECT = """async () => {
 }"""
 
 
-@pytest.mark.at_length  # api/product/test_operator_pages has the digits in every run
 def test_it_is_corrected_in_portuguese_and_a_number_is_shown_with_all_its_digits(
     browser: Browser, site: Server, brete: Path, db: Db
 ) -> None:
