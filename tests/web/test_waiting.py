@@ -81,6 +81,7 @@ def test_what_is_marked_without_a_line_waits_over_a_reload_and_is_filed_once(pag
     expect(page.locator("#mark-said")).to_contain_text("is kept here until the line is back")
     assert violations(page) == []
     assert page.evaluate(CONTRASTS) == []
+    assert filed(db) == []
 
     page.reload()  # by the service worker alone
     expect(waiting(page)).to_have_text([re.compile("0:00.40 brete.mp4 · Ana"), re.compile("0:01.20 brete.mp4 · Ana")])
