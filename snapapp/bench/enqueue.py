@@ -11,7 +11,7 @@ import sqlalchemy
 from snapapp.bench.ground import Db, Ground, connect
 from snapapp.bench.plan import KIND, Plan, Step
 from snapapp.bench.report import Measurement
-from snapapp.jobs.enqueue import enqueue, enqueue_many
+from snapapp.jobs.adding import enqueue, enqueue_many
 from snapapp.jobs.rows.database import sqlalchemy_url
 
 Numbers = Sequence[int]

@@ -11,7 +11,7 @@ from snapapp.bench.plan import KIND, Plan, Step
 from snapapp.bench.players import Player
 from snapapp.bench.report import Measurement, Target
 from snapapp.bench.roles.neighbours import ENDS, ENDS_AFTER, ENDS_AT_ONCE, HANGS, HOOK, TALKS
-from snapapp.jobs.enqueue import enqueue, enqueue_many
+from snapapp.jobs.adding import enqueue, enqueue_many
 
 _ENDED_WITHIN = 300.0
 # Both ask about the newest crowd: all jobs of this kind from its first id on.

@@ -11,7 +11,7 @@ from snapapp.bench.plan import KIND, Plan, Step
 from snapapp.bench.players import Player
 from snapapp.bench.report import Measurement, Target, percentile
 from snapapp.bench.roles.worker import PICKUP
-from snapapp.jobs.enqueue import enqueue
+from snapapp.jobs.adding import enqueue
 
 _LEAST_PAUSE, _MOST_PAUSE = 0.005, 0.030
 _PERCENTS = (50, 95, 99)

@@ -9,7 +9,7 @@ from time import monotonic, sleep
 from snapapp.bench.ground import Db, Ground, ask, connect, until
 from snapapp.bench.plan import Plan, Step
 from snapapp.bench.report import Measurement, Target
-from snapapp.jobs.enqueue import enqueue
+from snapapp.jobs.adding import enqueue
 from snapapp.jobs.os import memory, processes
 
 _KIND, _KINDS = "demo.hello", "snapapp.demo.kinds"

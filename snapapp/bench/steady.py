@@ -9,7 +9,7 @@ from snapapp.bench.ground import IS_UNFINISHED, Db, Ground, ask, connect, until
 from snapapp.bench.plan import KIND, Plan, Step
 from snapapp.bench.players import Player
 from snapapp.bench.report import Measurement, Target, percentile
-from snapapp.jobs.enqueue import enqueue_many
+from snapapp.jobs.adding import enqueue_many
 
 _A_SECOND = 500
 _TURN = 0.02  # seconds between two commits; the jobs of this time are added together

@@ -9,8 +9,8 @@ from sqlalchemy.orm import Session
 from snapapp.demo import first_minute
 from snapapp.domain import tenants
 from snapapp.errors import SnapError
+from snapapp.jobs.adding import Defaults
 from snapapp.jobs.cli.shown import answer, say, show_list
-from snapapp.jobs.enqueue import Defaults
 from snapapp.postgres import connections
 from snapapp.postgres.in_use import in_use
 from snapapp.processing import loading

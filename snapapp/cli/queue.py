@@ -11,7 +11,7 @@ from snapapp.settings.table import Settings
 def run(arguments: Namespace, settings: Settings) -> int:
     """Runs one of these commands; returns its exit code."""
     if arguments.needs_kinds:
-        from snapapp.jobs.enqueue import Defaults
+        from snapapp.jobs.adding import Defaults
         from snapapp.processing import loading  # imports as much as a worker does
 
         loading.load(settings)

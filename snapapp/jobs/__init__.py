@@ -14,7 +14,7 @@ Declare a processor, enqueue in your transaction, start a worker:
     with Worker(url): ...                    # or FastAPI(lifespan=lifespan(url)), or `snapapp worker`
 
 To follow one job, read the modules in this order: `model` (what a job is), `registry` (which kinds are declared),
-`enqueue` and `workflows` (how a job is added), `rows` (every SQL statement on jobs), `worker/claimer` (how a worker
+`adding` and `workflows` (how a job is added), `rows` (every SQL statement on jobs), `worker/claimer` (how a worker
 claims a job), `worker/slots`, `executors` and `executors/attempt` (how the job runs), `context` (which tenant's data it
 may touch), `worker/connections` (how it borrows a database connection), `worker/watchdog` (who enforces its timeout),
 `worker/finish` and `worker/settler` (how its outcome is written down), `worker/leases` (how a worker keeps its lease),
@@ -26,18 +26,18 @@ may touch), `worker/connections` (how it borrows a database connection), `worker
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from snapapp.jobs.enqueue import done_before, enqueue, enqueue_async, enqueue_many
 from snapapp.jobs.errors import JobCancelled, JobsError, Permanent, Snooze
 from snapapp.jobs.model import Failure, Job
 from snapapp.jobs.process_hooks import on_start, on_stop
 from snapapp.jobs.registry import processor, scheduled
 from snapapp.jobs.settings import JobsSettings
-from snapapp.jobs.workflows import batch, chain
 
 if TYPE_CHECKING:
+    from snapapp.jobs.adding import done_before, enqueue, enqueue_async, enqueue_many
     from snapapp.jobs.mapped import ProcessingJob
     from snapapp.jobs.migrations import migrate
     from snapapp.jobs.process.embedding import Worker, lifespan
+    from snapapp.jobs.workflows import batch, chain
 
 __all__ = [
     "Failure",
@@ -63,11 +63,17 @@ __all__ = [
     "scheduled",
 ]
 
-# These names are imported on first use: a program that only declares or enqueues needs no worker, and a worker needs no
-# mapped class.
+# These names are imported on first use: a program that only declares kinds, as each child of a worker does, needs no
+# psycopg (24 MB), one that only enqueues needs no worker, and a worker needs no mapped class.
 _IMPORTED_ON_FIRST_USE = {
     "ProcessingJob": "snapapp.jobs.mapped",
     "Worker": "snapapp.jobs.process.embedding",
+    "batch": "snapapp.jobs.workflows",
+    "chain": "snapapp.jobs.workflows",
+    "done_before": "snapapp.jobs.adding",
+    "enqueue": "snapapp.jobs.adding",
+    "enqueue_async": "snapapp.jobs.adding",
+    "enqueue_many": "snapapp.jobs.adding",
     "lifespan": "snapapp.jobs.process.embedding",
     "migrate": "snapapp.jobs.migrations",
 }
@@ -75,5 +81,6 @@ _IMPORTED_ON_FIRST_USE = {
 
 def __getattr__(name: str) -> Any:
     if module := _IMPORTED_ON_FIRST_USE.get(name):
-        return getattr(import_module(module), name)
+        found = globals()[name] = getattr(import_module(module), name)
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,8 +8,6 @@ from importlib import import_module
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack
 
-from tenacity.wait import wait_base
-
 from snapapp.jobs.errors import DuplicateProcessor, UnknownKind
 from snapapp.jobs.model import Failure, Job
 from snapapp.jobs.schedules.declared import DuplicateSchedule, Routine, Schedule, a_routine, a_schedule
@@ -17,6 +15,7 @@ from snapapp.jobs.schedules.slots import InvalidSchedule, Missed
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+    from tenacity.wait import wait_base
 
 ExecutorName = Literal["thread", "async", "process", "command"]
 Function = Callable[[Job], Any]
@@ -35,7 +34,7 @@ class Processor:
     queue: str = "default"
     timeout: timedelta | None = None  # None: the worker's default
     max_attempts: int | None = None
-    wait: wait_base | None = None
+    wait: "wait_base | None" = None
     commit: Commit | None = None
     failed: Failed | None = None
     memory_mb: int | None = None  # None: the worker's default; 0: no limit
@@ -55,7 +54,7 @@ class KindOptions(TypedDict, total=False):
     executor: ExecutorName | None
     timeout: timedelta | None
     max_attempts: int | None
-    wait: wait_base | None
+    wait: "wait_base | None"
     commit: Commit | None
     failed: Failed | None
     memory_mb: int | None

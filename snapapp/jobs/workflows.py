@@ -4,7 +4,7 @@ happens when one of them fails, is cancelled, retried or replayed."""
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
-from snapapp.jobs.enqueue import enqueue_many
+from snapapp.jobs.adding import enqueue_many
 from snapapp.jobs.errors import InvalidJob
 from snapapp.jobs.rows import database
 from snapapp.jobs.rows.database import Db

@@ -14,7 +14,7 @@ from snapapp.demo import first_minute
 from snapapp.domain import tenants
 from snapapp.errors import SnapError
 from snapapp.jobs import Worker, doctor, tracing
-from snapapp.jobs.enqueue import Defaults
+from snapapp.jobs.adding import Defaults
 from snapapp.jobs.process import foreground
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.worker.capacity.web_priority import WebPriority

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from psycopg import errors as pg
 from sqlalchemy.orm import Session
 
-from snapapp.jobs.enqueue import enqueue as enqueue_plainly
-from snapapp.jobs.enqueue import enqueue_many as enqueue_many_plainly
+from snapapp.jobs.adding import enqueue as enqueue_plainly
+from snapapp.jobs.adding import enqueue_many as enqueue_many_plainly
 from snapapp.jobs.errors import DuplicateKey, InvalidJob
 from snapapp.jobs.model import JSON_CAP, to_json
 from snapapp.jobs.rows import lifecycle

@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from snapapp.jobs import chain, done_before, enqueue, enqueue_async, enqueue_many, registry
-from snapapp.jobs.enqueue import Defaults
+from snapapp.jobs.adding import Defaults
 from snapapp.jobs.errors import DuplicateKey, InvalidJob
 from snapapp.jobs.model import JSON_CAP, Job
 from snapapp.jobs.registry import Processor

@@ -10,8 +10,8 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from snapapp.jobs.enqueue import OnConflict, done_before
-from snapapp.jobs.enqueue import enqueue_many as enqueue_many_plainly
+from snapapp.jobs.adding import OnConflict, done_before
+from snapapp.jobs.adding import enqueue_many as enqueue_many_plainly
 from snapapp.jobs.errors import DuplicateKey, InvalidJob
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows import leases, lifecycle, settle
@@ -295,7 +295,7 @@ def test_bulk_calls_with_the_same_keys_in_any_order_never_wait_in_a_circle(
     db: Db, url: str, in_a_statement: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """FC5."""
-    monkeypatch.setattr(import_module("snapapp.jobs.enqueue"), "_BULK", in_a_statement)
+    monkeypatch.setattr(import_module("snapapp.jobs.adding"), "_BULK", in_a_statement)
     specs: list[dict[str, Any]] = [{"unique_key": f"{n:02}"} for n in range(40)]
     specs += [{"payload": {"n": n}, "unique_by": "spec"} for n in range(120)]
 

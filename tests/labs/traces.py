@@ -17,7 +17,7 @@ from typing import Any
 
 from snapapp import postgres
 from snapapp.jobs import Job, processor
-from snapapp.jobs.enqueue import enqueue
+from snapapp.jobs.adding import enqueue
 from snapapp.postgres.migrate import migrate
 from tests.jobs.working import until
 from tests.labs.console.stage import Db, asked, connected, worker_process

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
-from snapapp.jobs.enqueue import enqueue_many
+from snapapp.jobs.adding import enqueue_many
 from snapapp.jobs.rows import roster
 from snapapp.jobs.rows.database import connect
 from tests.commands import MEMBER

@@ -11,7 +11,7 @@ from snapapp.bench.ground import Db, Ground, ask, connect, fill, until
 from snapapp.bench.plan import Plan, Step
 from snapapp.bench.report import Measurement, Target, percentile
 from snapapp.bench.web.served import served
-from snapapp.jobs.enqueue import enqueue
+from snapapp.jobs.adding import enqueue
 
 RATE = 50  # requests a second, each sent on time even if the previous one was not answered yet
 _PROCESSORS = "snapapp.bench.roles.kinds"

@@ -11,7 +11,7 @@ import psycopg
 
 from snapapp.jobs import context as contexts
 from snapapp.jobs import registry as registries
-from snapapp.jobs.enqueue import Defaults
+from snapapp.jobs.adding import Defaults
 from snapapp.jobs.events import Events
 from snapapp.jobs.model import Job
 from snapapp.jobs.registry import Registry

@@ -12,8 +12,6 @@ from heapq import heappop, heappush
 from itertools import takewhile
 from zoneinfo import ZoneInfo
 
-from apscheduler.triggers.cron import CronTrigger
-
 from snapapp.jobs.errors import JobsError
 
 IN_TIME = timedelta(minutes=1)  # a slot noticed within this time is not late: workers look at least that often
@@ -181,6 +179,8 @@ class _Cron:
     """A cron expression, read as times of a wall clock without a time zone."""
 
     def __init__(self, expression: str) -> None:
+        from apscheduler.triggers.cron import CronTrigger  # brings asyncio, which a child without schedules can spare
+
         minute, hour, day, month, weekday = expression.split()
         # As crontab does: a named hour comes once a day, the hour * as often as the clock shows it.
         self.repeats = hour.startswith("*")

@@ -22,7 +22,7 @@ from fastapi import FastAPI
 
 from snapapp import postgres
 from snapapp.api.internal.jobs import live
-from snapapp.jobs.enqueue import enqueue, enqueue_many
+from snapapp.jobs.adding import enqueue, enqueue_many
 from snapapp.jobs.rows import lifecycle
 from snapapp.postgres.migrate import migrate
 from snapapp.settings.table import Settings

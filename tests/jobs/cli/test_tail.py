@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from snapapp.jobs.enqueue import enqueue_many
+from snapapp.jobs.adding import enqueue_many
 from snapapp.jobs.rows import lifecycle
 from snapapp.jobs.rows.people.changes import IDS_MAX
 from tests.commands import Call

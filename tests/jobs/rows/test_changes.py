@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapapp.jobs.enqueue import enqueue, enqueue_many
+from snapapp.jobs.adding import enqueue, enqueue_many
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows import lifecycle
 from snapapp.jobs.rows.people import changes as tail

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from snapapp.jobs import Job, enqueue, enqueue_many, registry
-from snapapp.jobs.enqueue import Defaults
+from snapapp.jobs.adding import Defaults
 from snapapp.jobs.registry import Processor, Registry
 from snapapp.jobs.rows import roster
 from snapapp.jobs.rows.roster import Declared

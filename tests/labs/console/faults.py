@@ -16,7 +16,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from snapapp import postgres
-from snapapp.jobs.enqueue import enqueue, enqueue_many
+from snapapp.jobs.adding import enqueue, enqueue_many
 from snapapp.postgres.migrate import migrate
 from tests import ROOT
 from tests.jobs.working import until

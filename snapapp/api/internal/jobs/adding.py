@@ -20,7 +20,7 @@ from snapapp.api.http.schema import (
 )
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.internal.jobs.shown import PREFIX, place, span
-from snapapp.jobs.enqueue import OnConflict, OnParentFailure, Scope, UniqueBy, enqueue
+from snapapp.jobs.adding import OnConflict, OnParentFailure, Scope, UniqueBy, enqueue
 from snapapp.jobs.rows.people import overviews, views
 from snapapp.jobs.rows.people.views import Arrival
 

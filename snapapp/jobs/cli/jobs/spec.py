@@ -30,11 +30,11 @@ from typing import Any
 
 from psycopg import Rollback
 
+from snapapp.jobs.adding import enqueue
 from snapapp.jobs.cli.audited import DOOR, person
 from snapapp.jobs.cli.jobs.tail import tail_jobs
 from snapapp.jobs.cli.shown import answer, whisper
 from snapapp.jobs.cli.typed import Add, Db, duration, moment
-from snapapp.jobs.enqueue import enqueue
 from snapapp.jobs.errors import InvalidJob
 from snapapp.jobs.model import clean
 from snapapp.jobs.rows.people import audit, overviews
