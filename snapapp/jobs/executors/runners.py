@@ -168,7 +168,7 @@ class RunnerExecutor(ThreadExecutor):
 
     def _slot(self, number: int, _first: Callable[[], None] | None = None) -> None:
         runner, work = self._runners[number], self._works[number]
-        is_prepared = False  # only when the first job comes: a child takes 35 MB and half a second
+        is_prepared = False  # only when the first job comes: a child takes 20 MB and a third of a second
         while job := self._next():
             self._at_work[number] = job
             if not is_prepared:

@@ -14,6 +14,7 @@ from snapapp.jobs.executors import late_report
 from snapapp.jobs.executors.event_loop import AsyncExecutor
 from snapapp.jobs.executors.threads import ThreadExecutor
 from snapapp.jobs.model import Job
+from snapapp.jobs.rows import backends
 from snapapp.jobs.rows.database import Line
 from snapapp.jobs.worker.parts import WorkerParts
 
@@ -91,7 +92,7 @@ class Watchdog:
         for job, _ in late:
             if job.backends:
                 with self._line.connection() as db:
-                    late_report.put_down(job, "its SQL", late_report.of_backends(db, job.backends))
+                    late_report.put_down(job, "its SQL", backends.report(db, job.backends))
 
     def _newly_late(self) -> Iterator[tuple[Job, str]]:
         now, running, awaiting = monotonic(), dict(self.running), dict(self.awaiting)

@@ -16,6 +16,7 @@ import pytest
 from snapapp.jobs import Job
 from snapapp.jobs.executors import late_report
 from snapapp.jobs.registry import Registry
+from snapapp.jobs.rows import backends
 from tests.factory import Db, make_job, running_job, until_blocking
 from tests.jobs.executors.test_executors import put
 from tests.jobs.kinds import spending
@@ -215,7 +216,7 @@ def blocked(url: str, db: Db) -> Iterator[tuple[int, int]]:
 
 def test_a_statement_that_waits_is_told_with_what_it_waits_for_and_who_blocks_it(url: str, db: Db) -> None:
     with blocked(url, db) as (waiter, holder):
-        told = late_report.of_backends(db, [waiter])
+        told = backends.report(db, [waiter])
     first, statement, by = told.splitlines()
     assert first.startswith(f"backend {waiter} is active for ")
     assert ", waits for Lock: " in first
@@ -224,8 +225,8 @@ def test_a_statement_that_waits_is_told_with_what_it_waits_for_and_who_blocks_it
 
 
 def test_backends_that_are_gone_are_not_told(db: Db) -> None:
-    assert late_report.of_backends(db, [2**31 - 1]) == ""
-    assert late_report.of_backends(db, []) == ""
+    assert backends.report(db, [2**31 - 1]) == ""
+    assert backends.report(db, []) == ""
 
 
 def test_the_statements_of_a_job_that_takes_too_long_are_in_its_log(url: str, db: Db, registry: Registry) -> None:
