@@ -418,7 +418,7 @@ def test_the_server_ends_what_a_frozen_process_left_behind(connections: JobConne
 
 
 def test_the_servers_own_time_limit_is_the_jobs(connections: JobConnections) -> None:
-    job = make(deadline=monotonic() - 4.9)
+    job = make(deadline=monotonic() - 4.5)
 
     def late(_job: Job) -> None:
         if job.backends:
