@@ -45,7 +45,7 @@ def test_a_second_shortage_is_an_ordinary_failure(url: str, db: Db) -> None:
     assert limits == [f"{LIMIT_MB} MB"] + 2 * [f"{2 * LIMIT_MB} MB"]
 
 
-@pytest.mark.parametrize(("kind", "mb"), [("hungry.child", 75), ("hungry.refused", 0)])
+@pytest.mark.parametrize(("kind", "mb"), [("hungry.child", 97), ("hungry.refused", 0)])
 def test_a_verdict_close_to_the_limit_is_not_believed_at_once(url: str, db: Db, kind: str, mb: int) -> None:
     """Permanent, had it been said with memory to spare."""
     with working(url, hungry.registry):
