@@ -24,7 +24,7 @@ def document(root: str) -> str:
 
 
 def _imports(root: str) -> Imports:
-    graph = grimp.build_graph("snapapp")
+    graph = grimp.build_graph("snapapp", cache_dir=None)  # its cache told of a module that had gone
     parts = sorted(graph.find_children(root) - _LEFT_OUT)
     return {
         _name(part): {

@@ -308,7 +308,8 @@ def trickled(connection: socket.socket) -> bytes:
     for _ in range(100):
         try:
             if said := connection.recv(65536):
-                return said
+                connection.settimeout(WITHIN)  # its head may come alone
+                return said + rest_of(connection)
         except TimeoutError:
             connection.sendall(b"x")
     raise AssertionError("it was waited for")
