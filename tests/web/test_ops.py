@@ -515,6 +515,32 @@ def test_an_answer_closes_no_other_question(page: Page, site: Server, db: Db) ->
 
 
 @at_length
+@pytest.mark.parametrize("asks_another", [False, True], ids=["and asked nothing", "and asked another"])
+def test_a_refusal_is_said_also_to_whoever_has_left_its_question(
+    browser: Browser, site: Server, db: Db, asks_another: bool
+) -> None:
+    """They believe that it is done."""
+    job_id = make_job(db, "FAILED", unique_key="k", unique_scope="live", kind="unknown")
+    holder = make_job(db, unique_key="k", unique_scope="live", kind="unknown")
+    with opened(browser, f"{site.ops}/jobs/{job_id}") as (page, complaints):
+        held: list[Route] = []
+        page.route("**/retry", lambda route: held.append(route), times=1)
+        page.get_by_role("button", name="Retry").click()
+        page.locator("#sure-yes").click()
+        until(lambda: page.evaluate("1") and bool(held))
+        page.keyboard.press("Escape")
+        expect(page.locator("#sure")).to_be_hidden()
+        if asks_another:
+            page.get_by_role("button", name="Discard").click()
+        held[0].continue_()
+        expect(page.locator("#sure")).to_be_visible()
+        expect(page.locator("#sure-said")).to_contain_text(f"job {holder} holds its unique key k")
+        expect(page.locator("#sure-title")).to_have_text(f"{'Discard' if asks_another else 'Retry'} job {job_id}")
+        expect(page.locator("#sure-yes")).to_be_enabled()
+    assert [said for said in complaints if "409" not in said] == []
+
+
+@at_length
 def test_a_delayed_job_is_run_now(page: Page, site: Server, db: Db) -> None:
     delayed, due = make_job(db, kind="unknown", next_retry_at=hence(hours=1)), make_job(db, kind="unknown")
     child = enqueue(db, "unknown", after=[delayed], delay=timedelta(hours=1))

@@ -265,7 +265,8 @@ export function sure({ title, text, yes, danger = false, reason = false, act, do
       at("sure").close();
       await done(answer);
     } catch (error) {
-      if (mine === shown) put(at("sure-said"), saidOf(error));
+      put(at("sure-said"), mine === shown ? saidOf(error) : `${title}: ${saidOf(error)}`);
+      if (mine === shown && !at("sure").open) at("sure").showModal(); // whoever has left it believes that it is done
     } finally {
       if (mine === shown) at("sure-yes").disabled = false;
     }
