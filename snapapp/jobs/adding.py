@@ -32,7 +32,7 @@ OnParentFailure = Literal["cancel", "run"]
 
 _BULK = 1000  # jobs in one statement
 _ENCODED_AT_ONCE = 50  # jobs that one call of the JSON encoder gets
-_MOST_PARENTS = 10_000  # a child process is sent the results of all parents
+MOST_PARENTS = 10_000  # a child process is sent the results of all parents
 _BULK_BYTES = 8 * 1024 * 1024  # of payload in one statement: a jsonb array cannot hold more than 256 MB
 _LONGEST = timedelta(days=3650)
 _LONGEST_TIMEOUT = timedelta(days=7)  # timeout_ms is an integer, and the setting has the same limit
@@ -334,8 +334,10 @@ def _check_duration(name: str, value: object) -> None:
 
 def _check_ids(name: str, value: object) -> None:
     is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes)
-    if not is_list or len(value) > _MOST_PARENTS:  # type: ignore[arg-type]
-        raise InvalidJob(f"{name} must be a list of at most {_MOST_PARENTS} ids of jobs, not {value!r:.100}")
+    if not is_list:
+        raise InvalidJob(f"{name} must be a list of ids of jobs, not {value!r:.100}")
+    if len(value) > MOST_PARENTS:  # type: ignore[arg-type]
+        raise InvalidJob(f"{name} may have {MOST_PARENTS:,} ids of jobs at most, not {len(value):,}")  # type: ignore[arg-type]
     for one in value:  # type: ignore[attr-defined]
         if isinstance(one, bool) or not isinstance(one, int) or not 0 < one < 2**63:
             raise InvalidJob(f"{name} must be a list of ids of jobs, and {one!r:.100} is none")

@@ -4,7 +4,7 @@ happens when one of them fails, is cancelled, retried or replayed."""
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
-from snapapp.jobs.adding import enqueue_many
+from snapapp.jobs.adding import MOST_PARENTS, enqueue_many
 from snapapp.jobs.errors import InvalidJob
 from snapapp.jobs.rows import database
 from snapapp.jobs.rows.database import Db
@@ -32,6 +32,8 @@ def batch(db: Db, jobs: Iterable[Spec], *, then: Spec) -> Batch:
     `SELECT * FROM job_parent_counts(…)` counts its jobs by how they ended."""
     with database.together(db):
         ids = _add_all(db, jobs)
+        if len(ids) > MOST_PARENTS:
+            raise InvalidJob(f"a batch may have {MOST_PARENTS:,} jobs at most, not {len(ids):,}")
         [last] = _add_all(db, [_waiting_for(ids, then)])
     return Batch(ids, last)
 

@@ -10,6 +10,7 @@ import sqlalchemy
 
 from snapapp.jobs import Job, batch, chain, registry
 from snapapp.jobs import enqueue as public
+from snapapp.jobs import workflows as workflows_of_jobs
 from snapapp.jobs.errors import InvalidJob
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.testing import run_due
@@ -74,10 +75,23 @@ def test_a_chain_is_added_whole_or_not_at_all(db: Db) -> None:
     assert len(statuses(db)) == 1
 
 
-@pytest.mark.parametrize("wrong", [[0], [-1], ["1"], [True], "1", 1, [2**63], range(1, 10_002)])
+@pytest.mark.parametrize("wrong", [[0], [-1], ["1"], [True], "1", 1, [2**63]])
 def test_parents_that_are_no_ids_are_refused(db: Db, wrong: Any) -> None:
     with pytest.raises(InvalidJob, match="after must be a list"):
         public(db, "add", after=wrong)
+
+
+def test_more_parents_than_a_job_may_have_are_refused_with_both_numbers(
+    db: Db, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workflows_of_jobs, "MOST_PARENTS", 3)
+    four: list[dict[str, Any]] = [{"kind": "add"}] * 4
+    with pytest.raises(InvalidJob, match="a batch may have 3 jobs at most, not 4"):
+        batch(db, four, then={"kind": "add"})
+    with pytest.raises(InvalidJob, match="after may have 10,000 ids of jobs at most, not 10,001"):
+        public(db, "add", after=range(1, 10_002))
+    assert statuses(db) == {}
+    assert len(batch(db, four[:3], then={"kind": "add"}).jobs) == 3
 
 
 def test_a_workflow_runs_inside_a_tests_own_transaction(engine: sqlalchemy.Engine) -> None:
