@@ -84,3 +84,7 @@ def __getattr__(name: str) -> Any:
         found = globals()[name] = getattr(import_module(module), name)
         return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__  # so that a shell completes also what is not imported yet

@@ -7,6 +7,7 @@ from pkgutil import resolve_name
 
 import pytest
 
+from snapapp import jobs
 from snapapp.jobs import registry
 from snapapp.processing import loading
 from snapapp.settings.table import Settings
@@ -57,6 +58,14 @@ def test_a_child_loads_nothing_of_what_talks_to_the_database(modules: str, spare
     script = f"import sys, snapapp.jobs.executors.child, {modules}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     assert set(loaded.split()) & spared == set()
+
+
+def test_every_name_of_the_queue_is_there_and_is_completed() -> None:
+    script = (
+        "import snapapp.jobs as its; known = dir(its); print([*known], [n for n in its.__all__ if not hasattr(its, n)])"
+    )
+    said = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert said.strip() == f"{sorted(jobs.__all__)} []"
 
 
 def test_what_is_imported_later_is_there() -> None:
