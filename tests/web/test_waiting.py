@@ -362,6 +362,7 @@ def test_what_waits_is_sent_when_a_server_that_was_away_is_back(page: Page, bret
     assert len(filed(db)) == 1
 
 
+@pytest.mark.at_length  # a line that is cut is waited for in every run, above
 def test_a_video_that_does_not_come_is_waited_for_and_not_said_to_be_unplayable(page: Page, brete: Path) -> None:
     ready(page, brete)
     page.route("**/content*", lambda route: route.fulfill(status=502, body="Bad Gateway"), times=2)
