@@ -165,7 +165,6 @@ RETURNING *
 """
 
 
-@pytest.mark.at_length  # each of its rows has another test in every run
 def test_stage_4_three_terminals_process_a_hundred_jobs_once_each(
     url: str, db: Db, run: Callable[..., Running], call: Call
 ) -> None:

@@ -222,7 +222,6 @@ def test_a_worker_is_replaced_after_its_jobs_and_none_of_them_is_cut_off(start: 
     assert scalar(db, "SELECT count(*) FROM effect") == 40
 
 
-@pytest.mark.at_length  # limits are kept between jobs in every run, above
 def test_a_limit_of_time_waits_for_the_job_that_runs(start: Start, db: Db, tmp_path: Path) -> None:
     """M16, M17, D17: contradiction settled, recycling never kills."""
     start(plan(mail={**ONE, "max_time_s": 1}), SNAPAPP_SHUTDOWN_GRACE_MS="100")
