@@ -15,7 +15,7 @@ from snapapp.jobs.adding import enqueue_many
 from snapapp.jobs.rows import roster
 from snapapp.jobs.rows.database import connect
 from tests.commands import MEMBER
-from tests.factory import Db, ago, enqueue, hence, make_job, make_jobs, row, scalar
+from tests.factory import Db, ago, enqueue, hence, make_job, make_jobs, row, running_job, scalar
 from tests.jobs.working import until
 from tests.web.conftest import CONTRASTS, DRAWN, HOSTILE, OTHER_SCREENS, Server, get, opened
 
@@ -538,6 +538,32 @@ def test_a_refusal_is_said_also_to_whoever_has_left_its_question(
         expect(page.locator("#sure-title")).to_have_text(f"{'Discard' if asks_another else 'Retry'} job {job_id}")
         expect(page.locator("#sure-yes")).to_be_enabled()
     assert [said for said in complaints if "409" not in said] == []
+
+
+IS_OPEN = "(fold) => fold.open"
+
+
+@at_length
+def test_who_reads_a_job_is_not_disturbed_by_what_it_says(page: Page, site: Server, db: Db) -> None:
+    """A closed fold opened again, the keyboard lost its place, and the line that was about to be copied was gone."""
+    job = running_job(db, kind="unknown")
+    say = "INSERT INTO job_log (job_id, attempt, message) VALUES (%s, 1, %s)"
+    db.execute(say, [job.id, "the first line"])
+    visit(page, site, f"ops/jobs/{job.id}")
+    payload = page.locator("details", has=page.get_by_text("Payload"))
+    payload.locator("summary").click()
+    assert not payload.evaluate(IS_OPEN)
+    db.execute(say, [job.id, "the second line"])
+    look(page)
+    expect(page.locator(".log")).to_contain_text("the second line")
+    assert not payload.evaluate(IS_OPEN)
+    expect(payload.locator("summary")).to_be_focused()
+    page.get_by_text("the first line").evaluate("(line) => getSelection().selectAllChildren(line)")
+    db.execute(say, [job.id, "the third line"])
+    with page.expect_response(f"**/internal/jobs/{job.id}"):
+        look(page)
+    page.evaluate(DRAWN)
+    assert page.evaluate("getSelection().toString()") == "the first line"
 
 
 @at_length

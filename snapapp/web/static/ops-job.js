@@ -58,11 +58,11 @@ export function jobView({ parts: [id], again, go }) {
     explain.hidden = !job.explain;
     renew(explain, linked(job.explain ?? ""));
     showProgress(progress, job);
-    keepingOpen(steps, () => stepsOf(job));
+    keepingFolds(steps, () => stepsOf(job));
     renew(facts, factsOf(job));
-    keepingOpen(values, () => valuesOf(job));
+    keepingFolds(values, () => valuesOf(job));
     log.hidden = job.logs.length === 0;
-    said.replaceChildren(...job.logs.map(lineOf));
+    keepingFolds(said, () => job.logs.map(lineOf));
   }
 
   async function showFamily() {
@@ -87,13 +87,14 @@ export function jobView({ parts: [id], again, go }) {
   };
 }
 
-/** Replaces an element's content, and keeps open folds open. */
-function keepingOpen(element, made) {
-  const open = new Set([...element.querySelectorAll("details[open]")].map((fold) => fold.dataset.key));
+/** Replaces what differs of an element's content. A fold stays as whoever reads has left it. */
+function keepingFolds(element, made) {
   // not while text in it is selected, which may be about to be copied
   if (element.contains(getSelection().anchorNode) && !getSelection().isCollapsed) return;
-  element.replaceChildren(...made());
-  for (const fold of element.querySelectorAll("details")) fold.open ||= open.has(fold.dataset.key);
+  const were = new Map([...element.querySelectorAll("details")].map((fold) => [fold.dataset.key, fold.open]));
+  const fresh = make("div", {}, ...made());
+  for (const fold of fresh.querySelectorAll("details")) fold.open = were.get(fold.dataset.key) ?? fold.open;
+  renew(element, [...fresh.children]);
 }
 
 // --- actions -------------------------------------------------------------------------------------------------------

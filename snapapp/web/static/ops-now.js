@@ -89,8 +89,9 @@ export function nowView({ again, go }) {
     seen = { at: lookedAt, urgent: count(isUrgent), noticed: count((its) => its.severity === "notice" && !isOfSetUp(its)) };
     void showHealth(health, seen);
     const open = new Set([...findings.querySelectorAll("details[open]")].map((fold) => fold.parentElement.textContent));
-    findings.replaceChildren(...findingsOf(diagnosis, () => look(true).catch(() => again())));
-    for (const item of findings.querySelectorAll("li")) if (open.has(item.textContent)) item.querySelector("details").open = true;
+    const fresh = make("ul", {}, ...findingsOf(diagnosis, () => look(true).catch(() => again())));
+    for (const item of fresh.querySelectorAll("li")) if (open.has(item.textContent)) item.querySelector("details").open = true;
+    renew(findings, [...fresh.children]);
   }
 
   function showQueues(items, full) {
