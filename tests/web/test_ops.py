@@ -495,20 +495,26 @@ def test_a_job_shows_what_became_of_it_and_is_retried(page: Page, site: Server, 
     assert [action for _, action, _, _ in deeds(db)] == ["job.retry", "job.discard", "job.replay"]
 
 
-@at_length
-def test_an_answer_closes_no_other_question(page: Page, site: Server, db: Db) -> None:
-    """Whoever left the dialog of a slow change, and typed a reason into the next one, lost what was typed."""
-    visit(page, site, f"ops/jobs/{make_job(db, 'FAILED', kind='unknown')}")
+def leaving_a_slow_retry(page: Page) -> Route:
+    """Its dialog is left before the answer, which is held back."""
     held: list[Route] = []
     page.route("**/retry", lambda route: held.append(route), times=1)
     page.get_by_role("button", name="Retry").click()
     page.locator("#sure-yes").click()
     until(lambda: page.evaluate("1") and bool(held))
     page.keyboard.press("Escape")
+    return held[0]
+
+
+@at_length
+def test_an_answer_closes_no_other_question(page: Page, site: Server, db: Db) -> None:
+    """Whoever left the dialog of a slow change, and typed a reason into the next one, lost what was typed."""
+    visit(page, site, f"ops/jobs/{make_job(db, 'FAILED', kind='unknown')}")
+    retry = leaving_a_slow_retry(page)
     page.get_by_role("button", name="Discard").click()
     page.get_by_label("Reason").fill("obsolete")
     with page.expect_response("**/retry"):
-        held[0].continue_()
+        retry.continue_()
     page.evaluate(DRAWN)
     expect(page.locator("#sure")).to_be_visible()
     expect(page.get_by_label("Reason")).to_have_value("obsolete")
@@ -523,16 +529,11 @@ def test_a_refusal_is_said_also_to_whoever_has_left_its_question(
     job_id = make_job(db, "FAILED", unique_key="k", unique_scope="live", kind="unknown")
     holder = make_job(db, unique_key="k", unique_scope="live", kind="unknown")
     with opened(browser, f"{site.ops}/jobs/{job_id}") as (page, complaints):
-        held: list[Route] = []
-        page.route("**/retry", lambda route: held.append(route), times=1)
-        page.get_by_role("button", name="Retry").click()
-        page.locator("#sure-yes").click()
-        until(lambda: page.evaluate("1") and bool(held))
-        page.keyboard.press("Escape")
+        retry = leaving_a_slow_retry(page)
         expect(page.locator("#sure")).to_be_hidden()
         if asks_another:
             page.get_by_role("button", name="Discard").click()
-        held[0].continue_()
+        retry.continue_()
         expect(page.locator("#sure")).to_be_visible()
         expect(page.locator("#sure-said")).to_contain_text(f"job {holder} holds its unique key k")
         expect(page.locator("#sure-title")).to_have_text(f"{'Discard' if asks_another else 'Retry'} job {job_id}")
