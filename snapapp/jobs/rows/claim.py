@@ -2,7 +2,7 @@
 suspects alike."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, cast
@@ -303,6 +303,36 @@ def refused(db: psycopg.Connection[Any], by: Claimant, kinds: Sequence[str], bes
     filters = {"kinds": list(kinds), "queues": list(by.queues) or None, "besides": list(besides)}
     row_by_row(try_to_claim, [row[0] for row in run(db, _NEXT, filters)], lambda job_id, _: refused_ids.add(job_id))
     return refused_ids
+
+
+# The row comparison alone would not end the scan before version 18.
+_FIRST_BEFORE = """
+SELECT its.queue, its.kind, its.priority, first.due, first.id
+  FROM unnest(%(queues)s::text[], %(kinds)s::text[], %(priorities)s::integer[], %(dues)s::timestamptz[],
+              %(ids)s::bigint[]) AS its (queue, kind, priority, due, id)
+ CROSS JOIN LATERAL (
+    SELECT CASE WHEN job.next_retry_at >= '1900-01-01Z' THEN job.next_retry_at END AS due, job.id
+      FROM snap_processing_job AS job
+     WHERE job.status IN ('PENDING', 'RETRY_WAIT') AND job.gate = 'open'
+       AND job.queue = its.queue AND job.kind = its.kind AND job.priority = its.priority
+       AND job.next_retry_at <= its.due AND (job.next_retry_at, job.id) <= (its.due, its.id)
+     ORDER BY job.next_retry_at, job.id LIMIT 1) AS first
+"""
+
+
+def first_before(db: Db, marks: Mapping[Head, Bookmark]) -> dict[Head, Bookmark | None]:
+    """Of the heads in which a job waits before the bookmark: a bookmark just before the first of them. None: it is due
+    before any time that a bookmark can name."""
+    heads = list(marks)
+    parameters = {
+        "queues": [head.queue for head in heads],
+        "kinds": [head.kind for head in heads],
+        "priorities": [head.priority for head in heads],
+        "dues": [marks[head].due for head in heads],
+        "ids": [marks[head].id for head in heads],
+    }
+    rows = run_prepared(db, _FIRST_BEFORE, parameters)
+    return {Head(*row[:3]): None if row[3] is None else Bookmark(row[3], row[4] - 1) for row in rows}
 
 
 def payload(db: Db, lease: Lease) -> bytes | None:

@@ -2,8 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
-from datetime import timedelta
 from time import monotonic
 from typing import Any, Protocol
 
@@ -14,17 +12,14 @@ from snapapp.jobs.errors import JobsError, LeaseLost
 from snapapp.jobs.executors import Executor
 from snapapp.jobs.model import Job
 from snapapp.jobs.rows import claim, leases, limits
-from snapapp.jobs.rows.claim import FIRST, HEADS_AT_ONCE, LAST, Bookmark, Claimant, Claimed, Head, Look, Wanted
+from snapapp.jobs.rows.claim import FIRST, HEADS_AT_ONCE, LAST, Claimant, Claimed, Head, Look, Wanted
 from snapapp.jobs.rows.database import is_away, waited_in_vain
+from snapapp.jobs.worker.bookmarks import Bookmarks
 from snapapp.jobs.worker.capacity.admission import Admission
 from snapapp.jobs.worker.capacity.pace import AHEAD
 from snapapp.jobs.worker.parts import WorkerParts
 
-_BOOKMARKS = 32  # at most: one for each of the heads (queue, kind, priority) that jobs came from last
 _TURNS = 256  # at most: queues and kinds under limits or fairness of which the last lane is remembered
-_LATE_COMMIT = timedelta(seconds=2)  # a job may become visible this long after it is due, when its INSERT commits late
-_WALK_EVERY = 1.0  # seconds: jobs due before a bookmark stay unseen for so long, then a claim ignores the bookmarks …
-_WALK_SHARE = 0.01  # … or rarer: where dead index entries make such a claim slow, it takes at most this part of time
 _WAITS_AT_MOST = 1.0  # seconds that a claimed job waits in memory while no slot comes free; then it goes back
 _REFUSED_FOR = 60.0  # seconds for which a job that PostgreSQL refuses to let us claim is left alone
 _LOCKED_FOR = 1.0  # seconds for which a job is left out that was in the way of others, while its row was locked …
@@ -75,8 +70,7 @@ class Claimer:
         self._on_claimed = on_claimed
         # names of executors for which more jobs may wait in the queue; has_room reads it on other threads
         self._backlog: set[str] = set()
-        self._bookmarks: dict[Head, Bookmark] = {}
-        self._walk_at = 0.0  # when the next claim without bookmarks is due, monotonic
+        self.bookmarks = Bookmarks()
         self._begin = FIRST  # the head after which the next look starts; FIRST when the last look saw all heads
         self._turns: dict[tuple[str, str], str] = {}  # (queue, kind) under limits or fairness -> lane served last
         self._suspect: Job | None = None  # the suspect that this worker runs now
@@ -102,13 +96,7 @@ class Claimer:
         sees_many_heads = self._begin != FIRST
         if woken and sees_many_heads and len(woken) <= _FEW_QUEUES:
             for queue in woken:
-                waits += self._fill(
-                    Look(
-                        FIRST._replace(queue=queue),
-                        LAST._replace(queue=queue, kind=LAST.queue),
-                        besides=self._jobs_to_leave_out(),
-                    )
-                )
+                waits += self._fill((FIRST._replace(queue=queue), LAST._replace(queue=queue, kind=LAST.queue)))
         else:
             waits += self._fill(None)
             if not self.is_paused and self.suspects_wait:
@@ -131,10 +119,6 @@ class Claimer:
     def holds_back(self) -> bool:
         """Limits or a lack of memory hold jobs back: then each settle may free what they wait for."""
         return bool(self._admission.held) or (self.has_rules and self._again_in is not None)
-
-    def forget(self) -> None:
-        """Makes the next claim ignore the bookmarks: recovered jobs are due before them."""
-        self._walk_at = 0.0
 
     def close(self) -> None:
         self._line.close()
@@ -183,32 +167,29 @@ class Claimer:
 
     # --- the claim itself -------------------------------------------------------------------------------------
 
-    def _fill(self, only: Look | None) -> list[float | None]:
-        """Claims until every head was looked at, or no slot is left. `only`: looks at the heads between its ends."""
+    def _fill(self, only: tuple[Head, Head] | None) -> list[float | None]:
+        """Claims until every head was looked at, or no slot is left. `only`: looks at the heads between these two."""
         waits: list[float | None] = []
-        rest = only
+        first, end = only or (FIRST, LAST)
+        begin = first if only else self._begin
         while not self.is_paused and (wanted := self._wanted()):
-            look = rest or self._next_look()
-            claimed = self._claim(wanted, look)
+            claimed = self._claim(wanted, self._look(begin, end))
             waits += [claimed.due_in, claimed.again_in, self._note_locked(claimed.locked)]
             is_cut = claimed.is_cut or self._is_full(wanted, claimed.jobs)
             self._note_backlog(wanted, is_cut)
-            self._bookmark(look, {one.kind for one in wanted}, claimed)
             sees_all = len(claimed.new_heads) < HEADS_AT_ONCE
-            if rest is None:
-                self._begin = FIRST if sees_all else claimed.new_heads[-1]
-            else:
-                rest = only if sees_all else replace(rest, begin=claimed.new_heads[-1])
+            begin = first if sees_all else claimed.new_heads[-1]
+            if only is None:
+                self._begin = begin
             if sees_all and not (is_cut and claimed.jobs):
                 break
         return waits
 
-    def _next_look(self) -> Look:
-        if monotonic() >= self._walk_at:
-            self._bookmarks.clear()
+    def _look(self, begin: Head, end: Head) -> Look:
         return Look(
-            begin=self._begin,
-            bookmarks={head: mark for head, mark in self._bookmarks.items() if head > self._begin},
+            begin=begin,
+            end=end,
+            bookmarks=self.bookmarks.between(begin, end),
             has_rules=self.has_rules,
             is_idle=not len(self._held_jobs),
             turns=tuple((queue, kind, lane) for (queue, kind), lane in self._turns.items()),
@@ -233,8 +214,8 @@ class Claimer:
         took = monotonic() - sent_at
         self._parts.counts.claims += 1
         self._parts.counts.claim_seconds += took
-        if monotonic() >= self._walk_at:
-            self._walk_at = monotonic() + max(_WALK_EVERY, took / _WALK_SHARE)
+        if look.suspect is None:
+            self.bookmarks.note(look, {one.kind for one in wanted}, claimed, took)
         self._note_turns(claimed.turns)
         return claimed
 
@@ -278,17 +259,6 @@ class Claimer:
         else:
             looked_at = {one.kind for one in wanted}
             self._backlog -= {name for name in names if looked_at.issuperset(self._kinds_of[name])}
-
-    def _bookmark(self, look: Look, kinds: Collection[str], claimed: Claimed) -> None:
-        """Remembers the last job claimed of each head: waiting jobs due before it exist only where one commits late."""
-        late = Bookmark(claimed.at - _LATE_COMMIT, 0)
-        for head, mark in claimed.last.items():
-            self._bookmarks[head] = min(mark, late)
-        for head in look.bookmarks:
-            if head.kind in kinds and head not in claimed.due:
-                self._bookmarks[head] = late
-        while len(self._bookmarks) > _BOOKMARKS:
-            del self._bookmarks[next(iter(self._bookmarks))]
 
     def _take_in(self, jobs: list[Job], sent_at: float) -> None:
         if not jobs:

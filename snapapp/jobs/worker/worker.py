@@ -39,6 +39,7 @@ _POLL_DELAY = timedelta(seconds=1)  # between two claims, where no setting says 
 _REST_WHILE_LISTENING = 4.9  # seconds between two claims without such a setting, while LISTEN is proven alive
 _STAYS_FOR = 0.05  # seconds that a claim with a backlog waits for a slot to come free
 _ACCOUNTS_EVERY = timedelta(seconds=1)
+_WHEN_WANTED = timedelta(days=1)  # of a duty that somebody brings forward
 _LONGEST_SLEEP = 3600.0  # seconds: a job may be due in years, longer than a thread can wait
 _LAST_MOMENTS = 2.0  # seconds of the grace that are kept for handing jobs back and leaving the roster
 
@@ -79,7 +80,8 @@ class Worker:
         member = introduction.member(parts, self._executors)
         interrupt = self._executors.interrupt
         self._heartbeat = Heartbeat(parts, member, self._admission, interrupt=interrupt, note=self._note)
-        self._recovery = Recovery(self.settings, member, parts.line("keep"), self.counts, self.events)
+        self._keep_line = parts.line("keep")
+        self._recovery = Recovery(self.settings, member, self._keep_line, self.counts, self.events)
         self._listener = Listener(parts, on_work=self._on_notify, on_cancel=self._heartbeat.check_cancelled)
         self._watch = Watch(self.id, parts.line("schedules"), introduction.declarations(parts), self.events)
 
@@ -100,6 +102,7 @@ class Worker:
         self._duties.add("heartbeat", self.beat_if_due, min(settings.beat_every / 4, timedelta(seconds=1)))
         self._duties.add("recover", self.recover, settings.recover_every)
         self._duties.add("prune", self.prune, settings.prune_every)
+        self._duties.add("look back", self.look_back, _WHEN_WANTED)
         self._duties.add("costs", self.keep_accounts, _ACCOUNTS_EVERY)
         for routine in self._registry.routines():
             self._add_routine(routine)
@@ -268,6 +271,8 @@ class Worker:
             self._claim_in(pause_after(self._failures))
             raise
         self._failures = 0
+        if self._claimer.bookmarks.wants_look_back:
+            self._duties.bring_forward("look back")
         return again_in
 
     def beat_if_due(self) -> None:
@@ -304,12 +309,18 @@ class Worker:
         recovered = self._recovery.recover()
         if recovered:
             self._claimer.suspects_wait = True
-            self._claimer.forget()
+            self._claimer.bookmarks.forget()
             self.wake()
         return recovered
 
     def prune(self) -> int:
         return self._recovery.prune()
+
+    def look_back(self) -> None:
+        """Looks for jobs that wait before the bookmarks, where that takes too long for a claim."""
+        with self._keep_line.connection() as db:
+            if self._claimer.bookmarks.look_back(db):
+                self.wake()
 
     @property
     def spent(self) -> Mapping[str, Spent]:
