@@ -60,7 +60,6 @@ def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequ
         lifespan=lifespan,
         docs_url=None,  # web/ has our own page
         redoc_url=None,
-        responses=errors.RESPONSES,
         # Our middleware does the tracing: this one would record whole paths, with the tokens of shared links.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
@@ -72,7 +71,7 @@ def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequ
     logs.tell("requestId", request_id)
     errors.add_handlers(app)
     api.add_routes(app)
-    app.include_router(web.router)
+    app.routes.extend(web.router.routes)
     openapi.describe(app)
     app.add_middleware(
         Requests,

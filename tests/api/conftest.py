@@ -12,10 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy
-from fastapi import FastAPI
-from starlette.routing import BaseRoute
 
-from snapapp import api
 from snapapp.app import create_app
 from snapapp.jobs import Job
 from snapapp.jobs.registry import Registry
@@ -43,22 +40,13 @@ QUICK: dict[str, Any] = {
 }
 
 
-_routes: list[BaseRoute] = []
 _compiled: list[tuple[sqlalchemy.Dialect, Any]] = []  # and the statements that an engine with it has compiled
 
 
-def made(settings: Settings) -> FastAPI:
-    """With the routes of the first application: to make them, and to work out at the first request what each needs,
-    takes FastAPI longer than most tests, and a route knows nothing of the application that it is in."""
-    if not _routes:
-        first = create_app(settings)
-        _routes.extend(first.router.routes)
-        return first
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(api, "add_routes", lambda app: None)
-        app = create_app(settings)
-    app.router.routes[:] = _routes
-    return app
+@cache
+def description() -> Callable[[], dict[str, Any]]:
+    """How each application describes itself, worked out once for all: that takes half a second of a processor."""
+    return create_app(Settings()).openapi
 
 
 def share_compiled(engine: sqlalchemy.Engine) -> None:
@@ -86,7 +74,8 @@ def away(server: Postgres, url: str) -> Iterator[None]:
 def served(url: str, data_dir: Path, **changes: Any) -> Iterator[TestClient]:
     """The whole application, started and stopped."""
     settings = dataclasses.replace(Settings(), database_url=url, data_dir=data_dir, **(QUICK | changes))
-    app = made(settings)
+    app = create_app(settings)
+    app.openapi = description()  # type: ignore[method-assign]
     here: dict[str, Any] = {"base_url": "http://localhost", "client": ("127.0.0.1", 50000)}
     with TestClient(app, raise_server_exceptions=False, **here) as client:
         share_compiled(app.state.monolith.web)

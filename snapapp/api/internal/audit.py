@@ -3,14 +3,15 @@
 from datetime import datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import Field
 
 from snapapp.api.http.deps import Reading
+from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import Id, PageSize, Shown, Text
 from snapapp.jobs.rows.people import audit
 
-router = APIRouter(prefix="/internal/audit", tags=["observability"])
+router = InternalRouter(prefix="/internal/audit", tags=["observability"])
 
 
 class DeedLine(Shown):

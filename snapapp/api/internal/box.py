@@ -2,16 +2,16 @@
 
 import asyncio
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from snapapp.api.http.deps import House, Reading
+from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import Shown
 from snapapp.api.internal import machine
 from snapapp.api.internal.machine import Machine
 from snapapp.jobs.doctor import numbers
 
-router = APIRouter(prefix="/internal/box", tags=["observability"])
+router = InternalRouter(prefix="/internal/box", tags=["observability"])
 
 
 class TableLine(Shown):

@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import psycopg
 import sqlalchemy.exc
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Depends, Query, Request
 from pydantic import Field
 
 from snapapp.api.http.deps import House, Who, of_process
+from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.jobs import doctor
@@ -18,7 +19,7 @@ from snapapp.jobs.doctor import Finding, Severity
 from snapapp.process.monolith import Monolith
 from snapapp.processing import checks
 
-router = APIRouter(prefix="/internal/doctor", tags=["observability"], route_class=StrictRoute)
+router = InternalRouter(prefix="/internal/doctor", tags=["observability"], route_class=StrictRoute)
 
 _FRESH_FOR = timedelta(seconds=2)
 

@@ -3,18 +3,19 @@
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from pydantic import Field
 
 from snapapp.api.http.deps import Reading, Who, Writing
 from snapapp.api.http.errors import may_be
+from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import HIGHEST_ID, Digits, Id, Json, Name, Number, PageSize, Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.jobs.fleet import commands, overview
 from snapapp.jobs.fleet.commands import Action, CommandStatus, Source
 from snapapp.jobs.rows.people import audit
 
-router = APIRouter(prefix="/internal/fleet", tags=["fleet"], route_class=StrictRoute)
+router = InternalRouter(prefix="/internal/fleet", tags=["fleet"], route_class=StrictRoute)
 
 CommandId = Annotated[int, Path(description="The command's id.", ge=1, le=HIGHEST_ID), Digits]
 Amount = Annotated[int, Field(ge=0, le=1000), Number]

@@ -3,15 +3,16 @@
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import Field
 
 from snapapp.api.http.deps import Reading
+from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import Name, Shown
 from snapapp.jobs.rows.people import history
 from snapapp.jobs.rows.people.history import STEPS, Over
 
-router = APIRouter(prefix="/internal/history", tags=["queues"])
+router = InternalRouter(prefix="/internal/history", tags=["queues"])
 
 _Over = Annotated[Over, Query(description="For how long it looks back.", examples=["24h"])]
 

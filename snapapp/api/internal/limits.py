@@ -1,13 +1,13 @@
 """/internal/limits: how many jobs may run at once, how many may start a second, and how much of that is used."""
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from snapapp.api.http.deps import Reading
+from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import Shown
 from snapapp.jobs.rows import limits
 
-router = APIRouter(prefix="/internal/limits", tags=["queues"])
+router = InternalRouter(prefix="/internal/limits", tags=["queues"])
 
 
 class LimitLine(Shown):

@@ -3,16 +3,17 @@
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 from pydantic import Field
 
 from snapapp.api.http.deps import Reading, Who, Writing
 from snapapp.api.http.errors import may_be
+from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import Seconds, Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.jobs.rows.people import audit, overviews
 
-router = APIRouter(prefix="/internal/queues", tags=["queues"], route_class=StrictRoute)
+router = InternalRouter(prefix="/internal/queues", tags=["queues"], route_class=StrictRoute)
 
 QueueName = Annotated[
     str,

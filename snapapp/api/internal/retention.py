@@ -3,11 +3,12 @@
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, HTTPException, Path, Query, Response
+from fastapi import HTTPException, Path, Query, Response
 from pydantic import AfterValidator, Field
 
 from snapapp.api.http.deps import House, Reading, Who, Writing
 from snapapp.api.http.errors import may_be
+from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import Label, Number, Sent, Shown
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.jobs.model import Status
@@ -15,7 +16,7 @@ from snapapp.jobs.rows import retention
 from snapapp.jobs.rows.people import audit
 from snapapp.jobs.rows.retention import Rule
 
-router = APIRouter(prefix="/internal/retention", tags=["queues"], route_class=StrictRoute)
+router = InternalRouter(prefix="/internal/retention", tags=["queues"], route_class=StrictRoute)
 
 _LONGEST_MS = 365_000 * 86_400_000  # the limit of the table's column
 _MOST = 2**31 - 1

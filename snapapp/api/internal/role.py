@@ -1,12 +1,13 @@
 """/internal/role: what the request's token allows."""
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import Field
 
 from snapapp.api.http.middleware import Keys, Role
+from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import Shown
 
-router = APIRouter(prefix="/internal/role", tags=["observability"])
+router = InternalRouter(prefix="/internal/role", tags=["observability"])
 
 
 class MayDo(Shown):

@@ -3,11 +3,12 @@
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import Path, Query, Response
 from pydantic import Field
 
 from snapapp.api.http.deps import Reading, Who, Writing
 from snapapp.api.http.errors import may_be
+from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import Digits, Json, Moment, PageSize, Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.jobs.model import Status
@@ -15,7 +16,7 @@ from snapapp.jobs.rows.people import audit
 from snapapp.jobs.schedules import views as board
 from snapapp.jobs.schedules.slots import Missed, Outcome, zone_of
 
-router = APIRouter(prefix="/internal/schedules", tags=["schedules"], route_class=StrictRoute)
+router = InternalRouter(prefix="/internal/schedules", tags=["schedules"], route_class=StrictRoute)
 
 _LEDGER = 20  # slots that are shown with a schedule
 

@@ -3,14 +3,15 @@
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import Field
 
 from snapapp.api.http.deps import Reading
+from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import Id, PageSize, Seconds, Shown
 from snapapp.jobs.rows.people import overviews
 
-router = APIRouter(prefix="/internal/workers", tags=["workers"])
+router = InternalRouter(prefix="/internal/workers", tags=["workers"])
 
 
 class WorkerLine(Shown):

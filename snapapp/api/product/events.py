@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import Field
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from snapapp.api.http.deps import House, of_process
 from snapapp.api.http.errors import may_be
+from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Shown
 from snapapp.api.http.tenancy import Claimed, code_of
 from snapapp.api.internal.jobs.live import STREAMS_MAX, EventStream, Reader, Watcher, described, event, refuse
@@ -28,7 +29,7 @@ from snapapp.jobs.rows.people import views
 from snapapp.jobs.rows.people.changes import Interest, News, Tail, What
 from snapapp.jobs.rows.people.views import JobSummary
 
-router = APIRouter(prefix="/v2", tags=["events"])
+router = Router(prefix="/v2", tags=["events"])
 
 OF_ONE_MAX = 20  # streams of one tenant, so that no tenant can take all streams
 _SNAPSHOT = 50  # snaps

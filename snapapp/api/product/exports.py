@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import IO, Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, HTTPException, Query
+from fastapi import HTTPException, Query
 from fastapi.responses import StreamingResponse
 
 from snapapp.api.http import spreadsheet
 from snapapp.api.http.deps import House
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.lenient_query import LenientRoute
+from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Label
 from snapapp.api.http.tenancy import Claimed, begun
 from snapapp.api.http.timely import TimelyResponse
@@ -33,7 +34,7 @@ from snapapp.domain.tables import Snap
 from snapapp.domain.transactions import TenantTransaction
 from snapapp.storage import full_disk_as_no_room
 
-router = APIRouter(prefix="/v2/snaps", tags=["snaps"], route_class=LenientRoute)
+router = Router(prefix="/v2/snaps", tags=["snaps"], route_class=LenientRoute)
 
 ROWS_MAX = 10_000
 ARCHIVED_MAX = 200  # snaps: some GB

@@ -10,12 +10,13 @@ from enum import StrEnum
 from typing import Annotated, Any
 from uuid import UUID, uuid4
 
-from fastapi import APIRouter, Body
+from fastapi import Body
 from pydantic import Field, ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from snapapp.api.http.deps import House, RequestId
 from snapapp.api.http.errors import may_be, reasons
+from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Shown
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.http.tenancy import Claim, Claimed, code_of
@@ -46,7 +47,7 @@ from snapapp.jobs.rows.people.views import JobDetail
 from snapapp.process.monolith import Monolith
 from snapapp.storage import keys
 
-router = APIRouter(prefix="/v1/video-frames", tags=["frames"], route_class=StrictRoute)
+router = Router(prefix="/v1/video-frames", tags=["frames"], route_class=StrictRoute)
 
 ITEMS_MAX = 10
 

@@ -4,11 +4,12 @@ asked for whatever the settings say, and for admins."""
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
+from fastapi import Path, Response
 from pydantic import Field
 
 from snapapp.api.http.deps import House
 from snapapp.api.http.errors import may_be
+from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Asked, Id, Shown
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.http.tenancy import OwnPeople
@@ -17,7 +18,7 @@ from snapapp.api.product.urls import url_of_personal_link
 from snapapp.domain import operators
 from snapapp.domain.tables import OperatorRole
 
-router = APIRouter(prefix="/v2/operators", tags=["operators"], route_class=StrictRoute)
+router = Router(prefix="/v2/operators", tags=["operators"], route_class=StrictRoute)
 
 OperatorId = Annotated[Id, Path(description="The operator's id.", examples=[7])]
 _ADMINS = may_be(_403="Who is signed in is no admin.")

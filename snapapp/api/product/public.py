@@ -2,12 +2,13 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, HTTPException, Path, Request, Response
+from fastapi import Depends, HTTPException, Path, Request, Response
 from sqlalchemy.orm import Session
 
 from snapapp.api.http.deps import House, Transaction
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.files import media
+from snapapp.api.http.routers import Router
 from snapapp.api.product.pages import public_page
 from snapapp.api.product.snap_views import PublicSnap, public_of
 from snapapp.api.product.urls import for_link
@@ -16,7 +17,7 @@ from snapapp.domain.tables import Snap
 from snapapp.errors import PublicSnapNotFound
 from snapapp.postgres.database import session
 
-router = APIRouter(prefix="/public/snaps", tags=["public"])
+router = Router(prefix="/public/snaps", tags=["public"])
 
 Token = Annotated[
     str,

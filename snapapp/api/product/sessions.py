@@ -4,12 +4,13 @@ personal link gives a cookie of the same kind."""
 from datetime import UTC, datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from pydantic import Field, StringConstraints
 
 from snapapp.api.http import cookies
 from snapapp.api.http.deps import House, Transaction
 from snapapp.api.http.errors import may_be
+from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Asked, Shown
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.http.tenancy import Claimed, Own
@@ -18,7 +19,7 @@ from snapapp.domain.rules import rights
 from snapapp.domain.tables import Operator, OperatorRole, Tenant
 from snapapp.process.monolith import Monolith
 
-router = APIRouter(prefix="/v2/session", tags=["session"], route_class=StrictRoute)
+router = Router(prefix="/v2/session", tags=["session"], route_class=StrictRoute)
 
 
 class SignIn(Asked):

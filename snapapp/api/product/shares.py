@@ -3,11 +3,11 @@
 from datetime import datetime
 from uuid import UUID
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from snapapp.api.http.deps import House, RequestId
 from snapapp.api.http.errors import may_be
+from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Asked, Moment, Shown
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.http.tenancy import Begins, Own
@@ -17,7 +17,7 @@ from snapapp.domain import marking, sharing, snaps
 from snapapp.domain.tables import Share
 from snapapp.processing.queue import QUEUE
 
-router = APIRouter(prefix="/v2/snaps", tags=["snaps"], route_class=StrictRoute)
+router = Router(prefix="/v2/snaps", tags=["snaps"], route_class=StrictRoute)
 
 
 class Sharing(Asked):

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Header, HTTPException, Path, Query, Response
+from fastapi import Depends, Header, HTTPException, Path, Query, Response
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
@@ -14,6 +14,7 @@ from snapapp.api.http.deps import House, RequestId
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.lenient_query import LenientRoute
 from snapapp.api.http.paging import listed, windows
+from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Asked, Decimals, Label, Moment, Shown
 from snapapp.api.http.tenancy import Begins, Own
 from snapapp.api.product.job_waiting import Ends, is_worked
@@ -33,7 +34,7 @@ from snapapp.process.monolith import Monolith
 from snapapp.processing.queue import QUEUE
 from snapapp.storage import room_of
 
-router = APIRouter(prefix="/v2/snaps", tags=["snaps"], route_class=LenientRoute)
+router = Router(prefix="/v2/snaps", tags=["snaps"], route_class=LenientRoute)
 
 
 SnapId = Annotated[UUID, Path(description="The snap's id.")]

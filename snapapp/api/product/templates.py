@@ -2,15 +2,16 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 from pydantic import Field
 
 from snapapp.api.http.errors import may_be
+from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Id, Shown
 from snapapp.api.http.tenancy import Own
 from snapapp.domain import templates
 
-router = APIRouter(prefix="/v2/templates", tags=["templates"])
+router = Router(prefix="/v2/templates", tags=["templates"])
 
 
 TemplateId = Annotated[Id, Path(description="The template's id.", examples=[2])]

@@ -4,10 +4,11 @@ the tenant's token, and for admins."""
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
+from fastapi import Path, Response
 from pydantic import Field, StrictBool
 
 from snapapp.api.http.errors import may_be
+from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Asked, Id, Shown
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.http.tenancy import OwnSettings
@@ -15,7 +16,7 @@ from snapapp.api.product.snap_schema import Url
 from snapapp.domain import webhooks
 from snapapp.domain.webhooks import Event
 
-router = APIRouter(prefix="/v2/webhooks", tags=["webhooks"], route_class=StrictRoute)
+router = Router(prefix="/v2/webhooks", tags=["webhooks"], route_class=StrictRoute)
 
 WebhookId = Annotated[Id, Path(description="The webhook's id.", examples=[7])]
 _ADMINS = may_be(_403="Who is signed in is no admin.")

@@ -22,12 +22,12 @@ from fastapi import FastAPI
 
 from snapapp import postgres
 from snapapp.api.internal.jobs import live
+from snapapp.app import create_app
 from snapapp.jobs.adding import enqueue, enqueue_many
 from snapapp.jobs.rows import lifecycle
 from snapapp.postgres.migrate import migrate
 from snapapp.settings.table import Settings
 from tests import ROOT
-from tests.api.conftest import made
 from tests.factory import Db, ago, as_it_runs, make_job, make_jobs, move
 from tests.jobs.working import until
 from tests.warm import Forked
@@ -85,7 +85,7 @@ class Serving(NamedTuple):
 @contextmanager
 def serving(url: str, **changes: Any) -> Iterator[Serving]:
     settings = dataclasses.replace(Settings(), database_url=url, worker_enabled=False, **changes)
-    app = made(settings)
+    app = create_app(settings)
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

@@ -11,13 +11,14 @@ from typing import Annotated, Any, Protocol, TypeVar
 from urllib.parse import quote
 
 from anyio import CapacityLimiter, to_thread
-from fastapi import APIRouter, HTTPException, Path, Request, Response
+from fastapi import HTTPException, Path, Request, Response
 from starlette.types import Receive, Scope, Send
 
 from snapapp.api.http.deps import House
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.files import media_links
 from snapapp.api.http.files.ranges import Part, Unsatisfiable, last_modified, requested_part, status_of_unmet_condition
+from snapapp.api.http.routers import Router
 from snapapp.api.http.timely import TimelyResponse
 from snapapp.process.monolith import Monolith
 from snapapp.sources import SourceError
@@ -53,7 +54,7 @@ _SAFE = {
     "Referrer-Policy": "no-referrer",
 }
 
-router = APIRouter(tags=["media"])
+router = Router(tags=["media"])
 
 
 # --- the answer -------------------------------------------------------------------------------------------------

@@ -3,13 +3,14 @@ busy routes cannot delay them. Anybody may ask; reasons are shown only on this m
 
 from typing import Annotated, Any, cast
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 
 from snapapp.api.http.deps import House
 from snapapp.api.http.middleware import may_know
+from snapapp.api.http.routers import Router
 from snapapp.process.health import Health, Part
 
-router = APIRouter(prefix="/actuator", tags=["actuator"])
+router = Router(prefix="/actuator", tags=["actuator"])
 
 
 async def _health(request: Request) -> Health:

@@ -4,17 +4,18 @@ are written."""
 import asyncio
 from typing import Annotated, cast
 
-from fastapi import APIRouter, Depends, HTTPException, Path, Request, Response
+from fastapi import Depends, HTTPException, Path, Request, Response
 from fastapi.responses import PlainTextResponse
 from pydantic import Field
 
 from snapapp.api.http.errors import may_be
+from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Shown
 from snapapp.api.internal.actuator.health import Asked
 from snapapp.api.internal.actuator.process_metrics import Numbers
 from snapapp.jobs.metrics.exposition import CONTENT_TYPE, render
 
-router = APIRouter(tags=["metrics"])
+router = Router(tags=["metrics"])
 
 
 async def _numbers(request: Request) -> Numbers:

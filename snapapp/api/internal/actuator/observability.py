@@ -5,12 +5,13 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from pydantic import Field
 from pydantic.alias_generators import to_camel
 
 from snapapp.api.http.deps import House
 from snapapp.api.http.route_counts import RouteCounts, Traffic
+from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import Shown
 from snapapp.api.internal.actuator.alerts import Alert, alerts
 from snapapp.api.internal.actuator.health import Asked
@@ -21,7 +22,7 @@ from snapapp.jobs.metrics.work import PREFIX
 from snapapp.jobs.rows.people.overviews import CAP
 from snapapp.process.health import Part
 
-router = APIRouter(prefix="/internal/observability", tags=["observability"])
+router = InternalRouter(prefix="/internal/observability", tags=["observability"])
 
 _FRESH_FOR = timedelta(seconds=2)
 _PARAMETER = re.compile(r"(?<={)\w+(?=})")  # camelCase as in the rest of the contract: {snapId}

@@ -3,11 +3,12 @@
 from typing import Annotated, Any, Self
 from uuid import UUID
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import ConfigDict, Field, model_validator
 
 from snapapp.api.http.deps import RequestId, Writing
 from snapapp.api.http.errors import may_be
+from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import (
     HIGHEST_ID,
     Label,
@@ -24,7 +25,7 @@ from snapapp.jobs.adding import OnConflict, OnParentFailure, Scope, UniqueBy, en
 from snapapp.jobs.rows.people import overviews, views
 from snapapp.jobs.rows.people.views import Arrival
 
-router = APIRouter(prefix=PREFIX, tags=["jobs"], route_class=StrictRoute)
+router = InternalRouter(prefix=PREFIX, tags=["jobs"], route_class=StrictRoute)
 
 _LONGEST_DELAY = 315_360_000_000  # ms: ten years
 _LONGEST_TIMEOUT = 604_800_000  # ms: seven days

@@ -2,14 +2,14 @@
 
 from datetime import datetime
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from snapapp.api.http.deps import Reading
+from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import Shown
 from snapapp.jobs.rows import costs
 
-router = APIRouter(prefix="/internal/costs", tags=["jobs"])
+router = InternalRouter(prefix="/internal/costs", tags=["jobs"])
 
 
 class KindCostLine(Shown):

@@ -4,17 +4,17 @@ from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
 
-from fastapi import APIRouter
 from pydantic import Field, StrictBool
 
 from snapapp.api.http.deps import Reading, Who
+from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import HIGHEST_ID, Number, Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.internal.jobs.many import Refusal, WhichFailed, discarded, witnessed
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows.people import bulk, failures
 
-router = APIRouter(prefix="/internal/failures", tags=["jobs"], route_class=StrictRoute)
+router = InternalRouter(prefix="/internal/failures", tags=["jobs"], route_class=StrictRoute)
 
 _COMPLAINTS = 20  # refusals that an answer explains; others are only counted
 

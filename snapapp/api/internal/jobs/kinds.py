@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from fastapi import APIRouter
 from pydantic import Field
 
+from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import Shown
 from snapapp.jobs import registry
 from snapapp.jobs.process import kinds
 
-router = APIRouter(prefix="/internal/kinds", tags=["jobs"])
+router = InternalRouter(prefix="/internal/kinds", tags=["jobs"])
 
 
 class KindLine(Shown):

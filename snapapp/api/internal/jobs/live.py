@@ -13,12 +13,13 @@ from time import monotonic
 from typing import Annotated, Any, NoReturn, Protocol
 
 import psycopg
-from fastapi import APIRouter, HTTPException, Query, Request
+from fastapi import HTTPException, Query, Request
 from pydantic import Field
 from starlette.types import Receive, Scope, Send
 
 from snapapp.api.http.deps import House, of_process
 from snapapp.api.http.errors import may_be
+from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import Id, Label, Name, Shown
 from snapapp.api.http.timely import TimelyResponse
 from snapapp.api.internal.jobs.shown import PREFIX, JobLine, LogLine
@@ -43,7 +44,7 @@ _ANSWER_WITHIN = timedelta(seconds=5)
 
 _NAMES = {What.CLAIMED: "job.active"} | {what: f"job.{what}" for what in What if what is not What.CLAIMED}
 
-router = APIRouter(prefix=PREFIX, tags=["jobs"])
+router = InternalRouter(prefix=PREFIX, tags=["jobs"])
 
 
 # --- the events -------------------------------------------------------------------------------------------------

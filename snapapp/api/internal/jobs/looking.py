@@ -3,10 +3,11 @@
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import Depends, Query
 from pydantic import Field
 
 from snapapp.api.http.deps import Reading
+from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import (
     Digits,
     Id,
@@ -38,7 +39,7 @@ from snapapp.jobs.rows import costs
 from snapapp.jobs.rows.people import lists, relatives, views
 from snapapp.jobs.rows.people.lists import Filter
 
-router = APIRouter(prefix=PREFIX, tags=["jobs"], route_class=StrictRoute)
+router = InternalRouter(prefix=PREFIX, tags=["jobs"], route_class=StrictRoute)
 
 _LOG_LINES = 20
 

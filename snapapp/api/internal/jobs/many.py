@@ -4,10 +4,11 @@ from collections.abc import Collection
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID, uuid4
 
-from fastapi import APIRouter, Body
+from fastapi import Body
 from pydantic import ConfigDict, Field, StrictBool, model_validator
 
 from snapapp.api.http.deps import Reading, Who
+from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import (
     Label,
     Moment,
@@ -25,7 +26,7 @@ from snapapp.jobs.rows.people import audit, bulk, lists, views
 from snapapp.jobs.rows.people.audit import Actor
 from snapapp.jobs.rows.people.lists import Filter
 
-router = APIRouter(prefix=PREFIX, tags=["jobs"], route_class=StrictRoute)
+router = InternalRouter(prefix=PREFIX, tags=["jobs"], route_class=StrictRoute)
 
 _SAMPLE = 10  # jobs that a preview shows
 _COMPLAINTS = 100  # refusals that an answer explains; the others are counted

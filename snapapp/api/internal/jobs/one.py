@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import Field
 
 from snapapp.api.http.deps import Who, Writing
 from snapapp.api.http.errors import may_be
+from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import (
     Sent,
     Text,
@@ -18,7 +19,7 @@ from snapapp.jobs.model import Status
 from snapapp.jobs.rows import lifecycle
 from snapapp.jobs.rows.people import audit
 
-router = APIRouter(prefix=PREFIX, tags=["jobs"], route_class=StrictRoute)
+router = InternalRouter(prefix=PREFIX, tags=["jobs"], route_class=StrictRoute)
 
 
 @router.post("/{job_id}/retry", responses=NO_JOB | may_be(_409="It is not FAILED or CANCELLED, or its key is held."))

@@ -1,15 +1,15 @@
 """/internal/jobs/{id}/family and /graph: the jobs that a job waits for, and those that wait for it."""
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from snapapp.api.http.deps import Reading
+from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import Shown
 from snapapp.api.internal.jobs.shown import JobId
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows.people import relatives
 
-router = APIRouter(prefix="/internal/jobs", tags=["jobs"])
+router = InternalRouter(prefix="/internal/jobs", tags=["jobs"])
 
 
 class Relative(Shown):

@@ -8,10 +8,11 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 
 from snapapp.api.http.deps import House
+from snapapp.api.http.routers import Router
 from snapapp.api.http.tenancy import Claimed
 from snapapp.api.product.pages.language import Language
 from snapapp.api.product.pages.moment import side_of
@@ -43,7 +44,7 @@ _LABELS = {
 _OF_FIELD = ("attrKey", "attrValue", "attrMin", "attrMax")
 _FOLDED = (("subjectId",), ("status",), ("nickname",), ("from",), ("to",), _OF_FIELD)  # each is one filter
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 
 @router.get("/snaps", response_class=HTMLResponse)

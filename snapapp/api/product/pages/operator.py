@@ -6,10 +6,11 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 
 from snapapp.api.http.deps import House
+from snapapp.api.http.routers import Router
 from snapapp.api.http.tenancy import Claimed
 from snapapp.api.product.pages.language import Language
 from snapapp.api.product.pages.moment import said_of, side_of
@@ -24,7 +25,7 @@ from snapapp.errors import Invalid
 
 AT_ONCE = 24  # moments of a subject on a page
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 
 @router.get("/snaps/compare", response_class=HTMLResponse)

@@ -5,11 +5,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from fastapi import APIRouter, Form, Request, Response
+from fastapi import Form, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from snapapp.api.http.deps import House
 from snapapp.api.http.errors import status_of
+from snapapp.api.http.routers import Router
 from snapapp.api.http.tenancy import Claim, Claimed, begun_for_people
 from snapapp.api.product.operators import OperatorId
 from snapapp.api.product.pages.language import Language
@@ -26,7 +27,7 @@ _LABELS = {"nickname": "Name", "email": "E-mail", "role": "Role"}
 
 Text = Annotated[str, Form()]
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 
 @dataclass(frozen=True, slots=True)

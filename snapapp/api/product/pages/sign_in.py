@@ -4,10 +4,11 @@ of a personal link. They work without scripts, as /sign-out does."""
 import re
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Form, HTTPException, Request, Response
+from fastapi import Depends, Form, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from snapapp.api.http.deps import House, Transaction
+from snapapp.api.http.routers import Router
 from snapapp.api.product.pages.language import COOKIE, Language, language_of
 from snapapp.api.product.pages.page import OUR_FORM, shown
 from snapapp.api.product.sessions import forget, remember
@@ -17,7 +18,7 @@ from snapapp.errors import LinkWrong, Unauthorized
 # the pages that redirect here; never the address of another site
 _OURS = re.compile(r"/(?:snaps|operators)(?:[/?][\x21-\x7e]*)?")
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 
 @router.get("/sign-in", response_class=HTMLResponse)

@@ -4,12 +4,13 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, HTTPException
+from fastapi import HTTPException
 from starlette.concurrency import run_in_threadpool
 
 from snapapp.api.http.deps import House, RequestId
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.files.upload_parser import NO_VIDEO, looks_like_a_video
+from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Said
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.http.tenancy import Begins, Claimed, code_of
@@ -23,7 +24,7 @@ from snapapp.process.monolith import Monolith
 from snapapp.processing.queue import QUEUE
 from snapapp.sources import Limits, SourceRefused, SourceUnavailable, beginning
 
-router = APIRouter(prefix="/v2/videos/remote", tags=["videos"], route_class=StrictRoute)
+router = Router(prefix="/v2/videos/remote", tags=["videos"], route_class=StrictRoute)
 
 _BEGINNING = 1024  # bytes, by which `looks_like_a_video` decides
 _WITHIN = timedelta(seconds=15)  # short, because a person waits for the answer and playback for the thread

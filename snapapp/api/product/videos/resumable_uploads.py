@@ -11,7 +11,7 @@ from email.utils import format_datetime
 from typing import Annotated, Any
 from uuid import UUID, uuid4
 
-from fastapi import APIRouter, Depends, HTTPException, Path, Request, Response
+from fastapi import Depends, HTTPException, Path, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
@@ -19,6 +19,7 @@ from starlette.concurrency import run_in_threadpool
 from snapapp.api.http.deps import House, RequestId
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.files.upload_parser import file_name
+from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Shown
 from snapapp.api.http.tenancy import Begins, Claimed, code_of
 from snapapp.api.product.videos import uploads
@@ -69,7 +70,7 @@ def _code(house: House, claim: Claimed) -> str:
 
 Code = Annotated[str, Depends(_code)]  # the tenant's
 UploadId = Annotated[UUID, Path(description="The upload's id, which will be the video's.")]
-router = APIRouter(prefix="/v2/uploads", tags=["videos"], route_class=_Tus)
+router = Router(prefix="/v2/uploads", tags=["videos"], route_class=_Tus)
 
 
 class UploadShown(Shown):

@@ -4,13 +4,14 @@ from contextlib import suppress
 from typing import Any
 from uuid import UUID, uuid4
 
-from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi import HTTPException, Request, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from snapapp.api.http.deps import House, RequestId
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.files.upload_parser import NO_VIDEO, Incoming, looks_like_a_video
+from snapapp.api.http.routers import Router
 from snapapp.api.http.tenancy import Begins
 from snapapp.api.product.videos.videos import VideoShown
 from snapapp.domain import storage_use, videos
@@ -22,7 +23,7 @@ from snapapp.process.monolith import Monolith
 from snapapp.processing.queue import QUEUE
 from snapapp.storage import NoRoom, Received, StorageError, Upload, UploadTooLarge, keys
 
-router = APIRouter(prefix="/v2/videos", tags=["videos"])
+router = Router(prefix="/v2/videos", tags=["videos"])
 
 _BODY: dict[str, Any] = {
     "requestBody": {

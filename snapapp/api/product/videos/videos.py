@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
+from fastapi import Depends, HTTPException, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
@@ -14,6 +14,7 @@ from snapapp.api.http.errors import may_be
 from snapapp.api.http.files import media
 from snapapp.api.http.lenient_query import LenientRoute
 from snapapp.api.http.paging import Listed, listed, windows
+from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Decimals, Label, Shown
 from snapapp.api.http.tenancy import Begins, Claimed, Own, begun
 from snapapp.api.product.job_waiting import Ends, is_worked
@@ -34,7 +35,7 @@ from snapapp.process.monolith import Monolith
 from snapapp.processing.queue import QUEUE
 from snapapp.storage import keys
 
-router = APIRouter(prefix="/v2/videos", tags=["videos"], route_class=LenientRoute)
+router = Router(prefix="/v2/videos", tags=["videos"], route_class=LenientRoute)
 
 _URGENT = 100  # priority of previews and stills, for which a person waits
 _RETRY_AFTER = timedelta(hours=1)  # after this a failed copy may be tried again, because a remote server may be back
