@@ -18,12 +18,15 @@ import pytest
 from execnet import gateway_io
 from execnet.gateway_base import ExecModel, Popen2IO
 
+from tests import warm
+
 _PROCESSES = 5  # on two processors: tests mostly wait
 # A file of tests at a time, because those of one may share a server; else files of few, long tests come last.
 _HOW = ("--numprocesses", str(_PROCESSES), "--dist", "loadfile", "--no-loadscope-reorder")
 
 
 def main(arguments: Sequence[str]) -> int:
+    warm.begin()  # one for all, and ready when the first test wants it
     with Path(os.devnull).open("w") as nobody, redirect_stdout(nobody):
         pytest.main(["--collect-only", *arguments], plugins=[_Importing()])  # what is wrong is said by the forks
     gc.collect()

@@ -2,6 +2,7 @@
 where a Python of its own takes two and a half, nearly all for imports. What begins is a process like any other, in a
 session of its own, with an environment, a folder and an exit code. tests/cli begins the commands as people do."""
 
+import atexit
 import gc
 import json
 import os
@@ -31,7 +32,7 @@ class Forked:
         self.returncode: int | None = None
         self._told, telling = os.pipe()
         try:
-            socket.send_fds(_warm()[0], [json.dumps(asked).encode()], [said, telling])
+            socket.send_fds(begin(), [json.dumps(asked).encode()], [said, telling])
         finally:
             os.close(telling)
         self.pid = int(self._next_line())
@@ -71,19 +72,23 @@ class Forked:
 
 
 @cache
-def _warm() -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """The process that forks, and the line to it; it ends when we do, whatever our end is like."""
+def begin() -> socket.socket:
+    """The line to the process that forks, which ends when we do, whatever our end is like. Forks of ours, of which each
+    request is one message, use the same."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    atexit.register(ours.close)
     with its:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LONGEST)
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.warm", str(its.fileno())],
             cwd=ROOT,
+            env={name: value for name, value in os.environ.items() if not name.startswith("SNAPAPP_")},
             stdin=subprocess.DEVNULL,
             pass_fds=[its.fileno()],
             start_new_session=True,
         )
-    return ours, process
+    process.returncode = 0  # nobody waits for it
+    return ours
 
 
 # --- the process that forks -------------------------------------------------------------------------------------
