@@ -33,6 +33,7 @@ from snapapp.jobs.rows.database import sqlalchemy_url
 from tests.commands import bare_call, call, quick, run
 from tests.databases import Postgres
 from tests.factory import Db
+from tests.warm import hear_signals
 
 __all__ = ["bare_call", "call", "quick", "run"]  # fixtures
 
@@ -76,9 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if name.startswith("SNAPAPP_")]:
         del os.environ[name]
     _keep_videos(config)
-    # run in the background of a shell, or under nohup, we inherit deaf ears, and so would every process under test
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    hear_signals()
     for marker in (
         "both_servers: runs on the embedded PostgreSQL and on the system's oldest one",
         "both_servers_at_length: on the oldest one with --everything only",

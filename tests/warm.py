@@ -91,6 +91,12 @@ def begin() -> socket.socket:
     return ours
 
 
+def hear_signals() -> None:
+    """Run in the background of a shell, or under nohup, we inherit deaf ears, and so would every process under test."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 # --- the process that forks -------------------------------------------------------------------------------------
 
 
@@ -100,6 +106,7 @@ def main(number: int) -> None:
     import snapapp.cli.supervisor
     import snapapp.cli.worker  # noqa: F401
 
+    hear_signals()
     gc.freeze()  # else the first collection of every fork copies all pages
     with socket.socket(fileno=number) as wire:
         asked = _asked_of_a_fork(wire)
