@@ -283,10 +283,11 @@ def system_server(programs: Path) -> Iterator[str]:
             who |= {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
         initdb = [str(programs / "initdb"), "-D", "data", "-U", "postgres", "-A", "trust", "-E", "UTF8"]
         subprocess.run([*initdb, "--locale=C", "--no-sync"], check=True, capture_output=True, **who)
-        switches = [f"--{name}={value}" for name, value in (SETTINGS | {"listen_addresses": ""}).items()]
+        with (folder / "data" / "postgresql.conf").open("a") as told:  # not as switches, which no ALTER SYSTEM undoes
+            told.writelines(f"{name} = '{value}'\n" for name, value in (SETTINGS | {"listen_addresses": ""}).items())
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
-                [str(programs / "postgres"), "-D", "data", "-k", str(folder), *switches], stdout=log, stderr=log, **who
+                [str(programs / "postgres"), "-D", "data", "-k", str(folder)], stdout=log, stderr=log, **who
             )
         try:
             url = f"postgresql://postgres@/postgres?host={quote(str(folder), safe='')}"
