@@ -29,7 +29,8 @@ class Bookmarks:
     def __init__(self) -> None:
         self._marks: dict[Head, Bookmark] = {}  # the head that jobs came from last is the last
         self._lately: set[Head] = set()  # heads marked since a claim looked back
-        self._is_dear = False  # looking back is left to `look_back`, which then writes this and the next
+        # True: looking back is left to `look_back`, which then writes these two instead of the claim
+        self._is_dear = False
         self._due_at = 0.0  # when to look back again, monotonic
         self._looks_back = False  # the claim under way does
         self._found: deque[tuple[Head, Bookmark | None]] = deque()  # from `look_back` to the next claim
@@ -74,10 +75,12 @@ class Bookmarks:
         began = monotonic()
         try:
             found = claim.first_before(db, self._marks.copy())
-            self._found.extend(found.items())
-            return bool(found)
-        finally:
-            self._rest(monotonic() - began)
+        except Exception:
+            self._due_at = monotonic() + _LOOK_BACK_EVERY
+            raise
+        self._found.extend(found.items())
+        self._rest(monotonic() - began)
+        return bool(found)
 
     def _rest(self, took: float) -> None:
         self._due_at = monotonic() + max(_LOOK_BACK_EVERY, took / _SHARE)

@@ -128,3 +128,4 @@ def test_without_the_database_the_next_look_back_comes_in_time(url: str, db: Db)
     with pytest.raises(Exception, match="closed"):
         marks.look_back(db)
     assert marks._due_at < float("inf")
+    assert marks._is_dear, "an error says nothing of what it costs"
