@@ -84,7 +84,7 @@ class Bookmarks:
 
     def _rest(self, took: float) -> None:
         self._due_at = monotonic() + max(_LOOK_BACK_EVERY, took / _SHARE)
-        self._is_dear = took > _DEAR
+        self._is_dear = took > _DEAR and bool(self._marks)  # without any, there is nowhere to look back
 
     def _move_back(self, head: Head, mark: Bookmark | None) -> None:
         if mark is None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from snapapp.jobs import events
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import claim
 from snapapp.jobs.rows.claim import Head, Look
@@ -119,6 +120,16 @@ def test_after_a_recovery_somebody_looks_back_at_once(
         worker._claimer.bookmarks.forget()
         worker.wake()
         until_status(db, before, "COMPLETED")
+
+
+def test_an_idle_worker_asks_nothing_more(
+    url: str, registry: Registry, looks: list[Look], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bookmarks, "_DEAR", 0.0)
+    monkeypatch.setattr(claim, "first_before", None)  # whoever calls it complains
+    with working(url, registry) as (_, heard):
+        until(lambda: len(looks) > 8)
+        assert heard.all(events.WORKER_ERROR) == []
 
 
 def test_without_the_database_the_next_look_back_comes_in_time(url: str, db: Db) -> None:
