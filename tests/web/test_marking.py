@@ -261,7 +261,7 @@ def test_what_is_typed_while_a_moment_is_saved_stays_where_it_is_typed(
             mark_at(page, seconds)
             expect(moments(page).first.get_by_role("button", name="Describe", exact=True)).to_be_visible()
         held: list[Route] = []
-        page.route("**/subject", lambda route: held.append(route), times=2)
+        page.route("**/subject", lambda route: held.append(route))
         page.get_by_label("Subject").fill("BR-1")
         page.keyboard.press("Enter")
         until(lambda: page.evaluate("1") and len(held) == 1)
@@ -284,8 +284,9 @@ def test_what_is_typed_while_a_moment_is_saved_stays_where_it_is_typed(
         expect(moments(page)).to_have_count(2)
 
         refusal = {"message": "Invalid assinatura API token"}  # the session is over
-        page.route("**/subject", lambda it: it.fulfill(status=401, json=refusal), times=1)
         page.keyboard.press("Enter")
+        until(lambda: page.evaluate("1") and len(held) == 3)
+        held[2].fulfill(status=401, json=refusal)
         expect(page.locator("#describe-said")).to_contain_text("sign in again, at the top of this page")
         expect(page.locator("#sign-in")).to_be_visible()
         expect(page.get_by_label("Subject")).to_have_value("ss")
