@@ -18,8 +18,9 @@ from snapapp.api.product.videos import remote_videos, resumable_uploads, uploads
 
 _TO_FIND = (exports, snaps, shares, uploads, resumable_uploads, remote_videos, videos, templates)
 _PRODUCT = (*_TO_FIND, events, webhooks, operators, sessions, public, media, frames, sign_in, gallery, operator, people)
-_OPEN = (health, metrics)
 _INTERNAL = (
+    health,
+    metrics,
     observability,
     doctor,
     live,
@@ -47,7 +48,7 @@ _INTERNAL = (
 def add_routes(app: FastAPI) -> None:
     """Adds all routes to the app. Each request tries them in this order: a fixed path must come before the path with an
     id in the same place, and rarely used routes come last."""
-    nouns = (*_PRODUCT, *_OPEN, *_INTERNAL)
+    nouns = (*_PRODUCT, *_INTERNAL)
     routes = [route for noun in nouns for route in noun.router.routes if isinstance(route, APIRoute)]
     for path, methods in _taken_for_ids(routes):
         app.add_api_route(path, _refuse, methods=methods, include_in_schema=False)

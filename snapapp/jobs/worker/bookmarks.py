@@ -24,7 +24,7 @@ _DEAR = 0.01  # seconds; where looking back takes longer, claims do not do it
 
 
 class Bookmarks:
-    """The claim calls all but `look_back` and `forget`, which are called on threads of their own."""
+    """The claim calls all but `look_back` and `look_back_soon`, which are called on threads of their own."""
 
     def __init__(self) -> None:
         self._marks: dict[Head, Bookmark] = {}  # the head that jobs came from last is the last
@@ -61,8 +61,8 @@ class Bookmarks:
         if self._looks_back:
             self._rest(took)
 
-    def forget(self) -> None:
-        """Makes somebody look back at once: recovered jobs are due before their bookmarks."""
+    def look_back_soon(self) -> None:
+        """Jobs were recovered, and may be due before their bookmarks."""
         self._due_at = 0.0
 
     @property

@@ -309,7 +309,7 @@ class Worker:
         recovered = self._recovery.recover()
         if recovered:
             self._claimer.suspects_wait = True
-            self._claimer.bookmarks.forget()
+            self._claimer.bookmarks.look_back_soon()
             self.wake()
         return recovered
 
