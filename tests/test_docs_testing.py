@@ -32,6 +32,7 @@ def memory() -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.at_length  # jobs/test_testing has what the page uses in every run
 def test_the_code_of_the_page_runs_as_it_stands_there(tmp_path: Path, memory: Path) -> None:
     files = files_of(PAGE.read_text())
     assert set(files) >= {"mailer.py", "conftest.py", "test_mailer.py", "test_later.py", "test_turns.py"}

@@ -326,6 +326,7 @@ def test_an_object_is_copied_once(filled: str, media: Local, place: Place) -> No
     assert [place.manifest(id_).objects for id_ in place.whole()] == [len(FILES), len(FILES) + 2]
 
 
+@pytest.mark.at_length  # what was backed up comes back, in every run
 def test_an_object_whose_content_changed_is_copied_again(
     filled: str, empty_url: str, media: Local, empty_media: Local, place: Place, tmp_path: Path
 ) -> None:

@@ -64,6 +64,7 @@ def test_one_process_answers_and_works(url: str, db: Db, serve: Serve) -> None:
     assert served.ask("/actuator/readiness").status == 200
 
 
+@pytest.mark.at_length  # jobs/worker/test_start has what a worker loads in every run
 def test_a_start_that_migrates_nothing_loads_nothing_for_it(url: str) -> None:
     """An eighth of the memory of `serve`, when it imported them."""
     script = f"""
@@ -139,6 +140,7 @@ def test_a_database_that_goes_away_is_missed_aloud_and_found_again(tmp_path: Pat
 
 
 # a worker has the same keeper
+@pytest.mark.at_length  # postgres/test_server has a killed server, and a database that goes away is above, in every run
 @pytest.mark.parametrize("command", ["serve", pytest.param("worker", marks=pytest.mark.at_length)])
 def test_an_embedded_server_that_is_killed_is_started_again(
     tmp_path: Path, serve: Serve, run: Callable[..., Running], command: str

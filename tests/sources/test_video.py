@@ -51,6 +51,7 @@ def test_what_is_no_video_is_the_decoders_to_say(server: Server, opened: Open) -
         videos.moment(cast(BinaryIO, opened("/v")), 0, 1)
 
 
+@pytest.mark.at_length  # test_remote counts what a jump fetches, in every run
 @pytest.mark.timeout(300)
 def test_a_moment_of_a_long_video_costs_a_small_part_of_it_and_a_second_snap_nothing() -> None:
     """media.md: at most a hundredth of 1 GB; here of 60 MB, in full with `python -m tests.labs sources`."""

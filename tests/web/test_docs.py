@@ -195,6 +195,7 @@ def test_a_stream_is_shown_as_it_comes_until_it_is_stopped(page: Page, db: Db) -
     expect(found.get_by_role("button", name="Stop")).to_be_hidden()
 
 
+@pytest.mark.at_length  # test_static reaches each operation in every run
 def test_the_line_for_a_shell_does_what_the_form_says(page: Page, db: Db) -> None:
     found = open_one(page, "enqueueJob")
     payload = {"says": 'it\'s "$HOME" `id` \\ !1', "wide": "ü☃"}

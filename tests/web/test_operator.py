@@ -186,6 +186,7 @@ def test_the_keyboard_steps_plays_and_takes_an_interval_and_space_never_scrolls(
     expect(moments(page)).to_have_count(1)
 
 
+@pytest.mark.at_length  # axe judges the same page in every run
 @pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.at_length), "dark"])
 def test_on_a_phone_all_of_it_can_be_read(page: Page, brete: Path, scheme: Any) -> None:
     page.emulate_media(color_scheme=scheme)

@@ -679,6 +679,7 @@ def test_a_schedule_that_no_worker_has_is_said_first_not_to_fire(page: Page, sit
 # --- who may see it, and a long life ----------------------------------------------------------------------------
 
 
+@pytest.mark.at_length  # api/http/test_access has the token, and test_static what the page says, in every run
 def test_a_server_with_a_token_is_asked_with_it(browser: Browser, serve: Callable[..., Server], db: Db) -> None:
     site = serve(SNAPAPP_INTERNAL_TOKEN="open-the-door-please")
     job_id = make_job(db, "FAILED", kind="unknown")
@@ -823,6 +824,7 @@ def test_times_and_counts_of_a_kind_lead_to_its_plots_and_to_its_jobs(page: Page
         expect(page).to_have_url(re.compile(r"/ops/history\?kind=mail$"))
 
 
+@pytest.mark.at_length  # api/internal/test_live has it in every run
 def test_a_server_that_goes_is_noticed_and_one_that_comes_back_is_found(browser: Browser, site: Server, db: Db) -> None:
     """FD6: an open page does not keep the server from ending."""
     with opened(browser, f"{site.ops}/jobs") as (page, _):
@@ -910,6 +912,7 @@ ALL_SEEN = """(width) => [...document.querySelectorAll("#views [aria-current], .
 }).map((each) => each.textContent)"""
 
 
+@pytest.mark.at_length  # axe judges the first page, and api/internal tests what it is told, in every run
 @pytest.mark.parametrize(
     ("width", "scheme"), [(390, "dark"), *(pytest.param(*one, marks=at_length) for one in OTHER_SCREENS)]
 )

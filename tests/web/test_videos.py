@@ -100,6 +100,7 @@ def test_an_upload_goes_on_where_a_dead_server_a_person_and_a_reload_stopped_it(
         assert page.evaluate("localStorage.getItem('uploads')") is None
 
 
+@pytest.mark.at_length  # an upload goes on above, in every run
 @pytest.mark.at_length  # an upload goes on in every run, above
 def test_an_upload_takes_no_player_from_whoever_marks_and_is_taken_when_its_answer_is_lost(
     browser: Browser, site: Server, brete: Path, tmp_path: Path, db: Db

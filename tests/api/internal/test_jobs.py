@@ -504,6 +504,7 @@ def test_a_clumsy_bulk_is_refused(client: TestClient, db: Db, sent: dict[str, An
     assert row(db, job_id).status == "FAILED"
 
 
+@pytest.mark.at_length  # a few are in every run
 def test_thousands_are_changed_in_one_call(client: TestClient, db: Db) -> None:
     db.execute(
         "INSERT INTO snap_processing_job (kind, status, finished_at)"

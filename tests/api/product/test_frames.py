@@ -132,6 +132,7 @@ def test_ten_moments_come_back_in_one_answer_and_a_bad_one_fails_alone(
     assert (count(db, "snap"), count(db, "video")) == (0, 0)
 
 
+@pytest.mark.at_length  # what may pass is told from what may not in sources/test_remote_answers, in every run
 def test_a_server_that_answers_at_the_second_try_costs_a_second(url: str, tmp_path: Path, source: Server) -> None:
     """D8."""
     film = source.acts["/brete.mp4"]
@@ -148,6 +149,7 @@ def test_a_server_that_answers_at_the_second_try_costs_a_second(url: str, tmp_pa
     assert "503" in batch["filmagens"][1]["error"]
 
 
+@pytest.mark.at_length  # whoever waits when the server leaves is answered, in every run
 def test_what_is_not_finished_in_time_is_cancelled_and_says_so(
     url: str, tmp_path: Path, source: Server, db: Db
 ) -> None:

@@ -552,6 +552,7 @@ def test_without_a_worker_nobody_waits(url: str, tmp_path: Path) -> None:
     assert (answer.status_code, answer.json()["job"]["status"]) == (202, "PENDING")
 
 
+@pytest.mark.at_length  # test_frames has one client's share of the waiting, in every run
 def test_however_many_wait_others_are_served(url: str, tmp_path: Path, db: Db, processing: dict[str, Any]) -> None:
     """A web process has 40 threads; 45 that wait take none of them."""
     go_on = threading.Event()

@@ -223,6 +223,7 @@ def test_a_queue_is_paused_with_a_reason_and_resumed(top: Callable[..., Top], db
     assert audited(db) == [("queue.pause", "queue mail", 0), ("queue.resume", "queue mail", 0)]
 
 
+@pytest.mark.at_length  # a queue is paused and resumed below, and test_audited has groups, in every run
 def test_a_group_of_failures_is_retried_whole(top: Callable[..., Top], db: Db) -> None:
     for _ in range(3):
         make_job(db, "FAILED", kind="mail", last_error="OSError: away\nat once")
@@ -340,6 +341,7 @@ def test_sixty_columns_are_enough_and_a_row_is_a_line(top: Callable[..., Top], d
     it.shows("? help  q quit", "1 wait")
 
 
+@pytest.mark.at_length  # api/internal/test_live outlives one in every run
 def test_a_database_that_goes_is_said_and_one_that_comes_back_is_found(
     top: Callable[..., Top], db: Db, server: Postgres
 ) -> None:

@@ -43,6 +43,7 @@ def box_of(db: Db, job_id: int) -> str:
 # --- children ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.at_length  # processing/test_decoder has a decoder's in every run
 @pytest.mark.parametrize(
     ("kind", "place"),
     [

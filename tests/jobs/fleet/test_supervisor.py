@@ -273,6 +273,7 @@ def test_a_worker_that_is_to_go_and_does_not_move_is_killed(start: Start, db: Db
     until(lambda: exits(db) == ["killed by SIGKILL"])
 
 
+@pytest.mark.at_length  # worker/test_stuck_threads has such threads in every run
 def test_a_worker_that_goes_does_not_wait_for_a_thread_that_a_job_has_left_hanging(start: Start, db: Db) -> None:
     start(plan(mail={**ONE, "max_jobs": 1}))
     [worker] = until_workers(db, 1)

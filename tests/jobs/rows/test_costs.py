@@ -122,6 +122,7 @@ def test_who_is_killed_for_its_memory_is_known_to_have_needed_it(url: str, db: D
     assert cost.peak_mb >= spending.LIMIT_MB  # it used more, by less than the tenth that is kept, perhaps
 
 
+@pytest.mark.at_length  # who is killed for its memory is charged, in every run
 def test_who_is_killed_at_its_time_limit_is_charged_until_then(url: str, db: Db) -> None:
     with working(url, spending.registry):
         job_id = put(db, "hang.python", max_attempts=1, timeout=timedelta(seconds=1))
@@ -171,6 +172,7 @@ def test_every_attempt_has_its_own_row_whatever_it_led_to(url: str, db: Db) -> N
     assert found == [(1, "PENDING"), (1, "RETRY_WAIT"), (2, "RETRY_WAIT"), (3, "COMPLETED")]
 
 
+@pytest.mark.at_length  # each attempt's row is looked at below, in every run
 def test_of_many_quick_attempts_a_few_rows_stand_for_all(url: str, db: Db) -> None:
     registry = Registry()
     registry.processor("quick")(lambda job: None)

@@ -384,6 +384,7 @@ def quickest(db: Db, job_id: int) -> tuple[list[str], float]:
     return lines, min(took)
 
 
+@pytest.mark.at_length  # behind hundreds of thousands of jobs it is below, in every run
 @pytest.mark.at_length  # how it finds the turn of a lane is held in every run, above
 def test_behind_thousands_of_lanes_it_is_quick(db: Db, everything: bool) -> None:
     worker(db)

@@ -91,6 +91,7 @@ def its(job): ...
 """
 
 
+@pytest.mark.at_length  # test_scheduler has a worker whose clock is ahead, in every run
 @pytest.mark.skipif(not LIBRARIES, reason="libfaketime is not installed")
 def test_a_worker_on_a_host_with_a_wrong_clock_fires_in_time_all_the_same(url: str, db: Db, tmp_path: Path) -> None:
     """FB1: the command itself, an hour ahead."""

@@ -42,6 +42,7 @@ def erlang_c(servers: int, asked: float) -> float:
 LONG = pytest.mark.at_length
 
 
+@pytest.mark.at_length  # cores and priorities are as they should be, below, in every run
 @pytest.mark.parametrize(
     ("servers", "asked", "jobs"),
     [

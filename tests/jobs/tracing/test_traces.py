@@ -131,6 +131,7 @@ def chain(spans: list[Span], those: list[Span]) -> list[str]:
 
 
 # a supervisor's worker is the same, and has one process more between it and the request
+@pytest.mark.at_length  # one trace goes through two processes above, in every run
 @pytest.mark.parametrize("command", [pytest.param(("worker",), marks=pytest.mark.at_length), ("supervisor",)])
 def test_an_attempt_knows_its_place_wherever_it_runs(
     command: tuple[str, ...], url: str, db: Db, tmp_path: Path, sink: Sink

@@ -263,6 +263,7 @@ def test_a_second_job_waits_while_the_first_may_still_take_what_is_free(url: str
         until_status(db, second, "COMPLETED")
 
 
+@pytest.mark.at_length  # what a worker measured is what it goes by, in every run
 def test_a_kind_comes_in_again_when_less_is_needed(url: str, db: Db) -> None:
     learned(db, "spend.child", 10_000_000)
     with working(url, spending.registry, children=3):
@@ -276,6 +277,7 @@ def test_a_kind_comes_in_again_when_less_is_needed(url: str, db: Db) -> None:
         until(lambda: held(db) == {})
 
 
+@pytest.mark.at_length  # jobs that do not fit run one after the other, in every run
 def test_a_reserve_as_large_as_the_machine_lets_one_in_at_a_time(url: str, db: Db) -> None:
     learned(db, "spend.child", 50)
     made = [put(db, "spend.child", payload={"rest": 0.2}) for _ in range(3)]

@@ -330,6 +330,7 @@ def test_a_job_that_nobody_can_claim_stops_no_other_and_runs_when_it_can_be(
         until_status(db, bad, "COMPLETED")
 
 
+@pytest.mark.at_length  # one such job stops no other, in every run
 def test_a_job_that_nobody_can_claim_is_found_among_many_that_nobody_may_claim(url: str, db: Db, stage: Stage) -> None:
     """More than are tried at most, all of a higher priority."""
     limit(db, "key:full", 0)
