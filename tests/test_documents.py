@@ -221,7 +221,6 @@ def test_stage_4_three_terminals_process_a_hundred_jobs_once_each(
 # --- QueueMaster: master, pools, workers ------------------------------------------------------------------------------
 
 
-@pytest.mark.at_length  # jobs/fleet/test_supervisor and test_scaling have each part in every run
 @pytest.mark.at_length  # each of its rows has another test in every run: docs/requirements.md
 def test_queuemaster_a_plan_is_provisioned_scaled_and_terminated_by_signals(url: str, db: Db, tmp_path: Path) -> None:
     """M1, M2, M7, M15, M28-M30, M35, M38, M39, M41, M42, M45, M50.

@@ -182,6 +182,7 @@ def test_a_storage_that_has_something_else_is_not_restored_into(
     assert (content(empty_media), rows(empty_url)) == ({key: b"another"}, {})
 
 
+@pytest.mark.at_length  # what was backed up comes back, above, in every run
 def test_a_restore_that_was_interrupted_goes_on(
     filled: str, empty_url: str, media: Local, empty_media: Local, place: Place, tmp_path: Path
 ) -> None:

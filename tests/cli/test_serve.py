@@ -136,6 +136,7 @@ def test_the_banner_is_for_a_terminal(url: str, quick: Callable[..., Running]) -
     assert [line.get("reason") for line in worker] == [None, "SIGTERM", "SIGTERM"]
 
 
+@pytest.mark.at_length  # the banner is printed below, and serve ends by SIGINT above, in every run
 def test_on_a_terminal_serve_greets_and_ctrl_c_stops_it(url: str, tmp_path: Path) -> None:
     terminal, ours = os.openpty()
     settings = os.environ | {"SNAPAPP_DATABASE_URL": url}

@@ -65,7 +65,6 @@ def owned(owned_url: str, administrator: psycopg.Connection[tuple[object, ...]])
     engine.dispose()
 
 
-@pytest.mark.at_length  # in a new cluster the role is made, in every run
 @pytest.mark.both_servers_at_length
 def test_an_owner_who_may_not_make_or_take_the_role_is_told_what_to_ask_for(
     owned_url: str, administrator: psycopg.Connection[tuple[object, ...]]
@@ -78,7 +77,6 @@ def test_an_owner_who_may_not_make_or_take_the_role_is_told_what_to_ask_for(
     migrate(owned_url)
 
 
-@pytest.mark.at_length  # in a new cluster the role is made, in every run
 @pytest.mark.both_servers_at_length
 def test_an_owner_who_may_give_the_role_needs_nobody(
     owned_url: str, administrator: psycopg.Connection[tuple[object, ...]]

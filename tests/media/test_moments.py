@@ -156,6 +156,7 @@ def test_a_moment_past_the_end_of_a_file_without_an_index_is_refused(video: Vide
         begin_of(video(kind), len(whole(kind)))
 
 
+@pytest.mark.at_length  # each kind's frames are compared with a whole decoding above, in every run
 @pytest.mark.parametrize("kind", ["ts", "ts_open_gop", "ts_of_a_camera", "flv"])
 def test_a_frame_is_the_one_that_the_same_recording_has_in_an_mp4(video: Video, tmp_path: Path, kind: str) -> None:
     """As far as a clock of whole milliseconds goes, which is what FLV has."""

@@ -79,6 +79,7 @@ print({{"alembic", "mako", "pygments", "obstore"}} & {{name.partition(".")[0] fo
     assert said.stdout.strip() == "set()"
 
 
+@pytest.mark.at_length  # cli/test_serve has the worker off in every run
 def test_without_its_worker_nothing_is_claimed_and_another_process_takes_over(
     url: str, db: Db, serve: Serve, tmp_path: Path
 ) -> None:

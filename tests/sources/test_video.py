@@ -21,6 +21,7 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.at_length  # test_remote compares the bytes in every run
 @pytest.mark.parametrize("suffix", ["mp4", "mov", "mkv"])
 @pytest.mark.parametrize("honours_ranges", [True, False])
 def test_pictures_are_those_of_the_local_file(

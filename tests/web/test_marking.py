@@ -217,7 +217,6 @@ def other_name(db: Db, name: str, *, at: float) -> None:
     )
 
 
-@pytest.mark.at_length  # a name stays with its moment above, in every run
 @pytest.mark.at_length  # a name is filed at its own moment in every run, above
 def test_what_somebody_else_said_of_one_moment_changes_no_other(
     browser: Browser, site: Server, brete: Path, db: Db

@@ -116,6 +116,7 @@ def test_while_nobody_works_the_page_says_what_it_waits_for(page: Page, brete: P
     expect(page.locator("#filmed")).to_have_value("2025-03-01T08:15")
 
 
+@pytest.mark.at_length  # api/product/test_sessions and test_sign_in_page sign in, in every run
 def test_where_tokens_are_required_one_signs_in_and_meets_nothing_internal(
     browser: Browser, serve: Callable[..., Server]
 ) -> None:

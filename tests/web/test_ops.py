@@ -52,6 +52,7 @@ def deeds(db: Db) -> list[tuple[Any, ...]]:
 # --- now --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.at_length  # api/internal tests what the page is told in every run
 def test_the_first_look_says_how_much_how_old_and_what_goes_wrong(page: Page, db: Db) -> None:
     """M63: a dashboard."""
     oldest = make_job(db, kind="unknown", queue="mail", next_retry_at=ago(minutes=5, seconds=30))
@@ -824,7 +825,6 @@ def test_times_and_counts_of_a_kind_lead_to_its_plots_and_to_its_jobs(page: Page
         expect(page).to_have_url(re.compile(r"/ops/history\?kind=mail$"))
 
 
-@pytest.mark.at_length  # api/internal/test_live has it in every run
 def test_a_server_that_goes_is_noticed_and_one_that_comes_back_is_found(browser: Browser, site: Server, db: Db) -> None:
     """FD6: an open page does not keep the server from ending."""
     with opened(browser, f"{site.ops}/jobs") as (page, _):

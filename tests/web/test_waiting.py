@@ -304,7 +304,7 @@ def test_one_that_waited_longer_than_its_key_is_known_is_looked_for_first(page: 
     assert filed(db) == [0, 1.2]
 
 
-@pytest.mark.at_length  # what waits is sent above, and domain/test_walls keeps tenants apart, in every run
+@pytest.mark.at_length  # domain/test_walls keeps tenants apart in every run
 def test_another_tenants_marks_are_not_sent(page: Page, brete: Path, db: Db) -> None:
     ready(page, brete)
     mark = '{"key": "k", "tenant": "other", "seconds": 1, "name": "x", "wanted": {"nickname": "Eva"}}'
@@ -363,7 +363,6 @@ def test_what_waits_is_sent_when_a_server_that_was_away_is_back(page: Page, bret
     assert len(filed(db)) == 1
 
 
-@pytest.mark.at_length  # test_first_minute plays one in every run
 @pytest.mark.at_length  # a line that is cut is waited for in every run, above
 def test_a_video_that_does_not_come_is_waited_for_and_not_said_to_be_unplayable(page: Page, brete: Path) -> None:
     ready(page, brete)

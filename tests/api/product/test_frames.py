@@ -162,6 +162,7 @@ def test_what_is_not_finished_in_time_is_cancelled_and_says_so(
         until(lambda: set(statuses(db).values()) == {"CANCELLED"}, within=20)
 
 
+@pytest.mark.at_length  # process/test_shutdown answers requests on their way in every run
 def test_whoever_waits_when_the_server_leaves_is_answered(url: str, tmp_path: Path, source: Server, db: Db) -> None:
     source.acts["/slow.mp4"] = silent
     with ThreadPoolExecutor() as others, working(url, tmp_path, source) as client:

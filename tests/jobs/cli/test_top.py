@@ -280,6 +280,7 @@ def test_a_row_that_is_cut_is_shown_whole_below_the_list(top: Callable[..., Top]
     it.shows("OSError: away", "…", "since noon")
 
 
+@pytest.mark.at_length  # test_actions has what a job takes in every run
 def test_the_keys_that_are_offered_are_those_that_the_job_takes(top: Callable[..., Top], db: Db) -> None:
     failed, waiting, running, done = (make_job(db, status) for status in ("FAILED", "PENDING", "RUNNING", "COMPLETED"))
     it = top()

@@ -76,6 +76,7 @@ def test_a_child_that_cannot_answer_is_said_to_be_silent(url: str, db: Db) -> No
         assert "the child does not say where it is within 0.4 s" in box_of(db, job_id)
 
 
+@pytest.mark.at_length  # each attempt has one above, in every run
 def test_a_job_that_has_said_too_much_still_has_its_black_box(url: str, db: Db) -> None:
     with working(url, spending.registry):
         job_id = put(db, "hang.words", max_attempts=1)

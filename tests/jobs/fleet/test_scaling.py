@@ -201,7 +201,6 @@ def test_a_spike_is_drained_nearly_as_fast_as_by_the_best_fixed_size_for_much_le
     assert (run.turns, run.processes[-1]) == (1, 1)
 
 
-@pytest.mark.at_length  # a steady load is followed in every run
 @pytest.mark.at_length  # a steady load and a spike are followed in every run, above
 def test_a_sawtooth_is_followed_and_not_chased(runs: dict[str, Run]) -> None:
     """Up once and down once a tooth."""

@@ -298,6 +298,7 @@ def test_a_worker_that_is_told_to_go_as_soon_as_it_is_born_goes_in_order(
     assert {*exits(db)} == {"scaled down"}
 
 
+@pytest.mark.at_length  # one is replaced after its jobs above, in every run
 def test_a_worker_that_is_too_big_is_replaced(start: Start, db: Db) -> None:
     """M16, FD16."""
     start(plan(mail={**ONE, "memory_mb": 16}))
@@ -568,6 +569,7 @@ def test_a_pool_grows_with_what_waits_and_shrinks_when_it_is_calm(start: Start, 
     until(lambda: {(each.source, each.action, each.status) for each in commands.sent(db)} == scaled)
 
 
+@pytest.mark.at_length  # test_scaling has it of a pool, and others begin above, in every run
 def test_a_pool_without_processes_gets_one_when_a_job_comes(start: Start, db: Db) -> None:
     start(plan(mail={"queues": ["default"], "min_processes": 0, "balance": "auto", "cooldown_s": 0.2}))
     until(lambda: overview.fleet(db) and overview.fleet(db)[0].wanted == 0, within=40)

@@ -67,6 +67,7 @@ def test_a_warm_child_s_next_attempt_is_not_charged_for_the_one_before(url: str,
     assert after.cpu_ms < 250
 
 
+@pytest.mark.at_length  # a child's attempt is charged above, in every run
 @pytest.mark.parametrize("kind", ["spend.command", "spend.shell"])
 def test_a_program_is_charged_for_itself_and_what_it_starts(url: str, db: Db, kind: str) -> None:
     with working(url, spending.registry):

@@ -280,6 +280,7 @@ def test_threads_that_hang_are_told_of_a_real_worker(url: str, db: Db) -> None:
             released.set()
 
 
+@pytest.mark.at_length  # others that hold back are told in every run
 def test_a_worker_that_the_web_holds_back_is_told(url: str, db: Db) -> None:
     registry, web_priority = Registry(), WebPriority(patience=0.01)
     registry.processor("quick")(lambda job: None)
@@ -384,7 +385,6 @@ def quickest(db: Db, job_id: int) -> tuple[list[str], float]:
     return lines, min(took)
 
 
-@pytest.mark.at_length  # behind hundreds of thousands of jobs it is below, in every run
 @pytest.mark.at_length  # how it finds the turn of a lane is held in every run, above
 def test_behind_thousands_of_lanes_it_is_quick(db: Db, everything: bool) -> None:
     worker(db)

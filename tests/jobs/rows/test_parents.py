@@ -550,7 +550,6 @@ def rows_read(db: Db) -> dict[str, int]:
     return dict(db.execute(told, prepare=False).fetchall())
 
 
-@pytest.mark.at_length  # a parent that is retried brings its children back, in every run
 @pytest.mark.at_length  # short chains do in every run
 def test_a_long_chain_ends_and_comes_back_with_its_first_link(db: Db) -> None:
     links = [running_job(db).id]

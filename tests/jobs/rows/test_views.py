@@ -415,7 +415,6 @@ def test_queues_are_counted_and_paused_ones_are_shown_without_work(db: Db) -> No
     assert [each.queue for each in overviews.queues(db)] == ["mail"]
 
 
-@pytest.mark.at_length  # queues are counted, and test_limits has claims behind full limits, in every run
 @pytest.mark.both_servers_at_length
 def test_one_limited_queue_does_not_hide_another(db: Db) -> None:
     """The rows that limits hold have indexes of their own, and there may be any number of them."""

@@ -253,6 +253,7 @@ def test_a_second_job_comes_in_where_both_fit(url: str, db: Db) -> None:
         until(lambda: running(db, "spend.child") == 2)
 
 
+@pytest.mark.at_length  # those that do not fit run one after the other above, in every run
 def test_a_second_job_waits_while_the_first_may_still_take_what_is_free(url: str, db: Db) -> None:
     learned(db, "spend.child", 0.6 * (memory.free_mb() or 0))
     with working(url, spending.registry, children=2):

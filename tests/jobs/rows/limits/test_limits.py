@@ -383,7 +383,6 @@ def test_of_many_full_lanes_the_free_one_is_found_in_turns(db: Db) -> None:
     assert found == [last]
 
 
-@pytest.mark.at_length  # the free lane of many full ones is found in every run
 @pytest.mark.both_servers_at_length
 def test_a_plain_backlog_beside_many_full_lanes_hides_none_of_them(db: Db) -> None:
     limit(db, "key:full:*", 1)
