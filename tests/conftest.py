@@ -57,8 +57,10 @@ settings.register_profile(
     derandomize=True,
     database=None,
     print_blob=True,
+    max_examples=50,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
+settings.register_profile("everything", settings.get_profile("default"), max_examples=100)
 settings.register_profile(
     "long", settings.get_profile("default"), derandomize=False, max_examples=30_000, stateful_step_count=50
 )
@@ -76,6 +78,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # what somebody has set for their own server, such as a port, is not for those of the tests
     for name in [name for name in os.environ if name.startswith("SNAPAPP_")]:
         del os.environ[name]
+    if config.getoption("everything") and not config.getoption("--hypothesis-profile"):
+        settings.load_profile("everything")
     _keep_videos(config)
     hear_signals()
     for marker in (

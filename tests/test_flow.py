@@ -100,6 +100,7 @@ def test_a_marked_moment_becomes_evidence_that_is_found_and_shared(api: httpx.Cl
     assert api.get(shown["frames"][0]["path"]).status_code == 404
 
 
+@pytest.mark.at_length  # real footage is uploaded below, in every run
 def test_an_uploaded_video_is_probed_and_its_moments_are_marked(api: httpx.Client, film: bytes) -> None:
     video = api.post("/v2/videos", content=film, headers={"Content-Type": "video/mp4"})
     assert video.status_code == 201, video.text

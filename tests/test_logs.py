@@ -81,6 +81,7 @@ def work_both_ways(db: Db) -> int:
     return failing
 
 
+@pytest.mark.at_length  # every line of a worker is, in every run
 @pytest.mark.parametrize("kind", [Served, ServedByUvicorn])
 def test_every_line_of_a_serving_process_is_json(db: Db, start: Start, kind: type[Served]) -> None:
     """Q40, Q48: of the web, the worker, uvicorn and libraries."""

@@ -109,6 +109,7 @@ def test_whatever_passes_as_json_is_kept_by_postgresql(db: Db) -> None:
 WIDE = [0] * (JSON_CAP // 2 - 1)  # the largest that a value can become: two bytes of text, twelve of jsonb each
 
 
+@pytest.mark.at_length  # a large payload reaches its processor in worker/test_worker, in every run
 def test_a_payload_of_a_mebibyte_is_kept_whatever_is_in_it(db: Db) -> None:
     made = enqueue(db, payload=WIDE), enqueue_many(db, {"payload": WIDE})[0]
     assert claim(db) == [*made]

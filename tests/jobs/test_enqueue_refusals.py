@@ -493,6 +493,7 @@ def test_many_come_from_any_iterable_and_none_is_fine(db: Db) -> None:
     assert enqueue_many(db, []) == []
 
 
+@pytest.mark.at_length  # many pages stay in one transaction in test_enqueue, in every run
 def test_many_large_ones_are_sent_in_pages_that_postgresql_takes(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
     """A jsonb array holds 256 MB; a page of a thousand of the largest payloads would have 1 GB."""
     sent: list[int] = []

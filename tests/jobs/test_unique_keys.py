@@ -290,6 +290,7 @@ def test_a_missing_tenant_is_the_empty_one_in_the_order_of_the_keys(db: Db) -> N
     assert [key for (key,) in made] == ["B", "a", "b"]
 
 
+@pytest.mark.at_length  # a bulk call takes its keys in one order, above, in every run
 @pytest.mark.parametrize("in_a_statement", [1000, 10])
 def test_bulk_calls_with_the_same_keys_in_any_order_never_wait_in_a_circle(
     db: Db, url: str, in_a_statement: int, monkeypatch: pytest.MonkeyPatch

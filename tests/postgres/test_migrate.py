@@ -91,6 +91,7 @@ def test_the_queue_lives_in_a_schema_of_its_own_beside_an_application_with_alemb
         live_a_little(db)
 
 
+@pytest.mark.at_length  # it goes up and down and up again, in every run
 @pytest.mark.both_servers
 def test_nothing_is_left_of_a_schema_taken_down(empty_url: str) -> None:
     migrate(empty_url)

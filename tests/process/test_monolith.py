@@ -184,6 +184,7 @@ def test_a_chosen_port_that_is_taken_is_an_error(url: str, serve: Serve) -> None
     assert f"Cannot listen on 127.0.0.1: port {port} in use" in served.said()
 
 
+@pytest.mark.at_length  # cli/test_serve has a port that is taken, in every run
 def test_where_nobody_chose_a_port_the_next_free_one_is_taken(url: str, serve: Serve) -> None:
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -104,7 +104,7 @@ def test_the_server_does_what_it_says_whatever_is_asked(
         make_job(db, status)
     (tmp_path / "schemathesis.toml").write_text(CONFIG)
     examples = os.environ.get("SNAPAPP_CONTRACT_EXAMPLES", "8" if everything else "2")
-    seconds = os.environ.get("SNAPAPP_CONTRACT_SECONDS", "25" if everything else "6")
+    seconds = os.environ.get("SNAPAPP_CONTRACT_SECONDS", "25" if everything else "4")
     argv = [
         str(Path(sys.executable).with_name("schemathesis")),
         "--config-file=schemathesis.toml",

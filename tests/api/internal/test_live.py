@@ -264,6 +264,7 @@ def test_a_quiet_stream_is_pinged(watch: Callable[..., Client], monkeypatch: pyt
     until(lambda: client.line() == ": still here\n")
 
 
+@pytest.mark.at_length  # beyond a number of streams one comes again, in every run
 def test_a_client_that_does_not_read_is_cut_and_its_neighbours_are_not(
     db: Db, served: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,6 +328,7 @@ def test_a_stream_outlives_the_database_and_says_so() -> None:
                         assert each.until("database.back") == {}
 
 
+@pytest.mark.at_length  # process/test_shutdown ends an open stream in every run
 def test_a_departure_ends_every_stream_at_once(url: str, tmp_path: Path) -> None:
     """FD6: SIGTERM with open streams; uvicorn alone waited for them."""
     with ExitStack() as stack, served_by_process(url, tmp_path) as (process, port):

@@ -91,6 +91,7 @@ def test_what_is_wrong_is_said_in_portuguese(client: TestClient, asked: dict[str
     assert re.search(r"must|holds", flaw) is None
 
 
+@pytest.mark.at_length  # a page keeps what was asked for, in every run
 def test_a_language_that_the_address_says_stays_in_the_form_and_the_links(client: TestClient) -> None:
     for _ in range(gallery.AT_ONCE + 1):
         mark(client)

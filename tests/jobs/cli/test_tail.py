@@ -132,6 +132,7 @@ def test_programs_get_a_json_object_a_line(db: Db, tail: Callable[..., Tailing])
     assert tailing.values[1]["job_id"] == job_id
 
 
+@pytest.mark.at_length  # jobs that are over already end it below, in every run
 @pytest.mark.parametrize(("end", "code"), [("COMPLETED", 0), ("FAILED", 1), ("CANCELLED", 1)])
 def test_with_ids_it_ends_when_all_of_them_have(db: Db, tail: Callable[..., Tailing], end: str, code: int) -> None:
     done, last = make_job(db, "COMPLETED"), make_job(db)

@@ -296,6 +296,7 @@ def test_the_keys_that_are_offered_are_those_that_the_job_takes(top: Callable[..
         assert ("finished" in it.text) is (job in (failed, done))  # what a job has not is left out
 
 
+@pytest.mark.at_length  # from a queue to its job one goes in every run
 def test_a_queue_and_a_kind_are_gone_to_by_their_names(top: Callable[..., Top], db: Db) -> None:
     make_job(db, queue="mail", kind="mail.send")
     roster.beat(db, replace(MEMBER, kinds=("mail.send",)), roster.Report(), lives_for=MINUTE)

@@ -96,6 +96,7 @@ def test_each_attempt_has_one_and_a_quick_one_has_none(url: str, db: Db) -> None
     assert boxes(db, quick) == []
 
 
+@pytest.mark.at_length  # one that cannot answer is said to be silent, in every run
 def test_a_child_that_was_asked_goes_on_with_its_job(url: str, db: Db) -> None:
     with working(url, spending.registry):
         job_id = put(db, "spend.child", payload={"rest": 1.7}, timeout=TWO_SECONDS)

@@ -266,6 +266,7 @@ def test_all_children_busy_is_told_of_a_real_worker(url: str, db: Db) -> None:
         until_status(db, waiting, "COMPLETED")
 
 
+@pytest.mark.at_length  # a thread that hangs is told below, in every run
 def test_threads_that_hang_are_told_of_a_real_worker(url: str, db: Db) -> None:
     registry, released = Registry(), threading.Event()
     registry.processor("hang", timeout=timedelta(milliseconds=50))(lambda job: released.wait(60))

@@ -54,6 +54,7 @@ def test_without_a_burst_a_rate_lets_a_second_of_it_start_at_once(db: Db) -> Non
     assert sorted(row(db, job_id).lane for job_id in take(db)) == ["a", "a", "a", "b"]
 
 
+@pytest.mark.at_length  # a rate lets a burst start and says when the next may, above, in every run
 def test_no_window_sees_more_than_the_burst_and_its_time_at_the_rate(db: Db, url: str) -> None:
     """R42: by the database's clock, however many claim."""
     rate, burst, over = 60.0, 5, threading.Event()
