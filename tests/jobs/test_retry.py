@@ -43,7 +43,7 @@ def test_a_delay_lies_between_the_base_and_the_maximum(settings: RetrySettings, 
     assert settings.base - rounding <= delay <= settings.maximum + rounding
 
 
-@given(SETTINGS, st.integers(1, 10**6))
+@given(SETTINGS, st.integers(1, 10) | st.integers(1, 10**6))
 def test_a_delay_is_never_shorter_than_the_plain_one_of_the_attempt_before(
     settings: RetrySettings, attempt: int
 ) -> None:
