@@ -142,7 +142,7 @@ def test_an_operation_is_found_by_a_word_without_the_mouse(page: Page) -> None:
 # --- trying -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.at_length  # the line for a shell does what the form says in every run
+@pytest.mark.at_length  # api/internal/test_jobs enqueues in every run
 def test_a_job_is_enqueued_from_the_page_and_looked_at(page: Page, db: Db) -> None:
     answer = send(open_one(page, "enqueueJob"))
     expect(answer.locator(".status")).to_have_text("201 Created")

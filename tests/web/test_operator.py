@@ -142,7 +142,6 @@ def test_where_tokens_are_required_one_signs_in_and_meets_nothing_internal(
     assert [said for said in complaints if "401" not in said] == []
 
 
-@pytest.mark.at_length  # test_marking marks with the keyboard in every run
 def test_the_keyboard_steps_plays_and_takes_an_interval_and_space_never_scrolls(
     page: Page, brete: Path, db: Db
 ) -> None:

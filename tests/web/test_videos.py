@@ -159,7 +159,7 @@ def test_a_file_that_is_gone_while_it_is_sent_is_said_to_be_and_goes_on_when_it_
         expect(page.locator("#upload-said")).to_have_text("tarde.mp4 is here.")
 
 
-@pytest.mark.at_length  # an upload is followed to its end in every run
+@pytest.mark.at_length  # api/product/test_resumable_uploads goes on to the end in every run
 def test_a_file_that_is_sent_while_the_page_still_asks_what_there_is_is_shown(
     page: Page, brete: Path, tmp_path: Path
 ) -> None:

@@ -149,7 +149,7 @@ def test_a_server_that_answers_at_the_second_try_costs_a_second(url: str, tmp_pa
     assert "503" in batch["filmagens"][1]["error"]
 
 
-@pytest.mark.at_length  # whoever waits when the server leaves is answered, in every run
+@pytest.mark.at_length  # an item that fails keeps what it said of itself, in every run
 def test_what_is_not_finished_in_time_is_cancelled_and_says_so(
     url: str, tmp_path: Path, source: Server, db: Db
 ) -> None:
