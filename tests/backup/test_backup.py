@@ -182,7 +182,6 @@ def test_a_storage_that_has_something_else_is_not_restored_into(
     assert (content(empty_media), rows(empty_url)) == ({key: b"another"}, {})
 
 
-@pytest.mark.at_length  # what was backed up comes back, above, in every run
 def test_a_restore_that_was_interrupted_goes_on(
     filled: str, empty_url: str, media: Local, empty_media: Local, place: Place, tmp_path: Path
 ) -> None:
@@ -327,7 +326,6 @@ def test_an_object_is_copied_once(filled: str, media: Local, place: Place) -> No
     assert [place.manifest(id_).objects for id_ in place.whole()] == [len(FILES), len(FILES) + 2]
 
 
-@pytest.mark.at_length  # what was backed up comes back, in every run
 def test_an_object_whose_content_changed_is_copied_again(
     filled: str, empty_url: str, media: Local, empty_media: Local, place: Place, tmp_path: Path
 ) -> None:

@@ -194,7 +194,6 @@ def test_a_rollback_with_a_torn_copy_changes_nothing(box: Box) -> None:
     assert (box.folder / "opt/snapapp/current").resolve().name == "20260202-new"
 
 
-@pytest.mark.at_length  # a torn copy changes nothing below, in every run
 def test_a_copy_that_fails_halfway_leaves_the_one_before(box: Box) -> None:
     assert box.calls("keep_copy").returncode == 0
     before = box.copy.read_bytes()
@@ -227,7 +226,6 @@ def test_the_new_release_is_asked_where_it_listens(tmp_path: Path, settings: str
     assert (tmp_path / "asked").read_text() == f"http://{asked}/actuator/health\n"
 
 
-@pytest.mark.at_length  # a rollback does in every run
 def test_an_upgrade_without_a_copy_starts_again_what_it_had_stopped(box: Box) -> None:
     box.stand_in("pg_dump", "exit 1")
     said = box.calls(
@@ -265,7 +263,6 @@ RELEASE={folder}/opt/snapapp/releases/new
 """
 
 
-@pytest.mark.at_length  # a rollback brings the copy back, in every run
 @needs_oldest
 @pytest.mark.parametrize("broken_off_in", ["keep_copy", "switch_to", "migrate", "start_again", "enable", "restart_all"])
 def test_an_upgrade_that_was_interrupted_goes_on_when_it_is_typed_again(tmp_path: Path, broken_off_in: str) -> None:

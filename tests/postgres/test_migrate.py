@@ -185,7 +185,7 @@ def test_the_migrated_database_is_what_the_files_say(url: str, empty_url: str) -
     assert "\n".join(drift) == ""
 
 
-@pytest.mark.at_length  # domain/test_tables notices each difference in every run
+@pytest.mark.at_length  # the migrated database is compared with the files, in every run
 def test_the_comparison_sees_whatever_is_changed_in_the_database_alone(url: str) -> None:
     seen = dump(url)
     with closing(psycopg.connect(url, autocommit=True)) as db:

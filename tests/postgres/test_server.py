@@ -119,7 +119,6 @@ def test_starters_at_the_same_moment_share_one_new_server(empty_dir: Path, reque
     assert is_stopped(empty_dir)
 
 
-@pytest.mark.at_length  # starters at the same moment do, in every run
 def test_starters_and_leavers_in_a_crowd_always_meet_a_server(data_dir: Path) -> None:
     failures: list[BaseException] = []
 

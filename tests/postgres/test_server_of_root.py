@@ -30,7 +30,6 @@ def without_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _name: None)
 
 
-@pytest.mark.at_length  # root starts a user's server below, in every run
 @needs_root
 @pytest.mark.usefixtures("without_namespaces")
 def test_for_root_without_namespaces_the_server_runs_as_nobody() -> None:

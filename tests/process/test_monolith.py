@@ -64,7 +64,6 @@ def test_one_process_answers_and_works(url: str, db: Db, serve: Serve) -> None:
     assert served.ask("/actuator/readiness").status == 200
 
 
-@pytest.mark.at_length  # jobs/worker/test_start has what a worker loads in every run
 def test_a_start_that_migrates_nothing_loads_nothing_for_it(url: str) -> None:
     """An eighth of the memory of `serve`, when it imported them."""
     script = f"""

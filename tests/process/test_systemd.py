@@ -38,7 +38,6 @@ def test_systemd_is_told_of_the_start_that_the_loop_turns_and_of_the_end(
         process.end()
 
 
-@pytest.mark.at_length  # test_shutdown has the end, and systemd is told of it below, in every run
 def test_who_comes_between_the_end_and_the_next_start_waits_and_is_answered(
     systemd: Systemd, url: str, tmp_path: Path
 ) -> None:

@@ -142,7 +142,7 @@ def test_an_operation_is_found_by_a_word_without_the_mouse(page: Page) -> None:
 # --- trying -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.at_length  # api/internal/test_jobs enqueues in every run
+@pytest.mark.at_length  # the line for a shell does what the form says in every run
 def test_a_job_is_enqueued_from_the_page_and_looked_at(page: Page, db: Db) -> None:
     answer = send(open_one(page, "enqueueJob"))
     expect(answer.locator(".status")).to_have_text("201 Created")
@@ -195,7 +195,6 @@ def test_a_stream_is_shown_as_it_comes_until_it_is_stopped(page: Page, db: Db) -
     expect(found.get_by_role("button", name="Stop")).to_be_hidden()
 
 
-@pytest.mark.at_length  # test_static reaches each operation in every run
 def test_the_line_for_a_shell_does_what_the_form_says(page: Page, db: Db) -> None:
     found = open_one(page, "enqueueJob")
     payload = {"says": 'it\'s "$HOME" `id` \\ !1', "wide": "ü☃"}

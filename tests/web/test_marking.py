@@ -251,7 +251,6 @@ def test_what_somebody_else_said_of_one_moment_changes_no_other(
         assert named(db) == {0.4: "BR-9", 1.2: "BR-7"}
 
 
-@pytest.mark.at_length  # a name stays with its moment above, in every run
 def test_what_is_typed_while_a_moment_is_saved_stays_where_it_is_typed(
     browser: Browser, site: Server, brete: Path, db: Db
 ) -> None:

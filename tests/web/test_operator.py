@@ -116,7 +116,6 @@ def test_while_nobody_works_the_page_says_what_it_waits_for(page: Page, brete: P
     expect(page.locator("#filmed")).to_have_value("2025-03-01T08:15")
 
 
-@pytest.mark.at_length  # api/product/test_sessions and test_sign_in_page sign in, in every run
 def test_where_tokens_are_required_one_signs_in_and_meets_nothing_internal(
     browser: Browser, serve: Callable[..., Server]
 ) -> None:
@@ -187,7 +186,6 @@ def test_the_keyboard_steps_plays_and_takes_an_interval_and_space_never_scrolls(
     expect(moments(page)).to_have_count(1)
 
 
-@pytest.mark.at_length  # axe judges the same page in every run
 @pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.at_length), "dark"])
 def test_on_a_phone_all_of_it_can_be_read(page: Page, brete: Path, scheme: Any) -> None:
     page.emulate_media(color_scheme=scheme)

@@ -52,7 +52,6 @@ def deeds(db: Db) -> list[tuple[Any, ...]]:
 # --- now --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.at_length  # api/internal tests what the page is told in every run
 def test_the_first_look_says_how_much_how_old_and_what_goes_wrong(page: Page, db: Db) -> None:
     """M63: a dashboard."""
     oldest = make_job(db, kind="unknown", queue="mail", next_retry_at=ago(minutes=5, seconds=30))
@@ -680,7 +679,6 @@ def test_a_schedule_that_no_worker_has_is_said_first_not_to_fire(page: Page, sit
 # --- who may see it, and a long life ----------------------------------------------------------------------------
 
 
-@pytest.mark.at_length  # api/http/test_access has the token, and test_static what the page says, in every run
 def test_a_server_with_a_token_is_asked_with_it(browser: Browser, serve: Callable[..., Server], db: Db) -> None:
     site = serve(SNAPAPP_INTERNAL_TOKEN="open-the-door-please")
     job_id = make_job(db, "FAILED", kind="unknown")
@@ -912,7 +910,6 @@ ALL_SEEN = """(width) => [...document.querySelectorAll("#views [aria-current], .
 }).map((each) => each.textContent)"""
 
 
-@pytest.mark.at_length  # axe judges the first page, and api/internal tests what it is told, in every run
 @pytest.mark.parametrize(
     ("width", "scheme"), [(390, "dark"), *(pytest.param(*one, marks=at_length) for one in OTHER_SCREENS)]
 )

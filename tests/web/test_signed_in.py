@@ -41,7 +41,7 @@ def sign_in(page: Page, link: str, name: str) -> None:
     expect(page.locator("#operator")).to_have_text(name)
 
 
-@pytest.mark.at_length  # api/product/test_sessions signs in, and test_rights has every right, in every run
+@pytest.mark.at_length  # test_operator signs in, and api/product/test_rights has every right, in every run
 def test_who_signed_in_marks_in_their_name_and_changes_only_their_own(
     browser: Browser, serve: Callable[..., Server], brete: Path, tmp_path: Path
 ) -> None:

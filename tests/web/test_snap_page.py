@@ -13,7 +13,7 @@ from tests.web.operating import brete, ready
 from tests.web.test_first_minute import PATIENCE, SOME_FRAMES
 from tests.web.test_share import english_in
 
-at_length = pytest.mark.at_length  # api/product/test_snap_actions tries all corrections in every run
+at_length = pytest.mark.at_length  # in every run a moment is corrected below, and api/product tries all corrections
 
 __all__ = ["brete"]  # a fixture
 
@@ -120,7 +120,6 @@ CORRECT = """async () => {
 }"""
 
 
-@at_length
 def test_it_is_corrected_in_portuguese_and_a_number_is_shown_with_all_its_digits(
     browser: Browser, site: Server, brete: Path, db: Db
 ) -> None:

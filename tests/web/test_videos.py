@@ -51,7 +51,6 @@ def test_a_damaged_file_is_said_to_be_one_and_a_line_that_is_cut_can_be_given_up
     assert [said for said in complaints if not re.search("40[04]|ERR_FAILED", said)] == []
 
 
-@pytest.mark.at_length  # api/product/test_resumable_uploads goes on after each cut, in every run
 def test_an_upload_goes_on_where_a_dead_server_a_person_and_a_reload_stopped_it(
     browser: Browser, serve: Callable[..., Server], brete: Path, url: str, tmp_path: Path
 ) -> None:
@@ -101,7 +100,7 @@ def test_an_upload_goes_on_where_a_dead_server_a_person_and_a_reload_stopped_it(
         assert page.evaluate("localStorage.getItem('uploads')") is None
 
 
-@pytest.mark.at_length  # api/product/test_resumable_uploads goes on in every run
+@pytest.mark.at_length  # an upload goes on in every run, above
 def test_an_upload_takes_no_player_from_whoever_marks_and_is_taken_when_its_answer_is_lost(
     browser: Browser, site: Server, brete: Path, tmp_path: Path, db: Db
 ) -> None:
@@ -138,7 +137,7 @@ def test_an_upload_takes_no_player_from_whoever_marks_and_is_taken_when_its_answ
     assert scalar(db, "SELECT count(*) FROM video") == 2
 
 
-@pytest.mark.at_length  # api/product/test_resumable_uploads goes on in every run
+@pytest.mark.at_length  # an upload goes on after a dead server in every run
 def test_a_file_that_is_gone_while_it_is_sent_is_said_to_be_and_goes_on_when_it_is_back(
     browser: Browser, site: Server, brete: Path, tmp_path: Path
 ) -> None:
@@ -159,7 +158,7 @@ def test_a_file_that_is_gone_while_it_is_sent_is_said_to_be_and_goes_on_when_it_
         expect(page.locator("#upload-said")).to_have_text("tarde.mp4 is here.")
 
 
-@pytest.mark.at_length  # api/product/test_resumable_uploads goes on to the end in every run
+@pytest.mark.at_length  # an upload is followed to its end in every run
 def test_a_file_that_is_sent_while_the_page_still_asks_what_there_is_is_shown(
     page: Page, brete: Path, tmp_path: Path
 ) -> None:

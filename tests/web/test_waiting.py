@@ -304,7 +304,6 @@ def test_one_that_waited_longer_than_its_key_is_known_is_looked_for_first(page: 
     assert filed(db) == [0, 1.2]
 
 
-@pytest.mark.at_length  # domain/test_walls keeps tenants apart in every run
 def test_another_tenants_marks_are_not_sent(page: Page, brete: Path, db: Db) -> None:
     ready(page, brete)
     mark = '{"key": "k", "tenant": "other", "seconds": 1, "name": "x", "wanted": {"nickname": "Eva"}}'

@@ -264,7 +264,6 @@ def test_a_quiet_stream_is_pinged(watch: Callable[..., Client], monkeypatch: pyt
     until(lambda: client.line() == ": still here\n")
 
 
-@pytest.mark.at_length  # beyond a number of streams one comes again, in every run
 def test_a_client_that_does_not_read_is_cut_and_its_neighbours_are_not(
     db: Db, served: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:

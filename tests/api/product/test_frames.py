@@ -132,7 +132,7 @@ def test_ten_moments_come_back_in_one_answer_and_a_bad_one_fails_alone(
     assert (count(db, "snap"), count(db, "video")) == (0, 0)
 
 
-@pytest.mark.at_length  # what may pass is told from what may not in sources/test_remote_answers, in every run
+@pytest.mark.at_length  # processing/test_processors asks a busy server again in every run
 def test_a_server_that_answers_at_the_second_try_costs_a_second(url: str, tmp_path: Path, source: Server) -> None:
     """D8."""
     film = source.acts["/brete.mp4"]
@@ -149,7 +149,7 @@ def test_a_server_that_answers_at_the_second_try_costs_a_second(url: str, tmp_pa
     assert "503" in batch["filmagens"][1]["error"]
 
 
-@pytest.mark.at_length  # an item that fails keeps what it said of itself, in every run
+@pytest.mark.at_length  # without a worker every item fails with a plain reason, in every run
 def test_what_is_not_finished_in_time_is_cancelled_and_says_so(
     url: str, tmp_path: Path, source: Server, db: Db
 ) -> None:
@@ -162,7 +162,6 @@ def test_what_is_not_finished_in_time_is_cancelled_and_says_so(
         until(lambda: set(statuses(db).values()) == {"CANCELLED"}, within=20)
 
 
-@pytest.mark.at_length  # process/test_shutdown answers requests on their way in every run
 def test_whoever_waits_when_the_server_leaves_is_answered(url: str, tmp_path: Path, source: Server, db: Db) -> None:
     source.acts["/slow.mp4"] = silent
     with ThreadPoolExecutor() as others, working(url, tmp_path, source) as client:

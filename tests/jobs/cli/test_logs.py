@@ -68,7 +68,6 @@ def test_what_cannot_be_done_is_said(call: Call, db: Db, tmp_path: Path) -> None
     assert call("jobs", "logs", job, "-o", "file", "--follow").code == 2
 
 
-@pytest.mark.at_length  # test_tail follows jobs in every run
 @pytest.mark.parametrize(("status", "code"), [("COMPLETED", 0), ("FAILED", 1)])
 def test_a_job_is_followed_until_it_is_over(
     url: str, db: Db, run: Callable[..., Running], status: str, code: int

@@ -280,7 +280,6 @@ def test_a_row_that_is_cut_is_shown_whole_below_the_list(top: Callable[..., Top]
     it.shows("OSError: away", "…", "since noon")
 
 
-@pytest.mark.at_length  # test_actions has what a job takes in every run
 def test_the_keys_that_are_offered_are_those_that_the_job_takes(top: Callable[..., Top], db: Db) -> None:
     failed, waiting, running, done = (make_job(db, status) for status in ("FAILED", "PENDING", "RUNNING", "COMPLETED"))
     it = top()
@@ -343,7 +342,6 @@ def test_sixty_columns_are_enough_and_a_row_is_a_line(top: Callable[..., Top], d
     it.shows("? help  q quit", "1 wait")
 
 
-@pytest.mark.at_length  # api/internal/test_live outlives one in every run
 def test_a_database_that_goes_is_said_and_one_that_comes_back_is_found(
     top: Callable[..., Top], db: Db, server: Postgres
 ) -> None:

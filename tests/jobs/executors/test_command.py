@@ -163,7 +163,6 @@ def test_a_program_that_is_not_allowed_is_not_tried_again(url: str, db: Db) -> N
         assert until_status(db, put(db, "command.computed", max_attempts=5), "FAILED").attempt_count == 1
 
 
-@pytest.mark.at_length  # test_children has one that cannot be started, in every run
 def test_commands_leave_no_open_file(url: str, db: Db) -> None:
     def run_some() -> None:
         ids = [put(db, kind, max_attempts=1) for kind in ("command.good", "command.exit", "command.spin")]

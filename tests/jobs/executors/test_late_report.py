@@ -76,7 +76,6 @@ def test_a_child_that_cannot_answer_is_said_to_be_silent(url: str, db: Db) -> No
         assert "the child does not say where it is within 0.4 s" in box_of(db, job_id)
 
 
-@pytest.mark.at_length  # each attempt has one above, in every run
 def test_a_job_that_has_said_too_much_still_has_its_black_box(url: str, db: Db) -> None:
     with working(url, spending.registry):
         job_id = put(db, "hang.words", max_attempts=1)
@@ -96,7 +95,6 @@ def test_each_attempt_has_one_and_a_quick_one_has_none(url: str, db: Db) -> None
     assert boxes(db, quick) == []
 
 
-@pytest.mark.at_length  # one that cannot answer is said to be silent, in every run
 def test_a_child_that_was_asked_goes_on_with_its_job(url: str, db: Db) -> None:
     with working(url, spending.registry):
         job_id = put(db, "spend.child", payload={"rest": 1.7}, timeout=TWO_SECONDS)

@@ -273,7 +273,6 @@ def test_a_worker_that_is_to_go_and_does_not_move_is_killed(start: Start, db: Db
     until(lambda: exits(db) == ["killed by SIGKILL"])
 
 
-@pytest.mark.at_length  # worker/test_stuck_threads has such threads in every run
 def test_a_worker_that_goes_does_not_wait_for_a_thread_that_a_job_has_left_hanging(start: Start, db: Db) -> None:
     start(plan(mail={**ONE, "max_jobs": 1}))
     [worker] = until_workers(db, 1)
@@ -298,7 +297,6 @@ def test_a_worker_that_is_told_to_go_as_soon_as_it_is_born_goes_in_order(
     assert {*exits(db)} == {"scaled down"}
 
 
-@pytest.mark.at_length  # one is replaced after its jobs above, in every run
 def test_a_worker_that_is_too_big_is_replaced(start: Start, db: Db) -> None:
     """M16, FD16."""
     start(plan(mail={**ONE, "memory_mb": 16}))
@@ -569,7 +567,7 @@ def test_a_pool_grows_with_what_waits_and_shrinks_when_it_is_calm(start: Start, 
     until(lambda: {(each.source, each.action, each.status) for each in commands.sent(db)} == scaled)
 
 
-@pytest.mark.at_length  # test_scaling has it of a pool, and others begin above, in every run
+@pytest.mark.at_length  # test_scaling has a pool's first process in every run
 def test_a_pool_without_processes_gets_one_when_a_job_comes(start: Start, db: Db) -> None:
     start(plan(mail={"queues": ["default"], "min_processes": 0, "balance": "auto", "cooldown_s": 0.2}))
     until(lambda: overview.fleet(db) and overview.fleet(db)[0].wanted == 0, within=40)

@@ -67,7 +67,6 @@ def test_a_warm_child_s_next_attempt_is_not_charged_for_the_one_before(url: str,
     assert after.cpu_ms < 250
 
 
-@pytest.mark.at_length  # a child's attempt is charged above, in every run
 @pytest.mark.parametrize("kind", ["spend.command", "spend.shell"])
 def test_a_program_is_charged_for_itself_and_what_it_starts(url: str, db: Db, kind: str) -> None:
     with working(url, spending.registry):
@@ -173,7 +172,7 @@ def test_every_attempt_has_its_own_row_whatever_it_led_to(url: str, db: Db) -> N
     assert found == [(1, "PENDING"), (1, "RETRY_WAIT"), (2, "RETRY_WAIT"), (3, "COMPLETED")]
 
 
-@pytest.mark.at_length  # each attempt's row is looked at below, in every run
+@pytest.mark.at_length  # attempts too quick to measure are counted, and samples spread, in every run
 def test_of_many_quick_attempts_a_few_rows_stand_for_all(url: str, db: Db) -> None:
     registry = Registry()
     registry.processor("quick")(lambda job: None)

@@ -281,7 +281,6 @@ def test_threads_that_hang_are_told_of_a_real_worker(url: str, db: Db) -> None:
             released.set()
 
 
-@pytest.mark.at_length  # others that hold back are told in every run
 def test_a_worker_that_the_web_holds_back_is_told(url: str, db: Db) -> None:
     registry, web_priority = Registry(), WebPriority(patience=0.01)
     registry.processor("quick")(lambda job: None)

@@ -156,7 +156,7 @@ def test_thousands_of_parents_that_end_at_once_take_no_longer_each(db: Db, how: 
     assert scalar(db, "SELECT count(*) FROM snap_processing_job WHERE kind = 'child' AND status = 'CANCELLED'") == many
 
 
-@pytest.mark.at_length  # a child is let in by the last of its parents, in every run
+@pytest.mark.at_length  # test_statements has tables that have grown since they were analysed, in every run
 def test_a_parent_of_many_children_completes_before_the_tables_are_analysed(db: Db) -> None:
     many, parent = 20_000, running_job(db, has_children=True)
     db.execute(
@@ -179,7 +179,6 @@ def test_an_old_job_that_stays_is_not_written_by_a_prune(db: Db, by_rules: bool)
     assert scalar(db, "SELECT xmax::text FROM snap_processing_job WHERE id = %s", old) == "0"
 
 
-@pytest.mark.at_length  # thousands that end at once are above, in every run
 def test_a_parent_takes_no_longer_to_delete_where_many_are_deleted_with_it(db: Db) -> None:
     many = 50_000
     db.execute(

@@ -184,7 +184,6 @@ def test_a_traceparent_that_is_none_begins_a_new_trace(url: str, db: Db, tmp_pat
 WHAT = ("claim", "attempt")
 
 
-@pytest.mark.at_length  # a job with garbage begins one above, in every run
 def test_a_request_with_garbage_begins_a_new_trace_and_what_asks_for_health_begins_none(
     url: str, tmp_path: Path, sink: Sink
 ) -> None:

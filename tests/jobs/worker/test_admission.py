@@ -253,7 +253,7 @@ def test_a_second_job_comes_in_where_both_fit(url: str, db: Db) -> None:
         until(lambda: running(db, "spend.child") == 2)
 
 
-@pytest.mark.at_length  # those that do not fit run one after the other above, in every run
+@pytest.mark.at_length  # what was claimed counts before it has taken anything, above, in every run
 def test_a_second_job_waits_while_the_first_may_still_take_what_is_free(url: str, db: Db) -> None:
     learned(db, "spend.child", 0.6 * (memory.free_mb() or 0))
     with working(url, spending.registry, children=2):
@@ -264,7 +264,7 @@ def test_a_second_job_waits_while_the_first_may_still_take_what_is_free(url: str
         until_status(db, second, "COMPLETED")
 
 
-@pytest.mark.at_length  # what a worker measured is what it goes by, in every run
+@pytest.mark.at_length  # a kind that was held back comes in again, above, in every run
 def test_a_kind_comes_in_again_when_less_is_needed(url: str, db: Db) -> None:
     learned(db, "spend.child", 10_000_000)
     with working(url, spending.registry, children=3):
@@ -278,7 +278,7 @@ def test_a_kind_comes_in_again_when_less_is_needed(url: str, db: Db) -> None:
         until(lambda: held(db) == {})
 
 
-@pytest.mark.at_length  # jobs that do not fit run one after the other, in every run
+@pytest.mark.at_length  # as many come in as fit, above, in every run
 def test_a_reserve_as_large_as_the_machine_lets_one_in_at_a_time(url: str, db: Db) -> None:
     learned(db, "spend.child", 50)
     made = [put(db, "spend.child", payload={"rest": 0.2}) for _ in range(3)]

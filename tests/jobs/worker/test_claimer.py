@@ -34,7 +34,6 @@ async def nap(_job: Job) -> None:
     """Nothing."""
 
 
-@pytest.mark.at_length  # a job of another room is found below, in every run
 def test_a_small_room_does_not_keep_the_others_from_claiming_in_batches(url: str, db: Db, registry: Registry) -> None:
     """Measured before each room was claimed for by itself: 2,000 jobs a second beside an idle room of two slots."""
     make_jobs(db, 3000, kind="quick")

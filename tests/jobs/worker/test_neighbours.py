@@ -98,7 +98,6 @@ def test_a_finished_job_whose_row_is_locked_waits_alone(
         assert until_status(db, job_id, ends).attempt_count == 1
 
 
-@pytest.mark.at_length  # a finished job whose row is locked does above, in every run
 def test_a_job_with_a_hook_whose_row_is_locked_waits_alone(url: str, db: Db, other: Db, stage: Stage) -> None:
     stored: list[int] = []
 
@@ -144,7 +143,6 @@ def test_a_waiting_job_whose_row_is_locked_takes_no_slot(url: str, db: Db, other
         until_status(db, locked, "COMPLETED")
 
 
-@pytest.mark.at_length  # one that outlasts a stop is below, in every run
 def test_a_hook_that_takes_its_time_is_waited_for_by_nobody(url: str, db: Db, stage: Stage) -> None:
     """Neither what the job has said nor what others say meanwhile makes anybody wait."""
 

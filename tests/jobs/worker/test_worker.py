@@ -188,7 +188,6 @@ def test_a_snooze_gives_the_attempt_back(url: str, db: Db, registry: Registry) -
     assert done.attempt_count == 1
 
 
-@pytest.mark.at_length  # a snooze gives the attempt back, in every run
 @pytest.mark.parametrize("delay", [timedelta(0), timedelta(milliseconds=1), timedelta(days=-1)])
 def test_a_snooze_lasts_a_second_at_least(url: str, db: Db, registry: Registry, delay: timedelta) -> None:
     """It uses up no attempt: nothing else would end such a loop."""

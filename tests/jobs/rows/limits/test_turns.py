@@ -1,7 +1,5 @@
 """Fair queues: whose turn it is."""
 
-import pytest
-
 from snapapp.jobs.registry import Registry
 from tests.factory import Db, make_job, make_jobs
 from tests.jobs.rows.limits.limiting import Turns, both_servers, turn
@@ -56,7 +54,6 @@ def test_in_claims_for_several_queues_at_once_each_keeps_its_own_turn(db: Db) ->
     assert order == {"one": "abcd" * 3, "two": "abcd" * 3}
 
 
-@pytest.mark.at_length  # a small tenant beside a large one is above, in every run
 @both_servers
 def test_a_batch_is_filled_by_who_has_the_most_where_the_others_have_little(db: Db) -> None:
     make_fair(db)
