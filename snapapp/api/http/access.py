@@ -1,15 +1,20 @@
-"""Limits by address: the addresses to which /internal answers, and how many wrong tokens an address may try."""
+"""Where a request comes from: the addresses to which /internal answers, how many wrong tokens an address may try, and
+what counts as this machine."""
 
 import ipaddress
+import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from time import monotonic
 
 from starlette.types import Scope
 
+from snapapp.api.http.scopes import headers_of
+
 WRONG_A_MINUTE = 30  # different wrong tokens of one address; then it must wait until the minute is over
 _WINDOW = 60.0  # seconds
 _MOST_ADDRESSES = 10_000  # remembered in a minute, so that requests from many addresses cannot fill the memory
+_LOCAL_NAMES = {"localhost", "127.0.0.1", "::1"}
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -74,3 +79,17 @@ def counted_as(scope: Scope) -> str:
     if address is None or address.version == 4:
         return str(address)
     return str(ipaddress.ip_network((address, 64), strict=False))
+
+
+def is_of_this_machine(scope: Scope) -> bool:
+    return is_here(scope) and _is_meant_for_here(headers_of(scope))
+
+
+def _is_meant_for_here(headers: dict[bytes, bytes]) -> bool:
+    """Whether the request is meant for localhost. A page of another site can reach localhost too, by a host name of its
+    own or across sites."""
+    host = headers.get(b"host", b"localhost").lower()
+    name = re.sub(r":\d+$", "", host.decode("latin-1")).strip("[]")
+    crossed = headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin")
+    origin = headers.get(b"origin", host).lower().rpartition(b"://")[2]  # for browsers that send no Sec-Fetch-Site
+    return name in _LOCAL_NAMES and not crossed and origin == host

@@ -13,8 +13,9 @@ from starlette.exceptions import HTTPException
 
 from snapapp.api.http.access import WRONG_A_MINUTE
 from snapapp.api.http.errors import ErrorBody, answer
-from snapapp.api.http.middleware import BODY_MAX, INTERNAL_TOKEN
+from snapapp.api.http.exchange import BODY_MAX
 from snapapp.api.http.tenancy import TENANT_CODE, TENANT_TOKEN
+from snapapp.api.http.tokens import INTERNAL_TOKEN
 
 Operation = dict[str, Any]
 

@@ -15,10 +15,12 @@ import pytest
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
 
-from snapapp.api.http import connections, errors, middleware
+from snapapp.api.http import connections, errors, exchange, middleware
 from snapapp.api.http.access import Access
-from snapapp.api.http.middleware import Body, Keys, Requests
+from snapapp.api.http.exchange import Body
+from snapapp.api.http.middleware import Requests
 from snapapp.api.http.route_counts import Traffic
+from snapapp.api.http.tokens import Keys
 from snapapp.cli.service import Server
 from snapapp.jobs.worker.capacity.web_priority import WebPriority
 from tests.jobs.working import until
@@ -337,21 +339,21 @@ def test_a_connection_that_says_nothing_is_closed_like_an_idle_one() -> None:
 
 @pytest.mark.parametrize("path", [b"/v2/snaps", UPLOAD.encode()])
 def test_a_body_that_falls_silent_is_not_waited_for(slow: Slow, monkeypatch: pytest.MonkeyPatch, path: bytes) -> None:
-    monkeypatch.setattr(middleware, "SILENT", 1.0)
+    monkeypatch.setattr(exchange, "SILENT", 1.0)
     with slow.connect() as connection:
         connection.sendall(HEAD.replace(b"/v2/snaps", path) + b"{")
         assert refusal(rest_of(connection))["message"] == "The rest of the body did not come in time"
 
 
 def test_a_chunked_body_without_a_chunk_is_not_waited_for(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(middleware, "SILENT", 1.0)
+    monkeypatch.setattr(exchange, "SILENT", 1.0)
     with slow.connect() as connection:
         connection.sendall(HEAD.replace(b"Content-Length: 10", b"Transfer-Encoding: chunked"))
         assert refusal(rest_of(connection))["status"] == 408
 
 
 def test_json_that_trickles_is_not_waited_for(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(middleware, "UNHURRIED", 1.5)
+    monkeypatch.setattr(exchange, "UNHURRIED", 1.5)
     with slow.connect() as connection:
         connection.sendall(HEAD.replace(b": 10", b": 1000"))
         connection.settimeout(0.2)
@@ -360,7 +362,7 @@ def test_json_that_trickles_is_not_waited_for(slow: Slow, monkeypatch: pytest.Mo
 
 def test_an_upload_that_trickles_is_waited_for(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
     """A farm's line is slow: only silence ends it."""
-    monkeypatch.setattr(middleware, "UNHURRIED", 0.1)
+    monkeypatch.setattr(exchange, "UNHURRIED", 0.1)
     with slow.connect() as connection:
         connection.sendall(HEAD.replace(b"/v2/snaps", UPLOAD.encode()))
         for _ in range(10):
@@ -371,11 +373,11 @@ def test_an_upload_that_trickles_is_waited_for(slow: Slow, monkeypatch: pytest.M
 
 def test_a_body_may_be_as_slow_as_a_poor_line() -> None:
     small = Body(most=10, in_time=True)
-    assert small.patience(0, 0.0) == middleware.SILENT
+    assert small.patience(0, 0.0) == exchange.SILENT
     assert small.patience(0, 50.0) == 10.0
     assert small.patience(0, 61.0) == 0.0
     assert small.patience(1024 * 100, 150.0) == 10.0
-    assert Body(most=10, in_time=False).patience(0, 5000.0) == middleware.SILENT
+    assert Body(most=10, in_time=False).patience(0, 5000.0) == exchange.SILENT
 
 
 # --- who goes ---------------------------------------------------------------------------------------------------
