@@ -11,11 +11,11 @@ from starlette.middleware.cors import CORSMiddleware
 
 from snapapp import __version__, api, logs, web
 from snapapp.api.http import errors, openapi
-from snapapp.api.http.access import Access
-from snapapp.api.http.exchange import request_id
-from snapapp.api.http.middleware import Requests
-from snapapp.api.http.route_counts import Traffic
-from snapapp.api.http.tokens import Keys
+from snapapp.api.http.requests.access import Access
+from snapapp.api.http.requests.exchange import request_id
+from snapapp.api.http.requests.middleware import Requests
+from snapapp.api.http.requests.route_counts import Traffic
+from snapapp.api.http.requests.tokens import Keys
 from snapapp.api.internal.actuator.process_metrics import Numbers
 from snapapp.errors import SettingsError
 from snapapp.process.health import Health

@@ -107,7 +107,11 @@ def test_a_line_says_which_request_it_belongs_to(start: Start) -> None:
     assert served.ask("/broken", **{"X-Request-Id": "r-2"}).status == 500
     found = ended(served)
     belonging = {(line["logger"], line.get("requestId")) for line in found}
-    assert {("another.package", "r-1"), ("py.warnings", "r-1"), ("snapapp.api.http.middleware", "r-2")} <= belonging
+    assert {
+        ("another.package", "r-1"),
+        ("py.warnings", "r-1"),
+        ("snapapp.api.http.requests.middleware", "r-2"),
+    } <= belonging
     assert {("uvicorn.access", "r-1"), ("uvicorn.access", "r-2")} <= belonging
     [failure] = [line for line in found if line.get("requestId") == "r-2" and "traceback" in line]
     assert "two\nlines" in failure["traceback"]

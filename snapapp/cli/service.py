@@ -17,7 +17,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from snapapp import logs
-from snapapp.api.http.connections import Connection, most_open
+from snapapp.api.http.requests.connections import Connection, most_open
 from snapapp.app import create_app
 from snapapp.cli import reload
 from snapapp.errors import SnapError

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from snapapp.api.http.exchange import BODY_MAX
+from snapapp.api.http.requests.exchange import BODY_MAX
 from tests.jobs.working import until
 from tests.ops.linode import BOX, TOKEN, ran, tool
 

@@ -9,8 +9,8 @@ from fastapi import Depends, Header, Request
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
-from snapapp.api.http.exchange import request_id
 from snapapp.api.http.header_text import as_sent
+from snapapp.api.http.requests.exchange import request_id
 from snapapp.jobs.rows.people.audit import Actor
 from snapapp.postgres.database import session
 from snapapp.process.monolith import Monolith

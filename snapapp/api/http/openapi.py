@@ -11,11 +11,11 @@ from fastapi.responses import JSONResponse
 from pydantic.alias_generators import to_camel
 from starlette.exceptions import HTTPException
 
-from snapapp.api.http.access import WRONG_A_MINUTE
 from snapapp.api.http.errors import ErrorBody, answer
-from snapapp.api.http.exchange import BODY_MAX
+from snapapp.api.http.requests.access import WRONG_A_MINUTE
+from snapapp.api.http.requests.exchange import BODY_MAX
+from snapapp.api.http.requests.tokens import INTERNAL_TOKEN
 from snapapp.api.http.tenancy import TENANT_CODE, TENANT_TOKEN
-from snapapp.api.http.tokens import INTERNAL_TOKEN
 
 Operation = dict[str, Any]
 

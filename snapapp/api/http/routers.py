@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import APIRouter, Security
 
 from snapapp.api.http.errors import RESPONSES
-from snapapp.api.http.tokens import INTERNAL_TOKEN
+from snapapp.api.http.requests.tokens import INTERNAL_TOKEN
 
 
 class Router(APIRouter):

@@ -3,9 +3,9 @@
 from fastapi import Request
 from pydantic import Field
 
+from snapapp.api.http.requests.tokens import Keys, Role
 from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import Shown
-from snapapp.api.http.tokens import Keys, Role
 
 router = InternalRouter(prefix="/internal/role", tags=["observability"])
 

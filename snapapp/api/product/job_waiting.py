@@ -13,8 +13,8 @@ from typing import Annotated
 from fastapi import Depends, HTTPException, Request
 from starlette.concurrency import run_in_threadpool
 
-from snapapp.api.http.access import counted_as
 from snapapp.api.http.deps import House, of_process
+from snapapp.api.http.requests.access import counted_as
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows.people import overviews, views
 from snapapp.process.monolith import Away, Monolith

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy
 from starlette.testclient import TestClient
 
-from snapapp.api.http.access import WRONG_A_MINUTE, Access
+from snapapp.api.http.requests.access import WRONG_A_MINUTE, Access
 from tests.api.conftest import served
 from tests.api.examples import add_tenant
 from tests.factory import Db, make_job

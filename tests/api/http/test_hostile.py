@@ -14,7 +14,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from snapapp.api.http.exchange import BODY_MAX
+from snapapp.api.http.requests.exchange import BODY_MAX
 from snapapp.cli.service import Server
 from tests.api.conftest import served
 from tests.api.examples import NOBODY, mark

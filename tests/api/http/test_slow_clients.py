@@ -15,12 +15,13 @@ import pytest
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
 
-from snapapp.api.http import connections, errors, exchange, middleware
-from snapapp.api.http.access import Access
-from snapapp.api.http.exchange import Body
-from snapapp.api.http.middleware import Requests
-from snapapp.api.http.route_counts import Traffic
-from snapapp.api.http.tokens import Keys
+from snapapp.api.http import errors
+from snapapp.api.http.requests import connections, exchange, middleware
+from snapapp.api.http.requests.access import Access
+from snapapp.api.http.requests.exchange import Body
+from snapapp.api.http.requests.middleware import Requests
+from snapapp.api.http.requests.route_counts import Traffic
+from snapapp.api.http.requests.tokens import Keys
 from snapapp.cli.service import Server
 from snapapp.jobs.worker.capacity.web_priority import WebPriority
 from tests.jobs.working import until

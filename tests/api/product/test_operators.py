@@ -11,7 +11,7 @@ import sqlalchemy
 from starlette.testclient import TestClient
 
 from snapapp.api.http import cookies
-from snapapp.api.http.access import WRONG_A_MINUTE
+from snapapp.api.http.requests.access import WRONG_A_MINUTE
 from snapapp.domain import operators, tenants
 from snapapp.settings.table import Environment
 from tests.api.conftest import served

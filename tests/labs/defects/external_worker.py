@@ -82,7 +82,7 @@ DEFECTS: dict[str, Mutant] = {
         "R50",
         "who tried too many tokens is not told when to come back",
         "api/http/test_access::test_an_address_that_guesses_waits_and_its_neighbours_do_not",
-        ("snapapp/api/http/middleware.py", '(b"retry-after", ', '(b"x-after", '),
+        ("snapapp/api/http/requests/middleware.py", '(b"retry-after", ', '(b"x-after", '),
     ),
     "deaf-to-signals": defect(
         "R1",

@@ -118,7 +118,7 @@ DEFECTS: dict[str, Mutant] = {
         "a request's id is made anew, whatever the client calls it",
         "api/http/test_hostile::test_an_id_of_a_request_is_cleaned_and_rides_along",
         (
-            "snapapp/api/http/exchange.py",
+            "snapapp/api/http/requests/exchange.py",
             'self.id = _clean_id(headers.get(b"x-request-id", b""))',
             'self.id = _clean_id(b"")',
         ),

@@ -6,8 +6,8 @@ from typing import Annotated, Any, cast
 from fastapi import Depends, Request, Response
 
 from snapapp.api.http.deps import House
+from snapapp.api.http.requests.tokens import may_know
 from snapapp.api.http.routers import Router
-from snapapp.api.http.tokens import may_know
 from snapapp.process.health import Health, Part
 
 router = Router(prefix="/actuator", tags=["actuator"])

@@ -10,7 +10,7 @@ from pydantic import Field
 from pydantic.alias_generators import to_camel
 
 from snapapp.api.http.deps import House
-from snapapp.api.http.route_counts import RouteCounts, Traffic
+from snapapp.api.http.requests.route_counts import RouteCounts, Traffic
 from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import Shown
 from snapapp.api.internal.actuator.alerts import Alert, alerts

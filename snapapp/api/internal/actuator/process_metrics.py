@@ -13,7 +13,7 @@ from prometheus_client import Metric, ProcessCollector
 from sqlalchemy import QueuePool
 
 from snapapp import __version__
-from snapapp.api.http.route_counts import BUCKETS, Traffic
+from snapapp.api.http.requests.route_counts import BUCKETS, Traffic
 from snapapp.backup import records
 from snapapp.backup.records import State, What
 from snapapp.jobs.metrics import depth, work

@@ -9,7 +9,7 @@ from time import monotonic
 
 from starlette.types import Scope
 
-from snapapp.api.http.scopes import headers_of
+from snapapp.api.http.requests.scopes import headers_of
 
 WRONG_A_MINUTE = 30  # different wrong tokens of one address; then it must wait until the minute is over
 _WINDOW = 60.0  # seconds

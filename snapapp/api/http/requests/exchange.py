@@ -13,7 +13,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 
-from snapapp.api.http.scopes import is_upload
+from snapapp.api.http.requests.scopes import is_upload
 from snapapp.jobs.worker.capacity.web_priority import WebPriority
 
 REQUEST_ID_MAX = 64

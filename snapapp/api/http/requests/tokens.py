@@ -8,8 +8,8 @@ from enum import StrEnum
 from fastapi.security import APIKeyHeader
 from starlette.types import Scope
 
-from snapapp.api.http.access import is_of_this_machine
-from snapapp.api.http.scopes import headers_of, is_sign_in, path_of_route
+from snapapp.api.http.requests.access import is_of_this_machine
+from snapapp.api.http.requests.scopes import headers_of, is_sign_in, path_of_route
 
 # Routers of /internal depend on this, so that /openapi.json shows it. The middleware checks the token, before a body is
 # read: a dependency would come after that, and never for paths without a route.

@@ -7,12 +7,12 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from snapapp.api.http.access import Access, is_of_this_machine
 from snapapp.api.http.errors import asked_for, body_of
-from snapapp.api.http.exchange import Body, Exchange, Running, request_id
-from snapapp.api.http.route_counts import Traffic, pattern_of
-from snapapp.api.http.scopes import headers_of, is_internal, path_of_route
-from snapapp.api.http.tokens import Keys, Role, shows_a_token, token_shown
+from snapapp.api.http.requests.access import Access, is_of_this_machine
+from snapapp.api.http.requests.exchange import Body, Exchange, Running, request_id
+from snapapp.api.http.requests.route_counts import Traffic, pattern_of
+from snapapp.api.http.requests.scopes import headers_of, is_internal, path_of_route
+from snapapp.api.http.requests.tokens import Keys, Role, shows_a_token, token_shown
 from snapapp.jobs import tracing
 from snapapp.jobs.worker.capacity.web_priority import WebPriority
 
