@@ -11,7 +11,7 @@ from tests import ROOT
 
 FOLDER = ROOT / "docs" / "images"
 PICTURES = {"packages.svg": "snapapp", "jobs.svg": "snapapp.jobs"}
-_LEFT_OUT = {"snapapp.__main__", "snapapp.bench"}  # the first is one line, the second a tool beside the application
+_LEFT_OUT = {"snapapp.__main__", "snapapp.bench"}  # they are beside the application
 
 _WIDTH, _HEIGHT, _ACROSS, _DOWN, _EDGE = 112, 30, 136, 74, 14
 _BEND = 44  # what an arrow takes where it passes a row

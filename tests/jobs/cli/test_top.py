@@ -474,6 +474,7 @@ def test_a_terminal_that_only_prints_does_not_have_the_doctor_examine_at_each_lo
 
 
 def test_it_is_not_loaded_with_anything_else() -> None:
-    script = "import sys, snapapp.__main__ as main; main._parser(['top']); print('snapapp.jobs.cli.top' in sys.modules)"
+    build = "import sys; from snapapp.cli.arguments import parser_for; parser_for(['top'])"
+    script = f"{build}; print('snapapp.jobs.cli.top' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert said == "False\n"
