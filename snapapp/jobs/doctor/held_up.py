@@ -112,16 +112,17 @@ def suspects(patient: Patient) -> Iterator[Finding]:
 # --- kinds that keep failing ------------------------------------------------------------------------------------
 
 # The counts come from the roll-up, the errors from the newest rows, because no index finds jobs in RETRY_WAIT by kind.
+# Those that have ended meanwhile tell the error as well: at the end of a fault none may wait any more.
 _REPEATED = """
 WITH failing AS MATERIALIZED (
     SELECT kind, sum(retried)::bigint AS retried, sum(completed)::bigint AS completed FROM job_history
      WHERE minutes = 1 AND at > now() - %(lately)s::interval AND kind <> ''
      GROUP BY kind HAVING sum(retried) >= %(least)s AND sum(retried) > sum(completed)
 ), newest AS MATERIALIZED (
-    SELECT kind, id, last_error FROM snap_processing_job
-     WHERE id > (SELECT coalesce(max(id), 0) - 20000 FROM snap_processing_job) AND status = 'RETRY_WAIT'
+    SELECT kind, id, status, last_error FROM snap_processing_job
+     WHERE id > (SELECT coalesce(max(id), 0) - 20000 FROM snap_processing_job) AND last_error IS NOT NULL
 )
-SELECT failing.*, count(newest.id), max(newest.id),
+SELECT failing.*, count(*) FILTER (WHERE status = 'RETRY_WAIT'), max(newest.id),
        mode() WITHIN GROUP (ORDER BY left(split_part(newest.last_error, chr(10), 1), 200))
   FROM failing LEFT JOIN newest USING (kind)
  GROUP BY failing.kind, failing.retried, failing.completed ORDER BY failing.retried DESC LIMIT 10
@@ -136,12 +137,12 @@ def repeated(patient: Patient) -> Iterator[Finding]:
         yield Finding(
             id="MOSTLY_REPEATED",
             severity=Severity.WARNING,
-            saw=f"Attempts of the kind {kind} fail: {retried:,} within {lately} are repeated, {completed:,} completed; "
-            f"mostly: {one_line(error or 'no reason')}",
+            saw=f"Attempts of the kind {kind} fail: {retried:,} within {lately} are repeated, {completed:,} completed"
+            + (f"; mostly: {one_line(error)}" if error else ""),
             why="They run again by themselves, each time later; those that use up their attempts become dead letters.",
             do="What does it call: a receiver, a server, a disk? Is that up, and does it know us? When it is back, "
             "nothing else need be done.",
-            paste=f"snapapp jobs list --status RETRY_WAIT --kind {shlex.quote(kind)}",
+            paste=f"snapapp jobs list --status {'RETRY_WAIT' if waiting else 'FAILED'} --kind {shlex.quote(kind)}",
             numbers={"kind": kind, "retried": retried, "completed": completed, "waiting": waiting, "job": job},
         )
     if not rows:

@@ -232,7 +232,8 @@ function waysFrom({ id, saw, numbers: its }) {
   const jobs = [its.job, its.oldest, its.newest, ...(Array.isArray(its.jobs) ? its.jobs : [])].filter(Number.isInteger).slice(0, ALIKE);
   const isSaid = (job) => new RegExp(`\\bjob ${job}\\b`).test(saw);
   const ways = jobs.filter((job) => !isSaid(job)).map((job) => link(`/ops/jobs/${job}`, `job ${job}`));
-  if (its.kind || its.queue) ways.push(link(`/ops/jobs${query({ kind: its.kind, queue: its.queue, status: OF_STATUS[id] })}`, "its jobs"));
+  const status = its.waiting === 0 ? "FAILED" : OF_STATUS[id];
+  if (its.kind || its.queue) ways.push(link(`/ops/jobs${query({ kind: its.kind, queue: its.queue, status })}`, "its jobs"));
   if ("lanes" in its) ways.push(link("/ops/queues", "limits"));
   if (its.schedule) ways.push(link(`/ops/schedules/${encodeURIComponent(its.schedule)}`, "its schedule"));
   if (its.worker) ways.push(link("/ops/workers", "workers"));

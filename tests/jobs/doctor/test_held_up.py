@@ -125,5 +125,17 @@ def test_a_receiver_that_is_down_is_told_before_anything_is_given_up(url: str, d
         "SourceUnavailable: the receiver answered 503"
     )
     assert "Is that up" in found.do
+    assert found.paste == "snapapp jobs list --status RETRY_WAIT --kind webhook"
     db.execute("DELETE FROM job_history WHERE kind = 'webhook'")
     assert ids(examine(url, "repeated")) == ["REPEATED"]
+
+
+def test_what_a_kind_fails_with_is_told_when_none_of_its_jobs_waits_any_more(url: str, db: Db) -> None:
+    counts = "INSERT INTO job_history VALUES (date_trunc('minute', now()), 1, 'webhook', 0, 2, 0, 4, '{}', '{}')"
+    db.execute(counts)
+    [found] = examine(url, "repeated")
+    assert found.saw == "Attempts of the kind webhook fail: 4 within 15 min are repeated, 0 completed"
+    make_jobs(db, 2, "FAILED", kind="webhook", last_error="SourceUnavailable: the receiver answered 503\nTrace")
+    [found] = examine(url, "repeated")
+    assert found.saw.endswith("0 completed; mostly: SourceUnavailable: the receiver answered 503")
+    assert (found.paste, found.numbers["waiting"]) == ("snapapp jobs list --status FAILED --kind webhook", 0)
