@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 Hook = Callable[[], object]
+Complain = Callable[[str, BaseException], None]
 H = TypeVar("H", bound=Hook)
 
 _starts: dict[object, Hook] = {}  # by `_identity`
@@ -30,7 +31,7 @@ _workers = 0  # how many workers run in this process: the first runs the start h
 
 def on_start(hook: H) -> H:
     """Declares a start hook. They are called in the order of declaration; an error in one fails the start of the worker
-    or of the child."""
+    or of the child, and the stop hooks are called."""
     return _declare(_starts, hook)
 
 
@@ -57,27 +58,37 @@ def kept() -> list[int]:
     return sorted(_kept)
 
 
-def start() -> None:
+def start(complain: Complain) -> None:
+    """Runs the start hooks when the first worker starts. If one raises, the stop hooks run: the worker may be started
+    again, and would open a second time what is open."""
     global _workers
     with _turn:
         if _workers == 0:
-            for hook in list(_starts.values()):
-                hook()
+            try:
+                for hook in list(_starts.values()):
+                    hook()
+            except BaseException:
+                _run_stop_hooks(complain)
+                raise
         _workers += 1
 
 
-def stop(complain: Callable[[str, BaseException], None]) -> None:
-    """Runs the stop hooks when the last worker stops. All of them run, even if one raises."""
+def stop(complain: Complain) -> None:
+    """Runs the stop hooks when the last worker stops."""
     global _workers
     with _turn:
         _workers -= 1
-        if _workers:
-            return
-        for hook in reversed(list(_stops.values())):
-            try:
-                hook()
-            except Exception as error:  # noqa: BLE001 - it is the application's, and may raise anything
-                complain(_name(hook), error)
+        if _workers == 0:
+            _run_stop_hooks(complain)
+
+
+def _run_stop_hooks(complain: Complain) -> None:
+    """All of them, even if one raises."""
+    for hook in reversed(list(_stops.values())):
+        try:
+            hook()
+        except Exception as error:  # noqa: BLE001 - it is the application's, and may raise anything
+            complain(_name(hook), error)
 
 
 def may_call(function: Hook, worker: str) -> bool:

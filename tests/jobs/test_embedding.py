@@ -193,6 +193,25 @@ def test_a_worker_whose_hook_fails_does_not_start(url: str, db: Db) -> None:
 
 
 @pytest.mark.usefixtures("nothing_declared")
+def test_a_start_that_fails_is_undone_before_the_next(url: str) -> None:
+    done: list[str] = []
+    failures = [ConnectionError("no such pool")]
+
+    def fail_once() -> None:
+        if failures:
+            raise failures.pop()
+
+    process_hooks.on_start(lambda: done.append("open"))
+    process_hooks.on_start(fail_once)
+    process_hooks.on_stop(lambda: done.append("close"))
+    with pytest.raises(ConnectionError, match="no such pool"):
+        Worker(url, registry=Registry()).start()
+    assert done == ["open", "close"]
+    with Worker(url, registry=Registry()):
+        assert done == ["open", "close", "open"]
+
+
+@pytest.mark.usefixtures("nothing_declared")
 def test_a_child_whose_hook_fails_says_so_to_its_job(url: str, db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.jobs.kinds import hookless
 

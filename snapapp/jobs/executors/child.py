@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, which then stops its children
     for module in arguments[4:]:
         importlib.import_module(module)
-    process_hooks.start()
+    process_hooks.start(_complain)
     pipe = Pipe(answers)
     pipe.say({"ready": os.getpid(), "has_an_end": process_hooks.has_an_end()})
     for request in messages.each(requests):
@@ -72,7 +72,11 @@ def main(arguments: list[str]) -> None:
         tracing.current.set(job.traceparent)
         pipe.say({"begun": True}, job)
         pipe.say(_answer(request, job, pipe) | {"kept": process_hooks.kept()}, job)
-    process_hooks.stop(lambda name, error: print(f"{name}: {describe(error)}", file=sys.stderr))  # noqa: T201
+    process_hooks.stop(_complain)
+
+
+def _complain(hook: str, error: BaseException) -> None:
+    print(f"{hook}: {describe(error)}", file=sys.stderr)  # noqa: T201
 
 
 def _isolate(*pipes: int) -> None:

@@ -91,7 +91,7 @@ class Worker:
         if self._started:
             return
         self._check_may_start()
-        process_hooks.start()
+        process_hooks.start(self._parts.complain)
         self._started = True
         self._executors.start()
         self._settler.start()
