@@ -4,7 +4,9 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows.people import overviews
 from tests import ROOT
 from tests.factory import Db
-from tests.jobs.working import QUICK, until, until_status, working
+from tests.jobs.working import PATIENCE, QUICK, until, until_status, working
 
 
 @pytest.fixture
@@ -156,6 +158,40 @@ class Pool:
 
     def close(self) -> None:
         self.done.append(f"close {self.number}")
+
+
+@pytest.mark.usefixtures("nothing_declared")
+def test_whoever_stops_a_worker_finds_it_stopped(url: str) -> None:
+    """Also while another thread starts or stops it."""
+    starts, may_start, stops, may_stop = (threading.Event() for _ in range(4))
+    closed: list[bool] = []
+
+    @process_hooks.on_start
+    def open_pool() -> None:
+        starts.set()
+        may_start.wait(PATIENCE)
+
+    @process_hooks.on_stop
+    def close_pool() -> None:
+        stops.set()
+        may_stop.wait(PATIENCE)
+        closed.append(True)
+
+    worker = Worker(url, registry=Registry(), **QUICK)
+
+    def stop() -> list[bool]:
+        worker.stop()
+        return [*closed]
+
+    with ThreadPoolExecutor() as threads:
+        threads.submit(worker.start)
+        starts.wait(PATIENCE)
+        while_it_starts = threads.submit(stop)
+        may_start.set()
+        assert stops.wait(PATIENCE)
+        while_it_stops = threads.submit(stop)
+        may_stop.set()
+        assert (while_it_starts.result(), while_it_stops.result()) == ([True], [True])
 
 
 @pytest.mark.usefixtures("nothing_declared")

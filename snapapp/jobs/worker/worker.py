@@ -57,6 +57,7 @@ class Worker:
         self._only_woken_queues = False  # has nothing but the queues in _woken changed? written by `wake` and `tick`
         self._is_on_the_roster = False  # written by the claim
         self._failures = 0  # claims that failed in a row; likewise
+        self._life = threading.RLock()  # one start or stop at a time; a signal's handler may stop what it interrupted
         self._started = False
         self._is_over = False  # it was started and stopped; its threads cannot start again
         self._made_in = os.getpid()
@@ -88,8 +89,11 @@ class Worker:
     # --- life and death ---------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        if self._started:
-            return
+        with self._life:
+            if not self._started:
+                self._start()
+
+    def _start(self) -> None:
         self._check_may_start()
         process_hooks.start(self._parts.complain)
         self._started = True
@@ -120,9 +124,12 @@ class Worker:
 
     def stop(self, grace: timedelta | None = None, reason: str = "stopped") -> None:
         """Stops claiming, drains, hands back what still runs, beats a last time, leaves the roster and closes. Returns
-        when the worker is stopped."""
-        if not self._started:
-            return
+        when the worker is stopped, also if another thread stops it."""
+        with self._life:
+            if self._started:
+                self._stop(grace, reason)
+
+    def _stop(self, grace: timedelta | None, reason: str) -> None:
         self._started = False
         self._is_over = True
         seconds = (self.settings.shutdown_grace if grace is None else grace).total_seconds()

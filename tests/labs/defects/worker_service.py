@@ -244,8 +244,8 @@ DEFECTS: dict[str, Mutant] = {
         ),
         (
             _WORKER,
-            "        if not self._started:\n            return\n        self._started = False\n",
-            "        self._started = False\n",
+            "            if self._started:\n                self._stop(",
+            "            if True:\n                self._stop(",
         ),
     ),
     "a-state-more": defect(
