@@ -10,8 +10,10 @@ docs/testing.md shows the whole set-up of such a test.
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextvars import copy_context
 from time import monotonic
 from typing import Any
 
@@ -166,7 +168,7 @@ class _Bench(ExitStack):
     def _outcome(self, job: Job, processor: Processor, timeout: float) -> Outcome:
         within = self._within or None
         if processor.executor == "async":
-            return asyncio.run(attempt.run_async(job, processor, self._wait, timeout, within))
+            return _wait_for(attempt.run_async(job, processor, self._wait, timeout, within))
         if processor.executor == "command" or (processor.executor == "process" and self._in_children):
             return self._runner(processor).run(job, processor, self._wait)
         return attempt.run(job, processor, self._wait, within)
@@ -194,6 +196,16 @@ class _Bench(ExitStack):
     def lend(self, job: Job) -> Iterator[sqlalchemy.Connection]:
         with self.transaction(job), self._within(job, self.connection):
             yield self.connection
+
+
+def _wait_for(attempt: Coroutine[Any, Any, Outcome]) -> Outcome:
+    """Runs it on a loop of its own, in a thread of its own if the test is a coroutine: no thread has two loops."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(attempt)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(copy_context().run, asyncio.run, attempt).result()
 
 
 class _JobChannel:

@@ -5,6 +5,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any
 
@@ -189,6 +190,25 @@ def test_a_coroutine_ends_at_its_time_limit(connection: Connection) -> None:
     job_id = enqueue(connection, "slow", max_attempts=1)
     assert run_due(connection, registry) == ["slow: FAILED"]
     assert column(connection, "last_error", job_id) == f"JobTimeout: slow job {job_id} ran longer than its 0.05 s"
+
+
+def test_a_coroutine_runs_in_a_test_that_is_one(connection: Connection) -> None:
+    registry = Registry()
+    greeting = ContextVar[str]("greeting")
+
+    @registry.processor("greet")
+    async def greet(job: Job) -> str:
+        job.log("hello")
+        await asyncio.sleep(0)
+        return greeting.get()
+
+    async def test() -> list[str]:
+        greeting.set("olá")
+        return run_due(connection, registry)
+
+    job_id = enqueue(connection, "greet")
+    assert asyncio.run(test()) == ["greet: COMPLETED"]
+    assert column(connection, "result", job_id) == "olá"
 
 
 def test_what_a_job_borrows_is_the_tests_own_transaction(engine: Engine, connection: Connection) -> None:
