@@ -74,6 +74,28 @@ def test_a_job_is_in_the_transaction_of_its_caller(db: Db, engine: sqlalchemy.En
     assert claim(db) == made
 
 
+@pytest.mark.parametrize("others", [{}, {"unique_key": "k"}], ids=["plain", "with a key"])
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"prioritty": 5, "timeout": 3}, "unknown arguments: prioritty, timeout"),
+        ({"kind": "k" * 201}, "kind may have 200 bytes at most, not 201"),
+        ({"queue": "ã" * 101}, "queue may have 200 bytes at most, not 202"),
+        ({"tenant": "t" * 201}, "tenant may have 200 bytes at most, not 201"),
+        ({"request_id": "r" * 201}, "request_id may have 200 bytes at most, not 201"),
+        ({"unique_key": "u" * 501}, "unique_key may have 500 bytes at most, not 501"),
+        ({"concurrency_key": "c" * 501}, "concurrency_key may have 500 bytes at most, not 501"),
+    ],
+)
+def test_sql_refuses_in_words_what_python_refuses(
+    db: Db, wrong: dict[str, Any], why: str, others: dict[str, Any]
+) -> None:
+    jobs = [{"kind": "good"}, {"kind": "test"} | others | wrong]
+    with pytest.raises(pg.InvalidParameterValue, match=why):
+        db.execute("SELECT enqueue_jobs(%s)", [json.dumps(jobs)])
+    assert statuses(db) == {}
+
+
 def test_run_at_and_delay_add_up_by_the_clock_of_the_database(db: Db) -> None:
     at = hence(hours=1)
     late = row(db, enqueue(db, run_at=at, delay=MINUTE) or 0)

@@ -7,13 +7,16 @@ DECLARE
     on_conflict text := coalesce(job->>'on_conflict', 'existing');
     on_parent_failure text := coalesce(job->>'on_parent_failure', 'cancel');
     parents bigint[] := ARRAY(SELECT its::bigint FROM jsonb_array_elements_text(coalesce(nullif(job->'after', 'null'), '[]')) AS its);
+    unknown CONSTANT jsonb := job_spec_rest(job) - '{unique_key, unique_scope, unique_by, on_conflict, after, on_parent_failure}'::text[];
     new_id bigint;
     holder bigint;
     its_status text;
     tries integer := 0;
 BEGIN
     SELECT * INTO its FROM job_specs(jsonb_build_array(job));
-    IF job->>'unique_by' <> 'spec' THEN
+    IF unknown <> '{}' THEN
+        RAISE EXCEPTION 'unknown arguments: %', (SELECT string_agg(name, ', ' ORDER BY name) FROM jsonb_object_keys(unknown) AS name) USING ERRCODE = '22023';
+    ELSIF job->>'unique_by' <> 'spec' THEN
         RAISE EXCEPTION 'unique_by must be spec, not %', job->>'unique_by' USING ERRCODE = '22023';
     ELSIF job->>'unique_by' IS NOT NULL AND job->>'unique_key' IS NOT NULL THEN
         RAISE EXCEPTION 'a job has a unique_key or unique_by, not both' USING ERRCODE = '22023';
@@ -30,8 +33,10 @@ BEGIN
         INSERT INTO snap_processing_job (
             kind, payload, queue, priority, next_retry_at, unique_key, unique_scope, max_attempts, concurrency_key,
             timeout_ms, tenant, snap_id, request_id, replay_of, traceparent, gate)
-        SELECT its.*, CASE WHEN parents = '{}' THEN 'open' ELSE 'after' END
-          FROM job_specs(jsonb_build_array(job)) AS its ON CONFLICT DO NOTHING RETURNING id INTO new_id;
+        VALUES (
+            its.kind, its.payload, its.queue, its.priority, its.next_retry_at, its.unique_key, its.unique_scope, its.max_attempts, its.concurrency_key,
+            its.timeout_ms, its.tenant, its.snap_id, its.request_id, its.replay_of, its.traceparent, CASE WHEN parents = '{}' THEN 'open' ELSE 'after' END)
+            ON CONFLICT DO NOTHING RETURNING id INTO new_id;
         IF new_id IS NOT NULL AND parents <> '{}' THEN
             PERFORM job_wait_for(new_id, parents, on_parent_failure = 'cancel');
         END IF;

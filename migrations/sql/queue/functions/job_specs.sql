@@ -22,6 +22,9 @@ CREATE FUNCTION job_specs(jobs jsonb) RETURNS TABLE (
            kind text, payload jsonb, queue text, priority integer, run_at timestamptz, delay interval, unique_key text,
            unique_scope text, unique_by text, max_attempts integer, concurrency_key text, timeout_ms integer,
            tenant text, snap_id uuid, request_id text, replay_of bigint, default_attempts integer, traceparent text)
+     WHERE CASE WHEN greatest(octet_length(job.kind), octet_length(job.queue), octet_length(job.tenant), octet_length(job.request_id)) > 200
+                  OR greatest(octet_length(job.unique_key), octet_length(job.concurrency_key)) > 500
+                THEN job_refuse_long(to_jsonb(job)) ELSE true END
 $$;
 
 COMMENT ON FUNCTION job_specs IS 'The columns of new jobs, from what enqueue_jobs was given.';
