@@ -1,6 +1,7 @@
 """The values of the doctor: a finding, what the application tells of itself, and the limits that the checks judge
 by."""
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -174,3 +175,8 @@ def counted(count: int, one: str, many: str) -> str:
 def quoted(text: str) -> str:
     """The text as a literal of SQL, for a statement that a person pastes into psql."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def typed(name: str) -> str:
+    """The name as the last argument of a command that a person pastes. Behind `--` it may begin with a dash."""
+    return f"{'-- ' if name.startswith('-') else ''}{shlex.quote(name)}"

@@ -4,7 +4,7 @@ person paused or drained, and commands that no supervisor took."""
 import shlex
 from collections.abc import Iterator
 
-from snapapp.jobs.doctor.finding import Finding, Patient, Severity, ago, counted, one_line, span
+from snapapp.jobs.doctor.finding import Finding, Patient, Severity, ago, counted, one_line, span, typed
 
 _MASTERS = """
 SELECT host, pid, expires_at < now(), extract(epoch FROM clock_timestamp() - beat_at)::float8,
@@ -90,7 +90,7 @@ def _held_pool(
         saw=f"The pool {pool} on {host} is {state.lower()}" + (f" ({one_line(reason)})." if reason else "."),
         why="Somebody wanted it. Its workers claim nothing.",
         do="If the reason is gone, resume it.",
-        paste=f"snapapp fleet resume {shlex.quote(pool)} --host {shlex.quote(host)}",
+        paste=f"snapapp fleet resume --host={shlex.quote(host)} {typed(pool)}",
         numbers={"host": host, "pool": pool, "state": state, "reason": reason},
     )
 

@@ -142,7 +142,7 @@ def repeated(patient: Patient) -> Iterator[Finding]:
             why="They run again by themselves, each time later; those that use up their attempts become dead letters.",
             do="What does it call: a receiver, a server, a disk? Is that up, and does it know us? When it is back, "
             "nothing else need be done.",
-            paste=f"snapapp jobs list --status {'RETRY_WAIT' if waiting else 'FAILED'} --kind {shlex.quote(kind)}",
+            paste=f"snapapp jobs list --status {'RETRY_WAIT' if waiting else 'FAILED'} --kind={shlex.quote(kind)}",
             numbers={"kind": kind, "retried": retried, "completed": completed, "waiting": waiting, "job": job},
         )
     if not rows:

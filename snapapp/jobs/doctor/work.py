@@ -5,7 +5,19 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from snapapp.jobs.doctor.finding import Act, Finding, Patient, Remedy, Severity, ago, counted, one_line, quoted, span
+from snapapp.jobs.doctor.finding import (
+    Act,
+    Finding,
+    Patient,
+    Remedy,
+    Severity,
+    ago,
+    counted,
+    one_line,
+    quoted,
+    span,
+    typed,
+)
 from snapapp.jobs.doctor.waiting import CAP, WaitingKind, waiting
 from snapapp.jobs.os import processes
 
@@ -168,7 +180,7 @@ def _neglected(patient: Patient, its: WaitingKind) -> Iterator[Finding]:
 
 
 def _these(its: WaitingKind) -> str:
-    return f"--kind {shlex.quote(its.kind)} --queue {shlex.quote(its.queue)}"
+    return f"--kind={shlex.quote(its.kind)} --queue={shlex.quote(its.queue)}"
 
 
 # --- stuck jobs -------------------------------------------------------------------------------------------------
@@ -221,7 +233,7 @@ def queues(patient: Patient) -> Iterator[Finding]:
             saw=f"The queue {name} has been paused for {span(seconds)}{_because(reason)}; {_wait(jobs)} in it.",
             why="Somebody wanted it. No worker claims from it.",
             do="If the reason is gone, resume it.",
-            paste=f"snapapp queues resume {shlex.quote(name)}",
+            paste=f"snapapp queues resume {typed(name)}",
             numbers={"queue": name, "pausedSeconds": round(seconds, 1), "reason": reason, "jobs": jobs},
         )
     if not rows:
@@ -306,7 +318,7 @@ def _schedule(
             saw=f"The schedule {name} has been paused for {span(paused)}{_because(reason)}.",
             why="Somebody wanted it. Its slots are skipped, with that reason in the ledger.",
             do="If the reason is gone, resume it.",
-            paste=f"snapapp schedules resume {shlex.quote(name)}",
+            paste=f"snapapp schedules resume {typed(name)}",
             numbers=numbers | {"pausedSeconds": round(paused, 1), "reason": reason},
         )
 
@@ -336,7 +348,7 @@ def dead_letters(patient: Patient) -> Iterator[Finding]:
             f"{ago(seconds)}; mostly: {one_line(error or 'no reason')}",
             why="Their attempts are used up: they are FAILED, and run again only if somebody retries them.",
             do=f"Look at one (snapapp jobs show {newest}); when the cause is gone, retry them.",
-            paste=f"snapapp jobs retry --failed --kind {shlex.quote(kind)}",
+            paste=f"snapapp jobs retry --failed --kind={shlex.quote(kind)}",
             numbers={"kind": kind, "jobs": count, "lately": lately, "newest": newest, "mostly": error},
         )
     if not rows:

@@ -1,5 +1,6 @@
 """`jobs discard`, `jobs prune` and `jobs reclaim`, as people type them."""
 
+import shlex
 import sys
 from datetime import timedelta
 
@@ -7,6 +8,7 @@ import pytest
 
 from tests.commands import Call, Terminal
 from tests.factory import Db, ago, hence, make_job, row, statuses
+from tests.jobs.doctor.examining import examine, the
 
 
 def test_jobs_are_discarded_with_a_reason_and_each_refusal_says_why(
@@ -76,3 +78,11 @@ def test_jobs_whose_lease_ended_are_taken_back(call: Call, db: Db, monkeypatch: 
     assert call("jobs", "reclaim") == (0, "1 job reclaimed.\n", "")
     assert statuses(db) == {dead: "RETRY_WAIT", held: "RUNNING"}
     assert call("jobs", "reclaim", "--json").json == {"reclaimed": []}
+
+
+def test_what_the_doctor_says_to_type_works_for_names_that_begin_like_options(url: str, call: Call, db: Db) -> None:
+    db.execute("SELECT pause_queue('-rf', 'a dash')")
+    make_job(db, "FAILED", kind="--failed")
+    queue, dead = the(examine(url, "queues"), "QUEUE_PAUSED").paste, the(examine(url, "dead"), "DEAD_LETTERS").paste
+    assert call(*shlex.split(queue or "")[1:]).out == "The queue -rf is open.\n"
+    assert call(*shlex.split(dead or "")[1:], "--yes").out == "1 job retried.\n"

@@ -80,7 +80,7 @@ def test_a_pool_that_a_person_stopped_is_told_with_the_reason(url: str, db: Db, 
     found = examined(url)["POOL_HELD"]
     assert found.severity is Severity.NOTICE
     assert f"is {state.lower()} (the mail server is away)." in found.saw
-    assert found.paste == f"snapapp fleet resume {POOL} --host box"
+    assert found.paste == f"snapapp fleet resume --host=box {POOL}"
 
 
 @pytest.mark.usefixtures("its")

@@ -125,7 +125,7 @@ def test_a_receiver_that_is_down_is_told_before_anything_is_given_up(url: str, d
         "SourceUnavailable: the receiver answered 503"
     )
     assert "Is that up" in found.do
-    assert found.paste == "snapapp jobs list --status RETRY_WAIT --kind webhook"
+    assert found.paste == "snapapp jobs list --status RETRY_WAIT --kind=webhook"
     db.execute("DELETE FROM job_history WHERE kind = 'webhook'")
     assert ids(examine(url, "repeated")) == ["REPEATED"]
 
@@ -138,4 +138,4 @@ def test_what_a_kind_fails_with_is_told_when_none_of_its_jobs_waits_any_more(url
     make_jobs(db, 2, "FAILED", kind="webhook", last_error="SourceUnavailable: the receiver answered 503\nTrace")
     [found] = examine(url, "repeated")
     assert found.saw.endswith("0 completed; mostly: SourceUnavailable: the receiver answered 503")
-    assert (found.paste, found.numbers["waiting"]) == ("snapapp jobs list --status FAILED --kind webhook", 0)
+    assert (found.paste, found.numbers["waiting"]) == ("snapapp jobs list --status FAILED --kind=webhook", 0)

@@ -222,7 +222,7 @@ def test_dead_letters_are_told_by_kind_with_the_commonest_error(url: str, db: Db
     mail, old = examine(url, "dead")
     assert (mail.numbers["kind"], mail.numbers["jobs"], mail.numbers["mostly"]) == ("mail.send", 3, "KeyError: 'a'")
     assert (mail.severity, old.severity) == (Severity.WARNING, Severity.NOTICE)
-    assert mail.paste == "snapapp jobs retry --failed --kind mail.send"
+    assert mail.paste == "snapapp jobs retry --failed --kind=mail.send"
 
 
 def test_dead_letters_beyond_those_that_were_counted_are_told(
