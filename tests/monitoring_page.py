@@ -34,7 +34,7 @@ LAYERS = (
         ("queue_overview", "queue_stuck", "queue_dead_letters", "queue_throughput", "workflow_overview", "job_apart"),
         (
             (
-                "max by (queue) (snapapp_queue_oldest_due_seconds) > 300",
+                "max by (queue) (snapapp_queue_oldest_due_seconds) > max by (queue) (snapapp_queue_long_wait_seconds)",
                 "more comes in than is done, or nothing is done",
             ),
             (

@@ -7,6 +7,7 @@ Series = dict[str, str]  # as promtool writes values: "0+1x10" is 0, 1, … 10, 
 
 _ATTEMPTS = 'snapapp_worker_attempts_total{worker="w",id="1",outcome="%s",instance="%s"}'
 _QUEUE = 'snapapp_queue_%s{queue="mail",instance="%s"}'
+_LONG_WAIT = _QUEUE % ("long_wait_seconds", "b")
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,13 @@ CASES = [
     Case("SnapappJobsStuck", {"snapapp_stuck_jobs": "2x30"}, {"snapapp_stuck_jobs": "2x18 0x10"}),
     Case(
         "SnapappJobsWaitLong",
-        {_QUEUE % ("oldest_due_seconds", "a"): "600x30", _QUEUE % ("paused", "a"): "0x30"},
-        {_QUEUE % ("oldest_due_seconds", "a"): "600x30", _QUEUE % ("paused", "a"): "1x30"},
+        {_QUEUE % ("oldest_due_seconds", "a"): "600x30", _LONG_WAIT: "300x30", _QUEUE % ("paused", "a"): "0x30"},
+        {_QUEUE % ("oldest_due_seconds", "a"): "600x30", _LONG_WAIT: "300x30", _QUEUE % ("paused", "a"): "1x30"},
+    ),
+    Case(
+        "SnapappJobsWaitLong",
+        {_QUEUE % ("oldest_due_seconds", "a"): "180x30", _LONG_WAIT: "120x30"},
+        {_QUEUE % ("oldest_due_seconds", "a"): "600x30", _LONG_WAIT: "283824000x30"},
     ),
     Case(
         "SnapappQueuePausedAndFull",

@@ -17,7 +17,7 @@ from snapapp.jobs.metrics import crew, fleet
 from snapapp.jobs.metrics.exposition import gauge
 from snapapp.jobs.rows.database import Db, run
 from snapapp.jobs.rows.people import overviews
-from snapapp.jobs.rows.people.overviews import CAP, LANES, QueueSummary, walks
+from snapapp.jobs.rows.people.overviews import CAP, LANES, LONG_WAIT, QueueSummary, walks
 
 T = TypeVar("T")
 
@@ -145,6 +145,11 @@ def families(known: Depth) -> Iterator[Metric]:
         f"Seconds for which the oldest due job has been due, in the first {LANES} kinds and lanes of all queues; "
         "0: nothing is due.",
         *((one.oldest_due.total_seconds() if one.oldest_due else 0.0, labels) for labels, one in queues),
+    )
+    yield gauge(
+        "snapapp_queue_long_wait_seconds",
+        "From when on a wait is an alert: job_queue.long_wait, or 300.",
+        *(((one.long_wait or LONG_WAIT).total_seconds(), labels) for labels, one in queues),
     )
     yield gauge(
         "snapapp_queue_paused",

@@ -351,11 +351,12 @@ OUTCOMES = ("completed", "failed", "retried")
 
 def test_depth_is_told_by_queue() -> None:
     paused = QueueSummary("a", 3, 0, 0, 1, 0, None, None, datetime.now(UTC), None)
-    queues = [paused, QueueSummary("b", CAP, 1, 0, 0, 0, timedelta(seconds=7.5), 8, None, None)]
+    queues = [paused, QueueSummary("b", CAP, 1, 0, 0, 0, timedelta(seconds=7.5), 8, None, None, timedelta(hours=1))]
     known = Depth(queues, [], [], 2, 1, ["x"], 1, 4, None, None)
     found = parse(render(depths.families(known)))
     assert found.value("snapapp_queue_waiting_jobs", queue="b") == CAP + 1
     assert found.value("snapapp_queue_oldest_due_seconds", queue="b") == 7.5
+    assert [found.value("snapapp_queue_long_wait_seconds", queue=queue) for queue in ("a", "b")] == [300, 3600]
     assert found.value("snapapp_queue_paused", queue="a") == 1
     assert (found.value("snapapp_stuck_jobs"), found.value("snapapp_worker_slots")) == (2, 4)
 
