@@ -35,6 +35,7 @@ _Db = psycopg.Connection[Row]
 
 _BEAT_EVERY = store.LIVES_FOR.total_seconds() / 3
 _LOOK_FOR_ORPHANS_EVERY = 15.0
+_KILL_LATE = 4.0  # seconds in which an orphan whose time is up may hand back its jobs
 _FOLLOW_ORPHANS_EVERY = 1.0  # while there are any: the jobs of one that has ended wait to be freed
 
 
@@ -54,7 +55,7 @@ class DatabaseThread:
         *,
         connect: Connect,
         events: Events,
-        patience: float,  # seconds before an orphan that does not leave is killed
+        patience: float,  # seconds that an orphan may take to leave
         on_order: Callable[[Order], None],
         on_host_lost: Callable[[], None],
     ) -> None:
@@ -74,6 +75,7 @@ class DatabaseThread:
         self.status = "ACTIVE"  # written by the main thread
         self._told_status = ""
         self._beat_at = self._orphans_at = self._decide_at = 0.0
+        self._has_host = True  # as of the last heartbeat
         self._autoscaler = Autoscaler(master, plan)
         self._orphans: dict[tuple[int, int], float] = {}  # (pid, started) -> when it was first seen
         self._bell, self._ear = socket.socketpair()
@@ -159,15 +161,11 @@ class DatabaseThread:
     def work(self, db: _Db) -> None:
         """One pass over all that is due. Ended workers come first, because their jobs wait to be freed. A step that
         fails does not keep the others from being done, unless the connection is lost."""
-        steps = (
-            self._record_ended,
-            self._send_answers,
-            self._beat_if_due,
-            self._take_orders,
-            self._write_standings,
-            self._decide_if_due,
-            self._look_for_orphans,
-        )
+        self._do(db, self._record_ended, self._send_answers, self._beat_if_due)
+        if self._has_host:  # else the commands and the other workers are those of whoever has it
+            self._do(db, self._take_orders, self._write_standings, self._decide_if_due, self._look_for_orphans)
+
+    def _do(self, db: _Db, *steps: Callable[[_Db], None]) -> None:
         for step in steps:
             try:
                 step(db)
@@ -196,7 +194,8 @@ class DatabaseThread:
         self._beat_at, self._told_status = now + _BEAT_EVERY, self.status
         self._written.clear()
         waits = store.beat(db, self._master, status=self._told_status)
-        if waits is None and not store.hold(db, self._master):  # the row may be deleted, and the host still free
+        self._has_host = waits is not None or store.hold(db, self._master)  # the row may be gone, and the host free
+        if not self._has_host:
             self._on_host_lost()
         self._has_heard = self._has_heard or bool(waits)
 
@@ -222,21 +221,33 @@ class DatabaseThread:
     # --- orphans ----------------------------------------------------------------------------------------------
 
     def _look_for_orphans(self, db: _Db) -> None:
-        """Looks for workers whose supervisor is gone. Such workers notice it, finish their jobs and leave; one that has
-        not left in time is killed."""
+        """Looks for workers whose supervisor is gone or was replaced. The former notice it and leave."""
         if monotonic() < self._orphans_at:
             return
         seen = store.of_other_masters(db, self._master)
         self._orphans_at = monotonic() + (_FOLLOW_ORPHANS_EVERY if seen else _LOOK_FOR_ORPHANS_EVERY)
         for orphan in seen:
-            pid, started = orphan
-            if processes.is_gone(pid, started):
-                store.record_end(db, self._master, _lost_worker(pid, started), self._report_refused)
-            elif monotonic() - self._orphans.setdefault(orphan, monotonic()) > self._patience:
-                _signal_exactly(pid, started, signal.SIGKILL)
-                self._orphans[orphan] = monotonic()  # one that does not even end by that is not killed at each look
-                self._tell(events.PROCESS_ENDED, pid=pid, why="its supervisor died and it did not leave: killed")
+            if processes.is_gone(*orphan):
+                store.record_end(db, self._master, _lost_worker(*orphan), self._report_refused)
+            else:
+                self._send_away(*orphan)
         self._orphans = {orphan: since for orphan, since in self._orphans.items() if orphan in seen}
+
+    def _send_away(self, pid: int, started: int) -> None:
+        """Asks an orphan to finish and leave; one that leaves already does not heed that. One that has not left in time
+        hands back what it runs, at the second of the signals that come with each look, or is killed."""
+        since = self._orphans.get((pid, started))
+        if since is None:
+            self._orphans[pid, started] = monotonic()
+            _signal_exactly(pid, started, signal.SIGUSR2)
+            return
+        late = monotonic() - since - self._patience
+        if late > _KILL_LATE:
+            _signal_exactly(pid, started, signal.SIGKILL)
+            self._orphans[pid, started] = monotonic()  # one that does not even end by that is not killed at each look
+            self._tell(events.PROCESS_ENDED, pid=pid, why="its supervisor is gone and it did not leave: killed")
+        elif late > 0:
+            _signal_exactly(pid, started, signal.SIGTERM)
 
     def _report_refused(self, job_id: int, error: Exception) -> None:
         self._complain(f"free job {job_id}", error)

@@ -1,5 +1,11 @@
 """Commands: who may be told what, that each is taken once, and what is said when nobody answers."""
 
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -10,13 +16,14 @@ import sqlalchemy
 from psycopg import sql
 
 from snapapp.jobs.events import Events
-from snapapp.jobs.fleet import commands, overview, store
+from snapapp.jobs.fleet import commands, database_thread, overview, store
 from snapapp.jobs.fleet.commands import CommandStatus, Source
 from snapapp.jobs.fleet.database_thread import DatabaseThread
 from snapapp.jobs.fleet.errors import InvalidCommand, UnknownPool
 from snapapp.jobs.fleet.plan import Plan, Pool
 from snapapp.jobs.fleet.pool import State
 from snapapp.jobs.fleet.store import EndedWorker, Master
+from snapapp.jobs.os import processes
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import retention, roster
 from snapapp.jobs.rows.database import connect
@@ -253,6 +260,22 @@ def test_the_claims_of_a_fallen_worker_are_free_at_once_and_the_attempts_stay_ch
     assert exits == [("mail-7", "killed by SIGKILL")]
 
 
+@contextmanager
+def database_thread_of(its: Master, url: str, *, patience: float = 10.0) -> Iterator[DatabaseThread]:
+    thread = DatabaseThread(
+        its,
+        Plan(pools=(Pool(name=POOL, queues=("mail",), max_processes=4),)),
+        connect=lambda purpose: connect(url, name=purpose),
+        events=Events(),
+        patience=patience,
+        on_order=lambda order: None,
+        on_host_lost=lambda: None,
+    )
+    yield thread
+    thread._bell.close()
+    thread._ear.close()
+
+
 def test_a_job_that_nobody_can_free_keeps_no_end_of_another_worker_from_being_recorded(url: str, db: Db) -> None:
     """Ends are recorded one by one, each until it succeeds."""
     its = master(db)
@@ -262,26 +285,65 @@ def test_a_job_that_nobody_can_free_keeps_no_end_of_another_worker_from_being_re
         roster.beat(db, member, Report(), lives_for=timedelta(minutes=1))
         jobs.append(make_job(db, "RUNNING", claimed_by=member.id))
     db.execute(f"ALTER TABLE snap_processing_job ADD CHECK (id <> {jobs[0]}) NOT VALID")
-    thread = DatabaseThread(
-        its,
-        Plan(pools=(Pool(name=POOL, queues=("mail",), max_processes=4),)),
-        connect=lambda purpose: connect(url, name=purpose),
-        events=Events(),
-        patience=10.0,
-        on_order=lambda order: None,
-        on_host_lost=lambda: None,
-    )
-    for pid in (7, 8):
-        thread.record_end(EndedWorker(pid, 99, POOL, ("mail",), timedelta(seconds=3), "killed", never_ready=False))
-    thread.start()
-    try:
-        until(lambda: row(db, jobs[1]).status == "RETRY_WAIT")
-        until(lambda: db.execute("SELECT FROM job_worker").fetchall() == [])
-        assert row(db, jobs[0]).status == "RUNNING"
-    finally:
-        thread.stop(within=10)
-        thread._bell.close()
-        thread._ear.close()
+    with database_thread_of(its, url) as thread:
+        for pid in (7, 8):
+            thread.record_end(EndedWorker(pid, 99, POOL, ("mail",), timedelta(seconds=3), "killed", never_ready=False))
+        thread.start()
+        try:
+            until(lambda: row(db, jobs[1]).status == "RETRY_WAIT")
+            until(lambda: db.execute("SELECT FROM job_worker").fetchall() == [])
+            assert row(db, jobs[0]).status == "RUNNING"
+        finally:
+            thread.stop(within=10)
+
+
+SENT_AWAY = """
+import signal, sys
+def note(number, frame): print(signal.Signals(number).name, flush=True)
+signal.signal(signal.SIGUSR2, note); signal.signal(signal.SIGTERM, note)
+print("listens", flush=True)
+while True: signal.pause()
+"""
+
+
+def test_a_worker_of_a_supervisor_that_was_replaced_is_asked_to_leave_before_it_is_killed(
+    url: str, db: Db, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one may have been frozen, or cut off from the database: its workers do not notice it."""
+    monkeypatch.setattr(database_thread, "_FOLLOW_ORPHANS_EVERY", 0.0)
+    monkeypatch.setattr(database_thread, "_KILL_LATE", 0.2)
+    with (
+        database_thread_of(master(db), url, patience=0.1) as thread,
+        subprocess.Popen([sys.executable, "-c", SENT_AWAY], stdout=subprocess.PIPE, text=True) as process,
+    ):
+        try:
+            assert process.stdout
+            assert process.stdout.readline() == "listens\n"
+            ours = Membership(pool=POOL, master="another")
+            started = processes.started(process.pid) or 0
+            member = Member("w", "mail", "box", processes.machine(), process.pid, started, [], [], 1, membership=ours)
+            roster.beat(db, member, Report(), lives_for=timedelta(minutes=1))
+            while process.poll() is None:
+                thread.work(db)
+            heard = process.stdout.read().split()
+        finally:
+            process.kill()
+    assert (heard[:2], {*heard[1:]}, process.returncode) == (["SIGUSR2", "SIGTERM"], {"SIGTERM"}, -signal.SIGKILL)
+
+
+def test_a_supervisor_that_was_replaced_leaves_the_host_to_the_other(url: str, db: Db) -> None:
+    """Between its look at the host and its own end it would take the commands of the other, and send its workers
+    away."""
+    woken = master(db)
+    orders = [commands.send(db, "restart", host="box")]
+    with database_thread_of(woken, url) as thread:
+        thread.work(db)
+        assert store.hold(db, replace(woken, id="another"), instead=woken.id)
+        orders.append(commands.send(db, "restart", host="box"))
+        thread._has_heard, thread._beat_at = True, 0.0
+        thread.work(db)
+    took = db.execute("SELECT id, master FROM job_command ORDER BY id").fetchall()
+    assert took == [(orders[0], woken.id), (orders[1], None)]
 
 
 def test_a_worker_that_never_stood_on_the_roster_has_its_place_in_the_history(db: Db) -> None:

@@ -277,7 +277,7 @@ DEFECTS: dict[str, Mutant] = {
         "jobs/fleet/test_supervisor::test_an_orphan_that_does_not_leave_is_ended_by_the_next_supervisor",
         (
             "snapapp/jobs/fleet/database_thread.py",
-            "                _signal_exactly(pid, started, signal.SIGKILL)\n",
+            "            _signal_exactly(pid, started, signal.SIGKILL)\n",
             "",
         ),
     ),
