@@ -9,7 +9,7 @@ from sqlalchemy import Connection, any_, literal, select
 from sqlalchemy.orm import Session
 
 from snapapp.domain import kinds
-from snapapp.domain.tables import Webhook
+from snapapp.domain.tables import Tenant, Webhook
 from snapapp.errors import Conflict, WebhookNotFound
 from snapapp.postgres.database import scope
 
@@ -72,8 +72,9 @@ def remove(db: Session, tenant: str, webhook_id: int) -> None:
 
 
 def wanting(db: Session, tenant: str, event: str) -> Sequence[Webhook]:
-    """The active webhooks that want this event."""
-    active = select(Webhook).where(Webhook.tenant == tenant, Webhook.is_active, literal(event) == any_(Webhook.events))
+    """The active webhooks that want this event. A tenant that is not active has none."""
+    active = select(Webhook).join(Tenant, Tenant.code == Webhook.tenant).where(Tenant.status == "ACTIVE")
+    active = active.where(Webhook.tenant == tenant, Webhook.is_active, literal(event) == any_(Webhook.events))
     return db.scalars(active.order_by(Webhook.id)).all()
 
 
