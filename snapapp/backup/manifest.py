@@ -4,13 +4,14 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from snapapp.backup.errors import BackupError, Damaged
 
 FORMAT = 1
 _ID = "%Y%m%dT%H%M%SZ"
+_CLOCKS_DIFFER = timedelta(days=1)  # those of two machines, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,12 @@ def new_id(now: datetime) -> str:
 
 def when(id_: str) -> datetime:
     return datetime.strptime(id_, _ID).replace(tzinfo=UTC)
+
+
+def by_age(ids: Iterable[str], now: datetime) -> list[str]:
+    """The ids, the oldest first. An id of the future is of a time when the clock was wrong: until then it would stand
+    before every backup that came since, so it counts as older than all."""
+    return sorted(ids, key=lambda id_: (when(id_) <= now + _CLOCKS_DIFFER, id_))
 
 
 def is_id(text: str) -> bool:

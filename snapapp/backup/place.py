@@ -11,10 +11,11 @@ import io
 import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 from snapapp.backup.errors import BackupError, Damaged
-from snapapp.backup.manifest import Manifest, MediaFile, Part, is_id, read_index
+from snapapp.backup.manifest import Manifest, MediaFile, Part, by_age, is_id, read_index
 from snapapp.backup.streams import BLOCK, Counted, Readable, decrypt, encrypt
 from snapapp.settings.table import Settings
 from snapapp.storage import Local, Room, Storage
@@ -34,7 +35,8 @@ class Place:
 
     def whole(self) -> list[str]:
         """The backups that have a manifest, the oldest first, whether sealed or not."""
-        return sorted({id_ for id_, name in self._files() if name in ("manifest", f"manifest{_SEALED}")})
+        ids = {id_ for id_, name in self._files() if name in ("manifest", f"manifest{_SEALED}")}
+        return by_age(ids, datetime.now(UTC))
 
     def unfinished(self) -> list[str]:
         """The backups without a manifest, which were interrupted."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from snapapp.backup.manifest import when
+from snapapp.backup.manifest import by_age, when
 from snapapp.backup.place import Place
 
 _A_DAY = timedelta(days=1)  # younger uploads may be in progress: a bucket lists the uploads of media too
@@ -11,7 +11,7 @@ _A_DAY = timedelta(days=1)  # younger uploads may be in progress: a bucket lists
 
 def outlived(ids: Sequence[str], now: datetime, *, keep: int, keep_for: timedelta) -> list[str]:
     """The backups to delete: older than `keep_for`, and not among the newest `keep`."""
-    newest = {*sorted(ids)[-keep:]}
+    newest = by_age(ids, now)[-keep:]
     return [id_ for id_ in ids if id_ not in newest and now - when(id_) > keep_for]
 
 

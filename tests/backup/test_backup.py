@@ -362,6 +362,16 @@ def test_the_newest_stay_and_so_do_the_young() -> None:
     assert retention.outlived(ids, now, keep=4, keep_for=timedelta(0)) == ids[:1]
 
 
+def test_a_backup_of_the_future_is_not_the_newest(place: Place) -> None:
+    """It was made while a clock was wrong. A clock that is a little behind another one changes no order."""
+    now = datetime.now(UTC)
+    old, new, ahead, wrong = ids = [new_id(now + days * NIGHT) for days in (-1, 0, 0.5, 365)]
+    for id_ in ids:
+        place.put(id_, "manifest", io.BytesIO())
+    assert place.whole() == [wrong, old, new, ahead]
+    assert retention.outlived(ids, now, keep=2, keep_for=timedelta(0)) == [old]
+
+
 def test_with_a_backup_go_the_objects_that_no_other_has(
     filled: str, empty_url: str, media: Local, empty_media: Local, place: Place, tmp_path: Path
 ) -> None:
