@@ -42,7 +42,9 @@ def forget(job: Job) -> dict[str, int]:
     with job.connection() as db, scope(db, job.tenant) as as_tenant:
         if as_tenant.scalar(its_row):
             return {"deleted": 0}
-    return {"deleted": storage.from_settings(child_settings.settings()).delete_prefix(prefix)}
+    store = storage.from_settings(child_settings.settings())
+    _require_own(job, store)
+    return {"deleted": store.delete_prefix(prefix)}
 
 
 def sweep_storage(job: Job) -> dict[str, Any]:
@@ -71,7 +73,7 @@ _DATABASE = (
 )
 
 
-def _require_own(job: Job, store: Storage, *, take: bool) -> None:
+def _require_own(job: Job, store: Storage, *, take: bool = False) -> None:
     """Refuses to delete from the storage of another database. A copy of a database, made for a trial, does not know the
     rows that came since, and would delete their files from the storage that it shares."""
     with job.connection() as db:

@@ -88,6 +88,9 @@ def test_a_copy_of_the_database_takes_nothing_from_the_storage_that_it_shares(sw
     store.put(new, b"x")
     swept.age(new)
     assert "the storage is that of the database 7711828701410701200/5" in swept.refused()
+    with swept.engine.begin() as connection:
+        enqueue(connection, "media.forget", {"snapId": new.split("/")[1]}, tenant=TENANT)
+        assert run_due(connection) == ["media.forget: FAILED"]
     assert store.exists(new)
     assert swept(anyway=True)["deleted"] == 1  # a person says that the other one is used no more
     store.put(new, b"x")
