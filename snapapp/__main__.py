@@ -4,7 +4,7 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from importlib import import_module
 from io import TextIOWrapper
 
@@ -27,7 +27,7 @@ _PLACES = {  # the function in snapapp.cli of each command
     **dict.fromkeys(FAMILIES, "queue.run"),
     **{name: f"{name}.run" for name in ("bench", "worker", "supervisor", "compute", "top", "simulate")},
 }
-_LOGS = ("serve", "worker", "supervisor", "compute", "top")  # they begin the log; in that of others are warnings only
+_LOGS = ("serve", "worker", "supervisor", "compute", "top")  # they begin the log, and hear signals themselves
 _THAT_LOOK = ("doctor", "check-deploy")  # exit with 2 where they cannot, so that a script can tell "ill" from "unknown"
 
 
@@ -98,6 +98,7 @@ def _run(arguments: Namespace) -> int:
         sys.stdout.write(completion.script(arguments.shell, parser_for([ALL])))
         return 0
     from snapapp import logs
+    from snapapp.cli import interrupted
     from snapapp.cli.explanation import explanation
     from snapapp.settings.loading import from_environment
     from snapapp.settings.table import LogLevel
@@ -109,7 +110,8 @@ def _run(arguments: Namespace) -> int:
         if arguments.command not in _LOGS:
             logs.begin(settings, at_least=LogLevel.WARNING)
         module, _, run = _PLACES[arguments.command].partition(".")
-        code: int = getattr(import_module(f"snapapp.cli.{module}"), run)(arguments, settings)
+        with nullcontext() if arguments.command in _LOGS else interrupted.by_signals():
+            code: int = getattr(import_module(f"snapapp.cli.{module}"), run)(arguments, settings)
         return code
     except BrokenPipeError:
         raise

@@ -1,6 +1,5 @@
 """The commands backup, restore and drill."""
 
-import signal
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
@@ -8,8 +7,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
-from types import FrameType
-from typing import Any
 
 import psycopg
 
@@ -32,8 +29,7 @@ def run(arguments: Namespace, settings: Settings) -> int:
     if not settings.has_product:
         raise BackupError("Backups are of the product: the queue alone is one database, which pg_dump copies.")
     settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _interrupted_by_signals():
-        return _COMMANDS[arguments.command](arguments, settings)
+    return _COMMANDS[arguments.command](arguments, settings)
 
 
 def make(arguments: Namespace, settings: Settings) -> int:
@@ -120,20 +116,3 @@ def _recording(url: str, what: What) -> Iterator[_Run]:
             note(explanation(error) or f"{type(error).__name__}: {error}", is_good=False)
         raise
     note(run.said, is_good=True)
-
-
-@contextmanager
-def _interrupted_by_signals() -> Iterator[None]:
-    """Makes SIGTERM and SIGHUP end the command as Ctrl-C does, so that half-made files are removed and the temporary
-    server of a drill is stopped. What nohup ignores stays ignored: a backup that takes hours is left to run."""
-
-    def end(_number: int, _frame: FrameType | None) -> Any:
-        raise KeyboardInterrupt
-
-    heard = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, end) for number in heard}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

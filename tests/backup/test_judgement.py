@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import signal
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 from snapapp.backup import records
 from snapapp.backup.judgement import troubles
 from snapapp.backup.records import State, What
-from snapapp.cli import backups
 from snapapp.settings.table import Environment, Settings
 from snapapp.storage import Local, Room
 from tests.backup.conftest import FILES, content
@@ -63,19 +61,6 @@ def test_a_run_of_before_the_clock_was_set_back_hides_nothing_that_came_since(ur
     assert records.states(db)[What.BACKUP] == State(None, None)
     records.add(url, What.BACKUP, took=DAY, is_good=False, said="the disk is full")
     assert records.states(db)[What.BACKUP] == State(None, "the disk is full")
-
-
-@pytest.mark.parametrize("under_nohup", [True, False])
-def test_the_end_of_the_terminal_ends_a_backup_but_not_one_under_nohup(under_nohup: bool) -> None:
-    before, has_ended = signal.signal(signal.SIGHUP, signal.SIG_IGN if under_nohup else signal.SIG_DFL), False
-    try:
-        with backups._interrupted_by_signals():
-            signal.raise_signal(signal.SIGHUP)
-    except KeyboardInterrupt:
-        has_ended = True
-    finally:
-        signal.signal(signal.SIGHUP, before)
-    assert has_ended is not under_nohup
 
 
 # --- as it is typed ---------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from snapapp.cli import worker
+from snapapp.cli import commands, worker
 from snapapp.jobs import schema
 from snapapp.jobs.rows.people import lists
 from tests import ROOT
@@ -227,6 +228,19 @@ def test_without_a_command_the_help_is_shown(bare_call: Call) -> None:
 
 def test_the_version_is_said_in_both_ways(bare_call: Call) -> None:
     assert bare_call("version") == bare_call("--version")
+
+
+@pytest.mark.parametrize("under_nohup", [True, False])
+def test_the_end_of_the_terminal_ends_a_command_but_not_one_under_nohup(
+    bare_call: Call, monkeypatch: pytest.MonkeyPatch, under_nohup: bool
+) -> None:
+    """As Ctrl-C does: an embedded server that the command has started is stopped."""
+    monkeypatch.setattr(commands, "config", lambda *_: signal.raise_signal(signal.SIGHUP))
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if under_nohup else signal.SIG_DFL)
+    try:
+        assert bare_call("config").code == (None if under_nohup else 130)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 # --- errors that people can answer ------------------------------------------------------------------------------------
