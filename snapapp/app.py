@@ -60,6 +60,7 @@ def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequ
         version=__version__,
         summary="Marks moments in videos, and works the queue that turns them into evidence.",
         lifespan=lifespan,
+        openapi_url=None,  # `openapi.describe` adds it
         docs_url=None,  # web/ has our own page
         redoc_url=None,
         # Our middleware does the tracing: this one would record whole paths, with the tokens of shared links.

@@ -59,7 +59,13 @@ def describe(app: FastAPI) -> None:
             app.openapi_schema = _description_of(app)
         return app.openapi_schema
 
+    def show(request: Request) -> JSONResponse:
+        root = request.scope.get("root_path", "").rstrip("/")
+        return JSONResponse(app.openapi() | ({"servers": [{"url": root}]} if root else {}))
+
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's own way to change it
+    # FastAPI's route is async: while it makes the description, half a second, nobody else would be answered.
+    app.add_route("/openapi.json", show, include_in_schema=False)
     app.add_exception_handler(405, _not_allowed)  # type: ignore[arg-type]  # starlette types it for Exception
 
 

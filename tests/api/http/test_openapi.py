@@ -1,10 +1,12 @@
 """What /openapi.json says of who may ask is what happens."""
 
+import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from starlette.testclient import TestClient
 
 from tests.api.conftest import served
@@ -70,3 +72,15 @@ def test_a_description_says_nothing_of_how_it_is_done(client: TestClient) -> Non
 def test_clients_that_are_made_from_it_get_plain_names(client: TestClient) -> None:
     """Of two classes of one name FastAPI makes `snapapp__api__internal__queues__Pausing`, which moves with files."""
     assert not [name for name in client.get("/openapi.json").json()["components"]["schemas"] if "__" in name]
+
+
+def test_the_description_is_made_on_a_thread(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes half a second, in which the event loop answers everybody else."""
+
+    def description() -> dict[str, Any]:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        return {"openapi": "3.1.0"}
+
+    monkeypatch.setattr(client.app, "openapi", description)
+    assert client.get("/openapi.json").json() == {"openapi": "3.1.0"}
