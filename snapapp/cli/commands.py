@@ -11,7 +11,7 @@ from snapapp.jobs.cli.shown import milliseconds, say, show_list
 from snapapp.jobs.process import kinds
 from snapapp.postgres import schema
 from snapapp.postgres.in_use import in_use
-from snapapp.processing import checks, compute_check, loading
+from snapapp.processing import compute_check, loading
 from snapapp.processing.decoder import check as decoders
 from snapapp.settings.explained import explain
 from snapapp.settings.table import Settings
@@ -60,6 +60,9 @@ def config(arguments: Namespace, settings: Settings) -> int:
 
 
 def diagnose(arguments: Namespace, settings: Settings) -> int:
+    # imported here, because SQLAlchemy is slow to import
+    from snapapp.processing import checks
+
     with in_use(settings) as url:
         house = checks.house(settings, url)
         findings = doctor.examine(url, house, only=arguments.only)

@@ -184,6 +184,13 @@ def test_a_list_of_jobs_loads_no_more_than_it_needs(url: str) -> None:
     assert loaded & (heavy | product | {"snapapp.jobs.worker", "snapapp.jobs.doctor"}) == set()
 
 
+def test_what_needs_no_sqlalchemy_does_not_load_it() -> None:
+    """It takes half of the time that `config`, `psql` and `kinds` take to begin."""
+    script = "import sys; from snapapp.__main__ import main; main(['config']); print(*sys.modules)"
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert not {"sqlalchemy", "alembic", "fastapi", "rich"} & set(said.split())
+
+
 @pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
 @pytest.mark.parametrize(
     ("typed", "offered"),
