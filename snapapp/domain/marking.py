@@ -79,17 +79,24 @@ def correct(
         with transaction.as_tenant():
             snap = snaps.locked(db, tenant, snap_id)
             rights.require_own(operator, snap.operator_id)
-            if versions is not None and snap.version not in versions:
-                raise SnapHasChanged(snap_id)
             subject = None
             if subject_id is not None or attributes is not None:
                 current = snap.subject
                 subject = Subject(subject_id or current.id, current.attributes if attributes is None else attributes)
+            if versions is not None and snap.version not in versions:
+                if _says(snap, subject, filmed_at):  # the same correction again, whose answer was lost
+                    return snap
+                raise SnapHasChanged(snap_id)
             snap = snaps.correct(db, tenant, snap_id, subject, filmed_at, by=by, operator=operator)
             video = videos.read(db, tenant, snap.video_id)
         if job_id is not None and subject is not None and snap.overlay:
             queue.order_anew(db, job_id, payloads.of_snap(snap, video))
         return snap
+
+
+def _says(snap: Snap, subject: Subject | None, filmed_at: datetime | None) -> bool:
+    is_described = subject is None or (subject == snap.subject and not snap.is_draft)
+    return is_described and filmed_at in (None, snap.filmed_at)
 
 
 def remove(begin: Begin, queue: Queue, snap_id: UUID, request_id: str) -> Removal:

@@ -253,7 +253,8 @@ def correct_subject(
     begin: Begins, places: Placed, snap_id: SnapId, wanted: Correction, response: Response, if_match: IfMatch = None
 ) -> SnapWhole:
     """Corrects the subject or the filming date, and keeps the old values; describes a draft. `attributes` replaces the
-    whole list: with `If-Match` a correction that somebody else made meanwhile is not overwritten."""
+    whole list: with `If-Match` a correction that somebody else made meanwhile is not overwritten. The same correction
+    sent again, because its answer was lost, is answered as the first one."""
     attributes = None if wanted.attributes is None else attributes_meant(wanted.attributes)
     versions = None if if_match is None or if_match.strip() == "*" else _versions(if_match)
     snap = marking.correct(

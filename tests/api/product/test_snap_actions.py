@@ -102,6 +102,35 @@ def test_a_correction_of_what_was_not_seen_is_refused_and_nothing_is_lost(client
         assert client.patch(at(snap, "/subject"), json=late, headers={"If-Match": fresh}).status_code == 200
 
 
+@pytest.mark.parametrize(
+    "meant",
+    [
+        {"id": "BR-2"},
+        {"attributes": [text("raca", " Nelore"), number("peso", 412.0)]},
+        {"dataFilmagem": "2026-02-28T08:15:30-03:00"},
+        {"id": "BR-2", "attributes": [], "dataFilmagem": "2026-02-28T08:15:30-03:00"},
+    ],
+)
+def test_a_correction_whose_answer_was_lost_is_answered_when_it_comes_again(
+    client: TestClient, meant: dict[str, Any]
+) -> None:
+    """It was refused: by the words of the refusal somebody else had said what this person said."""
+    snap = mark(client)
+    seen = {"If-Match": client.get(at(snap)).headers["ETag"]}
+    first, again = (client.patch(at(snap, "/subject"), json=BY | meant, headers=seen) for _ in range(2))
+    assert (again.status_code, again.json(), again.headers["ETag"]) == (200, first.json(), first.headers["ETag"])
+    assert len(client.get(at(snap, "/corrections")).json()["items"]) == 1
+    assert client.patch(at(snap, "/subject"), json=BY | meant | {"id": "BR-3"}, headers=seen).status_code == 412
+
+
+def test_a_draft_that_is_described_as_it_was_is_a_draft_no_more(client: TestClient) -> None:
+    draft = mark(client, isDraft=True)
+    seen = {"If-Match": client.get(at(draft)).headers["ETag"]}
+    client.patch(at(draft, "/subject"), json=BY | {"dataFilmagem": "2026-02-28T08:15:30-03:00"})
+    same = BY | {"id": draft["subject"]["id"]}
+    assert client.patch(at(draft, "/subject"), json=same, headers=seen).status_code == 412
+
+
 @pytest.mark.parametrize("sent", ['W/"{}"', '"{}-gzip"', '"other", W/"{}"'])
 def test_a_version_is_known_again_as_a_proxy_that_compresses_has_named_it(client: TestClient, sent: str) -> None:
     """nginx makes such an ETag weak, Apache adds how it is compressed: each correction was refused behind them."""
@@ -121,7 +150,8 @@ def test_the_filming_date_is_corrected_and_remembered(client: TestClient) -> Non
     assert (mended.status_code, mended.json()["dataFilmagem"]) == (200, "2026-02-28T11:15:30.5Z")
     assert (mended.json()["isDraft"], mended.json()["subject"]) == (True, draft["subject"])
     assert mended.headers["ETag"] == client.get(at(draft)).headers["ETag"] != seen
-    assert client.patch(at(draft, "/subject"), json=meant, headers={"If-Match": seen}).status_code == 412
+    other = meant | {"dataFilmagem": "2026-02-27T08:15:30-03:00"}
+    assert client.patch(at(draft, "/subject"), json=other, headers={"If-Match": seen}).status_code == 412
     [told] = client.get(at(draft, "/corrections")).json()["items"]
     dates = [told[when]["dataFilmagem"] for when in ("before", "after")]
     assert (told["by"], dates) == ("bia", ["2026-03-01T11:15:00+00:00", "2026-02-28T11:15:30.500000+00:00"])
