@@ -306,6 +306,31 @@ def test_headers_that_do_not_come_are_not_waited_for(slow: Slow, monkeypatch: py
         assert [refusal(trickled(each))["status"] for each in (fresh, used)] == [408, 408]
 
 
+@pytest.mark.parametrize("piece", [b"X: 1\r\n", b"x"], ids=["many", "one"])
+@pytest.mark.parametrize(
+    "after", [b"X: ", b"Host: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: "], ids=["head", "body"]
+)
+def test_headers_without_an_end_are_not_kept(slow: Slow, after: bytes, piece: bytes) -> None:
+    """200 MB of short ones took 2.4 GB."""
+    with slow.connect() as connection:
+        connection.sendall(b"POST /v2/snaps HTTP/1.1\r\n" + after + piece * (70_000 // len(piece)))
+        assert refusal(rest_of(connection))["status"] == 431
+
+
+def test_no_more_headers_and_requests_are_kept_than_anybody_needs(slow: Slow) -> None:
+    """What comes in one piece: 250 kB of requests that wait took 10 MB."""
+    ask = b"GET /v2/snaps HTTP/1.1\r\n%b\r\n"
+    with slow.connect() as connection:
+        connection.sendall(ask % (b"X: 1\r\n" * 200))
+        assert connection.recv(12) == b"HTTP/1.1 200"
+    with slow.connect() as connection:
+        connection.sendall(ask % (b"X: 1\r\n" * 201))
+        assert refusal(rest_of(connection))["status"] == 431
+    with slow.connect() as connection:
+        connection.sendall(b"GET /slow HTTP/1.1\r\n\r\n" + ask % b"" * 102)
+        assert refusal(rest_of(connection))["status"] == 400
+
+
 def trickled(connection: socket.socket) -> bytes:
     """What is said at last to who sends a byte now and then."""
     for _ in range(100):

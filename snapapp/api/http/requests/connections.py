@@ -15,6 +15,10 @@ from snapapp.api.http import errors
 _log = logging.getLogger(__name__)
 
 HEAD_WITHIN = 10.0  # seconds from the first byte of a request to the end of its headers
+# uvicorn keeps headers in a dozen times their size, also those behind a body.
+HEAD_MOST = 65_536  # bytes; what comes in one piece with their end is not counted
+_HEADERS_MOST = 200
+_WAITING_MOST = 100  # requests that wait behind the one that runs
 _DESCRIPTORS = 4096  # as in the service's systemd unit; a shell often allows 1,024
 
 
@@ -36,6 +40,7 @@ class Connection(HttpToolsProtocol):
         self._active_at = self.loop.time()
         self._head_due: asyncio.TimerHandle | None = None
         self._is_in_head = False
+        self._beside_body = 0  # bytes since the last part of a body, or the last request
         # `cycle` is the request that was read last, and pipelined ones wait
         self._running: RequestResponseCycle | None = None
 
@@ -47,7 +52,10 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._active_at = self.loop.time()
+        self._beside_body += len(data)
         super().data_received(data)
+        if self._beside_body > HEAD_MOST and not self.transport.is_closing():
+            self._refuse(431, f"The headers are larger than {HEAD_MOST} bytes")
         if self.transport.is_closing() or not self._is_answered:
             return
         if not self._is_in_head:  # the rest of a body whose request is answered: read and dropped
@@ -55,14 +63,31 @@ class Connection(HttpToolsProtocol):
         elif self._head_due is None:
             self._head_due = self.loop.call_later(HEAD_WITHIN, self._give_up_on_the_head)
 
+    # What raises here is refused as no valid HTTP, and nothing more of it is read.
+
     def on_message_begin(self) -> None:
+        if len(self.pipeline) >= _WAITING_MOST:
+            raise ValueError("too many requests at once")
         self._is_in_head = True
         super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self.headers) >= _HEADERS_MOST:
+            raise ValueError("too many headers")
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._is_in_head = False
         self._forget_the_head()
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._beside_body = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._beside_body = 0
+        super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """uvicorn tells only the request that was read last. The one that runs is told too, and those that wait behind
@@ -81,7 +106,10 @@ class Connection(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Answers a request that is not valid HTTP. Such a request never reaches the application, so its error body is
         built here, in the same shape as all others."""
-        self._refuse(400, msg)
+        if self.headers and len(self.headers) >= _HEADERS_MOST:
+            self._refuse(431, f"There are more than {_HEADERS_MOST} headers")
+        else:
+            self._refuse(400, msg)
 
     @property
     def _is_answered(self) -> bool:
