@@ -50,7 +50,8 @@ Key = Annotated[
         min_length=1,
         max_length=200,
         pattern=r"^[\x21-\x7e]+$",
-        description="A request sent again with the same key within 24 hours makes no second snap, but gets the first.",
+        description="A request sent again with the same key within 24 hours makes no second snap, but gets the first. "
+        "A snap that is deleted frees its key.",
     ),
 ]
 

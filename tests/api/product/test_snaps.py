@@ -289,6 +289,8 @@ def test_the_same_key_makes_one_snap(client: TestClient, db: Db) -> None:
     assert first.json()["snapId"] == again.json()["snapId"]
     assert ("Idempotent-Replayed" in first.headers, again.headers["Idempotent-Replayed"]) == (False, "true")
     assert (count(db, "snap"), count(db, "snap_processing_job")) == (1, 1)
+    assert client.delete(f"{SNAPS}/{first.json()['snapId']}").json()["removal"] == "DELETED"
+    assert client.post(SNAPS, json=body(), headers=key).json()["snapId"] != first.json()["snapId"], "it frees the key"
 
 
 def test_the_same_key_for_something_else_is_a_conflict(client: TestClient, db: Db) -> None:
