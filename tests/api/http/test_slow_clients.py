@@ -8,7 +8,7 @@ import struct
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPResponse
 from typing import Any
 
 import pytest
@@ -288,6 +288,30 @@ def test_answers_that_nobody_takes_are_not_requests_at_work(slow: Slow, monkeypa
             assert connection.recv(12) == b"HTTP/1.1 200"
         until(lambda: all(each.flow.write_paused for each in [*slow.server.server_state.connections]))  # type: ignore[union-attr]
         until(lambda: slow.ask("/v2/snaps")[0] == 200)
+
+
+# --- what they offer --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_in_one_piece", [True, False])
+@pytest.mark.parametrize(
+    "framed", [b"Content-Length: 12\r\n\r\n%b", b"Transfer-Encoding: chunked\r\n\r\nc\r\n%b\r\n0\r\n\r\n"]
+)
+def test_a_body_comes_also_with_an_offer_of_http_2(slow: Slow, framed: bytes, is_in_one_piece: bool) -> None:
+    """Java's own client makes one with each request; its bodies were dropped, and then what followed was no HTTP."""
+    offer = b"POST /v2/snaps HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: A\r\n"
+    head, blank, body = (offer + framed % b"\r\nUpgrade: 1").partition(b"\r\n\r\n")
+    with slow.connect() as connection:
+        for _ in range(2):
+            if is_in_one_piece:
+                connection.sendall(head + blank + body)
+            else:
+                connection.sendall(head + blank)
+                until(slow.entered.acquire)
+                connection.sendall(body)
+            answer = HTTPResponse(connection)
+            answer.begin()
+            assert (answer.status, answer.read()) == (200, b"12")
 
 
 # --- how long ---------------------------------------------------------------------------------------------------

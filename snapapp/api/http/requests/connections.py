@@ -4,6 +4,7 @@ many, and what ends with a connection. The time limits of a body are in `middlew
 import asyncio
 import json
 import logging
+import re
 import resource
 from typing import Any
 
@@ -19,6 +20,9 @@ HEAD_WITHIN = 10.0  # seconds from the first byte of a request to the end of its
 HEAD_MOST = 65_536  # bytes; what comes in one piece with their end is not counted
 _HEADERS_MOST = 200
 _WAITING_MOST = 100  # requests that wait behind the one that runs
+# A client may offer another protocol, which is ignored. The parser would take what follows the headers for that one's,
+# and drop the body: so the header gets another name.
+_OFFER = re.compile(rb"(?<=\n)upgrade(?=:)", re.IGNORECASE)
 _DESCRIPTORS = 4096  # as in the service's systemd unit; a shell often allows 1,024
 
 
@@ -40,6 +44,7 @@ class Connection(HttpToolsProtocol):
         self._active_at = self.loop.time()
         self._head_due: asyncio.TimerHandle | None = None
         self._is_in_head = False
+        self._is_in_body = False
         self._beside_body = 0  # bytes since the last part of a body, or the last request
         # `cycle` is the request that was read last, and pipelined ones wait
         self._running: RequestResponseCycle | None = None
@@ -53,7 +58,7 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._active_at = self.loop.time()
         self._beside_body += len(data)
-        super().data_received(data)
+        super().data_received(data if self._is_in_body else _without_offer(data))
         if self._beside_body > HEAD_MOST and not self.transport.is_closing():
             self._refuse(431, f"The headers are larger than {HEAD_MOST} bytes")
         if self.transport.is_closing() or not self._is_answered:
@@ -77,7 +82,7 @@ class Connection(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._is_in_head = False
+        self._is_in_head, self._is_in_body = False, True
         self._forget_the_head()
         super().on_headers_complete()
 
@@ -86,6 +91,7 @@ class Connection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._is_in_body = False
         self._beside_body = 0
         super().on_message_complete()
 
@@ -163,3 +169,9 @@ class Connection(HttpToolsProtocol):
         )
         self.transport.write(head.encode() + body)
         self.transport.close()
+
+
+def _without_offer(data: bytes) -> bytes:
+    """What came with a head, without its offer of another protocol."""
+    head, blank, body = data.partition(b"\r\n\r\n")
+    return _OFFER.sub(b"Ignored", head) + blank + body
