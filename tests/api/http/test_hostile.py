@@ -14,6 +14,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
+from snapapp.api.http.requests import exchange
 from snapapp.api.http.requests.exchange import BODY_MAX
 from snapapp.cli.service import Server
 from tests.api.conftest import served
@@ -149,7 +150,8 @@ def status_of(at: str, path: str) -> int:
             return answer.status
 
 
-def test_a_chunked_body_that_is_too_large_is_a_413(client: TestClient, db: Db) -> None:
+def test_a_chunked_body_that_is_too_large_is_a_413(client: TestClient, db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "LINGERS_SILENT", 0.01)
     answer = client.post(JOBS, content=(b" " * 65536 for _ in range(BODY_MAX // 65536 + 1)), headers=JSON)
     assert (answer.status_code, answer.json()["message"]) == (413, f"The body is larger than {BODY_MAX} bytes")
     assert answer.headers["Connection"] == "close"

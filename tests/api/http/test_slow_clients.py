@@ -290,6 +290,21 @@ def test_answers_that_nobody_takes_are_not_requests_at_work(slow: Slow, monkeypa
         until(lambda: slow.ask("/v2/snaps")[0] == 200)
 
 
+# --- whom is refused before all has come ------------------------------------------------------------------------
+
+
+def test_who_is_still_sending_reads_why_it_is_refused(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It read of a connection that was reset. Who sends no more is not waited for."""
+    head = b"POST /v2/snaps HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20000000\r\n\r\n"
+    with slow.connect() as connection:
+        connection.sendall(head + bytes(20_000_000))
+        assert refusal(rest_of(connection))["status"] == 413
+    monkeypatch.setattr(exchange, "LINGERS_SILENT", 0.1)
+    with slow.connect() as connection:
+        connection.sendall(head + b"{")
+        assert refusal(rest_of(connection))["status"] == 413
+
+
 # --- what they offer --------------------------------------------------------------------------------------------
 
 

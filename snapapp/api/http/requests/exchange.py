@@ -5,6 +5,7 @@ import json
 import re
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from time import monotonic
@@ -23,6 +24,11 @@ BODY_MAX = 2 * 1024 * 1024  # a payload may have 1 MiB, and its JSON may have as
 SILENT = 30.0  # without a byte
 UNHURRIED = 60.0  # in all; more where the mean is above the pace
 _PACE = 1024  # bytes a second
+
+# For how many seconds the rest of a refused body is taken: closed at once, the client's system would throw away an
+# answer that the client has not read yet, because it was still sending.
+LINGERS = 30.0
+LINGERS_SILENT = 2.0  # without a byte
 
 request_id: ContextVar[str] = ContextVar("request_id")
 
@@ -98,7 +104,8 @@ class Exchange:
         self._is_at_work = False
         self._received = 0
         self._waited = 0.0
-        self._streams_since: float | None = None
+        self._answered: float | None = None  # when, if more follows
+        self._is_refused = False  # with a part of the body unread, and the connection closed
         if headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
             self._arrive()
 
@@ -134,24 +141,38 @@ class Exchange:
             headers = dict(message["headers"])
             if headers.get(b"content-type", b"").startswith(b"application/json") and b"cache-control" not in headers:
                 message["headers"].append((b"cache-control", b"no-store"))  # it is private, or true only for a moment
+            closes = headers.get(b"connection") == b"close"
+            self._is_refused = closes and not (self._is_whole or self._is_leaving() or self.status == 408)
             if self._is_leaving():
                 message["headers"].append((b"connection", b"close"))
             self.end()  # the rest depends on the network, so the worker may go on
             if any(
                 value.startswith(b"text/event-stream") for name, value in message["headers"] if name == b"content-type"
             ):
-                self._streams_since = monotonic()
+                self._answered = monotonic()
+        elif self._is_refused and not message.get("more_body"):
+            self._answered = monotonic()
+            await self._send({**message, "more_body": True})
+            await self._take_the_rest()
+            message = {"type": "http.response.body"}
         await self._send(message)
+
+    async def _take_the_rest(self) -> None:
+        until, is_more = monotonic() + LINGERS, True
+        with suppress(TimeoutError):
+            while is_more:
+                async with asyncio.timeout(min(LINGERS_SILENT, until - monotonic())):
+                    is_more = (await self._receive()).get("more_body", False)
 
     async def answer(self, status: int, body: dict[str, Any], *besides: tuple[bytes, bytes]) -> None:
         content = json.dumps(body).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode()), *besides]
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
-        await self._send({"type": "http.response.body", "body": content})
+        await self.send({"type": "http.response.body", "body": content})
 
     def took(self) -> float:
         """How long the answer took to its end, or for a stream, which the client ends, to its beginning."""
-        return (self._streams_since or monotonic()) - self.began
+        return (self._answered or monotonic()) - self.began
 
     def end(self) -> None:
         """Called when the answer begins, and when there is none."""
