@@ -67,7 +67,7 @@ def test_the_operators_pages(page: Page, site: Server, brete: Path) -> None:
     page.keyboard.press("s")
     expect(page.get_by_role("dialog")).to_contain_text("Who marks?")
     assert violations(page) == []
-    page.get_by_label("Name").fill("Ana")
+    page.get_by_label("Name").fill("Ana" * 40)  # one word, as long as a name may be
     page.get_by_label("E-mail").fill("ana@fazenda.example")
     page.keyboard.press("Enter")
     expect(moments(page).first.locator(".state")).to_have_text(SOME_FRAMES, timeout=PATIENCE)
@@ -93,6 +93,7 @@ def test_the_operators_pages(page: Page, site: Server, brete: Path) -> None:
     for address in (link, f"{link}x"):
         page.goto(address)
         assert violations(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), address
 
     page.route("**/v2/session", lambda asked: asked.fulfill(status=401, json={"message": "Who is it?"}))
     page.goto(site.home)
