@@ -147,11 +147,11 @@ def _cut(handle: socket.socket) -> None:
 def _not_visible(error: psycopg.Error, role: str) -> Finding:
     return Finding(
         id="NOT_VISIBLE",
-        severity=Severity.NOTICE,
+        severity=Severity.WARNING,
         saw=f"This role may not see it: {_message(error)}",
         why="What cannot be seen cannot be judged.",
-        do="Let the role see what monitors see.",
-        paste=f"GRANT pg_monitor TO {role};  -- as a superuser",
+        do="Let the role see what monitors see, and read the tables.",
+        paste=f"GRANT pg_monitor, pg_read_all_data TO {role};  -- as a superuser",
     )
 
 

@@ -93,6 +93,14 @@ def test_a_role_that_may_not_look_into_others_is_told_so_and_what_cures_it(url: 
     assert "DISK_HIDDEN" not in ids(examine(plain_url))
 
 
+def test_a_role_that_may_not_read_the_queue_is_not_told_that_all_is_well(db: Db, plain_url: str) -> None:
+    db.execute('REVOKE SELECT ON ALL TABLES IN SCHEMA public FROM "plain-one"')
+    hidden = examine(plain_url, "kinds", "dead")
+    assert [(each.id, each.severity) for each in hidden] == [("NOT_VISIBLE", Severity.WARNING)] * 2
+    db.execute(str(hidden[0].paste).encode())
+    assert ids(examine(plain_url, "kinds", "dead")) == ["KINDS", "DEAD"]
+
+
 @pytest.mark.both_servers_at_length
 def test_who_waits_for_a_lock_and_who_holds_it_are_named(url: str, db: Db) -> None:
     job_id = make_job(db)
