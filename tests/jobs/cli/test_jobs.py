@@ -49,6 +49,8 @@ def test_jobs_are_listed_newest_first_in_whole_lines(call: Call, db: Db) -> None
     assert lines[1].endswith("e" * 90)
     assert "in 9 min" in lines[2]
     assert "\x1b" not in answer.out
+    db.execute("UPDATE snap_processing_job SET started_at = NULL WHERE id = %s", [running])  # until its first beat
+    assert re.search(r"  claimed  +40 % frames", call("jobs", "list").out)
 
 
 def test_a_terminal_of_80_columns_is_enough(call: Call, db: Db, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ def _when(job: JobSummary, now: datetime) -> str:
             late = now - job.next_retry_at
             return f"due {ago(late)}" if late >= timedelta(0) else f"in {about(-late)}"
         case Status.RUNNING:
-            return f"for {about(now - job.started_at)}" if job.started_at else "claimed, not begun"
+            return f"for {about(now - job.started_at)}" if job.started_at else "claimed"
     return ago(now - job.finished_at) if job.finished_at else ""
 
 
