@@ -51,4 +51,6 @@ def _line(its: dict[str, Any]) -> list[str]:
 
 def _show_link(arguments: Namespace, operator_id: int, link: str) -> int:
     message = f"The personal link of operator {operator_id}, which is kept nowhere and not shown again:\n{link}"
+    if link.startswith("/"):
+        message += "\nPut the address of the server before it: SNAPAPP_PUBLIC_BASE_URL, which would do so, is not set."
     return answer(arguments, {"id": operator_id, "link": link}, message)

@@ -31,6 +31,7 @@ def test_an_operator_is_added_listed_given_another_link_and_revoked(call: Call, 
     assert secret_of(first["link"]) not in call("operators", "list", "default", "--json").out
     said = call("operators", "link", "default", str(first["id"])).out.splitlines()
     assert said[1].startswith("/sign-in/default/")
+    assert "SNAPAPP_PUBLIC_BASE_URL" in said[2]
     with begun(engine) as session:
         assert operators.whose(session, "default", secret_of(said[1]))[1].nickname == "Ana"
         with pytest.raises(LinkWrong):
