@@ -910,6 +910,24 @@ ALL_SEEN = """(width) => [...document.querySelectorAll("#views [aria-current], .
 }).map((each) => each.textContent)"""
 
 
+KEYS_DIFFER = """new Set([...document.querySelectorAll(".key")].slice(0, 4)
+    .map((each) => getComputedStyle(each, "::before").borderTopColor)).size"""
+LIKE_THE_CURRENT = """(links) => {
+    const looks = (each) => { const { borderBottomColor, backgroundColor } = getComputedStyle(each);
+        return borderBottomColor + backgroundColor; };
+    const all = [...document.querySelectorAll(links)], current = all.find((each) => each.hasAttribute("aria-current"));
+    return all.filter((each) => looks(each) === looks(current)).length;
+}"""
+
+
+def test_in_forced_colours_a_key_and_what_is_chosen_are_still_told_apart(page: Page, site: Server) -> None:
+    page.emulate_media(forced_colors="active")
+    visit(page, site, "ops/history")
+    assert page.evaluate(KEYS_DIFFER) == 4
+    assert page.evaluate(LIKE_THE_CURRENT, "#views a") == 1
+    assert page.evaluate(LIKE_THE_CURRENT, ".spans a") == 1
+
+
 @pytest.mark.parametrize(
     ("width", "scheme"), [(390, "dark"), *(pytest.param(*one, marks=at_length) for one in OTHER_SCREENS)]
 )
