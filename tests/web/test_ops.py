@@ -383,6 +383,22 @@ def test_a_queue_is_paused_with_a_reason_and_resumed(page: Page, db: Db) -> None
     assert deeds(db) == [("Ana", "queue.pause", "queue mail", 0), ("Ana", "queue.resume", "queue mail", 0)]
 
 
+def test_enter_behind_a_reason_does_what_was_asked_and_keeps_the_keyboards_place(page: Page, db: Db) -> None:
+    make_job(db, kind="unknown", queue="mail")
+    db.execute("SELECT pause_queue('reports', 'month end')")  # nothing waits there: resumed, it leaves the list
+    look(page)
+    lines = panel(page, "Queues").locator("tbody tr")
+    lines.filter(has_text="mail").get_by_role("button", name="Pause").press("Enter")
+    page.locator("#sure-reason").fill("lunch")
+    page.keyboard.press("Enter")
+    expect(lines.filter(has_text="mail")).to_contain_text("paused lunch")
+    expect(page.locator("#spoken")).to_have_text("Pause mail: done.")
+    lines.filter(has_text="reports").get_by_role("button", name="Resume").press("Enter")
+    page.keyboard.press("Enter")
+    expect(lines).to_have_count(1)
+    expect(lines.get_by_role("button", name="Resume")).to_be_focused()
+
+
 @at_length
 def test_a_demo_job_is_started_and_leads_to_its_page(page: Page, db: Db) -> None:
     page.get_by_role("button", name="demo.hello").click()

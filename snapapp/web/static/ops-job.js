@@ -4,7 +4,7 @@ import { code } from "/static/code.js";
 import { make, put } from "/static/page.js";
 import {
   FINAL, ask, badge, change, deed, each, folded, jobLink, link, linked, moment, now, number, panel, query, renew,
-  span, speak, sure, table,
+  span, sure, table,
 } from "/static/ops-parts.js";
 import { graphOf } from "/static/ops-graph.js";
 import { deedRow } from "/static/ops-audit.js";
@@ -106,7 +106,6 @@ function fillActions(actions, job, again, go) {
         title: `${verb} ${options.path ? "of " : ""}job ${job.id}`, text, yes: options.path ? verb : `${verb} the job`,
         act: (reason) => change(`/internal/jobs/${job.id}/${(options.path ?? verb).toLowerCase()}`, options.reason ? { reason } : undefined),
         done: (answer) => {
-          speak(`${verb}: done.`);
           if (options.path === "replay") go(`/ops/jobs/${answer.id}`);
           else again();
         },

@@ -246,7 +246,7 @@ function fixesOf(its, fixed) {
   const { queue, schedule } = its.numbers;
   const fix = (words, title, path, body) => deed(words, () => sure({
     title, text: its.saw, yes: title, act: () => change(path, body, { within: 600_000 }), done: (answer) => {
-      speak(answer.items?.map((each) => each.said).join(" ") || `${title}: done.`);
+      if (answer.items?.length) speak(answer.items.map((each) => each.said).join(" "));
       fixed();
     },
   }));

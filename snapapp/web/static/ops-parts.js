@@ -207,7 +207,7 @@ export function renew(element, children) {
     else if (!present.isEqualNode(child)) present.replaceWith(child);
   });
   while (element.children.length > children.length) element.lastElementChild.remove();
-  if (focused && !focused.isConnected) focusable(element)[place]?.focus({ preventScroll: true });
+  if (focused && !focused.isConnected) (focusable(element)[place] ?? focusable(element).at(-1))?.focus({ preventScroll: true });
 }
 
 const focusable = (element) => [...element.querySelectorAll("a, button, summary")];
@@ -256,13 +256,15 @@ export function sure({ title, text, yes, danger = false, reason = false, act, do
   at("sure-reason-line").hidden = !reason;
   at("sure-reason").value = "";
   at("sure-name").value = name();
-  at("sure-yes").onclick = async () => {
+  at("sure-yes").onclick = async (event) => {
+    event.preventDefault(); // a form in a dialog would close it
     keepName(at("sure-name").value);
     at("sure-yes").disabled = true;
     try {
       const answer = await act(at("sure-reason").value.trim() || null);
       if (mine !== shown) return;
       at("sure").close();
+      speak(`${title}: done.`);
       await done(answer);
     } catch (error) {
       put(at("sure-said"), mine === shown ? saidOf(error) : `${title}: ${saidOf(error)}`);
